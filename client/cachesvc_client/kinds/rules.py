@@ -1,0 +1,46 @@
+"""What a kind says about its files, in a form that needs neither torch nor Triton.
+
+Install and capture, `warm` and the check gate read these rules; the hooks that need the compilers
+live in the kind's own module.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+Rewrite = Callable[[bytes, Path], bytes]
+"""(data, the kind's absolute folder) -> data."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileRule:
+    """Files of one pattern.
+
+    ``pattern`` matches the whole path relative to the kind's folder. ``write``: *immutable* files are
+    never overwritten; *merge* files are joined with what is there by ``merge(local, incoming)``.
+    ``portable`` replaces absolute paths by placeholders at capture, ``local`` is its inverse at install;
+    digests are over the portable bytes.
+    """
+
+    pattern: re.Pattern[str]
+    write: Literal["immutable", "merge"] = "immutable"
+    portable: Rewrite | None = None
+    local: Rewrite | None = None
+    merge: Callable[[bytes, bytes], bytes] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KindRules:
+    """A kind: its name in manifests and the files that it may hold. What no rule matches is
+    neither captured nor installed."""
+
+    name: str
+    rules: tuple[FileRule, ...]
+
+    def rule(self, path: str) -> FileRule | None:
+        """The first rule for a relative path, or ``None``."""
+        return next((rule for rule in self.rules if rule.pattern.fullmatch(path)), None)

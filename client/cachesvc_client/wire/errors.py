@@ -1,0 +1,160 @@
+"""Every error that cachesvc raises on purpose.
+
+The type decides the HTTP status, the code on the wire, whether a client retries and the
+exit status of a command. ``message`` says what and where; ``hint`` says how to mend it.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class CacheSvcError(Exception):
+    """Base of all. ``str(error)`` is one line."""
+
+    status: ClassVar[int] = 500
+    code: ClassVar[str] = "internal"
+    retry: ClassVar[bool] = False
+    exit_status: ClassVar[int] = 1
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.hint})" if self.hint else self.message
+
+
+class InvalidRequest(CacheSvcError):
+    """A value that cannot be parsed or that contradicts another."""
+
+    status, code, exit_status = 422, "invalid", 2
+
+
+class SpecError(InvalidRequest):
+    """A warm spec that is malformed: names file, line or key, and what is allowed."""
+
+    code = "spec"
+
+
+class Unauthenticated(CacheSvcError):
+    """No token, or one that the registry does not know, or an expired one."""
+
+    status, code, exit_status = 401, "unauthenticated", 3
+
+
+class Forbidden(CacheSvcError):
+    """A known token that may not do this."""
+
+    status, code, exit_status = 403, "forbidden", 3
+
+
+class NotFound(CacheSvcError):
+    """A name, entry, revision or upload that does not exist (or that the token may not see)."""
+
+    status, code, exit_status = 404, "not_found", 4
+
+
+class HeadConflict(CacheSvcError):
+    """Publishing over a head that is not the one named: somebody else was first."""
+
+    status, code, exit_status = 409, "head_conflict", 5
+
+
+class LeaseLost(CacheSvcError):
+    """The upload's lease is over; its bytes may be gone. Begin the upload again."""
+
+    status, code, exit_status = 410, "lease_lost", 5
+
+
+class TooLarge(CacheSvcError):
+    """Over a limit that is told in the message."""
+
+    status, code, exit_status = 413, "too_large", 2
+
+
+class RangeInvalid(CacheSvcError):
+    """A byte range outside of the object."""
+
+    status, code = 416, "range"
+
+
+class Unavailable(CacheSvcError):
+    """The registry or what it stands on cannot be reached, or is too slow. Retried."""
+
+    status, code, retry, exit_status = 503, "unavailable", True, 6
+
+
+class StorageFull(CacheSvcError):
+    """No room on the registry's or on this machine's disk."""
+
+    status, code, exit_status = 507, "storage_full", 6
+
+
+class ProtocolMismatch(CacheSvcError):
+    """The other side speaks another version, or is not a cachesvc registry at all."""
+
+    status, code, exit_status = 426, "protocol", 6
+
+
+class Untrusted(CacheSvcError):
+    """A check failed: digest, signature, signer, or what the signed statement says."""
+
+    status, code, exit_status = 403, "untrusted", 7
+
+
+class Corrupt(Untrusted):
+    """Bytes that are not what their digest or their format promises."""
+
+    status, code = 422, "corrupt"
+
+
+class Incompatible(CacheSvcError):
+    """Entries exist, but none fits this environment; the message names the first factor."""
+
+    status, code, exit_status = 404, "incompatible", 4
+
+
+class Unsupported(CacheSvcError):
+    """A platform or a version of torch that cachesvc was not tested on."""
+
+    code, exit_status = "unsupported", 8
+
+
+class NotWarm(CacheSvcError):
+    """A target that is cold, does not settle, or whose numbers differ."""
+
+    code, exit_status = "not_warm", 9
+
+
+ALL: dict[str, type[CacheSvcError]] = {
+    error.code: error
+    for error in (
+        CacheSvcError, InvalidRequest, SpecError, Unauthenticated, Forbidden, NotFound, HeadConflict,
+        LeaseLost, TooLarge, RangeInvalid, Unavailable, StorageFull, ProtocolMismatch, Untrusted,
+        Corrupt, Incompatible, Unsupported, NotWarm,
+    )
+}
+
+
+def from_wire(status: int, body: object) -> CacheSvcError:
+    """The error that a registry's answer stands for: ``{"error": {"code", "message", "hint"}}``.
+
+    Never raises: an answer that is none of ours becomes ``Unavailable`` (5xx, 408, 425, 429)
+    or ``ProtocolMismatch``.
+    """
+    inner = body.get("error") if isinstance(body, dict) else None
+    if isinstance(inner, dict) and isinstance(inner.get("code"), str):
+        kind = ALL.get(inner["code"], CacheSvcError)
+        return kind(str(inner.get("message", ""))[:500], str(inner.get("hint", ""))[:500])
+    if status >= 500 or status in (408, 425, 429):
+        return Unavailable(f"the registry answered with status {status}")
+    return ProtocolMismatch(
+        f"status {status}, and not in the form of a cachesvc registry", "check CACHESVC_URL"
+    )
+
+
+def to_wire(error: CacheSvcError) -> dict[str, dict[str, str]]:
+    """The body of an error answer; the inverse of :func:`from_wire`."""
+    return {"error": {"code": error.code, "message": error.message, "hint": error.hint}}

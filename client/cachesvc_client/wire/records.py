@@ -1,0 +1,189 @@
+"""The signed record (manifest) and what it is made of.
+
+Every record is immutable and validates itself: a bad one cannot exist. Bounds are here, beside
+the shapes, because manifests are hostile input until `bundle.check` has passed them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from .codec import canonical
+from .digest import Digest
+from .factors import FactorValue, Fingerprint, partition
+from .names import LATEST, Lane, Name, Namespace, ShortName, Tag, Target
+
+MANIFEST_FORMAT = "cachesvc.manifest/1"
+PACK_FORMAT = "cachesvc.pack/1"
+PAYLOAD_TYPE = "application/vnd.cachesvc.manifest.v1+json"
+
+FRAME_BYTES = 4 << 20
+"""Uncompressed bytes of a frame, at most."""
+MAX_ENVELOPE_BYTES = 48 << 20
+MAX_MANIFEST_BYTES = 32 << 20
+MAX_FILES = 65_536
+MAX_PACK_BYTES = 16 << 30
+MAX_RAW_BYTES = 64 << 30
+MAX_PATH_BYTES = 512
+MODES = (0o644, 0o755)
+
+_KIND = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+_PATH_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+=,@-]{0,254}")
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """What a manifest is published as. Signed with it, so that it cannot be replayed elsewhere.
+
+    ``sequence``: milliseconds of UTC at signing, and more than the head that it replaces.
+    ``expires``: seconds of UTC after which no client installs it; ``None`` is never.
+    """
+
+    namespace: Namespace
+    name: ShortName
+    target: Target
+    sequence: int
+    tag: Tag = LATEST
+    lane: Lane | None = None
+    expires: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.sequence < 1 << 53:
+            raise ValueError("sequence: out of range")
+
+    @property
+    def full_name(self) -> Name:
+        """``namespace/name:tag``."""
+        return Name(self.namespace, self.name, self.tag)
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """``size`` bytes stored at ``offset`` of the pack, with this digest; ``raw`` bytes uncompressed."""
+
+    offset: int
+    size: int
+    raw: int
+    digest: Digest
+
+    def __post_init__(self) -> None:
+        if self.offset < 0 or self.size <= 0 or not 0 < self.raw <= FRAME_BYTES:
+            raise ValueError("frame: offset, size or raw out of range")
+
+
+@dataclass(frozen=True, slots=True)
+class FileRecord:
+    """One file: ``size`` bytes from ``offset`` of the uncompressed frame ``frame``, going on in the
+    following frames. ``path`` is relative to the kind's folder. ``ranks``: those that used it; empty is all."""
+
+    kind: str
+    path: str
+    size: int
+    digest: Digest
+    frame: int
+    offset: int
+    mode: int = 0o644
+    ranks: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not _KIND.fullmatch(self.kind):
+            raise ValueError(f"kind: {self.kind[:40]!r}")
+        if len(self.path) > MAX_PATH_BYTES or not all(map(_PATH_PART.fullmatch, self.path.split("/"))):
+            raise ValueError(f"path: {self.path[:120]!r}")
+        if self.mode not in MODES:
+            raise ValueError(f"mode: {self.mode!r}")
+        if self.size < 0 or self.frame < 0 or self.offset < 0:
+            raise ValueError("file: size, frame or offset out of range")
+
+
+@dataclass(frozen=True, slots=True)
+class PackRecord:
+    """The object that holds the bytes."""
+
+    digest: Digest
+    size: int
+    format: str = PACK_FORMAT
+
+    def __post_init__(self) -> None:
+        if not 0 < self.size <= MAX_PACK_BYTES or self.format != PACK_FORMAT:
+            raise ValueError("pack: size or format")
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What was compiled. Routes and ranks; PyTorch's own keys decide correctness.
+
+    ``model``: model hash (``workload.model_hash``), or ``None`` for a script target, whose
+    ``script`` is a digest of script, spec and declared inputs. ``inputs``: per named input set, the
+    signature (shapes, dtypes, strides, dynamic dimensions). ``options``: compile options as text.
+    """
+
+    model: Digest | None = None
+    script: Digest | None = None
+    inputs: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, FactorValue] = field(default_factory=dict)
+    dtype: str = ""
+    grad: bool = False
+    training: bool = False
+    autocast: str = ""
+    ranks: int = 1
+
+    @property
+    def key(self) -> Digest:
+        """Equal workloads have equal keys."""
+        return Digest.of(canonical(self))
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What is signed. See DESIGN, vocabulary. ``scopes``: what the entry holds: *gpu*, *host*.
+
+    ``measured``: seconds by name (``compile``, ``first_call``, ``steady``, ``eager_first``,
+    ``eager_steady``, ``restored_first``). ``provenance``: free text by name, for people.
+    """
+
+    statement: Statement
+    pack: PackRecord
+    frames: tuple[Frame, ...]
+    files: tuple[FileRecord, ...]
+    fingerprint: dict[str, FactorValue]
+    workload: Workload
+    scopes: tuple[str, ...] = ()
+    measured: dict[str, float] = field(default_factory=dict)
+    provenance: dict[str, str] = field(default_factory=dict)
+    format: str = MANIFEST_FORMAT
+
+    def __post_init__(self) -> None:
+        if self.format != MANIFEST_FORMAT:
+            raise ValueError(f"format {self.format[:60]!r}: this client reads {MANIFEST_FORMAT}")
+        if set(self.scopes) - {"gpu", "host"}:
+            raise ValueError("scopes: gpu and host are known")
+        if len(self.files) > MAX_FILES:
+            raise ValueError(f"{len(self.files)} files, more than the {MAX_FILES} allowed")
+
+    @property
+    def partition(self) -> Digest:
+        """The fingerprint partition of the entry."""
+        return partition(self.fingerprint, self.scopes)
+
+    @property
+    def entry(self) -> Digest:
+        """The key of the entry: (namespace, lane, name, tag, target, partition, workload)."""
+        return entry_key(self.statement, self.fingerprint, self.scopes, self.workload)
+
+    def encode(self) -> bytes:
+        """The exact bytes to sign. ``Digest.of`` them is the revision's identity."""
+        return canonical(self)
+
+
+def entry_key(
+    statement: Statement, fingerprint: Fingerprint, scopes: tuple[str, ...], workload: Workload
+) -> Digest:
+    """The identity of a line of revisions; the statement's sequence and expiry are no part of it."""
+    return Digest.of(canonical({
+        "namespace": statement.namespace, "lane": statement.lane, "name": statement.name,
+        "tag": statement.tag, "target": statement.target,
+        "partition": partition(fingerprint, scopes), "workload": workload.key,
+    }))

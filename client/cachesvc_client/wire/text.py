@@ -1,0 +1,36 @@
+"""Validated strings: the base of every small value type on the wire."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, ClassVar, TypeVar
+
+T = TypeVar("T", bound="ValidText")
+
+
+class ValidText(str):
+    """A ``str`` that exists only if it matches ``pattern``.
+
+    Subclasses set ``pattern`` and ``what`` (used in the message). Raises ``ValueError`` on
+    anything else, so that a handler past the edge never sees a bad value.
+    """
+
+    pattern: ClassVar[re.Pattern[str]]
+    what: ClassVar[str]
+    __slots__ = ()
+
+    def __new__(cls: type[T], text: object) -> T:
+        if not isinstance(text, str) or not cls.pattern.fullmatch(text):
+            raise ValueError(f"not a {cls.what}: {str(text)[:120]!r}")
+        return super().__new__(cls, text)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> dict[str, Any]:
+        """Lets FastAPI use these types as they are: a core schema is a plain dict, so nothing
+        has to be imported here."""
+        return {
+            "type": "function-after",
+            "function": {"type": "no-info", "function": cls},
+            "schema": {"type": "str", "pattern": f"^(?:{cls.pattern.pattern})$"},
+            "serialization": {"type": "to-string"},
+        }
