@@ -67,7 +67,7 @@ def build(record: type[R], value: Any, where: str = "") -> R:
     if not isinstance(value, dict):
         raise ValueError(f"{where}: an object is expected")
     made: dict[str, Any] = {}
-    for field, hint in _fields(record):
+    for field, hint in _fields(typing.cast(type, record)):
         if field.name in value and value[field.name] is not None:
             made[field.name] = _convert(hint, value[field.name], f"{where}.{field.name}")
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
@@ -79,7 +79,7 @@ def build(record: type[R], value: Any, where: str = "") -> R:
 
 
 @functools.cache
-def _fields(record: type[Any]) -> tuple[tuple[dataclasses.Field[Any], Any], ...]:
+def _fields(record: type) -> tuple[tuple[dataclasses.Field[Any], Any], ...]:
     hints = typing.get_type_hints(record)
     return tuple((field, hints[field.name]) for field in dataclasses.fields(record))
 

@@ -131,9 +131,24 @@ class NotWarm(CacheSvcError):
 ALL: dict[str, type[CacheSvcError]] = {
     error.code: error
     for error in (
-        CacheSvcError, InvalidRequest, SpecError, Unauthenticated, Forbidden, NotFound, HeadConflict,
-        LeaseLost, TooLarge, RangeInvalid, Unavailable, StorageFull, ProtocolMismatch, Untrusted,
-        Corrupt, Incompatible, Unsupported, NotWarm,
+        CacheSvcError,
+        InvalidRequest,
+        SpecError,
+        Unauthenticated,
+        Forbidden,
+        NotFound,
+        HeadConflict,
+        LeaseLost,
+        TooLarge,
+        RangeInvalid,
+        Unavailable,
+        StorageFull,
+        ProtocolMismatch,
+        Untrusted,
+        Corrupt,
+        Incompatible,
+        Unsupported,
+        NotWarm,
     )
 }
 

@@ -192,7 +192,7 @@ class TokenAnswer:
 
 @dataclass(frozen=True, slots=True)
 class SignerRecord:
-    """A public key (``ed25519:<base64>``) whose signatures a namespace accepts. ``namespace`` may be ``*``."""
+    """A public key (``ed25519:<base64>``) whose signatures ``namespace`` (or ``*``, all) accepts."""
 
     namespace: str
     key: str

@@ -76,7 +76,7 @@ class Frame:
 @dataclass(frozen=True, slots=True)
 class FileRecord:
     """One file: ``size`` bytes from ``offset`` of the uncompressed frame ``frame``, going on in the
-    following frames. ``path`` is relative to the kind's folder. ``ranks``: those that used it; empty is all."""
+    following frames. ``path`` is relative to the kind's folder. ``ranks``: users of it; empty is all."""
 
     kind: str
     path: str
@@ -182,8 +182,16 @@ def entry_key(
     statement: Statement, fingerprint: Fingerprint, scopes: tuple[str, ...], workload: Workload
 ) -> Digest:
     """The identity of a line of revisions; the statement's sequence and expiry are no part of it."""
-    return Digest.of(canonical({
-        "namespace": statement.namespace, "lane": statement.lane, "name": statement.name,
-        "tag": statement.tag, "target": statement.target,
-        "partition": partition(fingerprint, scopes), "workload": workload.key,
-    }))
+    return Digest.of(
+        canonical(
+            {
+                "namespace": statement.namespace,
+                "lane": statement.lane,
+                "name": statement.name,
+                "tag": statement.tag,
+                "target": statement.target,
+                "partition": partition(fingerprint, scopes),
+                "workload": workload.key,
+            }
+        )
+    )
