@@ -47,6 +47,7 @@ _COUNTED: tuple[tuple[str, str, str], ...] = (
 """(module, function, count). Names of torch 2.11 and 2.13 and of Triton 3.6; a missing one is told
 by `missing`."""
 
+_COMPILATIONS = ("graphs_compiled", "cpp_builds", "triton_compilations", "worker_jobs")
 COMPILERS = ("g++", "gcc", "c++", "cc", "cc1plus", "clang", "clang++", "ld", "as", "nvcc", "ptxas", "icpx")
 
 counts: Counter[str] = Counter()
@@ -100,10 +101,7 @@ class Observer:
         counters.subtract(self._counters_before)
         compilers = sum(Path(name).name.split("-")[0] in COMPILERS for name in processes)
         return Observation(
-            compilations=now["graphs_compiled"]
-            + now["cpp_builds"]
-            + now["triton_compilations"]
-            + now["worker_jobs"],
+            compilations=sum(now[name] for name in _COMPILATIONS),
             tuning_runs=now["tuning_runs"] + (now["tuning_benchmarks"] > 0 and not now["tuning_runs"]),
             compiler_processes=max(compilers, now["cpp_commands"]),
             graphs_compiled=now["graphs_compiled"],
@@ -183,9 +181,7 @@ def _count_triton(knobs: ModuleType) -> None:
 
 
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
-    if event == "subprocess.Popen":
-        _processes.append(_text(arguments[0]))
-    elif event in ("os.posix_spawn", "os.exec"):
+    if event in ("subprocess.Popen", "os.posix_spawn", "os.exec"):
         _processes.append(_text(arguments[0]))
     elif event == "os.system":
         _processes.append(_text(arguments[0]).split(" ")[0])
@@ -246,8 +242,6 @@ class ReadWatch:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.method == "inotify":
-            time.sleep(0.05)
         self._end()
         if self._overflow:
             self.method = "atime"

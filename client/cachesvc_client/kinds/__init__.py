@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -52,16 +51,6 @@ class Folders:
             inductor.NAME: self._inductor,
             triton.NAME: self._triton or self._inductor / "triton" / "0",
         }
-
-
-def writable(folder: Path) -> bool:
-    """Whether files can be made in ``folder``, or it can be made; makes nothing."""
-    probe = folder
-    while not probe.exists() and probe != probe.parent:
-        probe = probe.parent
-    return (
-        probe.is_dir() and os.access(probe, os.W_OK | os.X_OK) and bool(probe.stat().st_mode & stat.S_IWUSR)
-    )
 
 
 def _pytorch_default() -> Path:

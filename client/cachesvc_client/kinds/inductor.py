@@ -142,15 +142,13 @@ class HostKernels:
         def load_async(cls: Any, *args: Any, **kwargs: Any) -> Any:
             try:
                 key = kernel_key(cls, args, kwargs)
-            except Exception:
+            except Exception:  # noqa: BLE001 - a doubt is a miss, never an error of the compile
                 _log.debug("no key for a host kernel", exc_info=True)
                 return original(cls, *args, **kwargs)
             path = self._find(key)
             if path is None:
                 return self._recording(key, original(cls, *args, **kwargs))
-            return self._loading(
-                cls, key, path, lambda: original(cls, *args, **{**kwargs, "submit_fn": None})
-            )
+            return self._loading(cls, key, path, lambda: original(cls, *args, **kwargs))
 
         return load_async
 
@@ -215,7 +213,7 @@ def kernel_key(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         "needs_vec_isa",
         "kernel_needs_vec_isa",
     )
-    given = {**dict(zip(names, args)), **kwargs}
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
     given.pop("submit_fn", None)
     given["extra_flags"] = list(given.get("extra_flags", ()))
     settings = {
