@@ -1,8 +1,8 @@
 """Cache folders: capture and install, one inverse pair.
 
-A cache folder sees whole files only: each is written beside its place, in ``<root>/.cachesvc``, and
-linked or renamed into it. Compilers write there at the same time, other processes install at the same
-time, and any of them may be killed.
+A cache folder sees whole files only: each is written in ``<root>/.cachesvc`` (on the same file system)
+and linked or renamed to its place. Compilers write there at the same time, other processes install at
+the same time, and any of them may be killed.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import itertools
 import logging
 import os
 import secrets
+import shutil
 import stat
 import threading
 import time
@@ -37,6 +38,8 @@ _LEFTOVER_SECONDS = 3600
 _OPEN_FOLDERS = 64
 _SMALL_INSTALL = 8 << 20
 _CAPTURE_TRIES = 5
+_TEMPORARY = "file"
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
 
@@ -119,7 +122,7 @@ def _plan(
 def _prepare(root: Path) -> None:
     """The root (which may be a user's link) and its private folder, without leftovers of an hour."""
     private = root / PRIVATE
-    with _refusals(root):
+    try:
         root.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):
             private.mkdir(mode=0o700)
@@ -128,8 +131,10 @@ def _prepare(root: Path) -> None:
         before = time.time() - _LEFTOVER_SECONDS
         for entry in os.scandir(private):
             with contextlib.suppress(FileNotFoundError):
-                if entry.name.endswith(".tmp") and entry.stat(follow_symlinks=False).st_mtime < before:
-                    os.unlink(entry.path)
+                if entry.is_dir(follow_symlinks=False) and entry.stat().st_mtime < before:
+                    shutil.rmtree(entry.path, ignore_errors=True)
+    except OSError as error:
+        raise _refused(root, error) from error
 
 
 def _in_parallel(
@@ -165,12 +170,16 @@ def _runs(jobs: Sequence[_Job], amount: int, parts: int) -> list[list[_Job]]:
 
 
 class _Writer:
-    """One worker's open folders and counts."""
+    """One worker: its open folders, its counts and, below each root, its own place for temporary files
+    (two threads that create and unlink in one folder wait for each other in the kernel)."""
 
     def __init__(self, reader: PackReader, step: Step) -> None:
         self._reader = reader
         self._step = step
         self._folders = _Folders(create=True)
+        # Random, for no other name is unique: containers share volumes, and all are pid 1.
+        self._place = f"{PRIVATE}/{secrets.token_hex(12)}"
+        self._roots: set[Path] = set()
         self.done = Installed()
 
     def __enter__(self) -> _Writer:
@@ -178,50 +187,62 @@ class _Writer:
 
     def __exit__(self, *_: object) -> None:
         self._folders.close()
+        for root in self._roots:
+            shutil.rmtree(root / self._place, ignore_errors=True)
 
     def install(self, job: _Job) -> None:
         """One file, by its rule."""
         parent, _, name = job.file.path.rpartition("/")
-        with _refusals(job.root / job.file.path):
+        try:
             folder = self._folders.open(job.root, parent)
-            private = self._folders.open(job.root, PRIVATE)
             if job.rule.write == "merge":
-                self._merge(job, private, folder, name)
+                self._merge(job, folder, name)
             elif _exists(name, folder):
                 self.done.kept += 1
             else:
-                self._write(job, private, folder, name)
+                self._write(job, folder, name)
+        except OSError as error:
+            raise _refused(job.root / job.file.path, error) from error
 
-    def _write(self, job: _Job, private: int, folder: int, name: str) -> None:
+    def _write(self, job: _Job, folder: int, name: str) -> None:
         chunks = self._reader.chunks(job.file) if job.rule.local is None else [self._local(job)]
-        with _temporary(private) as temporary:
-            size = self._fill(private, temporary, job.file.mode, chunks)
-            if _place(private, temporary, folder, name):
+        with self._temporary(job, chunks) as (private, size):
+            if _link(private, folder, name):
                 self.done.written += 1
                 self.done.bytes += size
             else:
                 self.done.kept += 1
             self._step("placed")
 
-    def _merge(self, job: _Job, private: int, folder: int, name: str) -> None:
+    def _merge(self, job: _Job, folder: int, name: str) -> None:
         """Under a lock, so that no install loses another's lines. Compilers know no lock: a line that one
         writes within these microseconds is tuned again."""
         incoming = self._local(job)
-        with _lock(private):
+        with _lock(self._folders.open(job.root, PRIVATE)):
             there = _read(name, folder)
             joined = incoming if there is None else _joined(job, there, incoming)
             if joined == there:
                 self.done.kept += 1
                 return
-            with _temporary(private) as temporary:
-                size = self._fill(private, temporary, job.file.mode, [joined])
-                os.rename(temporary, name, src_dir_fd=private, dst_dir_fd=folder)
+            with self._temporary(job, [joined]) as (private, size):
+                os.rename(_TEMPORARY, name, src_dir_fd=private, dst_dir_fd=folder)
                 self._step("placed")
         self.done.bytes += size
         if there is None:
             self.done.written += 1
         else:
             self.done.merged += 1
+
+    @contextmanager
+    def _temporary(self, job: _Job, chunks: Iterable[bytes | memoryview]) -> Iterator[tuple[int, int]]:
+        """(private folder, size) of the whole file under ``_TEMPORARY``; gone at the end."""
+        self._roots.add(job.root)
+        private = self._folders.open(job.root, self._place)
+        try:
+            yield private, self._fill(private, job.file.mode, chunks)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(_TEMPORARY, dir_fd=private)
 
     def _local(self, job: _Job) -> bytes:
         data = self._reader.read(job.file)
@@ -232,8 +253,8 @@ class _Writer:
         except ValueError as error:
             raise Corrupt(f"{job.file.kind}/{job.file.path}: {error}") from None
 
-    def _fill(self, private: int, temporary: str, mode: int, chunks: Iterable[bytes | memoryview]) -> int:
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode, dir_fd=private)
+    def _fill(self, private: int, mode: int, chunks: Iterable[bytes | memoryview]) -> int:
+        handle = os.open(_TEMPORARY, _NEW, mode, dir_fd=private)
         size = 0
         try:
             self._step("created")
@@ -304,10 +325,10 @@ def _exists(name: str, folder: int) -> bool:
     return True
 
 
-def _place(private: int, temporary: str, folder: int, name: str) -> bool:
+def _link(private: int, folder: int, name: str) -> bool:
     """Gives the whole file its name; false if there is one already. ``link`` never replaces."""
     try:
-        os.link(temporary, name, src_dir_fd=private, dst_dir_fd=folder, follow_symlinks=False)
+        os.link(_TEMPORARY, name, src_dir_fd=private, dst_dir_fd=folder, follow_symlinks=False)
     except FileExistsError:
         return False
     except OSError as error:
@@ -315,19 +336,8 @@ def _place(private: int, temporary: str, folder: int, name: str) -> bool:
             raise
         if _exists(name, folder):
             return False
-        os.rename(temporary, name, src_dir_fd=private, dst_dir_fd=folder)
+        os.rename(_TEMPORARY, name, src_dir_fd=private, dst_dir_fd=folder)
     return True
-
-
-@contextmanager
-def _temporary(private: int) -> Iterator[str]:
-    """A name that no other process has (containers share volumes, and all are pid 1), gone at the end."""
-    name = secrets.token_hex(12) + ".tmp"
-    try:
-        yield name
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name, dir_fd=private)
 
 
 @contextmanager
@@ -358,15 +368,8 @@ def _joined(job: _Job, there: bytes, incoming: bytes) -> bytes:
         return there
 
 
-@contextmanager
-def _refusals(path: Path) -> Iterator[None]:
-    """Turns what the file system refuses into one clear line."""
-    try:
-        yield
-    except OSError as error:
-        raise StorageFull(
-            f"install: {path}: {error.strerror or error}", "what was installed so far is whole"
-        ) from error
+def _refused(path: Path, error: OSError) -> StorageFull:
+    return StorageFull(f"install: {path}: {error.strerror or error}", "what was installed so far is whole")
 
 
 def capture(
