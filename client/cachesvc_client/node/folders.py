@@ -77,6 +77,7 @@ def install(
     roots: Mapping[str, Path],
     *,
     threads: int | None = None,
+    may_go_on: Callable[[], bool] = lambda: True,
     step: Step = lambda _name: None,
 ) -> Installed:
     """Writes the pack's files into the folders of their kinds.
@@ -86,37 +87,37 @@ def install(
     is a link is refused (``Untrusted``); what a failed or killed install left is whole files, and no
     ``last`` file whose companions are missing. Kinds without rules or root are skipped. Any number of
     processes may install the same at once. File modes are the records', less the umask.
-    ``threads``: default is one per core, at most 4. ``step`` is for tests that kill at each step.
+    ``threads``: default is one per core, at most 4. ``may_go_on`` is asked before every file; once it says
+    no, the rest is left out and counted as skipped. ``step`` is for tests that kill at each step.
     Raises ``Corrupt``, ``Untrusted`` or ``StorageFull``.
     """
     began = time.perf_counter()
-    jobs, skipped = _plan(reader, rules, roots)
-    done = Installed(skipped=skipped)
+    jobs = _plan(reader, rules, roots)
+    done = Installed()
     for root in {job.root for job in jobs}:
         _prepare(root)
     for last in (False, True):
-        for part in _in_parallel(reader, [job for job in jobs if job.rule.last is last], threads, step):
+        wave = [job for job in jobs if job.rule.last is last]
+        for part in _in_parallel(reader, wave, threads, may_go_on, step):
             done.add(part)
+    done.skipped = len(reader.manifest.files) - done.written - done.kept - done.merged
     done.seconds = time.perf_counter() - began
     return done
 
 
-def _plan(
-    reader: PackReader, rules: Mapping[str, KindRules], roots: Mapping[str, Path]
-) -> tuple[list[_Job], int]:
-    """Jobs in the order of the pack's stream, and the number of files skipped."""
-    jobs, skipped = [], 0
+def _plan(reader: PackReader, rules: Mapping[str, KindRules], roots: Mapping[str, Path]) -> list[_Job]:
+    """Jobs in the order of the pack's stream."""
+    jobs = []
     for file in reader.manifest.files:
         kind, root = rules.get(file.kind), roots.get(file.kind)
         if kind is None or root is None:
-            skipped += 1
             continue
         rule = kind.rule(file.path)
         if rule is None:
             raise Corrupt(f"manifest: {file.kind}/{file.path} is no file that this kind has")
         jobs.append(_Job(file, rule, root))
     jobs.sort(key=lambda job: reader.layout.start(job.file))
-    return jobs, skipped
+    return jobs
 
 
 def _prepare(root: Path) -> None:
@@ -138,7 +139,11 @@ def _prepare(root: Path) -> None:
 
 
 def _in_parallel(
-    reader: PackReader, jobs: Sequence[_Job], threads: int | None, step: Step
+    reader: PackReader,
+    jobs: Sequence[_Job],
+    threads: int | None,
+    may_go_on: Callable[[], bool],
+    step: Step,
 ) -> list[Installed]:
     amount = sum(job.file.size for job in jobs)
     threads = threads or (min(4, len(os.sched_getaffinity(0))) if amount > _SMALL_INSTALL else 1)
@@ -148,7 +153,7 @@ def _in_parallel(
         try:
             with _Writer(reader, step) as writer:
                 for job in part:
-                    if stop.is_set():
+                    if stop.is_set() or not may_go_on():
                         break
                     writer.install(job)
                 return writer.done
@@ -393,6 +398,18 @@ def capture(
     finally:
         folders.close()
     return made
+
+
+def listing(root: Path, rules: KindRules) -> set[str]:
+    """The relative paths of all files under ``root`` that the kind knows; links are not followed."""
+    found: set[str] = set()
+    for folder, folders, names in os.walk(root):
+        if PRIVATE in folders:
+            folders.remove(PRIVATE)
+        relative = os.path.relpath(folder, root)
+        paths = (name if relative == "." else f"{relative}/{name}" for name in names)
+        found.update(path for path in paths if rules.rule(path) is not None)
+    return found
 
 
 def _captured(folders: _Folders, kind: str, path: str, rule: FileRule, root: Path) -> list[SourceFile]:
