@@ -23,7 +23,8 @@ class FileRule:
     ``pattern`` matches the whole path relative to the kind's folder. ``write``: *immutable* files are
     never overwritten; *merge* files are joined with what is there by ``merge(local, incoming)``.
     ``portable`` replaces absolute paths by placeholders at capture, ``local`` is its inverse at install;
-    digests are over the portable bytes.
+    digests are over the portable bytes. ``last``: such files point to others (Triton's group files), so
+    they are installed after all others; a killed install then leaves no pointer to what is missing.
     """
 
     pattern: re.Pattern[str]
@@ -31,6 +32,7 @@ class FileRule:
     portable: Rewrite | None = None
     local: Rewrite | None = None
     merge: Callable[[bytes, bytes], bytes] | None = None
+    last: bool = False
 
 
 @dataclass(frozen=True, slots=True)
