@@ -1,0 +1,163 @@
+"""What the fresh processes of `warm` answer, and what comes of it: records between the files of this room."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from cachesvc_client.observe import Observation
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.records import Frame, FileRecord, PackRecord
+
+Phase = Literal["eager", "compile", "replay"]
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Seconds of one input set: the first call of the process, and the median of later ones."""
+
+    first: float
+    steady: float
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """What a process found when it built the target. ``inputs``: signature by input set.
+    ``weights``: a checksum over parameters, buffers and inputs: equal weights, equal text."""
+
+    digest: Digest | None
+    inputs: dict[str, Any]
+    dtype: str
+    device: str
+    weights: str
+    parameters: int
+
+
+@dataclass(frozen=True, slots=True)
+class GraphBreak:
+    """``where``: ``file.py:line``, the innermost line of the model."""
+
+    reason: str
+    where: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One input set against a reference: the largest absolute difference, the largest absolute value
+    of the reference's tensor that differs most, and what was allowed there. ``note``: why there is
+    nothing to compare."""
+
+    difference: float = 0.0
+    scale: float = 0.0
+    allowed: float = 0.0
+    note: str = ""
+
+    @property
+    def passed(self) -> bool:
+        # A difference that is not a number compares false with everything, and so does not pass.
+        return bool(self.note) or self.difference <= self.allowed
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A pack file that the process has written, and its contents."""
+
+    path: str
+    pack: PackRecord
+    frames: tuple[Frame, ...]
+    files: tuple[FileRecord, ...]
+
+    @property
+    def raw_bytes(self) -> int:
+        return sum(file.size for file in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseResult:
+    """What one fresh process saw. ``error``: one line if it could not do its phase.
+
+    ``read`` and ``added``: ``kind/path`` of the files that were read, and of those that were not there
+    when the bundle had been installed. ``compared``: with eager (compile) or with the builder's
+    compiled output (replay). ``seconds``: of the whole phase, imports included.
+    """
+
+    phase: Phase
+    error: str = ""
+    trace: str = ""
+    model: Model | None = None
+    times: dict[str, Times] = field(default_factory=dict)
+    observed: Observation | None = None
+    graph_breaks: tuple[GraphBreak, ...] = ()
+    recompiles: tuple[str, ...] = ()
+    compared: dict[str, Compared] = field(default_factory=dict)
+    read: tuple[str, ...] = ()
+    read_method: str = ""
+    added: tuple[str, ...] = ()
+    packed: Packed | None = None
+    notes: tuple[str, ...] = ()
+    restore_seconds: float = 0.0
+    seconds: float = 0.0
+
+
+Status = Literal["warm", "fresh", "cold", "failed", "cancelled"]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """``warm``: a fresh process that restored the entry compiled, tuned and added nothing, and its
+    numbers hold. ``reasons``: why not, in words."""
+
+    warm: bool
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """Seconds, summed over the input sets; ``None``: not measured (scripts have no eager run).
+
+    ``compile``: what the cold first calls took above steady ones. ``break_even``: calls after which
+    compiling here has paid for itself against eager, ``restored_break_even`` the same for a process
+    that restored the entry; ``None`` if compiled calls are not faster.
+    """
+
+    compile: float | None = None
+    first_call: float | None = None
+    steady: float | None = None
+    eager_first: float | None = None
+    eager_steady: float | None = None
+    restored_first: float | None = None
+    restored_steady: float | None = None
+    speed_up: float | None = None
+    break_even: int | None = None
+    restored_break_even: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One row of the report. ``replays``: until settled, and one more for the verdict.
+    ``published``: the revision; ``bundle``: the file that was written."""
+
+    target: str
+    status: Status
+    reasons: tuple[str, ...] = ()
+    numbers: Numbers = field(default_factory=Numbers)
+    files_before: int = 0
+    files_after: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    pack_bytes: int = 0
+    graph_breaks: tuple[GraphBreak, ...] = ()
+    recompiles: tuple[str, ...] = ()
+    compared: dict[str, Compared] = field(default_factory=dict)
+    observed: Observation | None = None
+    replays: int = 0
+    finalised: bool = False
+    revision: str = ""
+    bundle: str = ""
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def good(self) -> bool:
+        return self.status in ("warm", "fresh")
