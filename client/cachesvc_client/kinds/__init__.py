@@ -1,0 +1,65 @@
+"""The compiler caches that cachesvc knows, and where they lie in this process."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from . import inductor, triton
+from .rules import KindRules
+
+RULES: Mapping[str, KindRules] = {inductor.NAME: inductor.RULES, triton.NAME: triton.RULES}
+
+
+class Folders:
+    """Decides once where each kind lies: the user's folder if the user set one, else a private one.
+
+    PyTorch sets its variable itself when it first needs a folder, so what *the user set* is what was
+    there when this was made, unless it is exactly what PyTorch would have chosen. Nothing that the
+    user set is overwritten.
+    """
+
+    def __init__(self) -> None:
+        inductor_set = os.environ.get(inductor.VARIABLE)
+        if inductor_set and "torch" in sys.modules and Path(inductor_set) == _pytorch_default():
+            inductor_set = None
+        self._inductor = Path(inductor_set) if inductor_set else None
+        triton_set = os.environ.get(triton.VARIABLE)
+        if triton_set and inductor_set is None and Path(triton_set).parent == _pytorch_default() / "triton":
+            triton_set = None
+        self._triton = Path(triton_set) if triton_set else None
+        self.private = self._inductor is None
+
+    def use_private(self, folder: Path) -> None:
+        """Points what the user left open at ``folder``. To be called before the first compile."""
+        if self._inductor is None:
+            self._inductor = folder / "inductor"
+            os.environ[inductor.VARIABLE] = str(self._inductor)
+        if self._triton is None:
+            self._triton = self._inductor / "triton" / "0"
+            if self.private:
+                os.environ[triton.VARIABLE] = str(self._triton)
+
+    def roots(self) -> dict[str, Path]:
+        """Kind -> folder; empty before `use_private` if the user set none."""
+        if self._inductor is None:
+            return {}
+        return {
+            inductor.NAME: self._inductor,
+            triton.NAME: self._triton or self._inductor / "triton" / "0",
+        }
+
+
+def _pytorch_default() -> Path:
+    """``torch._inductor.runtime.cache_dir_utils.default_cache_dir``, without importing it."""
+    import getpass
+    import re
+
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError, ImportError):
+        user = str(os.getuid())
+    return Path(tempfile.gettempdir()) / ("torchinductor_" + re.sub(r'[\\/:*?"<>|]', "_", user))

@@ -21,13 +21,14 @@ class FileRule:
     """Files of one pattern.
 
     ``pattern`` matches the whole path relative to the kind's folder. ``write``: *immutable* files are
-    never overwritten; *merge* files are joined with what is there by ``merge(local, incoming)``.
+    never overwritten; *merge* files are joined with what is there by ``merge(local, incoming)``; *ours*
+    are written by nobody else, so one whose bytes differ is a damaged one and is replaced.
     ``portable`` replaces absolute paths by placeholders at capture, ``local`` is its inverse at install;
     digests are over the portable bytes.
     """
 
     pattern: re.Pattern[str]
-    write: Literal["immutable", "merge"] = "immutable"
+    write: Literal["immutable", "merge", "ours"] = "immutable"
     portable: Rewrite | None = None
     local: Rewrite | None = None
     merge: Callable[[bytes, bytes], bytes] | None = None

@@ -1,0 +1,260 @@
+"""The kind `inductor`: TorchInductor's and AOTAutograd's cache folder.
+
+All private PyTorch knowledge of this kind is here and in `observe`. Read in torch 2.13 and 2.11, run
+with 2.13 (CPU) and 2.11 (H200). The folder (``TORCHINDUCTOR_CACHE_DIR``)::
+
+    fxgraph/<k1k2>/<key>/<sha of content>     pickle, immutable: named by its content
+    aotautograd/<key>/<sha of content>        pickle, immutable: named by its content
+    <xx>/<hash>.best_config                   JSON, a tuning result; local wins
+    cache/<system hash>                       JSON, max-autotune choices; union, local wins
+    cachesvc/<host>/<key>.so                  ours: host kernels, see `HostKernels`
+
+What else lies there (``.py``, ``.cpp``, locks, PyTorch's own ``.so``) is made again from these or is
+not needed (pytorch-facts, 3).
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import logging
+import os
+import re
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from .. import importhook
+from ..wire.codec import canonical
+from ..wire.factors import Fingerprint
+from .rules import FileRule, KindRules
+
+_log = logging.getLogger("cachesvc")
+
+NAME = "inductor"
+VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
+HOST_FOLDER = "cachesvc"
+
+
+def _join_json(local: bytes, incoming: bytes) -> bytes:
+    """The union of two JSON objects, deeply; on a conflict the local value stays. A local file that
+    is no JSON object is kept as it is."""
+    try:
+        mine, theirs = json.loads(local), json.loads(incoming)
+    except ValueError:
+        return local
+    return json.dumps(_union(mine, theirs)).encode() if isinstance(mine, dict) else local
+
+
+def _union(mine: Any, theirs: Any) -> Any:
+    if not isinstance(mine, dict) or not isinstance(theirs, dict):
+        return mine
+    return {**theirs, **{key: _union(value, theirs.get(key, value)) for key, value in mine.items()}}
+
+
+RULES = KindRules(
+    NAME,
+    (
+        FileRule(re.compile(r"fxgraph/[a-z0-9]{2}/f[a-z0-9]{20,80}/[a-z0-9]{20,80}")),
+        FileRule(re.compile(r"aotautograd/a[a-z0-9]{20,80}/[a-z0-9]{20,80}")),
+        FileRule(re.compile(HOST_FOLDER + r"/[0-9a-f]{16}/[0-9a-f]{64}\.so"), write="ours"),
+        FileRule(re.compile(r"[a-z0-9]{2}/[a-z0-9_]{20,120}\.best_config"), write="merge", merge=_join_json),
+        FileRule(re.compile(r"cache/[0-9a-f]{40,64}"), write="merge", merge=_join_json),
+    ),
+)
+
+
+class Recorded:
+    """What this process produced or used of the kind, as relative path -> absolute source.
+
+    Filled by the hooks on the compile thread, so it only appends; the paths are worked out when asked.
+    """
+
+    def __init__(self) -> None:
+        self._artifacts: list[tuple[str, str, bytes]] = []
+        self.kernels: dict[str, Path] = {}
+
+    def artifact(self, kind: str, key: str, content: Any) -> None:
+        """A record of PyTorch's own, as `CacheArtifactManager.record_artifact` reports it on a save
+        and on a hit."""
+        if kind in ("inductor", "aot_autograd") and isinstance(content, bytes):
+            self._artifacts.append((kind, key, content))
+        elif kind == "autotune":
+            self._artifacts.append((kind, key, b""))
+
+    def keys(self) -> set[str]:
+        """The FX and AOT keys that were saved or hit."""
+        return {key for _, key, _ in self._artifacts}
+
+    def paths(self) -> dict[str, str]:
+        """Relative path in a manifest -> path relative to the folder, or absolute for host kernels."""
+        from torch._inductor.codecache import sha256_hash
+
+        found: dict[str, str] = {}
+        for kind, key, content in list(self._artifacts):
+            if kind == "autotune":
+                path = key
+            elif kind == "inductor":
+                path = f"fxgraph/{key[1:3]}/{key}/{sha256_hash(content)}"
+            else:
+                path = f"aotautograd/{key}/{sha256_hash(content)}"
+            found[path] = path
+        found.update({path: str(source) for path, source in list(self.kernels.items())})
+        return found
+
+
+class HostKernels:
+    """Serves C++ kernels above the build.
+
+    PyTorch's own key of a CPU kernel holds the whole compiler command line (include paths of the
+    virtual environment, compiler version, results of ISA probes), and making it starts processes; a
+    host without a compiler cannot even ask. Here the key is what the caller of ``load_async`` gives
+    (class, sources, device, flags) with the C++ configuration. Everything that makes the machine code
+    fit or not is in the folder's name, a digest of the host factors, and only folders that were
+    accepted (this host's own, and those of installed entries, which passed ``compare``) are looked at.
+    """
+
+    def __init__(self) -> None:
+        self._folders: list[Path] = []
+        self._own = ""
+        self._loaded: dict[str, Callable[[], Any]] = {}
+        self._lock = threading.Lock()
+        self.hits = 0
+        self.recorded = Recorded()
+
+    def accept(self, folder: Path) -> None:
+        """Kernels may be loaded from ``folder`` from now on."""
+        with self._lock:
+            if folder not in self._folders:
+                self._folders.append(folder)
+
+    def own(self, fingerprint: Fingerprint) -> None:
+        """Names this host, so that what it builds can be captured."""
+        self._own = host_id(fingerprint)
+
+    def hooked(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Around ``CppCodeCache.load_async``; any doubt falls through to ``original``."""
+
+        @functools.wraps(original)
+        def load_async(cls: Any, *args: Any, **kwargs: Any) -> Any:
+            try:
+                key = kernel_key(cls, args, kwargs)
+            except Exception:  # noqa: BLE001 - a doubt is a miss, never an error of the compile
+                _log.debug("no key for a host kernel", exc_info=True)
+                return original(cls, *args, **kwargs)
+            path = self._find(key)
+            if path is None:
+                return self._recording(key, original(cls, *args, **kwargs))
+            return self._loading(cls, key, path, lambda: original(cls, *args, **kwargs))
+
+        return load_async
+
+    def _find(self, key: str) -> Path | None:
+        return next((path for folder in self._folders if (path := folder / f"{key}.so").is_file()), None)
+
+    def _loading(self, cls: Any, key: str, path: Path, build: Callable[[], Any]) -> Callable[[], Any]:
+        """PyTorch memoises per key and calls the result often: so does this."""
+
+        def load() -> Any:
+            try:
+                library = cls._load_library(str(path), key)
+            except (OSError, ImportError) as error:
+                _log.warning("host kernel %s does not load (%s): building it here", path.name, error)
+                return build()()
+            self.hits += 1
+            self.recorded.kernels[f"{HOST_FOLDER}/{path.parent.name}/{path.name}"] = path
+            return library
+
+        with self._lock:
+            return self._loaded.setdefault(f"{cls.__name__}:{key}", functools.cache(load))
+
+    def _recording(self, key: str, produce: Callable[[], Any]) -> Callable[[], Any]:
+        def load() -> Any:
+            library = produce()
+            path = getattr(library, "_name", None) or getattr(library, "__file__", None)
+            if path and self._own:
+                self.recorded.kernels[f"{HOST_FOLDER}/{self._own}/{key}.so"] = Path(path)
+            return library
+
+        return load
+
+    def clear(self) -> None:
+        """Forgets loaded kernels, as PyTorch does in `fresh_cache`."""
+        with self._lock:
+            self._loaded.clear()
+
+
+def host_id(fingerprint: Fingerprint) -> str:
+    """16 hex digits that stand for the host factors of a fingerprint: the folder of its kernels."""
+    host = {
+        name: fingerprint.get(name) for name in ("platform", "cpu_isa", "cpu_flags", "cxx", "libc", "torch")
+    }
+    return hashlib.sha256(canonical(host)).hexdigest()[:16]
+
+
+def kernel_key(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """64 hex digits over what decides a host kernel's machine code, apart from the host itself.
+
+    Takes the arguments of ``load_async`` of torch 2.11 (6 parameters) and 2.13 (8). Raises on
+    anything that has no stable text.
+    """
+    import torch
+    from torch._inductor import config
+
+    names = (
+        "main_code",
+        "device_type",
+        "submit_fn",
+        "extra_flags",
+        "optimized_code",
+        "needs_vec_isa",
+        "kernel_needs_vec_isa",
+    )
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    given.pop("submit_fn", None)
+    given["extra_flags"] = list(given.get("extra_flags", ()))
+    settings = {
+        name: repr(value)
+        for name, value in config.get_config_copy().items()
+        if name.startswith(("cpp.", "aot_inductor.debug"))
+    }
+    facts = {
+        "class": cls.__qualname__,
+        "given": given,
+        "flags": {name: repr(value) for name, value in cls.cpp_compile_command_flags.items()},
+        "settings": settings,
+        "torch": torch.__version__,
+        "capability": os.environ.get("ATEN_CPU_CAPABILITY", ""),
+    }
+    return hashlib.sha256(canonical(facts)).hexdigest()
+
+
+def install_hooks(kernels: HostKernels) -> None:
+    """Puts the hooks in place when the application imports the modules. Safe to call again."""
+    importhook.when_imported("torch._inductor.codecache", functools.partial(_hook_codecache, kernels))
+    importhook.when_imported("torch.compiler._cache", functools.partial(_hook_records, kernels.recorded))
+
+
+def _hook_codecache(kernels: HostKernels, module: ModuleType) -> None:
+    if not importhook.wrap(module, "CppCodeCache.load_async", kernels.hooked):
+        _log.warning("this torch has no CppCodeCache.load_async: host kernels will be built here")
+
+
+def _hook_records(recorded: Recorded, module: ModuleType) -> None:
+    def around(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def record_artifact(cls: Any, artifact_type: str, key: str, content: Any) -> Any:
+            recorded.artifact(artifact_type, key, content)
+            return original(cls, artifact_type, key, content)
+
+        return record_artifact
+
+    importhook.wrap(module, "CacheArtifactManager.record_artifact", around)
+
+
+def accepted_folders(root: Path, paths: Iterable[str]) -> set[Path]:
+    """The host kernel folders among installed paths."""
+    return {root / Path(path).parent for path in paths if path.startswith(HOST_FOLDER + "/")}
