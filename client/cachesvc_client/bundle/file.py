@@ -1,0 +1,76 @@
+"""A bundle: one revision in one file, for use without a registry.
+
+Format: the magic line, the envelope's length (8 bytes, big-endian), the envelope, the pack. The envelope
+inside is what makes it trusted; the file itself is not.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from ..wire.errors import Corrupt, NotFound, StorageFull
+from ..wire.records import MAX_ENVELOPE_BYTES
+
+BUNDLE_MAGIC = b"cachesvc-bundle-1\n"
+SUFFIX = ".cachesvc"
+_HEADER = len(BUNDLE_MAGIC) + 8
+
+
+def write_bundle(path: Path, envelope: bytes, pack: Path) -> None:
+    """Makes ``path`` at once or not at all, readable by all. Replaces an older bundle.
+
+    Raises ``StorageFull`` if it cannot be written and ``NotFound`` without the pack.
+    """
+    try:
+        source = open(pack, "rb")  # noqa: SIM115
+    except OSError as error:
+        raise NotFound(f"pack {pack}: {error.strerror or error}") from None
+    with source, _replacing(path) as out:
+        out.write(BUNDLE_MAGIC + len(envelope).to_bytes(8, "big") + envelope)
+        shutil.copyfileobj(source, out, 1 << 20)
+
+
+def open_bundle(path: Path) -> tuple[bytes, int]:
+    """(envelope, where the pack begins). The envelope is unchecked: it goes to ``check_envelope``.
+
+    Reads no more than an envelope's bound. Raises ``NotFound`` or ``Corrupt``.
+    """
+    try:
+        with open(path, "rb") as file:
+            header = file.read(_HEADER)
+            size = int.from_bytes(header[len(BUNDLE_MAGIC) :], "big")
+            if not header.startswith(BUNDLE_MAGIC) or len(header) < _HEADER:
+                raise Corrupt(f"bundle {path}: it does not begin as a bundle of this version does")
+            if not 0 < size <= MAX_ENVELOPE_BYTES:
+                raise Corrupt(f"bundle {path}: an envelope of {size} bytes")
+            envelope = file.read(size)
+    except OSError as error:
+        raise NotFound(f"bundle {path}: {error.strerror or error}") from None
+    if len(envelope) < size:
+        raise Corrupt(f"bundle {path}: ends within its envelope")
+    return envelope, _HEADER + size
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[BinaryIO]:
+    """A temporary file beside ``path`` that takes its place when the block ends well."""
+    name = ""
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        with os.fdopen(handle, "wb") as out:
+            yield out
+            out.flush()
+            os.fchmod(out.fileno(), 0o644)
+            os.fsync(out.fileno())
+        os.replace(name, path)
+    except OSError as error:
+        raise StorageFull(f"{path}: cannot be written: {error.strerror or error}") from None
+    finally:
+        if name:
+            Path(name).unlink(missing_ok=True)

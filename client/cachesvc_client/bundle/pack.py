@@ -1,0 +1,259 @@
+"""Packs: one immutable object that holds all files of one revision.
+
+Format ``cachesvc.pack/1``: the magic line, then zstd frames back to back. The raw stream is the
+concatenation of the distinct contents, cut every 4 MiB; where a file lies is told by the manifest
+alone. Frames are independent: each can be fetched, checked and unpacked by itself.
+
+Measured on Inductor's CPU caches (1 MB) and on shared libraries (48 MB), 2 cores: level 19 makes
+0.80 of the bytes of level 3, level 9 makes 0.90 at twenty times the speed; unpacking is as fast for all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, BinaryIO
+
+from ..wire.digest import Digest
+from ..wire.errors import Corrupt, InvalidRequest, NotFound
+from ..wire.records import FRAME_BYTES, FileRecord, Frame, Manifest, PackRecord
+from .layout import PACK_MAGIC, Layout
+
+if TYPE_CHECKING:
+    import zstandard
+
+_THOROUGH_LEVEL, _QUICK_LEVEL = 19, 9
+_THOROUGH_BYTES = 64 << 20
+"""Up to here (10 s of one core) a pack is compressed thoroughly: it is written once and read often."""
+_READ_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A file to be packed. ``path`` is relative to the kind's folder; ``data``: the content, or where it
+    lies (it must not change until the pack is written)."""
+
+    kind: str
+    path: str
+    data: bytes | Path
+    mode: int = 0o644
+    ranks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PackContents:
+    """What a manifest says about a pack; ``files`` are sorted by kind and path."""
+
+    pack: PackRecord
+    frames: tuple[Frame, ...]
+    files: tuple[FileRecord, ...]
+
+
+def write_pack(files: Sequence[SourceFile], out: BinaryIO) -> PackContents:
+    """Writes one pack to ``out``, front to back.
+
+    Deterministic: the same files, in any order, make the same bytes (under one version of libzstd).
+    Holds a few frames in memory, never the pack. Raises ``InvalidRequest`` if a file is named twice,
+    cannot be read or changes meanwhile, and ``Corrupt`` if the result is nothing that a reader accepts.
+    """
+    ordered = sorted(files, key=lambda file: (PurePosixPath(file.path).suffix, file.kind, file.path))
+    starts, distinct, sized = _arrange(ordered)
+    raw = sum(size for _, (size, _) in distinct)
+    level = _THOROUGH_LEVEL if raw <= _THOROUGH_BYTES else _QUICK_LEVEL
+    running, offset, frames = hashlib.sha256(PACK_MAGIC), len(PACK_MAGIC), []
+    out.write(PACK_MAGIC)
+    for stored, raw_size in _compressed(_cut(distinct), level):
+        out.write(stored)
+        running.update(stored)
+        frames.append(Frame(offset, len(stored), raw_size, Digest.of(stored)))
+        offset += len(stored)
+    pack = PackRecord(Digest("sha256:" + running.hexdigest()), offset)
+    records = [
+        _record(file, size, digest, starts[digest])
+        for file, (size, digest) in zip(ordered, sized, strict=True)
+    ]
+    made = PackContents(pack, tuple(frames), tuple(sorted(records, key=lambda file: (file.kind, file.path))))
+    Layout(made.pack, made.frames, made.files)
+    return made
+
+
+_Sized = tuple[int, Digest]
+
+
+def _arrange(
+    ordered: Sequence[SourceFile],
+) -> tuple[dict[Digest, int], list[tuple[SourceFile, _Sized]], list[_Sized]]:
+    """Where each distinct content starts, the contents to write, and every file's size and digest."""
+    starts: dict[Digest, int] = {}
+    distinct, sized, position = [], [], 0
+    for file in ordered:
+        size, digest = _measure(file)
+        sized.append((size, digest))
+        if digest not in starts:
+            starts[digest] = position
+            distinct.append((file, (size, digest)))
+            position += size
+    return starts, distinct, sized
+
+
+def _measure(file: SourceFile) -> _Sized:
+    size, running = 0, hashlib.sha256()
+    for chunk in _content(file):
+        size += len(chunk)
+        running.update(chunk)
+    return size, Digest("sha256:" + running.hexdigest())
+
+
+def _content(file: SourceFile) -> Iterator[bytes]:
+    if isinstance(file.data, bytes):
+        yield file.data
+        return
+    try:
+        with open(file.data, "rb") as opened:
+            while chunk := opened.read(_READ_BYTES):
+                yield chunk
+    except OSError as error:
+        raise InvalidRequest(f"{file.kind}/{file.path}: {error.strerror or error}") from None
+
+
+def _record(file: SourceFile, size: int, digest: Digest, start: int) -> FileRecord:
+    frame, offset = divmod(start, FRAME_BYTES) if size else (0, 0)
+    try:
+        return FileRecord(file.kind, file.path, size, digest, frame, offset, file.mode, file.ranks)
+    except ValueError as error:
+        raise InvalidRequest(f"a file that no pack can hold: {error}") from None
+
+
+def _cut(distinct: Sequence[tuple[SourceFile, _Sized]]) -> Iterator[bytes]:
+    """The raw stream in pieces of FRAME_BYTES."""
+    pending = bytearray()
+    for file, expected in distinct:
+        size, running = 0, hashlib.sha256()
+        for chunk in _content(file):
+            size += len(chunk)
+            running.update(chunk)
+            pending += chunk
+            while len(pending) >= FRAME_BYTES:
+                yield bytes(pending[:FRAME_BYTES])
+                del pending[:FRAME_BYTES]
+        if (size, "sha256:" + running.hexdigest()) != expected:
+            raise InvalidRequest(f"{file.kind}/{file.path}: changed while it was packed", "capture it again")
+    if pending:
+        yield bytes(pending)
+
+
+def _compressed(pieces: Iterator[bytes], level: int) -> Iterator[tuple[bytes, int]]:
+    """(stored frame, raw size) in order; a frame per core at a time, so the bytes do not depend on it."""
+    import zstandard
+
+    def compress(piece: bytes) -> tuple[bytes, int]:
+        return zstandard.ZstdCompressor(level=level).compress(piece), len(piece)
+
+    workers = min(8, os.cpu_count() or 1)
+    waiting: deque[Future[tuple[bytes, int]]] = deque()
+    with ThreadPoolExecutor(workers, thread_name_prefix="cachesvc-pack") as pool:
+        for piece in pieces:
+            waiting.append(pool.submit(compress, piece))
+            if len(waiting) > workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+class PackReader:
+    """Reads a pack by its manifest. A context manager; safe for several threads.
+
+    Every frame is hashed before it is decompressed, and every file after, so neither the store nor the
+    signer's arithmetic is trusted. Keeps one frame per thread, so files are best read in stream order.
+    """
+
+    def __init__(self, path: Path, manifest: Manifest, offset: int = 0) -> None:
+        """``offset``: where the pack begins in the file. Raises ``NotFound``, or ``Corrupt`` if the
+        layout is unsound or this is no pack."""
+        self.path = path
+        self.manifest = manifest
+        self.layout = Layout(manifest.pack, manifest.frames, manifest.files)
+        self._offset = offset
+        self._local = threading.local()
+        try:
+            self._handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise NotFound(f"pack {path}: {error.strerror or error}") from None
+        with contextlib.suppress(OSError):  # tells the node store's eviction that the pack is in use
+            fcntl.flock(self._handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        if self._read_at(0, len(PACK_MAGIC)) != PACK_MAGIC:
+            os.close(self._handle)
+            raise Corrupt(f"pack {path}: it does not begin as a pack of this version does")
+
+    def __enter__(self) -> PackReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._handle)
+
+    def frame(self, index: int) -> bytes:
+        """The uncompressed bytes of one frame. Raises ``Corrupt``; allocates no more than a frame."""
+        recent: tuple[int, bytes] | None = getattr(self._local, "recent", None)
+        if recent is not None and recent[0] == index:
+            return recent[1]
+        self._local.recent = None
+        frame = self.manifest.frames[index]
+        stored = self._read_at(frame.offset, frame.size)
+        if Digest.of(stored) != frame.digest:
+            raise Corrupt(f"pack {self.path}: frame {index} does not have the digest that was signed")
+        raw = self._decompress(stored, frame.raw, index)
+        self._local.recent = (index, raw)
+        return raw
+
+    def chunks(self, file: FileRecord) -> Iterator[memoryview]:
+        """The file's content in order. Raises ``Corrupt`` after the last piece if the digest differs: do
+        not use what came before."""
+        running = hashlib.sha256()
+        for index, begin, end in self.layout.parts(file):
+            piece = memoryview(self.frame(index))[begin:end]
+            running.update(piece)
+            yield piece
+        if running.hexdigest() != file.digest.hex:
+            raise Corrupt(f"pack {self.path}: {file.kind}/{file.path} does not have its digest")
+
+    def read(self, file: FileRecord) -> bytes:
+        """The whole content. Raises ``Corrupt``."""
+        return b"".join(self.chunks(file))
+
+    def _read_at(self, offset: int, size: int) -> bytes:
+        try:
+            data = os.pread(self._handle, size, self._offset + offset)
+        except OSError as error:
+            raise Corrupt(f"pack {self.path}: {error.strerror or error}") from None
+        return data
+
+    def _decompress(self, stored: bytes, raw: int, index: int) -> bytes:
+        import zstandard
+
+        try:
+            # The header decides how much is allocated, so it is read first.
+            header = zstandard.get_frame_parameters(stored)
+            if header.content_size != raw or header.dict_id:
+                raise Corrupt(f"pack {self.path}: frame {index} is not {raw} bytes, as the manifest says")
+            data = self._decompressor().decompress(stored, max_output_size=raw, allow_extra_data=False)
+        except zstandard.ZstdError as error:
+            raise Corrupt(f"pack {self.path}: frame {index}: {error}") from None
+        if len(data) != raw:
+            raise Corrupt(f"pack {self.path}: frame {index} is {len(data)} bytes, not {raw}")
+        return data
+
+    def _decompressor(self) -> zstandard.ZstdDecompressor:
+        made: zstandard.ZstdDecompressor | None = getattr(self._local, "decompressor", None)
+        if made is None:
+            import zstandard
+
+            made = self._local.decompressor = zstandard.ZstdDecompressor()
+        return made

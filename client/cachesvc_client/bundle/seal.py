@@ -1,0 +1,166 @@
+"""Ed25519 signatures over manifests, in DSSE envelopes.
+
+The signed bytes are the payload exactly as it travels: nothing is re-serialised before it is checked.
+DSSE and its pre-authentication encoding: https://github.com/secure-systems-lab/dsse, protocol.md and
+envelope.md, v1.0.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..wire.errors import InvalidRequest
+from ..wire.records import MAX_MANIFEST_BYTES, PAYLOAD_TYPE, Manifest
+from ..wire.text import ValidText
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+_PRIVATE_PREFIX = "ed25519-private:"
+# 32 bytes are 43 base64 digits; the last holds 4 bits, so that one key has one text only.
+_KEY_TEXT = r"[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]="
+_PRIVATE_TEXT = re.compile(_PRIVATE_PREFIX + _KEY_TEXT)
+_MAX_KEY_FILE = 4096
+
+
+def pae(payload_type: str, payload: bytes) -> bytes:
+    """DSSE's pre-authentication encoding: what is signed."""
+    kind = payload_type.encode()
+    return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
+
+
+class PublicKey(ValidText):
+    """``ed25519:<base64 of the 32 bytes>``: who signed. One key has exactly one text."""
+
+    pattern = re.compile("ed25519:" + _KEY_TEXT)
+    what = "public key (ed25519:<base64 of 32 bytes>)"
+    __slots__ = ()
+
+    @property
+    def raw(self) -> bytes:
+        """The 32 bytes."""
+        return base64.b64decode(self[len("ed25519:") :])
+
+    @property
+    def keyid(self) -> str:
+        """16 hex digits that stand for the key in envelopes and messages; a hint, never a proof."""
+        return hashlib.sha256(self.raw).hexdigest()[:16]
+
+    def verifies(self, signature: bytes, message: bytes) -> bool:
+        """Whether this key signed ``message``. Never raises."""
+        from cryptography.exceptions import InvalidSignature
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+        try:
+            Ed25519PublicKey.from_public_bytes(self.raw).verify(signature, message)
+        except (InvalidSignature, ValueError):
+            return False
+        return True
+
+
+class SigningKey:
+    """An Ed25519 private key. Its text, ``ed25519-private:<base64>``, is a secret: it is in no repr."""
+
+    __slots__ = ("_key",)
+
+    def __init__(self, key: Ed25519PrivateKey) -> None:
+        self._key = key
+
+    def __repr__(self) -> str:
+        return f"SigningKey({self.public})"
+
+    @classmethod
+    def generate(cls) -> SigningKey:
+        """A new key from the system's random source."""
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+        return cls(Ed25519PrivateKey.generate())
+
+    @classmethod
+    def from_text(cls, text: str, where: str = "the signing key") -> SigningKey:
+        """The inverse of ``text``. Raises ``InvalidRequest`` that names ``where`` and never the text."""
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+        text = text.strip()
+        if PublicKey.pattern.fullmatch(text):
+            raise InvalidRequest(f"{where}: this is a public key", "signing takes the private one")
+        if not _PRIVATE_TEXT.fullmatch(text):
+            raise InvalidRequest(
+                f"{where}: not a signing key", f"expected {_PRIVATE_PREFIX}<base64 of 32 bytes>"
+            )
+        seed = base64.b64decode(text[len(_PRIVATE_PREFIX) :])
+        return cls(Ed25519PrivateKey.from_private_bytes(seed))
+
+    @classmethod
+    def load(cls, path: Path) -> SigningKey:
+        """The key that ``save`` wrote. Raises ``InvalidRequest`` with one line."""
+        try:
+            with open(path, "rb") as file:
+                text = file.read(_MAX_KEY_FILE).decode("ascii")
+        except OSError as error:
+            raise InvalidRequest(f"signing key {path}: {error.strerror or error}") from None
+        except UnicodeDecodeError:
+            text = ""
+        return cls.from_text(text, f"signing key {path}")
+
+    @property
+    def text(self) -> str:
+        """The secret's text form."""
+        return _PRIVATE_PREFIX + base64.b64encode(self._key.private_bytes_raw()).decode()
+
+    @property
+    def public(self) -> PublicKey:
+        """The key that others trust."""
+        return PublicKey("ed25519:" + base64.b64encode(self._key.public_key().public_bytes_raw()).decode())
+
+    def save(self, path: Path) -> None:
+        """Writes the secret with mode 0600. Never overwrites: raises ``InvalidRequest`` if it exists."""
+        try:
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        except FileExistsError:
+            raise InvalidRequest(
+                f"signing key {path}: exists and is not overwritten", "remove it or name another file"
+            ) from None
+        except OSError as error:
+            raise InvalidRequest(f"signing key {path}: {error.strerror or error}") from None
+        with os.fdopen(handle, "w") as file:
+            file.write(self.text + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def sign(self, manifest: Manifest) -> bytes:
+        """The exact bytes of a DSSE envelope that holds ``manifest``. Deterministic.
+
+        Raises ``InvalidRequest`` if the manifest is larger than any reader accepts.
+        """
+        payload = manifest.encode()
+        if len(payload) > MAX_MANIFEST_BYTES:
+            raise InvalidRequest(
+                f"manifest: {len(payload)} bytes, more than the {MAX_MANIFEST_BYTES} allowed"
+            )
+        return self.sign_bytes(payload, PAYLOAD_TYPE)
+
+    def sign_bytes(self, payload: bytes, payload_type: str) -> bytes:
+        """An envelope over any payload; ``sign`` is what publishing uses."""
+        signature = self._key.sign(pae(payload_type, payload))
+        envelope = {
+            "payload": base64.b64encode(payload).decode(),
+            "payloadType": payload_type,
+            "signatures": [{"keyid": self.public.keyid, "sig": base64.b64encode(signature).decode()}],
+        }
+        return json.dumps(envelope, separators=(",", ":")).encode()
+
+
+def strict_base64(text: str) -> bytes:
+    """Standard base64 with padding and nothing else. Raises ``ValueError``."""
+    try:
+        return base64.b64decode(text.encode("ascii"), validate=True)
+    except (binascii.Error, UnicodeEncodeError):
+        raise ValueError("not base64") from None

@@ -1,0 +1,350 @@
+"""The node store: what the processes of one node share, so that each pack is downloaded once.
+
+    <root>/v1/packs/<hex>      whole packs; the time of modification is that of the last use
+    <root>/v1/partial/<hex>    a download under way, or what a killed one left: the next goes on there
+    <root>/v1/locks/<name>     held (flock) by whoever downloads, evicts or updates; empty files
+    <root>/v1/seen/<hex>       per entry, the highest sequence that was accepted
+    <root>/v1/resolved/<hex>   the last answers to resolves, good for seconds
+    <root>/v1/folders/<hex>/   private cache folders, one per fingerprint partition, 0700
+    <root>/v1/tmp/             what is being made or removed
+
+Everything here may be deleted at any time. Nothing here is trusted: packs are verified frame by frame
+when they are installed, and answers pass the gate as if they came from the network.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import os
+import secrets
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..wire.digest import Digest
+from ..wire.errors import Corrupt, StorageFull, TooLarge, Unavailable, Untrusted
+
+LAYOUT = "v1"
+DEFAULT_MAX_BYTES = 20 << 30
+_PARTS = ("packs", "partial", "locks", "seen", "resolved", "folders", "tmp")
+_JUST_USED_SECONDS = 60
+"""A pack that was handed out is opened within this time; after that its reader holds a lock."""
+_LEFTOVER_SECONDS = 24 * 3600
+_FOLDER_SECONDS = 30 * 24 * 3600
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+Download = Callable[[int], Iterator[bytes]]
+"""The bytes of a pack from an offset on."""
+
+
+def default_root() -> Path:
+    """``CACHESVC_STORE``; else the first that is writable of ``XDG_CACHE_HOME/cachesvc``,
+    ``~/.cache/cachesvc`` and ``$TMPDIR/cachesvc-<uid>`` (no home and a read-only root are normal).
+
+    Raises ``StorageFull`` if none is.
+    """
+    if named := os.environ.get("CACHESVC_STORE"):
+        return Path(named)
+    candidates = [
+        Path(os.environ.get("XDG_CACHE_HOME", "")) / "cachesvc",
+        Path(os.path.expanduser("~")) / ".cache" / "cachesvc",
+        Path(tempfile.gettempdir()) / f"cachesvc-{os.geteuid()}",
+    ]
+    for root in candidates:
+        if root.is_absolute() and _usable(root):
+            return root
+    raise StorageFull(
+        "node store: none of the usual folders is writable", "set CACHESVC_STORE to one that is"
+    )
+
+
+class NodeStore:
+    """See the module. Safe for threads and for processes; killed at any step, the next goes on.
+
+    ``max_bytes`` bounds the packs (private folders go by age). ``step`` is told the name of each step
+    that has been done, for tests that kill at each.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        max_bytes: int = DEFAULT_MAX_BYTES,
+        step: Callable[[str], None] = lambda _name: None,
+    ) -> None:
+        """Raises ``StorageFull`` if the root cannot be written, ``Untrusted`` if it is another user's."""
+        self.root = root
+        self.max_bytes = max_bytes
+        self._step = step
+        self._base = root / LAYOUT
+        self._held: dict[Path, int] = {}
+        with self._writing():
+            root.mkdir(parents=True, exist_ok=True)
+            for part in ("", *_PARTS):
+                (self._base / part).mkdir(mode=0o700, exist_ok=True)
+        _refuse_foreign(self._base)
+
+    def pack(self, digest: Digest) -> Path | None:
+        """The pack, marked as just used; ``None`` if it is not here."""
+        path = self._base / "packs" / digest.hex
+        try:
+            os.utime(path)
+        except FileNotFoundError:
+            return None
+        except OSError:  # a store that has become read-only still serves
+            return path if path.exists() else None
+        return path
+
+    def fetch(self, digest: Digest, size: int, download: Download) -> tuple[Path, int]:
+        """The pack, downloaded if it is not here, and how many bytes that moved.
+
+        One process of the node downloads a pack; others wait and find it. A partial download is resumed.
+        Guarantees that the bytes had ``size`` and ``digest``. Raises ``Corrupt`` (nothing is kept),
+        ``TooLarge``, ``StorageFull``, ``Unavailable`` if the download ends early, and what ``download``
+        raises; of the last two the next call resumes.
+        """
+        if size > self.max_bytes:
+            raise TooLarge(
+                f"pack {digest}: {size} bytes; the node store holds {self.max_bytes}", "raise its bound"
+            )
+        with self._writing(), self._locked(digest.hex):
+            self._step("locked")
+            if found := self.pack(digest):
+                return found, 0
+            path, moved = self._download(digest, size, download)
+        self.evict(keep=digest)
+        return path, moved
+
+    def discard(self, digest: Digest) -> None:
+        """Forgets a pack that turned out to be damaged; the next fetch downloads it again."""
+        with self._writing():
+            (self._base / "packs" / digest.hex).unlink(missing_ok=True)
+
+    def seen(self, entry: Digest) -> int | None:
+        """The highest sequence accepted for this entry on this node."""
+        try:
+            return int((self._base / "seen" / entry.hex).read_text()[:32])
+        except (OSError, ValueError):
+            return None
+
+    def saw(self, entry: Digest, sequence: int) -> None:
+        """Remembers a sequence; a lower one than before changes nothing."""
+        with self._writing(), self._locked("seen"):
+            if sequence > (self.seen(entry) or 0):
+                self._put("seen", entry.hex, str(sequence).encode())
+
+    def remember_answer(self, key: Digest, answer: bytes) -> None:
+        """Keeps a resolve's answer for the other processes that start now."""
+        with self._writing():
+            self._sweep("resolved", 60)
+            self._put("resolved", key.hex, answer)
+
+    def recent_answer(self, key: Digest, max_age: float = 5.0) -> bytes | None:
+        """An answer at most ``max_age`` seconds old."""
+        try:
+            with open(self._base / "resolved" / key.hex, "rb") as file:
+                age = time.time() - os.fstat(file.fileno()).st_mtime
+                return file.read() if 0 <= age <= max_age else None
+        except OSError:
+            return None
+
+    def folder(self, partition: Digest) -> Path:
+        """The private cache folder of a fingerprint partition: 0700, ours, and not evicted while this
+        process lives. Raises ``Untrusted`` if somebody else could write there."""
+        path = self._base / "folders" / partition.hex
+        with self._writing():
+            path.mkdir(mode=0o700, exist_ok=True)
+            _refuse_foreign(path)
+            if path not in self._held:
+                self._held[path] = handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                fcntl.flock(handle, fcntl.LOCK_SH)
+            os.utime(path)
+        return path
+
+    def evict(self, keep: Digest | None = None) -> None:
+        """Removes the packs that were used longest ago until the rest fits, private folders unused for 30
+        days, and leftovers of a day. Never ``keep``, nor what is in use. Never raises."""
+        with contextlib.suppress(OSError, StorageFull), self._locked("evict", wait=False):
+            for part in ("partial", "tmp", "locks"):
+                self._sweep(part, _LEFTOVER_SECONDS)
+            self._evict_packs(keep)
+            for path in self._older("folders", _FOLDER_SECONDS):
+                self._remove_unless_used(path)
+
+    def _download(self, digest: Digest, size: int, download: Download) -> tuple[Path, int]:
+        partial = self._base / "partial" / digest.hex
+        try:
+            moved, intact = self._receive(partial, digest, size, download)
+            if not intact and moved < size:
+                # What a killed process left was not the pack's beginning: once more, from the start.
+                partial.unlink()
+                again, intact = self._receive(partial, digest, size, download)
+                moved += again
+        except OSError as error:
+            if error.errno in _FULL:  # on a full disk half a pack only takes room
+                partial.unlink(missing_ok=True)
+            raise
+        if not intact:
+            partial.unlink()
+            raise Corrupt(f"pack {digest}: what was downloaded is not this pack ({moved} bytes moved)")
+        path = self._base / "packs" / digest.hex
+        os.replace(partial, path)
+        self._step("renamed")
+        return path, moved
+
+    def _receive(self, partial: Path, digest: Digest, size: int, download: Download) -> tuple[int, bool]:
+        """(bytes moved, whether the whole is the pack). Goes on where the partial file ends."""
+        with open(partial, "ab+", buffering=0) as file:
+            self._step("opened")
+            if os.fstat(file.fileno()).st_size > size:
+                file.truncate(0)
+            file.seek(0)
+            running = hashlib.sha256()
+            have = 0
+            while chunk := file.read(1 << 20):
+                running.update(chunk)
+                have += len(chunk)
+            moved = 0
+            for chunk in _received(download, have) if have < size else ():
+                moved += len(chunk)
+                if have + moved > size:
+                    return moved, False
+                _write_all(file.fileno(), chunk)
+                running.update(chunk)
+                self._step("chunk")
+            if have + moved < size:
+                raise Unavailable(f"pack {digest}: the download ended at {have + moved} of {size} bytes")
+            os.fsync(file.fileno())
+        self._step("downloaded")
+        return moved, running.hexdigest() == digest.hex
+
+    def _evict_packs(self, keep: Digest | None) -> None:
+        packs = sorted((status.st_mtime, status.st_size, path) for path, status in self._files("packs"))
+        excess = sum(size for _, size, _ in packs) - self.max_bytes
+        for used, size, path in packs:
+            if excess <= 0 or used > time.time() - _JUST_USED_SECONDS:
+                return
+            if (keep is None or path.name != keep.hex) and self._remove_unless_used(path):
+                excess -= size
+
+    def _remove_unless_used(self, path: Path) -> bool:
+        """Takes the exclusive lock that readers of a pack and users of a folder hold shared."""
+        try:
+            handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            gone = self._base / "tmp" / secrets.token_hex(8)
+            os.rename(path, gone)
+        except OSError:
+            return False
+        finally:
+            os.close(handle)
+        _remove(gone)
+        return True
+
+    def _sweep(self, part: str, seconds: float) -> None:
+        """Removes what was last changed that long ago. A lock that is held stays."""
+        for path in self._older(part, seconds):
+            if part == "locks":
+                self._remove_unless_used(path)
+            else:
+                _remove(path)
+
+    def _older(self, part: str, seconds: float) -> list[Path]:
+        before = time.time() - seconds
+        return [path for path, status in self._files(part) if status.st_mtime < before]
+
+    def _files(self, part: str) -> Iterator[tuple[Path, os.stat_result]]:
+        for path in (self._base / part).iterdir():
+            with contextlib.suppress(FileNotFoundError):  # another process evicts too
+                yield path, path.lstat()
+
+    def _put(self, part: str, name: str, data: bytes) -> None:
+        temporary = self._base / "tmp" / secrets.token_hex(8)
+        temporary.write_bytes(data)
+        os.replace(temporary, self._base / part / name)
+
+    @contextmanager
+    def _locked(self, name: str, wait: bool = True) -> Iterator[None]:
+        """Holds ``locks/<name>``. Ends with the process, however it ends. With ``wait=False`` raises
+        ``BlockingIOError``."""
+        path = self._base / "locks" / name
+        while True:
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+                # The file may have been swept between open and lock; then the lock guards nothing.
+                if _same_file(handle, path):
+                    os.utime(handle)
+                    yield
+                    return
+            finally:
+                os.close(handle)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Turns what the file system refuses into one clear line."""
+        try:
+            yield
+        except OSError as error:
+            raise StorageFull(
+                f"node store {self.root}: {error.strerror or error}",
+                "free some room" if error.errno in _FULL else "set CACHESVC_STORE to a writable folder",
+            ) from error
+
+
+def _received(download: Download, offset: int) -> Iterator[bytes]:
+    """Keeps the network's errors apart from the disk's."""
+    try:
+        yield from download(offset)
+    except OSError as error:
+        raise Unavailable(f"download: {error}") from error
+
+
+def _write_all(handle: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(handle, rest) :]
+
+
+def _same_file(handle: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), os.lstat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _refuse_foreign(path: Path) -> None:
+    status = path.lstat()
+    if not stat.S_ISDIR(status.st_mode):
+        raise Untrusted(f"node store: {path} is not a folder")
+    if status.st_uid != os.geteuid():
+        raise Untrusted(f"node store: {path} belongs to user {status.st_uid}", "set CACHESVC_STORE")
+    if status.st_mode & 0o022:
+        raise Untrusted(f"node store: others may write to {path}", f"chmod go-w {path}")
+
+
+def _usable(root: Path) -> bool:
+    """Ours, or to be made by us; the usual place under TMPDIR could be laid out by anyone."""
+    try:
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _refuse_foreign(root)
+    except (OSError, Untrusted):
+        return False
+    return os.access(root, os.W_OK | os.X_OK)
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink()
