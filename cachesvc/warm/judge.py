@@ -107,7 +107,8 @@ def _numeric(compared: Mapping[str, Compared], what: str) -> list[str]:
 
 
 def _total(times: Mapping[str, Times], field: str) -> float | None:
-    return sum(getattr(item, field) for item in times.values()) if times else None
+    values = [getattr(item, field) for item in times.values()]
+    return sum(values) if values and None not in values else None
 
 
 def _break_even(

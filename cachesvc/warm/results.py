@@ -7,17 +7,16 @@ from typing import Any, Literal
 
 from cachesvc_client.observe import Observation
 from cachesvc_client.wire.digest import Digest
-from cachesvc_client.wire.records import Frame, FileRecord, PackRecord
-
-Phase = Literal["eager", "compile", "replay"]
+from cachesvc_client.wire.factors import FactorValue
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Seconds of one input set: the first call of the process, and the median of later ones."""
+    """Seconds of one input set: the first call of the process, and the median of later ones
+    (``None`` for a script, which runs once)."""
 
     first: float
-    steady: float
+    steady: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +59,18 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
-    """A pack file that the process has written, and its contents."""
+class Captured:
+    """A file that a process has captured, in portable form, at ``<stage>/<kind>/<path>``."""
 
+    kind: str
     path: str
-    pack: PackRecord
-    frames: tuple[Frame, ...]
-    files: tuple[FileRecord, ...]
+    size: int
+    mode: int = 0o644
 
     @property
-    def raw_bytes(self) -> int:
-        return sum(file.size for file in self.files)
+    def name(self) -> str:
+        """``kind/path``, as in ``PhaseResult.read``."""
+        return f"{self.kind}/{self.path}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class PhaseResult:
     compiled output (replay). ``seconds``: of the whole phase, imports included.
     """
 
-    phase: Phase
+    phase: str
     error: str = ""
     trace: str = ""
     model: Model | None = None
@@ -94,8 +94,11 @@ class PhaseResult:
     read: tuple[str, ...] = ()
     read_method: str = ""
     added: tuple[str, ...] = ()
-    packed: Packed | None = None
+    captured: tuple[Captured, ...] = ()
+    fingerprint: dict[str, FactorValue] = field(default_factory=dict)
+    script: Digest | None = None
     notes: tuple[str, ...] = ()
+    scopes: tuple[str, ...] = ()
     restore_seconds: float = 0.0
     seconds: float = 0.0
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
+import torch._dynamo
 
 from cachesvc_client import workload
 
@@ -269,18 +270,18 @@ def _call(path: str, arguments: dict[str, Any], job: Job) -> Any:
     """Imports ``module:function`` and calls it."""
     module_name, _, names = path.partition(":")
     try:
-        function: Any = importlib.import_module(module_name)
-        for name in names.split("."):
-            function = getattr(function, name)
-    except AttributeError:
-        raise SubjectError(f"{path}: {module_name} has no {names}") from None
+        found: Any = importlib.import_module(module_name)
     except Exception as error:
         looked = ", ".join([job.folder, *job.spec.paths])
         raise SubjectError(
             f"{path}: cannot import {module_name} (from {looked}): {one_line(error)}"
         ) from error
+    for name in names.split("."):
+        found = getattr(found, name, None)
+    if not callable(found):
+        raise SubjectError(f"{path}: {module_name} has no function {names}")
     try:
-        return function(**arguments)
+        return found(**arguments)
     except Exception as error:
         raise SubjectError(f"{path} raised {one_line(error)}{_missing_hint(error, job)}") from error
 
@@ -295,9 +296,9 @@ def _arguments(given: Any, path: str) -> Arguments:
     """A mapping is keywords, a tuple or list positions, a tensor the only position, (tuple, mapping) both."""
     if isinstance(given, Mapping):
         return (), dict(given)
-    if isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], Mapping):
-        if isinstance(given[0], (tuple, list)):
-            return tuple(given[0]), dict(given[1])
+    both = isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], Mapping)
+    if both and isinstance(given[0], (tuple, list)):
+        return tuple(given[0]), dict(given[1])
     if isinstance(given, (tuple, list)):
         return tuple(given), {}
     if isinstance(given, torch.Tensor):
