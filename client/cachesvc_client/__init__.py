@@ -1,3 +1,107 @@
-"""Restores prebuilt torch.compile and Triton artifacts, so that a fresh process does not compile."""
+"""Restores prebuilt torch.compile and Triton artifacts, so that a fresh process does not compile.
+
+>>> import cachesvc_client
+>>> cachesvc_client.attach("team/model")          # doctest: +SKIP
+>>> model = torch.compile(model)                  # doctest: +SKIP
+
+Importing has no side effects and does not import torch. Nothing here raises in a service, unless
+CACHESVC_STRICT=1: if something cannot be restored, the process compiles, and one log line (logger
+``cachesvc``) says why.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .report import Report
+    from .session import Session
+    from .wire.protocol import CommitAnswer
 
 __version__ = "0.1.0"
+__all__ = ["attach", "compile", "prime", "publish", "report", "status", "wait"]
+
+_log = logging.getLogger("cachesvc")
+
+
+def attach(
+    name: str | None = None,
+    *,
+    bundle: str | Path | None = None,
+    url: str | None = None,
+    token: str | None = None,
+    deadline: float | None = None,
+    fallback: tuple[str, ...] = (),
+) -> Session | None:
+    """Starts to restore what is published under ``name`` (``namespace/name[:tag]``), in the background.
+
+    Returns at once. Without arguments everything comes from the CACHESVC_* variables and the login file.
+    ``bundle``: a ``.cachesvc`` file, or a folder of them, instead of a registry. ``deadline``: seconds that
+    the first compile waits, at most. ``fallback``: tags to try after the name's own. May be called before or
+    after ``import torch``, twice, with several names, and in a process that forks. Answers ``None`` if there
+    is nothing to do or something is wrong, with one log line; raises only under CACHESVC_STRICT=1.
+    """
+    from ._attach import attach as start
+
+    return start(name, bundle, url, token, deadline, fallback)
+
+
+def compile(model: Any = None, *, name: str | None = None, **options: Any) -> Any:
+    """``torch.compile(model, **options)``, returning torch's own object; attaches to ``name`` (or to
+    CACHESVC_NAME) and tells it the model's hash, so that its entries are preferred.
+
+    Exact shapes are never required to match. Whatever goes wrong with the cache, torch compiles.
+    """
+    import torch
+
+    from ._attach import register
+
+    if model is None:
+        return lambda function: compile(function, name=name, **options)
+    register(model, name)
+    return torch.compile(model, **options)
+
+
+def publish(name: str | None = None, *, target: str = "service") -> CommitAnswer:
+    """Publishes what this process compiled or used. Needs CACHESVC_MODE=readwrite, a write token and
+    CACHESVC_SIGNING_KEY. Raises ``CacheSvcError`` with what is missing; blocks until it is committed."""
+    from ._attach import publish as run
+
+    return run(name, target)
+
+
+def report() -> Report:
+    """What this process compiled, tuned and used: `Report`, with ``state`` and ``reasons``."""
+    from .session import process
+
+    return process().report()
+
+
+def wait(timeout: float | None = None) -> bool:
+    """Waits until every attached restore is over; answers whether they are. Raises only under
+    CACHESVC_STRICT=1."""
+    from .session import process
+
+    over = [session.wait(timeout) for session in process().sessions]
+    return all(over)
+
+
+def status() -> dict[str, str]:
+    """What each attached name is at: for readiness probes."""
+    from .session import process
+
+    return {session.label: session.status for session in process().sessions}
+
+
+def prime() -> None:
+    """Imports what the first compile needs (about a second) on the caller's thread. Worth it only
+    while the process waits for something else."""
+    import importlib
+
+    for module in ("torch._dynamo", "torch._inductor.compile_fx", "torch._inductor.codecache"):
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            _log.warning("prime: %s: %s", module, error)

@@ -22,9 +22,11 @@ class Folders:
     user set is overwritten.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, compiled_already: bool = False) -> None:
+        """``compiled_already``: this process has compiled, so its folder is settled whoever set it."""
         inductor_set = os.environ.get(inductor.VARIABLE)
-        if inductor_set and "torch" in sys.modules and Path(inductor_set) == _pytorch_default():
+        by_pytorch = "torch" in sys.modules and not compiled_already
+        if inductor_set and by_pytorch and Path(inductor_set) == _pytorch_default():
             inductor_set = None
         self._inductor = Path(inductor_set) if inductor_set else None
         triton_set = os.environ.get(triton.VARIABLE)

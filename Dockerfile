@@ -1,0 +1,48 @@
+# Two images from one file:
+#   docker build --target client -t cachesvc-client .    the thin client: login, pull, push, doctor
+#   docker build --target server -t cachesvc .           the registry
+# Both run as user 10001 and need no writable root: the registry writes under /data and /tmp alone
+#   docker run --read-only --tmpfs /tmp -v cachesvc:/data -p 8750:8750 cachesvc
+
+FROM python:3.12-slim-bookworm AS base
+ENV PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 PATH=/venv/bin:$PATH
+
+FROM base AS build
+WORKDIR /src
+COPY requirements/build.txt requirements/client.txt requirements/server.txt requirements/
+RUN python -m venv /build \
+    && /build/bin/pip install --no-cache-dir --require-hashes -r requirements/build.txt \
+    && /build/bin/uv venv --no-python-downloads /venv
+# Bytecode is compiled here: at run time the root may be read-only.
+ENV UV_COMPILE_BYTECODE=1 UV_NO_CACHE=1 VIRTUAL_ENV=/venv
+
+FROM build AS build-client
+RUN /build/bin/uv pip install --require-hashes -r requirements/client.txt
+COPY client client
+RUN /build/bin/python -m pip wheel --no-cache-dir --no-deps --no-build-isolation -w dist ./client \
+    && /build/bin/uv pip install --no-deps dist/*.whl
+
+FROM build-client AS build-server
+RUN /build/bin/uv pip install --require-hashes -r requirements/server.txt
+COPY pyproject.toml LICENSE README.md ./
+COPY cachesvc cachesvc
+RUN /build/bin/python -m pip wheel --no-cache-dir --no-deps --no-build-isolation -w dist . \
+    && /build/bin/uv pip install --no-deps dist/cachesvc-*.whl
+
+FROM base AS client
+COPY --from=build-client /venv /venv
+USER 10001:10001
+ENTRYPOINT ["cachesvc-client"]
+
+FROM base AS server
+COPY --from=build-server /venv /venv
+RUN install -d -o 10001 -g 10001 -m 0700 /data
+USER 10001:10001
+ENV HOME=/data
+VOLUME /data
+EXPOSE 8750
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=3s --start-period=20s \
+    CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8750/healthz', timeout=2)"]
+ENTRYPOINT ["cachesvc"]
+CMD ["serve", "--host", "0.0.0.0", "--data", "/data"]

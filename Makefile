@@ -1,0 +1,81 @@
+# `make demo` and `make test` work on a fresh clone; `make help` lists the rest.
+
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+JOBS ?= 2
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+# Another TORCH is another environment: the stamp's name holds it.
+STAMP := $(VENV)/.installed-$(subst /,_,$(subst =,-,$(TORCH)))
+LOCKS := requirements/build.txt requirements/client.txt requirements/server.txt requirements/dev.txt
+
+COMPILE := $(BIN)/uv pip compile -q --universal --generate-hashes --no-python-downloads --no-header \
+	--no-emit-index-url --no-emit-find-links --no-emit-package cachesvc --no-emit-package cachesvc-client
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test lint format types contracts bench requirements triton clean tools
+
+help:  ## this list
+	@sed -n 's/^\([a-z]*\):[^#]*## /\1 /p' $(MAKEFILE_LIST) | while read -r name what; do \
+		printf '  make %-14s%s\n' "$$name" "$$what"; done
+
+# One clear line for what a fresh machine may lack.
+tools:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "error: $(PYTHON) is missing or older than 3.11 (set PYTHON=/path/to/python3.11)"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+		echo "error: Python's venv is missing (apt-get install python3-venv)"; exit 1; }
+	@command -v "$${CXX:-g++}" >/dev/null || { \
+		echo "error: no C++ compiler, which torch.compile needs to warm (apt-get install g++)"; exit 1; }
+
+$(STAMP): $(LOCKS) requirements/install.sh pyproject.toml client/pyproject.toml | tools
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing into $(VENV) ..."
+	@requirements/install.sh $(VENV) "$(TORCH)"
+	@rm -f $(VENV)/.installed-* && touch $@
+
+venv: $(STAMP)  ## .venv with everything; instant when it is there
+
+demo: $(STAMP)  ## registry, warm of three models, one fresh process for each that compiles nothing
+	@$(BIN)/python -m benchmarks.demo $(ARGS)
+
+test: $(STAMP)  ## all tests; ARGS="-k name" and JOBS=1 are passed on
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
+
+lint: $(STAMP)  ## ruff and hadolint
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/hadolint Dockerfile
+
+format: $(STAMP)  ## ruff, writing
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+types: $(STAMP)  ## mypy, strict
+	@$(BIN)/mypy
+
+contracts: $(STAMP)  ## who may import whom
+	@$(BIN)/lint-imports
+
+bench: $(STAMP)  ## the benchmarks, into benchmarks/results
+	@$(BIN)/python benchmarks/cold_start.py $(ARGS)
+	@$(BIN)/python benchmarks/restore.py $(ARGS)
+
+requirements: $(STAMP)  ## compile requirements/*.in again; ARGS=--upgrade for newer versions
+	@$(COMPILE) $(ARGS) --python-version 3.10 requirements/build.in -o requirements/build.txt
+	@$(COMPILE) $(ARGS) --python-version 3.10 requirements/client.in -o requirements/client.txt
+	@$(COMPILE) $(ARGS) --python-version 3.11 requirements/server.in -o requirements/server.txt \
+		-c requirements/client.txt -c requirements/build.txt
+	@$(COMPILE) $(ARGS) --python-version 3.11 requirements/dev.in -o requirements/dev.txt \
+		-c requirements/server.txt -c requirements/build.txt
+	@$(COMPILE) $(ARGS) --python-version 3.11 requirements/triton.in -o requirements/triton.txt
+
+triton: $(STAMP)  ## adds Triton (280 MB), for tests without a GPU
+	@$(BIN)/python -m pip install -q --require-hashes -r requirements/triton.txt
+
+clean:  ## removes the environment, caches and builds
+	rm -rf $(VENV) build dist .demo .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -prune -exec rm -rf {} +
+	rm -rf *.egg-info client/*.egg-info client/build

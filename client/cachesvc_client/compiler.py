@@ -1,0 +1,93 @@
+"""Which C++ compiler Inductor would run, told from its file and without running it.
+
+``detect`` runs in services at start, where a child process costs tens of milliseconds and may be
+forbidden; the version stands in the compiler's own bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+_GCC_MARK = b"gcc version %s %s"
+"""The format of ``g++ -v``, in every driver (gcc/gcc.cc). The version is a string of its own, near it."""
+_GCC_VERSION = re.compile(rb"\0([0-9]+\.[0-9]+\.[0-9]+(?: [0-9]{8} \([a-z ]+\))?)(?=[\0 ])")
+_CLANG_VERSION = re.compile(rb"clang -cc1 version ([0-9]+\.[0-9]+\.[0-9]+)")
+"""In clang itself or, if that is a small program over a library, in libclang-cpp (cc1_main, Frontend)."""
+_WRAPPERS = frozenset({"ccache", "sccache", "distcc", "icecc"})
+_HEAD = 1 << 20
+
+
+def identity(environ: Mapping[str, str]) -> str | None:
+    """``g++ 12.2.0`` or ``clang++ 16.0.6``; for other compilers the file's name and a hash that changes
+    with each build of it. ``None`` if there is no compiler. Starts no process and never raises.
+
+    Looks where Inductor does: the variable CXX, else ``g++``, on the PATH
+    (``torch/_inductor/config.py``, ``cpp.cxx``; ``cpp_builder.get_cpp_compiler``).
+    """
+    path = _resolve(environ.get("CXX", "g++"), environ.get("PATH", os.defpath))
+    if path is None:
+        return None
+    try:
+        return _gcc(path) or _clang(path) or _by_content(path)
+    except (OSError, ValueError):  # unreadable, or empty: mmap refuses that
+        return None
+
+
+def _resolve(command: str, search: str) -> Path | None:
+    """The compiler's real file. A wrapper such as ccache runs the next of that name on the PATH."""
+    while True:
+        found = shutil.which(command, path=search)
+        if found is None:
+            return None
+        path = Path(os.path.realpath(found))
+        if path.name not in _WRAPPERS:
+            return path
+        folders = search.split(os.pathsep)
+        here = os.path.dirname(found)
+        if here not in folders:
+            return None
+        search = os.pathsep.join(folders[folders.index(here) + 1 :])
+        command = os.path.basename(command)
+
+
+def _gcc(path: Path) -> str | None:
+    with _mapped(path) as data:
+        mark = data.find(_GCC_MARK)
+        if mark < 0:
+            return None
+        found = [(abs(match.start() - mark), match[1]) for match in _GCC_VERSION.finditer(data)]
+    return f"g++ {min(found)[1].decode()}" if found else None
+
+
+def _clang(path: Path) -> str | None:
+    if "clang" not in path.name:
+        return None
+    for candidate in (path, *_clang_libraries(path)):
+        with _mapped(candidate) as data:
+            match = _CLANG_VERSION.search(data)
+            if match is not None:
+                return f"clang++ {match[1].decode()}"
+    return None
+
+
+def _clang_libraries(path: Path) -> Iterator[Path]:
+    yield from sorted((path.parent.parent / "lib").glob("libclang-cpp.so*"))
+
+
+def _by_content(path: Path) -> str:
+    """The first MiB holds the ELF header and the build id, so this tells builds apart."""
+    with open(path, "rb") as file:
+        head = file.read(_HEAD)
+    digest = hashlib.sha256(b"%d:%b" % (path.stat().st_size, head))
+    return f"{path.name} sha256:{digest.hexdigest()[:16]}"
+
+
+def _mapped(path: Path) -> mmap.mmap:
+    with open(path, "rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -1,0 +1,285 @@
+"""What this process was told: ``CACHESVC_*`` variables over the user's login file.
+
+The login file is ``$XDG_CONFIG_HOME/cachesvc/login.json`` (else ``~/.config``), mode 0600, and holds
+for each registry a token, trusted keys and the path of a signing key, and which registry is the
+default. No home is normal: containers use the variables.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import re
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeVar, cast
+
+from .bundle.seal import PublicKey, SigningKey
+from .wire.codec import build, canonical, parse_json
+from .wire.errors import InvalidRequest, StorageFull
+from .wire.names import Lane, Name, Tag
+
+if TYPE_CHECKING:
+    from .remote import Probe
+
+T = TypeVar("T")
+Mode = Literal["read", "readwrite", "off"]
+
+LOGIN_FORMAT = "cachesvc.login/1"
+DEFAULT_DEADLINE = 10.0
+"""Seconds that a compile waits for a restore, at most."""
+MAX_DEADLINE = 3600.0
+_MAX_LOGIN_BYTES = 1 << 20
+_URL = re.compile(
+    r"(?P<scheme>https?)://"
+    r"(?P<host>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)"
+    r"(?::(?P<port>[0-9]{1,5}))?(?P<path>(?:/[A-Za-z0-9._~%-]+)*)/*"
+)
+_TOKEN = re.compile(r"[\x21-\x7e]{1,512}")
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Read once. ``deadline`` in seconds; ``store``: the node store's folder, if one was named.
+
+    ``tag_fallback``: tags that are tried after a name's own, in order.
+    """
+
+    url: str | None = None
+    token: str | None = field(default=None, repr=False)
+    names: tuple[Name, ...] = ()
+    tag_fallback: tuple[Tag, ...] = ()
+    lane: Lane | None = None
+    mode: Mode = "read"
+    deadline: float = DEFAULT_DEADLINE
+    strict: bool = False
+    trusted_keys: tuple[PublicKey, ...] = ()
+    store: Path | None = None
+    signing_key: Path | None = None
+    untested: bool = False
+
+    @classmethod
+    def read(cls, environ: Mapping[str, str] | None = None) -> Config:
+        """The configuration of this process.
+
+        A variable that is set to nothing counts as not set. Token, keys and signing key of the login
+        file count only for the registry that they were stored for. Raises ``InvalidRequest`` that names
+        the variable or the file, and what is allowed.
+        """
+        environ = os.environ if environ is None else environ
+        login = Login.read(environ)
+        url = _variable(environ, "CACHESVC_URL", registry_url, login.default)
+        known = login.registries.get(url or "", Registry())
+        signing_key = Path(known.signing_key) if known.signing_key else None
+        return cls(
+            url=url,
+            token=_variable(environ, "CACHESVC_TOKEN", _token, known.token),
+            names=_variable(environ, "CACHESVC_NAME", _names, ()),
+            tag_fallback=_variable(environ, "CACHESVC_TAG_FALLBACK", _tags, ()),
+            lane=_variable(environ, "CACHESVC_LANE", Lane, None),
+            mode=_variable(environ, "CACHESVC_MODE", _mode, "read"),
+            deadline=_variable(environ, "CACHESVC_DEADLINE", _seconds, DEFAULT_DEADLINE),
+            strict=_variable(environ, "CACHESVC_STRICT", _switch, False),
+            trusted_keys=_variable(environ, "CACHESVC_TRUSTED_KEYS", _keys, known.trusted_keys),
+            store=_variable(environ, "CACHESVC_STORE", _folder, None),
+            signing_key=_variable(environ, "CACHESVC_SIGNING_KEY", _folder, signing_key),
+            untested=_variable(environ, "CACHESVC_UNTESTED", _switch, False),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """What a user stored for one registry."""
+
+    token: str | None = field(default=None, repr=False)
+    trusted_keys: tuple[PublicKey, ...] = ()
+    signing_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """The login file. ``registries`` by URL, as ``registry_url`` writes it."""
+
+    registries: dict[str, Registry] = field(default_factory=dict)
+    default: str | None = None
+    format: str = LOGIN_FORMAT
+
+    def __post_init__(self) -> None:
+        if self.format != LOGIN_FORMAT:
+            raise ValueError(f"format {self.format[:60]!r}: this client reads {LOGIN_FORMAT}")
+
+    @classmethod
+    def read(cls, environ: Mapping[str, str] | None = None) -> Login:
+        """What is stored; empty if there is no file or no home.
+
+        Raises ``InvalidRequest`` if the file is malformed, or if others may write it: it says whom to trust.
+        """
+        path = login_path(environ)
+        try:
+            if path is None:
+                return cls()
+            with open(path, "rb") as file:
+                facts = os.fstat(file.fileno())
+                data = file.read(_MAX_LOGIN_BYTES + 1)
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
+            return cls()
+        except OSError as error:
+            raise InvalidRequest(f"{path}: {error.strerror}") from None
+        if facts.st_mode & 0o022 or facts.st_uid not in (0, os.getuid()):
+            raise InvalidRequest(f"{path}: others may write it", f"chmod 600 {path}, and check what it holds")
+        try:
+            return build(cls, parse_json(data, limit=_MAX_LOGIN_BYTES, what="login"))
+        except ValueError as error:
+            raise InvalidRequest(f"{path}: {error}", "remove it and run cachesvc-client login") from None
+
+    def write(self, environ: Mapping[str, str] | None = None) -> Path:
+        """Replaces the login file, whole or not at all; mode 0600. Raises ``InvalidRequest`` without a home,
+        ``StorageFull`` if it cannot be written."""
+        path = login_path(environ)
+        if path is None:
+            raise InvalidRequest("no home folder to store a login in", "set CACHESVC_URL and CACHESVC_TOKEN")
+        text = json.dumps(json.loads(canonical(self)), indent=1, sort_keys=True) + "\n"
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".login-")  # 0600
+            try:
+                with os.fdopen(handle, "w") as file:
+                    file.write(text)
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.replace(temporary, path)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.unlink(temporary)
+                raise
+        except OSError as error:
+            raise StorageFull(f"{path}: cannot be written: {error.strerror}") from None
+        return path
+
+
+def login_path(environ: Mapping[str, str] | None = None) -> Path | None:
+    """``$XDG_CONFIG_HOME/cachesvc/login.json``, else under ``~/.config``; ``None`` without a home."""
+    environ = os.environ if environ is None else environ
+    configured = environ.get("XDG_CONFIG_HOME", "")
+    if configured.startswith("/"):  # the XDG specification ignores relative ones
+        return Path(configured, "cachesvc", "login.json")
+    home = environ.get("HOME", "")
+    return Path(home, ".config", "cachesvc", "login.json") if home.startswith("/") else None
+
+
+def login(
+    url: str,
+    token: str | None,
+    trust: tuple[str, ...] = (),
+    signing_key: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> tuple[Path, Probe]:
+    """Stores a registry for this user and makes it the default, after asking it who the token is.
+
+    Keys and signing key that are not named again are kept. Returns the file that was written and the
+    registry's answers. Raises ``InvalidRequest`` for malformed arguments, and what ``Remote`` raises if
+    the registry cannot be reached, is none, or does not know the token; nothing is stored then.
+    """
+    from .remote import Remote
+
+    url = _argument("URL", registry_url, url)
+    token = _argument("--token", _token, token) if token else None
+    keys = tuple(_argument("--trust", PublicKey, key) for key in trust)
+    if signing_key is not None:
+        signing_key = signing_key.expanduser().absolute()
+        SigningKey.load(signing_key)
+    with Remote(url, token) as remote:
+        probe = remote.probe()
+    stored = Login.read(environ)
+    before = stored.registries.get(url, Registry())
+    entry = Registry(
+        token=token or before.token,
+        trusted_keys=keys or before.trusted_keys,
+        signing_key=str(signing_key) if signing_key else before.signing_key,
+    )
+    written = replace(stored, registries={**stored.registries, url: entry}, default=url).write(environ)
+    return written, probe
+
+
+def registry_url(text: str) -> str:
+    """``http(s)://host[:port][/prefix]`` in one spelling: lower case, no slash at the end.
+
+    Raises ``ValueError`` with what is allowed.
+    """
+    match = _URL.fullmatch(text)
+    if match is None or int(match["port"] or 0) > 65535:
+        raise ValueError("allowed: http(s)://host[:port][/prefix], without user, query or fragment")
+    scheme, host, port = match["scheme"], match["host"].lower(), match["port"]
+    standard = {"http": "80", "https": "443"}[scheme]
+    return f"{scheme}://{host}{f':{port}' if port and port != standard else ''}{match['path']}"
+
+
+def _variable(environ: Mapping[str, str], name: str, parse: Callable[[str], T], default: T) -> T:
+    text = environ.get(name, "").strip()
+    if not text:
+        return default
+    try:
+        return parse(text)
+    except ValueError as error:
+        shown = "" if name == "CACHESVC_TOKEN" else f" {text[:120]!r}:"
+        raise InvalidRequest(f"{name}:{shown} {error}") from None
+
+
+def _argument(name: str, parse: Callable[[str], T], text: str) -> T:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise InvalidRequest(f"{name}: {error}") from None
+
+
+def _token(text: str) -> str:
+    if not _TOKEN.fullmatch(text):
+        raise ValueError("allowed: at most 512 printable characters without spaces")
+    return text
+
+
+def _names(text: str) -> tuple[Name, ...]:
+    return tuple(Name.parse(part.strip()) for part in text.split(","))
+
+
+def _tags(text: str) -> tuple[Tag, ...]:
+    return tuple(Tag(part.strip()) for part in text.split(","))
+
+
+def _keys(text: str) -> tuple[PublicKey, ...]:
+    return tuple(PublicKey(part) for part in text.replace(",", " ").split())
+
+
+def _mode(text: str) -> Mode:
+    if text not in ("read", "readwrite", "off"):
+        raise ValueError("allowed: read, readwrite, off")
+    return cast(Mode, text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value <= MAX_DEADLINE:  # false for nan
+        raise ValueError(f"allowed: seconds, 0 to {MAX_DEADLINE:.0f}")
+    return value
+
+
+def _switch(text: str) -> bool:
+    if text.lower() not in ("0", "1", "true", "false", "yes", "no", "on", "off"):
+        raise ValueError("allowed: 1 or 0")
+    return text.lower() in ("1", "true", "yes", "on")
+
+
+def _folder(text: str) -> Path:
+    if not text.startswith(("/", "~/")):
+        raise ValueError("allowed: an absolute path")
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise ValueError("there is no home folder to expand ~ with") from None

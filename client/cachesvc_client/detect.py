@@ -1,0 +1,430 @@
+"""The facts of this environment that decide whether compiled code fits it.
+
+Nothing here imports torch, starts a process or creates a CUDA context: facts are read from the text
+of installed packages, from ``/proc`` and from NVML. A fact that cannot be told is absent, and
+``wire.factors`` says what absence means.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import os
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from . import compiler
+from .wire.factors import SCHEMA, Fingerprint, FactorValue
+
+TESTED_CPU = ("2.13",)
+"""torch releases whose CPU path was tested."""
+TESTED_GPU = (("2.11", "3.6"),)
+"""(torch, triton) releases whose CUDA path was tested."""
+
+
+def detect(environ: Mapping[str, str] | None = None) -> Fingerprint:
+    """The fingerprint of this process, by the names of ``wire.factors.FACTORS``, and ``schema``.
+
+    Never raises and never prints; impure and not cached, since a fork or the application may change
+    what it reads. Takes a few milliseconds where there is no GPU driver.
+    """
+    environ = os.environ if environ is None else environ
+    torch, accelerator = _torch()
+    cpuinfo = _cpuinfo()
+    facts: dict[str, FactorValue | None] = {
+        "schema": SCHEMA,
+        "torch": torch,
+        "triton": _triton(),
+        "python_abi": sys.implementation.cache_tag + getattr(sys, "abiflags", ""),
+        "platform": f"{sys.platform}-{os.uname().machine}",
+        "cuda": accelerator,
+        "cpu_isa": cpu_isa(os.uname().machine, _flags(cpuinfo), environ),
+        "cpu_flags": cpu_flags(os.uname().machine, _flags(cpuinfo)),
+        "cxx": compiler.identity(environ),
+        "libc": _libc(),
+        "threads": _threads(environ),
+        "cpu_model": cpuinfo.get("model name"),
+        "settings": settings(environ),
+    }
+    if accelerator is not None:
+        facts.update(_gpu(environ))
+    return {name: value for name, value in facts.items() if value is not None}
+
+
+def supported(fingerprint: Fingerprint, *, untested: bool | None = None) -> str | None:
+    """Why this environment is not one that cachesvc was tested on; ``None`` if it is.
+
+    ``untested``: whether to go on without tests; by default what ``CACHESVC_UNTESTED`` says. Without
+    torch, or off Linux, nothing can be done, and that is said in any case.
+    """
+    platform, torch = str(fingerprint.get("platform", "")), str(fingerprint.get("torch", ""))
+    if not platform.startswith("linux"):
+        return f"cachesvc works on Linux; this is {platform or 'unknown'}"
+    if not torch:
+        return "torch is not installed"
+    if untested is None:
+        untested = os.environ.get("CACHESVC_UNTESTED", "").lower() in ("1", "true", "yes", "on")
+    release, triton = _release(torch), _release(str(fingerprint.get("triton", "")))
+    if "gpu" in fingerprint:
+        tested, shown = (
+            (release, triton) in TESTED_GPU,
+            f"torch {torch} with triton {triton or '(none)'} on CUDA",
+        )
+        allowed = ", ".join(f"torch {left} with triton {right}" for left, right in TESTED_GPU)
+    else:
+        tested, shown = release in TESTED_CPU, f"torch {torch} on CPU"
+        allowed = ", ".join(f"torch {left}" for left in TESTED_CPU)
+    if tested or untested:
+        return None
+    return (
+        f"{shown} is not tested with this client (tested: {allowed}); CACHESVC_UNTESTED=1 tries all the same"
+    )
+
+
+def _release(version: str) -> str:
+    return ".".join(version.split("+")[0].split(".")[:2])
+
+
+# Packages. ``importlib.metadata`` takes 30 ms to import, and wheels on PyPI leave out the local part
+# (2.11.0 where torch itself says 2.11.0+cu130); the package's own text has what its cache keys hold.
+
+_ASSIGNED = re.compile(r"^(\w+)\s*(?::[^=\n]*)?=\s*(['\"])([^'\"\n]{1,80})\2", re.MULTILINE)
+
+
+def _torch() -> tuple[str | None, str | None]:
+    """Version, and CUDA or ROCm version, of the torch that ``import torch`` finds."""
+    folder = _package("torch")
+    if folder is None:
+        return None, None
+    said = _assigned(folder / "version.py")
+    accelerator = said.get("cuda") or (f"rocm {said['hip']}" if "hip" in said else None)
+    return said.get("__version__") or _metadata("torch"), accelerator
+
+
+def _triton() -> str | None:
+    folder = _package("triton")
+    if folder is None:
+        return None
+    return _assigned(folder / "__init__.py").get("__version__") or _metadata("triton")
+
+
+def _package(name: str) -> Path | None:
+    """The folder of a package, found as ``import`` would and without importing it."""
+    try:
+        spec = importlib.machinery.PathFinder.find_spec(name)
+        if spec is None:  # editable installs have finders of their own
+            spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError, AttributeError):
+        return None
+    if spec is None or not spec.origin:
+        return None
+    return Path(spec.origin).parent
+
+
+def _assigned(path: Path) -> dict[str, str]:
+    try:
+        text = path.read_bytes()[: 1 << 16].decode("utf-8", "replace")
+    except OSError:
+        return {}
+    return {match[1]: match[3] for match in _ASSIGNED.finditer(text)}
+
+
+def _metadata(name: str) -> str | None:
+    from importlib import metadata
+
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+# The CPU.
+
+_X86_FLAGS = frozenset(
+    """
+    mmx fxsr sse sse2 pni ssse3 sse4_1 sse4_2 sse4a popcnt abm cx16 lahf_lm movbe pclmulqdq aes sha_ni sha512
+    sm3 sm4 gfni vaes vpclmulqdq fma fma4 xop tbm f16c avx avx2 avx_vnni avx_vnni_int8 avx_vnni_int16 avx_ifma
+    avx_ne_convert bmi1 bmi2 adx fsgsbase rdrand rdseed rdpid clflushopt clwb clzero cldemote mwaitx wbnoinvd
+    xsave xsaveopt xsavec xsaves prfchw 3dnow 3dnowext 3dnowprefetch lwp rtm hle pku ospke waitpkg serialize
+    movdiri movdir64b enqcmd tsxldtrk ptwrite shstk user_shstk cmpccxadd raoint hreset kl widekl uintr
+    avx512f avx512cd avx512bw avx512dq avx512vl avx512ifma avx512vbmi avx512_vbmi2 avx512_vnni avx512_bitalg
+    avx512_vpopcntdq avx512_bf16 avx512_fp16 avx512_vp2intersect avx512er avx512pf avx512_4vnniw avx512_4fmaps
+    avx10_1 avx10_2 apx_f amx_tile amx_int8 amx_bf16 amx_fp16 amx_complex
+    """.split()
+)
+_ARM_FLAGS = frozenset(
+    """
+    fp asimd aes pmull sha1 sha2 crc32 atomics fphp asimdhp asimdrdm jscvt fcma lrcpc dcpop sha3 sm3 sm4
+    asimddp sha512 sve asimdfhm dit uscat ilrcpc flagm ssbs sb paca pacg dcpodp sve2 sveaes svepmull
+    svebitperm svesha3 svesm4 flagm2 frint svei8mm svef32mm svef64mm svebf16 i8mm bf16 dgh rng bti mte afp rpres
+    sme sme2 ebf16 sveebf16 cssc lse128 mops
+    """.split()
+)
+
+
+def cpu_flags(machine: str, flags: frozenset[str]) -> list[str] | None:
+    """The instruction sets, sorted, that ``-march=native`` may turn on, by the kernel's names.
+
+    ``flags`` of ``/proc/cpuinfo`` hold more: topology, power, virtualisation and mitigations, which
+    differ between like machines and decide nothing. The list follows GCC's and LLVM's detection of the
+    host (``gcc/common/config/i386/cpuinfo.h``, ``llvm/lib/TargetParser/Host.cpp``) and, for arm64,
+    ``arch/arm64/kernel/cpuinfo.c``. ``None`` if nothing is known.
+    """
+    known = _ARM_FLAGS if machine in ("aarch64", "arm64") else _X86_FLAGS
+    return sorted(flags & known) or None
+
+
+def cpu_isa(machine: str, flags: frozenset[str], environ: Mapping[str, str]) -> str | None:
+    """What ``torch._inductor.cpu_vec_isa.pick_vec_isa()`` (2.13) decides, as text: ``str(isa)``, with
+    ``avx512_bf16`` and ``amx_fp16`` where they add to its compiler flags.
+
+    Without its probes, so for a compiler that knows the CPU's instructions: an image without a compiler
+    has the same text as its builder. ``None`` on machines that this does not know.
+    """
+    if environ.get("TORCHINDUCTOR_VEC_ISA_OK") == "0":
+        return "INVALID_VEC_ISA"
+    if machine == "x86_64":
+        candidates = _x86_isas(flags)
+    elif machine == "aarch64":
+        candidates = _arm_isas(flags)
+    else:
+        return None
+    if not candidates:
+        return "INVALID_VEC_ISA"
+    wanted = environ.get("ATEN_CPU_CAPABILITY", "")
+    if wanted == "default":
+        return "INVALID_VEC_ISA"
+    if wanted in ("zvector", "vsx", "avx2", "avx512"):
+        return next((isa for isa in candidates if wanted in isa), candidates[0])
+    return candidates[0]  # not set, or a value that PyTorch ignores with a warning
+
+
+def _x86_isas(flags: frozenset[str]) -> list[str]:
+    """Best first, as ``supported_vec_isa_list`` has them."""
+    bf16 = " avx512_bf16" if "avx512_bf16" in flags else ""
+    isas = []
+    if {"amx_tile", "avx512_vnni", "avx512f"} <= flags:
+        fp16 = " amx_fp16" if "amx_fp16" in flags else ""
+        isas.append(f"avx512 avx512_vnni amx_tile{bf16}{fp16}")
+    if {"avx512_vnni", "avx512f"} <= flags:
+        isas.append("avx512 avx512_vnni")  # VecAVX512VNNI.build_arch_flags leaves bf16 out
+    if "avx512f" in flags:
+        isas.append(f"avx512{bf16}")
+    if "avx2" in flags:
+        isas.append("avx2")
+    return isas
+
+
+def _arm_isas(flags: frozenset[str]) -> list[str]:
+    if not flags & {"sve", "sve2"} or "bf16" not in flags:
+        return ["asimd"]
+    return ["asimd sve128" if _sve_bytes() == 16 else "asimd sve256"]
+
+
+def _sve_bytes() -> int:
+    """The vector length of this thread: prctl(PR_SVE_GET_VL), linux/Documentation/arch/arm64/sve.rst."""
+    import ctypes
+
+    length = ctypes.CDLL(None).prctl(51, 0, 0, 0, 0)
+    return int(length) & 0xFFFF if length > 0 else 0
+
+
+def _cpuinfo() -> dict[str, str]:
+    """The first processor of ``/proc/cpuinfo``."""
+    try:
+        with open("/proc/cpuinfo", "rb") as file:
+            text = file.read(1 << 14).decode("utf-8", "replace")
+    except OSError:
+        return {}
+    pairs = (line.partition(":") for line in text.split("\n\n")[0].splitlines())
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def _flags(cpuinfo: Mapping[str, str]) -> frozenset[str]:
+    return frozenset((cpuinfo.get("flags") or cpuinfo.get("Features") or "").split())
+
+
+def _libc() -> str | None:
+    """``2.36``, of glibc."""
+    try:
+        name, _, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
+    except (OSError, ValueError):
+        return None
+    return version if name == "glibc" and version else None
+
+
+def _threads(environ: Mapping[str, str]) -> int | None:
+    """What ``torch.get_num_threads()`` answers, if that is certain.
+
+    From torch itself if the application has imported it completely; a thread that asks while it is
+    being imported would wait for the import lock. Otherwise from OMP_NUM_THREADS, unless
+    MKL_NUM_THREADS, which goes first in builds with MKL, is set too.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        initializing = getattr(getattr(torch, "__spec__", None), "_initializing", False)
+        count = getattr(torch, "get_num_threads", None)
+        if not initializing and count is not None:
+            return int(count())
+    first = environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()  # one number per nesting level
+    if environ.get("MKL_NUM_THREADS") or not first.isdigit() or not int(first):
+        return None
+    return int(first)
+
+
+# Settings.
+
+_SETTING_PREFIXES = (
+    "TORCHINDUCTOR_",
+    "TORCH_COMPILE_",
+    "TORCHDYNAMO_",
+    "TORCH_INDUCTOR_",
+    "INDUCTOR_",
+    "TRITON_",
+)
+_SETTING_NAMES = frozenset(
+    """
+    CI OMP_NUM_THREADS MKL_NUM_THREADS ATEN_CPU_CAPABILITY CXX CC TORCH_CACHING_PRECOMPILE TORCH_FLOAT32_MATMUL_PRECISION
+    TORCH_ALLOW_TF32_CUBLAS_OVERRIDE NVIDIA_TF32_OVERRIDE CUBLAS_WORKSPACE_CONFIG TORCH_BLAS_PREFER_CUBLASLT
+    PYTORCH_NVML_BASED_CUDA_CHECK TORCH_DETERMINISTIC
+    """.split()
+)
+_NEUTRAL = frozenset(
+    """
+    TORCHINDUCTOR_COMPILE_THREADS TORCHINDUCTOR_FX_GRAPH_REMOTE_CACHE TORCHINDUCTOR_AUTOTUNE_REMOTE_CACHE
+    TORCHINDUCTOR_WORKER_START TORCHINDUCTOR_WORKER_LOGPATH TRITON_CACHE_MANAGER TRITON_REMOTE_CACHE_BACKEND
+    """.split()
+)
+_PRIVATE = re.compile(
+    r"(?:^|_)(?:DIR|PATH|ROOT|HOME|FOLDER|FILE|URL|HOST|PORT|REDIS|TOKEN|SECRET|PASSWORD|PASSWD)(?:_|$)"
+)
+
+
+def settings(environ: Mapping[str, str]) -> list[str] | None:
+    """The variables that are set and may change PyTorch's or Triton's keys, as ``NAME=value``, sorted.
+
+    Neither folders, addresses nor secrets: a name that speaks of one, or an absolute path as the value
+    (save CXX and CC, which are in the key as they are), is left out. What changes keys was measured on
+    torch 2.13; a prefix takes in what newer versions add.
+    """
+    named = [
+        f"{name}={value[:200]}"
+        for name, value in environ.items()
+        if (name.startswith(_SETTING_PREFIXES) or name in _SETTING_NAMES)
+        and name not in _NEUTRAL
+        and not _PRIVATE.search(name)
+        and (name in ("CXX", "CC") or not value.startswith("/"))
+    ]
+    return sorted(named) or None
+
+
+# The GPU, by NVML: no CUDA context, so it is right before a fork and costs the device nothing.
+
+
+def _gpu(environ: Mapping[str, str]) -> dict[str, FactorValue]:
+    """The first device that CUDA will show to this process. Empty without a driver or a device."""
+    if not os.path.exists("/dev/nvidiactl") and not os.path.exists("/dev/dxg"):
+        return {}  # importing pynvml takes 60 ms
+    try:
+        import pynvml
+    except ImportError:
+        return {}
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return {}
+    try:
+        return _gpu_facts(pynvml, environ)
+    except (pynvml.NVMLError, ValueError):
+        return {}
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _gpu_facts(nvml: Any, environ: Mapping[str, str]) -> dict[str, FactorValue]:
+    devices = visible_devices(nvml, environ.get("CUDA_VISIBLE_DEVICES"))
+    if not devices:
+        return {}
+    facts: dict[str, FactorValue] = {"driver": _text(nvml.nvmlSystemGetDriverVersion())}
+    facts["gpu_count"] = len(devices)
+    names = {_text(nvml.nvmlDeviceGetName(device)) for device in devices}
+    if len(names) > 1 and environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
+        return facts  # CUDA's own order, fastest first, is not told by NVML: a doubt is a miss
+    name = _text(nvml.nvmlDeviceGetName(devices[0]))
+    whole = devices[0]
+    if nvml.nvmlDeviceIsMigDeviceHandle(devices[0]):
+        whole = nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(devices[0])
+        facts["mig"] = name.partition(" MIG ")[2] or name
+    major, minor = nvml.nvmlDeviceGetCudaComputeCapability(whole)
+    return {**facts, "gpu": name, "compute_capability": f"{major}.{minor}"}
+
+
+def visible_devices(nvml: Any, visible: str | None) -> list[Any]:
+    """NVML's handles of what CUDA shows under ``CUDA_VISIBLE_DEVICES``, in CUDA's order.
+
+    CUDA C++ Programming Guide, environment variables: indices, or UUIDs (an unambiguous beginning is
+    enough); all that follow an invalid one are invisible; set to nothing shows none. Of a device with MIG
+    on, one instance is used. Raises NVML's errors.
+    """
+    whole = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+    if visible is None:
+        chosen = whole
+    else:
+        chosen = []
+        for part in visible.split(","):
+            device = _device(nvml, whole, part.strip())
+            if device is None or device in chosen:
+                break
+            chosen.append(device)
+    shown = [_instance(nvml, device) for device in chosen]
+    return [device for device in shown if device is not None]
+
+
+def _device(nvml: Any, whole: list[Any], part: str) -> Any:
+    if re.fullmatch(r"[0-9]+", part):
+        return whole[int(part)] if int(part) < len(whole) else None
+    if part.startswith("GPU-"):
+        found = [one for one in whole if _text(nvml.nvmlDeviceGetUUID(one)).startswith(part)]
+        return found[0] if len(found) == 1 else None
+    if part.startswith("MIG-"):
+        found = [
+            one for one in _all_instances(nvml, whole) if _text(nvml.nvmlDeviceGetUUID(one)).startswith(part)
+        ]
+        return found[0] if len(found) == 1 else None
+    return None
+
+
+def _instance(nvml: Any, device: Any) -> Any:
+    """The device itself, or its first MIG instance if MIG is on; ``None`` if it has none."""
+    if nvml.nvmlDeviceIsMigDeviceHandle(device) or not _mig_on(nvml, device):
+        return device
+    return next(iter(_instances(nvml, device)), None)
+
+
+def _mig_on(nvml: Any, device: Any) -> bool:
+    try:
+        current, _pending = nvml.nvmlDeviceGetMigMode(device)
+    except nvml.NVMLError:
+        return False
+    return bool(current)
+
+
+def _instances(nvml: Any, device: Any) -> list[Any]:
+    found = []
+    for index in range(nvml.nvmlDeviceGetMaxMigDeviceCount(device)):
+        try:
+            found.append(nvml.nvmlDeviceGetMigDeviceHandleByIndex(device, index))
+        except nvml.NVMLError:
+            continue
+    return found
+
+
+def _all_instances(nvml: Any, whole: list[Any]) -> list[Any]:
+    return [instance for device in whole if _mig_on(nvml, device) for instance in _instances(nvml, device)]
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value

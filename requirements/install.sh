@@ -1,0 +1,36 @@
+#!/bin/sh
+# requirements/install.sh VENV TORCH: fills VENV with the pinned and hashed set, torch and this project.
+#
+# The hashed set comes first and holds what torch needs on a CPU, so that installing torch adds torch alone
+# (and the CUDA packages of the build that is found, if it has some). torch is not hashed: which build fits
+# depends on the machine, and pip's own configuration says where it is. uv is faster and does not read that
+# configuration, so it installs torch only where PIP_FIND_LINKS is set. Without uv, pip does everything.
+set -eu
+venv=$1
+torch=$2
+python=$venv/bin/python
+
+say() { echo "install: $*" >&2; }
+
+with_pip() { "$python" -m pip install -q --disable-pip-version-check "$@"; }
+
+install() {
+    if [ -x "$venv/bin/uv" ]; then
+        UV_PYTHON_DOWNLOADS=never "$venv/bin/uv" pip install -q --python "$python" "$@" && return 0
+        say "uv could not; trying pip"
+    fi
+    with_pip "$@"
+}
+
+install_torch() {
+    links=""
+    for place in ${PIP_FIND_LINKS:-}; do links="$links --find-links $place"; done
+    # shellcheck disable=SC2086  # both are lists of words
+    if [ -n "$links" ]; then install $links $torch; else with_pip $torch; fi
+}
+
+with_pip --require-hashes -r requirements/build.txt || say "no uv here: pip goes on alone, which is slower"
+install --require-hashes -r requirements/dev.txt
+say "$torch"
+install_torch
+install --no-deps --no-build-isolation -e ./client -e .

@@ -1,0 +1,116 @@
+"""What each distribution holds, and what the client needs: little, and no torch."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from importlib.metadata import Distribution, PathDistribution
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(*command, **options):
+    done = subprocess.run(
+        [str(part) for part in command], capture_output=True, text=True, timeout=300, **options
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory):
+    """A wheel of each distribution, built from copies, so that no build folder is left in the tree."""
+    folder = tmp_path_factory.mktemp("wheels")
+    tree = folder / "tree"
+    skip = shutil.ignore_patterns("__pycache__", "*.egg-info", "build")
+    shutil.copytree(ROOT / "client", tree / "client", ignore=skip)
+    shutil.copytree(ROOT / "cachesvc", tree / "cachesvc", ignore=skip)
+    shutil.copy(ROOT / "pyproject.toml", tree)
+    pip = (sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", folder)
+    run(*pip, tree / "client")
+    run(*pip, tree)
+    return {path.name.split("-")[0]: path for path in folder.glob("*.whl")}
+
+
+@pytest.fixture(scope="module")
+def bare(wheels, tmp_path_factory):
+    """The Python of a fresh environment that holds the client, its pinned requirements, and nothing else."""
+    folder = tmp_path_factory.mktemp("bare")
+    run(sys.executable, "-m", "venv", "--without-pip", folder)
+    python = folder / "bin" / "python"
+    pip = (sys.executable, "-m", "pip", "--python", python, "install", "-q")
+    run(*pip, "--require-hashes", "-r", ROOT / "requirements" / "client.txt")
+    run(*pip, "--no-deps", wheels["cachesvc_client"])
+    return python
+
+
+def contents(wheel):
+    return zipfile.ZipFile(wheel).namelist()
+
+
+def packages(wheel):
+    return {
+        name.split("/")[0] for name in contents(wheel) if ".dist-info" not in name and name.endswith(".py")
+    }
+
+
+def metadata(wheel) -> Distribution:
+    found = next(path for path in zipfile.Path(wheel).iterdir() if path.name.endswith(".dist-info"))
+    return PathDistribution(found)
+
+
+def test_the_client_needs_fewer_than_four_packages(wheels):
+    needs = [line for line in metadata(wheels["cachesvc_client"]).requires or [] if "extra ==" not in line]
+    assert 0 < len(needs) < 4, needs
+    assert not [line for line in needs if line.startswith(("torch", "triton"))]
+
+
+def test_the_wheels_do_not_overlap(wheels):
+    assert packages(wheels["cachesvc_client"]) == {"cachesvc_client"}
+    assert packages(wheels["cachesvc"]) == {"cachesvc"}
+    assert "cachesvc_client/py.typed" in contents(wheels["cachesvc_client"])
+    assert "cachesvc/py.typed" in contents(wheels["cachesvc"])
+
+
+def test_every_module_is_in_a_wheel(wheels):
+    """A folder without ``__init__.py`` works in the tree and is left out of the wheel."""
+    packed = {*contents(wheels["cachesvc_client"]), *contents(wheels["cachesvc"])}
+    here = {path.relative_to(ROOT / "client") for path in (ROOT / "client/cachesvc_client").rglob("*.py")}
+    here |= {path.relative_to(ROOT) for path in (ROOT / "cachesvc").rglob("*.py")}
+    assert {str(path) for path in here} <= packed
+
+
+def test_the_client_alone_imports_without_torch(bare):
+    code = """
+import importlib.metadata, importlib.util, json, sys
+before = set(sys.modules)
+import cachesvc_client
+print(json.dumps({
+    "file": cachesvc_client.__file__,
+    "torch": importlib.util.find_spec("torch") is not None,
+    "server": importlib.util.find_spec("cachesvc") is not None,
+    "distributions": sorted(found.name for found in importlib.metadata.distributions()),
+    "foreign": sorted({name.split(".")[0] for name in set(sys.modules) - before} - sys.stdlib_module_names),
+}))
+"""
+    seen = json.loads(run(bare, "-I", "-c", code))
+    assert str(bare.parent.parent) in seen["file"]
+    assert not seen["torch"]
+    assert not seen["server"]
+    assert "cachesvc-client" in seen["distributions"]
+    assert seen["foreign"] == ["cachesvc_client"]
+
+
+def test_the_pinned_requirements_are_all_that_the_client_needs(bare):
+    run(sys.executable, "-m", "pip", "--python", bare, "check")
+
+
+def test_importing_the_client_does_not_import_torch_where_it_is_installed():
+    code = "import sys, cachesvc_client; print(sorted({'torch', 'triton'} & set(sys.modules)))"
+    path = os.pathsep.join((str(ROOT / "client"), os.environ.get("PYTHONPATH", "")))
+    assert run(sys.executable, "-c", code, env={**os.environ, "PYTHONPATH": path}).strip() == "[]"
