@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from . import compiler
-from .wire.factors import SCHEMA, Fingerprint, FactorValue
+from .wire.factors import SCHEMA, FactorValue, Fingerprint
 
 TESTED_CPU = ("2.13",)
 """torch releases whose CPU path was tested."""
@@ -143,26 +143,24 @@ def _metadata(name: str) -> str | None:
 
 # The CPU.
 
-_X86_FLAGS = frozenset(
-    """
-    mmx fxsr sse sse2 pni ssse3 sse4_1 sse4_2 sse4a popcnt abm cx16 lahf_lm movbe pclmulqdq aes sha_ni sha512
-    sm3 sm4 gfni vaes vpclmulqdq fma fma4 xop tbm f16c avx avx2 avx_vnni avx_vnni_int8 avx_vnni_int16 avx_ifma
-    avx_ne_convert bmi1 bmi2 adx fsgsbase rdrand rdseed rdpid clflushopt clwb clzero cldemote mwaitx wbnoinvd
-    xsave xsaveopt xsavec xsaves prfchw 3dnow 3dnowext 3dnowprefetch lwp rtm hle pku ospke waitpkg serialize
-    movdiri movdir64b enqcmd tsxldtrk ptwrite shstk user_shstk cmpccxadd raoint hreset kl widekl uintr
-    avx512f avx512cd avx512bw avx512dq avx512vl avx512ifma avx512vbmi avx512_vbmi2 avx512_vnni avx512_bitalg
-    avx512_vpopcntdq avx512_bf16 avx512_fp16 avx512_vp2intersect avx512er avx512pf avx512_4vnniw avx512_4fmaps
-    avx10_1 avx10_2 apx_f amx_tile amx_int8 amx_bf16 amx_fp16 amx_complex
-    """.split()
-)
-_ARM_FLAGS = frozenset(
-    """
-    fp asimd aes pmull sha1 sha2 crc32 atomics fphp asimdhp asimdrdm jscvt fcma lrcpc dcpop sha3 sm3 sm4
-    asimddp sha512 sve asimdfhm dit uscat ilrcpc flagm ssbs sb paca pacg dcpodp sve2 sveaes svepmull
-    svebitperm svesha3 svesm4 flagm2 frint svei8mm svef32mm svef64mm svebf16 i8mm bf16 dgh rng bti mte afp rpres
-    sme sme2 ebf16 sveebf16 cssc lse128 mops
-    """.split()
-)
+_X86_FLAGS_TEXT = """
+mmx fxsr sse sse2 pni ssse3 sse4_1 sse4_2 sse4a popcnt abm cx16 lahf_lm movbe pclmulqdq aes sha_ni sha512
+sm3 sm4 gfni vaes vpclmulqdq fma fma4 xop tbm f16c avx avx2 avx_vnni avx_vnni_int8 avx_vnni_int16 avx_ifma
+avx_ne_convert bmi1 bmi2 adx fsgsbase rdrand rdseed rdpid clflushopt clwb clzero cldemote mwaitx wbnoinvd
+xsave xsaveopt xsavec xsaves prfchw 3dnow 3dnowext 3dnowprefetch lwp rtm hle pku ospke waitpkg serialize
+movdiri movdir64b enqcmd tsxldtrk ptwrite shstk user_shstk cmpccxadd raoint hreset kl widekl uintr
+avx512f avx512cd avx512bw avx512dq avx512vl avx512ifma avx512vbmi avx512_vbmi2 avx512_vnni avx512_bitalg
+avx512_vpopcntdq avx512_bf16 avx512_fp16 avx512_vp2intersect avx512er avx512pf avx512_4vnniw avx512_4fmaps
+avx10_1 avx10_2 apx_f amx_tile amx_int8 amx_bf16 amx_fp16 amx_complex
+"""
+_X86_FLAGS = frozenset(_X86_FLAGS_TEXT.split())
+_ARM_FLAGS_TEXT = """
+fp asimd aes pmull sha1 sha2 crc32 atomics fphp asimdhp asimdrdm jscvt fcma lrcpc dcpop sha3 sm3 sm4
+asimddp sha512 sve asimdfhm dit uscat ilrcpc flagm ssbs sb paca pacg dcpodp sve2 sveaes svepmull
+svebitperm svesha3 svesm4 flagm2 frint svei8mm svef32mm svef64mm svebf16 i8mm bf16 dgh rng bti mte afp
+rpres sme sme2 ebf16 sveebf16 cssc lse128 mops
+"""
+_ARM_FLAGS = frozenset(_ARM_FLAGS_TEXT.split())
 
 
 def cpu_flags(machine: str, flags: frozenset[str]) -> list[str] | None:
@@ -285,19 +283,18 @@ _SETTING_PREFIXES = (
     "INDUCTOR_",
     "TRITON_",
 )
-_SETTING_NAMES = frozenset(
-    """
-    CI OMP_NUM_THREADS MKL_NUM_THREADS ATEN_CPU_CAPABILITY CXX CC TORCH_CACHING_PRECOMPILE TORCH_FLOAT32_MATMUL_PRECISION
-    TORCH_ALLOW_TF32_CUBLAS_OVERRIDE NVIDIA_TF32_OVERRIDE CUBLAS_WORKSPACE_CONFIG TORCH_BLAS_PREFER_CUBLASLT
-    PYTORCH_NVML_BASED_CUDA_CHECK TORCH_DETERMINISTIC
-    """.split()
-)
-_NEUTRAL = frozenset(
-    """
-    TORCHINDUCTOR_COMPILE_THREADS TORCHINDUCTOR_FX_GRAPH_REMOTE_CACHE TORCHINDUCTOR_AUTOTUNE_REMOTE_CACHE
-    TORCHINDUCTOR_WORKER_START TORCHINDUCTOR_WORKER_LOGPATH TRITON_CACHE_MANAGER TRITON_REMOTE_CACHE_BACKEND
-    """.split()
-)
+_SETTING_NAMES_TEXT = """
+CI OMP_NUM_THREADS MKL_NUM_THREADS ATEN_CPU_CAPABILITY CXX CC TORCH_CACHING_PRECOMPILE
+TORCH_FLOAT32_MATMUL_PRECISION
+TORCH_ALLOW_TF32_CUBLAS_OVERRIDE NVIDIA_TF32_OVERRIDE CUBLAS_WORKSPACE_CONFIG TORCH_BLAS_PREFER_CUBLASLT
+PYTORCH_NVML_BASED_CUDA_CHECK TORCH_DETERMINISTIC
+"""
+_SETTING_NAMES = frozenset(_SETTING_NAMES_TEXT.split())
+_NEUTRAL_TEXT = """
+TORCHINDUCTOR_COMPILE_THREADS TORCHINDUCTOR_FX_GRAPH_REMOTE_CACHE TORCHINDUCTOR_AUTOTUNE_REMOTE_CACHE
+TORCHINDUCTOR_WORKER_START TORCHINDUCTOR_WORKER_LOGPATH TRITON_CACHE_MANAGER TRITON_REMOTE_CACHE_BACKEND
+"""
+_NEUTRAL = frozenset(_NEUTRAL_TEXT.split())
 _PRIVATE = re.compile(
     r"(?:^|_)(?:DIR|PATH|ROOT|HOME|FOLDER|FILE|URL|HOST|PORT|REDIS|TOKEN|SECRET|PASSWORD|PASSWD)(?:_|$)"
 )
