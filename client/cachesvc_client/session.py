@@ -145,7 +145,7 @@ class _Process:
         self.observer: observe.Observer | None = None
         self.models: list[Digest] = []
         self._fingerprint: Fingerprint | None = None
-        self._seconds = {"wait": 0.0, "hooks": 0.0, "compile": 0.0}
+        self._seconds = {"wait": 0.0, "compile": 0.0}
         self._depth = threading.local()
 
     # Hooks --------------------------------------------------------------------------------
@@ -270,7 +270,7 @@ class _Process:
         used_keys = recorded.keys() | {folder.name for folder in self.triton.folders}
         revisions = uses(installed, set(recorded.kernels), used_keys)
         state = judge(observed, revisions)
-        seconds = dict(self._seconds)
+        seconds = {**self._seconds, "hooks": self.kernels.seconds}
         for session in self.sessions:
             for step, spent in session.restored.seconds.items():
                 seconds[step] = seconds.get(step, 0.0) + spent
@@ -318,12 +318,12 @@ class _Process:
         roots = self.folders.roots()
         if not roots:
             return []
-        found: dict[str, dict[str, str]] = {kinds.inductor.NAME: {}, kinds.triton.NAME: {}}
+        found = {
+            kinds.inductor.NAME: self.kernels.recorded.paths(roots[kinds.inductor.NAME]),
+            kinds.triton.NAME: self.triton.paths(roots[kinds.triton.NAME]),
+        }
         if whole:
-            found = {kind: listing(root, kinds.RULES[kind]) for kind, root in roots.items()}
-        found[kinds.inductor.NAME].update(self.kernels.recorded.paths())
-        triton_root = roots[kinds.triton.NAME]
-        found[kinds.triton.NAME].update({path: path for path in self.triton.paths(triton_root)})
+            found = {kind: paths | listing(roots[kind], kinds.RULES[kind]) for kind, paths in found.items()}
         return capture(found, kinds.RULES, roots)
 
     def _say_how_it_was(self) -> None:

@@ -21,7 +21,10 @@ import json
 import logging
 import os
 import re
+import secrets
+import shutil
 import threading
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
@@ -68,7 +71,7 @@ RULES = KindRules(
 
 
 class Recorded:
-    """What this process produced or used of the kind, as relative path -> absolute source.
+    """What this process produced or used of the kind. ``kernels``: relative path -> where it lies.
 
     Filled by the hooks on the compile thread, so it only appends; the paths are worked out when asked.
     """
@@ -89,21 +92,35 @@ class Recorded:
         """The FX and AOT keys that were saved or hit."""
         return {key for _, key, _ in self._artifacts}
 
-    def paths(self) -> dict[str, str]:
-        """Relative path in a manifest -> path relative to the folder, or absolute for host kernels."""
+    def paths(self, root: Path) -> set[str]:
+        """Their paths relative to the folder ``root``. Host kernels that were built here lie under
+        PyTorch's own names: they are copied to ours (whole, by rename) first."""
         from torch._inductor.codecache import sha256_hash
 
-        found: dict[str, str] = {}
+        found = set()
         for kind, key, content in list(self._artifacts):
             if kind == "autotune":
-                path = key
+                found.add(key)
             elif kind == "inductor":
-                path = f"fxgraph/{key[1:3]}/{key}/{sha256_hash(content)}"
+                found.add(f"fxgraph/{key[1:3]}/{key}/{sha256_hash(content)}")
             else:
-                path = f"aotautograd/{key}/{sha256_hash(content)}"
-            found[path] = path
-        found.update({path: str(source) for path, source in list(self.kernels.items())})
+                found.add(f"aotautograd/{key}/{sha256_hash(content)}")
+        for path, source in list(self.kernels.items()):
+            _copy_whole(source, root / path)
+            found.add(path)
         return found
+
+
+def _copy_whole(source: Path, target: Path) -> None:
+    if target.exists():
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(f".{secrets.token_hex(8)}.tmp")
+    try:
+        shutil.copyfile(source, partial)
+        os.replace(partial, target)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 class HostKernels:
@@ -123,6 +140,8 @@ class HostKernels:
         self._loaded: dict[str, Callable[[], Any]] = {}
         self._lock = threading.Lock()
         self.hits = 0
+        self.seconds = 0.0
+        """Spent in `kernel_key` and the look-ups: ours, not PyTorch's."""
         self.recorded = Recorded()
 
     def accept(self, folder: Path) -> None:
@@ -140,12 +159,14 @@ class HostKernels:
 
         @functools.wraps(original)
         def load_async(cls: Any, *args: Any, **kwargs: Any) -> Any:
+            begin = time.perf_counter()
             try:
                 key = kernel_key(cls, args, kwargs)
             except Exception:  # noqa: BLE001 - a doubt is a miss, never an error of the compile
                 _log.debug("no key for a host kernel", exc_info=True)
                 return original(cls, *args, **kwargs)
             path = self._find(key)
+            self.seconds += time.perf_counter() - begin
             if path is None:
                 return self._recording(key, original(cls, *args, **kwargs))
             return self._loading(cls, key, path, lambda: original(cls, *args, **kwargs))

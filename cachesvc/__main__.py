@@ -1,0 +1,5 @@
+"""``python -m cachesvc``."""
+
+from .cli import main
+
+main()

@@ -1,0 +1,1 @@
+"""HTTP: parse, authorise, one use case, render. The records of ``wire.protocol`` are the bodies."""

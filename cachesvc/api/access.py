@@ -1,0 +1,50 @@
+"""Bearer tokens. A request is authenticated before its body is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Annotated, Any
+
+from anyio import to_thread
+from fastapi import Depends, Request, Response, Security
+from fastapi.routing import APIRoute
+from fastapi.security import HTTPBearer
+
+from cachesvc.domain.access import Token
+from cachesvc.registry.context import Registry
+from cachesvc.registry.tokens import authenticate
+from cachesvc_client.wire.errors import Unauthenticated
+
+bearer = HTTPBearer(auto_error=False, description="A cachesvc token (`csv_…`).", scheme_name="token")
+
+
+class TokenRoute(APIRoute):
+    """A route that strangers cannot make read a body."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        inner = super().get_route_handler()
+
+        async def handler(request: Request) -> Response:
+            scheme, _, secret = request.headers.get("authorization", "").partition(" ")
+            if scheme.lower() != "bearer" or not secret.strip():
+                raise Unauthenticated("no token", "send Authorization: Bearer csv_…, or: cachesvc login")
+            registry: Registry = request.app.state.registry
+            request.state.token = await to_thread.run_sync(authenticate, registry, secret.strip())
+            return await inner(request)
+
+        return handler
+
+
+def _registry(request: Request) -> Registry:
+    registry: Registry = request.app.state.registry
+    return registry
+
+
+def _token(request: Request) -> Token:
+    token: Token = request.state.token
+    return token
+
+
+TheRegistry = Annotated[Registry, Depends(_registry)]
+TheToken = Annotated[Token, Depends(_token)]
+SECURED = [Security(bearer)]

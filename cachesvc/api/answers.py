@@ -1,0 +1,53 @@
+"""What the OpenAPI document says of answers that are not a record of the protocol."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from cachesvc_client.wire.errors import ALL
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorBody:
+    """``code`` decides; ``message`` and ``hint`` are for people."""
+
+    code: str
+    message: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorAnswer:
+    """Every error has this form."""
+
+    error: ErrorBody
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """The process runs."""
+
+    status: str
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """``ready``: all of ``parts`` are ``ok``; else each says why not."""
+
+    ready: bool
+    parts: dict[str, str]
+
+
+BINARY: dict[str, Any] = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+
+
+def errors(*codes: str) -> dict[int | str, dict[str, Any]]:
+    """The ``responses`` of a route: these codes, and what any route may answer."""
+    told: dict[int | str, dict[str, Any]] = {}
+    for code in ("invalid", "protocol", "too_large", "unavailable", *codes):
+        kind = ALL[code]
+        held = told.setdefault(kind.status, {"model": ErrorAnswer, "description": ""})
+        held["description"] = " / ".join(filter(None, [held["description"], f"`{code}`"]))
+    told["default"] = {"model": ErrorAnswer, "description": "Any other error"}
+    return told

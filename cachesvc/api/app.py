@@ -1,0 +1,57 @@
+"""The FastAPI application over a registry."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio
+from anyio import to_thread
+from fastapi import FastAPI
+
+import cachesvc
+from cachesvc.registry import gc
+from cachesvc.registry.context import Registry
+from cachesvc_client.wire.errors import CacheSvcError
+
+from . import admin_routes, edge, open_routes, read_routes, write_routes
+
+_log = logging.getLogger("cachesvc.gc")
+
+
+def create_app(registry: Registry, *, gc_seconds: float | None = None) -> FastAPI:
+    """The application. ``gc_seconds``: collects this often in the background; ``None``: never."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        app.state.uploads = anyio.CapacityLimiter(write_routes.UPLOADS)
+        async with anyio.create_task_group() as group:
+            if gc_seconds is not None:
+                group.start_soon(_collecting, registry, gc_seconds)
+            yield
+            group.cancel_scope.cancel()
+
+    app = FastAPI(
+        title="cachesvc registry",
+        version=cachesvc.__version__,
+        summary="Compiled artifacts for torch.compile: resolve, publish, download.",
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.registry = registry
+    for module in (open_routes, read_routes, write_routes, admin_routes):
+        app.include_router(module.router)
+    edge.install(app)
+    return app
+
+
+async def _collecting(registry: Registry, seconds: float) -> None:
+    while True:
+        await anyio.sleep(seconds)
+        try:
+            await to_thread.run_sync(gc.collect, registry)
+        except CacheSvcError as error:
+            _log.warning("collection failed, and is tried again in %d s: %s", seconds, error)

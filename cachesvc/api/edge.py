@@ -1,0 +1,181 @@
+"""What every request passes: identity of the API, request ids, bounds on bodies, errors in one form."""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
+from cachesvc_client.wire import codec
+from cachesvc_client.wire.errors import (
+    CacheSvcError,
+    InvalidRequest,
+    NotFound,
+    ProtocolMismatch,
+    TooLarge,
+    Unavailable,
+    to_wire,
+)
+from cachesvc_client.wire.protocol import API_HEADER, API_VERSION
+from cachesvc_client.wire.records import MAX_ENVELOPE_BYTES
+
+REQUEST_ID = "X-Request-Id"
+MAX_BODY_BYTES = 4 << 20
+"""Of every body but envelopes and packs."""
+MAX_COMMIT_BYTES = MAX_ENVELOPE_BYTES + (MAX_ENVELOPE_BYTES >> 3) + 4096
+"""An envelope as JSON text: its few quotes are escaped, its base64 is not."""
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+_log = logging.getLogger("cachesvc.api")
+_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_PACK = re.compile(r"/v1/uploads/[^/]+/pack")
+_COMMIT = re.compile(r"/v1/uploads/[^/]+/commit")
+
+
+class Json(Response):
+    """A record as canonical JSON; ``bytes`` are JSON already. Fields that are ``None`` are left out."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        return content if isinstance(content, bytes) else codec.canonical(content)
+
+
+class Edge:
+    """The outermost middleware."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+        given = headers.get(b"x-request-id", "")
+        request_id = given if _ID.fullmatch(given) else secrets.token_hex(8)
+        scope.setdefault("state", {})["request_id"] = request_id
+        started = False
+
+        async def marked(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                message["headers"] = [
+                    *message.get("headers", []),
+                    (API_HEADER.lower().encode(), str(API_VERSION).encode()),
+                    (b"x-request-id", request_id.encode()),
+                ]
+            await send(message)
+
+        try:
+            _check_version(headers.get(API_HEADER.lower().encode()))
+            await self._app(scope, _bounded(scope["path"], headers, receive), marked)
+        except CacheSvcError as error:
+            if started:
+                raise
+            await failure(error)(scope, receive, marked)
+
+
+def _check_version(asked: str | None) -> None:
+    if asked is not None and asked.strip() != str(API_VERSION):
+        raise ProtocolMismatch(
+            f"the client speaks API {asked[:20]!r}; this registry speaks {API_VERSION}",
+            "install a cachesvc-client of the registry's version",
+        )
+
+
+def _bounded(path: str, headers: dict[bytes, str], receive: Receive) -> Receive:
+    """``receive`` that refuses a body over the route's limit, before it is held in memory."""
+    if _PACK.fullmatch(path):
+        return receive
+    limit = MAX_COMMIT_BYTES if _COMMIT.fullmatch(path) else MAX_BODY_BYTES
+    length = headers.get(b"content-length", "0")
+    if length.isdigit() and int(length) > limit:
+        raise TooLarge(f"a body of {length} bytes; at most {limit} are allowed here")
+    seen = 0
+
+    async def counted() -> Message:
+        nonlocal seen
+        message = await receive()
+        seen += len(message.get("body", b""))
+        if seen > limit:
+            raise TooLarge(f"a body of more than the {limit} bytes that are allowed here")
+        return message
+
+    return counted
+
+
+def failure(error: CacheSvcError) -> Json:
+    """The answer that an error stands for."""
+    headers = {}
+    if error.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    if error.retry:
+        headers["Retry-After"] = "1"
+    return Json(to_wire(error), error.status, headers)
+
+
+def install(app: FastAPI) -> None:
+    """Puts the edge around ``app``: after it no answer has another form of error."""
+    app.add_middleware(Edge)
+    app.add_exception_handler(CacheSvcError, _ours)
+    app.add_exception_handler(RequestValidationError, _malformed)
+    app.add_exception_handler(HTTPException, _framework)
+    app.add_exception_handler(ClientDisconnect, _gone)
+    app.add_exception_handler(Exception, _unexpected)
+
+
+def _ours(request: Request, error: Exception) -> Response:
+    assert isinstance(error, CacheSvcError)
+    if error.status >= 500:
+        _log.error("%s %s [%s]: %s", request.method, request.url.path, request.state.request_id, error)
+    return failure(error)
+
+
+def _malformed(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"])
+    said = str(first["msg"]).removeprefix("Value error, ")
+    more = len(error.errors()) - 1
+    return failure(InvalidRequest(f"{where}: {said}"[:500], f"and {more} more" if more else ""))
+
+
+def _framework(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    path, method = request.url.path[:200], request.method
+    if error.status_code == 404:
+        made: CacheSvcError = NotFound(f"there is no {path}", "see /openapi.json")
+    elif error.status_code == 405:
+        made = InvalidRequest(f"{method} is not allowed on {path}", "see /openapi.json")
+    elif error.status_code < 500:
+        made = InvalidRequest(str(error.detail)[:300])
+    else:
+        made = CacheSvcError("internal error", f"request {request.state.request_id}")
+    answer = failure(made)
+    answer.status_code = error.status_code
+    answer.headers.update(error.headers or {})
+    return answer
+
+
+def _gone(_request: Request, _error: Exception) -> Response:
+    return failure(Unavailable("the connection ended before the body"))
+
+
+def _unexpected(request: Request, error: Exception) -> Response:
+    request_id = request.state.request_id
+    _log.error("%s %s [%s]", request.method, request.url.path, request_id, exc_info=error)
+    return failure(CacheSvcError("internal error", f"tell the operator: request {request_id}"))

@@ -1,0 +1,36 @@
+"""Routes for which no token is needed: they tell nothing of what the registry holds."""
+
+from __future__ import annotations
+
+from anyio import to_thread
+from fastapi import APIRouter
+
+import cachesvc
+from cachesvc.registry.health import readiness
+from cachesvc_client.wire.protocol import API_VERSION, InfoAnswer
+
+from .access import TheRegistry
+from .answers import Health, Readiness, errors
+from .edge import Json
+
+router = APIRouter(tags=["service"], responses=errors())
+
+
+@router.get("/healthz", response_model=Health)
+async def healthz() -> Json:
+    """The process answers. Says nothing of what it stands on: that is `/readyz`."""
+    return Json(Health("ok"))
+
+
+@router.get("/readyz", response_model=Readiness, responses={503: {"model": Readiness}})
+async def readyz(registry: TheRegistry) -> Json:
+    """Whether the index and the blob store can be used now."""
+    parts = await to_thread.run_sync(readiness, registry)
+    ready = all(state == "ok" for state in parts.values())
+    return Json(Readiness(ready, parts), 200 if ready else 503)
+
+
+@router.get("/v1/info", response_model=InfoAnswer)
+async def info() -> Json:
+    """Is this a cachesvc registry, and of which versions."""
+    return Json(InfoAnswer("cachesvc", cachesvc.__version__, API_VERSION))

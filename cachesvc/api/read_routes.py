@@ -1,0 +1,109 @@
+"""Resolving, listing, downloading."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Annotated
+
+from anyio import to_thread
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import StreamingResponse
+from starlette.concurrency import iterate_in_threadpool
+
+from cachesvc.registry import download, names, resolve
+from cachesvc.registry.tokens import whoami
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.names import Namespace, ShortName, Tag
+from cachesvc_client.wire.protocol import EntrySummary, NameSummary, ResolveAnswer, ResolveRequest, WhoAmI
+
+from .access import SECURED, TheRegistry, TheToken, TokenRoute
+from .answers import BINARY, errors
+from .edge import Json
+from .ranges import RangeInvalid, wanted
+
+router = APIRouter(
+    prefix="/v1",
+    tags=["read"],
+    route_class=TokenRoute,
+    dependencies=SECURED,
+    responses=errors("unauthenticated", "forbidden", "not_found"),
+)
+
+
+@router.get("/whoami", response_model=WhoAmI)
+async def who_am_i(token: TheToken) -> Json:
+    """The token in use."""
+    return Json(whoami(token))
+
+
+@router.post("/resolve", response_model=ResolveAnswer)
+async def post_resolve(registry: TheRegistry, token: TheToken, body: ResolveRequest) -> Json:
+    """What fits this environment, with signed manifests inline; and why the rest does not."""
+    return Json(await to_thread.run_sync(resolve.answer, registry, token, body))
+
+
+@router.get("/entries/{entry}", response_model=EntrySummary)
+async def get_entry(registry: TheRegistry, token: TheToken, entry: Digest) -> Json:
+    """One entry with its head."""
+    return Json(await to_thread.run_sync(names.get_entry, registry, token, entry))
+
+
+@router.get("/namespaces/{namespace}/names", response_model=list[NameSummary])
+async def get_names(registry: TheRegistry, token: TheToken, namespace: Namespace) -> Json:
+    """The names of a namespace."""
+    return Json(await to_thread.run_sync(names.list_names, registry, token, namespace))
+
+
+@router.get("/namespaces/{namespace}/entries", response_model=list[EntrySummary])
+async def get_entries(
+    registry: TheRegistry,
+    token: TheToken,
+    namespace: Namespace,
+    name: Annotated[ShortName | None, Query()] = None,
+    tag: Annotated[Tag | None, Query()] = None,
+) -> Json:
+    """The entries of a namespace, newest first, at most 5000."""
+    return Json(await to_thread.run_sync(names.list_entries, registry, token, namespace, name, tag))
+
+
+PACK_ANSWERS = {
+    200: {"content": BINARY, "description": "The whole pack; its ETag is the pack's digest"},
+    206: {"content": BINARY, "description": "The range that was asked for"},
+    **errors("range"),
+}
+
+
+@router.head("/revisions/{revision}/pack", responses={200: {"description": "As GET, without the body"}})
+@router.get("/revisions/{revision}/pack", response_class=StreamingResponse, responses=PACK_ANSWERS)
+async def get_pack(registry: TheRegistry, token: TheToken, revision: Digest, request: Request) -> Response:
+    """The bytes of a revision, with ranges (one per request) and If-Range."""
+    pack = await to_thread.run_sync(download.find_pack, registry, token, revision)
+    etag = f'"{pack.digest}"'
+    headers = {"ETag": etag, "Accept-Ranges": "bytes", "Cache-Control": "private, immutable, max-age=31536000"}
+    try:
+        part = wanted(request.headers.get("range"), request.headers.get("if-range"), etag, pack.size)
+    except RangeInvalid as error:
+        from .edge import failure
+
+        answer = failure(error)
+        answer.headers["Content-Range"] = f"bytes */{pack.size}"
+        return answer
+    start, length = part or (0, pack.size)
+    headers["Content-Length"] = str(length)
+    if part is not None:
+        headers["Content-Range"] = f"bytes {start}-{start + length - 1}/{pack.size}"
+    status = 200 if part is None else 206
+    if request.method == "HEAD":
+        return Response(None, status, headers, "application/octet-stream")
+    chunks = await to_thread.run_sync(download.read_pack, registry, pack, start, length)
+    return StreamingResponse(_sent(chunks), status, headers, "application/octet-stream")
+
+
+async def _sent(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
+    try:
+        async for chunk in iterate_in_threadpool(chunks):
+            yield chunk
+    finally:
+        close = getattr(chunks, "close", None)
+        if close is not None:
+            close()

@@ -1,0 +1,102 @@
+"""Publishing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+
+import anyio
+from anyio import from_thread, to_thread
+from fastapi import APIRouter, Request, Response
+
+from cachesvc.registry import publish
+from cachesvc_client.wire.errors import Unavailable
+from cachesvc_client.wire.protocol import (
+    CommitAnswer,
+    CommitRequest,
+    StoredAnswer,
+    UploadAnswer,
+    UploadRequest,
+)
+
+from .access import SECURED, TheRegistry, TheToken, TokenRoute
+from .answers import BINARY, errors
+from .edge import Json
+
+SILENCE_SECONDS = 60
+"""An upload that sends nothing for so long is ended: it holds a thread."""
+UPLOADS = 32
+"""Bodies received at once by a process; more wait."""
+_BATCH = 1 << 20
+
+router = APIRouter(
+    prefix="/v1/uploads",
+    tags=["publish"],
+    route_class=TokenRoute,
+    dependencies=SECURED,
+    responses=errors("unauthenticated", "forbidden", "not_found", "lease_lost", "storage_full"),
+)
+
+
+@router.post("", response_model=UploadAnswer, status_code=201)
+async def post_upload(registry: TheRegistry, token: TheToken, body: UploadRequest) -> Json:
+    """Takes a lease for a pack of exactly `size` bytes."""
+    return Json(await to_thread.run_sync(publish.begin, registry, token, body), 201)
+
+
+@router.put(
+    "/{upload}/pack",
+    response_model=StoredAnswer,
+    openapi_extra={"requestBody": {"required": True, "content": BINARY}},
+)
+async def put_pack(registry: TheRegistry, token: TheToken, upload: str, request: Request) -> Json:
+    """Streams the pack in. A transfer that failed may be sent again from its beginning."""
+    length = request.headers.get("content-length", "")
+    announced = int(length) if length.isdigit() else None
+    chunks = _pulled(_batched(request.stream()))
+    limiter: anyio.CapacityLimiter = request.app.state.uploads
+    stored = await to_thread.run_sync(
+        publish.receive, registry, token, upload, chunks, announced, limiter=limiter
+    )
+    return Json(stored)
+
+
+@router.post("/{upload}/commit", response_model=CommitAnswer, responses=errors("head_conflict", "untrusted"))
+async def post_commit(registry: TheRegistry, token: TheToken, upload: str, body: CommitRequest) -> Json:
+    """Makes the uploaded pack the head of its entry, if the head is the one that is named."""
+    return Json(await to_thread.run_sync(publish.commit, registry, token, upload, body))
+
+
+@router.delete("/{upload}", status_code=204, response_class=Response)
+async def delete_upload(registry: TheRegistry, token: TheToken, upload: str) -> Response:
+    """Gives the lease back."""
+    await to_thread.run_sync(publish.abort, registry, token, upload)
+    return Response(status_code=204)
+
+
+async def _batched(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The body in pieces of about a MiB, so that crossing to the thread costs little."""
+    held, size = [], 0
+    ended = False
+    while not ended:
+        try:
+            with anyio.fail_after(SILENCE_SECONDS):
+                chunk = await anext(stream, None)
+        except TimeoutError:
+            raise Unavailable(f"the upload was silent for {SILENCE_SECONDS} s", "send it again") from None
+        ended = chunk is None
+        if chunk:
+            held.append(chunk)
+            size += len(chunk)
+        if held and (ended or size >= _BATCH):
+            yield b"".join(held)
+            held, size = [], 0
+
+
+def _pulled(stream: AsyncIterator[bytes]) -> Iterator[bytes]:
+    """The same, from a worker thread."""
+
+    async def step() -> bytes | None:
+        return await anext(stream, None)
+
+    while (chunk := from_thread.run(step)) is not None:
+        yield chunk

@@ -1,0 +1,1 @@
+"""Where the bytes are. :mod:`.store` is what every backend guarantees, :mod:`.contract` proves it."""

@@ -1,0 +1,170 @@
+"""Blobs in a folder: ``objects/<key>``, written as ``tmp/<random>`` and linked when whole and synced."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from cachesvc_client.wire.errors import CacheSvcError, StorageFull, Unavailable
+
+from .store import CHUNK_BYTES, BlobFacts, checked_key, clipped, missing
+
+
+class LocalBlobStore:
+    """A :class:`~cachesvc.blobs.store.BlobStore` over one folder of one machine.
+
+    The folder is made if it is absent. ``put`` returns after the bytes and the name are on disk.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._objects = root / "objects"
+        self._tmp = root / "tmp"
+        with _told(root):
+            self._objects.mkdir(parents=True, exist_ok=True)
+            self._tmp.mkdir(exist_ok=True)
+
+    def put(self, key: str, chunks: Iterable[bytes]) -> int:
+        final, temp = self._path(key), self._tmp / secrets.token_hex(16)
+        size = 0
+        with _told(final):
+            fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        try:
+            for chunk in chunks:
+                with _told(final):
+                    _write_all(fd, chunk)
+                size += len(chunk)
+            with _told(final):
+                os.fsync(fd)
+                self._publish(temp, final)
+        finally:
+            os.close(fd)
+            temp.unlink(missing_ok=True)
+        return size
+
+    def open(self, key: str, start: int = 0, length: int | None = None) -> Iterator[bytes]:
+        path = self._path(key)
+        with _told(path):
+            try:
+                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                raise missing(key) from None
+        try:
+            left = clipped(key, os.fstat(fd).st_size, start, length)
+        except BaseException:
+            os.close(fd)
+            raise
+        return _Reader(fd, start, left)
+
+    def size(self, key: str) -> int:
+        path = self._path(key)
+        with _told(path):
+            try:
+                return path.stat().st_size
+            except FileNotFoundError:
+                raise missing(key) from None
+
+    def delete(self, key: str) -> None:
+        path = self._path(key)
+        with _told(path):
+            path.unlink(missing_ok=True)
+
+    def list(self, prefix: str = "") -> Iterator[BlobFacts]:
+        for folder, _, names in os.walk(self._objects):
+            for name in names:
+                path = Path(folder, name)
+                key = path.relative_to(self._objects).as_posix()
+                if key.startswith(prefix):
+                    try:
+                        yield BlobFacts(key, path.stat().st_size)
+                    except FileNotFoundError:
+                        continue
+
+    def check(self) -> None:
+        probe = self._tmp / f"check-{secrets.token_hex(8)}"
+        with _told(self._tmp):
+            try:
+                probe.write_bytes(b"x")
+            finally:
+                probe.unlink(missing_ok=True)
+
+    def sweep(self) -> int:
+        """Removes what killed puts left in ``tmp/``; only while no put can be under way (at start)."""
+        with _told(self._tmp):
+            left = list(self._tmp.iterdir())
+            for path in left:
+                path.unlink(missing_ok=True)
+        return len(left)
+
+    def _path(self, key: str) -> Path:
+        return self._objects / checked_key(key)
+
+    def _publish(self, temp: Path, final: Path) -> None:
+        final.parent.mkdir(parents=True, exist_ok=True)
+        os.link(temp, final)
+        for folder in (final.parent, *final.parent.parents):
+            _sync_folder(folder)
+            if folder == self._objects:
+                return
+
+
+class _Reader(Iterator[bytes]):
+    """Owns the descriptor: closed at the end, on an error, by ``close`` and when it is dropped."""
+
+    def __init__(self, fd: int, offset: int, left: int) -> None:
+        self._fd, self._offset, self._left = fd, offset, left
+
+    def __next__(self) -> bytes:
+        if not self._left:
+            self.close()
+            raise StopIteration
+        try:
+            chunk = os.pread(self._fd, min(CHUNK_BYTES, self._left), self._offset)
+        except OSError as error:
+            self.close()
+            raise Unavailable(f"reading an object failed: {error.strerror}") from None
+        if not chunk:
+            self.close()
+            raise Unavailable("an object is shorter than it was")
+        self._offset += len(chunk)
+        self._left -= len(chunk)
+        return chunk
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+        self._left = 0
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """Turns the system's errors into ours, with the place in the message."""
+    try:
+        yield
+    except CacheSvcError:
+        raise
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise StorageFull(f"{path}: {error.strerror}", "make room on the registry's disk") from None
+        raise Unavailable(f"{path}: {error.strerror or error}") from None

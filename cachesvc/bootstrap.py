@@ -1,0 +1,90 @@
+"""Puts the registry together. The one place that names concrete backends."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from cachesvc.blobs.local import LocalBlobStore
+from cachesvc.blobs.store import BlobStore
+from cachesvc.blobs.wrappers import Metered, Retrying, Verifying
+from cachesvc.domain.retention import Retention
+from cachesvc.hot.memory import MemoryHot
+from cachesvc.index.engine import open_postgresql, open_sqlite
+from cachesvc.registry.context import Limits, Registry
+from cachesvc.settings import Settings
+from cachesvc_client.wire.errors import InvalidRequest, Unavailable
+
+
+@contextmanager
+def open_registry(settings: Settings) -> Iterator[Registry]:
+    """A registry over the backends that the settings name, for as long as the block lasts.
+
+    Holds the data folder's lock, so that no second server works in it. Raises ``InvalidRequest`` or
+    ``Unavailable`` with one line.
+    """
+    with _locked(_data_folder(settings.data)):
+        if settings.database:
+            index = open_postgresql(settings.database)
+        else:
+            index = open_sqlite(settings.data / "index.sqlite3")
+        try:
+            yield Registry(index, _blobs(settings), MemoryHot(), _limits(settings))
+        finally:
+            index.close()
+
+
+def signing_key_path(settings: Settings) -> Path:
+    """Where the first start puts the signing key."""
+    return settings.data / "signing.key"
+
+
+def _blobs(settings: Settings) -> BlobStore:
+    if settings.bucket:
+        from cachesvc.blobs.s3 import S3BlobStore
+
+        bucket = S3BlobStore(settings.bucket, settings.bucket_prefix, settings.bucket_endpoint or None)
+        return Metered(Retrying(Verifying(bucket)))
+    local = LocalBlobStore(settings.data / "blobs")
+    local.sweep()
+    return Metered(Verifying(local))
+
+
+def _limits(settings: Settings) -> Limits:
+    return Limits(
+        lease_seconds=settings.lease_seconds,
+        grace_seconds=settings.grace_seconds,
+        pack_bytes=settings.max_pack_bytes,
+        retention=Retention(settings.keep_revisions, settings.keep_days),
+    )
+
+
+def _data_folder(path: Path) -> Path:
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise Unavailable(f"data folder {path}: {error.strerror or error}", "name another with --data") from None
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise Unavailable(f"data folder {path}: not writable", "name another with --data")
+    return path
+
+
+@contextmanager
+def _locked(data: Path) -> Iterator[None]:
+    try:
+        lock = os.open(data / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise Unavailable(f"data folder {data}: {error.strerror or error}", "name another with --data") from None
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InvalidRequest(
+                f"data folder {data}: another server works in it", "stop it, or name another with --data"
+            ) from None
+        yield
+    finally:
+        os.close(lock)

@@ -1,0 +1,134 @@
+"""``cachesvc serve``: the embedded registry."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cachesvc_client.wire.errors import InvalidRequest, Unavailable
+
+from . import app
+
+if TYPE_CHECKING:
+    from cachesvc.registry.startup import Welcome
+    from cachesvc.settings import Settings
+
+
+@app.command()
+def serve(
+    data: Annotated[Path | None, typer.Option(help="Folder of the index, the packs and the key.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on; 127.0.0.1 by default.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port; 8750 by default, 0 for any free one.")] = None,
+    config: Annotated[Path | None, typer.Option(help="Settings file (TOML).")] = None,
+    new_token: Annotated[bool, typer.Option("--new-token", help="Make and print another admin token.")] = False,
+    ready_file: Annotated[
+        Path | None, typer.Option(help="Write {url, token, trust, signing_key} here as JSON when ready.")
+    ] = None,
+) -> None:
+    """Run a registry on this machine; nothing else has to be started."""
+    try:
+        from cachesvc.bootstrap import open_registry, signing_key_path
+        from cachesvc.registry.startup import welcome
+        from cachesvc.settings import read_settings
+    except ModuleNotFoundError as error:
+        raise InvalidRequest(f"serve needs {error.name}", "pip install 'cachesvc[server]'") from None
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    settings = read_settings(config, data=data, host=host, port=port)
+    with _listening(settings.host, settings.port) as listener, open_registry(settings) as registry:
+        from cachesvc.api.app import create_app
+
+        made = welcome(registry, signing_key_path(settings), new_token=new_token)
+        url = _url(listener)
+        _run(
+            create_app(registry, gc_seconds=settings.gc_seconds),
+            listener,
+            lambda: _announce(url, made, settings, ready_file),
+        )
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+    except OSError as error:
+        raise InvalidRequest(f"--host {host}: {error.strerror or error}") from None
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(address)
+    except OSError as error:
+        listener.close()
+        raise Unavailable(
+            f"cannot listen on {host}:{port}: {error.strerror or error}", "choose another with --port"
+        ) from None
+    return listener
+
+
+def _url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _run(application: object, listener: socket.socket, ready: Callable[[], None]) -> None:
+    """Serves until SIGTERM or SIGINT; requests under way get 10 s to end."""
+    import uvicorn
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            if self.started:
+                ready()
+
+    config = uvicorn.Config(
+        application,  # type: ignore[arg-type]
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        lifespan="on",
+        timeout_graceful_shutdown=10,
+    )
+    # uvicorn sends itself the signal again when it is done: for us that is a normal end.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
+    server = Server(config)
+    server.run([listener])
+    if not server.started:
+        raise Unavailable("the server did not start", "see the log above")
+
+
+def _announce(url: str, made: Welcome, settings: Settings, ready_file: Path | None) -> None:
+    print(f"data in {settings.data}")
+    if made.secret is not None:
+        parts = [f"cachesvc login {url} --token {made.secret}"]
+        if made.trust is not None:
+            parts.append(f"--trust {made.trust} --signing-key {made.signing_key}")
+        print("log in with:\n  " + " ".join(parts))
+    print(f"listening on {url}", flush=True)
+    if ready_file is not None:
+        facts = {
+            "url": url,
+            "token": made.secret,
+            "trust": made.trust,
+            "signing_key": str(made.signing_key) if made.trust is not None else None,
+        }
+        _write_private(ready_file, json.dumps({key: value for key, value in facts.items() if value}))
+
+
+def _write_private(path: Path, text: str) -> None:
+    """Whole or absent, and for this user only: it may hold a secret."""
+    temp = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temp.unlink(missing_ok=True)
+        with os.fdopen(os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(text + "\n")
+        temp.replace(path)
+    except OSError as error:
+        raise InvalidRequest(f"--ready-file {path}: {error.strerror or error}") from None

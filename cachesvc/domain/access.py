@@ -1,0 +1,83 @@
+"""Who may do what.
+
+A token has a role, a namespace (or ``*``) and perhaps a lane. A lane's token writes to its lane only and
+reads its lane and the trunk: it can neither touch what the trunk serves nor see other lanes.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from cachesvc_client.wire.errors import Forbidden, Unauthenticated
+from cachesvc_client.wire.names import Lane
+
+ANY = "*"
+"""As a token's or signer's namespace: all of them."""
+
+
+class Role(enum.IntEnum):
+    """Each role may do what the lower ones may."""
+
+    read = 1
+    write = 2
+    admin = 3
+
+
+class Action(enum.IntEnum):
+    """What is asked for, and the least role that may do it."""
+
+    read = Role.read
+    write = Role.write
+    admin = Role.admin
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """What the registry knows of a bearer token; never its secret. Times are seconds of UTC."""
+
+    token: str
+    label: str
+    role: Role
+    namespace: str
+    lane: Lane | None = None
+    created: int = 0
+    expires: int | None = None
+    revoked: int | None = None
+
+
+def alive(token: Token, now: float) -> None:
+    """Raises ``Unauthenticated`` if the token is revoked or expired."""
+    if token.revoked is not None:
+        raise Unauthenticated(f"token {token.token} was revoked", "ask the operator for a new one")
+    if token.expires is not None and token.expires <= now:
+        raise Unauthenticated(f"token {token.token} has expired", "ask the operator for a new one")
+
+
+def may(token: Token, action: Action, namespace: str, lane: Lane | None = None) -> bool:
+    """Whether ``token`` may do ``action`` in ``namespace``. ``lane`` is where: ``None`` is the trunk."""
+    if token.role < action.value or token.namespace not in (ANY, namespace):
+        return False
+    if token.lane is None:
+        return True
+    if action is Action.read:
+        return lane in (None, token.lane)
+    return action is Action.write and lane == token.lane
+
+
+def demand(token: Token, action: Action, namespace: str, lane: Lane | None = None) -> None:
+    """:func:`may`, or ``Forbidden`` with what the token may do."""
+    if may(token, action, namespace, lane):
+        return
+    where = f"namespace {namespace}" if namespace != ANY else "every namespace"
+    if lane is not None:
+        where += f", lane {lane}"
+    raise Forbidden(
+        f"token {token.token} ({describe(token)}) may not {action.name} in {where}",
+        "use a token for it, or ask the operator",
+    )
+
+
+def describe(token: Token) -> str:
+    """``write in team, lane pr-1``: for messages."""
+    return f"{token.role.name} in {token.namespace}" + (f", lane {token.lane}" if token.lane else "")

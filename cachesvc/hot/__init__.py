@@ -1,0 +1,1 @@
+"""Short-lived hints. Losing them costs time, never truth."""

@@ -1,0 +1,52 @@
+"""Hints in this process."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+from .store import MAX_SECONDS
+
+
+class MemoryHot:
+    """A :class:`~cachesvc.hot.store.Hot` of bounded size: the oldest hints go first.
+
+    ``clock``: seconds, monotonic.
+    """
+
+    def __init__(self, max_bytes: int = 64 << 20, clock: Callable[[], float] = time.monotonic) -> None:
+        self._max_bytes, self._clock = max_bytes, clock
+        self._held: OrderedDict[str, tuple[float, bytes]] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def get(self, key: str) -> bytes | None:
+        with self._lock:
+            found = self._held.get(key)
+            if found is None:
+                return None
+            if found[0] <= self._clock():
+                self._forget(key)
+                return None
+            return found[1]
+
+    def put(self, key: str, value: bytes, seconds: float = MAX_SECONDS) -> None:
+        with self._lock:
+            self._forget(key)
+            if len(value) + len(key) > self._max_bytes:
+                return
+            self._held[key] = (self._clock() + min(seconds, MAX_SECONDS), value)
+            self._bytes += len(value) + len(key)
+            while self._bytes > self._max_bytes:
+                self._forget(next(iter(self._held)))
+
+    def drop(self, key: str) -> None:
+        with self._lock:
+            self._forget(key)
+
+    def _forget(self, key: str) -> None:
+        gone = self._held.pop(key, None)
+        if gone is not None:
+            self._bytes -= len(gone[1]) + len(key)

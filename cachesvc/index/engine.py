@@ -1,0 +1,135 @@
+"""Opens the database: SQLite in a folder, or PostgreSQL; brings its schema up to date."""
+
+from __future__ import annotations
+
+import importlib.resources
+import os
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+
+from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest, ProtocolMismatch
+
+from .unit import Index, translated
+
+BUSY_SECONDS = 10
+"""How long a statement waits for SQLite's one writer."""
+
+NETWORK_FILESYSTEMS = frozenset(
+    "nfs nfs4 cifs smb3 smbfs 9p afs ceph lustre glusterfs gpfs beegfs fuse.sshfs fuse.s3fs fuse.gcsfuse "
+    "fuse.glusterfs fuse.ceph fuse.rclone virtiofs vboxsf davfs fuse.davfs2 ocfs2 gfs2".split()
+)
+"""Types of mounts on which SQLite's locks or its shared memory cannot be relied on
+(https://www.sqlite.org/wal.html: "WAL does not work over a network filesystem")."""
+
+
+def open_sqlite(path: Path) -> Index:
+    """The index in the file ``path`` (its folder exists), with the newest schema.
+
+    WAL, ``BEGIN IMMEDIATE`` for writes, full synchronisation: a committed transaction survives a loss of
+    power. Raises ``InvalidRequest`` on a network file system, ``ProtocolMismatch`` for a newer schema.
+    """
+    refuse_network_filesystem(path.parent)
+    engine = sa.create_engine(
+        sa.URL.create("sqlite", database=str(path)), connect_args={"timeout": BUSY_SECONDS}
+    )
+    sa.event.listen(engine, "connect", _prepare_sqlite)
+    sa.event.listen(engine, "begin", _begin_sqlite)
+    return _opened(engine)
+
+
+def open_postgresql(url: str) -> Index:
+    """The index at ``postgresql://…``, with the newest schema. Raises ``Unavailable``, ``InvalidRequest``."""
+    try:
+        parsed = sa.make_url(url).set(drivername="postgresql+psycopg")
+    except sa.exc.ArgumentError:
+        raise InvalidRequest("database: not a URL", "postgresql://user@host/name is expected") from None
+    options = "-c statement_timeout=30000 -c lock_timeout=10000 -c idle_in_transaction_session_timeout=60000"
+    engine = sa.create_engine(
+        parsed, pool_pre_ping=True, connect_args={"connect_timeout": 5, "options": options}
+    )
+    return _opened(engine)
+
+
+def refuse_network_filesystem(folder: Path, mounts: str | None = None) -> None:
+    """Raises ``InvalidRequest`` if ``folder`` is on one. ``mounts``: text of /proc/self/mountinfo."""
+    kind = filesystem_type(folder, mounts)
+    if kind in NETWORK_FILESYSTEMS:
+        raise InvalidRequest(
+            f"{folder} is on a network file system ({kind}), where SQLite loses data",
+            "put --data on a local disk, or use PostgreSQL",
+        )
+
+
+def filesystem_type(folder: Path, mounts: str | None = None) -> str:
+    """The type of the mount that holds ``folder``, by mountinfo(5); empty where there is none (no Linux)."""
+    if mounts is None:
+        try:
+            mounts = Path("/proc/self/mountinfo").read_text(errors="replace")
+        except OSError:
+            return ""
+    real, best, kind = os.path.realpath(folder), -1, ""
+    for line in mounts.splitlines():
+        left, _, right = line.partition(" - ")
+        fields = left.split()
+        if len(fields) < 5 or not right:
+            continue
+        point = fields[4].encode().decode("unicode_escape")
+        inside = real == point or real.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= best:
+            best, kind = len(point), right.split()[0]
+    return kind
+
+
+def _opened(engine: sa.Engine) -> Index:
+    try:
+        _upgrade(engine)
+    except (sa.exc.OperationalError, sa.exc.InterfaceError) as error:
+        engine.dispose()
+        raise translated(error) from None
+    except sa.exc.DatabaseError as error:
+        engine.dispose()
+        raise InvalidRequest(f"the index is not a database of cachesvc: {error.orig}") from None
+    except CacheSvcError:
+        engine.dispose()
+        raise
+    return Index(engine)
+
+
+def _upgrade(engine: sa.Engine) -> None:
+    with importlib.resources.as_file(importlib.resources.files(__package__) / "migrations") as folder:
+        config = Config()
+        config.set_main_option("script_location", str(folder).replace("%", "%%"))
+        known = ScriptDirectory.from_config(config)
+        with engine.execution_options(cachesvc_write=True).connect() as connection, connection.begin():
+            if connection.dialect.name == "postgresql":
+                # Replicas that start together upgrade one after the other. The number is any constant.
+                connection.execute(sa.text("SELECT pg_advisory_xact_lock(7236455)"))
+            current = MigrationContext.configure(connection).get_current_revision()
+            if current is not None and current not in {step.revision for step in known.walk_revisions()}:
+                raise ProtocolMismatch(
+                    f"the database has schema {current[:40]}, which this cachesvc does not know",
+                    "a newer cachesvc wrote it: upgrade this one, or restore the backup made before",
+                )
+            if current != known.get_current_head():
+                config.attributes["connection"] = connection
+                command.upgrade(config, "head")
+
+
+def _prepare_sqlite(connection: sqlite3.Connection, _record: Any) -> None:
+    # The driver must not begin transactions by itself: `_begin_sqlite` does.
+    connection.isolation_level = None
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _begin_sqlite(connection: sa.Connection) -> None:
+    # A write transaction takes the lock at once: upgrading a read lock later fails under contention.
+    write = connection.get_execution_options().get("cachesvc_write")
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")

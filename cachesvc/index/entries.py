@@ -1,0 +1,341 @@
+"""Entries and their revisions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlmodel import Session, col, select
+
+from cachesvc.domain.retention import RevisionAge
+from cachesvc.domain.revisions import Head
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.factors import FactorValue
+from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag, Target
+from cachesvc_client.wire.protocol import EntrySummary, NameSummary
+from cachesvc_client.wire.records import Manifest
+
+from .sql import changed, insert_unless_there
+from .tables import EntryRow, NamespaceRow, RevisionRow
+
+LISTED = 5000
+"""Rows of one listing, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """The head of an entry, with what decides whether it is answered; its envelope is fetched later."""
+
+    entry: Digest
+    lane: Lane | None
+    tag: Tag
+    target: Target
+    partition: Digest
+    workload: Digest
+    model: Digest | None
+    revision: Digest
+    pack: Digest
+    pack_size: int
+    published: int
+    expires: int | None
+    fingerprint: dict[str, FactorValue]
+    scopes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A revision about to be recorded, beside its manifest."""
+
+    revision: Digest
+    envelope: bytes
+    signer: str
+    pack_key: str
+    published: int
+    published_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class PackPlace:
+    """Where a revision's bytes are, and whose they are."""
+
+    namespace: Namespace
+    lane: Lane | None
+    key: str
+    digest: Digest
+    size: int
+
+
+class Entries:
+    """Lines of revisions. ``lanes`` in queries: ``None`` among them is the trunk."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def heads(
+        self, namespace: Namespace, name: ShortName, tag: Tag, lanes: Sequence[Lane | None], limit: int
+    ) -> list[Candidate]:
+        """The heads under a name, newest first."""
+        query = self._heads(namespace, name, lanes).where(col(EntryRow.tag) == tag)
+        rows = self._session.connection().execute(query.limit(limit))
+        return [_candidate(row) for row in rows]
+
+    def heads_by_key(
+        self,
+        namespace: Namespace,
+        name: ShortName,
+        entries: Sequence[Digest],
+        lanes: Sequence[Lane | None],
+    ) -> list[Candidate]:
+        """The heads of these entries, as far as they belong to the name."""
+        query = self._heads(namespace, name, lanes).where(col(EntryRow.entry).in_(entries))
+        return [_candidate(row) for row in self._session.connection().execute(query)]
+
+    def tags(self, namespace: Namespace, name: ShortName, lanes: Sequence[Lane | None]) -> list[Tag]:
+        """The tags that exist under a name."""
+        query = select(EntryRow.tag).where(*_under(namespace, name, lanes)).distinct().limit(100)
+        return sorted(Tag(tag) for tag in self._session.exec(query))
+
+    def envelopes(self, revisions: Sequence[Digest]) -> Iterator[tuple[Digest, bytes]]:
+        """(revision, envelope's exact bytes), one query each ``revisions``, in no order."""
+        query = select(RevisionRow.revision, RevisionRow.envelope)
+        rows = self._session.exec(query.where(col(RevisionRow.revision).in_(revisions)))
+        return ((Digest(revision), bytes(envelope)) for revision, envelope in rows)
+
+    def envelope_sizes(self, revisions: Sequence[Digest]) -> dict[Digest, int]:
+        """Bytes of each envelope."""
+        size = sa.func.length(col(RevisionRow.envelope))
+        query = sa.select(col(RevisionRow.revision), size).where(col(RevisionRow.revision).in_(revisions))
+        return {Digest(row[0]): row[1] for row in self._session.connection().execute(query)}
+
+    def place(self, revision: Digest) -> PackPlace | None:
+        """The pack of a revision."""
+        query = (
+            select(EntryRow.namespace, EntryRow.lane, RevisionRow.pack_key, RevisionRow.pack)
+            .add_columns(col(RevisionRow.pack_size))
+            .join(RevisionRow, col(RevisionRow.entry) == col(EntryRow.entry))
+            .where(RevisionRow.revision == revision)
+        )
+        row: Any = self._session.connection().execute(query).first()
+        if row is None:
+            return None
+        return PackPlace(Namespace(row[0]), Lane(row[1]) if row[1] else None, row[2], Digest(row[3]), row[4])
+
+    def summary(self, entry: Digest) -> tuple[Namespace, EntrySummary] | None:
+        """One entry with its head."""
+        row: Any = self._session.connection().execute(_summaries().where(col(EntryRow.entry) == entry)).first()
+        return (Namespace(row.namespace), _summary(row)) if row else None
+
+    def listing(
+        self, namespace: Namespace, lanes: Sequence[Lane | None] | None, name: ShortName | None, tag: Tag | None
+    ) -> list[EntrySummary]:
+        """Entries of a namespace, newest first, at most ``LISTED``. ``lanes=None``: every lane."""
+        query = _summaries().where(col(EntryRow.namespace) == namespace)
+        if lanes is not None:
+            query = query.where(col(EntryRow.lane).in_([lane or "" for lane in lanes]))
+        if name is not None:
+            query = query.where(col(EntryRow.name) == name)
+        if tag is not None:
+            query = query.where(col(EntryRow.tag) == tag)
+        query = query.order_by(col(EntryRow.published).desc(), col(EntryRow.entry)).limit(LISTED)
+        return [_summary(row) for row in self._session.connection().execute(query)]
+
+    def names(self, namespace: Namespace, lanes: Sequence[Lane | None] | None) -> list[NameSummary]:
+        """The names of a namespace, in alphabetical order."""
+        query = (
+            sa.select(
+                col(EntryRow.name),
+                col(EntryRow.tag),
+                sa.func.count(),
+                sa.func.sum(col(RevisionRow.pack_size)),
+            )
+            .join_from(EntryRow, RevisionRow, col(RevisionRow.revision) == col(EntryRow.head))
+            .where(col(EntryRow.namespace) == namespace)
+            .group_by(col(EntryRow.name), col(EntryRow.tag))
+            .order_by(col(EntryRow.name), col(EntryRow.tag))
+        )
+        if lanes is not None:
+            query = query.where(col(EntryRow.lane).in_([lane or "" for lane in lanes]))
+        found: dict[str, list[Any]] = {}
+        for name, tag, count, size in self._session.connection().execute(query):
+            found.setdefault(name, []).append((Tag(tag), count, int(size)))
+        return [
+            NameSummary(
+                namespace,
+                ShortName(name),
+                tuple(tag for tag, _, _ in rows),
+                sum(count for _, count, _ in rows),
+                sum(size for _, _, size in rows),
+            )
+            for name, rows in found.items()
+        ]
+
+    def lock(self, manifest: Manifest, now: int) -> Head | None:
+        """The head of the manifest's entry; nobody else moves it before this transaction ends.
+
+        Makes the entry (and its namespace) if there is none.
+        """
+        statement = manifest.statement
+        insert_unless_there(self._session, NamespaceRow(namespace=statement.namespace, created=now))
+        insert_unless_there(
+            self._session,
+            EntryRow(
+                entry=manifest.entry,
+                namespace=statement.namespace,
+                lane=statement.lane or "",
+                name=statement.name,
+                tag=statement.tag,
+                target=statement.target,
+                partition=manifest.partition,
+                workload=manifest.workload.key,
+                model=manifest.workload.model,
+            ),
+        )
+        query = (
+            sa.select(col(EntryRow.head), col(EntryRow.head_sequence))
+            .where(col(EntryRow.entry) == manifest.entry)
+            .with_for_update()
+        )
+        head, sequence = self._session.connection().execute(query).one()
+        return Head(Digest(head), sequence) if head else None
+
+    def has(self, revision: Digest) -> bool:
+        """Whether this very manifest was published before, head or not."""
+        return self._session.get(RevisionRow, revision, populate_existing=True) is not None
+
+    def advance(self, manifest: Manifest, published: Published) -> None:
+        """Records the revision and makes it the head; ``lock`` came before."""
+        insert_unless_there(
+            self._session,
+            RevisionRow(
+                revision=published.revision,
+                entry=manifest.entry,
+                sequence=manifest.statement.sequence,
+                envelope=published.envelope,
+                signer=published.signer,
+                pack=manifest.pack.digest,
+                pack_key=published.pack_key,
+                pack_size=manifest.pack.size,
+                files=len(manifest.files),
+                fingerprint=manifest.fingerprint,
+                scopes=list(manifest.scopes),
+                measured=manifest.measured,
+                expires=manifest.statement.expires,
+                published=published.published,
+                published_by=published.published_by,
+            ),
+        )
+        moved = (
+            sa.update(EntryRow)
+            .where(col(EntryRow.entry) == manifest.entry)
+            .values(
+                head=published.revision,
+                head_sequence=manifest.statement.sequence,
+                published=published.published,
+            )
+        )
+        changed(self._session, moved)
+
+    def crowded(self, keep: int) -> list[RevisionAge]:
+        """All revisions of the entries that have more than ``keep``."""
+        full = (
+            sa.select(col(RevisionRow.entry)).group_by(col(RevisionRow.entry)).having(sa.func.count() > keep)
+        )
+        query = (
+            sa.select(
+                col(RevisionRow.entry),
+                col(RevisionRow.revision),
+                col(RevisionRow.sequence),
+                col(RevisionRow.published),
+                col(EntryRow.head) == col(RevisionRow.revision),
+            )
+            .join_from(RevisionRow, EntryRow, col(EntryRow.entry) == col(RevisionRow.entry))
+            .where(col(RevisionRow.entry).in_(full))
+        )
+        rows = self._session.connection().execute(query)
+        return [RevisionAge(Digest(row[0]), Digest(row[1]), row[2], row[3], bool(row[4])) for row in rows]
+
+    def remove(self, revision: Digest) -> str | None:
+        """Forgets a revision that is no head; its pack's key, or ``None`` if it is a head or gone."""
+        is_head = sa.exists().where(col(EntryRow.head) == col(RevisionRow.revision))
+        row = self._session.get(RevisionRow, revision, populate_existing=True)
+        gone = sa.delete(RevisionRow).where(col(RevisionRow.revision) == revision, ~is_head)
+        return row.pack_key if row is not None and changed(self._session, gone) else None
+
+    def packs(self) -> Iterator[tuple[Digest, str, int]]:
+        """(revision, blob key, size) of everything that may be downloaded."""
+        query = select(RevisionRow.revision, RevisionRow.pack_key, RevisionRow.pack_size)
+        return ((Digest(revision), key, size) for revision, key, size in self._session.exec(query))
+
+    def _heads(self, namespace: Namespace, name: ShortName, lanes: Sequence[Lane | None]) -> sa.Select[Any]:
+        return (
+            sa.select(
+                EntryRow.__table__.c,  # type: ignore[attr-defined]
+                col(RevisionRow.pack),
+                col(RevisionRow.pack_size),
+                col(RevisionRow.expires),
+                col(RevisionRow.fingerprint),
+                col(RevisionRow.scopes),
+            )
+            .join_from(EntryRow, RevisionRow, col(RevisionRow.revision) == col(EntryRow.head))
+            .where(*_under(namespace, name, lanes))
+            .order_by(col(EntryRow.published).desc(), col(EntryRow.entry))
+        )
+
+
+def _under(
+    namespace: Namespace, name: ShortName, lanes: Sequence[Lane | None]
+) -> tuple[sa.ColumnElement[bool], ...]:
+    return (
+        col(EntryRow.namespace) == namespace,
+        col(EntryRow.name) == name,
+        col(EntryRow.lane).in_([lane or "" for lane in lanes]),
+    )
+
+
+def _summaries() -> sa.Select[Any]:
+    return sa.select(
+        EntryRow.__table__.c,  # type: ignore[attr-defined]
+        col(RevisionRow.pack_size),
+        col(RevisionRow.files),
+        col(RevisionRow.fingerprint),
+        col(RevisionRow.scopes),
+        col(RevisionRow.measured),
+    ).join_from(EntryRow, RevisionRow, col(RevisionRow.revision) == col(EntryRow.head))
+
+
+def _candidate(row: Any) -> Candidate:
+    return Candidate(
+        entry=Digest(row.entry),
+        lane=Lane(row.lane) if row.lane else None,
+        tag=Tag(row.tag),
+        target=Target(row.target),
+        partition=Digest(row.partition),
+        workload=Digest(row.workload),
+        model=Digest(row.model) if row.model else None,
+        revision=Digest(row.head),
+        pack=Digest(row.pack),
+        pack_size=row.pack_size,
+        published=row.published,
+        expires=row.expires,
+        fingerprint=row.fingerprint,
+        scopes=tuple(row.scopes),
+    )
+
+
+def _summary(row: Any) -> EntrySummary:
+    return EntrySummary(
+        entry=Digest(row.entry),
+        target=Target(row.target),
+        tag=Tag(row.tag),
+        revision=Digest(row.head),
+        sequence=row.head_sequence,
+        pack_size=row.pack_size,
+        files=row.files,
+        published=row.published,
+        fingerprint=row.fingerprint,
+        scopes=tuple(row.scopes),
+        lane=Lane(row.lane) if row.lane else None,
+        measured=row.measured,
+    )

@@ -1,0 +1,141 @@
+"""The tables. Each column says when it holds and what it may be trusted for.
+
+Times are seconds of UTC as integers. The trunk is the lane ``''``: a value and not NULL, so that equality
+and unique indexes mean what they say on both databases.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+from sqlmodel import Field, SQLModel
+
+DIGEST = 71
+"""``sha256:`` and 64 hex digits."""
+
+NAMING = {
+    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_N_name)s_%(referred_table_name)s",
+    "pk": "pk_%(table_name)s",
+}
+"""Constraints have names on both databases, so that later migrations can drop them."""
+
+metadata = SQLModel.metadata
+metadata.naming_convention = NAMING
+
+
+class NamespaceRow(SQLModel, table=True):
+    """A namespace exists from its first commit on."""
+
+    __tablename__ = "namespaces"
+    namespace: str = Field(primary_key=True, max_length=128)
+    created: int = Field(sa_type=sa.BigInteger)
+
+
+class SignerRow(SQLModel, table=True):
+    """A public key whose signatures ``namespace`` (or ``*``, all) accepts at commit."""
+
+    __tablename__ = "signers"
+    namespace: str = Field(primary_key=True, max_length=128)
+    key: str = Field(primary_key=True, max_length=128)
+    label: str = Field(default="", max_length=200)
+    created: int = Field(sa_type=sa.BigInteger)
+
+
+class TokenRow(SQLModel, table=True):
+    """A bearer token. ``secret_hash``: sha256 of the secret, which is random and so needs no slow hash."""
+
+    __tablename__ = "tokens"
+    token: str = Field(primary_key=True, max_length=40)
+    secret_hash: str = Field(max_length=64, unique=True)
+    label: str = Field(max_length=200)
+    role: str = Field(max_length=10)
+    namespace: str = Field(max_length=128)
+    lane: str = Field(default="", max_length=128)
+    created: int = Field(sa_type=sa.BigInteger)
+    expires: int | None = Field(default=None, sa_type=sa.BigInteger)
+    revoked: int | None = Field(default=None, sa_type=sa.BigInteger)
+
+
+class ObjectRow(SQLModel, table=True):
+    """An object of the blob store; the row is there before its first byte.
+
+    ``digest`` and ``size`` hold once all bytes are durable. ``state``: *live*, or *deleting* (nobody may
+    refer to it any more; GC removes the object, then this row). ``leased_until``: GC keeps its hands off.
+    """
+
+    __tablename__ = "objects"
+    key: str = Field(primary_key=True, max_length=200)
+    digest: str | None = Field(default=None, max_length=DIGEST)
+    size: int | None = Field(default=None, sa_type=sa.BigInteger)
+    state: str = Field(default="live", max_length=10)
+    leased_until: int = Field(sa_type=sa.BigInteger)
+    __table_args__ = (sa.Index(None, "state", "leased_until"),)
+
+
+class UploadRow(SQLModel, table=True):
+    """A promise to publish under a name. ``key``: the object that was received whole, once there is one.
+
+    ``size``: what was declared, which received bytes may not exceed. The row outlives its commit by the
+    lease, so that a commit whose answer was lost can be sent again.
+    """
+
+    __tablename__ = "uploads"
+    upload: str = Field(primary_key=True, max_length=40)
+    token: str = Field(max_length=40)
+    namespace: str = Field(max_length=128)
+    name: str = Field(max_length=1100)
+    lane: str = Field(default="", max_length=128)
+    size: int = Field(sa_type=sa.BigInteger)
+    leased_until: int = Field(sa_type=sa.BigInteger, index=True)
+    key: str | None = Field(default=None, max_length=200)
+
+
+class EntryRow(SQLModel, table=True):
+    """A line of revisions. ``entry`` is the digest of the columns that follow, up to ``workload``."""
+
+    __tablename__ = "entries"
+    entry: str = Field(primary_key=True, max_length=DIGEST)
+    namespace: str = Field(max_length=128)
+    lane: str = Field(max_length=128)
+    name: str = Field(max_length=1100)
+    tag: str = Field(max_length=128)
+    target: str = Field(max_length=256)
+    partition: str = Field(max_length=DIGEST)
+    workload: str = Field(max_length=DIGEST)
+    model: str | None = Field(default=None, max_length=DIGEST)
+    head: str | None = Field(default=None, max_length=DIGEST)
+    head_sequence: int = Field(default=0, sa_type=sa.BigInteger)
+    published: int = Field(default=0, sa_type=sa.BigInteger)
+    __table_args__ = (
+        sa.Index(None, "namespace", "name", "tag", "lane", "published"),
+        sa.Index(None, "head"),
+    )
+
+
+class RevisionRow(SQLModel, table=True):
+    """One published manifest, immutable. ``revision`` is the digest of the signed bytes.
+
+    ``envelope`` is what was received, byte for byte. ``fingerprint`` and ``scopes`` repeat the manifest's,
+    for ``compare``; ``measured`` and ``files`` for listings.
+    """
+
+    __tablename__ = "revisions"
+    revision: str = Field(primary_key=True, max_length=DIGEST)
+    entry: str = Field(foreign_key="entries.entry", max_length=DIGEST)
+    sequence: int = Field(sa_type=sa.BigInteger)
+    envelope: bytes = Field(sa_type=sa.LargeBinary)
+    signer: str = Field(max_length=128)
+    pack: str = Field(max_length=DIGEST)
+    pack_key: str = Field(foreign_key="objects.key", max_length=200, index=True)
+    pack_size: int = Field(sa_type=sa.BigInteger)
+    files: int
+    fingerprint: dict[str, Any] = Field(sa_type=sa.JSON)
+    scopes: list[str] = Field(sa_type=sa.JSON)
+    measured: dict[str, float] = Field(sa_type=sa.JSON)
+    expires: int | None = Field(default=None, sa_type=sa.BigInteger)
+    published: int = Field(sa_type=sa.BigInteger)
+    published_by: str = Field(max_length=40)
+    __table_args__ = (sa.Index(None, "entry", "sequence"),)

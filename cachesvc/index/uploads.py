@@ -1,0 +1,76 @@
+"""Uploads in flight."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+from sqlmodel import Session, col
+
+from cachesvc_client.wire.names import Lane, Namespace, ShortName
+
+from .sql import changed
+from .tables import UploadRow
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """See ``tables.UploadRow``. ``key`` is ``None`` until all bytes were received."""
+
+    upload: str
+    token: str
+    namespace: Namespace
+    name: ShortName
+    lane: Lane | None
+    size: int
+    leased_until: int
+    key: str | None = None
+
+
+class Uploads:
+    """One row per upload."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def add(self, upload: Upload) -> None:
+        """A new one."""
+        self._session.add(
+            UploadRow(
+                upload=upload.upload,
+                token=upload.token,
+                namespace=upload.namespace,
+                name=upload.name,
+                lane=upload.lane or "",
+                size=upload.size,
+                leased_until=upload.leased_until,
+                key=upload.key,
+            )
+        )
+
+    def get(self, upload: str) -> Upload | None:
+        """By id."""
+        row = self._session.get(UploadRow, upload, populate_existing=True)
+        if row is None:
+            return None
+        lane = Lane(row.lane) if row.lane else None
+        namespace, name = Namespace(row.namespace), ShortName(row.name)
+        return Upload(row.upload, row.token, namespace, name, lane, row.size, row.leased_until, row.key)
+
+    def lease(self, upload: str, leased_until: int) -> bool:
+        """Moves the lease; false if the row is gone."""
+        found = sa.update(UploadRow).where(col(UploadRow.upload) == upload)
+        return bool(changed(self._session, found.values(leased_until=leased_until)))
+
+    def hold(self, upload: str, key: str) -> bool:
+        """Names the object that was received; false if another one was first, or the row is gone."""
+        free = sa.update(UploadRow).where(col(UploadRow.upload) == upload, col(UploadRow.key).is_(None))
+        return bool(changed(self._session, free.values(key=key)))
+
+    def drop(self, upload: str) -> None:
+        """Forgets it; absent is fine."""
+        changed(self._session, sa.delete(UploadRow).where(col(UploadRow.upload) == upload))
+
+    def drop_over(self, now: int) -> int:
+        """Forgets those whose lease is over; how many."""
+        return changed(self._session, sa.delete(UploadRow).where(col(UploadRow.leased_until) < now))

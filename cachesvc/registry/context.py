@@ -1,0 +1,40 @@
+"""What every use case stands on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from cachesvc.blobs.store import BlobStore
+from cachesvc.domain.retention import Retention
+from cachesvc.hot.store import Hot
+from cachesvc.index.unit import Index
+from cachesvc_client.wire.records import MAX_PACK_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """``lease_seconds``: how long an upload may be silent. ``grace_seconds``: how long an object outlives
+    its last reference; at least the longest download. ``pack_bytes``: of one upload."""
+
+    lease_seconds: int = 900
+    grace_seconds: int = 7200
+    pack_bytes: int = MAX_PACK_BYTES
+    retention: Retention = field(default_factory=Retention)
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """``clock``: seconds of UTC."""
+
+    index: Index
+    blobs: BlobStore
+    hot: Hot
+    limits: Limits = field(default_factory=Limits)
+    clock: Callable[[], float] = time.time
+
+    @property
+    def now(self) -> int:
+        """Whole seconds of UTC."""
+        return int(self.clock())

@@ -1,0 +1,40 @@
+"""What a namespace holds."""
+
+from __future__ import annotations
+
+from cachesvc.domain.access import Action, Token, demand, may
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.errors import NotFound
+from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag
+from cachesvc_client.wire.protocol import EntrySummary, NameSummary
+
+from .context import Registry
+
+
+def list_names(registry: Registry, token: Token, namespace: Namespace) -> list[NameSummary]:
+    """The names with their tags, entries and bytes, as far as the token sees them."""
+    demand(token, Action.read, namespace)
+    with registry.index.read() as unit:
+        return unit.entries.names(namespace, _lanes(token))
+
+
+def list_entries(
+    registry: Registry, token: Token, namespace: Namespace, name: ShortName | None, tag: Tag | None
+) -> list[EntrySummary]:
+    """The entries with their heads, newest first, as far as the token sees them."""
+    demand(token, Action.read, namespace)
+    with registry.index.read() as unit:
+        return unit.entries.listing(namespace, _lanes(token), name, tag)
+
+
+def get_entry(registry: Registry, token: Token, entry: Digest) -> EntrySummary:
+    """One entry. Raises ``NotFound``, also for what the token may not see."""
+    with registry.index.read() as unit:
+        found = unit.entries.summary(entry)
+    if found is None or not may(token, Action.read, found[0], found[1].lane):
+        raise NotFound(f"entry {entry} does not exist")
+    return found[1]
+
+
+def _lanes(token: Token) -> tuple[Lane | None, ...] | None:
+    return None if token.lane is None else (None, token.lane)

@@ -1,0 +1,239 @@
+"""Publishing: begin, receive, commit. A crash anywhere leaves nothing that is visible, and GC the rest."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+
+from cachesvc.domain.access import Action, Role, Token, demand
+from cachesvc.domain.revisions import advances
+from cachesvc.index.entries import Published
+from cachesvc.index.unit import Unit
+from cachesvc.index.uploads import Upload
+from cachesvc_client.bundle.check import CLOCK_SKEW_SECONDS, Verified, Wanted, check_envelope
+from cachesvc_client.bundle.seal import PublicKey
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.errors import (
+    CacheSvcError,
+    Corrupt,
+    InvalidRequest,
+    LeaseLost,
+    NotFound,
+    TooLarge,
+    Untrusted,
+)
+from cachesvc_client.wire.protocol import (
+    CommitAnswer,
+    CommitRequest,
+    StoredAnswer,
+    UploadAnswer,
+    UploadRequest,
+)
+
+from .context import Registry
+from .resolve import forget
+
+EXTEND_SECONDS = 20
+"""While bytes arrive, the lease is extended this often; leases are at least a minute."""
+
+_AGAIN = "begin the upload again"
+
+
+def begin(registry: Registry, token: Token, request: UploadRequest) -> UploadAnswer:
+    """Takes a lease. Raises ``Forbidden``, ``TooLarge``."""
+    demand(token, Action.write, request.namespace, request.lane)
+    if request.size <= 0:
+        raise InvalidRequest(f"size: {request.size}; a pack has at least one byte")
+    if request.size > registry.limits.pack_bytes:
+        raise TooLarge(f"a pack of {request.size} bytes; this registry takes {registry.limits.pack_bytes}")
+    upload = Upload(
+        upload="u-" + secrets.token_hex(16),
+        token=token.token,
+        namespace=request.namespace,
+        name=request.name,
+        lane=request.lane,
+        size=request.size,
+        leased_until=registry.now + registry.limits.lease_seconds,
+    )
+    with registry.index.write() as unit:
+        unit.uploads.add(upload)
+    return UploadAnswer(upload.upload, f"/v1/uploads/{upload.upload}/pack", upload.leased_until)
+
+
+def receive(
+    registry: Registry, token: Token, upload_id: str, chunks: Iterable[bytes], announced: int | None = None
+) -> StoredAnswer:
+    """Stores the pack's bytes under a new key, hashed as they pass. May be tried again after a failure.
+
+    ``announced``: the body's length, if the client said so; it saves a doomed transfer and is not trusted.
+    Raises ``TooLarge`` past the declared size, ``InvalidRequest`` short of it, ``LeaseLost``.
+    """
+    with registry.index.read() as unit:
+        upload = _own(unit, token, upload_id)
+    _demand_lease(registry, upload)
+    if announced is not None and announced > upload.size:
+        raise TooLarge(f"a body of {announced} bytes; the upload declared {upload.size}", _AGAIN)
+    key = f"packs/{upload.upload}-{secrets.token_hex(4)}"
+    with registry.index.write() as unit:
+        unit.objects.add(key, registry.now + registry.limits.lease_seconds)
+    intake = _Intake(chunks, upload.size, lambda: _extend(registry, upload, key), registry.clock)
+    try:
+        registry.blobs.put(key, intake)
+        _hold(registry, upload, key, intake.digest, intake.size)
+    except BaseException:
+        # A courtesy to GC; if it fails, the lease runs out by itself.
+        with suppress(CacheSvcError), registry.index.write() as unit:
+            unit.objects.lease(key, 0)
+        raise
+    return StoredAnswer(intake.digest, intake.size)
+
+
+def commit(registry: Registry, token: Token, upload_id: str, request: CommitRequest) -> CommitAnswer:
+    """Makes the uploaded pack the entry's head, in one transaction, or changes nothing.
+
+    Committing what is the head already is a success, so that a lost answer can be asked for again.
+    Raises ``HeadConflict``, ``LeaseLost``, ``Corrupt``, ``Untrusted``, ``InvalidRequest``.
+    """
+    with registry.index.read() as unit:
+        upload = _own(unit, token, upload_id)
+        trusted = _signers(unit, upload)
+    verified = _verified(registry, upload, request, trusted)
+    manifest = verified.manifest
+    with registry.index.write() as unit:
+        head = unit.entries.lock(manifest, registry.now)
+        created = advances(
+            head,
+            expected=request.head,
+            revision=verified.revision,
+            sequence=manifest.statement.sequence,
+        )
+        if created:
+            _record(registry, unit, token, upload, verified)
+    forget(registry, upload.namespace)
+    return CommitAnswer(manifest.entry, verified.revision, created)
+
+
+def abort(registry: Registry, token: Token, upload_id: str) -> None:
+    """Gives the lease back; what was received is collected. What was committed stays."""
+    with registry.index.write() as unit:
+        upload = _own(unit, token, upload_id)
+        unit.uploads.drop(upload_id)
+        if upload.key is not None:
+            unit.objects.lease(upload.key, 0)
+
+
+def _own(unit: Unit, token: Token, upload_id: str) -> Upload:
+    upload = unit.uploads.get(upload_id)
+    if upload is None or (upload.token != token.token and token.role is not Role.admin):
+        raise NotFound(f"upload {upload_id[:40]} does not exist, or its lease is long over", _AGAIN)
+    demand(token, Action.write, upload.namespace, upload.lane)
+    return upload
+
+
+def _demand_lease(registry: Registry, upload: Upload) -> None:
+    if upload.leased_until <= registry.clock():
+        raise LeaseLost(f"the lease of upload {upload.upload} is over", _AGAIN)
+
+
+def _extend(registry: Registry, upload: Upload, key: str) -> None:
+    until = registry.now + registry.limits.lease_seconds
+    with registry.index.write() as unit:
+        if not (unit.uploads.lease(upload.upload, until) and unit.objects.lease(key, until)):
+            raise LeaseLost(f"upload {upload.upload} was ended while it was received", _AGAIN)
+
+
+def _hold(registry: Registry, upload: Upload, key: str, digest: Digest, size: int) -> None:
+    until = registry.now + registry.limits.lease_seconds
+    with registry.index.write() as unit:
+        current = unit.uploads.get(upload.upload)
+        if current is None or not unit.objects.received(key, digest, size, until):
+            raise LeaseLost(f"upload {upload.upload} was ended while it was received", _AGAIN)
+        unit.uploads.lease(upload.upload, until)
+        if unit.uploads.hold(upload.upload, key) or current.key is None:
+            return
+        if unit.objects.content(current.key) != (digest, size):
+            raise InvalidRequest(f"upload {upload.upload} holds other bytes already", _AGAIN)
+        # A repeated transfer: the first copy stays, and lives as long as this one would have.
+        unit.objects.lease(current.key, until)
+        unit.objects.lease(key, 0)
+
+
+def _signers(unit: Unit, upload: Upload) -> list[PublicKey]:
+    keys = [PublicKey(key) for key in unit.signers.keys(upload.namespace)]
+    if not keys:
+        raise Untrusted(
+            f"no signer is registered for namespace {upload.namespace}", "an admin adds one: POST /v1/signers"
+        )
+    return keys
+
+
+def _verified(
+    registry: Registry, upload: Upload, request: CommitRequest, trusted: list[PublicKey]
+) -> Verified:
+    wanted = Wanted(upload.namespace, upload.name, None, upload.lane)
+    verified = check_envelope(
+        request.envelope.encode(errors="replace"), trusted=trusted, wanted=wanted, now=registry.clock()
+    )
+    statement = verified.manifest.statement
+    if statement.lane != upload.lane:
+        raise InvalidRequest(
+            f"signed for {statement.lane or 'the trunk'}, uploaded to {upload.lane or 'the trunk'}",
+            "sign for the lane that the upload names",
+        )
+    ahead = statement.sequence / 1000 - registry.clock()
+    if ahead > CLOCK_SKEW_SECONDS:
+        raise InvalidRequest(
+            f"sequence {statement.sequence} is {int(ahead)} s in the future; it is milliseconds of UTC",
+            "set the signing machine's clock",
+        )
+    return verified
+
+
+def _record(registry: Registry, unit: Unit, token: Token, upload: Upload, verified: Verified) -> None:
+    manifest = verified.manifest
+    _demand_lease(registry, upload)
+    if upload.key is None:
+        raise InvalidRequest("the pack was not uploaded", f"PUT /v1/uploads/{upload.upload}/pack first")
+    # First of all the lock on the object's row, past GC: see Objects.mark.
+    if not unit.objects.lease(upload.key, registry.now + registry.limits.grace_seconds):
+        raise LeaseLost(f"what upload {upload.upload} received was collected", _AGAIN)
+    if unit.objects.content(upload.key) != (manifest.pack.digest, manifest.pack.size):
+        raise Corrupt("the uploaded pack is not the one that the manifest names", _AGAIN)
+    if verified.signer not in unit.signers.keys(upload.namespace):
+        raise Untrusted(f"key {verified.signer.keyid} may no longer sign for {upload.namespace}")
+    published = Published(
+        verified.revision, verified.envelope, verified.signer, upload.key, registry.now, token.token
+    )
+    unit.entries.advance(manifest, published)
+
+
+class _Intake(Iterable[bytes]):
+    """Passes chunks on: hashes and counts them, refuses what is too much or too little, and extends the
+    lease now and then."""
+
+    def __init__(
+        self, chunks: Iterable[bytes], size: int, extend: Callable[[], None], clock: Callable[[], float]
+    ) -> None:
+        self._chunks, self._declared, self._extend, self._clock = chunks, size, extend, clock
+        self._hash = hashlib.sha256()
+        self.size = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        extended = self._clock()
+        for chunk in self._chunks:
+            self.size += len(chunk)
+            if self.size > self._declared:
+                raise TooLarge(f"more than the {self._declared} bytes that the upload declared", _AGAIN)
+            self._hash.update(chunk)
+            if self._clock() - extended > EXTEND_SECONDS:
+                self._extend()
+                extended = self._clock()
+            yield chunk
+        if self.size != self._declared:
+            raise InvalidRequest(f"{self.size} bytes came; the upload declared {self._declared}")
+
+    @property
+    def digest(self) -> Digest:
+        return Digest("sha256:" + self._hash.hexdigest())

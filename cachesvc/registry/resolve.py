@@ -1,0 +1,150 @@
+"""What fits an environment, and why the rest does not."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Sequence
+
+from cachesvc.domain.access import Action, Token, demand
+from cachesvc.index.entries import Candidate
+from cachesvc.index.unit import Unit
+from cachesvc_client.wire import codec
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.errors import NotFound
+from cachesvc_client.wire.factors import BY_NAME, Incompatible, compare
+from cachesvc_client.wire.names import Lane, Namespace, Tag
+from cachesvc_client.wire.protocol import (
+    MAX_RESOLVED,
+    Rejected,
+    ResolveAnswer,
+    ResolvedRevision,
+    ResolveRequest,
+)
+from cachesvc_client.wire.records import MAX_ENVELOPE_BYTES
+
+from .context import Registry
+from .download import pack_url
+
+CANDIDATES = 4096
+"""Heads under one name and tag that are looked at, the newest first."""
+MAX_REJECTED = 64
+MAX_ANSWER_BYTES = MAX_ENVELOPE_BYTES
+"""Envelopes in one answer; the first is always there."""
+
+_RANK = {name: rank for rank, name in enumerate(BY_NAME)}
+
+
+def answer(registry: Registry, token: Token, request: ResolveRequest) -> bytes:
+    """:func:`resolve` as canonical JSON, remembered for at most 5 s.
+
+    A publish through this replica (or one that shares its hot store) is seen at once.
+    """
+    _demand(token, request)
+    era = registry.hot.get(_era(request.namespace)) or b""
+    key = f"resolve/{Digest.of(codec.canonical(request) + era).hex}"
+    found = registry.hot.get(key)
+    if found is None:
+        found = codec.canonical(resolve(registry, token, request))
+        registry.hot.put(key, found)
+    return found
+
+
+def forget(registry: Registry, namespace: Namespace) -> None:
+    """Remembered answers of a namespace count no more. The mark outlives every answer it replaces."""
+    registry.hot.put(_era(namespace), secrets.token_bytes(8))
+
+
+def resolve(registry: Registry, token: Token, request: ResolveRequest) -> ResolveAnswer:
+    """Compatible heads: those of the asked model first, then the newest; the rest rejected, nearest first.
+
+    A lane's entry hides the trunk's of the same target, partition and workload. Raises ``NotFound`` if the
+    name has no entry under any of the tags; asking by entry keys never does.
+    """
+    _demand(token, request)
+    lanes = (None, request.lane) if request.lane else (None,)
+    with registry.index.read() as unit:
+        tag, found = _candidates(unit, request, lanes)
+        live = [row for row in found if row.expires is None or row.expires > registry.clock()]
+        fitting, rejected = _judge(_overlaid(live), request)
+        fitting.sort(key=lambda row: (row.model is None or row.model != request.model, -row.published))
+        revisions = _with_envelopes(unit, fitting[:MAX_RESOLVED])
+    return ResolveAnswer(revisions, rejected, tag)
+
+
+def _demand(token: Token, request: ResolveRequest) -> None:
+    demand(token, Action.read, request.namespace, request.lane)
+
+
+def _era(namespace: Namespace) -> str:
+    return f"era/{namespace}"
+
+
+def _candidates(
+    unit: Unit, request: ResolveRequest, lanes: Sequence[Lane | None]
+) -> tuple[Tag | None, list[Candidate]]:
+    namespace, name = request.namespace, request.name
+    if request.entries:
+        return None, unit.entries.heads_by_key(namespace, name, request.entries, lanes)
+    for tag in request.tags:
+        found = unit.entries.heads(namespace, name, tag, lanes, CANDIDATES)
+        if found:
+            return tag, found
+    tags = unit.entries.tags(namespace, name, lanes)
+    asked = " or ".join(request.tags)
+    if tags:
+        raise NotFound(f"{namespace}/{name} has no tag {asked}", f"it has: {', '.join(tags[:10])}")
+    raise NotFound(
+        f"nothing is published as {namespace}/{name}:{asked}",
+        "check the name, or publish it with cachesvc warm",
+    )
+
+
+def _overlaid(found: Iterable[Candidate]) -> list[Candidate]:
+    chosen: dict[tuple[str, str, str, str], Candidate] = {}
+    for row in found:
+        key = (row.tag, row.target, row.partition, row.workload)
+        held = chosen.get(key)
+        if held is None or (held.lane is None and row.lane is not None):
+            chosen[key] = row
+    return list(chosen.values())
+
+
+def _judge(
+    found: Iterable[Candidate], request: ResolveRequest
+) -> tuple[list[Candidate], tuple[Rejected, ...]]:
+    fitting: list[Candidate] = []
+    refused: list[tuple[tuple[int, int, int], Rejected]] = []
+    for row in found:
+        verdict = compare(request.fingerprint, row.fingerprint, row.scopes)
+        if isinstance(verdict, Incompatible):
+            # Nearest: fewest differences; of these, the one whose first difference matters least.
+            first = _RANK.get(verdict.differences[0].factor, -1)
+            nearness = (len(verdict.differences), -first, -row.published)
+            refused.append((nearness, Rejected(row.entry, row.target, row.tag, verdict.differences)))
+        else:
+            fitting.append(row)
+    refused.sort(key=lambda pair: pair[0])
+    return fitting, tuple(rejected for _, rejected in refused[:MAX_REJECTED])
+
+
+def _with_envelopes(unit: Unit, rows: list[Candidate]) -> tuple[ResolvedRevision, ...]:
+    sizes = unit.entries.envelope_sizes([row.revision for row in rows])
+    chosen, total = [], 0
+    for row in rows:
+        total += sizes.get(row.revision, 0)
+        if chosen and total > MAX_ANSWER_BYTES:
+            break
+        chosen.append(row)
+    envelopes = dict(unit.entries.envelopes([row.revision for row in chosen]))
+    return tuple(
+        ResolvedRevision(
+            row.entry,
+            row.revision,
+            envelopes[row.revision].decode(),
+            row.pack,
+            row.pack_size,
+            pack_url(row.revision),
+        )
+        for row in chosen
+        if row.revision in envelopes
+    )

@@ -1,0 +1,143 @@
+"""Tokens and signers: who may come in, and whose signatures count."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from dataclasses import replace
+
+from cachesvc.domain.access import ANY, Action, Role, Token, alive, demand
+from cachesvc.domain.retention import DAY
+from cachesvc_client.bundle.seal import PublicKey
+from cachesvc_client.wire import codec
+from cachesvc_client.wire.errors import InvalidRequest, NotFound, Unauthenticated
+from cachesvc_client.wire.names import Lane, Namespace
+from cachesvc_client.wire.protocol import SignerRecord, TokenAnswer, TokenRequest, WhoAmI
+
+from .context import Registry
+
+SECRET_PREFIX = "csv_"
+"""So that secret scanners can tell what they found."""
+MAX_DAYS = 3660
+MAX_LABEL = 200
+
+
+def authenticate(registry: Registry, secret: str) -> Token:
+    """The token of a secret. Raises ``Unauthenticated``. A revocation holds within 5 s on every replica."""
+    secret_hash = _hash(secret)
+    hint = registry.hot.get(f"token/{secret_hash}")
+    token = _from_hint(hint) if hint is not None else _look_up(registry, secret_hash)
+    if token is None:
+        raise Unauthenticated("the token is not known here", "check CACHESVC_TOKEN, or: cachesvc login")
+    alive(token, registry.clock())
+    return token
+
+
+def whoami(token: Token) -> WhoAmI:
+    """The token in use."""
+    return WhoAmI(token.token, token.role.name, token.namespace, token.expires)
+
+
+def create_token(registry: Registry, by: Token | None, request: TokenRequest) -> TokenAnswer:
+    """A new token; its secret is in this answer and nowhere else. ``by=None``: the operator at the console."""
+    token = _new_token(request, registry.now)
+    if by is not None:
+        demand(by, Action.admin, token.namespace)
+    secret = SECRET_PREFIX + secrets.token_urlsafe(32)
+    with registry.index.write() as unit:
+        unit.tokens.add(token, _hash(secret))
+    return replace(_answer(token), secret=secret)
+
+
+def list_tokens(registry: Registry, by: Token) -> list[TokenAnswer]:
+    """All tokens of the admin's namespace that were not revoked."""
+    demand(by, Action.admin, by.namespace)
+    with registry.index.read() as unit:
+        return [_answer(token) for token in unit.tokens.all(by.namespace) if token.revoked is None]
+
+
+def revoke_token(registry: Registry, by: Token, token_id: str) -> None:
+    """Ends a token. Raises ``NotFound``, also for one that the admin may not see."""
+    with registry.index.write() as unit:
+        token = unit.tokens.get(token_id)
+        if token is None or by.namespace not in (ANY, token.namespace):
+            raise NotFound(f"token {token_id[:40]} does not exist")
+        demand(by, Action.admin, token.namespace)
+        unit.tokens.revoke(token_id, registry.now)
+        secret_hash = unit.tokens.hash_of(token_id)
+    registry.hot.drop(f"token/{secret_hash}")
+
+
+def add_signer(registry: Registry, by: Token | None, signer: SignerRecord) -> SignerRecord:
+    """Accepts a key's signatures in a namespace; adding it again is a success."""
+    try:
+        key = PublicKey(signer.key)
+        namespace = signer.namespace if signer.namespace == ANY else Namespace(signer.namespace)
+    except ValueError as error:
+        raise InvalidRequest(f"signer: {error}") from None
+    if len(signer.label) > MAX_LABEL:
+        raise InvalidRequest(f"signer.label: longer than {MAX_LABEL} characters")
+    if by is not None:
+        demand(by, Action.admin, namespace)
+    made = SignerRecord(namespace, key, signer.label)
+    with registry.index.write() as unit:
+        unit.signers.add(made, registry.now)
+    return made
+
+
+def list_signers(registry: Registry, by: Token) -> list[SignerRecord]:
+    """The keys that the token's namespace accepts; of ``*``: all."""
+    demand(by, Action.read, by.namespace, by.lane)
+    with registry.index.read() as unit:
+        rows = unit.signers.all(ANY)
+    return [row for row in rows if by.namespace == ANY or row.namespace in (ANY, by.namespace)]
+
+
+def _new_token(request: TokenRequest, now: int) -> Token:
+    try:
+        namespace = request.namespace if request.namespace == ANY else Namespace(request.namespace)
+    except ValueError as error:
+        raise InvalidRequest(f"namespace: {error}, nor *") from None
+    if request.role not in Role.__members__:
+        raise InvalidRequest(f"role: {request.role[:40]!r}", f"one of: {', '.join(Role.__members__)}")
+    if not 0 < len(request.label) <= MAX_LABEL or not request.label.isprintable():
+        raise InvalidRequest(f"label: 1 to {MAX_LABEL} printable characters")
+    if request.days is not None and not 0 < request.days <= MAX_DAYS:
+        raise InvalidRequest(f"days: 1 to {MAX_DAYS}", "leave it out for a token that does not expire")
+    role = Role[request.role]
+    if request.lane is not None and (role is Role.admin or namespace == ANY):
+        raise InvalidRequest("lane: only for read and write tokens of one namespace")
+    return Token(
+        token="t-" + secrets.token_hex(8),
+        label=request.label,
+        role=role,
+        namespace=namespace,
+        lane=request.lane,
+        created=now,
+        expires=None if request.days is None else now + request.days * DAY,
+    )
+
+
+def _answer(token: Token) -> TokenAnswer:
+    return TokenAnswer(
+        token.token, token.label, token.role.name, token.namespace, token.lane, token.created, token.expires
+    )
+
+
+def _hash(secret: str) -> str:
+    return hashlib.sha256(secret.encode(errors="surrogatepass")).hexdigest()
+
+
+def _look_up(registry: Registry, secret_hash: str) -> Token | None:
+    with registry.index.read() as unit:
+        token = unit.tokens.by_hash(secret_hash)
+    if token is not None:
+        registry.hot.put(f"token/{secret_hash}", codec.canonical(token))
+    return token
+
+
+def _from_hint(hint: bytes) -> Token:
+    held = json.loads(hint)
+    lane = Lane(held.pop("lane")) if "lane" in held else None
+    return Token(**{**held, "role": Role(held["role"])}, lane=lane)

@@ -1,0 +1,91 @@
+"""The registry's settings: one model, read once, from a TOML file and ``CACHESVC_SERVER_*`` variables.
+
+What is given on the command line wins over variables, and these over the file. Embedded and production
+differ here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field, ValidationError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from cachesvc_client.wire.errors import InvalidRequest
+from cachesvc_client.wire.records import MAX_PACK_BYTES
+
+PREFIX = "CACHESVC_SERVER_"
+
+
+def _absolute(path: Path) -> Path:
+    return path.expanduser().absolute()
+
+
+class Settings(BaseSettings):
+    """Every setting has a default that serves one machine; times in seconds, sizes in bytes."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True, env_ignore_empty=True)
+
+    data: Annotated[Path, AfterValidator(_absolute)] = Path("cachesvc-data")
+    host: str = "127.0.0.1"
+    port: int = Field(default=8750, ge=0, le=65535)
+    database: str = Field(default="", pattern="^$|^postgresql(\\+psycopg)?://")
+    """Empty: SQLite in ``data``."""
+    bucket: str = ""
+    """Empty: a folder in ``data``. Credentials are read as every AWS tool reads them."""
+    bucket_prefix: str = ""
+    bucket_endpoint: str = Field(default="", pattern="^$|^https?://")
+    lease_seconds: int = Field(default=900, ge=60, le=86_400)
+    grace_seconds: int = Field(default=7200, ge=0)
+    gc_seconds: int = Field(default=3600, ge=10)
+    keep_revisions: int = Field(default=10, ge=1)
+    keep_days: int = Field(default=30, ge=0)
+    max_pack_bytes: int = Field(default=MAX_PACK_BYTES, ge=1, le=MAX_PACK_BYTES)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """The command line, then variables; the file's values come in by ``read_settings``."""
+        return init_settings, env_settings
+
+
+def read_settings(config: Path | None = None, **given: Any) -> Settings:
+    """The settings. Raises ``InvalidRequest`` that names the setting and where it was set.
+
+    ``given``: from the command line; ``None`` is not given.
+    """
+    held = {name: value for name, value in given.items() if value is not None}
+    in_file = _from_file(config) if config is not None else {}
+    try:
+        # Variables win over the file: they are read first, and the file fills what they leave open.
+        from_variables = Settings(**held).model_dump(exclude_unset=True)
+        return Settings(**{**in_file, **from_variables})
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = str(first["loc"][0]) if first["loc"] else "settings"
+        where = f"{config}: {name}" if name in in_file and name not in held else f"{name} ({_source(name)})"
+        if first["type"] == "extra_forbidden":
+            known = ", ".join(Settings.model_fields)
+            raise InvalidRequest(f"{where}: there is no such setting", f"known: {known}") from None
+        raise InvalidRequest(f"{where}: {first['msg']}, got {str(first['input'])[:80]!r}") from None
+
+
+def _source(name: str) -> str:
+    return f"--{name} or {PREFIX}{name.upper()}"
+
+
+def _from_file(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise InvalidRequest(f"settings {path}: {error.strerror or error}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f"settings {path}: {error}") from None

@@ -1,0 +1,83 @@
+"""Fresh processes: empty cache folders, another home, another TMPDIR, another working directory, and
+compilers that only tell that they were called."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+PROGRAMS = Path(__file__).parent / "programs"
+COMPILERS = ("g++", "gcc", "c++", "cc", "cc1plus", "clang", "clang++", "ld", "as", "nvcc", "ptxas", "openssl")
+_KEPT = ("PIP_FIND_LINKS", "LANG", "LC_ALL", "LD_LIBRARY_PATH")
+
+
+@dataclass
+class Ran:
+    """What a process said; ``compilers``: the compilers that it, or a child of it, called."""
+
+    code: int
+    out: str
+    err: str
+    compilers: list[str]
+
+    @property
+    def answer(self) -> dict[str, Any]:
+        """The JSON of the last line."""
+        assert self.code == 0, self.err[-4000:]
+        return json.loads(self.out.strip().splitlines()[-1])
+
+
+def trap(folder: Path) -> Path:
+    """A PATH on which every compiler writes its name to ``called`` and fails."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in COMPILERS:
+        script = folder / name
+        script.write_text(f'#!/bin/sh\necho "{name} $*" >> {folder}/called\nexit 1\n')
+        script.chmod(0o755)
+    return folder
+
+
+def environment(place: Path, **variables: str) -> dict[str, str]:
+    """An environment that shares nothing with this process but what torch needs to be found."""
+    for name in ("home", "tmp", "work"):
+        (place / name).mkdir(parents=True, exist_ok=True)
+    kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    paths = [str(PROGRAMS), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    return {
+        **kept,
+        "HOME": str(place / "home"),
+        "TMPDIR": str(place / "tmp"),
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": os.pathsep.join(path for path in paths if path),
+        "OMP_NUM_THREADS": "2",
+        "USER": "somebody",
+        **variables,
+    }
+
+
+def run(
+    program: str,
+    *arguments: str,
+    place: Path,
+    compilers: bool = True,
+    timeout: float = 300,
+    python: str = sys.executable,
+    before: tuple[str, ...] = (),
+    **variables: str,
+) -> Ran:
+    """Runs a program of ``programs/`` in ``place``; without ``compilers`` on a trapped PATH."""
+    env = environment(place, **variables)
+    called = place / "trap" / "called"
+    if not compilers:
+        env["PATH"] = str(trap(place / "trap"))
+    done = subprocess.run(
+        [*before, python, str(PROGRAMS / program), *arguments],
+        cwd=place / "work", env=env, capture_output=True, text=True, timeout=timeout, check=False,
+    )
+    names = called.read_text().splitlines() if called.exists() else []
+    return Ran(done.returncode, done.stdout, done.stderr, names)

@@ -1,0 +1,37 @@
+"""Compiles once in this process and packs what it produced: OUT KEY [NAME]."""
+
+import sys
+from pathlib import Path
+
+import cachesvc_client
+from cachesvc_client._attach import scopes
+from cachesvc_client.bundle.seal import SigningKey
+from cachesvc_client.config import Config
+from cachesvc_client.publish import Draft, build_bundle
+from cachesvc_client.session import open_session, process
+from cachesvc_client.wire.names import Name, Target
+from cachesvc_client.wire.records import Workload
+from cachesvc_client.workload import model_hash
+
+out, key, name = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
+config = Config.read()
+session = open_session(config, None, None)
+
+import torch  # noqa: E402
+from model import inputs, make  # noqa: E402
+
+model = make()
+with torch.no_grad():
+    output = torch.compile(model)(inputs())
+torch.save(output, out.with_suffix(".pt"))
+_, fingerprint = process().prepare(config, session.restored)
+draft = Draft(
+    name=Name.parse(name),
+    target=Target("small/float32/default"),
+    fingerprint=fingerprint,
+    workload=Workload(model=model_hash(model), dtype="float32"),
+    scopes=scopes(),
+    measured={"first_call": 10.0},
+)
+build_bundle(session.capture(), draft, SigningKey.load(key), out)
+print(cachesvc_client.report().line)

@@ -1,0 +1,63 @@
+"""A service: attaches, compiles, answers once; prints its report as JSON on the last line.
+
+Arguments: NAME=VALUE. ``bundle``: attach to a file; ``name``: attach to a name; ``when``: before (default),
+after (import torch), late (after a compile), twice, fork, never; ``expect``: a saved output to compare with.
+"""
+
+import json
+import os
+import sys
+
+options = dict(argument.split("=", 1) for argument in sys.argv[1:])
+when = options.get("when", "before")
+
+
+def attach():
+    import cachesvc_client
+
+    kwargs = {"bundle": options["bundle"]} if "bundle" in options else {"name": options.get("name")}
+    return cachesvc_client.attach(**kwargs)
+
+
+if when in ("before", "twice", "fork", "reset"):
+    attach()
+
+import torch  # noqa: E402
+
+if when == "late":
+    with torch.no_grad():
+        torch.compile(lambda x: x.cos() + 1)(torch.ones(8))
+if when in ("after", "late", "twice"):
+    attach()
+
+import cachesvc_client  # noqa: E402
+from cachesvc_client import observe  # noqa: E402
+from cachesvc_client.wire.codec import plain  # noqa: E402
+from model import inputs, make  # noqa: E402
+
+if when == "fork" and (child := os.fork()):
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+observer = observe.start(audit=True)
+model = make(seed=int(options.get("seed", 0)))
+batch = inputs(int(options.get("batch", 4)))
+with torch.no_grad():
+    eager = model(batch)
+    compiled = torch.compile(model)
+    output = compiled(batch)
+    if when == "reset":
+        torch._dynamo.reset()
+        output = torch.compile(model)(batch)
+report = cachesvc_client.report()
+answer = {
+    "state": report.state,
+    "reasons": list(report.reasons),
+    "seconds": report.seconds,
+    "saved": report.saved,
+    "observed": plain(observer.snapshot()),
+    "eager_difference": float((output - eager).abs().max()),
+    "torch_imported_by_client": False,
+}
+if "expect" in options:
+    answer["same_as_builder"] = bool(torch.equal(output, torch.load(options["expect"])))
+print(json.dumps(answer))

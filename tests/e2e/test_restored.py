@@ -1,0 +1,79 @@
+"""The one claim: a fresh process does not compile. Proven by counting, on a PATH whose compilers only
+tell that they were called, and against eager and the builder's own output."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .conftest import Built
+from .harness import run
+
+pytestmark = pytest.mark.compiles
+
+
+def _serve(place: Path, built: Built, *arguments: str, compilers: bool = False, **variables: str):
+    return run(
+        "serve.py", f"bundle={built.bundle}", f"expect={built.expect}", *arguments,
+        place=place, compilers=compilers, CACHESVC_TRUSTED_KEYS=built.trusted, **variables,
+    )
+
+
+@pytest.mark.parametrize("when", ["before", "after", "twice", "fork", "reset"])
+def test_a_fresh_process_does_not_compile(tmp_path: Path, built: Built, when: str) -> None:
+    done = _serve(tmp_path, built, f"when={when}")
+    answer, seen = done.answer, done.answer["observed"]
+    assert answer["state"] == "hit", answer
+    assert (seen["compilations"], seen["tuning_runs"], seen["compiler_processes"]) == (0, 0, 0), seen
+    assert done.compilers == [] and seen["processes"] == []
+    assert seen["aot_hits"] >= 1 and seen["fx_hits"] >= 1
+    assert answer["same_as_builder"] and answer["eager_difference"] < 1e-5
+
+
+def test_without_a_bundle_the_same_process_compiles(tmp_path: Path, built: Built) -> None:
+    """The counters can count: otherwise the test above would prove nothing."""
+    done = run("serve.py", "when=never", f"expect={built.expect}", place=tmp_path)
+    seen = done.answer["observed"]
+    assert seen["graphs_compiled"] >= 1 and seen["cpp_builds"] >= 1 and seen["compiler_processes"] >= 1
+    assert any(name.endswith("g++") for name in seen["processes"]), seen
+
+
+def test_a_cache_folder_of_the_users_own_is_used_and_kept(tmp_path: Path, built: Built) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "theirs").write_text("untouched")
+    done = _serve(tmp_path, built, TORCHINDUCTOR_CACHE_DIR=str(own))
+    assert done.answer["state"] == "hit" and done.compilers == []
+    assert (own / "theirs").read_text() == "untouched"
+    assert list(own.glob("fxgraph/*/*/*"))
+
+
+def test_attached_after_a_compile_serves_the_next_one_and_says_so(tmp_path: Path, built: Built) -> None:
+    done = _serve(tmp_path, built, "when=late", compilers=True)
+    answer = done.answer
+    assert answer["state"] == "hit" and answer["same_as_builder"]
+    assert any("before attach" in reason for reason in answer["reasons"])
+
+
+def test_a_bundle_of_an_unknown_signer_is_refused_and_the_service_runs_on(
+    tmp_path: Path, built: Built
+) -> None:
+    from cachesvc_client.bundle.seal import SigningKey
+
+    other = str(SigningKey.generate().public)
+    done = run(
+        "serve.py", f"bundle={built.bundle}", f"expect={built.expect}",
+        place=tmp_path, CACHESVC_TRUSTED_KEYS=other,
+    )
+    answer = done.answer
+    assert answer["state"] == "miss" and answer["eager_difference"] < 1e-5
+    assert any("trusted" in reason for reason in answer["reasons"]), answer["reasons"]
+    assert not list((tmp_path / "home").rglob("fxgraph/*/*/*.so"))
+
+
+def test_another_isa_is_a_miss_with_a_reason_and_right_numbers(tmp_path: Path, built: Built) -> None:
+    done = _serve(tmp_path, built, compilers=True, ATEN_CPU_CAPABILITY="avx2")
+    answer = done.answer
+    assert answer["state"] == "miss" and answer["eager_difference"] < 1e-5
+    assert any("cpu_isa" in reason for reason in answer["reasons"]), answer["reasons"]
