@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from cachesvc_client.observe import Observation
 from cachesvc_client.wire.digest import Digest
@@ -103,9 +103,6 @@ class PhaseResult:
     seconds: float = 0.0
 
 
-Status = Literal["warm", "fresh", "cold", "failed", "cancelled"]
-
-
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """``warm``: a fresh process that restored the entry compiled, tuned and added nothing, and its
@@ -138,11 +135,16 @@ class Numbers:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One row of the report. ``replays``: until settled, and one more for the verdict.
-    ``published``: the revision; ``bundle``: the file that was written."""
+    """One row of the report.
+
+    ``status``: *warm* (compiled, proven, delivered; in a check: proven), *fresh* (the registry has it),
+    *cold* (a check found no entry, or one that does not spare the work), *failed*, *cancelled*.
+    ``replays``: until settled, and one more for the verdict. ``revision``: what was published; ``bundle``:
+    the file that was written. ``error_status``: the exit status of an error that was not the target's.
+    """
 
     target: str
-    status: Status
+    status: str
     reasons: tuple[str, ...] = ()
     numbers: Numbers = field(default_factory=Numbers)
     files_before: int = 0
@@ -159,6 +161,8 @@ class Outcome:
     revision: str = ""
     bundle: str = ""
     notes: tuple[str, ...] = ()
+    trace: str = ""
+    error_status: int = 0
     seconds: float = 0.0
 
     @property

@@ -165,9 +165,7 @@ def _run(order: Order, observer: observe.Observer) -> _Ran:
         times = {"script": Times(_run_script(job))}
         observed = observer.snapshot()
         return _Ran(
-            PhaseResult(
-                order.phase, times=times, observed=observed, fingerprint=detect(), scopes=_scopes()
-            )
+            PhaseResult(order.phase, times=times, observed=observed, fingerprint=detect(), scopes=_scopes())
         )
     from . import subject as subjects
 
