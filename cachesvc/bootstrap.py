@@ -66,7 +66,9 @@ def _data_folder(path: Path) -> Path:
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise Unavailable(f"data folder {path}: {error.strerror or error}", "name another with --data") from None
+        raise Unavailable(
+            f"data folder {path}: {error.strerror or error}", "name another with --data"
+        ) from None
     if not os.access(path, os.W_OK | os.X_OK):
         raise Unavailable(f"data folder {path}: not writable", "name another with --data")
     return path
@@ -77,7 +79,9 @@ def _locked(data: Path) -> Iterator[None]:
     try:
         lock = os.open(data / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise Unavailable(f"data folder {data}: {error.strerror or error}", "name another with --data") from None
+        raise Unavailable(
+            f"data folder {data}: {error.strerror or error}", "name another with --data"
+        ) from None
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -6,12 +6,13 @@ differ here and nowhere else.
 
 from __future__ import annotations
 
-import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
+import tomllib
 from pydantic import AfterValidator, Field, ValidationError
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from cachesvc_client.wire.errors import InvalidRequest
 from cachesvc_client.wire.records import MAX_PACK_BYTES
@@ -44,18 +45,6 @@ class Settings(BaseSettings):
     keep_days: int = Field(default=30, ge=0)
     max_pack_bytes: int = Field(default=MAX_PACK_BYTES, ge=1, le=MAX_PACK_BYTES)
 
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """The command line, then variables; the file's values come in by ``read_settings``."""
-        return init_settings, env_settings
-
 
 def read_settings(config: Path | None = None, **given: Any) -> Settings:
     """The settings. Raises ``InvalidRequest`` that names the setting and where it was set.
@@ -63,23 +52,24 @@ def read_settings(config: Path | None = None, **given: Any) -> Settings:
     ``given``: from the command line; ``None`` is not given.
     """
     held = {name: value for name, value in given.items() if value is not None}
-    in_file = _from_file(config) if config is not None else {}
+    # Variables win over the file: they are read first, and the file fills what they leave open.
+    named = _validated(held, lambda name: f"{name} (--{name} or {PREFIX}{name.upper()})")
+    if config is None:
+        return named
+    in_file = _from_file(config)
+    return _validated({**in_file, **named.model_dump(exclude_unset=True)}, lambda name: f"{config}: {name}")
+
+
+def _validated(values: dict[str, Any], where: Callable[[str], str]) -> Settings:
     try:
-        # Variables win over the file: they are read first, and the file fills what they leave open.
-        from_variables = Settings(**held).model_dump(exclude_unset=True)
-        return Settings(**{**in_file, **from_variables})
+        return Settings(**values)
     except ValidationError as error:
         first = error.errors()[0]
-        name = str(first["loc"][0]) if first["loc"] else "settings"
-        where = f"{config}: {name}" if name in in_file and name not in held else f"{name} ({_source(name)})"
+        place = where(str(first["loc"][0]) if first["loc"] else "settings")
         if first["type"] == "extra_forbidden":
             known = ", ".join(Settings.model_fields)
-            raise InvalidRequest(f"{where}: there is no such setting", f"known: {known}") from None
-        raise InvalidRequest(f"{where}: {first['msg']}, got {str(first['input'])[:80]!r}") from None
-
-
-def _source(name: str) -> str:
-    return f"--{name} or {PREFIX}{name.upper()}"
+            raise InvalidRequest(f"{place}: there is no such setting", f"known: {known}") from None
+        raise InvalidRequest(f"{place}: {first['msg']}, got {str(first['input'])[:80]!r}") from None
 
 
 def _from_file(path: Path) -> dict[str, Any]:

@@ -13,13 +13,14 @@ from starlette.concurrency import iterate_in_threadpool
 from cachesvc.registry import download, names, resolve
 from cachesvc.registry.tokens import whoami
 from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.errors import RangeInvalid
 from cachesvc_client.wire.names import Namespace, ShortName, Tag
 from cachesvc_client.wire.protocol import EntrySummary, NameSummary, ResolveAnswer, ResolveRequest, WhoAmI
 
 from .access import SECURED, TheRegistry, TheToken, TokenRoute
 from .answers import BINARY, errors
-from .edge import Json
-from .ranges import RangeInvalid, wanted
+from .edge import Json, failure
+from .ranges import wanted
 
 router = APIRouter(
     prefix="/v1",
@@ -79,12 +80,14 @@ async def get_pack(registry: TheRegistry, token: TheToken, revision: Digest, req
     """The bytes of a revision, with ranges (one per request) and If-Range."""
     pack = await to_thread.run_sync(download.find_pack, registry, token, revision)
     etag = f'"{pack.digest}"'
-    headers = {"ETag": etag, "Accept-Ranges": "bytes", "Cache-Control": "private, immutable, max-age=31536000"}
+    headers = {
+        "ETag": etag,
+        "Accept-Ranges": "bytes",
+        "Cache-Control": "private, immutable, max-age=31536000",
+    }
     try:
         part = wanted(request.headers.get("range"), request.headers.get("if-range"), etag, pack.size)
     except RangeInvalid as error:
-        from .edge import failure
-
         answer = failure(error)
         answer.headers["Content-Range"] = f"bytes */{pack.size}"
         return answer

@@ -97,9 +97,7 @@ class Retrying:
                 self._sleep(_pause(attempt))
         return act()
 
-    def _resumed(
-        self, chunks: Iterator[bytes], key: str, start: int, length: int | None
-    ) -> Iterator[bytes]:
+    def _resumed(self, chunks: Iterator[bytes], key: str, start: int, length: int | None) -> Iterator[bytes]:
         given, broken = 0, 0
         while True:
             try:

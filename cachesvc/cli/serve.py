@@ -28,7 +28,9 @@ def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on; 127.0.0.1 by default.")] = None,
     port: Annotated[int | None, typer.Option(help="Port; 8750 by default, 0 for any free one.")] = None,
     config: Annotated[Path | None, typer.Option(help="Settings file (TOML).")] = None,
-    new_token: Annotated[bool, typer.Option("--new-token", help="Make and print another admin token.")] = False,
+    new_token: Annotated[
+        bool, typer.Option("--new-token", help="Make and print another admin token.")
+    ] = False,
     ready_file: Annotated[
         Path | None, typer.Option(help="Write {url, token, trust, signing_key} here as JSON when ready.")
     ] = None,

@@ -22,8 +22,9 @@ BUSY_SECONDS = 10
 """How long a statement waits for SQLite's one writer."""
 
 NETWORK_FILESYSTEMS = frozenset(
-    "nfs nfs4 cifs smb3 smbfs 9p afs ceph lustre glusterfs gpfs beegfs fuse.sshfs fuse.s3fs fuse.gcsfuse "
-    "fuse.glusterfs fuse.ceph fuse.rclone virtiofs vboxsf davfs fuse.davfs2 ocfs2 gfs2".split()
+    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "lustre", "glusterfs", "gpfs", "beegfs"}
+    | {"fuse.sshfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.glusterfs", "fuse.ceph", "fuse.rclone"}
+    | {"virtiofs", "vboxsf", "davfs", "fuse.davfs2", "ocfs2", "gfs2"}
 )
 """Types of mounts on which SQLite's locks or its shared memory cannot be relied on
 (https://www.sqlite.org/wal.html: "WAL does not work over a network filesystem")."""

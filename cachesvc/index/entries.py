@@ -115,7 +115,7 @@ class Entries:
             select(EntryRow.namespace, EntryRow.lane, RevisionRow.pack_key, RevisionRow.pack)
             .add_columns(col(RevisionRow.pack_size))
             .join(RevisionRow, col(RevisionRow.entry) == col(EntryRow.entry))
-            .where(RevisionRow.revision == revision)
+            .where(col(RevisionRow.revision) == revision)
         )
         row: Any = self._session.connection().execute(query).first()
         if row is None:
@@ -124,11 +124,17 @@ class Entries:
 
     def summary(self, entry: Digest) -> tuple[Namespace, EntrySummary] | None:
         """One entry with its head."""
-        row: Any = self._session.connection().execute(_summaries().where(col(EntryRow.entry) == entry)).first()
+        row: Any = (
+            self._session.connection().execute(_summaries().where(col(EntryRow.entry) == entry)).first()
+        )
         return (Namespace(row.namespace), _summary(row)) if row else None
 
     def listing(
-        self, namespace: Namespace, lanes: Sequence[Lane | None] | None, name: ShortName | None, tag: Tag | None
+        self,
+        namespace: Namespace,
+        lanes: Sequence[Lane | None] | None,
+        name: ShortName | None,
+        tag: Tag | None,
     ) -> list[EntrySummary]:
         """Entries of a namespace, newest first, at most ``LISTED``. ``lanes=None``: every lane."""
         query = _summaries().where(col(EntryRow.namespace) == namespace)
@@ -268,7 +274,7 @@ class Entries:
         query = select(RevisionRow.revision, RevisionRow.pack_key, RevisionRow.pack_size)
         return ((Digest(revision), key, size) for revision, key, size in self._session.exec(query))
 
-    def _heads(self, namespace: Namespace, name: ShortName, lanes: Sequence[Lane | None]) -> sa.Select[Any]:
+    def _heads(self, namespace: Namespace, name: ShortName, lanes: Sequence[Lane | None]) -> Any:
         return (
             sa.select(
                 EntryRow.__table__.c,  # type: ignore[attr-defined]
@@ -294,7 +300,7 @@ def _under(
     )
 
 
-def _summaries() -> sa.Select[Any]:
+def _summaries() -> Any:
     return sa.select(
         EntryRow.__table__.c,  # type: ignore[attr-defined]
         col(RevisionRow.pack_size),

@@ -17,7 +17,6 @@ from .tokens import Signers, Tokens
 from .uploads import Uploads
 
 
-
 class Unit:
     """The repositories of one transaction."""
 

@@ -129,7 +129,8 @@ def _judge(
 
 def _with_envelopes(unit: Unit, rows: list[Candidate]) -> tuple[ResolvedRevision, ...]:
     sizes = unit.entries.envelope_sizes([row.revision for row in rows])
-    chosen, total = [], 0
+    chosen: list[Candidate] = []
+    total = 0
     for row in rows:
         total += sizes.get(row.revision, 0)
         if chosen and total > MAX_ANSWER_BYTES:

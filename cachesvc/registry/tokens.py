@@ -40,7 +40,7 @@ def whoami(token: Token) -> WhoAmI:
 
 
 def create_token(registry: Registry, by: Token | None, request: TokenRequest) -> TokenAnswer:
-    """A new token; its secret is in this answer and nowhere else. ``by=None``: the operator at the console."""
+    """A new token; only this answer holds its secret. ``by=None``: the operator at the console."""
     token = _new_token(request, registry.now)
     if by is not None:
         demand(by, Action.admin, token.namespace)

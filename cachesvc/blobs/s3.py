@@ -1,0 +1,176 @@
+"""Blobs in any S3, through boto3.
+
+A large object is a multipart upload, which becomes visible when it is completed. Parts carry their MD5,
+which every S3 checks; sha256 trailers are not understood by all of them.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import boto3
+import botocore.config
+import botocore.exceptions
+
+from cachesvc_client.wire.errors import CacheSvcError, RangeInvalid, StorageFull, Unavailable
+
+from .store import CHUNK_BYTES, BlobFacts, checked_key, clipped, missing
+
+PART_BYTES = 8 << 20
+"""S3 takes 10,000 parts at most: enough for 78 GiB. The memory of a put is two parts."""
+
+
+class S3BlobStore:
+    """A :class:`~cachesvc.blobs.store.BlobStore` under ``prefix`` of an existing bucket.
+
+    Credentials and region are read as every AWS tool reads them. Parts of puts that were killed stay until
+    the bucket's own lifecycle rule (AbortIncompleteMultipartUpload) removes them; they are not visible.
+    """
+
+    def __init__(self, bucket: str, prefix: str = "", endpoint: str | None = None, **client: Any) -> None:
+        self._bucket = bucket
+        self._prefix = prefix.strip("/") + "/" if prefix.strip("/") else ""
+        config = botocore.config.Config(
+            signature_version="s3v4",
+            connect_timeout=5,
+            read_timeout=60,
+            max_pool_connections=64,
+            retries={"mode": "standard", "max_attempts": 3},
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+        )
+        with _told(bucket, ""):
+            self._s3: Any = boto3.session.Session().client(
+                "s3", endpoint_url=endpoint, config=config, **client
+            )
+
+    def put(self, key: str, chunks: Iterable[bytes]) -> int:
+        parts = _parts(chunks)
+        first = next(parts, b"")
+        second = next(parts, None)
+        if second is None:
+            with _told(self._bucket, key):
+                self._s3.put_object(**self._at(key), Body=first, ContentMD5=_md5(first))
+            return len(first)
+        return self._put_parts(key, _chained(first, second, parts))
+
+    def open(self, key: str, start: int = 0, length: int | None = None) -> Iterator[bytes]:
+        size = self.size(key)
+        left = clipped(key, size, start, length)
+        if not left:
+            return iter(())
+        with _told(self._bucket, key):
+            got = self._s3.get_object(**self._at(key), Range=f"bytes={start}-{start + left - 1}")
+        if got["ContentLength"] != left:
+            got["Body"].close()
+            raise Unavailable(f"object {key}: {left} bytes were asked for, the store sends others")
+        return self._read(got["Body"], key)
+
+    def size(self, key: str) -> int:
+        with _told(self._bucket, key):
+            return int(self._s3.head_object(**self._at(key))["ContentLength"])
+
+    def delete(self, key: str) -> None:
+        with _told(self._bucket, key):
+            self._s3.delete_object(**self._at(key))
+
+    def list(self, prefix: str = "") -> Iterator[BlobFacts]:
+        with _told(self._bucket, prefix):
+            pages = self._s3.get_paginator("list_objects_v2").paginate(
+                Bucket=self._bucket, Prefix=self._prefix + prefix
+            )
+            for page in pages:
+                for item in page.get("Contents", ()):
+                    yield BlobFacts(item["Key"][len(self._prefix) :], int(item["Size"]))
+
+    def check(self) -> None:
+        with _told(self._bucket, ""):
+            self._s3.list_objects_v2(Bucket=self._bucket, Prefix=self._prefix, MaxKeys=1)
+
+    def _at(self, key: str) -> dict[str, str]:
+        return {"Bucket": self._bucket, "Key": self._prefix + checked_key(key)}
+
+    def _put_parts(self, key: str, parts: Iterator[bytes]) -> int:
+        with _told(self._bucket, key):
+            upload = {
+                **self._at(key),
+                "UploadId": self._s3.create_multipart_upload(**self._at(key))["UploadId"],
+            }
+        done: list[dict[str, Any]] = []
+        size = 0
+        try:
+            for number, part in enumerate(parts, 1):
+                with _told(self._bucket, key):
+                    sent = self._s3.upload_part(**upload, PartNumber=number, Body=part, ContentMD5=_md5(part))
+                done.append({"PartNumber": number, "ETag": sent["ETag"]})
+                size += len(part)
+            with _told(self._bucket, key):
+                self._s3.complete_multipart_upload(**upload, MultipartUpload={"Parts": done})
+        except BaseException:
+            with contextlib.suppress(CacheSvcError), _told(self._bucket, key):
+                self._s3.abort_multipart_upload(**upload)
+            raise
+        return size
+
+    def _read(self, body: Any, key: str) -> Iterator[bytes]:
+        try:
+            while True:
+                with _told(self._bucket, key):
+                    chunk = body.read(CHUNK_BYTES)
+                if not chunk:
+                    return
+                yield chunk
+        finally:
+            body.close()
+
+
+def _parts(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The same bytes in parts of ``PART_BYTES``; the last may be shorter."""
+    held = bytearray()
+    for chunk in chunks:
+        held += chunk
+        while len(held) >= PART_BYTES:
+            yield bytes(held[:PART_BYTES])
+            del held[:PART_BYTES]
+    if held:
+        yield bytes(held)
+
+
+def _chained(first: bytes, second: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
+    yield first
+    yield second
+    yield from rest
+
+
+def _md5(data: bytes) -> str:
+    return base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()
+
+
+_MISSING = {"404", "NoSuchKey", "NotFound"}
+_FULL = {"QuotaExceeded", "InsufficientStorage", "XMinioStorageFull"}
+
+
+@contextmanager
+def _told(bucket: str, key: str) -> Iterator[None]:
+    """Turns botocore's errors into ours."""
+    try:
+        yield
+    except botocore.exceptions.ClientError as error:
+        code = str(error.response.get("Error", {}).get("Code", ""))
+        if code in _MISSING and key:
+            raise missing(key) from None
+        if code == "InvalidRange":
+            raise RangeInvalid(f"object {key}: range") from None
+        if code in _FULL:
+            raise StorageFull(f"bucket {bucket}: {code}", "raise the bucket's quota") from None
+        hint = "check that the bucket exists and the credentials may use it"
+        raise Unavailable(f"bucket {bucket}: {code or 'error'}", hint) from None
+    except (botocore.exceptions.BotoCoreError, botocore.exceptions.HTTPClientError, OSError) as error:
+        raise Unavailable(f"bucket {bucket}: {' '.join(str(error).split())[:200]}") from None
+    except ValueError as error:  # boto3's own checks of endpoint and bucket names
+        raise Unavailable(f"bucket {bucket}: {error}") from None

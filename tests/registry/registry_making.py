@@ -1,0 +1,203 @@
+"""Makes what is published: packs, manifests, envelopes; and a server in a process of its own."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from cachesvc_client.bundle.pack import SourceFile, write_pack
+from cachesvc_client.bundle.seal import SigningKey
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag, Target
+from cachesvc_client.wire.records import Manifest, Statement, Workload
+
+FINGERPRINT = {
+    "schema": 1,
+    "torch": "2.13.0",
+    "python_abi": "cpython-311",
+    "platform": "linux-x86_64",
+    "cpu_isa": "avx2",
+    "cpu_flags": ["avx", "avx2", "fma"],
+}
+
+
+@dataclass(frozen=True)
+class Made:
+    """A manifest, its envelope and its pack."""
+
+    manifest: Manifest
+    envelope: bytes
+    pack: bytes
+
+    @property
+    def revision(self) -> Digest:
+        return Digest.of(self.manifest.encode())
+
+
+def make(
+    key: SigningKey,
+    *,
+    namespace: str = "team",
+    name: str = "bert",
+    tag: str = "latest",
+    target: str = "bert/f32",
+    lane: str | None = None,
+    sequence: int | None = None,
+    content: bytes = b"kernel",
+    fingerprint: dict[str, Any] | None = None,
+    model: bytes = b"model",
+    expires: int | None = None,
+    **changed: Any,
+) -> Made:
+    out = io.BytesIO()
+    contents = write_pack([SourceFile("inductor", "aa/caa.py", content)], out)
+    statement = Statement(
+        Namespace(namespace),
+        ShortName(name),
+        Target(target),
+        sequence or time.time_ns() // 1_000_000,
+        Tag(tag),
+        Lane(lane) if lane else None,
+        expires,
+    )
+    facts = {
+        "pack": contents.pack,
+        "frames": contents.frames,
+        "files": contents.files,
+        "fingerprint": fingerprint or FINGERPRINT,
+        "workload": Workload(model=Digest.of(model)),
+        "scopes": ("host",),
+        "measured": {"compile": 1.5},
+        **changed,
+    }
+    manifest = Manifest(statement=statement, **facts)
+    return Made(manifest, key.sign(manifest), out.getvalue())
+
+
+class Api:
+    """A client that shows every answer as it is."""
+
+    def __init__(self, url: str, token: str | None) -> None:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self.http = httpx.Client(base_url=url, headers=headers, timeout=30, trust_env=False)
+
+    def begin(self, made: Made, **changed: Any) -> httpx.Response:
+        statement = made.manifest.statement
+        body = {"namespace": statement.namespace, "name": statement.name, "size": len(made.pack)}
+        if statement.lane:
+            body["lane"] = statement.lane
+        return self.http.post("/v1/uploads", json={**body, **changed})
+
+    def put(self, upload: str, data: Any) -> httpx.Response:
+        return self.http.put(f"/v1/uploads/{upload}/pack", content=data)
+
+    def commit(self, upload: str, made: Made, head: str | None = None) -> httpx.Response:
+        body = {"envelope": made.envelope.decode(), "head": head}
+        return self.http.post(f"/v1/uploads/{upload}/commit", json=body)
+
+    def publish(self, made: Made, head: str | None = None) -> httpx.Response:
+        upload = ok(self.begin(made))["upload"]
+        ok(self.put(upload, made.pack))
+        return self.commit(upload, made, head)
+
+    def resolve(self, namespace: str = "team", name: str = "bert", **more: Any) -> httpx.Response:
+        body = {"namespace": namespace, "name": name, "fingerprint": FINGERPRINT, **more}
+        return self.http.post("/v1/resolve", json=body)
+
+    def pack(self, revision: str, **headers: str) -> httpx.Response:
+        return self.http.get(f"/v1/revisions/{revision}/pack", headers=headers)
+
+
+def ok(answer: httpx.Response) -> Any:
+    """The body of a success."""
+    assert answer.status_code < 300, (answer.status_code, answer.text)
+    return answer.json() if answer.content else None
+
+
+def refused(answer: httpx.Response, status: int, code: str, *words: str) -> str:
+    """The message of a failure, which must be of this kind and name these words."""
+    assert answer.status_code == status, (answer.status_code, answer.text)
+    error = answer.json()["error"]
+    assert set(error) == {"code", "message", "hint"}
+    assert error["code"] == code
+    text = f"{error['message']} ({error['hint']})"
+    assert "\n" not in text
+    for word in words:
+        assert word in text, (word, text)
+    return text
+
+
+@dataclass
+class Server:
+    """A ``cachesvc serve`` of its own."""
+
+    data: Path
+    options: list[str] = field(default_factory=list)
+    env: dict[str, str] = field(default_factory=dict)
+    process: subprocess.Popen[str] | None = None
+    ready: dict[str, str] = field(default_factory=dict)
+    token: str = ""
+
+    def start(self) -> Server:
+        ready = self.data.parent / f"{self.data.name}.ready.json"
+        ready.unlink(missing_ok=True)
+        self.process = launch(self.data, "--ready-file", str(ready), *self.options, **self.env)
+        while not ready.exists():
+            if self.process.poll() is not None:
+                raise AssertionError(
+                    f"serve ended with {self.process.returncode}: {self.process.stderr.read()}"
+                )
+            time.sleep(0.02)
+        self.ready = json.loads(ready.read_text())
+        self.token = self.ready.get("token", self.token)
+        return self
+
+    @property
+    def url(self) -> str:
+        return self.ready["url"]
+
+    @property
+    def key(self) -> SigningKey:
+        return SigningKey.load(Path(self.ready["signing_key"]))
+
+    def api(self, token: str | None = "") -> Api:
+        return Api(self.url, self.token if token == "" else token)
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(10)
+        self._closed()
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        status = self.process.wait(20)
+        self._closed()
+        return status
+
+    def _closed(self) -> None:
+        self.process.stdout.close()
+        self.process.stderr.close()
+
+
+def launch(data: Path, *options: str, **env: str) -> subprocess.Popen[str]:
+    """``cachesvc serve`` on a free port."""
+    command = [sys.executable, "-m", "cachesvc", "serve", "--data", str(data)]
+    if "--port" not in options:
+        command += ["--port", "0"]
+    return subprocess.Popen(
+        [*command, *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **env},
+    )
