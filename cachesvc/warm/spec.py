@@ -186,7 +186,7 @@ def _target(table: Table, defaults: Table | None) -> TargetSpec:
     factory, script = table.call("factory"), table.text("script")
     if bool(factory) == bool(script):
         problem = "both factory and script" if factory else "neither factory nor script"
-        table.fail("id", problem, 'give one: factory = "module:function", or script = "train.py"')
+        table.fail("script" if script else "id", problem, 'give one: factory = "module:function", or script = "train.py"')
     made = _script(table, script) if script else _factory(table, factory)
     made |= _target_options(table)
     table.finish()
@@ -207,13 +207,13 @@ def _script(table: Table, script: str) -> dict[str, Any]:
 def _factory(table: Table, factory: str) -> dict[str, Any]:
     if table.has("files"):
         table.fail("files", "only a script declares files", "a factory's model is hashed as a whole")
-    args = table.typed("args", dict, "a table of the factory's keyword arguments, such as {layers = 6}", {})
+    args = table.values("args", "a table of the factory's keyword arguments, such as {layers = 6}")
     return {"factory": factory, "args": args, "inputs": _input_sets(table)}
 
 
 def _target_options(table: Table) -> dict[str, Any]:
     """The keys that may stand in ``[defaults]`` too."""
-    options = table.typed("options", dict, "a table of inductor options", {})
+    options = table.values("options", "a table of inductor options")
     modes = table.choices("modes", MODES, ("default",))
     if options and modes != ("default",):
         table.fail("options", "torch.compile takes a mode or options, not both", "drop one of them")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import math
 import re
 from collections.abc import Iterable
@@ -74,6 +75,16 @@ class Table:
         if not all(isinstance(item, str) for item in value):
             self.fail(key, f"{shown(value)} is not {what}", f"expected {what}")
         return tuple(value)
+
+    def values(self, key: str, what: str) -> dict[str, Any]:
+        """A table whose values are handed on as they are; they travel as JSON."""
+        value: dict[str, Any] = self.typed(key, dict, what, {})
+        for name, item in value.items():
+            try:
+                json.dumps(item, allow_nan=False)
+            except (TypeError, ValueError):
+                self.fail((key, name), f"{shown(item)} is nothing that JSON has", "text, numbers, lists, tables")
+        return value
 
     def flag(self, key: str, default: bool) -> bool:
         return bool(self.typed(key, bool, "true or false", default))
