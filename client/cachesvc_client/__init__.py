@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .report import Report
+    from .usefulness import Report
     from .session import Session
     from .wire.protocol import CommitAnswer
 

@@ -109,7 +109,7 @@ def register(model: Any, name: str | None) -> None:
 def publish(name: str | None, target: str) -> CommitAnswer:
     """See `cachesvc_client.publish`."""
     from .bundle.seal import SigningKey
-    from .publish import Draft, build_bundle, publish_bundle
+    from .publishing import Draft, build_bundle, publish_bundle
     from .remote import Remote
     from .session import open_session, process
 

@@ -135,6 +135,11 @@ class Remote:
         """Closes idle connections. The object may be used again."""
         self._pool.clear()
 
+    @property
+    def identity(self) -> Digest:
+        """Registry and token, for what may be shared only between those that see the same."""
+        return Digest.of(codec.canonical([self.url, self._token]))
+
     # Calls, one for each route.
 
     def info(self, deadline: float | None = None) -> InfoAnswer:
@@ -175,6 +180,10 @@ class Remote:
         """All entries under a name and tag."""
         query = urllib.parse.urlencode({"name": name.name, "tag": name.tag})
         return self._list("GET", f"/v1/namespaces/{name.namespace}/entries?{query}", EntrySummary, deadline)
+
+    def entry(self, entry: Digest, deadline: float | None = None) -> EntrySummary:
+        """The head of one entry. Raises ``NotFound`` if it has none."""
+        return self.call("GET", f"/v1/entries/{entry}", None, EntrySummary, deadline=deadline)
 
     def create_token(self, request: TokenRequest, deadline: float | None = None) -> TokenAnswer:
         """A new token; its secret is in this answer only."""

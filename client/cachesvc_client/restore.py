@@ -217,7 +217,7 @@ def _install(verified: Verified, path: Path, offset: int, means: Means, restored
         restored.stored += 1
         return
     with restored.timed("install"), PackReader(path, verified.manifest, offset) as reader:
-        done = install(reader, verified.manifest, means.rules, means.roots(), may_go_on=means.may_install)
+        done = install(reader, means.rules, means.roots(), may_go_on=means.may_install)
     restored.installed.append(
         Installed(verified.manifest, verified.revision, done.written + done.kept + done.merged, done.bytes)
     )

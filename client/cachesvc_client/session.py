@@ -22,7 +22,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from . import importhook, kinds, observe
-from .report import Report, judge, uses
+from .usefulness import Report, judge, uses
 from .restore import Means, Restored, Wish, restore, restore_files
 from .wire.digest import Digest
 from .wire.errors import CacheSvcError, Unsupported

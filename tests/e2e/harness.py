@@ -1,5 +1,6 @@
 """Fresh processes: empty cache folders, another home, another TMPDIR, another working directory, and
-compilers that only tell that they were called."""
+a PATH without a C++ compiler, on which other
+tools only tell that they were called."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 PROGRAMS = Path(__file__).parent / "programs"
-COMPILERS = ("g++", "gcc", "c++", "cc", "cc1plus", "clang", "clang++", "ld", "as", "nvcc", "ptxas", "openssl")
+COMPILERS = ("gcc", "cc", "cc1plus", "clang", "clang++", "ld", "as", "nvcc", "ptxas", "openssl")
+"""No ``g++``: an image without a compiler has none, and one of ours would be another compiler."""
 _KEPT = ("PIP_FIND_LINKS", "LANG", "LC_ALL", "LD_LIBRARY_PATH")
 
 
@@ -33,7 +35,7 @@ class Ran:
 
 
 def trap(folder: Path) -> Path:
-    """A PATH on which every compiler writes its name to ``called`` and fails."""
+    """A PATH without g++, on which every other compiler writes its name to ``called`` and fails."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in COMPILERS:
         script = folder / name
@@ -77,7 +79,12 @@ def run(
         env["PATH"] = str(trap(place / "trap"))
     done = subprocess.run(
         [*before, python, str(PROGRAMS / program), *arguments],
-        cwd=place / "work", env=env, capture_output=True, text=True, timeout=timeout, check=False,
+        cwd=place / "work",
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
     )
     names = called.read_text().splitlines() if called.exists() else []
     return Ran(done.returncode, done.stdout, done.stderr, names)

@@ -15,8 +15,14 @@ pytestmark = pytest.mark.compiles
 
 def _serve(place: Path, built: Built, *arguments: str, compilers: bool = False, **variables: str):
     return run(
-        "serve.py", f"bundle={built.bundle}", f"expect={built.expect}", *arguments,
-        place=place, compilers=compilers, CACHESVC_TRUSTED_KEYS=built.trusted, **variables,
+        "serve.py",
+        f"bundle={built.bundle}",
+        f"expect={built.expect}",
+        *arguments,
+        place=place,
+        compilers=compilers,
+        CACHESVC_TRUSTED_KEYS=built.trusted,
+        **variables,
     )
 
 
@@ -63,8 +69,11 @@ def test_a_bundle_of_an_unknown_signer_is_refused_and_the_service_runs_on(
 
     other = str(SigningKey.generate().public)
     done = run(
-        "serve.py", f"bundle={built.bundle}", f"expect={built.expect}",
-        place=tmp_path, CACHESVC_TRUSTED_KEYS=other,
+        "serve.py",
+        f"bundle={built.bundle}",
+        f"expect={built.expect}",
+        place=tmp_path,
+        CACHESVC_TRUSTED_KEYS=other,
     )
     answer = done.answer
     assert answer["state"] == "miss" and answer["eager_difference"] < 1e-5

@@ -57,7 +57,10 @@ RULES = KindRules(
     NAME,
     (
         FileRule(
-            re.compile(_KEY + r"/__grp__[A-Za-z0-9_.+-]{1,200}\.json"), portable=_portable, local=_local
+            re.compile(_KEY + r"/__grp__[A-Za-z0-9_.+-]{1,200}\.json"),
+            portable=_portable,
+            local=_local,
+            last=True,
         ),
         FileRule(
             re.compile(

@@ -7,11 +7,11 @@ import cachesvc_client
 from cachesvc_client._attach import scopes
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.config import Config
-from cachesvc_client.publish import Draft, build_bundle
+from cachesvc_client.publishing import Draft, build_bundle
 from cachesvc_client.session import open_session, process
 from cachesvc_client.wire.names import Name, Target
 from cachesvc_client.wire.records import Workload
-from cachesvc_client.workload import model_hash
+from cachesvc_client.wire.digest import Digest
 
 out, key, name = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
 config = Config.read()
@@ -29,7 +29,7 @@ draft = Draft(
     name=Name.parse(name),
     target=Target("small/float32/default"),
     fingerprint=fingerprint,
-    workload=Workload(model=model_hash(model), dtype="float32"),
+    workload=Workload(script=Digest.of(b"small"), dtype="float32"),
     scopes=scopes(),
     measured={"first_call": 10.0},
 )

@@ -1,0 +1,447 @@
+"""Cache folders: capture and install, one inverse pair.
+
+A cache folder sees whole files only: each is written in ``<root>/.cachesvc`` (on the same file system)
+and linked or renamed to its place. Compilers write there at the same time, other processes install at
+the same time, and any of them may be killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import itertools
+import logging
+import os
+import secrets
+import shutil
+import stat
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from ..bundle.pack import PackReader, SourceFile
+from ..kinds.rules import FileRule, KindRules
+from ..wire.errors import Corrupt, StorageFull, Untrusted
+from ..wire.records import FileRecord
+
+log = logging.getLogger("cachesvc")
+
+PRIVATE = ".cachesvc"
+"""Under each root: temporary files, and the lock for merges. No kind's rule matches it."""
+_LEFTOVER_SECONDS = 3600
+_OPEN_FOLDERS = 64
+_SMALL_INSTALL = 8 << 20
+_CAPTURE_TRIES = 5
+_TEMPORARY = "file"
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
+
+Step = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class Installed:
+    """What an install did: files ``written``, ``kept`` (there already), ``merged`` into what was there,
+    ``skipped`` (their kind has no folder here); ``bytes`` written; wall ``seconds``."""
+
+    written: int = 0
+    kept: int = 0
+    merged: int = 0
+    skipped: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+
+    def add(self, other: Installed) -> None:
+        """Adds up what several workers, or several packs, did."""
+        for field in fields(self):
+            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    file: FileRecord
+    rule: FileRule
+    root: Path
+
+
+def install(
+    reader: PackReader,
+    rules: Mapping[str, KindRules],
+    roots: Mapping[str, Path],
+    *,
+    threads: int | None = None,
+    may_go_on: Callable[[], bool] = lambda: True,
+    step: Step = lambda _name: None,
+) -> Installed:
+    """Writes the pack's files into the folders of their kinds.
+
+    Guarantees: nothing is written if any path matches no rule (``Corrupt``); immutable files that exist
+    are kept, whatever is in them; merge files are joined, what is there wins; a folder below a root that
+    is a link is refused (``Untrusted``); what a failed or killed install left is whole files, and no
+    ``last`` file whose companions are missing. Kinds without rules or root are skipped. Any number of
+    processes may install the same at once. File modes are the records', less the umask.
+    ``threads``: default is one per core, at most 4. ``may_go_on`` is asked before every file; once it says
+    no, the rest is left out and counted as skipped. ``step`` is for tests that kill at each step.
+    Raises ``Corrupt``, ``Untrusted`` or ``StorageFull``.
+    """
+    began = time.perf_counter()
+    jobs = _plan(reader, rules, roots)
+    done = Installed()
+    for root in {job.root for job in jobs}:
+        _prepare(root)
+    for last in (False, True):
+        wave = [job for job in jobs if job.rule.last is last]
+        for part in _in_parallel(reader, wave, threads, may_go_on, step):
+            done.add(part)
+    done.skipped = len(reader.manifest.files) - done.written - done.kept - done.merged
+    done.seconds = time.perf_counter() - began
+    return done
+
+
+def _plan(reader: PackReader, rules: Mapping[str, KindRules], roots: Mapping[str, Path]) -> list[_Job]:
+    """Jobs in the order of the pack's stream."""
+    jobs = []
+    for file in reader.manifest.files:
+        kind, root = rules.get(file.kind), roots.get(file.kind)
+        if kind is None or root is None:
+            continue
+        rule = kind.rule(file.path)
+        if rule is None:
+            raise Corrupt(f"manifest: {file.kind}/{file.path} is no file that this kind has")
+        jobs.append(_Job(file, rule, root))
+    jobs.sort(key=lambda job: reader.layout.start(job.file))
+    return jobs
+
+
+def _prepare(root: Path) -> None:
+    """The root (which may be a user's link) and its private folder, without leftovers of an hour."""
+    private = root / PRIVATE
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            private.mkdir(mode=0o700)
+        if not stat.S_ISDIR(private.lstat().st_mode):
+            raise Untrusted(f"{private}: not a folder", "remove it")
+        before = time.time() - _LEFTOVER_SECONDS
+        for entry in os.scandir(private):
+            with contextlib.suppress(FileNotFoundError):
+                if entry.is_dir(follow_symlinks=False) and entry.stat().st_mtime < before:
+                    shutil.rmtree(entry.path, ignore_errors=True)
+    except OSError as error:
+        raise _refused(root, error) from error
+
+
+def _in_parallel(
+    reader: PackReader,
+    jobs: Sequence[_Job],
+    threads: int | None,
+    may_go_on: Callable[[], bool],
+    step: Step,
+) -> list[Installed]:
+    amount = sum(job.file.size for job in jobs)
+    threads = threads or (min(4, len(os.sched_getaffinity(0))) if amount > _SMALL_INSTALL else 1)
+    stop = threading.Event()
+
+    def work(part: Sequence[_Job]) -> Installed:
+        try:
+            with _Writer(reader, step) as writer:
+                for job in part:
+                    if stop.is_set() or not may_go_on():
+                        break
+                    writer.install(job)
+                return writer.done
+        except BaseException:
+            stop.set()
+            raise
+
+    if threads == 1:
+        return [work(jobs)]
+    with ThreadPoolExecutor(threads, thread_name_prefix="cachesvc-install") as pool:
+        return list(pool.map(work, _runs(jobs, amount, threads * 2)))
+
+
+def _runs(jobs: Sequence[_Job], amount: int, parts: int) -> list[list[_Job]]:
+    """Contiguous runs of about equal bytes: a frame is then unpacked by one worker, seldom by two."""
+    before = itertools.accumulate((job.file.size for job in jobs), initial=0)
+    keyed = [(position * parts // max(1, amount), job) for position, job in zip(before, jobs, strict=False)]
+    return [[job for _, job in run] for _, run in itertools.groupby(keyed, key=lambda pair: pair[0])]
+
+
+class _Writer:
+    """One worker: its open folders, its counts and, below each root, its own place for temporary files
+    (two threads that create and unlink in one folder wait for each other in the kernel)."""
+
+    def __init__(self, reader: PackReader, step: Step) -> None:
+        self._reader = reader
+        self._step = step
+        self._folders = _Folders(create=True)
+        # Random, for no other name is unique: containers share volumes, and all are pid 1.
+        self._place = f"{PRIVATE}/{secrets.token_hex(12)}"
+        self._roots: set[Path] = set()
+        self.done = Installed()
+
+    def __enter__(self) -> _Writer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._folders.close()
+        for root in self._roots:
+            shutil.rmtree(root / self._place, ignore_errors=True)
+
+    def install(self, job: _Job) -> None:
+        """One file, by its rule."""
+        parent, _, name = job.file.path.rpartition("/")
+        try:
+            folder = self._folders.open(job.root, parent)
+            if job.rule.write == "merge":
+                self._merge(job, folder, name)
+            elif _exists(name, folder):
+                self.done.kept += 1
+            else:
+                self._write(job, folder, name)
+        except OSError as error:
+            raise _refused(job.root / job.file.path, error) from error
+
+    def _write(self, job: _Job, folder: int, name: str) -> None:
+        chunks = self._reader.chunks(job.file) if job.rule.local is None else [self._local(job)]
+        with self._temporary(job, chunks) as (private, size):
+            if _link(private, folder, name):
+                self.done.written += 1
+                self.done.bytes += size
+            else:
+                self.done.kept += 1
+            self._step("placed")
+
+    def _merge(self, job: _Job, folder: int, name: str) -> None:
+        """Under a lock, so that no install loses another's lines. Compilers know no lock: a line that one
+        writes within these microseconds is tuned again."""
+        incoming = self._local(job)
+        with _lock(self._folders.open(job.root, PRIVATE)):
+            there = _read(name, folder)
+            joined = incoming if there is None else _joined(job, there, incoming)
+            if joined == there:
+                self.done.kept += 1
+                return
+            with self._temporary(job, [joined]) as (private, size):
+                os.rename(_TEMPORARY, name, src_dir_fd=private, dst_dir_fd=folder)
+                self._step("placed")
+        self.done.bytes += size
+        if there is None:
+            self.done.written += 1
+        else:
+            self.done.merged += 1
+
+    @contextmanager
+    def _temporary(self, job: _Job, chunks: Iterable[bytes | memoryview]) -> Iterator[tuple[int, int]]:
+        """(private folder, size) of the whole file under ``_TEMPORARY``; gone at the end."""
+        self._roots.add(job.root)
+        private = self._folders.open(job.root, self._place)
+        try:
+            yield private, self._fill(private, job.file.mode, chunks)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(_TEMPORARY, dir_fd=private)
+
+    def _local(self, job: _Job) -> bytes:
+        data = self._reader.read(job.file)
+        if job.rule.local is None:
+            return data
+        try:
+            return job.rule.local(data, job.root)
+        except ValueError as error:
+            raise Corrupt(f"{job.file.kind}/{job.file.path}: {error}") from None
+
+    def _fill(self, private: int, mode: int, chunks: Iterable[bytes | memoryview]) -> int:
+        handle = os.open(_TEMPORARY, _NEW, mode, dir_fd=private)
+        size = 0
+        try:
+            self._step("created")
+            for chunk in chunks:
+                size += len(chunk)
+                written = os.write(handle, chunk)
+                while written < len(chunk):
+                    written += os.write(handle, chunk[written:])
+        finally:
+            os.close(handle)
+        self._step("filled")
+        return size
+
+
+class _Folders:
+    """Open folders below roots, the most recent 64. No link below a root is followed."""
+
+    def __init__(self, create: bool) -> None:
+        self._create = create
+        self._open: OrderedDict[tuple[Path, str], int] = OrderedDict()
+
+    def close(self) -> None:
+        while self._open:
+            os.close(self._open.popitem()[1])
+
+    def open(self, root: Path, folder: str) -> int:
+        """A handle, good until 64 others were opened. Raises ``OSError``, ``Untrusted`` for a link."""
+        key = (root, folder)
+        handle = self._open.get(key)
+        if handle is None:
+            handle = self._open[key] = self._walk(root, folder)
+            if len(self._open) > _OPEN_FOLDERS:
+                os.close(self._open.popitem(last=False)[1])
+        else:
+            self._open.move_to_end(key)
+        return handle
+
+    def _walk(self, root: Path, folder: str) -> int:
+        handle = os.open(root, _FOLDER & ~os.O_NOFOLLOW)
+        for part in folder.split("/") if folder else ():
+            try:
+                following = self._enter(handle, part)
+            except OSError as error:
+                if error.errno in (errno.ELOOP, errno.ENOTDIR):
+                    raise Untrusted(f"{root / folder}: {part} is a link, or no folder", "remove it") from None
+                raise
+            finally:
+                os.close(handle)
+            handle = following
+        return handle
+
+    def _enter(self, handle: int, part: str) -> int:
+        try:
+            return os.open(part, _FOLDER, dir_fd=handle)
+        except FileNotFoundError:
+            if not self._create:
+                raise
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(part, dir_fd=handle)
+        return os.open(part, _FOLDER, dir_fd=handle)
+
+
+def _exists(name: str, folder: int) -> bool:
+    try:
+        os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _link(private: int, folder: int, name: str) -> bool:
+    """Gives the whole file its name; false if there is one already. ``link`` never replaces."""
+    try:
+        os.link(_TEMPORARY, name, src_dir_fd=private, dst_dir_fd=folder, follow_symlinks=False)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        if _exists(name, folder):
+            return False
+        os.rename(_TEMPORARY, name, src_dir_fd=private, dst_dir_fd=folder)
+    return True
+
+
+@contextmanager
+def _lock(private: int) -> Iterator[None]:
+    handle = os.open("lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=private)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _read(name: str, folder: int) -> bytes | None:
+    try:
+        handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    except FileNotFoundError:
+        return None
+    with os.fdopen(handle, "rb") as file:
+        return file.read()
+
+
+def _joined(job: _Job, there: bytes, incoming: bytes) -> bytes:
+    assert job.rule.merge is not None, f"{job.rule.pattern.pattern}: a merge rule without merge"
+    try:
+        return job.rule.merge(there, incoming)
+    except ValueError as error:
+        log.warning("%s: kept as it is, it cannot be merged: %s", job.root / job.file.path, error)
+        return there
+
+
+def _refused(path: Path, error: OSError) -> StorageFull:
+    return StorageFull(f"install: {path}: {error.strerror or error}", "what was installed so far is whole")
+
+
+def capture(
+    found: Mapping[str, Iterable[str]], rules: Mapping[str, KindRules], roots: Mapping[str, Path]
+) -> list[SourceFile]:
+    """Reads the named files (kind -> paths relative to its folder) in their portable form, sorted.
+
+    The inverse of :func:`install`: what is installed elsewhere is what was captured, with the paths of
+    that place. Left out: what no rule matches, links, what is no regular file, what vanishes, and (with
+    a warning) what goes on changing. Contents are held in memory: compilers rewrite in place, so a
+    path would not do. Raises ``StorageFull`` if a file may not be read.
+    """
+    folders = _Folders(create=False)
+    made = []
+    try:
+        for kind in sorted(found.keys() & rules.keys() & roots.keys()):
+            for path in sorted(set(found[kind])):
+                rule = rules[kind].rule(path)
+                if rule is not None and not {"", ".", ".."} & set(path.split("/")):
+                    made.extend(_captured(folders, kind, path, rule, roots[kind]))
+    finally:
+        folders.close()
+    return made
+
+
+def listing(root: Path, rules: KindRules) -> set[str]:
+    """The relative paths of all files under ``root`` that the kind knows; links are not followed."""
+    found: set[str] = set()
+    for folder, folders, names in os.walk(root):
+        if PRIVATE in folders:
+            folders.remove(PRIVATE)
+        relative = os.path.relpath(folder, root)
+        paths = (name if relative == "." else f"{relative}/{name}" for name in names)
+        found.update(path for path in paths if rules.rule(path) is not None)
+    return found
+
+
+def _captured(folders: _Folders, kind: str, path: str, rule: FileRule, root: Path) -> list[SourceFile]:
+    parent, _, name = path.rpartition("/")
+    for _ in range(_CAPTURE_TRIES):
+        try:
+            read = _steady(folders.open(root, parent), name)
+        except (FileNotFoundError, Untrusted):
+            return []
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.ENXIO):
+                return []
+            raise StorageFull(f"capture: {root / path}: {error.strerror or error}") from error
+        if read is not None:
+            data, status = read
+            if not stat.S_ISREG(status.st_mode):
+                return []
+            mode = 0o755 if status.st_mode & 0o111 else 0o644
+            return [SourceFile(kind, path, rule.portable(data, root) if rule.portable else data, mode)]
+        time.sleep(0.02)
+    log.warning("%s: left out, it goes on changing while it is captured", root / path)
+    return []
+
+
+def _steady(folder: int, name: str) -> tuple[bytes, os.stat_result] | None:
+    """The content and status of a file that did not change while it was read."""
+    handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    with os.fdopen(handle, "rb") as file:
+        before = os.fstat(handle)
+        if not stat.S_ISREG(before.st_mode):
+            return b"", before
+        data = file.read()
+        after = os.fstat(handle)
+    same = before.st_mtime_ns == after.st_mtime_ns and before.st_size == after.st_size == len(data)
+    return (data, before) if same else None
