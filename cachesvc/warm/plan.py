@@ -12,6 +12,7 @@ from cachesvc_client.wire.errors import SpecError
 from cachesvc_client.wire.factors import FactorValue
 from cachesvc_client.wire.names import Target
 from cachesvc_client.wire.records import Workload
+from cachesvc_client.workload import compile_options
 
 from .spec import Spec, TargetSpec, Tolerance
 from .toml_table import did_you_mean
@@ -47,14 +48,11 @@ class Job:
         if self.is_script:
             made: dict[str, FactorValue] = {"args": json.dumps(spec.args)}
         else:
-            made = {
-                "mode": self.mode,
-                "dynamic": "auto" if spec.dynamic is None else str(spec.dynamic).lower(),
-                "fullgraph": spec.fullgraph,
-                "grad": spec.grad,
-            }
+            made = compile_options(
+                mode=self.mode, dynamic=spec.dynamic, fullgraph=spec.fullgraph, options=spec.options
+            )
+            made["grad_mode"] = spec.grad
         made["device"] = spec.device
-        made |= {f"option.{key}": json.dumps(value, sort_keys=True) for key, value in spec.options.items()}
         made |= {f"env.{key}": value for key, value in spec.env.items()}
         return made
 

@@ -23,7 +23,7 @@ import cachesvc_client
 from cachesvc_client.bundle.file import SUFFIX
 from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.bundle.seal import PublicKey, SigningKey
-from cachesvc_client.publish import Draft, build_bundle, publish_bundle
+from cachesvc_client.publishing import Draft, build_bundle, publish_bundle
 from cachesvc_client.wire.errors import CacheSvcError
 from cachesvc_client.wire.names import Lane, Name
 from cachesvc_client.wire.protocol import ResolveRequest

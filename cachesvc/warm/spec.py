@@ -186,7 +186,11 @@ def _target(table: Table, defaults: Table | None) -> TargetSpec:
     factory, script = table.call("factory"), table.text("script")
     if bool(factory) == bool(script):
         problem = "both factory and script" if factory else "neither factory nor script"
-        table.fail("script" if script else "id", problem, 'give one: factory = "module:function", or script = "train.py"')
+        table.fail(
+            "script" if script else "id",
+            problem,
+            'give one: factory = "module:function", or script = "train.py"',
+        )
     made = _script(table, script) if script else _factory(table, factory)
     made |= _target_options(table)
     table.finish()

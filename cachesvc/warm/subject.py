@@ -128,8 +128,8 @@ class Subject:
 
     def _declared(self, declared: InputSet) -> Arguments:
         generator = torch.Generator().manual_seed(self.spec.seed)
-        make = lambda item: self._argument(item, generator)  # noqa: E731
-        return tuple(map(make, declared.args)), {key: make(item) for key, item in declared.kwargs.items()}
+        args = tuple(self._argument(item, generator) for item in declared.args)
+        return args, {key: self._argument(item, generator) for key, item in declared.kwargs.items()}
 
     def _argument(self, item: Argument, generator: torch.Generator) -> Any:
         if item.items is not None:
@@ -173,7 +173,7 @@ class Subject:
         loss = _loss(result)
         if loss is None:
             raise TypeError("no output has a gradient: a training step needs one (return a loss)")
-        loss.backward()
+        torch.autograd.backward(loss)
 
     def _mode(self) -> contextlib.AbstractContextManager[Any]:
         modes = {"no_grad": torch.no_grad, "inference_mode": torch.inference_mode, "grad": torch.enable_grad}
@@ -307,8 +307,10 @@ def _arguments(given: Any, path: str) -> Arguments:
 
 
 def _on_device(arguments: Arguments, device: torch.device) -> Arguments:
-    move = lambda item: item.to(device) if isinstance(item, torch.Tensor) else item  # noqa: E731
-    return tuple(map(move, arguments[0])), {key: move(item) for key, item in arguments[1].items()}
+    def moved(item: Any) -> Any:
+        return item.to(device) if isinstance(item, torch.Tensor) else item
+
+    return tuple(map(moved, arguments[0])), {key: moved(item) for key, item in arguments[1].items()}
 
 
 def _tensor(spec: TensorSpec, dtype: str, generator: torch.Generator) -> torch.Tensor:

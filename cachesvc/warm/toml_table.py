@@ -83,7 +83,9 @@ class Table:
             try:
                 json.dumps(item, allow_nan=False)
             except (TypeError, ValueError):
-                self.fail((key, name), f"{shown(item)} is nothing that JSON has", "text, numbers, lists, tables")
+                self.fail(
+                    (key, name), f"{shown(item)} is nothing that JSON has", "text, numbers, lists, tables"
+                )
         return value
 
     def flag(self, key: str, default: bool) -> bool:

@@ -214,7 +214,7 @@ def _scopes() -> tuple[str, ...]:
 def _script_digest(job: Job) -> Digest:
     from cachesvc_client import workload
 
-    files = {Path(name).name: str(Digest.of(Path(name).read_bytes())) for name in job.spec.files}
+    files = {Path(name).name: Digest.of(Path(name).read_bytes()) for name in job.spec.files}
     return workload.script_digest(Path(job.spec.script).read_bytes(), dict(job.options), files)
 
 

@@ -66,7 +66,12 @@ def test_a_full_spec(folder):
     assert str(spec.name) == "team/bert:v3"
     assert bert.args == {"layers": 2}
     assert (bert.dtypes, bert.modes) == (("float32", "bfloat16"), ("default", "max-autotune"))
-    assert (bert.dynamic, bert.fullgraph, bert.grad, bert.autocast) == (True, True, "inference_mode", "bfloat16")
+    assert (bert.dynamic, bert.fullgraph, bert.grad, bert.autocast) == (
+        True,
+        True,
+        "inference_mode",
+        "bfloat16",
+    )
     assert (bert.runs, bert.timeout, bert.seed, bert.device) == (3, 60.0, 7, "cuda:1")
     assert bert.env == {"OMP_NUM_THREADS": "2", "A": "own"}
     assert bert.tolerance == Tolerance(0.5, 0.25)
@@ -107,8 +112,16 @@ MALFORMED = {
     "no target": ('name = "a/b"\n', "no [[target]]", ""),
     "target is no array": ('name = "a/b"\n[target]\nid = "x"\n', "line 2", "[[target]]"),
     "unknown top key": ('title = "x"\n' + HEAD, "line 1: the spec: title: unknown key", "name"),
-    "unknown key": (HEAD + 'mode = "default"\n', "line 5: target 'x': mode: unknown key", "did you mean 'modes'"),
-    "unknown default": ('name = "a/b"\n[defaults]\nfactory = "m:f"\n[[target]]\n', "line 3: defaults", "factory"),
+    "unknown key": (
+        HEAD + 'mode = "default"\n',
+        "line 5: target 'x': mode: unknown key",
+        "did you mean 'modes'",
+    ),
+    "unknown default": (
+        'name = "a/b"\n[defaults]\nfactory = "m:f"\n[[target]]\n',
+        "line 3: defaults",
+        "factory",
+    ),
     "no id": ('name = "a/b"\n[[target]]\nfactory = "m:f"\n', "line 2", "id: missing"),
     "bad id": (HEAD.replace('"x"', '"x y"'), "line 3", "letters"),
     "same id": (HEAD + '[[target]]\nid = "x"\nfactory = "m:g"\n', "line 6", "earlier target"),
@@ -159,15 +172,35 @@ MALFORMED = {
     "huge shape": (HEAD + "[target.inputs.a]\nx = {shape = [1000000, 1000000]}\n", "line 6", "at most"),
     "tensor key": (HEAD + "[target.inputs.a]\nx = {shape = [1], max = 3}\n", "line 6", "unknown key"),
     "tensor dtype": (HEAD + '[target.inputs.a]\nx = {shape = [1], dtype = "long"}\n', "line 6", "'int64'"),
-    "tensor high": (HEAD + '[target.inputs.a]\nx = {shape = [1], dtype = "int64"}\n', "line 6", "high: missing"),
-    "tensor bounds": (HEAD + "[target.inputs.a]\nx = {shape = [1], low = 2, high = 1}\n", "line 6", "above low"),
+    "tensor high": (
+        HEAD + '[target.inputs.a]\nx = {shape = [1], dtype = "int64"}\n',
+        "line 6",
+        "high: missing",
+    ),
+    "tensor bounds": (
+        HEAD + "[target.inputs.a]\nx = {shape = [1], low = 2, high = 1}\n",
+        "line 6",
+        "above low",
+    ),
     "tensor fill": (HEAD + '[target.inputs.a]\nx = {shape = [1], fill = "rand"}\n', "line 6", "'random'"),
     "tensor fill type": (HEAD + "[target.inputs.a]\nx = {shape = [1], fill = 0}\n", "line 6", "zeros"),
-    "tensor dynamic": (HEAD + "[target.inputs.a]\nx = {shape = [1], dynamic = [1]}\n", "line 6", "1 dimensions"),
+    "tensor dynamic": (
+        HEAD + "[target.inputs.a]\nx = {shape = [1], dynamic = [1]}\n",
+        "line 6",
+        "1 dimensions",
+    ),
     "positions": (HEAD + '[target.inputs.a]\n"*" = 3\n', "line 6", "positional"),
     "date as argument": (HEAD + "[target.inputs.a]\nx = 2020-01-01\n", "line 6", "not an argument"),
-    "second target": (HEAD + '[[target]]\nid = "y"\nfactory = "m:g"\nseed = -1\n', "line 8: target 'y': seed", "0 to"),
-    "in defaults": ('name = "a/b"\n[defaults]\nruns = 0\n[[target]]\nid = "x"\n', "line 3: defaults: runs", "1 to"),
+    "second target": (
+        HEAD + '[[target]]\nid = "y"\nfactory = "m:g"\nseed = -1\n',
+        "line 8: target 'y': seed",
+        "0 to",
+    ),
+    "in defaults": (
+        'name = "a/b"\n[defaults]\nruns = 0\n[[target]]\nid = "x"\n',
+        "line 3: defaults: runs",
+        "1 to",
+    ),
 }
 
 
