@@ -1,0 +1,269 @@
+"""``cachesvc warm``: compile what a spec declares, prove it, publish it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cachesvc_client.wire.errors import Forbidden, InvalidRequest, StorageFull
+from cachesvc_client.wire.names import Name, Tag
+
+from . import app
+
+if TYPE_CHECKING:
+    from cachesvc.warm.plan import Job
+    from cachesvc.warm.results import Outcome
+    from cachesvc.warm.run import Means
+    from cachesvc_client.bundle.seal import SigningKey
+    from cachesvc_client.config import Config
+
+EPILOG = (
+    "Exit status: 0 all targets are warm; 9 some target is not (cold, does not settle, numbers differ, "
+    "cannot be compiled); 2 malformed spec or option; 3 token refused; 4 not found; 5 another publisher "
+    "was faster; 6 registry or disk not available; 7 not trusted; 8 not supported; 130 interrupted."
+)
+
+
+@app.command(epilog=EPILOG)
+def warm(
+    spec: Annotated[Path, typer.Argument(help="The spec (TOML); its format is in docs/warm.md.")],
+    target: Annotated[
+        list[str] | None, typer.Option(help="Only this target id, or id/dtype/mode. May be repeated.")
+    ] = None,
+    tag: Annotated[str | None, typer.Option(help="Publish under this tag instead of the spec's.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Compile what the registry has, too.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Publish nothing; fail if a target is cold. The CI gate.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
+    jobs: Annotated[
+        int, typer.Option("-j", "--jobs", min=1, max=256, help="Targets at once; times are best with 1.")
+    ] = 1,
+    out: Annotated[
+        Path | None, typer.Option(help="Write bundle files (*.cachesvc) here; no registry is needed.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The report as JSON on stdout.")] = False,
+    report: Annotated[Path | None, typer.Option(help="Write the report as Markdown.")] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show the traceback of a failure.")] = False,
+) -> None:
+    """Compile declared models in fresh processes, prove that a restored process compiles nothing, publish."""
+    from cachesvc.warm import report as reports
+    from cachesvc.warm.plan import plan
+    from cachesvc.warm.spec import load_spec
+
+    loaded = load_spec(spec)
+    name = _tagged(loaded.name, tag)
+    planned = plan(loaded, target or ())
+    if dry_run:
+        _print_plan(name, planned, as_json)
+        return
+    if report and not report.absolute().parent.is_dir():
+        raise InvalidRequest(f"--report {report}: no such folder", "make it first")
+    outcomes = _run(planned, name, loaded.path, force=force, check=check, jobs=jobs, out=out)
+    if report:
+        _write(report, reports.markdown(str(name), outcomes))
+    if as_json:
+        typer.echo(json.dumps(reports.document(str(name), str(spec), outcomes), indent=1))
+    else:
+        _print(outcomes)
+    if verbose:
+        for outcome in outcomes:
+            if outcome.trace:
+                typer.echo(f"--- {outcome.target}\n{outcome.trace}", err=True)
+    raise typer.Exit(reports.exit_status(outcomes))
+
+
+def _tagged(name: Name, tag: str | None) -> Name:
+    try:
+        return replace(name, tag=Tag(tag)) if tag else name
+    except ValueError as error:
+        raise InvalidRequest(f"--tag: {error}") from None
+
+
+def _print_plan(name: Name, planned: Sequence[Job], as_json: bool) -> None:
+    from cachesvc.warm import report as reports
+    from cachesvc_client.wire.codec import plain
+
+    if as_json:
+        document = {"format": reports.FORMAT, "name": str(name), "plan": plain(list(planned))}
+        typer.echo(json.dumps(document, indent=1))
+        return
+    typer.echo(f"{name}:")
+    for line in reports.planned(planned):
+        typer.echo(f"  {line}")
+
+
+def _run(
+    planned: Sequence[Job], name: Name, spec: Path, *, force: bool, check: bool, jobs: int, out: Path | None
+) -> list[Outcome]:
+    from cachesvc.warm.fresh import Launcher
+    from cachesvc.warm.run import Means, run
+    from cachesvc_client.config import Config
+
+    config = Config.read()
+    with ExitStack() as stack:
+        tell = stack.enter_context(_progress(planned))
+        means = Means(
+            name=name,
+            launcher=Launcher(),
+            tell=tell,
+            lane=config.lane,
+            out=_folder(out),
+            force=force,
+            check=check,
+            provenance=_provenance(spec),
+        )
+        means = _with_registry(means, config, stack)
+        stack.enter_context(_interruptible())
+        return run(planned, means, jobs)
+
+
+def _with_registry(means: Means, config: Config, stack: ExitStack) -> Means:
+    """Registry and keys, as far as this run needs them; what is missing is told before anything compiles."""
+    from cachesvc.warm.run import Registry
+    from cachesvc_client.bundle.seal import SigningKey
+    from cachesvc_client.remote import Remote
+
+    key = SigningKey.load(config.signing_key) if config.signing_key and not means.check else None
+    if means.out and not means.check:
+        return replace(means, key=key or _own_key())
+    if not config.url:
+        raise InvalidRequest("no registry", "run cachesvc login, set CACHESVC_URL, or use --out DIR")
+    if not means.check and key is None:
+        raise InvalidRequest(
+            "no signing key", "run cachesvc login --signing-key, or set CACHESVC_SIGNING_KEY"
+        )
+    remote = stack.enter_context(Remote(config.url, config.token, timeout=60))
+    role = remote.whoami().role
+    if not means.check and role not in ("write", "admin"):
+        raise Forbidden(f"the token may only {role}", "publishing needs a write token; --check does not")
+    trusted = tuple(dict.fromkeys((*config.trusted_keys, *((key.public,) if key else ()))))
+    return replace(means, key=key, registry=Registry(remote, trusted, config.token or ""))
+
+
+def _own_key() -> SigningKey:
+    """A signing key of the user's, made at the first run that has none. It lies beside the login file
+    and not beside the bundles, which are copied into images."""
+    from cachesvc_client.bundle.seal import SigningKey
+    from cachesvc_client.config import login_path
+
+    login = login_path()
+    if login is None:
+        raise InvalidRequest("no signing key, and no home folder for one", "set CACHESVC_SIGNING_KEY")
+    path = login.parent / "signing.key"
+    if path.exists():
+        return SigningKey.load(path)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    key = SigningKey.generate()
+    key.save(path)
+    typer.echo(f"made {path}; services need CACHESVC_TRUSTED_KEYS={key.public}", err=True)
+    return key
+
+
+def _folder(out: Path | None) -> Path | None:
+    if out is None:
+        return None
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidRequest(f"--out {out}: {error.strerror or error}") from None
+    return out.absolute()
+
+
+def _provenance(spec: Path) -> dict[str, str]:
+    """For people: which spec, and the commit that a CI system names."""
+    commit = os.environ.get("GITHUB_SHA") or os.environ.get("CI_COMMIT_SHA")
+    return {"spec": spec.name, **({"commit": commit[:64]} if commit else {})}
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """SIGTERM ends a run as Ctrl-C does: CI systems send it."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _progress(planned: Sequence[Job]) -> Iterator[Any]:
+    """A live line per target on a terminal; a plain line per step otherwise. All on stderr."""
+    if sys.stderr.isatty():
+        with _live(planned) as tell:
+            yield tell
+        return
+    begin, lock = time.monotonic(), threading.Lock()
+
+    def tell_plain(job: Job, step: str) -> None:
+        with lock:
+            typer.echo(f"[{time.monotonic() - begin:6.1f} s] {job.target}: {step}", err=True)
+
+    yield tell_plain
+
+
+@contextmanager
+def _live(planned: Sequence[Job]) -> Iterator[Any]:
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TextColumn("{task.fields[step]}"))
+    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True)) as progress:
+        rows = {job.target: progress.add_task(job.target, start=False, total=1, step="") for job in planned}
+
+        def tell(job: Job, step: str) -> None:
+            progress.start_task(rows[job.target])
+            done = step in ("warm", "fresh", "cold", "failed", "cancelled")
+            progress.update(rows[job.target], step=step, completed=int(done))
+
+        yield tell
+
+
+def _print(outcomes: Sequence[Outcome]) -> None:
+    from cachesvc.warm import report as reports
+
+    if not sys.stdout.isatty():
+        for line in reports.lines(outcomes):
+            typer.echo(line)
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console, table = Console(), Table(box=None, pad_edge=False)
+    for column in reports.TERMINAL_COLUMNS:
+        table.add_column(column, justify="left" if column in ("target", "status") else "right")
+    for outcome in outcomes:
+        shown = reports.cells(outcome)
+        style = "green" if outcome.good else "red"
+        row = [
+            Text(shown[column], style if column == "status" else "") for column in reports.TERMINAL_COLUMNS
+        ]
+        table.add_row(*row)
+    console.print(table)
+    for outcome in outcomes:
+        for line in reports.details(outcome):
+            console.print(Text(f"{outcome.target}: {line}", "" if outcome.good else "red"))
+    console.print(Text(reports.summary(outcomes), "bold"))
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text)
+    except OSError as error:
+        raise StorageFull(f"--report {path}: {error.strerror or error}") from None

@@ -1,0 +1,415 @@
+"""The straight line of `warm`, per job, and the run over all of them.
+
+    eager -> (skip what the registry has) -> compile -> finalise, if something was tuned -> capture
+    -> replays from the bundle alone, until one does nothing -> trim to what a replay read
+    -> one more replay of the trimmed bundle, which is the verdict -> seal -> publish, or write
+
+Interim bundles are signed by a key that lives as long as the run; the real key signs only what has
+its verdict.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import cachesvc_client
+from cachesvc_client.bundle.file import SUFFIX
+from cachesvc_client.bundle.pack import SourceFile
+from cachesvc_client.bundle.seal import PublicKey, SigningKey
+from cachesvc_client.publishing import Draft, build_bundle, publish_bundle
+from cachesvc_client.wire.errors import CacheSvcError
+from cachesvc_client.wire.names import Lane, Name
+from cachesvc_client.wire.protocol import ResolveRequest
+from cachesvc_client.wire.records import Manifest, Workload
+
+from . import judge
+from .fresh import Cancelled, Launcher
+from .plan import Job
+from .results import Captured, Outcome, PhaseResult, Verdict
+from .worker import Order
+
+if TYPE_CHECKING:
+    from cachesvc_client.remote import Remote
+
+MAX_REPLAYS = 8
+"""Replays until the cache must have settled; the verdict's is one more."""
+
+Tell = Callable[[Job, str], None]
+"""(job, what it is doing now): progress."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """Where entries are looked up and published. ``trusted`` checks what it answers; ``token`` and
+    ``remote.url`` are handed to the replays of ``check``."""
+
+    remote: Remote
+    trusted: tuple[PublicKey, ...]
+    token: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What a run works with. ``key`` signs what is published or written; ``None`` in a check. ``out``:
+    the folder for bundle files instead of the registry."""
+
+    name: Name
+    launcher: Launcher
+    tell: Tell
+    registry: Registry | None = None
+    key: SigningKey | None = None
+    lane: Lane | None = None
+    out: Path | None = None
+    force: bool = False
+    check: bool = False
+    scratch: Path | None = None
+    interim: SigningKey = field(default_factory=SigningKey.generate)
+    provenance: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _State:
+    """One job while it runs."""
+
+    job: Job
+    means: Means
+    folder: Path
+    eager: PhaseResult
+    workload: Workload
+    compiled: PhaseResult | None = None
+    files: tuple[Captured, ...] = ()
+    stage: Path = Path()
+    replays: int = 0
+    processes: int = 0
+    finalised: bool = False
+    notes: list[str] = field(default_factory=list)
+
+
+def run(jobs: Sequence[Job], means: Means, workers: int = 1) -> list[Outcome]:
+    """An outcome for every job, in their order; one job's failure does not lose the others.
+
+    On KeyboardInterrupt every process that was started is ended, nothing more is published, and what is
+    not done is ``cancelled``; it is not raised again. Errors of a job are in its outcome.
+    """
+    outcomes: dict[int, Outcome] = {}
+    with ThreadPoolExecutor(max(1, workers)) as pool:
+        futures = {index: pool.submit(warm, job, means) for index, job in enumerate(jobs)}
+        try:
+            for index, future in futures.items():
+                outcomes[index] = future.result()
+        except KeyboardInterrupt:
+            means.launcher.cancel()
+            pool.shutdown(cancel_futures=True)
+    for index, job in enumerate(jobs):
+        future = futures[index]
+        if index not in outcomes:
+            done = future.done() and not future.cancelled()
+            outcomes[index] = future.result() if done else Outcome(str(job.target), "cancelled")
+    return [outcomes[index] for index in range(len(jobs))]
+
+
+def warm(job: Job, means: Means) -> Outcome:
+    """One job, from the eager run to the publication. Raises nothing that belongs to the job."""
+    begin = time.monotonic()
+    try:
+        with tempfile.TemporaryDirectory(prefix="cachesvc-warm-", dir=means.scratch) as folder:
+            outcome = _warm(job, means, Path(folder))
+    except Cancelled:
+        outcome = Outcome(str(job.target), "cancelled", ("interrupted",))
+    except CacheSvcError as error:
+        outcome = Outcome(str(job.target), "failed", (str(error),), error_status=error.exit_status)
+    except OSError as error:
+        outcome = Outcome(str(job.target), "failed", (f"{type(error).__name__}: {error}",), error_status=6)
+    outcome = replace(outcome, seconds=time.monotonic() - begin)
+    means.tell(job, outcome.status)
+    return outcome
+
+
+def _warm(job: Job, means: Means, folder: Path) -> Outcome:
+    means.tell(job, "eager")
+    eager = means.launcher.run(Order("eager", job), folder / "eager", {})
+    if eager.error:
+        return Outcome(str(job.target), "failed", (eager.error,), trace=eager.trace)
+    model = eager.model
+    workload = job.workload(
+        model=model.digest if model else None,
+        script=eager.script,
+        inputs=model.inputs if model else {},
+        dtype=model.dtype if model else "",
+    )
+    state = _State(job, means, folder, eager, workload)
+    if means.registry and (means.check or not means.force):
+        means.tell(job, "looking up")
+        found = _published(state)
+        if means.check:
+            return _check(state, found)
+        if found:
+            return _fresh(state, found)
+    return _build(state)
+
+
+# Look-ups -------------------------------------------------------------------------------------
+
+
+def _published(state: _State) -> Manifest | None:
+    """The head that the registry has for this target, workload and environment, checked."""
+    from cachesvc_client.bundle.check import Wanted, check_envelope
+
+    means, name = state.means, state.means.name
+    assert means.registry is not None
+    request = ResolveRequest(
+        namespace=name.namespace,
+        name=name.name,
+        fingerprint=state.eager.fingerprint,
+        tags=(name.tag,),
+        lane=means.lane,
+        model=state.workload.model,
+    )
+    wanted = Wanted(name.namespace, name.name, (name.tag,), means.lane)
+    for revision in means.registry.remote.resolve(request).revisions:
+        envelope = revision.envelope.encode()
+        verified = check_envelope(envelope, trusted=means.registry.trusted, wanted=wanted, now=time.time())
+        manifest = verified.manifest
+        if manifest.statement.target == state.job.target and manifest.workload.key == state.workload.key:
+            return manifest
+    return None
+
+
+def _fresh(state: _State, found: Manifest) -> Outcome:
+    return Outcome(
+        str(state.job.target),
+        "fresh",
+        ("published already for this environment and workload (--force compiles again)",),
+        files_after=len(found.files),
+        bytes_after=sum(file.size for file in found.files),
+        pack_bytes=found.pack.size,
+    )
+
+
+def _check(state: _State, found: Manifest | None) -> Outcome:
+    """The CI gate: what the registry has, restored as a service restores it, must do nothing."""
+    job, means = state.job, state.means
+    if found is None:
+        reason = f"{means.name} has no entry for this environment and workload"
+        return Outcome(str(job.target), "cold", (reason,))
+    assert means.registry is not None
+    means.tell(job, "replay")
+    extra = {
+        "CACHESVC_URL": means.registry.remote.url,
+        "CACHESVC_TRUSTED_KEYS": ",".join(means.registry.trusted),
+        "CACHESVC_STRICT": "1",
+    }
+    extra |= {"CACHESVC_TOKEN": means.registry.token} if means.registry.token else {}
+    extra |= {"CACHESVC_LANE": means.lane} if means.lane else {}
+    order = Order("replay", job, name=str(means.name))
+    replay = means.launcher.run(order, state.folder / "check", extra)
+    reasons = judge.unsettled(replay)
+    return Outcome(
+        str(job.target),
+        "cold" if reasons else "warm",
+        reasons,
+        numbers=judge.numbers(state.eager.times, {}, replay.times),
+        observed=replay.observed,
+        files_after=len(found.files),
+        bytes_after=sum(file.size for file in found.files),
+        pack_bytes=found.pack.size,
+        replays=1,
+        trace=replay.trace,
+    )
+
+
+# Building -------------------------------------------------------------------------------------
+
+
+def _build(state: _State) -> Outcome:
+    compiled = _compile(state)
+    if compiled.error:
+        return _outcome(state, "failed", (compiled.error,), trace=compiled.trace)
+    if not state.files:
+        return _outcome(state, "failed", ("nothing was compiled, so there is nothing to publish",))
+    replay, reasons = _settle(state)
+    if reasons:
+        settled = f"not settled after {state.replays} fresh processes: "
+        text = "; ".join(reasons)
+        return _outcome(state, "failed", (text if replay.error else settled + text,), replay, replay.trace)
+    verdict, final = _trim(state, replay)
+    if not verdict.warm:
+        return _outcome(state, "failed", verdict.reasons, final, final.trace)
+    return _deliver(state, final)
+
+
+def _compile(state: _State) -> PhaseResult:
+    """The cold compile, and a second one over its tuning results if there are any."""
+    state.means.tell(state.job, "compile")
+    folder = state.folder / "compile"
+    state.stage = folder / "stage"
+    compiled = _phase(state, "compile", folder, keep=True)
+    state.compiled = compiled
+    state.files = compiled.captured
+    if not compiled.error and judge.tuned(compiled):
+        state.means.tell(state.job, "finalise")
+        shutil.rmtree(state.stage, ignore_errors=True)
+        finalised = _phase(state, "finalise", folder)
+        if finalised.error:
+            return finalised
+        state.files, state.finalised = finalised.captured, True
+    shutil.rmtree(folder / "store", ignore_errors=True)
+    return compiled
+
+
+def _settle(state: _State) -> tuple[PhaseResult, tuple[str, ...]]:
+    """Replays until one has nothing to do. Each starts from what the one before it ended with."""
+    while True:
+        state.means.tell(state.job, f"replay {state.replays + 1}")
+        stage = state.folder / f"stage-{state.replays}"
+        replay = _replay(state, state.files, stage)
+        reasons = judge.unsettled(replay)
+        if not reasons or replay.error or state.replays == MAX_REPLAYS:
+            return replay, reasons
+        shutil.rmtree(state.stage, ignore_errors=True)
+        state.files, state.stage = replay.captured, stage
+
+
+def _trim(state: _State, replay: PhaseResult) -> tuple[Verdict, PhaseResult]:
+    """Leaves out what no replay read. If that makes a difference after all, everything is kept, and the
+    settled replay is the verdict."""
+    assert state.compiled is not None
+    read = set(replay.read)
+    trimmed = tuple(file for file in state.files if file.name in read)
+    if not trimmed or len(trimmed) == len(state.files):
+        if not trimmed:
+            state.notes.append("no read of a file was seen, so nothing was left out")
+        return judge.verdict(state.compiled, replay), replay
+    state.means.tell(state.job, "verdict")
+    final = _replay(state, trimmed, None)
+    verdict = judge.verdict(state.compiled, final)
+    if verdict.warm:
+        state.files = trimmed
+        return verdict, final
+    whole = judge.verdict(state.compiled, replay)
+    if whole.warm:
+        state.notes.append(f"all files are kept: without those not read, {verdict.reasons[0]}")
+        return whole, replay
+    return verdict, final
+
+
+def _replay(state: _State, files: Iterable[Captured], stage: Path | None) -> PhaseResult:
+    """A fresh process with a bundle of ``files`` and nothing else of the builder's."""
+    state.replays += 1
+    folder = state.folder / f"replay-{state.replays}"
+    folder.mkdir()
+    bundle = folder / f"interim{SUFFIX}"
+    build_bundle(_sources(state, files), _draft(state, {}), state.means.interim, bundle)
+    try:
+        return _phase(state, "replay", folder, bundle=bundle, stage=stage)
+    finally:
+        bundle.unlink()
+
+
+def _phase(
+    state: _State,
+    phase: str,
+    folder: Path,
+    *,
+    bundle: Path | None = None,
+    stage: Path | None = None,
+    keep: bool = False,
+) -> PhaseResult:
+    stage = stage or (None if phase == "replay" else state.stage)
+    order = Order(
+        phase,
+        state.job,
+        reference=str(state.folder / "reference.pt"),
+        bundle=str(bundle or ""),
+        stage=str(stage or ""),
+    )
+    extra = {"CACHESVC_TRUSTED_KEYS": str(state.means.interim.public), "CACHESVC_STRICT": "1"}
+    return state.means.launcher.run(order, folder, extra, keep=keep)
+
+
+def _deliver(state: _State, final: PhaseResult) -> Outcome:
+    """Seals with the real key, and publishes or writes. An entry is whole or not there."""
+    means, job = state.means, state.job
+    outcome = _outcome(state, "warm", (), final)
+    assert means.key is not None
+    measured = {
+        name: seconds
+        for name, seconds in (
+            ("compile", outcome.numbers.compile),
+            ("first_call", outcome.numbers.first_call),
+            ("steady", outcome.numbers.steady),
+            ("eager_first", outcome.numbers.eager_first),
+            ("eager_steady", outcome.numbers.eager_steady),
+            ("restored_first", outcome.numbers.restored_first),
+        )
+        if seconds is not None
+    }
+    if means.launcher.cancelled:
+        raise Cancelled
+    folder = means.out or state.folder
+    path = folder / (f"{means.name.name}-{job.target}".replace("/", "-") + SUFFIX)
+    manifest = build_bundle(_sources(state, state.files), _draft(state, measured), means.key, path)
+    outcome = replace(outcome, pack_bytes=manifest.pack.size)
+    if means.out:
+        return replace(outcome, bundle=str(path))
+    assert means.registry is not None
+    means.tell(job, "publish")
+    answer = publish_bundle(means.registry.remote, path, means.key)
+    return replace(outcome, revision=str(answer.revision))
+
+
+def _draft(state: _State, measured: Mapping[str, float]) -> Draft:
+    compiled = state.compiled
+    assert compiled is not None
+    return Draft(
+        name=state.means.name,
+        target=state.job.target,
+        fingerprint=compiled.fingerprint,
+        workload=state.workload,
+        scopes=compiled.scopes,
+        lane=state.means.lane,
+        measured=measured,
+        provenance={"tool": f"cachesvc warm {cachesvc_client.__version__}", **state.means.provenance},
+    )
+
+
+def _sources(state: _State, files: Iterable[Captured]) -> list[SourceFile]:
+    return [
+        SourceFile(file.kind, file.path, state.stage / file.kind / file.path, file.mode) for file in files
+    ]
+
+
+def _outcome(
+    state: _State,
+    status: str,
+    reasons: tuple[str, ...],
+    replay: PhaseResult | None = None,
+    trace: str = "",
+) -> Outcome:
+    compiled = state.compiled or PhaseResult("compile")
+    before = compiled.captured
+    return Outcome(
+        target=str(state.job.target),
+        status=status,
+        reasons=reasons,
+        numbers=judge.numbers(state.eager.times, compiled.times, replay.times if replay else {}),
+        files_before=len(before),
+        bytes_before=sum(file.size for file in before),
+        files_after=len(state.files),
+        bytes_after=sum(file.size for file in state.files),
+        graph_breaks=compiled.graph_breaks,
+        recompiles=compiled.recompiles,
+        compared=compiled.compared,
+        observed=replay.observed if replay else None,
+        replays=state.replays,
+        finalised=state.finalised,
+        notes=tuple(state.notes),
+        trace=trace,
+    )

@@ -1,0 +1,371 @@
+"""The warm spec: a TOML file -> typed, validated records. What the keys mean: ``docs/warm.md``.
+
+    name = "team/bert"                    # namespace/name[:tag], under which entries are published
+
+    [defaults]                            # any key of a target but id, factory, script, args, inputs, files
+    dtypes = ["float32"]
+
+    [[target]]
+    id = "bert"
+    factory = "models:bert"               # module:function -> a module or callable, or (it, inputs)
+    args = {layers = 6}                   # keyword arguments of the factory
+    dtypes = ["float32", "bfloat16"]      # absent: parameters stay as the factory made them
+    modes = ["default", "max-autotune"]   # each dtype with each mode is an entry of its own
+    [target.inputs.short]                 # named input sets; keyword arguments of the module
+    input_ids = {shape = [1, 128], dtype = "int64", high = 1000}
+    "*" = [{shape = [1, 8]}]              # positional arguments, if there are any
+    [target.inputs]
+    long = "models:long_inputs"           # or a function: a dict is keywords, a tuple positions
+
+    [[target]]
+    id = "train"
+    script = "train.py"                   # a whole program instead; it must end with status 0
+    args = ["--steps", "2"]
+    files = ["config.yaml"]               # what else decides what it compiles
+
+Every mistake is a ``SpecError`` of one line: file, line, key, and what is allowed.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import tomllib
+
+from cachesvc_client.wire.errors import SpecError
+from cachesvc_client.wire.names import Name
+
+from .toml_lines import KeyPath, lines_of
+from .toml_table import CALL, Source, Table, did_you_mean, shown
+
+MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+MODEL_DTYPES = ("float32", "bfloat16", "float16", "float64")
+TENSOR_DTYPES = (*MODEL_DTYPES, "int64", "int32", "int16", "int8", "uint8", "bool", "complex64")
+INTEGERS = ("int64", "int32", "int16", "int8", "uint8")
+FILLS = ("random", "zeros", "ones", "arange")
+GRADS = ("no_grad", "inference_mode", "grad")
+KINDS = ("inference", "training")
+OWN_VARIABLES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "HOME", "TMPDIR", "PYTHONPATH")
+"""Set by `warm` for each phase: a fresh process must find nothing of the builder's."""
+MAX_SPEC_BYTES = 1 << 20
+MAX_ELEMENTS = 1 << 34
+
+_ID = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9_])?")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_DEVICE = re.compile(r"auto|cpu|cuda(:\d{1,2})?")
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """A seeded tensor. ``dtype`` empty: the target's. ``random``: normal for floating point, or
+    uniform in [low, high) where these are given; integers are uniform in [low, high).
+    ``dynamic``: dimensions that the service varies (``mark_dynamic``)."""
+
+    shape: tuple[int, ...]
+    dtype: str = ""
+    low: float | None = None
+    high: float | None = None
+    fill: str = "random"
+    dynamic: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument: a tensor, a list of arguments, or a plain value as it stands."""
+
+    tensor: TensorSpec | None = None
+    items: tuple[Argument, ...] | None = None
+    value: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class InputSet:
+    """``call``: ``module:function`` that makes the arguments; otherwise they are here."""
+
+    call: str = ""
+    args: tuple[Argument, ...] = ()
+    kwargs: dict[str, Argument] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """A tensor passes if its largest absolute difference from eager is at most
+    ``atol + rtol * (the largest absolute value in eager)``."""
+
+    rtol: float
+    atol: float
+
+
+@dataclass(frozen=True, slots=True)
+class TargetSpec:
+    """One ``[[target]]``. ``dtypes`` empty: as the factory made it. ``dynamic`` and ``tolerance``
+    ``None``: torch's own choice, and the dtype's default. ``timeout``: seconds of one phase.
+    ``runs``: calls of which the steady time is the median. ``cwd``, ``script``, ``files``: absolute."""
+
+    id: str
+    factory: str = ""
+    script: str = ""
+    args: dict[str, Any] | tuple[str, ...] = field(default_factory=dict)
+    files: tuple[str, ...] = ()
+    inputs: dict[str, InputSet] = field(default_factory=dict)
+    dtypes: tuple[str, ...] = ()
+    modes: tuple[str, ...] = ("default",)
+    options: dict[str, Any] = field(default_factory=dict)
+    dynamic: bool | None = None
+    fullgraph: bool = False
+    kind: str = "inference"
+    grad: str = "no_grad"
+    autocast: str = ""
+    device: str = "auto"
+    env: dict[str, str] = field(default_factory=dict)
+    cwd: str = ""
+    paths: tuple[str, ...] = ()
+    tolerance: Tolerance | None = None
+    timeout: float = 3600.0
+    runs: int = 10
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """A whole file, in its order. ``path`` is absolute."""
+
+    path: Path
+    name: Name
+    targets: tuple[TargetSpec, ...]
+
+
+def load_spec(path: Path) -> Spec:
+    """Reads and validates a spec; touches nothing but this file and the existence of those that it names.
+
+    Raises ``SpecError``: one line with file, line, key, and what is allowed.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise SpecError(f"{path}: {error.strerror or error}", "give the path of a warm spec (TOML)") from None
+    if len(data) > MAX_SPEC_BYTES:
+        raise SpecError(f"{path}: {len(data)} bytes; a warm spec has at most {MAX_SPEC_BYTES}")
+    try:
+        return parse_spec(data.decode(), path.absolute())
+    except UnicodeDecodeError as error:
+        raise SpecError(f"{path}: byte {error.start} is not UTF-8", "TOML files are UTF-8") from None
+
+
+def parse_spec(text: str, path: Path) -> Spec:
+    """:func:`load_spec` for a text; ``path`` names it in messages and is what relative paths start from."""
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SpecError(f"{path}: not TOML: {error}") from None
+    root = Table(document, (), Source(path, lines_of(text)), "the spec")
+    name = root.name("name")
+    defaults = root.table("defaults")
+    tables = root.tables("target")
+    root.finish()
+    if defaults:
+        _target_options(defaults)
+        defaults.finish("what a target may have, without id, factory, script, args, inputs and files: ")
+    targets = tuple(_target(table, defaults) for table in tables)
+    for index, target in enumerate(targets):
+        if target.id in [other.id for other in targets[:index]]:
+            tables[index].fail("id", f"{target.id!r} is the id of an earlier target", "give each its own")
+    return Spec(path, name, targets)
+
+
+def _target(table: Table, defaults: Table | None) -> TargetSpec:
+    ident = table.text("id")
+    if not _ID.fullmatch(ident):
+        table.fail("id", f"{ident!r}" if ident else "missing", "letters, digits and . _ - inside; at most 64")
+    table.label = f"target {ident!r}"
+    table.under = defaults
+    factory, script = table.call("factory"), table.text("script")
+    if bool(factory) == bool(script):
+        problem = "both factory and script" if factory else "neither factory nor script"
+        table.fail(
+            "script" if script else "id",
+            problem,
+            'give one: factory = "module:function", or script = "train.py"',
+        )
+    made = _script(table, script) if script else _factory(table, factory)
+    made |= _target_options(table)
+    table.finish()
+    return TargetSpec(id=ident, **made)
+
+
+def _script(table: Table, script: str) -> dict[str, Any]:
+    for key in ("inputs", "dtypes", "modes", "options", "dynamic", "fullgraph", "kind", "grad", "autocast"):
+        if table.has(key):
+            table.fail(key, "a script decides this itself", "drop the key, or use a factory")
+    return {
+        "script": table.path_to("script", script, folder=False),
+        "args": table.texts("args", 'a list of strings, such as ["--steps", "2"]'),
+        "files": tuple(table.path_to("files", item, folder=False) for item in table.texts("files")),
+    }
+
+
+def _factory(table: Table, factory: str) -> dict[str, Any]:
+    if table.has("files"):
+        table.fail("files", "only a script declares files", "a factory's model is hashed as a whole")
+    args = table.values("args", "a table of the factory's keyword arguments, such as {layers = 6}")
+    return {"factory": factory, "args": args, "inputs": _input_sets(table)}
+
+
+def _target_options(table: Table) -> dict[str, Any]:
+    """The keys that may stand in ``[defaults]`` too."""
+    options = table.values("options", "a table of inductor options")
+    modes = table.choices("modes", MODES, ("default",))
+    if options and modes != ("default",):
+        table.fail("options", "torch.compile takes a mode or options, not both", "drop one of them")
+    kind = table.choice("kind", KINDS, "inference")
+    grad = table.choice("grad", GRADS, "")
+    if kind == "training" and grad not in ("", "grad"):
+        table.fail("grad", f"a training step cannot run under {grad}", 'drop it, or kind = "inference"')
+    device = table.text("device", "auto")
+    if not _DEVICE.fullmatch(device):
+        table.fail("device", f"{device!r} is not known", "allowed: auto, cpu, cuda, cuda:N")
+    cwd = table.text("cwd")
+    return {
+        "dtypes": table.choices("dtypes", MODEL_DTYPES, ()),
+        "modes": modes,
+        "options": options,
+        "dynamic": _dynamic(table),
+        "fullgraph": table.flag("fullgraph", False),
+        "kind": kind,
+        "grad": grad or ("grad" if kind == "training" else "no_grad"),
+        "autocast": table.choice("autocast", ("bfloat16", "float16"), ""),
+        "device": device,
+        "env": _env(table),
+        "cwd": table.path_to("cwd", cwd, folder=True) if cwd else "",
+        "paths": tuple(table.path_to("paths", item, folder=True) for item in table.texts("paths")),
+        "tolerance": _tolerance(table),
+        "timeout": table.number("timeout", 3600.0, 1, 7 * 86400),
+        "runs": table.integer("runs", 10, 1, 10_000),
+        "seed": table.integer("seed", 0, 0, 2**63 - 1),
+    }
+
+
+def _dynamic(table: Table) -> bool | None:
+    value = table.get("dynamic")
+    if value is None or value == "auto":
+        return None
+    if not isinstance(value, bool):
+        table.fail("dynamic", f"{shown(value)} is not known", 'allowed: true, false, "auto"')
+    return value
+
+
+def _env(table: Table) -> dict[str, str]:
+    value: dict[str, Any] = dict(table.under.data.get("env", {})) if table.under else {}
+    value |= table.typed("env", dict, "a table of strings", {})
+    for key, item in value.items():
+        if not _VARIABLE.fullmatch(key):
+            table.fail(("env", key), "not the name of a variable", "letters, digits and _")
+        if key in OWN_VARIABLES or key.startswith("CACHESVC_"):
+            hint = (
+                "use paths" if key == "PYTHONPATH" else "drop it: a fresh process must not find the builder's"
+            )
+            table.fail(("env", key), "warm sets this one itself for each phase", hint)
+        if not isinstance(item, str):
+            table.fail(("env", key), f"{shown(item)} is not a string", f'{key} = "{str(item).lower()}"')
+    return value
+
+
+def _tolerance(table: Table) -> Tolerance | None:
+    value = table.typed("tolerance", dict, "a table: {rtol = 1e-3, atol = 1e-4}", None)
+    if value is None:
+        return None
+    owner = table if table.has("tolerance") or not table.under else table.under
+    inner = Table(value, (*owner.path, "tolerance"), table.source, f"{owner.label}: tolerance")
+    made = Tolerance(inner.number("rtol", 0.0, 0, 1e6), inner.number("atol", 0.0, 0, 1e6))
+    inner.finish()
+    return made
+
+
+def _input_sets(table: Table) -> dict[str, InputSet]:
+    value = table.typed("inputs", (dict, str), "a table of named input sets, or module:function", {})
+    if isinstance(value, str):
+        return {"default": InputSet(call=table.call("inputs"))}
+    made = {}
+    for name, item in value.items():
+        if not _ID.fullmatch(name):
+            table.fail(("inputs", name), "not a name", "letters, digits and . _ - inside; at most 64")
+        made[name] = _input_set(table, ("inputs", name), item)
+    return made
+
+
+def _input_set(table: Table, path: KeyPath, value: Any) -> InputSet:
+    if isinstance(value, str):
+        if not CALL.fullmatch(value):
+            table.fail(path, f"{value!r} is not module:function", 'such as "models:long_inputs"')
+        return InputSet(call=value)
+    if not isinstance(value, dict):
+        table.fail(path, f"{shown(value)} is not an input set", "a table of arguments, or module:function")
+    if not value:
+        table.fail(path, "no arguments", "name the module's arguments: input_ids = {shape = [1, 128]}")
+    if "shape" in value and not isinstance(value["shape"], dict):
+        hint = f"one level deeper: {'.'.join(map(str, path))}.ARGUMENT = {{shape = ...}}"
+        table.fail((*path, "shape"), "a tensor stands where an input set is expected", hint)
+    positions = value.get("*", [])
+    if not isinstance(positions, list):
+        table.fail((*path, "*"), f"{shown(positions)} is not a list", "the positional arguments, in order")
+    return InputSet(
+        args=tuple(_argument(table, (*path, "*"), item) for item in positions),
+        kwargs={key: _argument(table, (*path, key), item) for key, item in value.items() if key != "*"},
+    )
+
+
+def _argument(table: Table, path: KeyPath, value: Any) -> Argument:
+    if isinstance(value, (bool, int, float, str)):
+        return Argument(value=value)
+    if isinstance(value, list):
+        return Argument(items=tuple(_argument(table, path, item) for item in value))
+    if isinstance(value, dict):
+        return Argument(tensor=_tensor(table, path, value))
+    table.fail(
+        path, f"{shown(value)} is not an argument", "a tensor, a list, a number, a string, true or false"
+    )
+
+
+def _tensor(table: Table, path: KeyPath, value: dict[str, Any]) -> TensorSpec:
+    known = ["shape", "dtype", "low", "high", "fill", "dynamic"]
+    for key in value:
+        if key not in known:
+            table.fail((*path, key), "unknown key", did_you_mean(key, known))
+    shape = _whole_numbers(table, (*path, "shape"), value.get("shape"), "the sizes: [1, 128]")
+    if math.prod(shape) > MAX_ELEMENTS:
+        table.fail((*path, "shape"), f"{math.prod(shape)} elements", f"at most {MAX_ELEMENTS}")
+    dtype, fill = value.get("dtype", ""), value.get("fill", "random")
+    if dtype != "":
+        table.one_of((*path, "dtype"), str(dtype), TENSOR_DTYPES)
+    table.one_of((*path, "fill"), str(fill), FILLS)
+    low, high = (_bound(table, (*path, key), value.get(key)) for key in ("low", "high"))
+    if dtype in INTEGERS and fill == "random" and high is None:
+        table.fail(
+            (*path, "high"), f"missing; {dtype} values are random in [low, high)", "such as high = 1000"
+        )
+    if high is not None and high <= (low or 0):
+        table.fail((*path, "high"), f"{high:g} is not above low ({low or 0:g})", "values are in [low, high)")
+    dynamic = _whole_numbers(table, (*path, "dynamic"), value.get("dynamic", []), "dimensions: [0]")
+    if any(dimension >= len(shape) for dimension in dynamic):
+        table.fail((*path, "dynamic"), f"{shown(list(dynamic))}: the shape has {len(shape)} dimensions")
+    return TensorSpec(shape, dtype, low, high, fill, dynamic)
+
+
+def _bound(table: Table, path: KeyPath, value: Any) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        table.fail(path, f"{shown(value)} is not a number")
+    return float(value)
+
+
+def _whole_numbers(table: Table, path: KeyPath, value: Any, what: str) -> tuple[int, ...]:
+    good = isinstance(value, list) and all(type(item) is int and item >= 0 for item in value)
+    if not good:
+        problem = "missing" if value is None else f"{shown(value)} is not a list of whole numbers"
+        table.fail(path, problem, what)
+    return tuple(value)

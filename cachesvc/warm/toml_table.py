@@ -1,0 +1,182 @@
+"""Typed access to the tables of a TOML file, with errors that name file, line and key."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from cachesvc_client.wire.errors import SpecError
+from cachesvc_client.wire.names import Name
+
+from .toml_lines import KeyPath, line_of
+
+CALL = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+"""``module:function``"""
+
+_ALIASES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "half": "float16", "long": "int64"}
+_ALIASES |= {"float": "float32", "int": "int64", "train": "training", "eval": "inference"}
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    path: Path
+    lines: dict[KeyPath, int]
+
+
+class Table:
+    """One TOML table while it is read: typed access, and what was never asked for is an error."""
+
+    def __init__(
+        self, data: dict[str, Any], path: KeyPath, source: Source, label: str, under: Table | None = None
+    ) -> None:
+        self.data, self.path, self.source, self.label = data, path, source, label
+        self.under = under
+        self.asked: dict[str, None] = {}
+
+    def fail(self, key: str | KeyPath, problem: str, hint: str = "") -> NoReturn:
+        keys = (key,) if isinstance(key, str) else key
+        owner = self.under if self.under and keys[0] in self.under.data and keys[0] not in self.data else self
+        line = line_of(owner.source.lines, owner.path + keys)
+        where = f"{owner.source.path}" + (f", line {line}" if line else "")
+        dotted = ".".join(str(part) for part in keys if not isinstance(part, int))
+        raise SpecError(f"{where}: {owner.label}: {dotted}: {problem}", hint)
+
+    def has(self, key: str) -> bool:
+        """Whether the table itself, and not the defaults, has the key."""
+        return key in self.data
+
+    def get(self, key: str) -> Any:
+        """The value, else the default's, else ``None`` (which TOML does not have)."""
+        self.asked[key] = None
+        if key in self.data or not self.under:
+            return self.data.get(key)
+        return self.under.data.get(key)
+
+    def typed(self, key: str, kind: type | tuple[type, ...], what: str, default: Any = None) -> Any:
+        value = self.get(key)
+        if value is None:
+            return default
+        kinds = kind if isinstance(kind, tuple) else (kind,)
+        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+            self.fail(key, f"{shown(value)} is not {what}", f"expected {what}")
+        return value
+
+    def text(self, key: str, default: str = "") -> str:
+        return str(self.typed(key, str, "a string", default))
+
+    def texts(self, key: str, what: str = "a list of strings") -> tuple[str, ...]:
+        value = self.typed(key, list, what, [])
+        if not all(isinstance(item, str) for item in value):
+            self.fail(key, f"{shown(value)} is not {what}", f"expected {what}")
+        return tuple(value)
+
+    def values(self, key: str, what: str) -> dict[str, Any]:
+        """A table whose values are handed on as they are; they travel as JSON."""
+        value: dict[str, Any] = self.typed(key, dict, what, {})
+        for name, item in value.items():
+            try:
+                json.dumps(item, allow_nan=False)
+            except (TypeError, ValueError):
+                self.fail(
+                    (key, name), f"{shown(item)} is nothing that JSON has", "text, numbers, lists, tables"
+                )
+        return value
+
+    def flag(self, key: str, default: bool) -> bool:
+        return bool(self.typed(key, bool, "true or false", default))
+
+    def choice(self, key: str, allowed: Iterable[str], default: str) -> str:
+        value = self.text(key, default)
+        if value != default:
+            self.one_of(key, value, allowed)
+        return value
+
+    def choices(self, key: str, allowed: Iterable[str], default: tuple[str, ...]) -> tuple[str, ...]:
+        if self.get(key) is None:
+            return default
+        values = self.texts(key, "a list such as " + toml_list(list(allowed)[:2]))
+        for value in values:
+            self.one_of(key, value, allowed)
+        if not values or len(set(values)) < len(values):
+            self.fail(key, "empty" if not values else f"{shown(list(values))} names one twice")
+        return values
+
+    def one_of(self, key: str | KeyPath, value: str, allowed: Iterable[str]) -> None:
+        names = list(allowed)
+        if value not in names:
+            self.fail(key, f"{value!r} is not known", did_you_mean(value, names))
+
+    def number(self, key: str, default: float, low: float, high: float) -> float:
+        value = float(self.typed(key, (int, float), "a number", default))
+        if not low <= value <= high or math.isnan(value):
+            self.fail(key, f"{value:g} is out of range", f"{low:g} to {high:g}")
+        return value
+
+    def integer(self, key: str, default: int, low: int, high: int) -> int:
+        value = int(self.typed(key, int, "a whole number", default))
+        if not low <= value <= high:
+            self.fail(key, f"{value} is out of range", f"{low} to {high}")
+        return value
+
+    def call(self, key: str) -> str:
+        value = self.text(key)
+        if value and not CALL.fullmatch(value):
+            self.fail(key, f"{value!r} is not module:function", 'such as "models:bert"')
+        return value
+
+    def path_to(self, key: str, value: str, *, folder: bool) -> str:
+        """An absolute path, from the spec's folder. A missing one is an error."""
+        found = (self.source.path.parent / value).absolute()
+        if not (found.is_dir() if folder else found.is_file()):
+            what = "folder" if folder else "file"
+            self.fail(key, f"no such {what}: {found}", "paths are relative to the spec's folder")
+        return str(found)
+
+    def name(self, key: str) -> Name:
+        value = self.text(key)
+        if not value:
+            raise SpecError(f"{self.source.path}: {key}: missing", 'such as name = "team/bert"')
+        try:
+            return Name.parse(value)
+        except ValueError as error:
+            self.fail(key, str(error), "namespace/name or namespace/name:tag, in lower case")
+
+    def table(self, key: str) -> Table | None:
+        value = self.typed(key, dict, "a table", None)
+        return None if value is None else Table(value, (*self.path, key), self.source, key)
+
+    def tables(self, key: str) -> list[Table]:
+        value = self.typed(key, list, f"an array of tables ([[{key}]])", [])
+        if not value or not all(isinstance(item, dict) for item in value):
+            raise SpecError(f"{self.source.path}: no [[{key}]]", f"declare at least one [[{key}]]")
+        return [Table(item, (*self.path, key, index), self.source, key) for index, item in enumerate(value)]
+
+    def finish(self, allowed: str = "allowed: ") -> None:
+        """Raises for a key that nobody asked for."""
+        for key in self.data:
+            if key not in self.asked:
+                self.fail(key, "unknown key", did_you_mean(key, list(self.asked), allowed))
+
+
+def did_you_mean(value: str, allowed: list[str], lead: str = "allowed: ") -> str:
+    """The nearest of what is allowed, if one is near, and all of it."""
+    near = [_ALIASES[value]] if _ALIASES.get(value) in allowed else []
+    near = near or difflib.get_close_matches(value, allowed, n=1, cutoff=0.6)
+    return (f"did you mean {near[0]!r}? " if near else "") + lead + ", ".join(allowed)
+
+
+def shown(value: object) -> str:
+    """A TOML value in a message, cut."""
+    text = str(value).lower() if isinstance(value, bool) else repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def toml_list(values: list[str]) -> str:
+    """``["a", "b"]``"""
+    return "[" + ", ".join(f'"{value}"' for value in values) + "]"
