@@ -167,7 +167,9 @@ def _framework(request: Request, error: Exception) -> Response:
     elif error.status_code == 405:
         made = InvalidRequest(f"{method} is not allowed on {path}", "see /openapi.json")
     else:
-        made = InvalidRequest("body: not JSON that can be read", " ".join(str(error.__cause__ or error.detail).split())[:200])
+        made = InvalidRequest(
+            "body: not JSON that can be read", " ".join(str(error.__cause__ or error.detail).split())[:200]
+        )
     answer = failure(made)
     if error.status_code == 405:
         answer.status_code = 405

@@ -59,7 +59,9 @@ def test_the_list_of_routes_is_whole(api: Api) -> None:
 def test_no_route_opens_without_a_token(server: Server, method: str, path: str, token: str | None) -> None:
     client = server.api(None).http
     headers = {"Authorization": f"Bearer {token}".encode("latin-1")} if token else {}
-    answer = client.request(method, path, headers=headers, content=b"{" if method in ("POST", "PUT") else None)
+    answer = client.request(
+        method, path, headers=headers, content=b"{" if method in ("POST", "PUT") else None
+    )
     assert answer.status_code == 401
     assert answer.headers["www-authenticate"] == "Bearer"
     if method != "HEAD":
@@ -140,14 +142,18 @@ def test_a_lanes_token_cannot_touch_the_trunk(server: Server, key: SigningKey) -
 
 def test_a_namespaces_admin_rules_there_and_nowhere_else(server: Server, key: SigningKey) -> None:
     admin = new_token(server, "admin", "ruled")
-    made = ok(admin.http.post("/v1/tokens", json={"label": "ci", "role": "write", "namespace": "ruled", "days": 3}))
+    made = ok(
+        admin.http.post("/v1/tokens", json={"label": "ci", "role": "write", "namespace": "ruled", "days": 3})
+    )
     assert made["expires"] == made["created"] + 3 * 86_400
     assert {row["namespace"] for row in ok(admin.http.get("/v1/tokens"))} == {"ruled"}
     assert not any("secret" in row for row in ok(admin.http.get("/v1/tokens")))
     for namespace in ("team", "*"):
         body = {"label": "x", "role": "read", "namespace": namespace}
         refused(admin.http.post("/v1/tokens", json=body), 403, "forbidden")
-        refused(admin.http.post("/v1/signers", json={"namespace": namespace, "key": key.public}), 403, "forbidden")
+        refused(
+            admin.http.post("/v1/signers", json={"namespace": namespace, "key": key.public}), 403, "forbidden"
+        )
     refused(admin.http.post("/v1/gc"), 403, "forbidden")
     root = ok(server.api().http.get("/v1/whoami"))["token"]
     refused(admin.http.delete(f"/v1/tokens/{root}"), 404, "not_found")
@@ -180,7 +186,11 @@ BAD_BODIES = [
     ("/v1/resolve", b'{"namespace": "team"}', "body.name"),
     ("/v1/resolve", b'{"namespace": "Team", "name": "a", "fingerprint": {}}', "body.namespace"),
     ("/v1/resolve", b'{"namespace": "team", "name": "a", "fingerprint": {}, "tags": []}', "tags"),
-    ("/v1/resolve", b'{"namespace": "team", "name": "a", "fingerprint": {"torch": 1.5}}', "fingerprint.torch"),
+    (
+        "/v1/resolve",
+        b'{"namespace": "team", "name": "a", "fingerprint": {"torch": 1.5}}',
+        "fingerprint.torch",
+    ),
     ("/v1/resolve", b'{"namespace": "team", "name": "a\\u0000", "fingerprint": {}}', "body.name"),
     ("/v1/uploads", b'{"namespace": "team", "name": "a", "size": "many"}', "body.size"),
     ("/v1/uploads/u-1/commit", b'{"head": "x", "envelope": ""}', "body.head"),
@@ -218,7 +228,12 @@ def test_every_answer_has_one_form(server: Server, api: Api) -> None:
             yield b" " * (1 << 20)
 
     refused(api.http.post("/v1/resolve", content=chunks()), 413, "too_large")
-    for answer in (large, api.http.get("/healthz"), api.http.get("/v2/nothing"), server.api(None).http.get("/v1/whoami")):
+    for answer in (
+        large,
+        api.http.get("/healthz"),
+        api.http.get("/v2/nothing"),
+        server.api(None).http.get("/v1/whoami"),
+    ):
         assert answer.headers["x-cachesvc-api"] == "1"
         assert answer.headers["x-request-id"]
     assert api.http.get("/healthz", headers={"X-Request-Id": "abc-1"}).headers["x-request-id"] == "abc-1"
@@ -250,8 +265,20 @@ def test_the_openapi_document_tells_the_truth(server: Server, api: Api, key: Sig
         ("get", "/v1/whoami", {}, None, 200),
         ("post", "/v1/uploads", {}, begin, 201),
         ("put", "/v1/uploads/{upload}/pack", {"upload": upload}, made.pack, 200),
-        ("post", "/v1/uploads/{upload}/commit", {"upload": upload}, {"envelope": made.envelope.decode()}, 200),
-        ("post", "/v1/uploads/{upload}/commit", {"upload": upload}, {"envelope": other.envelope.decode()}, 422),
+        (
+            "post",
+            "/v1/uploads/{upload}/commit",
+            {"upload": upload},
+            {"envelope": made.envelope.decode()},
+            200,
+        ),
+        (
+            "post",
+            "/v1/uploads/{upload}/commit",
+            {"upload": upload},
+            {"envelope": other.envelope.decode()},
+            422,
+        ),
         ("post", "/v1/resolve", {}, resolve, 200),
         ("post", "/v1/resolve", {}, {**resolve, "fingerprint": FINGERPRINT}, 200),
         ("post", "/v1/resolve", {}, {**resolve, "name": "nowhere"}, 404),

@@ -208,7 +208,9 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("bad", "status", "code", "words"), BAD, ids=lambda value: getattr(value, "__name__", ""))
+@pytest.mark.parametrize(
+    ("bad", "status", "code", "words"), BAD, ids=lambda value: getattr(value, "__name__", "")
+)
 def test_a_bad_commit_publishes_nothing(
     api: Api, key: SigningKey, bad: Callable[[SigningKey], Made], status: int, code: str, words: str
 ) -> None:

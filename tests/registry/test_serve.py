@@ -143,8 +143,8 @@ def test_a_broken_key_file(own_server: Server) -> None:
     ],
 )
 def test_bad_settings(tmp_path: Path, options: list[str], env: dict, status: int, words: str) -> None:
-    assert failed(tmp_path / "data", *options, **env)[0] == status
-    assert words in failed(tmp_path / "data", *options, **env)[1]
+    found, line = failed(tmp_path / "data", *options, **env)
+    assert (found, words in line) == (status, True), line
 
 
 def test_a_request_under_way_is_finished_before_the_end(own_server: Server) -> None:
