@@ -120,7 +120,8 @@ def render(explanation: Explanation) -> str:
     what = "fits" if shown.fits else "nearest that does not fit"
     parts.append(f"\nfactor by factor, {shown.entry.target} ({what}):")
     head = ("factor", "here", "entry", "verdict")
-    rows = [(row.factor, row.here, row.entry, row.verdict) for row in shown.factors]
+    told = [row for row in shown.factors if (row.here, row.entry) != ("-", "-")]
+    rows = [(row.factor, row.here, row.entry, row.verdict) for row in told]
     parts.append(aligned([head, *rows], "  "))
     mends = [f"  {row.factor}: {row.mend}" for row in shown.factors if row.verdict == "differs" and row.mend]
     if mends:
