@@ -456,3 +456,18 @@ def test_supported_is_tested(facts, good, monkeypatch):
         monkeypatch.setenv("CACHESVC_UNTESTED", "1")
         assert supported(facts) is None
     assert "Linux" in supported({**facts, "platform": "darwin-arm64"}, untested=True)
+
+
+@pytest.mark.compiles
+@pytest.mark.skipif(shutil.which("g++") is None, reason="Inductor's probes need a compiler")
+def test_the_isa_is_what_inductors_probes_find(tmp_path):
+    """With the real probes: they compile, link and load three libraries."""
+    if importlib.util.find_spec("torch") is None:
+        pytest.skip("no torch here")
+    program = "from torch._inductor import cpu_vec_isa; print(cpu_vec_isa.pick_vec_isa())"
+    environ = {**HERE, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environ, capture_output=True, text=True, check=True, timeout=300
+    )
+    ours = detect({})["cpu_isa"].replace(" avx512_bf16", "").replace(" amx_fp16", "")
+    assert done.stdout.splitlines()[-1] == ours
