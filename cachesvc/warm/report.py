@@ -100,7 +100,7 @@ def lines(outcomes: Sequence[Outcome]) -> list[str]:
     made = []
     for outcome in outcomes:
         shown = cells(outcome)
-        pairs = [f"{name} {shown[name]}" for name in COLUMNS[2:] if shown[name] not in ("-", "0")]
+        pairs = [f"{name} {shown[name]}" for name in COLUMNS[2:] if shown[name] not in ("-", "0", "0 B")]
         made.append(f"{outcome.target}: {outcome.status}" + (": " + ", ".join(pairs) if pairs else ""))
         made += [f"  {line}" for line in details(outcome)]
     return [*made, summary(outcomes)]

@@ -24,7 +24,7 @@ from cachesvc_client.bundle.file import SUFFIX
 from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.bundle.seal import PublicKey, SigningKey
 from cachesvc_client.publishing import Draft, build_bundle, publish_bundle
-from cachesvc_client.wire.errors import CacheSvcError
+from cachesvc_client.wire.errors import CacheSvcError, NotFound
 from cachesvc_client.wire.names import Lane, Name
 from cachesvc_client.wire.protocol import ResolveRequest
 from cachesvc_client.wire.records import Manifest, Workload
@@ -147,9 +147,9 @@ def _warm(job: Job, means: Means, folder: Path) -> Outcome:
     state = _State(job, means, folder, eager, workload)
     if means.registry and (means.check or not means.force):
         means.tell(job, "looking up")
-        found = _published(state)
+        found, why = _published(state)
         if means.check:
-            return _check(state, found)
+            return _check(state, found, why)
         if found:
             return _fresh(state, found)
     return _build(state)
@@ -158,8 +158,8 @@ def _warm(job: Job, means: Means, folder: Path) -> Outcome:
 # Look-ups -------------------------------------------------------------------------------------
 
 
-def _published(state: _State) -> Manifest | None:
-    """The head that the registry has for this target, workload and environment, checked."""
+def _published(state: _State) -> tuple[Manifest | None, str]:
+    """The head that the registry has for this target, workload and environment, checked; or why not."""
     from cachesvc_client.bundle.check import Wanted, check_envelope
 
     means, name = state.means, state.means.name
@@ -173,13 +173,26 @@ def _published(state: _State) -> Manifest | None:
         model=state.workload.model,
     )
     wanted = Wanted(name.namespace, name.name, (name.tag,), means.lane)
-    for revision in means.registry.remote.resolve(request).revisions:
+    try:
+        answer = means.registry.remote.resolve(request)
+    except NotFound as error:
+        return None, error.message
+    other = False
+    for revision in answer.revisions:
         envelope = revision.envelope.encode()
         verified = check_envelope(envelope, trusted=means.registry.trusted, wanted=wanted, now=time.time())
         manifest = verified.manifest
-        if manifest.statement.target == state.job.target and manifest.workload.key == state.workload.key:
-            return manifest
-    return None
+        if manifest.statement.target != state.job.target:
+            continue
+        if manifest.workload.key == state.workload.key:
+            return manifest, ""
+        other = True
+    if other:
+        return None, f"{name} has this target, but of another model, inputs or options"
+    for rejected in answer.rejected:
+        if rejected.target == state.job.target:
+            return None, f"{name} has this target, but for another environment: {rejected.differences[0]}"
+    return None, f"{name} does not have this target"
 
 
 def _fresh(state: _State, found: Manifest) -> Outcome:
@@ -193,12 +206,11 @@ def _fresh(state: _State, found: Manifest) -> Outcome:
     )
 
 
-def _check(state: _State, found: Manifest | None) -> Outcome:
+def _check(state: _State, found: Manifest | None, why: str) -> Outcome:
     """The CI gate: what the registry has, restored as a service restores it, must do nothing."""
     job, means = state.job, state.means
     if found is None:
-        reason = f"{means.name} has no entry for this environment and workload"
-        return Outcome(str(job.target), "cold", (reason,))
+        return Outcome(str(job.target), "cold", (why,))
     assert means.registry is not None
     means.tell(job, "replay")
     extra = {
