@@ -32,7 +32,7 @@ from cachesvc_client.wire.records import Manifest, Workload
 from . import judge
 from .fresh import Cancelled, Launcher
 from .plan import Job
-from .results import Captured, Outcome, PhaseResult, Verdict
+from .results import Captured, Numbers, Outcome, PhaseResult, Verdict
 from .worker import Order
 
 if TYPE_CHECKING:
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 
 MAX_REPLAYS = 8
 """Replays until the cache must have settled; the verdict's is one more."""
+
+MEASURED = ("compile", "first_call", "steady", "eager_first", "eager_steady", "restored_first")
+"""What a manifest's ``measured`` holds, by the names of `Numbers`."""
 
 Tell = Callable[[Job, str], None]
 """(job, what it is doing now): progress."""
@@ -200,6 +203,7 @@ def _fresh(state: _State, found: Manifest) -> Outcome:
         str(state.job.target),
         "fresh",
         ("published already for this environment and workload (--force compiles again)",),
+        numbers=Numbers(**{key: value for key, value in found.measured.items() if key in MEASURED}),
         files_after=len(found.files),
         bytes_after=sum(file.size for file in found.files),
         pack_bytes=found.pack.size,
@@ -244,6 +248,8 @@ def _build(state: _State) -> Outcome:
     compiled = _compile(state)
     if compiled.error:
         return _outcome(state, "failed", (compiled.error,), trace=compiled.trace)
+    if inexact := judge.inexact(compiled):
+        return _outcome(state, "failed", inexact)
     if not state.files:
         return _outcome(state, "failed", ("nothing was compiled, so there is nothing to publish",))
     replay, reasons = _settle(state)
@@ -351,18 +357,8 @@ def _deliver(state: _State, final: PhaseResult) -> Outcome:
     means, job = state.means, state.job
     outcome = _outcome(state, "warm", (), final)
     assert means.key is not None
-    measured = {
-        name: seconds
-        for name, seconds in (
-            ("compile", outcome.numbers.compile),
-            ("first_call", outcome.numbers.first_call),
-            ("steady", outcome.numbers.steady),
-            ("eager_first", outcome.numbers.eager_first),
-            ("eager_steady", outcome.numbers.eager_steady),
-            ("restored_first", outcome.numbers.restored_first),
-        )
-        if seconds is not None
-    }
+    figures = {name: getattr(outcome.numbers, name) for name in MEASURED}
+    measured = {name: seconds for name, seconds in figures.items() if seconds is not None}
     if means.launcher.cancelled:
         raise Cancelled
     folder = means.out or state.folder
@@ -407,6 +403,12 @@ def _outcome(
 ) -> Outcome:
     compiled = state.compiled or PhaseResult("compile")
     before = compiled.captured
+    # Why eager could not be compared is in the table already; here, why the builder could not be.
+    uncompared = [
+        f"restored output of inputs {name!r}: {item.note}"
+        for name, item in (replay.compared if replay else {}).items()
+        if item.note and not compiled.compared.get(name, item).note
+    ]
     return Outcome(
         target=str(state.job.target),
         status=status,
@@ -422,6 +424,6 @@ def _outcome(
         observed=replay.observed if replay else None,
         replays=state.replays,
         finalised=state.finalised,
-        notes=tuple(state.notes),
+        notes=(*state.notes, *uncompared),
         trace=trace,
     )
