@@ -15,8 +15,9 @@ from importlinter import Contract, ContractCheck, fields, output
 class ThirdPartyContract(Contract):  # type: ignore[misc]
     """``allowed``: lines of ``room: package, package``.
 
-    A module obeys the line with the longest room that holds it; a module of no line may import the
-    standard library alone. ``if TYPE_CHECKING`` imports count or not as the linter is configured.
+    A module obeys the line with the longest room that holds it, and the line of a root package is for the
+    package's own module alone; a module of no line may import the standard library and nothing else.
+    ``if TYPE_CHECKING`` imports count or not as the linter is configured.
     """
 
     type_name = "third_party"
@@ -51,7 +52,7 @@ def _parse(line: str) -> tuple[str, set[str]]:
 
 
 def _allowed(rooms: dict[str, set[str]], module: str) -> set[str]:
-    holding = [room for room in rooms if module == room or module.startswith(room + ".")]
+    holding = [room for room in rooms if module == room or ("." in room and module.startswith(room + "."))]
     return rooms[max(holding, key=len)] if holding else set()
 
 

@@ -45,9 +45,12 @@ class S3BlobStore:
             response_checksum_validation="when_required",
         )
         with _told(bucket, ""):
-            self._s3: Any = boto3.session.Session().client(
-                "s3", endpoint_url=endpoint, config=config, **client
-            )
+            try:
+                self._s3: Any = boto3.session.Session().client(
+                    "s3", endpoint_url=endpoint, config=config, **client
+                )
+            except ValueError as error:  # boto3's check of the endpoint
+                raise Unavailable(f"bucket {bucket}: {error}") from None
 
     def put(self, key: str, chunks: Iterable[bytes]) -> int:
         parts = _parts(chunks)
@@ -172,5 +175,3 @@ def _told(bucket: str, key: str) -> Iterator[None]:
         raise Unavailable(f"bucket {bucket}: {code or 'error'}", hint) from None
     except (botocore.exceptions.BotoCoreError, botocore.exceptions.HTTPClientError, OSError) as error:
         raise Unavailable(f"bucket {bucket}: {' '.join(str(error).split())[:200]}") from None
-    except ValueError as error:  # boto3's own checks of endpoint and bucket names
-        raise Unavailable(f"bucket {bucket}: {error}") from None

@@ -102,7 +102,8 @@ class Retrying:
         while True:
             try:
                 for chunk in chunks:
-                    given, broken = given + len(chunk), 0
+                    given += len(chunk)
+                    broken = 0 if chunk else broken
                     yield chunk
                 return
             except Unavailable:

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .usefulness import Report
     from .session import Session
+    from .usefulness import Report
     from .wire.protocol import CommitAnswer
 
 __version__ = "0.1.0"

@@ -22,8 +22,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from . import importhook, kinds, observe
-from .usefulness import Report, judge, uses
 from .restore import Means, Restored, Wish, restore, restore_files
+from .usefulness import Report, judge, uses
 from .wire.digest import Digest
 from .wire.errors import CacheSvcError, Unsupported
 from .wire.factors import Fingerprint, partition

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
 from cachesvc_client.bundle.seal import SigningKey
 
 from .harness import run

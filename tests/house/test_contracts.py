@@ -44,6 +44,7 @@ PLANTS = [
     ("Concrete backends are named in bootstrap alone", "cachesvc.registry.planted", "cachesvc.blobs.local"),
     ("Each room's packages from outside", "cachesvc_client.wire.planted", "zstandard"),
     ("Each room's packages from outside", "cachesvc_client.planted", "requests"),
+    ("Each room's packages from outside", "cachesvc_client.remote", "torch"),
     ("Each room's packages from outside", "cachesvc.domain.planted", "pydantic"),
     ("Each room's packages from outside", "cachesvc.registry.planted", "sqlmodel"),
     ("Each room's packages from outside", "cachesvc.index.planted", "boto3"),

@@ -30,7 +30,8 @@ def wheels(tmp_path_factory):
     skip = shutil.ignore_patterns("__pycache__", "*.egg-info", "build")
     shutil.copytree(ROOT / "client", tree / "client", ignore=skip)
     shutil.copytree(ROOT / "cachesvc", tree / "cachesvc", ignore=skip)
-    shutil.copy(ROOT / "pyproject.toml", tree)
+    for file in ("pyproject.toml", "LICENSE"):
+        shutil.copy(ROOT / file, tree)
     pip = (sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", folder)
     run(*pip, tree / "client")
     run(*pip, tree)
@@ -75,6 +76,11 @@ def test_the_wheels_do_not_overlap(wheels):
     assert packages(wheels["cachesvc"]) == {"cachesvc"}
     assert "cachesvc_client/py.typed" in contents(wheels["cachesvc_client"])
     assert "cachesvc/py.typed" in contents(wheels["cachesvc"])
+
+
+@pytest.mark.parametrize("name", ["cachesvc", "cachesvc_client"])
+def test_the_licence_travels_with_the_wheel(wheels, name):
+    assert any(path.endswith("licenses/LICENSE") for path in contents(wheels[name]))
 
 
 def test_every_module_is_in_a_wheel(wheels):

@@ -9,9 +9,9 @@ from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.config import Config
 from cachesvc_client.publishing import Draft, build_bundle
 from cachesvc_client.session import open_session, process
+from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Name, Target
 from cachesvc_client.wire.records import Workload
-from cachesvc_client.wire.digest import Digest
 
 out, key, name = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
 config = Config.read()

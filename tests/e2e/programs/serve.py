@@ -30,10 +30,11 @@ if when == "late":
 if when in ("after", "late", "twice"):
     attach()
 
+from model import inputs, make  # noqa: E402
+
 import cachesvc_client  # noqa: E402
 from cachesvc_client import observe  # noqa: E402
 from cachesvc_client.wire.codec import plain  # noqa: E402
-from model import inputs, make  # noqa: E402
 
 if when == "fork" and (child := os.fork()):
     sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))

@@ -1,0 +1,43 @@
+"""The contract of :mod:`.store` as code, for every hot store. ``pass_time(seconds)`` moves its clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from .store import MAX_SECONDS, Hot
+
+PassTime = Callable[[float], None]
+
+
+def remembers(hot: Hot, _pass_time: PassTime) -> None:
+    """What was put last is what comes back, whatever the bytes."""
+    assert hot.get("remembers/none") is None
+    for value in (b"", b"one", bytes(range(256)), b"x" * 100_000):
+        hot.put("remembers/a", value)
+        hot.put("remembers/b", b"other")
+        assert hot.get("remembers/a") == value
+    assert hot.get("remembers/b") == b"other"
+
+
+def drops(hot: Hot, _pass_time: PassTime) -> None:
+    """Dropping one key touches no other, and dropping nothing is fine."""
+    hot.put("drops/a", b"1")
+    hot.put("drops/b", b"2")
+    hot.drop("drops/a")
+    hot.drop("drops/never")
+    assert (hot.get("drops/a"), hot.get("drops/b")) == (None, b"2")
+
+
+def forgets(hot: Hot, pass_time: PassTime) -> None:
+    """No later than asked, and never later than ``MAX_SECONDS``; a new value lives from anew."""
+    hot.put("forgets/short", b"1", 1.0)
+    hot.put("forgets/long", b"2", 3600.0)
+    hot.put("forgets/again", b"3")
+    pass_time(1.5)
+    assert (hot.get("forgets/short"), hot.get("forgets/long")) == (None, b"2")
+    hot.put("forgets/again", b"4")
+    pass_time(MAX_SECONDS - 1.0)
+    assert (hot.get("forgets/long"), hot.get("forgets/again")) == (None, b"4")
+
+
+CHECKS: tuple[Callable[[Hot, PassTime], None], ...] = (remembers, drops, forgets)

@@ -1,0 +1,153 @@
+"""Every backend and every wrapper through one contract."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cachesvc.blobs import contract
+from cachesvc.blobs.local import LocalBlobStore
+from cachesvc.blobs.s3 import S3BlobStore
+from cachesvc.blobs.store import BlobStore
+from cachesvc.blobs.wrappers import Metered, Retrying, Verifying
+from cachesvc_client.wire.errors import NotFound, StorageFull, Unavailable
+
+KEYS = {"aws_access_key_id": "test", "aws_secret_access_key": "test", "region_name": "us-east-1"}
+
+
+@pytest.fixture(scope="session")
+def s3_endpoint() -> Iterator[str]:
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def bucket(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    import boto3
+
+    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+        monkeypatch.delenv(name)
+    name = "packs-" + secrets.token_hex(6)
+    boto3.client("s3", endpoint_url=s3_endpoint, **KEYS).create_bucket(Bucket=name)
+    return name
+
+
+@pytest.fixture(params=["local", "s3", "s3-prefix", "verifying", "retrying", "metered", "all"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> BlobStore:
+    if request.param in ("s3", "s3-prefix"):
+        prefix = "some/where" if request.param == "s3-prefix" else ""
+        endpoint = request.getfixturevalue("s3_endpoint")
+        return S3BlobStore(request.getfixturevalue("bucket"), prefix, endpoint, **KEYS)
+    local = LocalBlobStore(tmp_path)
+    wrapped = {
+        "local": local,
+        "verifying": Verifying(local),
+        "retrying": Retrying(local),
+        "metered": Metered(local),
+        "all": Metered(Retrying(Verifying(local))),
+    }
+    return wrapped[request.param]
+
+
+@pytest.mark.parametrize("check", contract.CHECKS, ids=lambda check: check.__name__)
+def test_the_contract_holds(store: BlobStore, check) -> None:
+    contract.run(store, check)
+
+
+def test_the_contract_catches_a_store_that_shows_halves(tmp_path: Path) -> None:
+    class Halves(LocalBlobStore):
+        def put(self, key, chunks) -> int:
+            path = tmp_path / "objects" / key
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("wb") as out:
+                return sum(out.write(chunk) for chunk in chunks)
+
+    for check in (contract.shows_nothing_before_it_is_whole, contract.forgets_what_broke_off):
+        with pytest.raises(AssertionError):
+            contract.run(Halves(tmp_path), check)
+
+
+def test_s3_prefixes_do_not_see_each_other(s3_endpoint: str, bucket: str) -> None:
+    one, two = (S3BlobStore(bucket, prefix, s3_endpoint, **KEYS) for prefix in ("one", "two"))
+    one.put("a", [b"1"])
+    assert list(two.list()) == []
+    with pytest.raises(NotFound):
+        two.open("a")
+
+
+def test_s3_that_is_missing_is_unavailable_in_one_line(s3_endpoint: str, bucket: str) -> None:
+    absent = S3BlobStore(bucket + "-absent", "", s3_endpoint, **KEYS)
+    nobody = S3BlobStore(bucket, "", "http://127.0.0.1:9", **KEYS)
+    for store in (absent, nobody):
+        with pytest.raises(Unavailable) as caught:
+            store.check()
+        assert "\n" not in str(caught.value)
+        assert "bucket" in str(caught.value)
+
+
+def test_s3_leaves_no_parts_of_a_put_that_broke_off(s3_endpoint: str, bucket: str) -> None:
+    import boto3
+
+    store = S3BlobStore(bucket, "", s3_endpoint, **KEYS)
+
+    def chunks() -> Iterator[bytes]:
+        yield b"x" * (20 << 20)
+        raise RuntimeError("gone")
+
+    with pytest.raises(RuntimeError, match="gone"):
+        store.put("a", chunks())
+    client = boto3.client("s3", endpoint_url=s3_endpoint, **KEYS)
+    assert client.list_multipart_uploads(Bucket=bucket).get("Uploads", []) == []
+
+
+def test_local_sweeps_what_a_killed_put_left(tmp_path: Path) -> None:
+    store = LocalBlobStore(tmp_path)
+    store.put("kept", [b"x"])
+    if (child := os.fork()) == 0:
+
+        def chunks() -> Iterator[bytes]:
+            yield b"y" * 100
+            os.kill(os.getpid(), 9)
+
+        store.put("lost", chunks())
+    os.waitpid(child, 0)
+    assert len(list((tmp_path / "tmp").iterdir())) == 1
+    again = LocalBlobStore(tmp_path)
+    assert again.sweep() == 1
+    assert [facts.key for facts in again.list()] == ["kept"]
+
+
+def test_local_full_disk_is_storage_full_and_leaves_nothing(tmp_path: Path) -> None:
+    import resource
+    import signal
+
+    store = LocalBlobStore(tmp_path)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, before[1]))
+    try:
+        with pytest.raises(StorageFull, match="make room"):
+            store.put("big", (b"x" * 300_000 for _ in range(10)))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert list(store.list()) == []
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_local_folder_that_went_away_is_unavailable(tmp_path: Path) -> None:
+    store = LocalBlobStore(tmp_path / "blobs")
+    (tmp_path / "blobs" / "tmp").rmdir()
+    with pytest.raises(Unavailable, match="tmp"):
+        store.check()
+    with pytest.raises(Unavailable):
+        store.put("a", [b"x"])

@@ -1,0 +1,65 @@
+"""Makes packs, manifests and envelopes for the tests of this folder."""
+
+import json
+import re
+from pathlib import Path
+
+from cachesvc_client.bundle.pack import SourceFile, write_pack
+from cachesvc_client.bundle.seal import SigningKey
+from cachesvc_client.kinds.rules import FileRule, KindRules
+from cachesvc_client.wire.names import Namespace, ShortName, Target
+from cachesvc_client.wire.records import PAYLOAD_TYPE, Manifest, Statement, Workload
+
+KEY = SigningKey.from_text("ed25519-private:AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=")
+FILES = (
+    SourceFile("inductor", "ab/cab.so", b"\x7fELF" + bytes(range(256)) * 40, 0o755),
+    SourceFile("inductor", "cd/ccd.py", b"def call():\n    return 1\n" * 30),
+    SourceFile("inductor", "cd/twin.py", b"def call():\n    return 1\n" * 30, ranks=(1,)),
+    SourceFile("inductor", "cd/empty.py", b""),
+    SourceFile("triton", "K1/k.cubin", b"cubin" * 900),
+    SourceFile("triton", "K1/__grp__k.json", b'{"child_paths":{"k.cubin":"@ROOT@/K1/k.cubin"}}'),
+    SourceFile("triton", "tuned.json", b'{"a":1}'),
+)
+
+
+def statement(**changes):
+    fields = {"namespace": Namespace("team"), "name": ShortName("bert"), "target": Target("bert/bf16")}
+    return Statement(**{**fields, "sequence": 1_700_000_000_000, **changes})
+
+
+def made(folder: Path, files=FILES, **changes) -> tuple[Path, Manifest]:
+    """A pack on disk and its manifest."""
+    path = folder / "made.pack"
+    with open(path, "wb") as out:
+        contents = write_pack(files, out)
+    said = statement(**changes)
+    return path, Manifest(
+        said, contents.pack, contents.frames, contents.files, {"torch": "2.13.0", "isa": "avx2"}, Workload()
+    )
+
+
+def signed(value: object) -> bytes:
+    """Any JSON value in an envelope that the trusted key signed: what reaches the parser."""
+    return KEY.sign_bytes(json.dumps(value).encode(), PAYLOAD_TYPE)
+
+
+def _union(local: bytes, incoming: bytes) -> bytes:
+    return json.dumps({**json.loads(incoming), **json.loads(local)}, sort_keys=True).encode()
+
+
+RULES = {
+    "inductor": KindRules("inductor", (FileRule(re.compile(r"[a-z]{2}/[a-z0-9]+\.(?:so|py)")),)),
+    "triton": KindRules(
+        "triton",
+        (
+            FileRule(re.compile(r"tuned\.json"), "merge", merge=_union),
+            FileRule(
+                re.compile(r"K\d+/__grp__k\.json"),
+                portable=lambda data, root: data.replace(str(root).encode(), b"@ROOT@"),
+                local=lambda data, root: data.replace(b"@ROOT@", str(root).encode()),
+                last=True,
+            ),
+            FileRule(re.compile(r"K\d+/[a-z]+\.cubin")),
+        ),
+    ),
+}

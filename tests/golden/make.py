@@ -1,0 +1,29 @@
+"""Makes the golden files of a new format. What is there is never overwritten: old formats stay readable."""
+
+import sys
+from pathlib import Path
+
+import zstandard
+
+from cachesvc_client.bundle.file import write_bundle
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent / "bundle"))
+
+
+def main() -> None:
+    from packing import KEY, made
+
+    target = HERE / "pack-1.bin"
+    if target.exists():
+        raise SystemExit(f"{target} exists: golden files are append-only")
+    path, manifest = made(HERE, expires=4_000_000_000)
+    path.rename(target)
+    (HERE / "manifest-1.json").write_bytes(manifest.encode())
+    (HERE / "envelope-1.json").write_bytes(KEY.sign(manifest))
+    write_bundle(HERE / "bundle-1.cachesvc", KEY.sign(manifest), target)
+    (HERE / "pack-1.libzstd").write_text(".".join(map(str, zstandard.ZSTD_VERSION)))
+
+
+if __name__ == "__main__":
+    main()

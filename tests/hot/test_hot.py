@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from cachesvc.hot import contract
+from cachesvc.hot.memory import MemoryHot
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.mark.parametrize("check", contract.CHECKS, ids=lambda check: check.__name__)
+def test_memory_keeps_the_contract(check) -> None:
+    clock = Clock()
+    check(MemoryHot(clock=clock), clock.advance)
+
+
+def test_memory_is_bounded_and_forgets_the_oldest_first() -> None:
+    hot = MemoryHot(max_bytes=1000, clock=Clock())
+    for index in range(50):
+        hot.put(f"key-{index:02}", b"x" * 94)
+    assert [index for index in range(50) if hot.get(f"key-{index:02}")] == list(range(40, 50))
+    hot.put("huge", b"x" * 2000)
+    assert hot.get("huge") is None
+    assert hot.get("key-49") is not None
+
+
+def test_memory_serves_many_threads() -> None:
+    hot = MemoryHot(max_bytes=20_000, clock=Clock())
+    wrong: list[bytes] = []
+
+    def work(number: int) -> None:
+        for index in range(2000):
+            key = f"k{index % 17}"
+            hot.put(key, key.encode() * 50)
+            found = hot.get(f"k{(index + number) % 17}")
+            if found is not None and found != f"k{(index + number) % 17}".encode() * 50:
+                wrong.append(found)
+            hot.drop(f"k{number}")
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    for index in range(17):
+        hot.drop(f"k{index}")
+    assert hot._bytes == 0

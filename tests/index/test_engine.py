@@ -1,0 +1,161 @@
+"""Opening databases: migrations, durability, and what is refused."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+
+from cachesvc.index import engine
+from cachesvc.index.engine import filesystem_type, open_postgresql, open_sqlite, refuse_network_filesystem
+from cachesvc.index.tables import metadata
+from cachesvc.index.unit import Index
+from cachesvc_client.wire.errors import InvalidRequest, ProtocolMismatch, Unavailable
+
+MOUNTS = """\
+22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
+40 22 0:50 / /srv/nfs\\040share rw - nfs4 server:/x rw
+41 40 8:2 / /srv/nfs\\040share/local rw - xfs /dev/sdb rw
+42 22 0:51 / /srvx rw - fuse.sshfs host:/ rw
+"""
+
+
+def test_the_migrations_make_the_tables(index: Index) -> None:
+    """Nothing that autogenerate would change is left, on either database."""
+    with index._reading.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, metadata) == []
+
+
+def test_sqlite_is_durable_and_opened_again(tmp_path: Path) -> None:
+    path = tmp_path / "index.sqlite3"
+    opened = open_sqlite(path)
+    with opened.write() as unit:
+        unit.objects.add("packs/a", 1)
+    with opened._reading.connect() as connection:
+        pragmas = [connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in ("journal_mode", "synchronous", "foreign_keys")]
+    assert pragmas == ["wal", 2, 1]
+    opened.close()
+    again = open_sqlite(path)
+    with again.read() as unit:
+        assert [facts.key for facts in unit.objects.loose(10, 5)] == ["packs/a"]
+    again.close()
+
+
+def test_a_database_of_a_newer_version_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "index.sqlite3"
+    open_sqlite(path).close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    connection.close()
+    with pytest.raises(ProtocolMismatch, match=r"schema 9999.*upgrade"):
+        open_sqlite(path)
+
+
+def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "index.sqlite3"
+    path.write_bytes(b"something else, and long enough to be looked at" * 100)
+    with pytest.raises(InvalidRequest, match="not a database"):
+        open_sqlite(path)
+
+
+def test_an_upgrade_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "index.sqlite3"
+    real = engine.command.upgrade
+
+    def upgrade_and_fail(*given: object) -> None:
+        real(*given)
+        raise RuntimeError("power")
+
+    monkeypatch.setattr(engine.command, "upgrade", upgrade_and_fail)
+    with pytest.raises(RuntimeError):
+        open_sqlite(path)
+    monkeypatch.undo()
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
+    connection.close()
+    open_sqlite(path).close()
+
+
+def test_replicas_that_start_together_upgrade_once(database: str) -> None:
+    errors: list[BaseException] = []
+
+    def start() -> None:
+        try:
+            opened = open_postgresql(database)
+            opened.check()
+            opened.close()
+        except BaseException as error:  # noqa: BLE001
+            errors.append(error)
+
+    threads = [threading.Thread(target=start) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+
+
+def test_an_absent_server_is_unavailable_in_one_line(postgresql: str) -> None:
+    for url in ("postgresql://nobody@127.0.0.1:9/none", f"{postgresql}/no_such_database"):
+        with pytest.raises(Unavailable) as caught:
+            open_postgresql(url)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_locked_sqlite_is_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "BUSY_SECONDS", 0.1)
+    path = tmp_path / "index.sqlite3"
+    opened = open_sqlite(path)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(Unavailable, match="locked"), opened.write() as unit:
+        unit.objects.add("packs/a", 1)
+    with opened.read() as unit:
+        assert unit.objects.loose(10, 5) == []
+    other.close()
+    opened.close()
+
+
+def test_a_full_sqlite_is_storage_full(tmp_path: Path) -> None:
+    opened = open_sqlite(tmp_path / "index.sqlite3")
+
+    def bounded(connection: sqlite3.Connection, *_: object) -> None:
+        connection.execute("PRAGMA max_page_count=60")
+
+    sa.event.listen(opened._reading, "connect", bounded)
+    opened._reading.dispose()
+    from cachesvc_client.wire.errors import StorageFull
+
+    with pytest.raises(StorageFull, match="make room"), opened.write() as unit:
+        for number in range(20_000):
+            unit.objects.add(f"packs/{number}", 1)
+        unit.objects.loose(1, 1)
+    opened.close()
+
+
+@pytest.mark.parametrize(
+    ("folder", "kind"),
+    [
+        ("/home/x", "ext4"),
+        ("/srv/nfs share/data", "nfs4"),
+        ("/srv/nfs share", "nfs4"),
+        ("/srv/nfs share/local/x", "xfs"),
+        ("/srvx/data", "fuse.sshfs"),
+        ("/srv", "ext4"),
+    ],
+)
+def test_file_systems_are_told_by_the_longest_mount(folder: str, kind: str) -> None:
+    assert filesystem_type(Path(folder), MOUNTS) == kind
+
+
+def test_network_file_systems_are_refused() -> None:
+    with pytest.raises(InvalidRequest, match=r"network file system \(nfs4\).*--data"):
+        refuse_network_filesystem(Path("/srv/nfs share/data"), MOUNTS)
+    refuse_network_filesystem(Path("/srv/nfs share/local"), MOUNTS)
+    refuse_network_filesystem(Path("/srv"), "")

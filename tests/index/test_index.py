@@ -1,0 +1,245 @@
+"""The repositories, on both databases."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from cachesvc.domain.access import Role, Token
+from cachesvc.domain.revisions import Head
+from cachesvc.index.entries import Published
+from cachesvc.index.unit import Index
+from cachesvc.index.uploads import Upload
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag, Target
+from cachesvc_client.wire.protocol import SignerRecord
+from cachesvc_client.wire.records import Manifest, PackRecord, Statement, Workload
+
+TEAM, BERT, LATEST = Namespace("team"), ShortName("bert"), Tag("latest")
+TRUNK = (None,)
+
+
+def manifest(sequence: int, *, lane: str | None = None, tag: str = "latest", target: str = "t") -> Manifest:
+    statement = Statement(TEAM, BERT, Target(target), sequence, Tag(tag), Lane(lane) if lane else None)
+    pack = PackRecord(Digest.of(str(sequence).encode()), 1000 + sequence)
+    facts = {"torch": "2.13", "cpu_flags": ["a", "b"], "schema": 1, "odd": True}
+    return Manifest(statement, pack, (), (), facts, Workload(model=Digest.of(b"m")), ("host",), {"compile": 1.5})
+
+
+def publish(index: Index, made: Manifest, *, key: str | None = None, now: int = 100) -> Digest:
+    revision, key = Digest.of(made.encode()), key or f"packs/{made.statement.sequence}"
+    with index.write() as unit:
+        if unit.objects.content(key) is None:
+            unit.objects.add(key, now + 50)
+        unit.objects.received(key, made.pack.digest, made.pack.size, now + 50)
+        unit.entries.lock(made, now)
+        unit.entries.advance(made, Published(revision, b"envelope " + revision.encode(), "key", key, now, "t-1"))
+    return revision
+
+
+def test_tokens_are_found_by_hash_and_revoked_once(index: Index) -> None:
+    token = Token("t-1", "ci", Role.write, "team", Lane("pr-1"), 10, 20)
+    with index.write() as unit:
+        assert not unit.tokens.any_admin()
+        unit.tokens.add(token, "hash-1")
+        unit.tokens.add(dataclasses.replace(token, token="t-2", role=Role.admin, namespace="*", lane=None), "hash-2")
+    with index.write() as unit:
+        assert unit.tokens.any_admin()
+        assert unit.tokens.by_hash("hash-1") == token
+        assert unit.tokens.by_hash("hash-3") is None
+        assert unit.tokens.hash_of("t-2") == "hash-2"
+        assert [row.token for row in unit.tokens.all("*")] == ["t-1", "t-2"]
+        assert [row.token for row in unit.tokens.all("team")] == ["t-1"]
+        assert unit.tokens.revoke("t-1", 15)
+        assert unit.tokens.revoke("t-1", 99)
+        assert not unit.tokens.revoke("t-9", 99)
+        assert unit.tokens.get("t-1") == dataclasses.replace(token, revoked=15)
+
+
+def test_signers_of_a_namespace_are_its_own_and_those_of_all(index: Index) -> None:
+    with index.write() as unit:
+        for namespace, key in (("*", "a"), ("team", "b"), ("other", "c"), ("team", "a"), ("team", "b")):
+            unit.signers.add(SignerRecord(namespace, key, "label"), 5)
+    with index.read() as unit:
+        assert sorted(unit.signers.keys("team")) == ["a", "b"]
+        assert sorted(unit.signers.keys("third")) == ["a"]
+        assert {(row.namespace, row.key) for row in unit.signers.all("team")} == {("team", "a"), ("team", "b")}
+        assert len(unit.signers.all("*")) == 4
+
+
+def test_uploads_hold_the_first_object_only(index: Index) -> None:
+    upload = Upload("u-1", "t-1", TEAM, BERT, Lane("pr-1"), 7, 100)
+    with index.write() as unit:
+        unit.uploads.add(upload)
+    with index.write() as unit:
+        assert unit.uploads.get("u-1") == upload
+        assert unit.uploads.hold("u-1", "packs/a")
+        assert not unit.uploads.hold("u-1", "packs/b")
+        assert unit.uploads.lease("u-1", 200)
+        assert not unit.uploads.lease("u-2", 200)
+        assert unit.uploads.get("u-1") == dataclasses.replace(upload, key="packs/a", leased_until=200)
+        assert unit.uploads.drop_over(200) == 0
+        assert unit.uploads.drop_over(201) == 1
+        assert unit.uploads.get("u-1") is None
+
+
+def test_objects_are_collected_only_when_loose(index: Index) -> None:
+    publish(index, manifest(1), key="packs/kept", now=100)
+    with index.write() as unit:
+        unit.objects.add("packs/leased", 500)
+        unit.objects.add("packs/over", 50)
+    with index.write() as unit:
+        assert [facts.key for facts in unit.objects.loose(300, 10)] == ["packs/over"]
+        assert not unit.objects.mark("packs/kept", 10_000)
+        assert not unit.objects.mark("packs/leased", 300)
+        assert unit.objects.mark("packs/over", 300)
+        assert unit.objects.mark("packs/over", 300)
+        assert not unit.objects.lease("packs/over", 900)
+        assert not unit.objects.received("packs/over", Digest.of(b""), 1, 900)
+        assert unit.objects.content("packs/over") is None
+        unit.objects.forget("packs/leased")
+        unit.objects.forget("packs/over")
+    with index.read() as unit:
+        assert unit.objects.loose(300, 10) == []
+        assert [facts.key for facts in unit.objects.loose(501, 10)] == ["packs/leased"]
+
+
+def test_an_entry_moves_its_head_and_shows_it(index: Index) -> None:
+    first, second = manifest(1), manifest(2)
+    with index.write() as unit:
+        assert unit.entries.lock(first, 100) is None
+    one = publish(index, first, now=100)
+    with index.write() as unit:
+        assert unit.entries.lock(second, 101) == Head(one, 1)
+    two = publish(index, second, now=101)
+    with index.read() as unit:
+        [candidate] = unit.entries.heads(TEAM, BERT, LATEST, TRUNK, 10)
+        assert (candidate.revision, candidate.pack_size, candidate.published) == (two, 1002, 101)
+        assert (candidate.fingerprint, candidate.scopes) == (first.fingerprint, ("host",))
+        assert (candidate.entry, candidate.model) == (first.entry, Digest.of(b"m"))
+        assert unit.entries.has(one)
+        assert dict(unit.entries.envelopes([one, two]))[one] == b"envelope " + one.encode()
+        assert unit.entries.envelope_sizes([one]) == {one: 9 + 71}
+        place = unit.entries.place(one)
+        assert (place.namespace, place.lane, place.key, place.size) == (TEAM, None, "packs/1", 1001)
+        assert unit.entries.place(Digest.of(b"none")) is None
+        namespace, summary = unit.entries.summary(first.entry)
+        assert (namespace, summary.revision, summary.sequence, summary.files) == (TEAM, two, 2, 0)
+        assert summary.measured == {"compile": 1.5}
+
+
+def test_queries_keep_to_namespace_name_tag_and_lane(index: Index) -> None:
+    for sequence, (lane, tag) in enumerate(((None, "latest"), ("pr-1", "latest"), ("pr-2", "latest"), (None, "v1")), 1):
+        publish(index, manifest(sequence, lane=lane, tag=tag))
+    with index.read() as unit:
+        def lanes(*asked: str | None, tag: str = "latest") -> set[str | None]:
+            found = unit.entries.heads(TEAM, BERT, Tag(tag), [Lane(lane) if lane else None for lane in asked], 10)
+            return {row.lane for row in found}
+
+        assert lanes(None) == {None}
+        assert lanes(None, "pr-1") == {None, "pr-1"}
+        assert lanes(None, "pr-1", tag="v1") == {None}
+        assert unit.entries.heads(TEAM, ShortName("bart"), LATEST, TRUNK, 10) == []
+        assert unit.entries.heads(Namespace("tea"), BERT, LATEST, TRUNK, 10) == []
+        assert unit.entries.tags(TEAM, BERT, TRUNK) == ["latest", "v1"]
+        assert unit.entries.tags(TEAM, BERT, [Lane("pr-1")]) == ["latest"]
+        [name] = unit.entries.names(TEAM, None)
+        assert (name.name, name.tags, name.entries, name.bytes) == ("bert", ("latest", "v1"), 4, 4010)
+        assert unit.entries.names(TEAM, TRUNK)[0].entries == 2
+        assert len(unit.entries.listing(TEAM, None, None, None)) == 4
+        assert len(unit.entries.listing(TEAM, TRUNK, BERT, Tag("v1"))) == 1
+        keys = [manifest(1).entry, manifest(2, lane="pr-1").entry]
+        assert len(unit.entries.heads_by_key(TEAM, BERT, keys, [None, Lane("pr-1")])) == 2
+        assert len(unit.entries.heads_by_key(TEAM, BERT, keys, TRUNK)) == 1
+        assert unit.entries.heads_by_key(TEAM, ShortName("bart"), keys, TRUNK) == []
+
+
+def test_heads_are_newest_first_and_limited(index: Index) -> None:
+    for sequence in (3, 1, 2):
+        publish(index, manifest(sequence, target=f"t{sequence}"), now=100 + sequence)
+    with index.read() as unit:
+        found = unit.entries.heads(TEAM, BERT, LATEST, TRUNK, 2)
+    assert [row.target for row in found] == ["t3", "t2"]
+
+
+def test_a_head_is_never_removed(index: Index) -> None:
+    revisions = [publish(index, manifest(sequence)) for sequence in (1, 2, 3)]
+    publish(index, manifest(9, target="other"))
+    with index.write() as unit:
+        crowded = unit.entries.crowded(2)
+        assert {(row.revision, row.is_head) for row in crowded} == {
+            (revisions[0], False),
+            (revisions[1], False),
+            (revisions[2], True),
+        }
+        assert unit.entries.remove(revisions[2]) is None
+        assert unit.entries.remove(revisions[0]) == "packs/1"
+        assert unit.entries.remove(revisions[0]) is None
+        assert unit.entries.crowded(2) == []
+        assert len(list(unit.entries.packs())) == 3
+
+
+def test_a_block_that_raises_leaves_nothing(index: Index) -> None:
+    with pytest.raises(RuntimeError), index.write() as unit:
+        unit.objects.add("packs/a", 1)
+        unit.signers.add(SignerRecord("team", "k"), 1)
+        raise RuntimeError
+    with index.read() as unit:
+        assert unit.objects.loose(100, 10) == []
+        assert unit.signers.all("*") == []
+
+
+def test_publishers_of_one_entry_take_turns(index: Index) -> None:
+    """Eight threads append to one new entry: every one sees the head that the last one left."""
+    start = threading.Barrier(8)
+
+    def work(_: int) -> int:
+        start.wait(10)
+        with index.write() as unit:
+            head = unit.entries.lock(manifest(1), 100)
+            made = manifest(head.sequence + 1 if head else 1)
+            key = f"packs/{made.statement.sequence}"
+            unit.objects.add(key, 100)
+            unit.entries.advance(made, Published(Digest.of(made.encode()), b"e", "k", key, 100, "t"))
+        return made.statement.sequence
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sorted(pool.map(work, range(8))) == list(range(1, 9))
+
+
+def test_collection_beside_commits_never_takes_what_was_committed(index: Index) -> None:
+    """Objects whose lease is over are committed by some threads and marked by others: one of both wins."""
+    count = 30
+    with index.write() as unit:
+        for number in range(1, count + 1):
+            unit.objects.add(f"packs/{number}", 10)
+            unit.objects.received(f"packs/{number}", Digest.of(b"x"), 1, 10)
+
+    def commit(number: int) -> bool:
+        made, key = manifest(number, target=f"t{number}"), f"packs/{number}"
+        with index.write() as unit:
+            if not unit.objects.lease(key, 10):
+                return False
+            unit.entries.lock(made, 100)
+            unit.entries.advance(made, Published(Digest.of(made.encode()), b"e", "k", key, 100, "t"))
+        return True
+
+    def mark(number: int) -> bool:
+        with index.write() as unit:
+            return unit.objects.mark(f"packs/{number}", 100)
+
+    numbers = range(1, count + 1)
+    with ThreadPoolExecutor(2) as pool, ThreadPoolExecutor(2) as other:
+        committing, marking = pool.map(commit, numbers), other.map(mark, numbers)
+        outcomes = list(zip(committing, marking, strict=True))
+    assert all(committed != marked for committed, marked in outcomes)
+    with index.read() as unit:
+        live = {key for _, key, _ in unit.entries.packs()}
+    assert live == {f"packs/{number}" for number, (committed, _) in zip(numbers, outcomes, strict=True) if committed}
+
+
+def test_it_is_ready(index: Index) -> None:
+    index.check()
