@@ -29,11 +29,15 @@ def unsettled(replay: PhaseResult) -> tuple[str, ...]:
 
 def verdict(compiled: PhaseResult, replay: PhaseResult) -> Verdict:
     """The last word on a target: ``replay`` is a fresh process with the very bundle to be published."""
-    reasons = list(unsettled(replay))
-    reasons += _numeric(compiled.compared, "compiled output against eager")
+    reasons = [*unsettled(replay), *inexact(compiled)]
     if not replay.error:
         reasons += _numeric(replay.compared, "restored output against the builder's")
     return Verdict(not reasons, tuple(reasons))
+
+
+def inexact(compiled: PhaseResult) -> tuple[str, ...]:
+    """Why the compiled outputs are not what eager computes; empty if they are within the tolerance."""
+    return tuple(_numeric(compiled.compared, "compiled output against eager"))
 
 
 def numbers(

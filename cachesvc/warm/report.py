@@ -68,7 +68,9 @@ def cells(outcome: Outcome) -> dict[str, str]:
         "speed-up": "-" if numbers.speed_up is None else f"{numbers.speed_up:.2f}x",
         "break-even": _calls(numbers.break_even, numbers.speed_up),
         "restored first": seconds(numbers.restored_first),
-        "restored break-even": _calls(numbers.restored_break_even, numbers.speed_up),
+        "restored break-even": _calls(
+            numbers.restored_break_even, None if numbers.restored_first is None else numbers.speed_up
+        ),
         "graph breaks": str(sum(item.count for item in outcome.graph_breaks)),
         "recompiles": str(len(outcome.recompiles)),
         "files": _change(str(outcome.files_before), str(outcome.files_after)),
@@ -100,7 +102,7 @@ def lines(outcomes: Sequence[Outcome]) -> list[str]:
     made = []
     for outcome in outcomes:
         shown = cells(outcome)
-        pairs = [f"{name} {shown[name]}" for name in COLUMNS[2:] if shown[name] not in ("-", "0")]
+        pairs = [f"{name} {shown[name]}" for name in COLUMNS[2:] if shown[name] not in ("-", "0", "0 B")]
         made.append(f"{outcome.target}: {outcome.status}" + (": " + ", ".join(pairs) if pairs else ""))
         made += [f"  {line}" for line in details(outcome)]
     return [*made, summary(outcomes)]

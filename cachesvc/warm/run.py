@@ -24,7 +24,7 @@ from cachesvc_client.bundle.file import SUFFIX
 from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.bundle.seal import PublicKey, SigningKey
 from cachesvc_client.publishing import Draft, build_bundle, publish_bundle
-from cachesvc_client.wire.errors import CacheSvcError
+from cachesvc_client.wire.errors import CacheSvcError, NotFound
 from cachesvc_client.wire.names import Lane, Name
 from cachesvc_client.wire.protocol import ResolveRequest
 from cachesvc_client.wire.records import Manifest, Workload
@@ -32,7 +32,7 @@ from cachesvc_client.wire.records import Manifest, Workload
 from . import judge
 from .fresh import Cancelled, Launcher
 from .plan import Job
-from .results import Captured, Outcome, PhaseResult, Verdict
+from .results import Captured, Numbers, Outcome, PhaseResult, Verdict
 from .worker import Order
 
 if TYPE_CHECKING:
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 
 MAX_REPLAYS = 8
 """Replays until the cache must have settled; the verdict's is one more."""
+
+MEASURED = ("compile", "first_call", "steady", "eager_first", "eager_steady", "restored_first")
+"""What a manifest's ``measured`` holds, by the names of `Numbers`."""
 
 Tell = Callable[[Job, str], None]
 """(job, what it is doing now): progress."""
@@ -147,9 +150,9 @@ def _warm(job: Job, means: Means, folder: Path) -> Outcome:
     state = _State(job, means, folder, eager, workload)
     if means.registry and (means.check or not means.force):
         means.tell(job, "looking up")
-        found = _published(state)
+        found, why = _published(state)
         if means.check:
-            return _check(state, found)
+            return _check(state, found, why)
         if found:
             return _fresh(state, found)
     return _build(state)
@@ -158,8 +161,8 @@ def _warm(job: Job, means: Means, folder: Path) -> Outcome:
 # Look-ups -------------------------------------------------------------------------------------
 
 
-def _published(state: _State) -> Manifest | None:
-    """The head that the registry has for this target, workload and environment, checked."""
+def _published(state: _State) -> tuple[Manifest | None, str]:
+    """The head that the registry has for this target, workload and environment, checked; or why not."""
     from cachesvc_client.bundle.check import Wanted, check_envelope
 
     means, name = state.means, state.means.name
@@ -173,13 +176,26 @@ def _published(state: _State) -> Manifest | None:
         model=state.workload.model,
     )
     wanted = Wanted(name.namespace, name.name, (name.tag,), means.lane)
-    for revision in means.registry.remote.resolve(request).revisions:
+    try:
+        answer = means.registry.remote.resolve(request)
+    except NotFound as error:
+        return None, error.message
+    other = False
+    for revision in answer.revisions:
         envelope = revision.envelope.encode()
         verified = check_envelope(envelope, trusted=means.registry.trusted, wanted=wanted, now=time.time())
         manifest = verified.manifest
-        if manifest.statement.target == state.job.target and manifest.workload.key == state.workload.key:
-            return manifest
-    return None
+        if manifest.statement.target != state.job.target:
+            continue
+        if manifest.workload.key == state.workload.key:
+            return manifest, ""
+        other = True
+    if other:
+        return None, f"{name} has this target, but of another model, inputs or options"
+    for rejected in answer.rejected:
+        if rejected.target == state.job.target:
+            return None, f"{name} has this target, but for another environment: {rejected.differences[0]}"
+    return None, f"{name} does not have this target"
 
 
 def _fresh(state: _State, found: Manifest) -> Outcome:
@@ -187,18 +203,18 @@ def _fresh(state: _State, found: Manifest) -> Outcome:
         str(state.job.target),
         "fresh",
         ("published already for this environment and workload (--force compiles again)",),
+        numbers=Numbers(**{key: value for key, value in found.measured.items() if key in MEASURED}),
         files_after=len(found.files),
         bytes_after=sum(file.size for file in found.files),
         pack_bytes=found.pack.size,
     )
 
 
-def _check(state: _State, found: Manifest | None) -> Outcome:
+def _check(state: _State, found: Manifest | None, why: str) -> Outcome:
     """The CI gate: what the registry has, restored as a service restores it, must do nothing."""
     job, means = state.job, state.means
     if found is None:
-        reason = f"{means.name} has no entry for this environment and workload"
-        return Outcome(str(job.target), "cold", (reason,))
+        return Outcome(str(job.target), "cold", (why,))
     assert means.registry is not None
     means.tell(job, "replay")
     extra = {
@@ -232,6 +248,8 @@ def _build(state: _State) -> Outcome:
     compiled = _compile(state)
     if compiled.error:
         return _outcome(state, "failed", (compiled.error,), trace=compiled.trace)
+    if inexact := judge.inexact(compiled):
+        return _outcome(state, "failed", inexact)
     if not state.files:
         return _outcome(state, "failed", ("nothing was compiled, so there is nothing to publish",))
     replay, reasons = _settle(state)
@@ -339,18 +357,8 @@ def _deliver(state: _State, final: PhaseResult) -> Outcome:
     means, job = state.means, state.job
     outcome = _outcome(state, "warm", (), final)
     assert means.key is not None
-    measured = {
-        name: seconds
-        for name, seconds in (
-            ("compile", outcome.numbers.compile),
-            ("first_call", outcome.numbers.first_call),
-            ("steady", outcome.numbers.steady),
-            ("eager_first", outcome.numbers.eager_first),
-            ("eager_steady", outcome.numbers.eager_steady),
-            ("restored_first", outcome.numbers.restored_first),
-        )
-        if seconds is not None
-    }
+    figures = {name: getattr(outcome.numbers, name) for name in MEASURED}
+    measured = {name: seconds for name, seconds in figures.items() if seconds is not None}
     if means.launcher.cancelled:
         raise Cancelled
     folder = means.out or state.folder
@@ -395,6 +403,12 @@ def _outcome(
 ) -> Outcome:
     compiled = state.compiled or PhaseResult("compile")
     before = compiled.captured
+    # Why eager could not be compared is in the table already; here, why the builder could not be.
+    uncompared = [
+        f"restored output of inputs {name!r}: {item.note}"
+        for name, item in (replay.compared if replay else {}).items()
+        if item.note and not compiled.compared.get(name, item).note
+    ]
     return Outcome(
         target=str(state.job.target),
         status=status,
@@ -410,6 +424,6 @@ def _outcome(
         observed=replay.observed if replay else None,
         replays=state.replays,
         finalised=state.finalised,
-        notes=tuple(state.notes),
+        notes=(*state.notes, *uncompared),
         trace=trace,
     )

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import pathlib
+import time
+
 import torch
 
 
@@ -17,3 +21,56 @@ class Tiny(torch.nn.Module):
 
 def tiny(width: int = 8) -> Tiny:
     return Tiny(width)
+
+
+class Breaking(Tiny):
+    """A graph break between the layers, and dropout while training."""
+
+    def forward(self, x: torch.Tensor, scale: float = 1.0) -> torch.Tensor:  # type: ignore[override]
+        hidden = torch.nn.functional.dropout(self.first(x).relu(), 0.5, self.training)
+        torch._dynamo.graph_break()
+        return self.second(hidden) * scale
+
+
+def breaking() -> tuple[Breaking, tuple[torch.Tensor]]:
+    return Breaking(), (torch.ones(4, 8),)
+
+
+def raising() -> None:
+    raise ValueError("no checkpoint\nand a second line")
+
+
+def number() -> int:
+    return 3
+
+
+def reading() -> None:
+    pathlib.Path("weights.bin").read_bytes()
+
+
+def unseeded() -> torch.nn.Module:
+    model = Tiny()
+    torch.nn.init.normal_(model.first.weight, generator=torch.Generator().manual_seed(torch.seed() % 2**31))
+    return model
+
+
+def dying() -> None:
+    os.kill(os.getpid(), 11)
+
+
+def sleeping() -> None:
+    """Never ends by itself, nor does its child; tells both process ids."""
+    child = os.fork()
+    if child:
+        pathlib.Path(os.environ["TINY_PIDS"]).write_text(f"{os.getpid()} {child}")
+    time.sleep(3600)
+
+
+def wrong(width: int = 8) -> torch.nn.Module:
+    """Other numbers when it is compiled: what a tolerance is for."""
+
+    class Wrong(Tiny):
+        def forward(self, x: torch.Tensor, scale: float = 1.0) -> torch.Tensor:  # type: ignore[override]
+            return self.first(x) * scale + (1.0 if torch.compiler.is_compiling() else 0.0)
+
+    return Wrong(width)

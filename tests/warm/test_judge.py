@@ -1,0 +1,107 @@
+"""The judge: what a replay may not do, the numbers, and the tolerance."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from cachesvc.warm import judge
+from cachesvc.warm.results import Compared, PhaseResult, Times
+from cachesvc_client.observe import Observation
+
+QUIET = PhaseResult("replay", observed=Observation(fx_hits=3, aot_hits=3))
+EXACT = PhaseResult("compile", compared={"a": Compared(0.0, 1.0, 0.1)})
+
+
+def test_a_replay_that_does_nothing_is_settled():
+    assert judge.unsettled(QUIET) == ()
+    assert judge.verdict(EXACT, QUIET).warm
+
+
+WORK = {
+    "compiled 1 graph that no entry held": {"graphs_compiled": 1, "compilations": 1},
+    "built 2 C++ kernels": {"cpp_builds": 2, "compilations": 2},
+    "compiled 3 Triton kernels": {"triton_compilations": 2, "worker_jobs": 1, "compilations": 3},
+    "4 compilations": {"compilations": 4},
+    "tuned 5 kernels": {"tuning_runs": 5},
+    "started 1 compiler process: g++": {"compiler_processes": 1, "processes": ("/usr/bin/g++",)},
+    "started 2 compiler processes": {"compiler_processes": 2},
+}
+
+
+@pytest.mark.parametrize("reason", WORK)
+def test_work_that_should_have_been_spared_is_told_in_words(reason):
+    replay = PhaseResult("replay", observed=Observation(**WORK[reason]))
+    assert judge.unsettled(replay) == (reason,)
+    assert judge.verdict(EXACT, replay).reasons == (reason,)
+
+
+def test_added_files_errors_and_missing_observations_are_not_settled():
+    added = tuple(f"inductor/{name}" for name in "abcde")
+    assert judge.unsettled(replace(QUIET, added=added)) == (
+        "added 5 files: inductor/a, inductor/b, inductor/c, and 2 more",
+    )
+    assert judge.unsettled(replace(QUIET, error="it died")) == ("the replay failed: it died",)
+    assert judge.unsettled(PhaseResult("replay"))
+    assert not judge.verdict(EXACT, replace(QUIET, error="it died")).warm
+
+
+def test_numbers_that_differ_fail_whoever_they_differ_from():
+    off = {"a": Compared(0.5, 1.0, 0.1)}
+    compiled = judge.verdict(replace(EXACT, compared=off), QUIET)
+    restored = judge.verdict(EXACT, replace(QUIET, compared=off))
+    assert "compiled output against eager, inputs 'a': differs by 0.5 where 0.1" in compiled.reasons[0]
+    assert "restored output against the builder's" in restored.reasons[0]
+    assert judge.inexact(EXACT) == ()
+
+
+def test_the_tensor_that_is_worst_against_its_own_scale_is_reported():
+    worst = judge.compare([(1.0, 1000.0), (0.1, 0.1), (0.0, 0.0)], rtol=0.01, atol=0.001)
+    assert (worst.difference, worst.scale, worst.allowed) == (0.1, 0.1, 0.002)
+    assert not worst.passed
+    assert judge.compare([(0.0, 0.0)], rtol=0.0, atol=0.0).passed
+    assert judge.compare([(1.0, 100.0)], rtol=0.01, atol=0.0).passed
+
+
+@pytest.mark.parametrize("difference", [math.nan, math.inf])
+def test_what_is_not_a_number_does_not_pass(difference):
+    compared = judge.compare([(0.0, 1.0), (difference, 1.0)], rtol=1.0, atol=1.0)
+    assert not compared.passed
+
+
+def test_an_output_without_tensors_is_a_note():
+    assert judge.compare([], rtol=0.0, atol=0.0).note
+
+
+def test_numbers_are_sums_over_input_sets():
+    numbers = judge.numbers(
+        {"a": Times(1.0, 0.2), "b": Times(0.5, 0.2)},
+        {"a": Times(10.0, 0.1), "b": Times(2.0, 0.1)},
+        {"a": Times(1.5, 0.1), "b": Times(0.5, 0.1)},
+    )
+    assert numbers.first_call == 12.0
+    assert numbers.compile == pytest.approx(11.8)
+    assert numbers.speed_up == pytest.approx(2.0)
+    # 12.0 + 0.2 (n - 1) <= 1.5 + 0.4 (n - 1) from n = 53.5 on.
+    assert numbers.break_even == 54
+    assert numbers.restored_break_even == 4
+
+
+def test_break_even_at_once_and_never():
+    fast, slow = {"a": Times(1.0, 0.1)}, {"a": Times(2.0, 0.2)}
+    assert judge.numbers(slow, fast, fast).break_even == 1
+    assert judge.numbers(fast, slow, slow).break_even is None
+
+
+def test_a_script_has_no_eager_run():
+    numbers = judge.numbers({}, {"script": Times(5.0)}, {"script": Times(1.0)})
+    assert (numbers.first_call, numbers.restored_first) == (5.0, 1.0)
+    assert (numbers.steady, numbers.speed_up, numbers.break_even, numbers.eager_first) == (None,) * 4
+
+
+def test_tuning_calls_for_finalising():
+    assert judge.tuned(PhaseResult("compile", observed=Observation(tuning_runs=1)))
+    assert not judge.tuned(QUIET)
+    assert not judge.tuned(PhaseResult("compile"))

@@ -1,0 +1,120 @@
+"""The plan: targets x dtypes x modes, and what of a spec makes another workload."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cachesvc.warm.plan import Job, plan
+from cachesvc.warm.report import planned
+from cachesvc.warm.spec import Tolerance, parse_spec
+from cachesvc_client.wire import codec
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.errors import SpecError
+
+TEXT = """\
+name = "team/bert"
+[[target]]
+id = "bert"
+factory = "models:bert"
+dtypes = ["float32", "bfloat16"]
+modes = ["default", "max-autotune"]
+[target.inputs.short]
+x = {shape = [1, 2]}
+[[target]]
+id = "own"
+factory = "models:own"
+[[target]]
+id = "job"
+script = "job.py"
+args = ["a"]
+"""
+
+
+@pytest.fixture
+def parse(tmp_path: Path):
+    (tmp_path / "job.py").write_text("")
+    return lambda text: parse_spec(text, tmp_path / "warm.toml")
+
+
+def test_every_dtype_with_every_mode_in_the_order_of_the_spec(parse):
+    assert [str(job.target) for job in plan(parse(TEXT))] == [
+        "bert/float32/default",
+        "bert/float32/max-autotune",
+        "bert/bfloat16/default",
+        "bert/bfloat16/max-autotune",
+        "own/default",
+        "job",
+    ]
+
+
+def test_only_some(parse):
+    spec = parse(TEXT)
+    assert [str(job.target) for job in plan(spec, ["job", "bert/bfloat16/default"])] == [
+        "bert/bfloat16/default",
+        "job",
+    ]
+    with pytest.raises(SpecError, match=r"no target 'bret'.*did you mean 'bert'"):
+        plan(spec, ["bret"])
+
+
+def workload(job: Job, model: bytes = b"model"):
+    return job.workload(model=Digest.of(model), script=None, inputs={"a": {"args": []}}, dtype="float32")
+
+
+def key(spec) -> Digest:
+    return workload(plan(spec)[0]).key
+
+
+CHANGES = {
+    "mode": ('modes = ["default", "max-autotune"]', 'modes = ["reduce-overhead"]'),
+    "dynamic": ("[target.inputs.short]", "dynamic = true\n[target.inputs.short]"),
+    "fullgraph": ("[target.inputs.short]", "fullgraph = true\n[target.inputs.short]"),
+    "grad": ("[target.inputs.short]", 'grad = "inference_mode"\n[target.inputs.short]'),
+    "training": ("[target.inputs.short]", 'kind = "training"\n[target.inputs.short]'),
+    "autocast": ("[target.inputs.short]", 'autocast = "bfloat16"\n[target.inputs.short]'),
+    "env": ("[target.inputs.short]", 'env = {OMP_NUM_THREADS = "1"}\n[target.inputs.short]'),
+    "device": ("[target.inputs.short]", 'device = "cpu"\n[target.inputs.short]'),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_decides_the_compilation_makes_another_workload(parse, change):
+    assert key(parse(TEXT)) != key(parse(TEXT.replace(*CHANGES[change], 1)))
+
+
+def test_what_only_measures_does_not(parse):
+    more = "runs = 99\ntimeout = 5\ntolerance = {rtol = 1.0}\n[target.inputs.short]"
+    assert key(parse(TEXT)) == key(parse(TEXT.replace("[target.inputs.short]", more)))
+    assert key(parse(TEXT)) == key(parse(TEXT.replace("[[target]]", "[defaults]\nruns = 2\n[[target]]", 1)))
+
+
+def test_another_model_is_another_workload(parse):
+    job = plan(parse(TEXT))[0]
+    assert workload(job).key != workload(job, b"other").key
+
+
+def test_the_tolerance_is_the_declared_one_or_that_of_what_is_computed_in(parse):
+    spec = parse(TEXT)
+    fp32, bf16 = plan(spec, ["bert/float32/default", "bert/bfloat16/default"])
+    own = plan(spec, ["own"])[0]
+    assert fp32.tolerance("float32").rtol < bf16.tolerance("bfloat16").rtol == own.tolerance("bfloat16").rtol
+    declared = parse(TEXT.replace("[target.inputs.short]", "tolerance = {atol = 2}\n[target.inputs.short]"))
+    assert plan(declared)[0].tolerance("float32") == Tolerance(0.0, 2.0)
+
+
+def test_jobs_travel_as_json(parse):
+    for job in plan(parse(TEXT)):
+        assert codec.build(Job, json.loads(json.dumps(codec.plain(job)))) == job
+
+
+def test_a_dry_run_shows_every_entry(parse):
+    text = planned(plan(parse(TEXT)))
+    assert text[0] == (
+        "bert/float32/default: inference of models:bert, inputs short (grad_mode=no_grad, device=auto)"
+    )
+    assert "mode=max-autotune" in text[1]
+    assert text[-2].startswith("job: script of ")
+    assert text[-1] == "6 entries would be made"

@@ -1,0 +1,288 @@
+"""The command from end to end: real processes, the real compiler, a real registry."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from cachesvc.warm.fresh import Cancelled, Launcher, environment
+from cachesvc.warm.plan import plan
+from cachesvc.warm.spec import parse_spec
+from cachesvc.warm.worker import Order
+from cachesvc_client.bundle.check import check_envelope
+from cachesvc_client.bundle.file import open_bundle
+from cachesvc_client.bundle.seal import SigningKey
+
+from .conftest import TINY, command
+
+HEAD = """\
+name = "team/tiny"
+[defaults]
+device = "cpu"
+runs = 2
+paths = ["{tiny}"]
+[defaults.env]
+OMP_NUM_THREADS = "1"
+TORCHINDUCTOR_VEC_ISA_OK = "1"
+TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS = "0"
+"""
+
+
+@dataclass
+class Ran:
+    status: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> dict:
+        return json.loads(self.out)
+
+    @property
+    def targets(self) -> dict[str, dict]:
+        return {target["target"]: target for target in self.document["targets"]}
+
+
+@pytest.fixture
+def spec(tmp_path: Path):
+    """Writes a spec beside an otherwise empty folder."""
+
+    def write(body: str) -> Path:
+        path = tmp_path / "warm.toml"
+        path.write_text(HEAD.format(tiny=TINY) + body)
+        return path
+
+    return write
+
+
+def warm(env: dict[str, str], *arguments: str | Path) -> Ran:
+    done = subprocess.run(command("warm", *arguments), env=env, capture_output=True, text=True, timeout=300)
+    return Ran(done.returncode, done.stdout, done.stderr)
+
+
+TARGET = '[[target]]\nid = "tiny"\nfactory = "models:tiny"\ninputs = {a = {x = {shape = [4, 8]}}}\n'
+
+
+@pytest.mark.compiles
+def test_cold_then_published_then_fresh_then_proven(registry, spec, tmp_path):
+    path = spec(TARGET + '[[target]]\nid = "bad"\nfactory = "models:raising"\n')
+    # A CI system sets CI, which would change PyTorch's keys: the service below does not have it.
+    ci = {**registry, "CI": "1"}
+
+    cold = warm(ci, path, "--target", "tiny", "--check", "--json")
+    assert (cold.status, cold.targets["tiny/default"]["status"]) == (9, "cold")
+
+    built = warm(ci, path, "--json", "-j", "2", "--report", tmp_path / "report.md")
+    tiny = built.targets["tiny/default"]
+    assert tiny["status"] == "warm", tiny
+    assert tiny["revision"].startswith("sha256:")
+    assert tiny["observed"]["compilations"] == tiny["observed"]["tuning_runs"] == 0
+    assert tiny["observed"]["compiler_processes"] == 0
+    assert tiny["observed"]["aot_hits"] == 1
+    assert tiny["numbers"]["restored_first"] < tiny["numbers"]["first_call"]
+    assert 0 < tiny["files_after"] <= tiny["files_before"]
+    assert tiny["compared"]["a"]["allowed"] > tiny["compared"]["a"]["difference"]
+    assert built.targets["bad/default"]["reasons"] == ["models:raising raised ValueError: no checkpoint"]
+    assert built.status == 9
+    assert "| tiny/default | warm |" in (tmp_path / "report.md").read_text()
+    # Progress in plain lines, as standard error is no terminal.
+    assert "tiny/default: compile\n" in built.err
+
+    again = warm(registry, path, "--target", "tiny", "--json")
+    assert (again.status, again.targets["tiny/default"]["status"]) == (0, "fresh")
+    assert again.targets["tiny/default"]["numbers"]["first_call"] == tiny["numbers"]["first_call"]
+
+    proven = warm(registry, path, "--target", "tiny", "--check", "--json")
+    assert (proven.status, proven.targets["tiny/default"]["status"]) == (0, "warm")
+    assert proven.targets["tiny/default"]["observed"]["aot_hits"] == 1
+
+    changed = warm(registry, spec(TARGET.replace("[4, 8]", "[5, 8]")), "--check")
+    assert changed.status == 9
+    assert "of another model, inputs or options" in changed.out
+
+
+@pytest.mark.compiles
+def test_bundles_without_a_registry(plain_environment, spec, tmp_path):
+    """A script, and a training step with dropout and a graph break, into a folder."""
+    path = spec(
+        f'[[target]]\nid = "step"\nscript = "{TINY / "step.py"}"\nargs = ["64", "0"]\n'
+        '[[target]]\nid = "train"\nfactory = "models:breaking"\nkind = "training"\n'
+    )
+    done = warm(plain_environment, path, "--out", tmp_path / "out", "--json", "-j", "2")
+    assert done.status == 0, done.out + done.err
+    key = SigningKey.load(Path(plain_environment["XDG_CONFIG_HOME"], "cachesvc", "signing.key"))
+    assert str(key.public) in done.err
+    for name, target in done.targets.items():
+        envelope, _ = open_bundle(Path(target["bundle"]))
+        manifest = check_envelope(envelope, trusted=[key.public], wanted=None, now=time.time()).manifest
+        assert (manifest.statement.target, manifest.scopes) == (name, ("host",))
+        assert len(manifest.files) == target["files_after"]
+        assert any(file.path.endswith(".so") for file in manifest.files)
+    train = done.targets["train/default"]
+    assert "graph_break" in train["graph_breaks"][0]["reason"]
+    assert train["graph_breaks"][0]["where"].startswith("models.py:")
+    assert "random" in train["compared"]["default"]["note"]
+    assert [path.suffix for path in (tmp_path / "out").iterdir()] == [".cachesvc"] * 2
+
+
+FAILURES = {
+    "number": ('factory = "models:number"', "models:number returned int: a module or callable is expected"),
+    "reading": ('factory = "models:reading"', 'set cwd = "."'),
+    "dying": ('factory = "models:dying"', "the process died of SIGSEGV"),
+    "absent": ('factory = "models:absent"', "models:absent: models has no function absent"),
+    "module": ('factory = "nomodels:x"', "nomodels:x: cannot import nomodels"),
+    "inputs": ('factory = "models:tiny"', "models:tiny gives no inputs, and the spec has none"),
+    "shape": (
+        'factory = "models:tiny"\ninputs = {a = {x = {shape = [4, 9]}}}',
+        "the eager model with inputs 'a' raised RuntimeError",
+    ),
+    "argument": ('factory = "models:tiny"\nargs = {depth = 1}', "models:tiny raised TypeError"),
+    "device": ('factory = "models:breaking"\ndevice = "cuda:77"', 'device = "cuda:77"'),
+    "whole": (
+        'factory = "models:breaking"\nfullgraph = true',
+        "the compiled model with inputs 'default' raised",
+    ),
+    "status": (f'script = "{TINY / "step.py"}"\nargs = ["64", "3"]', "step.py ended with status 3"),
+    "slow": ('factory = "models:sleeping"\ntimeout = 1', "took longer than 1 s (see timeout)"),
+    "wrong": (
+        'factory = "models:wrong"\ninputs = {a = {x = {shape = [4, 8]}}}',
+        "compiled output against eager, inputs 'a': differs by 1",
+    ),
+}
+
+
+@pytest.mark.compiles
+def test_what_is_wrong_with_a_target_is_told_in_a_line_and_loses_no_other(plain_environment, spec, tmp_path):
+    body = "".join(f'[[target]]\nid = "{name}"\n{text}\n' for name, (text, _) in FAILURES.items())
+    env = {**plain_environment, "TINY_PIDS": str(tmp_path / "pids")}
+    done = warm(env, spec(body), "--out", tmp_path / "out", "--json", "-j", "2")
+    assert done.status == 9
+    told = {target.split("/")[0]: facts for target, facts in done.targets.items()}
+    for name, (_, part) in FAILURES.items():
+        assert told[name]["status"] == "failed"
+        assert part in told[name]["reasons"][0]
+        assert "\n" not in told[name]["reasons"][0]
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_ends_what_was_started(
+    plain_environment, spec, tmp_path, number
+):
+    path = spec('[[target]]\nid = "sleeping"\nfactory = "models:sleeping"\n' + TARGET)
+    pids = tmp_path / "pids"
+    run = subprocess.Popen(
+        command("warm", path, "--out", tmp_path / "out", "--json"),
+        env={**plain_environment, "TINY_PIDS": str(pids)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    waited = time.monotonic() + 120
+    while not (pids.exists() and len(pids.read_text().split()) == 2):
+        assert run.poll() is None
+        assert time.monotonic() < waited
+        time.sleep(0.05)
+    run.send_signal(number)
+    out, _ = run.communicate(timeout=60)
+    assert run.returncode == 130
+    assert {target["status"] for target in json.loads(out)["targets"]} == {"cancelled"}
+    assert list((tmp_path / "out").iterdir()) == []
+    for pid in map(int, pids.read_text().split()):
+        end = time.monotonic() + 30
+        while _lives(pid):
+            assert time.monotonic() < end, f"process {pid} lives on"
+            time.sleep(0.05)
+
+
+def _lives(pid: int) -> bool:
+    """Whether it runs; a zombie that nobody has waited for yet does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+MISTAKES = {
+    "spec": (["no.toml"], 2, "No such file"),
+    "target": (["{spec}", "--target", "tyni", "--dry-run"], 2, "did you mean 'tiny'"),
+    "tag": (["{spec}", "--tag", "a b"], 2, "--tag"),
+    "registry": (["{spec}"], 2, "cachesvc login"),
+    "out": (["{spec}", "--out", "/proc/x"], 2, "--out /proc/x"),
+    "report": (["{spec}", "--report", "/no/such/report.md"], 2, "no such folder"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_of_the_command_are_one_line(plain_environment, spec, mistake):
+    arguments, status, part = MISTAKES[mistake]
+    path = spec(TARGET)
+    done = warm(plain_environment, *(item.format(spec=path) for item in arguments))
+    assert done.status == status
+    assert part in done.err
+    assert done.err.startswith("error: ")
+    assert done.err.count("\n") == 1
+
+
+def test_registry_and_token_are_asked_before_anything_runs(registry, spec):
+    path = spec(TARGET)
+    gone = warm({**registry, "CACHESVC_URL": "http://127.0.0.1:9"}, path)
+    assert (gone.status, gone.err.count("\n")) == (6, 1)
+    refused = warm({**registry, "CACHESVC_TOKEN": "csv_wrong"}, path)
+    assert (refused.status, refused.err.count("\n")) == (3, 1)
+
+
+def test_a_dry_run_starts_nothing(plain_environment, spec):
+    done = warm(plain_environment, spec(TARGET), "--dry-run")
+    assert (done.status, done.err) == (0, "")
+    assert "tiny/default: inference of models:tiny, inputs a" in done.out
+    as_json = warm(plain_environment, spec(TARGET), "--dry-run", "--json")
+    assert as_json.document["plan"][0]["target"] == "tiny/default"
+
+
+@pytest.fixture
+def job(tmp_path):
+    text = HEAD.format(tiny=TINY) + TARGET.replace("inputs", 'env = {OWN = "1"}\ninputs')
+    return plan(parse_spec(text, tmp_path / "warm.toml"))[0]
+
+
+def test_a_fresh_process_finds_nothing_of_the_builders(job, tmp_path):
+    base = {
+        "HOME": "/home/user",
+        "PATH": "/bin",
+        "CI": "true",
+        "TMPDIR": "/scratch",
+        "TORCHINDUCTOR_CACHE_DIR": "/cache",
+        "TRITON_CACHE_DIR": "/cache/triton",
+        "CACHESVC_NAME": "team/x",
+        "CACHESVC_TOKEN": "secret",
+        "CACHESVC_UNTESTED": "1",
+        "TORCHINDUCTOR_MAX_AUTOTUNE": "1",
+    }
+    made = environment(job, tmp_path / "f", {"CACHESVC_STRICT": "1"}, base)
+    assert {
+        "PATH": "/bin",
+        "OWN": "1",
+        "CACHESVC_UNTESTED": "1",
+        "CACHESVC_STRICT": "1",
+    }.items() <= made.items()
+    assert made["TORCHINDUCTOR_MAX_AUTOTUNE"] == "1"
+    assert made["HF_HOME"] == "/home/user/.cache/huggingface"
+    for name in ("HOME", "TMPDIR", "CACHESVC_STORE"):
+        assert made[name].startswith(str(tmp_path / "f"))
+    for name in ("CI", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "CACHESVC_NAME", "CACHESVC_TOKEN"):
+        assert name not in made
+
+
+def test_a_cancelled_launcher_starts_nothing(job, tmp_path):
+    launcher = Launcher()
+    launcher.cancel()
+    with pytest.raises(Cancelled):
+        launcher.run(Order("eager", job), tmp_path / "f", dict(os.environ))
