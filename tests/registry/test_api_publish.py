@@ -163,7 +163,7 @@ def test_names_and_entries_are_listed(api: Api, key: SigningKey) -> None:
     assert ok(api.http.get("/v1/namespaces/empty/names")) == []
 
 
-def wrong_signer(key: SigningKey) -> Made:
+def wrong_signer(_key: SigningKey) -> Made:
     return make(SigningKey.generate(), name="bad")
 
 
