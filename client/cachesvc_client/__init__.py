@@ -43,7 +43,8 @@ def attach(
     ``deadline``: seconds that the first compile waits, at most. ``fallback``: tags to try after the name's
     own. May be called before or after ``import torch``, twice, with several names, and in a process that
     forks. What is wrong is told in one log line, in ``report()`` and, under CACHESVC_STRICT=1, raised by
-    ``wait()`` and by the first compile. Answers ``None`` where there is nothing to do: CACHESVC_MODE=off, or not on Linux.
+    ``wait()`` and by the first compile. Answers ``None`` where there is nothing to do: CACHESVC_MODE=off, or
+    not on Linux.
     """
     if os.environ.get("CACHESVC_MODE") == "off" or sys.platform != "linux":
         return None
