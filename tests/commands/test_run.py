@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cachesvc_client.launch import EVERY_PROCESS, environment
+from cachesvc_client.commands.launch import EVERY_PROCESS, environment
 
 CLIENT = Path(__file__).parents[2] / "client"
 REACHED = "import sys; print('cachesvc_client.bootstrap' in sys.modules)"

@@ -12,18 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from .bundle.check import CLOCK_SKEW_SECONDS
-from .bundle.seal import SigningKey
-from .config import Config, login_path
-from .detect import detect, supported
-from .node.store import NodeStore, default_root
-from .remote import Probe, Remote
+from ..bundle.check import CLOCK_SKEW_SECONDS
+from ..bundle.seal import SigningKey
+from ..config import Config, login_path
+from ..detect import detect, supported
+from ..node.store import NodeStore, default_root
+from ..remote import Probe, Remote
+from ..wire.errors import CacheSvcError
+from ..wire.factors import Fingerprint
+from ..wire.names import Name
+from ..wire.protocol import ResolveRequest
 from .tables import aligned
 from .transfer import why_nothing
-from .wire.errors import CacheSvcError
-from .wire.factors import Fingerprint
-from .wire.names import Name
-from .wire.protocol import ResolveRequest
 
 Status = Literal["ok", "warn", "fail"]
 _SKEW_WARNING = 30
