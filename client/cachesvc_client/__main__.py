@@ -99,8 +99,8 @@ def _add_run(commands: Any) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    from .commands.launch import launch
     from .config import Config
-    from .launch import launch
 
     if not arguments.argv:
         raise InvalidRequest("run: no command", "cachesvc-client run NAME -- python serve.py")
@@ -129,8 +129,8 @@ def _add_doctor(commands: Any) -> None:
 
 
 def _doctor(arguments: argparse.Namespace) -> int:
+    from .commands.doctor import diagnose, render
     from .detect import detect
-    from .doctor import diagnose, render
 
     checks = diagnose(tuple(arguments.names))
     failed = any(check.status == "fail" for check in checks)
@@ -150,8 +150,8 @@ def _add_explain(commands: Any) -> None:
 
 
 def _explain(arguments: argparse.Namespace) -> int:
+    from .commands.explain import explain, render
     from .config import Config
-    from .explain import explain, render
     from .wire.errors import Incompatible
 
     config = Config.read()
@@ -176,9 +176,9 @@ def _add_pull(commands: Any) -> None:
 
 
 def _pull(arguments: argparse.Namespace) -> int:
+    from .commands.tables import aligned, bytes_text
+    from .commands.transfer import pull
     from .config import Config
-    from .tables import aligned, bytes_text
-    from .transfer import pull
 
     config = Config.read()
     fallback = (*arguments.tag_fallback, *config.tag_fallback)
@@ -202,9 +202,9 @@ def _add_push(commands: Any) -> None:
 
 
 def _push(arguments: argparse.Namespace) -> int:
+    from .commands.tables import aligned, bytes_text
+    from .commands.transfer import Pushed, push
     from .config import Config
-    from .tables import aligned, bytes_text
-    from .transfer import Pushed, push
 
     config = Config.read()
     pushed: list[Pushed] = []
