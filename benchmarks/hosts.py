@@ -1,0 +1,171 @@
+"""Fresh hosts and the processes on them: what the demo and the benchmarks start, and end.
+
+A host is an empty HOME, TMPDIR and working directory; nothing of this machine's caches is seen on it.
+Every process is the leader of a session of its own, so that an interrupt reaches the parent alone,
+which then ends what it started and nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+SERVICE = ROOT / "benchmarks" / "service.py"
+COMPILERS = ("gcc", "cc", "cc1plus", "clang", "clang++", "ld", "as", "nvcc", "ptxas", "openssl")
+"""No ``g++``: a script of that name would be another compiler to cachesvc, and none is an image without."""
+_CLEARED = ("CI", "CXX", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "PYTHONSTARTUP")
+_CLEARED_PREFIXES = ("CACHESVC_", "TORCHINDUCTOR_", "TORCH_COMPILE", "TORCH_LOGS", "TRITON_")
+_GRACE = 15.0
+"""Seconds that a process has to end by itself when it is told to."""
+
+
+class Failed(Exception):
+    """A process did not do what it was started for; the message has the end of what it said."""
+
+
+def clean_environment() -> dict[str, str]:
+    """This process's variables without what changes keys or finds caches: ``CI`` alone is part of
+    AOTAutograd's keys, and settings of PyTorch would make it another configuration than the default."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name not in _CLEARED and not name.startswith(_CLEARED_PREFIXES)
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """An own HOME, TMPDIR and working directory under ``folder``, made when they are missing."""
+
+    folder: Path
+
+    def environment(self) -> dict[str, str]:
+        """The variables of a process on this host."""
+        for name in ("home", "tmp", "work"):
+            (self.folder / name).mkdir(parents=True, exist_ok=True)
+        own = {"HOME": str(self.folder / "home"), "TMPDIR": str(self.folder / "tmp")}
+        return clean_environment() | own | {"HF_HUB_OFFLINE": "1"}
+
+    def serve(self, model: str, *options: str, compilers: bool = True, **variables: str) -> dict[str, Any]:
+        """Runs ``service.py`` to its end and answers what it printed, with ``called``: the compilers that
+        it, or a child of it, called on a PATH without ``g++`` whose other compilers only tell that they
+        were called (``compilers=False``). Raises ``Failed``."""
+        environment = self.environment() | variables
+        traps = self.folder / "traps"
+        if not compilers:
+            environment["PATH"] = str(_trap(traps))
+        environment["BENCHMARK_STARTED"] = repr(time.monotonic())
+        command = [sys.executable, str(SERVICE), model, *options]
+        with started(
+            command,
+            env=environment,
+            cwd=self.folder / "work",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            out, errors = process.communicate()
+        if process.returncode:
+            raise Failed(f"service.py {model}: status {process.returncode}\n{errors[-3000:]}")
+        called = (traps / "called").read_text().splitlines() if (traps / "called").exists() else []
+        return json.loads(out.strip().splitlines()[-1]) | {"called": called, "log": errors[-3000:]}
+
+
+def _trap(folder: Path) -> Path:
+    folder.mkdir(exist_ok=True)
+    for name in COMPILERS:
+        script = folder / name
+        script.write_text(f'#!/bin/sh\necho "{name} $*" >> {folder}/called\nexit 1\n')
+        script.chmod(0o755)
+    return folder
+
+
+@contextmanager
+def started(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[Any]]:
+    """A process that does not outlive the block: it is asked to end, then killed, with its children."""
+    process = subprocess.Popen(command, start_new_session=True, **options)
+    try:
+        yield process
+    finally:
+        _end(process)
+
+
+def _end(process: subprocess.Popen[Any]) -> None:
+    if process.poll() is None:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_GRACE)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """SIGTERM ends a run as Ctrl-C does, so that nothing is left behind."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """An embedded registry that runs: its address and the variables of its users."""
+
+    url: str
+    token: str
+    trust: str
+    signing_key: str
+
+    @property
+    def service(self) -> dict[str, str]:
+        """What a service needs."""
+        return {"CACHESVC_URL": self.url, "CACHESVC_TOKEN": self.token, "CACHESVC_TRUSTED_KEYS": self.trust}
+
+    @property
+    def builder(self) -> dict[str, str]:
+        """What ``cachesvc warm`` needs."""
+        return self.service | {"CACHESVC_SIGNING_KEY": self.signing_key}
+
+
+def serve_command(data: Path) -> list[str]:
+    """``cachesvc serve`` for a registry with its data in a folder, on any free port of loopback."""
+    return ["cachesvc", "serve", "--data", str(data), "--port", "0", "--ready-file", f"{data}/ready.json"]
+
+
+@contextmanager
+def registry(data: Path) -> Iterator[Registry]:
+    """Runs an embedded registry for the length of the block. Raises ``Failed`` if it does not come up."""
+    data.mkdir(parents=True, exist_ok=True)
+    ready = data / "ready.json"
+    with open(data / "log", "wb") as log:
+        command = cachesvc(serve_command(data))
+        with started(command, env=clean_environment(), stdout=log, stderr=subprocess.STDOUT) as process:
+            while not ready.exists():
+                if process.poll() is not None:
+                    raise Failed(f"cachesvc serve ended:\n{(data / 'log').read_text()[-3000:]}")
+                time.sleep(0.05)
+            yield Registry(**json.loads(ready.read_text()))
+
+
+def cachesvc(command: Sequence[str]) -> list[str]:
+    """A ``cachesvc ...`` command line for this interpreter, whatever is on the PATH."""
+    return [sys.executable, "-m", *command]

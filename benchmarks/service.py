@@ -1,0 +1,131 @@
+"""The service that the demo and the benchmarks start: builds a model, compiles it, answers one request.
+
+    python benchmarks/service.py bert            # PyTorch alone
+    CACHESVC_NAME=demo/models python benchmarks/service.py bert
+
+The first import is all that it knows of cachesvc, and does nothing unless CACHESVC_NAME is set. It is
+told how else to start (mega-cache) by options and prints one JSON line: seconds, what was compiled, and
+how the output compares. ``first`` is from just before ``torch.compile`` (before the load of a mega-cache)
+to the first output; ``process`` from the parent's start of this process, if it told when that was. Eager
+runs after the measurement, so that it warms nothing up.
+"""
+
+import time
+
+began = time.monotonic()
+import cachesvc_client.auto  # noqa: E402
+
+attached = time.monotonic()
+
+import argparse  # noqa: E402
+import importlib  # noqa: E402
+import json  # noqa: E402
+import os  # noqa: E402
+import sys  # noqa: E402
+from pathlib import Path  # noqa: E402
+from typing import Any  # noqa: E402
+
+import cachesvc_client  # noqa: E402
+from cachesvc_client import observe  # noqa: E402
+from cachesvc_client.wire.codec import plain  # noqa: E402
+
+STARTED = "BENCHMARK_STARTED"
+"""The variable with the parent's ``time.monotonic()``, which all processes of a machine share."""
+
+
+def main() -> None:
+    options = _options()
+    observer = observe.start(audit=True)
+    seconds = {"attach": attached - began}
+    clock = _Clock(seconds)
+    import torch
+
+    clock.took("import")
+    model, inputs = _built(options.model)
+    clock.took("build")
+    begin = time.monotonic()
+    if options.load:
+        torch.compiler.load_cache_artifacts(options.load.read_bytes())
+        clock.took("load")
+    compiled = torch.compile(model, mode=options.mode)
+    with torch.no_grad():
+        output = _tensor(compiled(**inputs))
+        ready = time.monotonic()
+        observed = observer.snapshot()
+        seconds["first"] = ready - begin
+        seconds["process"] = ready - float(os.environ.get(STARTED, began))
+        clock.took("first call")
+        _tensor(compiled(**inputs))
+        clock.took("second call")
+        eager = _tensor(model(**inputs))
+    if options.save:
+        artifacts = torch.compiler.save_cache_artifacts()
+        options.save.write_bytes(artifacts[0] if artifacts else b"")
+    print(json.dumps(_answer(options, seconds, plain(observed), output, eager)))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("model", help="a factory of benchmarks/models.py")
+    parser.add_argument("--mode", default="default", help="of torch.compile")
+    parser.add_argument("--load", type=Path, help="a mega-cache to load before compiling")
+    parser.add_argument("--save", type=Path, help="write the mega-cache of this process here")
+    parser.add_argument("--keep", type=Path, help="write the output here")
+    parser.add_argument("--expect", type=Path, help="compare the output with a kept one")
+    return parser.parse_args()
+
+
+class _Clock:
+    """Seconds of consecutive steps."""
+
+    def __init__(self, seconds: dict[str, float]) -> None:
+        self._seconds, self._last = seconds, time.monotonic()
+
+    def took(self, step: str) -> None:
+        now = time.monotonic()
+        self._seconds[step], self._last = now - self._last, now
+
+
+def _built(name: str) -> tuple[Any, dict[str, Any]]:
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)
+    models = importlib.import_module("benchmarks.models")
+    return getattr(models, name)()
+
+
+def _tensor(output: Any) -> Any:
+    """The first tensor of what the model answers."""
+    return output if hasattr(output, "shape") else output[0]
+
+
+def _answer(
+    options: argparse.Namespace, seconds: dict[str, float], observed: Any, output: Any, eager: Any
+) -> dict[str, Any]:
+    import torch
+
+    answer = {
+        "model": options.model,
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "seconds": {step: round(spent, 4) for step, spent in seconds.items()},
+        "observed": observed,
+        "difference": float((output - eager).abs().max()),
+        "scale": float(eager.abs().max()),
+    }
+    if options.keep:
+        torch.save(output, options.keep)
+    if options.expect:
+        answer["same"] = bool(torch.equal(output, torch.load(options.expect)))
+    if os.environ.get("CACHESVC_NAME"):
+        report = cachesvc_client.report()
+        answer["cachesvc"] = {
+            "state": report.state,
+            "reasons": list(report.reasons),
+            "seconds": report.seconds,
+            "bytes_moved": report.bytes_moved,
+            "files": sum(use.files for use in report.revisions),
+        }
+    return answer
+
+
+if __name__ == "__main__":
+    main()
