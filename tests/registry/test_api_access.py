@@ -248,7 +248,7 @@ def test_another_version_of_the_api_is_refused(api: Api) -> None:
     assert type(from_wire(answer.status_code, answer.json())).__name__ == "ProtocolMismatch"
 
 
-def test_the_openapi_document_tells_the_truth(server: Server, api: Api, key: SigningKey) -> None:
+def test_the_openapi_document_tells_the_truth(api: Api, key: SigningKey) -> None:
     """Real answers, successes and errors, match the schema that the document gives for their status."""
     document = ok(api.http.get("/openapi.json"))
     assert document["components"]["securitySchemes"]["token"]["scheme"] == "bearer"

@@ -72,7 +72,7 @@ def test_entries_of_one_name_do_not_replace_each_other(api: Api, key: SigningKey
     for one in made:
         ok(api.publish(one))
     answer = ok(api.resolve(name="many", model=Digest.of(b"other")))
-    assert [row["revision"] for row in answer["revisions"]][0] == made[2].revision
+    assert answer["revisions"][0]["revision"] == made[2].revision
     assert {row["revision"] for row in answer["revisions"]} == {one.revision for one in made[:3]}
     [rejected] = answer["rejected"]
     assert rejected["entry"] == made[3].manifest.entry
@@ -163,7 +163,7 @@ def test_names_and_entries_are_listed(api: Api, key: SigningKey) -> None:
     assert ok(api.http.get("/v1/namespaces/empty/names")) == []
 
 
-def wrong_signer(key: SigningKey) -> Made:
+def wrong_signer(_key: SigningKey) -> Made:
     return make(SigningKey.generate(), name="bad")
 
 

@@ -45,8 +45,8 @@ def test_the_first_start_prints_what_to_copy_and_later_ones_no_secret(own_server
     out, err = first.communicate(timeout=20)
     assert first.returncode == 0
     assert err == ""
-    login = f"cachesvc login {before['url']} --token {before['token']} --trust {before['trust']} --signing-key {key_file}"
-    assert login in out
+    login = f"cachesvc login {before['url']} --token {before['token']}"
+    assert f"{login} --trust {before['trust']} --signing-key {key_file}\n" in out
     assert f"listening on {before['url']}" in out
 
     server.start()
