@@ -37,23 +37,30 @@ def serve(
 ) -> None:
     """Run a registry on this machine; nothing else has to be started."""
     try:
-        from cachesvc.bootstrap import open_registry, signing_key_path
-        from cachesvc.registry.startup import welcome
         from cachesvc.settings import read_settings
     except ModuleNotFoundError as error:
         raise InvalidRequest(f"serve needs {error.name}", "pip install 'cachesvc[server]'") from None
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
     logging.getLogger("alembic").setLevel(logging.WARNING)
     settings = read_settings(config, data=data, host=host, port=port)
-    with _listening(settings.host, settings.port) as listener, open_registry(settings) as registry:
-        from cachesvc.api.app import create_app
+    with _listening(settings.host, settings.port) as listener:
+        _serve(settings, listener, new_token, ready_file)
 
+
+def _serve(settings: Settings, listener: socket.socket, new_token: bool, ready_file: Path | None) -> None:
+    # Two seconds of imports: what can be refused before them has been.
+    from cachesvc.api.app import create_app
+    from cachesvc.bootstrap import open_registry, signing_key_path
+    from cachesvc.registry.startup import welcome
+
+    with open_registry(settings) as registry:
         made = welcome(registry, signing_key_path(settings), new_token=new_token)
         url = _url(listener)
         _run(
             create_app(registry, gc_seconds=settings.gc_seconds),
             listener,
             lambda: _announce(url, made, settings, ready_file),
+            settings.shutdown_seconds,
         )
 
 
@@ -79,8 +86,10 @@ def _url(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _run(application: object, listener: socket.socket, ready: Callable[[], None]) -> None:
-    """Serves until SIGTERM or SIGINT; requests under way get 10 s to end."""
+def _run(
+    application: object, listener: socket.socket, ready: Callable[[], None], shutdown_seconds: int
+) -> None:
+    """Serves until SIGTERM or SIGINT; requests under way get ``shutdown_seconds`` to end."""
     import uvicorn
 
     class Server(uvicorn.Server):
@@ -95,7 +104,7 @@ def _run(application: object, listener: socket.socket, ready: Callable[[], None]
         access_log=False,
         server_header=False,
         lifespan="on",
-        timeout_graceful_shutdown=10,
+        timeout_graceful_shutdown=shutdown_seconds,
     )
     # uvicorn sends itself the signal again when it is done: for us that is a normal end.
     for number in (signal.SIGTERM, signal.SIGINT):

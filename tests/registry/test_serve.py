@@ -182,6 +182,30 @@ def _accepts(server: Server) -> bool:
     return True
 
 
+def test_a_silent_upload_does_not_hold_up_the_end(own_server: Server) -> None:
+    own_server.options = ["--config", str(own_server.data.parent / "cachesvc.toml")]
+    (own_server.data.parent / "cachesvc.toml").write_text("shutdown_seconds = 1\n")
+    server = own_server.start()
+    made = make(server.key)
+    upload = ok(server.api().begin(made))["upload"]
+    host, port = server.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port))) as line:
+        line.sendall(
+            f"PUT /v1/uploads/{upload}/pack HTTP/1.1\r\nHost: x\r\nContent-Length: {len(made.pack)}\r\n"
+            f"Authorization: Bearer {server.token}\r\n\r\n".encode()
+            + made.pack[:10]
+        )
+        while not list((server.data / "blobs" / "tmp").iterdir()):
+            time.sleep(0.02)
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(20) == 0
+    server._closed()
+    server.start()
+    assert list((server.data / "blobs" / "tmp").iterdir()) == []
+    ok(server.api().put(upload, made.pack))
+    assert ok(server.api().commit(upload, made))["created"]
+
+
 def test_readiness_tells_what_is_wrong(own_server: Server) -> None:
     server = own_server.start()
     (server.data / "blobs" / "tmp").rmdir()
