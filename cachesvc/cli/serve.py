@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cachesvc_client.wire.errors import InvalidRequest, Unavailable
+from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest, Unavailable
 
 from . import app
 
@@ -92,11 +92,17 @@ def _run(
     """Serves until SIGTERM or SIGINT; requests under way get ``shutdown_seconds`` to end."""
     import uvicorn
 
+    failed: list[CacheSvcError] = []
+
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
             if self.started:
-                ready()
+                try:
+                    ready()
+                except CacheSvcError as error:
+                    failed.append(error)
+                    self.should_exit = True
 
     config = uvicorn.Config(
         application,  # type: ignore[arg-type]
@@ -111,6 +117,8 @@ def _run(
         signal.signal(number, lambda *_: None)
     server = Server(config)
     server.run([listener])
+    if failed:
+        raise failed[0]
     if not server.started:
         raise Unavailable("the server did not start", "see the log above")
 

@@ -66,11 +66,10 @@ def test_the_first_start_prints_what_to_copy_and_later_ones_no_secret(own_server
     assert ok(server.api(old).http.get("/v1/whoami"))["role"] == "admin"
 
 
-def test_the_ready_file_is_private(own_server: Server) -> None:
-    own_server.start()
-    ready = own_server.data.parent / "data.ready.json"
+def test_the_ready_file_is_private(server: Server) -> None:
+    ready = server.data.parent / "data.ready.json"
     assert stat.S_IMODE(ready.stat().st_mode) == 0o600
-    assert json.loads(ready.read_text()) == own_server.ready
+    assert json.loads(ready.read_text()) == server.ready
 
 
 def test_a_key_that_was_moved_away_is_not_replaced(own_server: Server) -> None:
@@ -96,13 +95,6 @@ def test_a_port_in_use(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
-def test_two_servers_on_one_folder(own_server: Server) -> None:
-    own_server.start()
-    status, line = failed(own_server.data)
-    assert (status, "another server works in it" in line) == (2, True)
-    assert ok(own_server.api().http.get("/readyz"))["ready"]
-
-
 def test_an_unwritable_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     status, line = failed(tmp_path / "file" / "data")
@@ -111,9 +103,19 @@ def test_an_unwritable_folder(tmp_path: Path) -> None:
     assert "--data" in line
 
 
-def test_a_database_of_a_newer_version(own_server: Server) -> None:
+def test_a_folder_that_cannot_be_served(own_server: Server) -> None:
+    """By a second server; by an older version; with a key file that is none."""
     own_server.start()
+    status, line = failed(own_server.data)
+    assert (status, "another server works in it" in line) == (2, True)
+    assert ok(own_server.api().http.get("/readyz"))["ready"]
     own_server.stop()
+    key = own_server.data / "signing.key"
+    text = key.read_text()
+    key.write_text("nonsense")
+    status, line = failed(own_server.data)
+    assert (status, "signing.key: not a signing key" in line) == (2, True)
+    key.write_text(text)
     with sqlite3.connect(own_server.data / "index.sqlite3") as connection:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
     connection.close()
@@ -123,13 +125,11 @@ def test_a_database_of_a_newer_version(own_server: Server) -> None:
     assert "upgrade" in line
 
 
-def test_a_broken_key_file(own_server: Server) -> None:
-    own_server.start()
-    own_server.stop()
-    (own_server.data / "signing.key").write_text("nonsense")
-    status, line = failed(own_server.data)
-    assert status == 2
-    assert "signing.key" in line
+def test_a_ready_file_that_cannot_be_written(tmp_path: Path) -> None:
+    process = launch(tmp_path / "data", "--ready-file", str(tmp_path / "none" / "x"))
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert err == f"error: --ready-file {tmp_path}/none/x: No such file or directory\n"
 
 
 @pytest.mark.parametrize(
