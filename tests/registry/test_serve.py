@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from registry_making import Server, launch, make, ok, refused
 
+from cachesvc.cli.serve import _listening
 from cachesvc_client.bundle.seal import SigningKey
 
 
@@ -81,6 +82,14 @@ def test_a_key_that_was_moved_away_is_not_replaced(own_server: Server) -> None:
     assert set(own_server.ready) == {"url"}
     assert not (own_server.data / "signing.key").exists()
     assert ok(own_server.api().publish(make(key)))["created"]
+
+
+def test_answers_are_not_held_back() -> None:
+    """asyncio turns Nagle's delay off only for sockets that name their protocol: 40 ms an answer."""
+    with _listening("127.0.0.1", 0) as listener:
+        listener.listen()
+        with socket.create_connection(listener.getsockname()), listener.accept()[0] as accepted:
+            assert accepted.proto == socket.IPPROTO_TCP
 
 
 def test_a_port_in_use(tmp_path: Path) -> None:
