@@ -2,7 +2,8 @@
 
 Arguments: NAME=VALUE. ``bundle``: attach to a file; ``name``: attach to a name; ``when``: before (default),
 after (import torch), late (after a compile), twice, fork, auto (import cachesvc_client.auto), never;
-``small``: a function instead of the model; ``publish``: publish afterwards; ``expect``: a saved output to compare with.
+``small``: a function instead of the model; ``publish``: publish afterwards; ``expect``: a saved
+output to compare with.
 """
 
 import json
