@@ -387,10 +387,24 @@ class _Process:
                 yield f"{session.label}: came after the deadline, stored on this node for the next start"
             if session.restored is not None:
                 yield from session.restored.problems
+        if state in ("inert", "partial"):
+            yield from self._differences()
         if state == "inert":
             yield "PyTorch looked for other keys than the installed ones: compare with cachesvc explain"
         if observed.missing:
             yield "not counted in this torch: " + ", ".join(observed.missing)
+
+    def _differences(self) -> Iterable[str]:
+        """What is known now that torch is loaded, and was not when it was decided what fits."""
+        from .detect import detect
+        from .wire.factors import Incompatible, compare
+
+        now = detect()
+        for session in self.sessions:
+            for entry in session.restored.installed if session.restored else ():
+                verdict = compare(now, entry.manifest.fingerprint, entry.manifest.scopes)
+                if isinstance(verdict, Incompatible):
+                    yield f"{entry.manifest.statement.target}: {verdict.reason}: {verdict.differences[0].mend}"
 
     def _saved(
         self, installed: Sequence[Installed], revisions: Sequence[RevisionUse], seconds: dict[str, float]
