@@ -156,17 +156,23 @@ def _malformed(_request: Request, error: Exception) -> Response:
 
 def _framework(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    # FastAPI reports whatever happens while it reads a JSON body as this, with the cause behind it.
+    if isinstance(error.__cause__, CacheSvcError):
+        return _ours(request, error.__cause__)
+    if isinstance(error.__cause__, ClientDisconnect):
+        return _gone(request, error.__cause__)
     path, method = request.url.path[:200], request.method
     if error.status_code == 404:
         made: CacheSvcError = NotFound(f"there is no {path}", "see /openapi.json")
     elif error.status_code == 405:
         made = InvalidRequest(f"{method} is not allowed on {path}", "see /openapi.json")
-    elif error.status_code < 500:
-        made = InvalidRequest(str(error.detail)[:300])
     else:
-        made = CacheSvcError("internal error", f"request {request.state.request_id}")
+        made = InvalidRequest(
+            "body: not JSON that can be read", " ".join(str(error.__cause__ or error.detail).split())[:200]
+        )
     answer = failure(made)
-    answer.status_code = error.status_code
+    if error.status_code == 405:
+        answer.status_code = 405
     answer.headers.update(error.headers or {})
     return answer
 

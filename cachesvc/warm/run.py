@@ -24,6 +24,7 @@ from cachesvc_client.bundle.file import SUFFIX
 from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.bundle.seal import PublicKey, SigningKey
 from cachesvc_client.publishing import Draft, build_bundle, publish_bundle
+from cachesvc_client.wire import codec
 from cachesvc_client.wire.errors import CacheSvcError, NotFound
 from cachesvc_client.wire.names import Lane, Name
 from cachesvc_client.wire.protocol import ResolveRequest
@@ -203,7 +204,7 @@ def _fresh(state: _State, found: Manifest) -> Outcome:
         str(state.job.target),
         "fresh",
         ("published already for this environment and workload (--force compiles again)",),
-        numbers=Numbers(**{key: value for key, value in found.measured.items() if key in MEASURED}),
+        numbers=codec.build(Numbers, found.measured),
         files_after=len(found.files),
         bytes_after=sum(file.size for file in found.files),
         pack_bytes=found.pack.size,

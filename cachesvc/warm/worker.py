@@ -104,10 +104,10 @@ def _eager(order: Order) -> PhaseResult:
 
 def _compile(order: Order) -> PhaseResult:
     from cachesvc_client.config import Config
-    from cachesvc_client.session import open_session
+    from cachesvc_client.session import open_local
 
     observer = observe.start(audit=True)
-    session = open_session(Config.read(), None, None)
+    session = open_local(Config.read())
     if order.phase == "finalise":
         for name in _GRAPHS:
             shutil.rmtree(_roots()[kinds.inductor.NAME] / name, ignore_errors=True)

@@ -12,7 +12,8 @@ CACHESVC_STRICT=1: if something cannot be restored, the process compiles, and on
 from __future__ import annotations
 
 import logging
-from pathlib import Path
+import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ _log = logging.getLogger("cachesvc")
 def attach(
     name: str | None = None,
     *,
-    bundle: str | Path | None = None,
+    bundle: str | os.PathLike[str] | None = None,
     url: str | None = None,
     token: str | None = None,
     deadline: float | None = None,
@@ -37,15 +38,24 @@ def attach(
 ) -> Session | None:
     """Starts to restore what is published under ``name`` (``namespace/name[:tag]``), in the background.
 
-    Returns at once. Without arguments everything comes from the CACHESVC_* variables and the login file.
-    ``bundle``: a ``.cachesvc`` file, or a folder of them, instead of a registry. ``deadline``: seconds that
-    the first compile waits, at most. ``fallback``: tags to try after the name's own. May be called before or
-    after ``import torch``, twice, with several names, and in a process that forks. Answers ``None`` if there
-    is nothing to do or something is wrong, with one log line; raises only under CACHESVC_STRICT=1.
+    Returns at once and never raises. Without arguments everything comes from the CACHESVC_* variables and
+    the login file. ``bundle``: a ``.cachesvc`` file, or a folder of them, instead of a registry.
+    ``deadline``: seconds that the first compile waits, at most. ``fallback``: tags to try after the name's
+    own. May be called before or after ``import torch``, twice, with several names, and in a process that
+    forks. What is wrong is told in one log line, in ``report()`` and, under CACHESVC_STRICT=1, raised by
+    ``wait()`` and by the first compile. Answers ``None`` where there is nothing to do: CACHESVC_MODE=off, or
+    not on Linux.
     """
-    from ._attach import attach as start
+    if os.environ.get("CACHESVC_MODE") == "off" or sys.platform != "linux":
+        return None
+    try:
+        from .session import Wanted, open_session
 
-    return start(name, bundle, url, token, deadline, fallback)
+        path = os.path.abspath(bundle) if bundle is not None else None
+        return open_session(Wanted(name, path, url, token, deadline, fallback))
+    except Exception as error:  # noqa: BLE001 - the cache is never the reason that a service fails
+        _log.warning("not attached, this process compiles: %s: %s", type(error).__name__, error)
+        return None
 
 
 def compile(model: Any = None, *, name: str | None = None, **options: Any) -> Any:

@@ -8,14 +8,15 @@ instance, for the one call), and a callback that fails is logged, never raised i
 
 from __future__ import annotations
 
-import importlib.abc
-import importlib.machinery
 import logging
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
 
 _log = logging.getLogger("cachesvc")
 _lock = threading.RLock()
@@ -65,19 +66,22 @@ def wrap(module: ModuleType, path: str, around: Callable[[Any], Any]) -> bool:
     return True
 
 
-class _Finder(importlib.abc.MetaPathFinder):
-    """Finds nothing by itself: asks the other finders, and shadows the loader that they answer."""
+class _Finder:
+    """Finds nothing by itself: asks the other finders, and shadows the loader that they answer.
+
+    No subclass of ``importlib.abc.MetaPathFinder``: that import alone costs as much as all of ours.
+    """
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
+    ) -> ModuleSpec | None:
         if fullname not in _waiting:
             return None
         for finder in sys.meta_path:
             find = getattr(finder, "find_spec", None)
             if finder is self or find is None:
                 continue
-            spec: importlib.machinery.ModuleSpec | None = find(fullname, path, target)
+            spec: ModuleSpec | None = find(fullname, path, target)
             if spec is not None:
                 _shadow(fullname, spec.loader)
                 return spec

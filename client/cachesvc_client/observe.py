@@ -9,14 +9,12 @@ audit hook cannot be taken off again, so services do not get one.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import logging
 import os
 import select
 import struct
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
@@ -267,6 +265,8 @@ class ReadWatch:
             os.utime(entry.path, (0.0, max(facts.st_mtime, 1.0)))
 
     def _begin(self) -> None:
+        import ctypes
+
         libc = ctypes.CDLL(None, use_errno=True)
         self._add_watch = libc.inotify_add_watch
         self._fd = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -277,6 +277,8 @@ class ReadWatch:
         self._thread.start()
 
     def _watch(self, folder: str) -> None:
+        import ctypes
+
         mask = _IN_ACCESS | _IN_CREATE | _IN_MOVED_TO
         descriptor = self._add_watch(self._fd, os.fsencode(folder), mask)
         if descriptor < 0:
@@ -287,6 +289,8 @@ class ReadWatch:
                 self._watch(entry.path)
 
     def _self_test(self) -> None:
+        import tempfile
+
         with tempfile.NamedTemporaryFile(dir=self.root, prefix=".cachesvc-") as probe:
             probe.write(b"x")
             probe.flush()

@@ -197,15 +197,16 @@ class Remote:
         self, upload: UploadAnswer, pack: Path | BinaryIO, size: int, deadline: float | None = None
     ) -> StoredAnswer:
         """Streams ``size`` bytes from a file (or from where an open one stands); memory does not grow with
-        it. Not retried: begin again. Raises ``Corrupt`` if the file ends early."""
+        it. Retried from its beginning, as the registry allows. Raises ``Corrupt`` if the file ends early."""
         if not upload.pack_path.startswith("/") or upload.pack_path.startswith("//"):
             raise ProtocolMismatch(f"{self.origin}: an upload goes to the registry itself")
+        start = 0 if isinstance(pack, Path) else pack.tell()
         answer = self._exchange(
             "PUT",
             upload.pack_path,
-            lambda: _file_chunks(pack, size),
+            lambda: _file_chunks(pack, start, size),
             deadline=deadline,
-            idempotent=False,
+            idempotent=True,
             length=size,
             transfer=True,
         )
@@ -466,12 +467,13 @@ def _record(record: type[R], body: bytes, limit: int) -> R:
         raise ProtocolMismatch(str(error), _OTHER_VERSION) from None
 
 
-def _file_chunks(pack: Path | BinaryIO, size: int) -> Iterator[bytes]:
+def _file_chunks(pack: Path | BinaryIO, start: int, size: int) -> Iterator[bytes]:
     try:
         if isinstance(pack, Path):
             with open(pack, "rb") as file:
                 yield from _exactly(file, size)
         else:
+            pack.seek(start)
             yield from _exactly(pack, size)
     except OSError as error:
         raise StorageFull(f"{pack if isinstance(pack, Path) else 'the pack'}: {error.strerror}") from None

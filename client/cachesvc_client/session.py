@@ -1,9 +1,12 @@
 """Threads, deadline, hooks, fail-open: the process-wide state behind `attach`.
 
-One background thread per attached name runs `restore`; it never imports torch. The first compile
-waits for it once, at the entry of ``compile_fx``, for at most the deadline; after that the cache folders
-are the compiler's alone and a late restore fills only the node store. Nothing here raises into a
-service, unless CACHESVC_STRICT says so.
+One background thread per attach reads the configuration and runs `restore`; it never imports torch. The
+first compile waits for it once, at the entry of ``compile_fx``, for at most the deadline; after that the
+cache folders are the compiler's alone and a late restore fills only the node store. Nothing here raises
+into a service, unless CACHESVC_STRICT says so.
+
+What `attach` costs is paid on the application's own thread at start-up, so this module imports
+little at its top: configuration, records, cryptography and HTTP are imported by the thread.
 """
 
 from __future__ import annotations
@@ -16,51 +19,70 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import importhook, kinds, observe
-from .restore import Means, Restored, Wish, restore, restore_files
-from .usefulness import Report, judge, uses
-from .wire.digest import Digest
-from .wire.errors import CacheSvcError, Unsupported
-from .wire.factors import Fingerprint, partition
-from .wire.names import Name
+from .wire.errors import CacheSvcError, InvalidRequest, Unsupported
 
 if TYPE_CHECKING:
     from .bundle.pack import SourceFile
     from .config import Config
     from .node.store import NodeStore
+    from .restore import Installed, Means, Restored, Wish
+    from .usefulness import Report, RevisionUse
+    from .wire.digest import Digest
+    from .wire.factors import Fingerprint
 
 _log = logging.getLogger("cachesvc")
 
+_LONGEST_CONFIGURE = 10.0
+"""Seconds that a compile waits for a thread that does not even get to read its deadline."""
 
-class Session:
-    """One attached name or bundle. ``wait`` and ``status`` serve readiness probes."""
 
-    def __init__(self, process: _Process, config: Config, wish: Wish | None, bundle: Path | None) -> None:
-        self._process = process
-        self._config = config
-        self.wish = wish
-        self.bundle = bundle
-        self.restored = Restored()
-        self.error: CacheSvcError | None = None
-        self._done = threading.Event()
-        self._thread: threading.Thread | None = None
-        self._step = "waiting"
-        self.waited = False
-        """A compile has gone on without or after this restore: the cache folders are its alone."""
+class Wanted(NamedTuple):
+    """What `attach` was called with; what is ``None`` comes from the configuration."""
+
+    name: str | None = None
+    bundle: str | None = None
+    url: str | None = None
+    token: str | None = None
+    deadline: float | None = None
+    fallback: tuple[str, ...] = ()
+    model: Digest | None = None
 
     @property
     def label(self) -> str:
         """What the log calls it."""
-        return str(self.wish.name) if self.wish else str(self.bundle or "local")
+        return self.name or self.bundle or os.environ.get("CACHESVC_NAME") or "(no name)"
+
+
+class Session:
+    """What one `attach` started. ``wait`` and ``status`` serve readiness probes."""
+
+    def __init__(self, process: _Process, wanted: Wanted) -> None:
+        self._process = process
+        self.wanted = wanted
+        self.config: Config | None = None
+        self.wishes: tuple[Wish, ...] = ()
+        self.restored: Restored | None = None
+        self.error: CacheSvcError | None = None
+        self.waited = False
+        """A compile has gone on without or after this restore: the cache folders are its alone."""
+        self._configured = threading.Event()
+        self._done = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._step = "waiting"
+
+    @property
+    def label(self) -> str:
+        """What the log calls it."""
+        return ", ".join(str(wish.name) for wish in self.wishes) or self.wanted.label
 
     @property
     def status(self) -> str:
-        """``waiting``, ``running``, ``restored``, ``stored`` (came too late), ``failed`` or ``local``."""
+        """``waiting``, ``running``, ``restored``, ``stored`` (too late), ``failed``, ``off``, ``local``."""
         return self._step
 
     @property
@@ -71,12 +93,12 @@ class Session:
     def wait(self, timeout: float | None = None) -> bool:
         """Waits until the restore is over, at most ``timeout`` seconds; answers whether it is.
 
-        With CACHESVC_STRICT it raises the ``CacheSvcError`` that the restore ended with.
+        With CACHESVC_STRICT=1 it raises the ``CacheSvcError`` that the restore ended with.
         """
         self._ensure_running()
         over = self._done.wait(timeout)
-        if over and self.error is not None and self._config.strict:
-            raise self.error
+        if over:
+            self._raise_if_strict()
         return over
 
     def report(self) -> Report:
@@ -88,6 +110,22 @@ class Session:
         folders (for a process that had empty ones, such as `warm`'s)."""
         return self._process.capture(whole)
 
+    # The compile's side ---------------------------------------------------------------------
+
+    def _wait_for_compile(self, begin: float) -> None:
+        """At most the deadline, counted from ``begin`` (``time.perf_counter``)."""
+        self._ensure_running()
+        self._configured.wait(_LONGEST_CONFIGURE)
+        deadline = self.config.deadline if self.config else 0.0
+        if not self._done.wait(max(0.0, begin + deadline - time.perf_counter())):
+            _log.warning("%s: not restored after %.1f s, this process compiles", self.label, deadline)
+        self.waited = True
+
+    def _raise_if_strict(self) -> None:
+        strict = self.config.strict if self.config else os.environ.get("CACHESVC_STRICT") in ("1", "true")
+        if strict and self.error is not None:
+            raise self.error
+
     def _ensure_running(self) -> None:
         with self._process.lock:
             if self._done.is_set() or (self._thread is not None and self._thread.is_alive()):
@@ -95,41 +133,101 @@ class Session:
             self._thread = threading.Thread(target=self._run, name="cachesvc-restore", daemon=True)
             self._thread.start()
 
+    def _begin_again(self) -> None:
+        """In a forked child: what was not over has no thread any more."""
+        over = self._done.is_set()
+        self._configured, self._done, self._thread = threading.Event(), threading.Event(), None
+        if over:
+            self._configured.set()
+            self._done.set()
+
+    # The thread's side ----------------------------------------------------------------------
+
     def _run(self) -> None:
         self._step = "running"
         try:
             self._restore()
-            self._step = "restored" if self.restored.installed else "stored"
         except CacheSvcError as error:
             self._fail(error)
         except Exception as error:  # noqa: BLE001 - whatever it is, the service compiles by itself
             _log.debug("restore of %s", self.label, exc_info=True)
             self._fail(CacheSvcError(f"{type(error).__name__}: {error}"))
         finally:
-            self._process.restored(self)
+            self._process.accept_kernels(self)
+            self._configured.set()
             self._done.set()
 
     def _fail(self, error: CacheSvcError) -> None:
         self.error, self._step = error, "failed"
         _log.warning("%s: not restored, this process compiles: %s", self.label, error)
 
+    def _configure(self) -> Config:
+        from dataclasses import replace
+
+        from .config import Config
+        from .restore import Wish
+        from .wire.names import Name, Tag
+
+        wanted, config = self.wanted, Config.read()
+        try:
+            names = (Name.parse(wanted.name),) if wanted.name else config.names
+            fallback = tuple(Tag(tag) for tag in wanted.fallback) or config.tag_fallback
+        except ValueError as error:
+            raise InvalidRequest(f"attach: {error}") from None
+        self.config = config = replace(
+            config,
+            url=wanted.url or config.url,
+            token=wanted.token or config.token,
+            deadline=config.deadline if wanted.deadline is None else float(wanted.deadline),
+        )
+        self._configured.set()
+        if config.mode != "off" and not wanted.bundle:
+            if not names:
+                raise InvalidRequest("attach: no name", "give one, or set CACHESVC_NAME")
+            if not config.url:
+                raise InvalidRequest("attach: no registry", "run cachesvc login, or set CACHESVC_URL")
+            self.wishes = tuple(Wish(name, fallback, config.lane, wanted.model) for name in names)
+        return config
+
     def _restore(self) -> None:
-        store, fingerprint = self._process.prepare(self._config, self.restored)
+        from .restore import Means, Restored
+
+        self.restored = Restored()
+        config = self._configure()
+        if config.mode == "off":
+            self._step = "off"
+            return
+        store, fingerprint = self._process.prepare(config, self.restored)
         means = Means(
             store=store,
-            trusted=self._config.trusted_keys,
+            trusted=config.trusted_keys,
             fingerprint=fingerprint,
             rules=kinds.RULES,
             roots=self._process.folders.roots,
             may_install=lambda: not self.waited,
         )
-        if self.bundle is not None:
-            restore_files(_bundles(self.bundle), means, self.restored)
-        elif self.wish is not None:
-            from .remote import Remote
+        try:
+            self._restore_with(config, means, self.restored)
+        finally:
+            self._step = "restored" if self.restored.installed else "stored"
 
-            with Remote(self._config.url or "", self._config.token) as remote:
-                restore(self.wish, remote, means, self.restored)
+    def _restore_with(self, config: Config, means: Means, restored: Restored) -> None:
+        from .restore import restore, restore_files
+
+        if self.wanted.bundle:
+            restore_files(_bundles(Path(self.wanted.bundle)), means, restored)
+            return
+        from .remote import Remote
+
+        failures: list[CacheSvcError] = []
+        with Remote(config.url or "", config.token) as remote:
+            for wish in self.wishes:
+                try:
+                    restore(wish, remote, means, restored)
+                except CacheSvcError as error:
+                    failures.append(error)
+        if failures:
+            raise failures[0]
 
 
 class _Process:
@@ -138,12 +236,12 @@ class _Process:
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.sessions: list[Session] = []
-        self._compiled_before = _graphs_compiled_already()
-        self.folders = kinds.Folders(compiled_already=self._compiled_before > 0)
         self.kernels = kinds.inductor.HostKernels()
         self.triton = kinds.triton.Recorded()
         self.observer: observe.Observer | None = None
         self.models: list[Digest] = []
+        self._compiled_before = _graphs_compiled_already()
+        self.folders = kinds.Folders(compiled_already=self._compiled_before > 0)
         self._fingerprint: Fingerprint | None = None
         self._seconds = {"wait": 0.0, "compile": 0.0}
         self._depth = threading.local()
@@ -164,9 +262,7 @@ class _Process:
 
     def _hook_compile_fx(self, module: ModuleType) -> None:
         if not importhook.wrap(module, "compile_fx", self._around_compile_fx):
-            _log.warning(
-                "this torch has no torch._inductor.compile_fx.compile_fx: nothing will be waited for"
-            )
+            _log.warning("this torch has no compile_fx where it is expected: no compile will wait")
 
     def _around_compile_fx(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
@@ -191,27 +287,16 @@ class _Process:
             return
         begin = time.perf_counter()
         for session in waiting:
-            deadline = session._config.deadline
-            session._ensure_running()
-            if not session._done.wait(max(0.0, begin + deadline - time.perf_counter())):
-                _log.warning("%s: not restored after %.1f s, this process compiles", session.label, deadline)
-            session.waited = True
+            session._wait_for_compile(begin)
         self._seconds["wait"] += time.perf_counter() - begin
         for session in waiting:
-            if session._config.strict and session.error is not None:
-                raise session.error
+            session._raise_if_strict()
 
     def _after_fork(self) -> None:
         """In the child there is no background thread: what was under way begins again when needed."""
         self.lock = threading.RLock()
         for session in self.sessions:
-            over = session._done.is_set()
-            session._done = threading.Event()
-            session._thread = None
-            if over:
-                session._done.set()
-            else:
-                session.restored = Restored()
+            session._begin_again()
 
     # Restore ------------------------------------------------------------------------------
 
@@ -227,60 +312,65 @@ class _Process:
         with self.lock:
             if self._fingerprint is None:
                 with restored.timed("detect"):
-                    self._fingerprint = detect()
-                reason = None if config.untested else supported(self._fingerprint)
+                    fingerprint = detect()
+                reason = supported(fingerprint, untested=config.untested)
                 if reason:
-                    self._fingerprint = None
-                    raise Unsupported(reason, "set CACHESVC_UNTESTED=1 to try all the same")
-                self.kernels.own(self._fingerprint)
-                self._choose_folders(store, self._fingerprint)
+                    raise Unsupported(reason)
+                self._fingerprint = fingerprint
+                self.kernels.own(fingerprint)
+                self._choose_folders(store, fingerprint)
             return store, self._fingerprint
 
     def _choose_folders(self, store: NodeStore, fingerprint: Fingerprint) -> None:
+        from .wire.factors import partition
+
         if self.folders.private:
             self.folders.use_private(store.folder(partition(fingerprint, ("gpu", "host"))))
         root = self.folders.roots()[kinds.inductor.NAME]
         self.kernels.accept(root / kinds.inductor.HOST_FOLDER / kinds.inductor.host_id(fingerprint))
 
-    def restored(self, session: Session) -> None:
-        """Host kernels of what was installed may be loaded from now on."""
-        roots = self.folders.roots()
-        for entry in session.restored.installed:
+    def accept_kernels(self, session: Session) -> None:
+        """Host kernels of what a session installed may be loaded from now on."""
+        done, roots = session.restored, self.folders.roots()
+        if done is None or not done.installed:
+            return
+        for entry in done.installed:
             paths = [record.path for record in entry.manifest.files if record.kind == kinds.inductor.NAME]
             for folder in kinds.inductor.accepted_folders(roots[kinds.inductor.NAME], paths):
                 self.kernels.accept(folder)
-        if session.restored.installed:
-            done = session.restored
-            _log.info(
-                "%s: %d revisions, %d files restored in %.2f s, %d bytes moved",
-                session.label,
-                len(done.installed),
-                sum(entry.files for entry in done.installed),
-                sum(done.seconds.values()),
-                done.moved,
-            )
+        _log.info(
+            "%s: %d revisions, %d files restored in %.2f s, %d bytes moved",
+            session.label,
+            len(done.installed),
+            sum(entry.files for entry in done.installed),
+            sum(done.seconds.values()),
+            done.moved,
+        )
 
     # What happened ------------------------------------------------------------------------
 
     def report(self) -> Report:
-        """See `Report`."""
+        """See `usefulness.Report`."""
+        from .usefulness import Report, judge, uses
+
         observed = self.observer.snapshot() if self.observer else observe.Observation()
-        installed = [entry for session in self.sessions for entry in session.restored.installed]
+        results = [session.restored for session in self.sessions if session.restored is not None]
+        installed = [entry for result in results for entry in result.installed]
         recorded = self.kernels.recorded
         used_keys = recorded.keys() | {folder.name for folder in self.triton.folders}
         revisions = uses(installed, set(recorded.kernels), used_keys)
         state = judge(observed, revisions)
         seconds = {**self._seconds, "hooks": self.kernels.seconds}
-        for session in self.sessions:
-            for step, spent in session.restored.seconds.items():
+        for result in results:
+            for step, spent in result.seconds.items():
                 seconds[step] = seconds.get(step, 0.0) + spent
         return Report(
             state=state,
             reasons=tuple(self._reasons(state, observed)),
             observed=observed,
             revisions=revisions,
-            rejected=tuple(one for session in self.sessions for one in session.restored.rejected),
-            bytes_moved=sum(session.restored.moved for session in self.sessions),
+            rejected=tuple(one for result in results for one in result.rejected),
+            bytes_moved=sum(result.moved for result in results),
             seconds={step: round(spent, 4) for step, spent in seconds.items()},
             saved=self._saved(installed, revisions, seconds),
         )
@@ -295,14 +385,15 @@ class _Process:
                 yield f"{session.label}: still {session.status}"
             elif session.status == "stored":
                 yield f"{session.label}: came after the deadline, stored on this node for the next start"
-            yield from session.restored.problems
+            if session.restored is not None:
+                yield from session.restored.problems
         if state == "inert":
             yield "PyTorch looked for other keys than the installed ones: compare with cachesvc explain"
         if observed.missing:
             yield "not counted in this torch: " + ", ".join(observed.missing)
 
     def _saved(
-        self, installed: Sequence[Any], revisions: Sequence[Any], seconds: dict[str, float]
+        self, installed: Sequence[Installed], revisions: Sequence[RevisionUse], seconds: dict[str, float]
     ) -> float | None:
         built = [
             entry.manifest.measured["first_call"]
@@ -327,7 +418,7 @@ class _Process:
         return capture(found, kinds.RULES, roots)
 
     def _say_how_it_was(self) -> None:
-        if any(session.wish or session.bundle for session in self.sessions):
+        if any(session.status not in ("off", "local") for session in self.sessions):
             _log.info("at exit: %s", self.report().line)
 
 
@@ -344,41 +435,51 @@ def process() -> _Process:
         return _process
 
 
-def open_session(
-    config: Config, name: Name | None, bundle: Path | None, model: Digest | None = None
-) -> Session:
-    """Arms the hooks and starts the restore of ``name`` or ``bundle``; neither: only observes.
+def open_session(wanted: Wanted) -> Session:
+    """Arms the hooks and starts the restore. Never waits and never raises.
 
-    The same name again (a notebook that is run twice) answers the session that is there, unless its
-    restore failed: then it is tried again. Never waits.
+    The same again (a notebook that is run twice) answers the session that is there, unless its restore
+    failed: then it is tried again.
     """
     state = process()
     state.arm()
-    wish = Wish(name, config.tag_fallback, config.lane, model) if name else None
     with state.lock:
         for session in state.sessions:
-            same = (session.wish and wish and session.wish.name == wish.name) or (
-                bundle is not None and session.bundle == bundle
-            )
-            if same and session.error is None:
+            if session.error is None and _same(session.wanted, wanted):
                 return session
-        session = Session(state, config, wish, bundle)
+        session = Session(state, wanted)
         state.sessions.append(session)
-    if wish is None and bundle is None:
-        session._step = "local"
-        _prepare_local(state, config, session)
-        session._done.set()
-    else:
-        session._ensure_running()
+    session._ensure_running()
     return session
 
 
-def _prepare_local(state: _Process, config: Config, session: Session) -> None:
-    """Without anything to restore: the fingerprint and the folders, so that capture works."""
-    state.prepare(replace(config, untested=True), session.restored)
+def open_local(config: Config) -> Session:
+    """Hooks and folders without anything to restore: for a process that compiles to be captured.
+
+    Raises ``StorageFull`` if there is no node store to put a private folder into.
+    """
+    from .restore import Restored
+
+    state = process()
+    state.arm()
+    session = Session(state, Wanted())
+    session.config, session.restored, session.waited = config, Restored(), True
+    state.prepare(config, session.restored)
+    session._step = "local"
+    session._configured.set()
+    session._done.set()
+    with state.lock:
+        state.sessions.append(session)
+    return session
+
+
+def _same(one: Wanted, other: Wanted) -> bool:
+    return (one.label.removesuffix(":latest"), one.url) == (other.label.removesuffix(":latest"), other.url)
 
 
 def _bundles(path: Path) -> list[Path]:
+    if not path.exists():
+        raise InvalidRequest(f"{path}: no such bundle file or folder")
     return sorted(path.glob("*.cachesvc")) if path.is_dir() else [path]
 
 

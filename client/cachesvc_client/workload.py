@@ -85,7 +85,7 @@ def _extra(module: torch.nn.Module) -> str:
 def _config(module: torch.nn.Module) -> str | None:
     config = getattr(module, "config", None)
     try:
-        value = config.to_dict() if hasattr(config, "to_dict") else config
+        value = config.to_dict() if config is not None and hasattr(config, "to_dict") else config
         if not isinstance(value, Mapping):
             return None
         return json.dumps(_stable(value, 0), sort_keys=True)

@@ -1,7 +1,10 @@
 """Makes packs, manifests and envelopes for the tests of this folder."""
 
+import contextlib
 import json
+import os
 import re
+import signal
 from pathlib import Path
 
 from cachesvc_client.bundle.pack import SourceFile, write_pack
@@ -44,7 +47,8 @@ def signed(value: object) -> bytes:
 
 
 def _union(local: bytes, incoming: bytes) -> bytes:
-    return json.dumps({**json.loads(incoming), **json.loads(local)}, sort_keys=True).encode()
+    joined = {**json.loads(incoming), **json.loads(local)}
+    return json.dumps(joined, sort_keys=True, separators=(",", ":")).encode()
 
 
 RULES = {
@@ -63,3 +67,26 @@ RULES = {
         ),
     ),
 }
+
+
+def forked(work) -> int:
+    """Runs ``work`` in a forked child; its wait status."""
+    child = os.fork()
+    if child == 0:
+        with contextlib.suppress(BaseException):
+            work()
+            os._exit(0)
+        os._exit(1)
+    return os.waitpid(child, 0)[1]
+
+
+def killing(at: int):
+    """A step callback that kills its process at the ``at``-th step."""
+    seen = []
+
+    def step(name):
+        seen.append(name)
+        if len(seen) == at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return step

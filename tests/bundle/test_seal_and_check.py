@@ -255,6 +255,7 @@ def _deep(levels):
         (("measured",), {"compile": float("inf")}),
         (("measured",), {"compile": float("nan")}),
         (("provenance",), {"host": "\ud800"}),
+        (("fingerprint",), {"unknown": "\ud800"}),
         (("frames", 0, "offset"), 0),
         (("frames", 0, "size"), 1),
         (("frames", 0, "raw"), 1 << 40),

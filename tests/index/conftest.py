@@ -44,7 +44,19 @@ def postgresql() -> Iterator[str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    initdb = [programs / "initdb", "-D", data, "--no-sync", "-A", "trust", "-E", "UTF8", "--locale=C", "-U", "tester"]
+    initdb = [
+        programs / "initdb",
+        "-D",
+        data,
+        "--no-sync",
+        "-A",
+        "trust",
+        "-E",
+        "UTF8",
+        "--locale=C",
+        "-U",
+        "tester",
+    ]
     subprocess.run([*user, *initdb], check=True, stdout=subprocess.DEVNULL, cwd=folder)
     options = ["fsync=off", "synchronous_commit=off", "full_page_writes=off", f"port={port}"]
     options += ["listen_addresses=127.0.0.1", "unix_socket_directories="]

@@ -38,7 +38,10 @@ def test_sqlite_is_durable_and_opened_again(tmp_path: Path) -> None:
     with opened.write() as unit:
         unit.objects.add("packs/a", 1)
     with opened._reading.connect() as connection:
-        pragmas = [connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in ("journal_mode", "synchronous", "foreign_keys")]
+        pragmas = [
+            connection.exec_driver_sql(f"PRAGMA {name}").scalar()
+            for name in ("journal_mode", "synchronous", "foreign_keys")
+        ]
     assert pragmas == ["wal", 2, 1]
     opened.close()
     again = open_sqlite(path)

@@ -26,7 +26,9 @@ def manifest(sequence: int, *, lane: str | None = None, tag: str = "latest", tar
     statement = Statement(TEAM, BERT, Target(target), sequence, Tag(tag), Lane(lane) if lane else None)
     pack = PackRecord(Digest.of(str(sequence).encode()), 1000 + sequence)
     facts = {"torch": "2.13", "cpu_flags": ["a", "b"], "schema": 1, "odd": True}
-    return Manifest(statement, pack, (), (), facts, Workload(model=Digest.of(b"m")), ("host",), {"compile": 1.5})
+    return Manifest(
+        statement, pack, (), (), facts, Workload(model=Digest.of(b"m")), ("host",), {"compile": 1.5}
+    )
 
 
 def publish(index: Index, made: Manifest, *, key: str | None = None, now: int = 100) -> Digest:
@@ -36,7 +38,9 @@ def publish(index: Index, made: Manifest, *, key: str | None = None, now: int = 
             unit.objects.add(key, now + 50)
         unit.objects.received(key, made.pack.digest, made.pack.size, now + 50)
         unit.entries.lock(made, now)
-        unit.entries.advance(made, Published(revision, b"envelope " + revision.encode(), "key", key, now, "t-1"))
+        unit.entries.advance(
+            made, Published(revision, b"envelope " + revision.encode(), "key", key, now, "t-1")
+        )
     return revision
 
 
@@ -45,7 +49,9 @@ def test_tokens_are_found_by_hash_and_revoked_once(index: Index) -> None:
     with index.write() as unit:
         assert not unit.tokens.any_admin()
         unit.tokens.add(token, "hash-1")
-        unit.tokens.add(dataclasses.replace(token, token="t-2", role=Role.admin, namespace="*", lane=None), "hash-2")
+        unit.tokens.add(
+            dataclasses.replace(token, token="t-2", role=Role.admin, namespace="*", lane=None), "hash-2"
+        )
     with index.write() as unit:
         assert unit.tokens.any_admin()
         assert unit.tokens.by_hash("hash-1") == token
@@ -66,7 +72,10 @@ def test_signers_of_a_namespace_are_its_own_and_those_of_all(index: Index) -> No
     with index.read() as unit:
         assert sorted(unit.signers.keys("team")) == ["a", "b"]
         assert sorted(unit.signers.keys("third")) == ["a"]
-        assert {(row.namespace, row.key) for row in unit.signers.all("team")} == {("team", "a"), ("team", "b")}
+        assert {(row.namespace, row.key) for row in unit.signers.all("team")} == {
+            ("team", "a"),
+            ("team", "b"),
+        }
         assert len(unit.signers.all("*")) == 4
 
 
@@ -132,11 +141,16 @@ def test_an_entry_moves_its_head_and_shows_it(index: Index) -> None:
 
 
 def test_queries_keep_to_namespace_name_tag_and_lane(index: Index) -> None:
-    for sequence, (lane, tag) in enumerate(((None, "latest"), ("pr-1", "latest"), ("pr-2", "latest"), (None, "v1")), 1):
+    for sequence, (lane, tag) in enumerate(
+        ((None, "latest"), ("pr-1", "latest"), ("pr-2", "latest"), (None, "v1")), 1
+    ):
         publish(index, manifest(sequence, lane=lane, tag=tag))
     with index.read() as unit:
+
         def lanes(*asked: str | None, tag: str = "latest") -> set[str | None]:
-            found = unit.entries.heads(TEAM, BERT, Tag(tag), [Lane(lane) if lane else None for lane in asked], 10)
+            found = unit.entries.heads(
+                TEAM, BERT, Tag(tag), [Lane(lane) if lane else None for lane in asked], 10
+            )
             return {row.lane for row in found}
 
         assert lanes(None) == {None}
@@ -238,7 +252,9 @@ def test_collection_beside_commits_never_takes_what_was_committed(index: Index) 
     assert all(committed != marked for committed, marked in outcomes)
     with index.read() as unit:
         live = {key for _, key, _ in unit.entries.packs()}
-    assert live == {f"packs/{number}" for number, (committed, _) in zip(numbers, outcomes, strict=True) if committed}
+    assert live == {
+        f"packs/{number}" for number, (committed, _) in zip(numbers, outcomes, strict=True) if committed
+    }
 
 
 def test_it_is_ready(index: Index) -> None:

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
-from registry_making import Api, make, ok
+import base64
+import dataclasses
+import hashlib
+import json
+import re
+import secrets
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
+import pytest
+from registry_making import FINGERPRINT, Api, Made, Server, make, ok, refused
+
+from cachesvc_client.bundle.layout import PACK_MAGIC
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.records import FRAME_BYTES, Frame, PackRecord
 
 
 def test_published_is_resolved_and_downloaded(api: Api, key: SigningKey) -> None:
@@ -21,3 +35,333 @@ def test_published_is_resolved_and_downloaded(api: Api, key: SigningKey) -> None
     answer = api.http.get(revision["pack_url"])
     assert answer.content == made.pack
     assert answer.headers["etag"] == f'"{Digest.of(made.pack)}"'
+
+
+def test_publishing_the_same_again_is_a_success(api: Api, key: SigningKey) -> None:
+    made = make(key, name="again")
+    upload = ok(api.begin(made))["upload"]
+    ok(api.put(upload, made.pack))
+    assert ok(api.commit(upload, made))["created"] is True
+    assert ok(api.commit(upload, made))["created"] is False
+    assert ok(api.publish(made))["created"] is False
+    assert len(ok(api.resolve(name="again"))["revisions"]) == 1
+
+
+def test_another_manifest_must_name_the_head_that_it_replaces(api: Api, key: SigningKey) -> None:
+    first, second = make(key, name="cas"), make(key, name="cas", content=b"better")
+    assert first.manifest.entry == second.manifest.entry
+    ok(api.publish(first))
+    text = refused(api.publish(second), 409, "head_conflict", first.revision[:19], "not none")
+    assert "look at the new head" in text
+    refused(api.publish(second, Digest.of(b"other")), 409, "head_conflict")
+    assert ok(api.resolve(name="cas"))["revisions"][0]["revision"] == first.revision
+    assert ok(api.publish(second, first.revision))["created"] is True
+    [found] = ok(api.resolve(name="cas"))["revisions"]
+    assert found["revision"] == second.revision
+    assert api.pack(first.revision).content == first.pack
+    refused(api.publish(first, second.revision), 409, "head_conflict", "sequence")
+
+
+def test_entries_of_one_name_do_not_replace_each_other(api: Api, key: SigningKey) -> None:
+    made = [
+        make(key, name="many"),
+        make(key, name="many", target="bert/bf16"),
+        make(key, name="many", model=b"other"),
+        make(key, name="many", fingerprint={**FINGERPRINT, "cpu_isa": "avx512"}),
+    ]
+    for one in made:
+        ok(api.publish(one))
+    answer = ok(api.resolve(name="many", model=Digest.of(b"other")))
+    assert [row["revision"] for row in answer["revisions"]][0] == made[2].revision
+    assert {row["revision"] for row in answer["revisions"]} == {one.revision for one in made[:3]}
+    [rejected] = answer["rejected"]
+    assert rejected["entry"] == made[3].manifest.entry
+    [difference] = rejected["differences"]
+    assert (difference["factor"], difference["mine"], difference["theirs"]) == ("cpu_isa", "avx2", "avx512")
+
+
+def test_the_nearest_of_what_does_not_fit_comes_first(api: Api, key: SigningKey) -> None:
+    changes = [
+        {"torch": "2.11.0", "cpu_isa": "neon"},
+        {"torch": "2.12.0"},
+        {"cpu_flags": ["avx", "sve"]},
+    ]
+    for number, change in enumerate(changes):
+        ok(api.publish(make(key, name="near", target=f"t{number}", fingerprint={**FINGERPRINT, **change})))
+    answer = ok(api.resolve(name="near"))
+    assert answer["revisions"] == []
+    assert [row["target"] for row in answer["rejected"]] == ["t2", "t1", "t0"]
+    assert [len(row["differences"]) for row in answer["rejected"]] == [1, 1, 2]
+
+
+def test_tags_fall_back_in_the_order_of_the_caller(api: Api, key: SigningKey) -> None:
+    latest, tagged = make(key, name="tags"), make(key, name="tags", tag="v1")
+    ok(api.publish(latest))
+    ok(api.publish(tagged))
+    for tags, tag, made in (
+        (["v1", "latest"], "v1", tagged),
+        (["v9", "latest"], "latest", latest),
+        (["latest"], "latest", latest),
+    ):
+        answer = ok(api.resolve(name="tags", tags=tags))
+        assert (answer["tag"], answer["revisions"][0]["revision"]) == (tag, made.revision)
+    refused(api.resolve(name="tags", tags=["v9"]), 404, "not_found", "team/tags has no tag v9", "latest, v1")
+    refused(api.resolve(name="tagz"), 404, "not_found", "nothing is published as team/tagz:latest")
+
+
+def test_entries_are_resolved_by_key(api: Api, key: SigningKey) -> None:
+    one, two = make(key, name="keys"), make(key, name="keys", target="other")
+    for made in (one, two):
+        ok(api.publish(made))
+    answer = ok(api.resolve(name="keys", entries=[two.manifest.entry, Digest.of(b"none")]))
+    assert [row["revision"] for row in answer["revisions"]] == [two.revision]
+    assert "tag" not in answer
+    assert ok(api.resolve(name="other", entries=[two.manifest.entry]))["revisions"] == []
+
+
+def test_a_lane_lies_over_the_trunk_and_not_the_other_way(api: Api, key: SigningKey) -> None:
+    trunk, lane = make(key, name="lanes"), make(key, name="lanes", lane="pr-1", content=b"try")
+    only = make(key, name="lanes", target="only-trunk")
+    for made in (trunk, lane, only):
+        ok(api.publish(made))
+    found = {row["revision"] for row in ok(api.resolve(name="lanes", lane="pr-1"))["revisions"]}
+    assert found == {lane.revision, only.revision}
+    for asked in (None, "pr-2"):
+        found = {row["revision"] for row in ok(api.resolve(name="lanes", lane=asked))["revisions"]}
+        assert found == {trunk.revision, only.revision}
+
+
+def test_what_has_expired_is_not_answered(api: Api, key: SigningKey) -> None:
+    now = int(time.time())
+    ok(api.publish(make(key, name="expiring", target="old", expires=now - 60)))
+    young = make(key, name="expiring", target="young", expires=now + 3600)
+    ok(api.publish(young))
+    assert [row["revision"] for row in ok(api.resolve(name="expiring"))["revisions"]] == [young.revision]
+
+
+def test_names_and_entries_are_listed(api: Api, key: SigningKey) -> None:
+    made = [
+        make(key, namespace="listing", name="a/b"),
+        make(key, namespace="listing", name="a/b", tag="v1"),
+        make(key, namespace="listing", name="c", lane="pr-1"),
+    ]
+    for one in made:
+        ok(api.publish(one))
+    names = ok(api.http.get("/v1/namespaces/listing/names"))
+    assert [(row["name"], row["tags"], row["entries"]) for row in names] == [
+        ("a/b", ["latest", "v1"], 2),
+        ("c", ["latest"], 1),
+    ]
+    assert names[0]["bytes"] == len(made[0].pack) + len(made[1].pack)
+    entries = ok(api.http.get("/v1/namespaces/listing/entries", params={"name": "a/b", "tag": "v1"}))
+    assert [row["revision"] for row in entries] == [made[1].revision]
+    assert len(ok(api.http.get("/v1/namespaces/listing/entries"))) == 3
+    one = ok(api.http.get(f"/v1/entries/{made[2].manifest.entry}"))
+    assert (one["lane"], one["files"], one["measured"]) == ("pr-1", 1, {"compile": 1.5})
+    assert one["fingerprint"] == FINGERPRINT
+    refused(api.http.get(f"/v1/entries/{Digest.of(b'none')}"), 404, "not_found")
+    assert ok(api.http.get("/v1/namespaces/empty/names")) == []
+
+
+def wrong_signer(_key: SigningKey) -> Made:
+    return make(SigningKey.generate(), name="bad")
+
+
+def altered(key: SigningKey) -> Made:
+    made = make(key, name="bad")
+    envelope = json.loads(made.envelope)
+    payload = base64.b64decode(envelope["payload"]).replace(b"2.13.0", b"2.13.1")
+    envelope["payload"] = base64.b64encode(payload).decode()
+    return dataclasses.replace(made, envelope=json.dumps(envelope).encode())
+
+
+def other_name(key: SigningKey) -> Made:
+    return dataclasses.replace(make(key, name="bad"), envelope=make(key, name="good").envelope)
+
+
+def other_lane(key: SigningKey) -> Made:
+    made = make(key, name="bad", lane="pr-1")
+    return dataclasses.replace(made, envelope=make(key, name="bad").envelope)
+
+
+def other_pack(key: SigningKey) -> Made:
+    made = make(key, name="bad")
+    return dataclasses.replace(made, pack=made.pack[:-1] + b"!")
+
+
+def from_the_future(key: SigningKey) -> Made:
+    return make(key, name="bad", sequence=int(time.time() * 1000) + 3_600_000)
+
+
+def no_envelope(key: SigningKey) -> Made:
+    return dataclasses.replace(make(key, name="bad"), envelope=b'{"payload": 1}')
+
+
+BAD = [
+    (wrong_signer, 403, "untrusted", "not trusted"),
+    (altered, 403, "untrusted", "does not match"),
+    (other_name, 403, "untrusted", "team/good:latest"),
+    (other_lane, 422, "invalid", "uploaded to pr-1"),
+    (other_pack, 422, "corrupt", "not the one that the manifest names"),
+    (from_the_future, 422, "invalid", "future"),
+    (no_envelope, 422, "corrupt", "envelope"),
+]
+
+
+@pytest.mark.parametrize(
+    ("bad", "status", "code", "words"), BAD, ids=lambda value: getattr(value, "__name__", "")
+)
+def test_a_bad_commit_publishes_nothing(
+    api: Api, key: SigningKey, bad: Callable[[SigningKey], Made], status: int, code: str, words: str
+) -> None:
+    made = bad(key)
+    upload = ok(api.begin(made))["upload"]
+    ok(api.put(upload, made.pack))
+    refused(api.commit(upload, made), status, code, words)
+    refused(api.resolve(name="bad"), 404, "not_found")
+
+
+def test_a_commit_needs_the_bytes(api: Api, key: SigningKey) -> None:
+    made = make(key, name="absent-bytes")
+    upload = ok(api.begin(made))["upload"]
+    refused(api.commit(upload, made), 422, "invalid", "was not uploaded")
+    refused(api.resolve(name="absent-bytes"), 404, "not_found")
+
+
+def test_a_body_of_another_size_is_refused(api: Api, key: SigningKey) -> None:
+    made = make(key, name="sizes", content=b"x" * 3000)
+
+    def chunked(data: bytes) -> Iterator[bytes]:
+        yield data
+
+    upload = ok(api.begin(made))["upload"]
+    refused(api.put(upload, made.pack + b"!"), 413, "too_large", str(len(made.pack)))
+    refused(api.put(upload, chunked(made.pack + b"!")), 413, "too_large", str(len(made.pack)))
+    refused(api.put(upload, made.pack[:-1]), 422, "invalid", str(len(made.pack) - 1))
+    refused(api.put(upload, chunked(b"")), 422, "invalid", "0 bytes")
+    stored = ok(api.put(upload, chunked(made.pack)))
+    assert stored == {"pack": Digest.of(made.pack), "size": len(made.pack)}
+    assert ok(api.put(upload, made.pack)) == stored
+    refused(api.put(upload, made.pack[:-1] + b"?"), 422, "invalid", "holds other bytes")
+    assert ok(api.commit(upload, made))["created"] is True
+    assert api.pack(made.revision).content == made.pack
+
+
+def test_an_upload_that_was_given_back_is_gone(api: Api, key: SigningKey) -> None:
+    made = make(key, name="aborted")
+    upload = ok(api.begin(made))["upload"]
+    ok(api.put(upload, made.pack))
+    assert api.http.delete(f"/v1/uploads/{upload}").status_code == 204
+    refused(api.commit(upload, made), 404, "not_found", "begin the upload again")
+    refused(api.put(upload, made.pack), 404, "not_found")
+    refused(api.http.delete(f"/v1/uploads/{upload}"), 404, "not_found")
+
+
+def test_sizes_are_bounded(api: Api, key: SigningKey) -> None:
+    made = make(key)
+    refused(api.begin(made, size=0), 422, "invalid", "size")
+    refused(api.begin(made, size=1 << 60), 413, "too_large", str(16 << 30))
+
+
+def test_a_connection_that_breaks_off_stores_nothing(server: Server, api: Api, key: SigningKey) -> None:
+    made = make(key, name="cut", content=secrets.token_bytes(300_000))
+    upload = ok(api.begin(made))["upload"]
+    host, port = server.url.removeprefix("http://").split(":")
+    for length in (len(made.pack), None):
+        with socket.create_connection((host, int(port))) as line:
+            framing = f"Content-Length: {length}" if length else "Transfer-Encoding: chunked"
+            line.sendall(
+                f"PUT /v1/uploads/{upload}/pack HTTP/1.1\r\nHost: x\r\n{framing}\r\n"
+                f"Authorization: Bearer {server.token}\r\n\r\n".encode()
+            )
+            line.sendall(made.pack[:100_000] if length else b"10000\r\n" + made.pack[: 1 << 16] + b"\r\n")
+    refused(api.commit(upload, made), 422, "invalid", "was not uploaded")
+    ok(api.put(upload, made.pack))
+    assert ok(api.commit(upload, made))["created"] is True
+
+
+RANGES = [
+    ("bytes=0-0", 0, 1),
+    ("bytes=5-9", 5, 10),
+    ("bytes=100-", 100, None),
+    ("bytes=-7", -7, None),
+    ("bytes=10-99999999", 10, None),
+    ("bytes=-99999999", 0, None),
+]
+
+
+def test_ranges(api: Api, key: SigningKey) -> None:
+    made = make(key, name="ranges", content=secrets.token_bytes(5000))
+    ok(api.publish(made))
+    size = len(made.pack)
+    for header, start, end in RANGES:
+        answer = api.pack(made.revision, Range=header)
+        assert answer.status_code == 206
+        assert answer.content == made.pack[start:end]
+        begin = start if start >= 0 else size + start
+        assert answer.headers["content-range"] == f"bytes {begin}-{begin + len(answer.content) - 1}/{size}"
+    for header in (f"bytes={size}-", "bytes=-0", f"bytes={size + 5}-{size + 9}"):
+        answer = api.pack(made.revision, Range=header)
+        refused(answer, 416, "range", str(size))
+        assert answer.headers["content-range"] == f"bytes */{size}"
+    for ignored in ("bytes=0-1,3-4", "lines=1-2", "bytes=9-5", "bytes=-", "bytes=x-"):
+        answer = api.pack(made.revision, Range=ignored)
+        assert (answer.status_code, answer.content) == (200, made.pack)
+
+
+def test_a_download_is_resumed_only_of_the_same_bytes(api: Api, key: SigningKey) -> None:
+    made = make(key, name="resume", content=secrets.token_bytes(2_500_000))
+    ok(api.publish(made))
+    whole = api.pack(made.revision)
+    etag = whole.headers["etag"]
+    assert whole.headers["accept-ranges"] == "bytes"
+    rest = api.pack(made.revision, **{"Range": "bytes=1000000-", "If-Range": etag})
+    assert rest.status_code == 206
+    assert Digest.of(whole.content[:1_000_000] + rest.content) == made.manifest.pack.digest
+    other = api.pack(made.revision, **{"Range": "bytes=1000000-", "If-Range": '"sha256:other"'})
+    assert (other.status_code, other.content) == (200, made.pack)
+    head = api.http.head(f"/v1/revisions/{made.revision}/pack")
+    assert (head.status_code, head.content, head.headers["content-length"]) == (200, b"", str(len(made.pack)))
+    assert head.headers["etag"] == etag
+    refused(api.pack(Digest.of(b"none")), 404, "not_found", "resolve again")
+    refused(api.pack("sha256:xyz"), 422, "invalid", "path.revision")
+
+
+def test_memory_does_not_grow_with_the_pack(own_server: Server) -> None:
+    server = own_server.start()
+    api = server.api()
+    frames = 40
+    content = secrets.token_bytes(FRAME_BYTES)
+    pack = hashlib.sha256(PACK_MAGIC)
+    for _ in range(frames):
+        pack.update(content)
+    size = len(PACK_MAGIC) + frames * FRAME_BYTES
+    made = make(
+        server.key,
+        pack=PackRecord(Digest("sha256:" + pack.hexdigest()), size),
+        frames=tuple(
+            Frame(len(PACK_MAGIC) + n * FRAME_BYTES, FRAME_BYTES, FRAME_BYTES, Digest.of(content))
+            for n in range(frames)
+        ),
+        files=(),
+    )
+    upload = ok(api.begin(made, size=size))["upload"]
+
+    def chunks() -> Iterator[bytes]:
+        yield PACK_MAGIC
+        for _ in range(frames):
+            yield content
+
+    def peak() -> int:
+        status = Path(f"/proc/{server.process.pid}/status").read_text()
+        return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) << 10
+
+    before = peak()
+    ok(api.put(upload, chunks()))
+    ok(api.commit(upload, made))
+    got = hashlib.sha256()
+    with api.http.stream("GET", f"/v1/revisions/{made.revision}/pack") as answer:
+        for chunk in answer.iter_raw():
+            got.update(chunk)
+    assert got.digest() == pack.digest()
+    assert peak() - before < 48 << 20 < size // 3

@@ -173,9 +173,7 @@ def test_what_is_wrong_with_a_target_is_told_in_a_line_and_loses_no_other(plain_
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interruption_ends_what_was_started(
-    plain_environment, spec, tmp_path, number
-):
+def test_an_interruption_ends_what_was_started(plain_environment, spec, tmp_path, number):
     path = spec('[[target]]\nid = "sleeping"\nfactory = "models:sleeping"\n' + TARGET)
     pids = tmp_path / "pids"
     run = subprocess.Popen(

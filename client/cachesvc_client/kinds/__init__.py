@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -59,6 +58,7 @@ def _pytorch_default() -> Path:
     """``torch._inductor.runtime.cache_dir_utils.default_cache_dir``, without importing it."""
     import getpass
     import re
+    import tempfile
 
     try:
         user = getpass.getuser()

@@ -16,24 +16,22 @@ not needed (pytorch-facts, 3).
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import logging
 import os
 import re
-import secrets
-import shutil
 import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import importhook
-from ..wire.codec import canonical
-from ..wire.factors import Fingerprint
 from .rules import FileRule, KindRules
+
+if TYPE_CHECKING:
+    from ..wire.factors import Fingerprint
 
 _log = logging.getLogger("cachesvc")
 
@@ -114,8 +112,10 @@ class Recorded:
 def _copy_whole(source: Path, target: Path) -> None:
     if target.exists():
         return
+    import shutil
+
     target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(f".{secrets.token_hex(8)}.tmp")
+    partial = target.with_name(f".{os.urandom(8).hex()}.tmp")
     try:
         shutil.copyfile(source, partial)
         os.replace(partial, target)
@@ -213,7 +213,14 @@ def host_id(fingerprint: Fingerprint) -> str:
     host = {
         name: fingerprint.get(name) for name in ("platform", "cpu_isa", "cpu_flags", "cxx", "libc", "torch")
     }
-    return hashlib.sha256(canonical(host)).hexdigest()[:16]
+    return _hexdigest(host)[:16]
+
+
+def _hexdigest(value: Any) -> str:
+    from ..wire.codec import canonical
+    from ..wire.digest import Digest
+
+    return Digest.of(canonical(value)).hex
 
 
 def kernel_key(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
@@ -250,7 +257,7 @@ def kernel_key(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         "torch": torch.__version__,
         "capability": os.environ.get("ATEN_CPU_CAPABILITY", ""),
     }
-    return hashlib.sha256(canonical(facts)).hexdigest()
+    return _hexdigest(facts)
 
 
 def install_hooks(kernels: HostKernels) -> None:

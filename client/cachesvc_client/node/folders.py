@@ -40,6 +40,7 @@ _SMALL_INSTALL = 8 << 20
 _CAPTURE_TRIES = 5
 _TEMPORARY = "file"
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
 
@@ -371,12 +372,18 @@ def _lock(private: int) -> Iterator[None]:
 
 
 def _read(name: str, folder: int) -> bytes | None:
+    """A merge file that is there. Raises ``OSError`` for a link or a folder in its place."""
     try:
-        handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+        handle = os.open(name, _READ, dir_fd=folder)
     except FileNotFoundError:
         return None
-    with os.fdopen(handle, "rb") as file:
-        return file.read()
+    try:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file")
+        return _content(handle, status)
+    finally:
+        os.close(handle)
 
 
 def _joined(job: _Job, there: bytes, incoming: bytes) -> bytes:
@@ -450,13 +457,23 @@ def _captured(folders: _Folders, kind: str, path: str, rule: FileRule, root: Pat
 
 
 def _steady(folder: int, name: str) -> tuple[bytes, os.stat_result] | None:
-    """The content and status of a file that did not change while it was read."""
-    handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
-    with os.fdopen(handle, "rb") as file:
+    """The content and status of a file that did not change while it was read; no content if it is not a
+    regular file."""
+    handle = os.open(name, _READ, dir_fd=folder)
+    try:
         before = os.fstat(handle)
-        if not stat.S_ISREG(before.st_mode):
-            return b"", before
-        data = file.read()
+        data = _content(handle, before)
         after = os.fstat(handle)
-    same = before.st_mtime_ns == after.st_mtime_ns and before.st_size == after.st_size == len(data)
-    return (data, before) if same else None
+    finally:
+        os.close(handle)
+    same = before.st_mtime_ns == after.st_mtime_ns and before.st_size == after.st_size
+    if same and (len(data) == before.st_size or not stat.S_ISREG(before.st_mode)):
+        return data, before
+    return None
+
+
+def _content(handle: int, status: os.stat_result) -> bytes:
+    if not stat.S_ISREG(status.st_mode):
+        return b""
+    with os.fdopen(handle, "rb", closefd=False) as file:
+        return file.read()

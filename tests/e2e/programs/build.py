@@ -8,14 +8,14 @@ from cachesvc_client._attach import scopes
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.config import Config
 from cachesvc_client.publishing import Draft, build_bundle
-from cachesvc_client.session import open_session, process
+from cachesvc_client.session import open_local, process
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Name, Target
 from cachesvc_client.wire.records import Workload
 
 out, key, name = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
 config = Config.read()
-session = open_session(config, None, None)
+session = open_local(config)
 
 import torch  # noqa: E402
 from model import inputs, make  # noqa: E402

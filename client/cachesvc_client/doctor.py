@@ -1,0 +1,271 @@
+"""Whether this environment can hit, and how to mend it if not."""
+
+from __future__ import annotations
+
+import os
+import site
+import stat
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from .bundle.check import CLOCK_SKEW_SECONDS
+from .bundle.seal import SigningKey
+from .config import Config, login_path
+from .detect import detect, supported
+from .node.store import NodeStore, default_root
+from .remote import Probe, Remote
+from .tables import aligned
+from .transfer import why_nothing
+from .wire.errors import CacheSvcError
+from .wire.factors import Fingerprint
+from .wire.names import Name
+from .wire.protocol import ResolveRequest
+
+Status = Literal["ok", "warn", "fail"]
+_SKEW_WARNING = 30
+_EXPIRES_SOON = 7 * 86400
+_OFF = {
+    "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1",
+    "TORCHINDUCTOR_FX_GRAPH_CACHE": "0",
+    "TORCHINDUCTOR_AUTOGRAD_CACHE": "0",
+    "TORCH_COMPILE_DISABLE": "1",
+    "TORCHDYNAMO_DISABLE": "1",
+}
+"""Variables with which nothing is read from any cache."""
+_RISKY = {
+    "CI": "it alone changes PyTorch's AOT keys: set it alike in build and service",
+    "TORCH_CACHING_PRECOMPILE": "it makes PyTorch's keys random: unset it",
+    "TORCH_COMPILE_DEBUG": "it changes PyTorch's keys: unset it",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line. ``mend``: what to do, if it is not ``ok``."""
+
+    status: Status
+    what: str
+    found: str
+    mend: str = ""
+
+
+def diagnose(names: tuple[Name, ...] = ()) -> list[Check]:
+    """All checks, in the order in which a restore would fail. ``names``: also whether entries under these
+    fit; by default those of ``CACHESVC_NAME``. Never raises for what it finds."""
+    here = detect()
+    checks = [_torch(here), _gpu(here), _compiler(here), *_settings(here), _threads(here), _bootstrap()]
+    checks += list(_folders())
+    try:
+        config = Config.read()
+    except CacheSvcError as error:
+        return [*checks, Check("fail", "configuration", error.message, error.hint)]
+    if config.mode == "off":
+        checks.append(Check("warn", "mode", "CACHESVC_MODE=off: nothing is restored", "unset it"))
+    checks += [_store(config), *_login_file(), *_keys(config)]
+    return [*checks, *_registry(config, here, names or config.names)]
+
+
+def render(checks: list[Check]) -> str:
+    """One line each."""
+    rows = [
+        (check.status, check.what, check.found + (f" ({check.mend})" if check.mend else ""))
+        for check in checks
+    ]
+    return aligned(rows)
+
+
+def _torch(here: Fingerprint) -> Check:
+    versions = f"torch {here.get('torch', 'none')}, triton {here.get('triton', 'none')}, {here['python_abi']}"
+    reason = supported(here, untested=False)
+    if reason is None:
+        return Check("ok", "versions", f"{versions}, {here['platform']}: tested")
+    if supported(here, untested=True) is not None:
+        return Check(
+            "fail", "versions", reason, "install torch in this environment" if "torch" not in here else ""
+        )
+    if os.environ.get("CACHESVC_UNTESTED"):
+        return Check("warn", "versions", f"{versions}: untested, tried as CACHESVC_UNTESTED says")
+    return Check("fail", "versions", reason)
+
+
+def _gpu(here: Fingerprint) -> Check:
+    if "gpu" in here:
+        return Check(
+            "ok", "gpu", f"{here['gpu']}, capability {here['compute_capability']}, driver {here['driver']}"
+        )
+    if here.get("gpu_count"):
+        return Check(
+            "warn",
+            "gpu",
+            "several models, and CUDA's order of them is not known: entries for GPUs are refused",
+            "set CUDA_DEVICE_ORDER=PCI_BUS_ID",
+        )
+    if "cuda" in here:
+        hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
+        shown = (
+            f"none visible (CUDA_VISIBLE_DEVICES={hidden!r})" if hidden is not None else "none, or no driver"
+        )
+        return Check(
+            "warn", "gpu", f"{shown}; torch is built for CUDA {here['cuda']}", "only CPU entries fit here"
+        )
+    return Check("ok", "gpu", "torch is built for the CPU")
+
+
+def _compiler(here: Fingerprint) -> Check:
+    isa = f"vectors: {here.get('cpu_isa', 'unknown')}"
+    if "cxx" in here:
+        return Check("ok", "compiler", f"{here['cxx']}; {isa}")
+    return Check("ok", "compiler", f"none: what an entry lacks will run eager or fail; {isa}")
+
+
+def _settings(here: Fingerprint) -> Iterator[Check]:
+    for name, value in _OFF.items():
+        if os.environ.get(name) == value:
+            yield Check("fail", "settings", f"{name}={value}: PyTorch reads no cache", f"unset {name}")
+    for name, mend in _RISKY.items():
+        if os.environ.get(name):
+            yield Check("warn", "settings", f"{name}={os.environ[name][:40]}", mend)
+    found = here.get("settings")
+    if isinstance(found, list):
+        yield Check("ok", "settings", f"{' '.join(found)}: entries must be built with the same")
+
+
+def _threads(here: Fingerprint) -> Check:
+    if "threads" in here:
+        return Check("ok", "threads", f"{here['threads']}")
+    if "gpu" in here:
+        return Check("ok", "threads", "not set; matters for CPU graphs only")
+    return Check(
+        "warn",
+        "threads",
+        "the number of threads is in the key of CPU graphs and differs between machines",
+        "set OMP_NUM_THREADS to the builder's value",
+    )
+
+
+def _bootstrap() -> Check:
+    folders = {*site.getsitepackages(), *((site.getusersitepackages(),) if site.ENABLE_USER_SITE else ())}
+    if any(Path(folder, "cachesvc_client_bootstrap.pth").exists() for folder in folders):
+        return Check(
+            "ok", "bootstrap", "the .pth file is in place: CACHESVC_NAME alone attaches every process"
+        )
+    return Check(
+        "warn",
+        "bootstrap",
+        "the .pth file is not in place: CACHESVC_NAME alone attaches nothing",
+        "install cachesvc-client with pip, or start with: cachesvc-client run",
+    )
+
+
+def _folders() -> Iterator[Check]:
+    """What the user set is honoured, so it has to work."""
+    for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
+        path = os.environ.get(name)
+        if path:
+            there = Path(path)
+            while not there.exists() and there != there.parent:
+                there = there.parent
+            if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
+                yield Check("ok", "folders", f"{name}={path}: writable")
+            else:
+                yield Check("fail", "folders", f"{name}={path}: not writable", "name another, or unset it")
+
+
+def _store(config: Config) -> Check:
+    try:
+        store = NodeStore(config.store or default_root())
+    except CacheSvcError as error:
+        return Check("fail", "node store", error.message, error.hint)
+    room = os.statvfs(store.root)
+    free = room.f_bavail * room.f_frsize
+    if free < 1 << 30:
+        return Check("warn", "node store", f"{store.root}: {free >> 20} MiB free", "free some room")
+    return Check("ok", "node store", f"{store.root}: writable, {free >> 30} GiB free")
+
+
+def _login_file() -> Iterator[Check]:
+    path = login_path()
+    if path is not None and path.exists() and stat.S_IMODE(path.stat().st_mode) & 0o044:
+        yield Check("warn", "login", f"{path}: others may read the token", f"chmod 600 {path}")
+
+
+def _keys(config: Config) -> Iterator[Check]:
+    if config.trusted_keys:
+        keys = ", ".join(key.keyid for key in config.trusted_keys)
+        yield Check("ok", "trust", f"{len(config.trusted_keys)} trusted key(s): {keys}")
+    else:
+        yield Check(
+            "fail",
+            "trust",
+            "no key is trusted: nothing is installed",
+            "set CACHESVC_TRUSTED_KEYS or log in with --trust",
+        )
+    if config.signing_key is not None:
+        try:
+            yield Check(
+                "ok",
+                "signing key",
+                f"{config.signing_key}: {SigningKey.load(config.signing_key).public.keyid}",
+            )
+        except CacheSvcError as error:
+            yield Check("warn", "signing key", error.message, error.hint or "publishing needs it")
+
+
+def _registry(config: Config, here: Fingerprint, names: tuple[Name, ...]) -> Iterator[Check]:
+    if config.url is None:
+        yield Check(
+            "warn",
+            "registry",
+            "none is configured: only bundles",
+            "set CACHESVC_URL or run: cachesvc-client login URL",
+        )
+        return
+    try:
+        with Remote(config.url, config.token) as remote:
+            probe = remote.probe()
+            yield from _probed(config, probe)
+            for name in names:
+                yield _named(remote, config, here, name)
+    except CacheSvcError as error:
+        yield Check("fail", "registry", error.message, error.hint)
+
+
+def _probed(config: Config, probe: Probe) -> Iterator[Check]:
+    said = f"{config.url}: cachesvc {probe.info.version}, API {probe.info.api}, {probe.seconds * 1000:.0f} ms"
+    yield Check("ok", "registry", said)
+    if probe.whoami is None:
+        yield Check("fail", "token", "none", "set CACHESVC_TOKEN or log in with --token")
+    else:
+        who = probe.whoami
+        left = None if who.expires is None else who.expires - time.time()
+        until = "" if left is None else f", for {left / 86400:.0f} more days"
+        text = f"{who.role} on {who.namespace}{until}"
+        if config.mode == "readwrite" and who.role == "read":
+            yield Check("warn", "token", f"{text}, but CACHESVC_MODE=readwrite", "use a token that may write")
+        elif left is not None and left < _EXPIRES_SOON:
+            yield Check("warn", "token", text, "it expires soon: make another")
+        else:
+            yield Check("ok", "token", text)
+    if probe.skew is not None:
+        off = f"{abs(probe.skew):.0f} s {'ahead of' if probe.skew > 0 else 'behind'} the registry's"
+        if abs(probe.skew) > CLOCK_SKEW_SECONDS:
+            yield Check("fail", "clock", off, "set this machine's clock: expiries and sequences are off")
+        elif abs(probe.skew) > _SKEW_WARNING:
+            yield Check("warn", "clock", off, "set this machine's clock")
+        else:
+            yield Check("ok", "clock", "agrees with the registry's")
+
+
+def _named(remote: Remote, config: Config, here: Fingerprint, name: Name) -> Check:
+    tags = tuple(dict.fromkeys((name.tag, *config.tag_fallback)))
+    request = ResolveRequest(name.namespace, name.name, here, tags=tags, lane=config.lane)
+    try:
+        answer = remote.resolve(request)
+    except CacheSvcError as error:
+        return Check("fail", "name", error.message, error.hint)
+    if answer.revisions:
+        return Check("ok", "name", f"{name}: {len(answer.revisions)} fit here, {len(answer.rejected)} do not")
+    return Check("fail", "name", *why_nothing(name, answer))

@@ -1,0 +1,43 @@
+"""``run NAME -- command``: the command with every Python process of its job attached."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+EVERY_PROCESS = Path(__file__).with_name("every_process")
+"""Holds only ``sitecustomize.py``."""
+
+
+def environment(variables: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+    """``environ`` with ``variables`` set, and our folder first on PYTHONPATH (once).
+
+    Two ways lead in, since either may be closed: the .pth file needs the client in the interpreter's
+    own site-packages, PYTHONPATH is ignored under -E and -I.
+    """
+    made = {**environ, **variables}
+    kept = [path for path in environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    first = str(EVERY_PROCESS)
+    made["PYTHONPATH"] = os.pathsep.join([first, *(path for path in kept if path != first)])
+    return made
+
+
+def launch(command: Sequence[str], variables: Mapping[str, str]) -> NoReturn:
+    """Becomes the command: same process, signals, standard streams and exit status.
+
+    If that cannot be started, exits as a shell does, with one line: 127 not found, 126 not executable.
+    """
+    made = environment(variables, os.environ)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    try:
+        os.execvpe(command[0], list(command), made)
+    except FileNotFoundError:
+        print(f"error: {command[0]}: command not found", file=sys.stderr)
+        sys.exit(127)
+    except OSError as error:
+        print(f"error: {command[0]}: {error.strerror}", file=sys.stderr)
+        sys.exit(126)

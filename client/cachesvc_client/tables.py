@@ -1,0 +1,28 @@
+"""Rows of text for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+
+def aligned(rows: Iterable[Sequence[object]], indent: str = "") -> str:
+    """Lines with columns of equal width, two spaces apart; the last column is as long as it likes."""
+    texts = [[str(cell) for cell in row] for row in rows]
+    if not texts:
+        return ""
+    widths = [max(len(row[column]) for row in texts) for column in range(len(texts[0]) - 1)]
+    lines = []
+    for row in texts:
+        padded = [cell.ljust(width) for cell, width in zip(row, widths)]  # noqa: B905 - all but the last
+        lines.append((indent + "  ".join([*padded, row[-1]])).rstrip())
+    return "\n".join(lines)
+
+
+def bytes_text(count: int) -> str:
+    """``512 B``, ``1.4 MiB``."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} GiB"

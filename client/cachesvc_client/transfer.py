@@ -1,0 +1,202 @@
+"""Bundles between a registry and files: ``pull`` and ``push``.
+
+Both pass every byte through the one gate: a pulled bundle was signed by a trusted key for what was asked
+for, and a pushed one is whole before its first byte is sent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from .bundle.check import Verified, Wanted, check_envelope, check_pack, check_sequence
+from .bundle.file import SUFFIX, open_bundle, write_bundle
+from .bundle.seal import PublicKey, SigningKey
+from .config import Config
+from .detect import detect
+from .node.store import NodeStore, default_root
+from .remote import Remote
+from .wire.digest import Digest
+from .wire.errors import Corrupt, Incompatible, InvalidRequest, NotFound, StorageFull, Untrusted
+from .wire.names import Name, Tag, Target
+from .wire.protocol import CommitRequest, ResolveAnswer, ResolvedRevision, ResolveRequest, UploadRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """One bundle. ``moved``: bytes over the network."""
+
+    target: Target
+    revision: Digest
+    path: Path
+    bytes: int
+    moved: int
+    signer: PublicKey
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """One revision. ``created``: false if the registry had this very one."""
+
+    path: Path
+    name: str
+    target: Target
+    revision: Digest
+    bytes: int
+    created: bool
+
+
+def registry_of(config: Config) -> Remote:
+    """The registry that is configured. Raises ``InvalidRequest`` if there is none."""
+    if config.url is None:
+        raise InvalidRequest(
+            "no registry is configured", "set CACHESVC_URL or run: cachesvc-client login URL"
+        )
+    return Remote(config.url, config.token)
+
+
+def pull(
+    config: Config, name: Name, into: Path, *, fallback: tuple[Tag, ...] = (), every: bool = False
+) -> list[Pulled]:
+    """Writes each revision under ``name`` that fits this environment as a bundle into ``into``.
+
+    ``every``: also what does not fit here, for an image that is built on another machine than it runs on.
+    A bundle of the same entry is replaced; one that is the same already costs no transfer. Nothing is left
+    behind but whole, checked bundles. Raises ``NotFound``, ``Incompatible`` if nothing fits,
+    ``Untrusted``, ``Corrupt``, ``Unavailable``, ``StorageFull``.
+    """
+    if not config.trusted_keys:
+        raise Untrusted("no key is trusted", "set CACHESVC_TRUSTED_KEYS, or log in with --trust KEY")
+    tags = tuple(dict.fromkeys((name.tag, *fallback)))
+    wanted = Wanted(name.namespace, name.name, tags, config.lane)
+    try:
+        into.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageFull(f"{into}: {error.strerror}") from None
+    store = NodeStore(config.store or default_root())
+    with registry_of(config) as remote:
+        found = _everything(remote, config, name, tags) if every else _fitting(remote, config, name, tags)
+        return [_pull_one(remote, config, store, wanted, row, into) for row in found]
+
+
+def _request(config: Config, name: Name, tags: tuple[Tag, ...]) -> ResolveRequest:
+    return ResolveRequest(name.namespace, name.name, detect(), tags=tags, lane=config.lane)
+
+
+def _fitting(
+    remote: Remote, config: Config, name: Name, tags: tuple[Tag, ...]
+) -> tuple[ResolvedRevision, ...]:
+    answer = remote.resolve(_request(config, name, tags))
+    if not answer.revisions:
+        raise Incompatible(*why_nothing(name, answer))
+    return answer.revisions
+
+
+def why_nothing(name: Name, answer: ResolveAnswer) -> tuple[str, str]:
+    """Message and hint for an answer without revisions."""
+    if not answer.rejected:
+        return f"{name}: nothing there", "publish it with: cachesvc warm"
+    nearest = answer.rejected[0]
+    difference = nearest.differences[0]
+    said = (
+        f"{name}: none of {len(answer.rejected)} entries fits here; nearest is {nearest.target}: {difference}"
+    )
+    return said, difference.mend
+
+
+def _everything(
+    remote: Remote, config: Config, name: Name, tags: tuple[Tag, ...]
+) -> Iterator[ResolvedRevision]:
+    """Asks for each entry with its own fingerprint, so that it fits."""
+    tag = remote.resolve(_request(config, name, tags)).tag or name.tag
+    for row in remote.entries(Name(name.namespace, name.name, tag)):
+        if row.lane is None or row.lane == config.lane:
+            request = ResolveRequest(
+                name.namespace, name.name, row.fingerprint, lane=config.lane, entries=(row.entry,)
+            )
+            yield from remote.resolve(request).revisions
+
+
+def _pull_one(
+    remote: Remote, config: Config, store: NodeStore, wanted: Wanted, row: ResolvedRevision, into: Path
+) -> Pulled:
+    verified = check_envelope(
+        row.envelope.encode(errors="replace"), trusted=config.trusted_keys, wanted=wanted, now=time.time()
+    )
+    manifest, statement = verified.manifest, verified.manifest.statement
+    check_sequence(verified, store.seen(manifest.entry))
+    path = into / _file_name(verified)
+    pack, moved = manifest.pack, 0
+    if not _is(path, verified):
+        fetched, moved = store.fetch(
+            pack.digest,
+            pack.size,
+            lambda offset: remote.download(row.pack_url, offset, pack.size, pack=pack.digest),
+        )
+        write_bundle(path, verified.envelope, fetched)
+        if moved:  # downloaded for the bundle alone: an image would hold the bytes twice
+            store.discard(pack.digest)
+    store.saw(manifest.entry, statement.sequence)
+    return Pulled(statement.target, verified.revision, path, pack.size, moved, verified.signer)
+
+
+def _file_name(verified: Verified) -> str:
+    """Readable, and one for each entry: the same entry's next revision replaces it."""
+    readable = re.sub(r"[^A-Za-z0-9._+=-]+", "-", verified.manifest.statement.target)[:120]
+    return f"{readable}-{verified.manifest.entry.hex[:12]}{SUFFIX}"
+
+
+def _is(path: Path, verified: Verified) -> bool:
+    """Whether the file is this bundle already, whole."""
+    with contextlib.suppress(NotFound, Corrupt, OSError):
+        envelope, offset = open_bundle(path)
+        if envelope == verified.envelope:
+            with open(path, "rb") as file:
+                file.seek(offset)
+                check_pack(file, verified.manifest)
+            return True
+    return False
+
+
+def push(config: Config, path: Path) -> Pushed:
+    """Publishes a bundle file under what its signed statement says, over the head that is there now.
+
+    The registry decides whether the signer may. Raises ``Untrusted``, ``Corrupt``, ``HeadConflict`` if
+    somebody else was first or the registry's revision is newer, ``Forbidden``, ``Unavailable``.
+    """
+    envelope, offset = open_bundle(path)
+    trusted = list(config.trusted_keys)
+    if config.signing_key is not None:
+        trusted.append(SigningKey.load(config.signing_key).public)
+    verified = check_envelope(envelope, trusted=trusted, wanted=None, now=time.time())
+    manifest, statement = verified.manifest, verified.manifest.statement
+    with open(path, "rb") as file, registry_of(config) as remote:
+        file.seek(offset)
+        check_pack(file, manifest)
+        head = _head(remote, manifest.entry)
+        created = head != verified.revision
+        if created:
+            request = UploadRequest(statement.namespace, statement.name, manifest.pack.size, statement.lane)
+            upload = remote.begin_upload(request)
+            try:
+                file.seek(offset)
+                remote.put_pack(upload, file, manifest.pack.size)
+                created = remote.commit(upload.upload, CommitRequest(envelope.decode(), head)).created
+            except BaseException:
+                with contextlib.suppress(Exception):  # a courtesy: the lease ends by itself
+                    remote.abort(upload.upload)
+                raise
+    return Pushed(
+        path, str(statement.full_name), statement.target, verified.revision, manifest.pack.size, created
+    )
+
+
+def _head(remote: Remote, entry: Digest) -> Digest | None:
+    try:
+        return remote.entry(entry).revision
+    except NotFound:
+        return None

@@ -1,0 +1,370 @@
+"""Install and capture: inverse, whole files only, nothing overwritten, no way out of the folder."""
+
+import errno
+import functools
+import json
+import logging
+import os
+import random
+import re
+import signal
+import stat
+import subprocess
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from packing import FILES, RULES, forked, killing, made
+
+from cachesvc_client.bundle.pack import PackReader, SourceFile
+from cachesvc_client.kinds.rules import FileRule, KindRules
+from cachesvc_client.node import folders
+from cachesvc_client.node.folders import PRIVATE, capture, install
+from cachesvc_client.wire.errors import Corrupt, StorageFull, Untrusted
+
+
+@pytest.fixture
+def packed(tmp_path):
+    return made(tmp_path)
+
+
+@pytest.fixture
+def roots(tmp_path):
+    return {kind: tmp_path / "caches" / kind for kind in RULES}
+
+
+def installed(packed, roots, rules=RULES, **options):
+    with PackReader(*packed) as reader:
+        return install(reader, rules, roots, **options)
+
+
+def contents(roots):
+    """{kind/path: bytes} of all files, without our own folder."""
+    return {
+        f"{kind}/{path.relative_to(root)}": path.read_bytes()
+        for kind, root in roots.items()
+        for path in root.rglob("*")
+        if path.is_file() and PRIVATE not in path.parts
+    }
+
+
+def expected(roots, files=FILES):
+    root = str(roots["triton"]).encode()
+    return {f"{file.kind}/{file.path}": file.data.replace(b"@ROOT@", root) for file in files}
+
+
+def leftovers(roots):
+    return [path for root in roots.values() for path in (root / PRIVATE).glob("*") if path.name != "lock"]
+
+
+def test_everything_is_installed_and_nothing_else_is_left(packed, roots):
+    done = installed(packed, roots)
+    assert contents(roots) == expected(roots)
+    assert (done.written, done.kept, done.merged, done.skipped) == (len(FILES), 0, 0, 0)
+    assert done.bytes == sum(map(len, expected(roots).values()))
+    assert not leftovers(roots)
+
+
+def test_modes_are_the_records_less_the_umask(packed, roots):
+    before = os.umask(0o077)
+    try:
+        installed(packed, roots)
+    finally:
+        os.umask(before)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in roots["inductor"].rglob("*.*")}
+    assert (modes["cab.so"], modes["ccd.py"]) == (0o700, 0o600)
+
+
+@settings(max_examples=20)
+@given(
+    st.dictionaries(
+        st.from_regex(r"K[0-9]/[a-z]{1,5}\.cubin|K[0-9]/__grp__k\.json", fullmatch=True),
+        st.binary(max_size=300).filter(lambda data: b"@ROOT@" not in data),
+        max_size=6,
+    ),
+    st.booleans(),
+)
+def test_capture_is_the_inverse_of_install(tmp_path_factory, files, threaded):
+    work = tmp_path_factory.mktemp("inverse")
+    here, there = {"triton": work / "here"}, {"triton": work / "there"}
+    for path, data in files.items():
+        (here["triton"] / path).parent.mkdir(parents=True, exist_ok=True)
+        (here["triton"] / path).write_bytes(data + str(here["triton"]).encode())
+    first = capture({"triton": files}, RULES, here)
+    installed(made(work, first), there, threads=3 if threaded else 1)
+    assert capture({"triton": files}, RULES, there) == first
+    for path, data in files.items():
+        portable = path.endswith(".json")  # only group files hold paths
+        where = there if portable else here
+        assert (there["triton"] / path).read_bytes() == data + str(where["triton"]).encode()
+
+
+def test_immutable_files_are_kept_whatever_is_in_them(packed, roots):
+    path = roots["inductor"] / "ab/cab.so"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"the user's own")
+    before = path.stat()
+    done = installed(packed, roots)
+    assert path.read_bytes() == b"the user's own"
+    assert path.stat().st_ino == before.st_ino
+    assert (done.written, done.kept) == (len(FILES) - 1, 1)
+
+
+def test_a_second_install_changes_nothing(packed, roots):
+    installed(packed, roots)
+    before = {
+        path: path.stat().st_ino for root in roots.values() for path in root.rglob("*") if path.is_file()
+    }
+    done = installed(packed, roots)
+    assert (done.written, done.kept, done.bytes) == (0, len(FILES), 0)
+    after = {path: path.stat().st_ino for path in before}
+    assert after == before
+
+
+def test_merge_files_are_joined_and_what_is_there_wins(packed, roots):
+    roots["triton"].mkdir(parents=True)
+    (roots["triton"] / "tuned.json").write_text('{"a":9,"b":2}')
+    assert installed(packed, roots).kept == 1
+    (roots["triton"] / "tuned.json").write_text('{"b":2}')
+    assert installed(packed, roots).merged == 1
+    assert json.loads((roots["triton"] / "tuned.json").read_text()) == {"a": 1, "b": 2}
+
+
+def test_a_local_merge_file_that_is_damaged_is_kept_with_a_warning(packed, roots, caplog):
+    roots["triton"].mkdir(parents=True)
+    (roots["triton"] / "tuned.json").write_text("{damaged")
+    with caplog.at_level(logging.WARNING, "cachesvc"):
+        installed(packed, roots)
+    assert (roots["triton"] / "tuned.json").read_text() == "{damaged"
+    assert "tuned.json: kept as it is" in caplog.text
+
+
+def test_installs_that_merge_at_once_lose_no_line(tmp_path, roots):
+    packs = []
+    for index in range(8):
+        (tmp_path / str(index)).mkdir()
+        files = [SourceFile("triton", "tuned.json", b'{"k%d":%d}' % (index, index))]
+        packs.append(made(tmp_path / str(index), files))
+    threads = [threading.Thread(target=installed, args=(packed, roots)) for packed in packs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found = json.loads((roots["triton"] / "tuned.json").read_text())
+    assert found == {f"k{index}": index for index in range(8)}
+
+
+def test_a_path_that_no_rule_knows_is_refused_before_anything_is_written(tmp_path, roots):
+    packed = made(tmp_path, [*FILES, SourceFile("triton", "sitecustomize.py", b"import os")])
+    with pytest.raises(Corrupt, match=r"triton/sitecustomize\.py is no file that this kind has"):
+        installed(packed, roots)
+    assert not any(root.exists() for root in roots.values())
+
+
+def test_kinds_without_rules_or_folder_are_skipped(packed, roots):
+    only = {"triton": roots["triton"]}
+    done = installed(packed, only)
+    assert done.skipped == sum(file.kind == "inductor" for file in FILES)
+    assert set(contents(only)) == {f"triton/{file.path}" for file in FILES if file.kind == "triton"}
+
+
+def test_a_folder_in_place_of_a_merge_file_is_one_error(packed, roots):
+    (roots["triton"] / "tuned.json").mkdir(parents=True)
+    with pytest.raises(StorageFull, match=r"tuned\.json: not a regular file"):
+        installed(packed, roots)
+
+
+@pytest.mark.parametrize("place", ["ab", PRIVATE])
+def test_a_folder_swapped_by_a_link_is_not_followed(packed, roots, tmp_path, place):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    roots["inductor"].mkdir(parents=True)
+    (roots["inductor"] / place).symlink_to(outside)
+    with pytest.raises(Untrusted, match="remove it"):
+        installed(packed, roots)
+    assert not list(outside.iterdir())
+
+
+def test_a_link_in_place_of_a_file_is_neither_followed_nor_replaced(packed, roots, tmp_path):
+    outside = tmp_path / "outside"
+    for kind, name in (("inductor", "ab/cab.so"), ("triton", "tuned.json")):
+        (roots[kind] / name).parent.mkdir(parents=True, exist_ok=True)
+        (roots[kind] / name).symlink_to(outside)
+    with pytest.raises(StorageFull, match=r"tuned\.json"):
+        installed(packed, roots)
+    assert not outside.exists()
+    assert (roots["inductor"] / "ab/cab.so").is_symlink()
+
+
+def test_the_root_itself_may_be_the_users_link(packed, roots, tmp_path):
+    (tmp_path / "real").mkdir()
+    roots["triton"].parent.mkdir(parents=True)
+    roots["triton"].symlink_to(tmp_path / "real")
+    installed(packed, roots)
+    assert (tmp_path / "real/K1/k.cubin").exists()
+
+
+def test_killed_at_each_step_leaves_whole_files_and_the_next_completes(packed, tmp_path):
+    killed = 0
+    for at in range(1, 100):
+        roots = {kind: tmp_path / str(at) / kind for kind in RULES}
+        status = forked(functools.partial(installed, packed, roots, threads=1, step=killing(at)))
+        if status == 0:
+            break
+        assert os.WTERMSIG(status) == signal.SIGKILL
+        killed += 1
+        found, whole = contents(roots), expected(roots)
+        assert all(whole[path] == data for path, data in found.items())
+        if "triton/K1/__grp__k.json" in found:
+            assert "triton/K1/k.cubin" in found, "a pointer before what it points to"
+        installed(packed, roots)
+        assert contents(roots) == whole
+    assert killed == 3 * len(FILES)  # created, filled, placed
+
+
+def test_what_a_killed_install_left_is_swept_when_it_is_old(packed, roots):
+    forked(functools.partial(installed, packed, roots, threads=1, step=killing(2)))
+    assert leftovers(roots)
+    installed(packed, roots)
+    assert leftovers(roots), "it might be another process's"
+    for path in leftovers(roots):
+        os.utime(path, (1, 1))
+    installed(packed, roots)
+    assert not leftovers(roots)
+
+
+def test_a_full_disk_is_one_error_and_leaves_whole_files(tmp_path):
+    chance = random.Random(8)
+    files = [SourceFile("inductor", f"aa/f{index}.so", chance.randbytes(60_000)) for index in range(20)]
+    packed = made(tmp_path, files)
+    mounted = tmp_path / "small"
+    mounted.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=500k", "tmpfs", str(mounted)]
+    if os.geteuid() != 0 or subprocess.run(command, capture_output=True).returncode != 0:
+        pytest.skip("needs the right to mount")
+    try:
+        roots = {"inductor": mounted / "cache"}
+        with pytest.raises(StorageFull, match="No space left"):
+            installed(packed, roots, threads=2)
+        found = contents(roots)
+        assert 0 < len(found) < 20
+        assert found.items() <= {f"inductor/{file.path}": file.data for file in files}.items()
+        assert not leftovers(roots)
+    finally:
+        subprocess.run(["umount", str(mounted)], check=True)
+
+
+def test_an_unwritable_folder_is_one_error(packed, roots, tmp_path):
+    (tmp_path / "caches").write_bytes(b"a file in the way")
+    with pytest.raises(StorageFull, match=r"install: .*(Not a directory|File exists)"):
+        installed(packed, roots)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+def test_a_folder_without_permission_is_one_error(packed, roots, tmp_path):
+    tmp_path.chmod(0o755)
+
+    def as_nobody():
+        with PackReader(*packed) as reader:
+            os.setuid(65534)
+            with pytest.raises(StorageFull, match="Permission denied"):
+                install(reader, RULES, roots)
+
+    assert forked(as_nobody) == 0
+
+
+def test_a_damaged_pack_installs_no_damaged_file(packed, roots):
+    path, _ = packed
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(Corrupt, match="frame 0"):
+        installed(packed, roots)
+    assert set(contents(roots)) <= {"inductor/cd/empty.py"}, "an empty file needs no byte of the pack"
+    assert not leftovers(roots)
+
+
+def test_a_signed_file_with_another_digest_is_not_installed(packed, roots):
+    path, manifest = packed
+    files = tuple(
+        replace(file, offset=0, size=8) if file.path == "K1/k.cubin" else file for file in manifest.files
+    )
+    with pytest.raises(Corrupt, match=r"K1/k\.cubin does not have its digest"):
+        installed((path, replace(manifest, files=files)), roots)
+    assert not (roots["triton"] / "K1/k.cubin").exists()
+    assert not leftovers(roots)
+
+
+def test_where_links_are_not_supported_files_are_renamed(packed, roots, monkeypatch):
+    def no_links(*_, **__):
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(folders.os, "link", no_links)
+    installed(packed, roots)
+    assert contents(roots) == expected(roots)
+    assert installed(packed, roots).kept == len(FILES)
+    assert not leftovers(roots)
+
+
+def test_many_folders_need_few_handles(tmp_path):
+    files = [SourceFile("triton", f"K{index}/k.cubin", b"%d" % index) for index in range(300)]
+    packed, roots = made(tmp_path, files), {"triton": tmp_path / "cache"}
+
+    def limited():
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_NOFILE, (150, 150))
+        installed(packed, roots, threads=1)
+
+    assert forked(limited) == 0
+    assert len(contents(roots)) == 300
+
+
+def test_capture_leaves_out_what_is_not_a_plain_file_of_the_kind(tmp_path):
+    root = tmp_path / "triton"
+    (root / "K1").mkdir(parents=True)
+    (root / "K1/good.cubin").write_bytes(b"1")
+    (root / "K1/link.cubin").symlink_to(root / "K1/good.cubin")
+    os.mkfifo(root / "K1/pipe.cubin")
+    (root / "K1/dir.cubin").mkdir()
+    (root / "K1/other.txt").write_bytes(b"1")
+    (root / "K2").symlink_to(root / "K1")
+    (tmp_path / "secret.cubin").write_bytes(b"secret")
+    loose = {"triton": KindRules("triton", (FileRule(re.compile(r".*\.cubin")),))}
+    names = ["good", "link", "pipe", "dir", "gone"]
+    found = [*(f"K1/{name}.cubin" for name in names), "K1/other.txt", "K2/good.cubin", "../secret.cubin"]
+    captured = capture({"triton": found, "unknown": ["x"]}, loose, {"triton": root})
+    assert [(file.path, file.data) for file in captured] == [("K1/good.cubin", b"1")]
+
+
+def test_capture_reads_a_file_again_that_changes_meanwhile(tmp_path):
+    root = tmp_path / "triton"
+    (root / "K1").mkdir(parents=True)
+    path, stop = root / "K1/k.cubin", threading.Event()
+    path.write_bytes(b"a" * 100)
+
+    def rewrite():  # as g++ does: in place, truncated first
+        for letter in b"bcdefgh" * 40:
+            with open(path, "wb") as file:
+                file.write(bytes([letter]) * 50_000)
+                file.flush()
+                file.write(bytes([letter]) * 50_000)
+            time.sleep(0.001)
+        stop.set()
+
+    writer = threading.Thread(target=rewrite)
+    writer.start()
+    seen = []
+    while not stop.is_set():
+        seen.extend(capture({"triton": ["K1/k.cubin"]}, RULES, {"triton": root}))
+    writer.join()
+    seen.extend(capture({"triton": ["K1/k.cubin"]}, RULES, {"triton": root}))
+    assert seen[-1].data == b"h" * 100_000
+    assert all(len(set(file.data)) <= 1 for file in seen)
+
+
+def test_an_empty_pack_installs_nothing(tmp_path, roots):
+    assert installed(made(tmp_path, []), roots).written == 0

@@ -1,0 +1,311 @@
+"""The node store: one download per node, resumed after a kill at any step, bounded, ours alone."""
+
+import functools
+import json
+import os
+import random
+import resource
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from packing import FILES, forked, killing, made
+
+from cachesvc_client.bundle.pack import PackReader, SourceFile
+from cachesvc_client.node import store as store_module
+from cachesvc_client.node.store import NodeStore, default_root
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.errors import Corrupt, StorageFull, TooLarge, Unavailable, Untrusted
+
+DATA = random.Random(5).randbytes(500_000)
+DIGEST = Digest.of(DATA)
+
+
+class Source:
+    """Serves DATA in pieces and notes the offsets it was asked for."""
+
+    def __init__(self, data=DATA, end=None):
+        self.data, self.end, self.asked = data, end, []
+
+    def __call__(self, offset):
+        self.asked.append(offset)
+        for begin in range(offset, len(self.data), 100_000):
+            if self.end is not None and begin >= self.end:
+                return
+            yield self.data[begin : begin + 100_000]
+
+
+def test_a_pack_is_downloaded_once(tmp_path):
+    store, source = NodeStore(tmp_path), Source()
+    assert store.pack(DIGEST) is None
+    path, moved = store.fetch(DIGEST, len(DATA), source)
+    assert (path.read_bytes(), moved) == (DATA, len(DATA))
+    assert NodeStore(tmp_path).fetch(DIGEST, len(DATA), source) == (path, 0)
+    assert NodeStore(tmp_path).pack(DIGEST) == path
+    assert source.asked == [0]
+    assert not list((tmp_path / "v1/partial").iterdir())
+
+
+def test_a_download_that_ends_early_is_resumed(tmp_path):
+    store = NodeStore(tmp_path)
+    with pytest.raises(Unavailable, match="ended at 300000 of 500000"):
+        store.fetch(DIGEST, len(DATA), Source(end=300_000))
+    source = Source()
+    path, moved = store.fetch(DIGEST, len(DATA), source)
+    assert (path.read_bytes(), moved, source.asked) == (DATA, 200_000, [300_000])
+
+
+def test_what_the_network_raises_is_not_taken_for_the_disk(tmp_path):
+    def broken(_offset):
+        yield DATA[:10]
+        raise ConnectionResetError("peer went away")
+
+    with pytest.raises(Unavailable, match="peer went away"):
+        NodeStore(tmp_path).fetch(DIGEST, len(DATA), broken)
+    assert NodeStore(tmp_path).fetch(DIGEST, len(DATA), Source())[1] == len(DATA) - 10
+
+
+@pytest.mark.parametrize("data", [bytes(len(DATA)), DATA + b"more", bytes(len(DATA)) + b"more"])
+def test_other_bytes_are_refused_and_not_kept(tmp_path, data):
+    with pytest.raises(Corrupt, match=r"is not this pack"):
+        NodeStore(tmp_path).fetch(DIGEST, len(DATA), Source(data))
+    assert not list((tmp_path / "v1/partial").iterdir())
+    assert not list((tmp_path / "v1/packs").iterdir())
+
+
+@pytest.mark.parametrize("left", [b"rubbish", DATA[:7] + b"?", bytes(len(DATA)), DATA + b"longer", DATA])
+def test_whatever_a_killed_process_left_the_next_ends_with_the_pack(tmp_path, left):
+    store = NodeStore(tmp_path)
+    (tmp_path / "v1/partial" / DIGEST.hex).write_bytes(left)
+    path, _ = store.fetch(DIGEST, len(DATA), Source())
+    assert path.read_bytes() == DATA
+
+
+def test_killed_at_each_step_the_next_goes_on(tmp_path):
+    steps = 0
+    for at in range(1, 100):
+        root = tmp_path / str(at)
+        store = NodeStore(root, step=killing(at))
+        status = forked(functools.partial(store.fetch, DIGEST, len(DATA), Source()))
+        if status == 0:
+            break
+        assert os.WTERMSIG(status) == signal.SIGKILL
+        steps += 1
+        path, moved = NodeStore(root).fetch(DIGEST, len(DATA), Source())
+        assert path.read_bytes() == DATA
+        assert moved == {1: 500_000, 2: 500_000, 8: 0, 9: 0}.get(at, 500_000 - 100_000 * (at - 2))
+    assert steps == 9  # locked, opened, 5 chunks, downloaded, renamed
+
+
+def test_eight_processes_at_once_download_once_and_install_all(tmp_path):
+    chance = random.Random(6)
+    files = [
+        *FILES,
+        *(SourceFile("inductor", f"aa/f{i}.so", chance.randbytes(20_000)) for i in range(60)),
+    ]
+    _, manifest = made(tmp_path, files)
+    (tmp_path / "manifest").write_bytes(manifest.encode())
+    script = Path(__file__).with_name("node_process.py")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, str(script), str(tmp_path), str(time.time() + 1)]
+    running = [
+        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(8)
+    ]
+    answers = [json.loads(process.communicate()[0]) for process in running]
+    assert [process.returncode for process in running] == [0] * 8
+    assert sorted(answer["moved"] for answer in answers) == [0] * 7 + [manifest.pack.size]
+    # Every file was written by exactly one process, and kept by the seven others.
+    assert sum(answer["written"] for answer in answers) == len(files)
+    assert sum(answer["kept"] for answer in answers) == 7 * len(files)
+    for file in files:
+        found = (tmp_path / "caches" / file.kind / file.path).read_bytes()
+        assert found.replace(str(tmp_path / "caches/triton").encode(), b"@ROOT@") == file.data
+
+
+def aged(path, seconds):
+    then = time.time() - seconds
+    os.utime(path, (then, then))
+
+
+def stored(store, count, size=1000):
+    digests = []
+    for index in range(count):
+        data = bytes([index]) * size
+        digests.append(Digest.of(data))
+        path, _ = store.fetch(digests[-1], size, Source(data))
+        aged(path, 1000 - index)
+    return digests
+
+
+def test_the_least_recently_used_packs_go(tmp_path):
+    store = NodeStore(tmp_path, max_bytes=3500)
+    first, second, third = stored(store, 3)
+    store.pack(first)  # used again
+    data = b"new" * 500
+    store.fetch(Digest.of(data), len(data), Source(data))
+    assert [store.pack(digest) is not None for digest in (first, second, third)] == [True, False, True]
+
+
+def test_packs_in_use_and_just_handed_out_stay(tmp_path):
+    path, manifest = made(tmp_path)
+    store = NodeStore(tmp_path / "store", max_bytes=manifest.pack.size)
+    path, _ = store.fetch(manifest.pack.digest, manifest.pack.size, Source(path.read_bytes()))
+    store.max_bytes = 1
+    store.evict()
+    assert path.exists(), "it was handed out a moment ago"
+    aged(path, 1000)
+    with PackReader(path, manifest):
+        store.evict()
+        assert path.exists(), "it is being read"
+    store.evict()
+    assert not path.exists()
+
+
+def test_a_pack_larger_than_the_bound(tmp_path):
+    with pytest.raises(TooLarge, match="the node store holds 10"):
+        NodeStore(tmp_path, max_bytes=10).fetch(DIGEST, len(DATA), Source())
+
+
+def test_leftovers_go_after_a_day(tmp_path):
+    store = NodeStore(tmp_path)
+    for part in ("partial", "tmp", "locks"):
+        (tmp_path / "v1" / part / "old").write_bytes(b"")
+        aged(tmp_path / "v1" / part / "old", 25 * 3600)
+        (tmp_path / "v1" / part / "new").write_bytes(b"")
+    store.evict()
+    for part in ("partial", "tmp", "locks"):
+        assert not (tmp_path / "v1" / part / "old").exists()
+        assert (tmp_path / "v1" / part / "new").exists()
+
+
+def test_a_full_disk_is_one_line_and_leaves_no_partial(tmp_path):
+    mounted = tmp_path / "small"
+    mounted.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", str(mounted)]
+    if os.geteuid() != 0 or subprocess.run(command, capture_output=True).returncode != 0:
+        pytest.skip("needs the right to mount")
+    try:
+        with pytest.raises(StorageFull, match=r"No space left.*free some room"):
+            NodeStore(mounted).fetch(DIGEST, len(DATA), Source())
+        assert not list((mounted / "v1/partial").iterdir())
+    finally:
+        subprocess.run(["umount", str(mounted)], check=True)
+
+
+def test_a_file_size_limit_is_one_line_too(tmp_path):
+    def limited():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+        with pytest.raises(StorageFull, match="File too large"):
+            NodeStore(tmp_path).fetch(DIGEST, len(DATA), Source())
+
+    assert forked(limited) == 0
+    assert not list((tmp_path / "v1/partial").iterdir())
+
+
+def test_a_root_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(StorageFull, match="set CACHESVC_STORE"):
+        NodeStore(tmp_path / "file" / "store")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives files to another user")
+def test_what_belongs_to_another_user_is_refused(tmp_path):
+    store = NodeStore(tmp_path)
+    os.chown(store.folder(DIGEST), 12345, 12345)
+    with pytest.raises(Untrusted, match="belongs to user 12345"):
+        store.folder(DIGEST)
+    os.chown(tmp_path / "v1", 12345, 12345)
+    with pytest.raises(Untrusted, match="belongs to user 12345"):
+        NodeStore(tmp_path)
+
+
+def test_private_folders(tmp_path):
+    store = NodeStore(tmp_path)
+    path = store.folder(DIGEST)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o700
+    assert store.folder(DIGEST) == path
+    path.chmod(0o770)
+    with pytest.raises(Untrusted, match="others may write"):
+        store.folder(DIGEST)
+    path.rmdir()
+    path.symlink_to(tmp_path)
+    with pytest.raises(Untrusted, match="is not a folder"):
+        store.folder(DIGEST)
+
+
+def test_private_folders_go_when_long_unused_and_not_held(tmp_path):
+    held, other = Digest.of(b"1"), Digest.of(b"2")
+    store = NodeStore(tmp_path)
+    mine = store.folder(held)
+    assert forked(lambda: NodeStore(tmp_path).folder(other)) == 0  # that process is over
+    theirs = tmp_path / "v1/folders" / other.hex
+    (theirs / "inner").mkdir()
+    for path in (mine, theirs):
+        aged(path, 31 * 24 * 3600)
+    store.evict()
+    assert mine.exists()
+    assert not theirs.exists()
+
+
+def test_sequences_only_rise(tmp_path):
+    store = NodeStore(tmp_path)
+    assert store.seen(DIGEST) is None
+    store.saw(DIGEST, 5)
+    store.saw(DIGEST, 3)
+    assert NodeStore(tmp_path).seen(DIGEST) == 5
+    (tmp_path / "v1/seen" / DIGEST.hex).write_text("rubbish")
+    assert store.seen(DIGEST) is None
+    store.saw(DIGEST, 4)
+    assert store.seen(DIGEST) == 4
+
+
+def test_answers_are_good_for_seconds(tmp_path):
+    store = NodeStore(tmp_path)
+    assert store.recent_answer(DIGEST) is None
+    store.remember_answer(DIGEST, b"answer")
+    assert store.recent_answer(DIGEST, max_age=3600) == b"answer"
+    aged(tmp_path / "v1/resolved" / DIGEST.hex, 6)
+    assert store.recent_answer(DIGEST) is None
+    aged(tmp_path / "v1/resolved" / DIGEST.hex, -100)
+    assert store.recent_answer(DIGEST) is None, "a clock that went back"
+
+
+def test_a_damaged_pack_is_forgotten(tmp_path):
+    store = NodeStore(tmp_path)
+    path, _ = store.fetch(DIGEST, len(DATA), Source())
+    path.write_bytes(b"damaged")
+    store.discard(DIGEST)
+    assert store.fetch(DIGEST, len(DATA), Source())[1] == len(DATA)
+
+
+def test_the_default_root_is_the_first_that_is_writable(tmp_path, monkeypatch):
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(store_module.tempfile, "tempdir", str(temporary))
+    (tmp_path / "file").write_bytes(b"")
+    for name in ("CACHESVC_STORE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "file"))  # no home
+    assert default_root() == temporary / f"cachesvc-{os.geteuid()}"
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert default_root() == tmp_path / "home/.cache/cachesvc"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert default_root() == tmp_path / "xdg/cachesvc"
+    monkeypatch.setenv("CACHESVC_STORE", str(tmp_path / "named"))
+    assert default_root() == tmp_path / "named"
+
+
+def test_a_laid_out_default_root_is_not_taken(tmp_path, monkeypatch):
+    monkeypatch.setattr(store_module.tempfile, "tempdir", str(tmp_path))
+    for name in ("CACHESVC_STORE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", "/dev/null")
+    trap = tmp_path / f"cachesvc-{os.geteuid()}"
+    trap.mkdir()
+    trap.chmod(0o777)
+    with pytest.raises(StorageFull, match="set CACHESVC_STORE"):
+        default_root()

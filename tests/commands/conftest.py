@@ -1,0 +1,147 @@
+"""A real registry in a process of its own, and signed bundles to put into it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from cachesvc_client.bundle.file import write_bundle
+from cachesvc_client.bundle.pack import SourceFile, write_pack
+from cachesvc_client.bundle.seal import PublicKey, SigningKey
+from cachesvc_client.detect import detect
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.names import Lane, Name, Target
+from cachesvc_client.wire.records import Manifest, Statement, Workload
+
+pytest.importorskip("fastapi", reason="the registry's package is not installed")
+REPOSITORY = Path(__file__).parents[2]
+
+SERVE = (sys.executable, "-m", "cachesvc", "serve", "--port", "0")
+
+
+@dataclass
+class Registry:
+    url: str
+    token: str
+    key: SigningKey
+    key_path: Path
+    process: subprocess.Popen
+
+    @property
+    def trust(self) -> PublicKey:
+        return self.key.public
+
+
+@pytest.fixture(scope="session")
+def registry(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("registry")
+    ready = folder / "ready.json"
+    with open(folder / "log", "wb") as log:
+        process = subprocess.Popen(
+            [*SERVE, "--data", str(folder / "data"), "--ready-file", str(ready)],
+            stdout=log,
+            stderr=log,
+            env=clean_environment(folder),
+        )
+    try:
+        until = time.monotonic() + 60
+        while not ready.exists():
+            assert process.poll() is None, (folder / "log").read_text()
+            assert time.monotonic() < until, (folder / "log").read_text()
+            time.sleep(0.05)
+        said = json.loads(ready.read_text())
+        path = Path(said["signing_key"])
+        yield Registry(said["url"], said["token"], SigningKey.load(path), path, process)
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def clean_environment(home: Path) -> dict[str, str]:
+    """Nothing of the developer's: no variables of ours, no proxies, another home."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("CACHESVC_", "TORCH", "TRITON", "XDG_"))
+        and not name.lower().endswith("_proxy")
+    }
+    kept["HOME"] = str(home)
+    kept["PYTHONPATH"] = f"{REPOSITORY}{os.pathsep}{REPOSITORY / 'client'}"
+    return kept
+
+
+@pytest.fixture
+def command(tmp_path, registry):
+    """Runs ``cachesvc-client`` as a user of this registry: (exit status, stdout, stderr)."""
+    environment = clean_environment(tmp_path)
+    environment |= {
+        "CACHESVC_URL": registry.url,
+        "CACHESVC_TOKEN": registry.token,
+        "CACHESVC_TRUSTED_KEYS": registry.trust,
+        "CACHESVC_STORE": str(tmp_path / "store"),
+    }
+
+    def run(*words: object, **variables: str | None) -> tuple[int, str, str]:
+        chosen = {**environment, **variables}
+        done = subprocess.run(
+            [sys.executable, "-m", "cachesvc_client", *map(str, words)],
+            env={name: value for name, value in chosen.items() if value is not None},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    return run
+
+
+@pytest.fixture
+def bundle(tmp_path, registry):
+    """Makes a signed bundle file; its fingerprint is this machine's, changed by ``differs``."""
+
+    def make(
+        name: str,
+        target: str = "bert/default",
+        *,
+        content: bytes = b"kernel",
+        key: SigningKey | None = None,
+        sequence: int | None = None,
+        lane: str | None = None,
+        path: Path | None = None,
+        **differs: object,
+    ) -> Path:
+        parsed = Name.parse(name)
+        pack = tmp_path / f"{Digest.of(content).hex[:12]}.pack"
+        with open(pack, "wb") as out:
+            contents = write_pack([SourceFile("inductor", "ab/cab.py", content)], out)
+        statement = Statement(
+            parsed.namespace,
+            parsed.name,
+            Target(target),
+            sequence or time.time_ns() // 1_000_000,
+            tag=parsed.tag,
+            lane=Lane(lane) if lane else None,
+        )
+        fingerprint = {**detect({}), "torch": "2.13.0+cpu", **differs}
+        manifest = Manifest(
+            statement,
+            contents.pack,
+            contents.frames,
+            contents.files,
+            fingerprint,  # type: ignore[arg-type]
+            Workload(script=Digest.of(target.encode())),
+            scopes=("host",),
+        )
+        made = path or tmp_path / f"{len(list(tmp_path.iterdir()))}.cachesvc"
+        write_bundle(made, (key or registry.key).sign(manifest), pack)
+        return made
+
+    return make

@@ -1,0 +1,185 @@
+"""push, pull and explain against a real registry."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+import pytest
+
+from cachesvc_client.bundle.file import open_bundle
+from cachesvc_client.bundle.seal import SigningKey
+
+
+def test_push_then_pull_gives_the_same_bundle(command, bundle, tmp_path, registry):
+    made = bundle("team/round:v1")
+    assert command("push", made)[:2] == (0, f"published  team/round:v1  bert/default  {size(made)}  {made}\n")
+    assert "there already" in command("push", made)[1]
+    status, out, err = command("pull", "team/round:v1", "--into", tmp_path / "image" / "bundles")
+    assert (status, err) == (0, "")
+    (pulled,) = (tmp_path / "image" / "bundles").iterdir()
+    assert pulled.read_bytes() == made.read_bytes()
+    assert pulled.name.startswith("bert-default-")
+    assert str(pulled) in out
+    assert registry.trust.keyid in out
+
+
+def size(path):
+    return f"{path.stat().st_size - open_bundle(path)[1]} B"
+
+
+def test_pull_again_moves_nothing_and_a_damaged_bundle_is_mended(command, bundle, tmp_path):
+    made = bundle("team/again", content=os.urandom(5000))
+    command("push", made)
+    pull = ("pull", "team/again", "--into", tmp_path / "into", "--json")
+    (first,) = json.loads(command(*pull)[1])
+    assert first["moved"] == first["bytes"]
+    (second,) = json.loads(command(*pull)[1])
+    assert second["moved"] == 0
+    with open(first["path"], "r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        file.write(b"\0")
+    (third,) = json.loads(command(*pull)[1])
+    assert third["moved"] == third["bytes"]
+    with open(first["path"], "rb") as file:
+        assert file.read() == made.read_bytes()
+
+
+def test_a_newer_revision_replaces_the_bundle(command, bundle, tmp_path):
+    command("push", bundle("team/newer", content=b"old"))
+    command("pull", "team/newer", "--into", tmp_path / "into")
+    newer = bundle("team/newer", content=b"new")
+    command("push", newer)
+    command("pull", "team/newer", "--into", tmp_path / "into")
+    (only,) = (tmp_path / "into").iterdir()
+    assert only.read_bytes() == newer.read_bytes()
+
+
+def test_tags_fall_back_if_the_caller_says_so(command, bundle, tmp_path):
+    command("push", bundle("team/tagged:latest"))
+    status, _, err = command("pull", "team/tagged:abc123", "--into", tmp_path / "a")
+    assert status == 4
+    assert "latest" in err
+    assert command("pull", "team/tagged:abc123", "--tag-fallback", "latest", "--into", tmp_path / "a")[0] == 0
+    environment = {"CACHESVC_TAG_FALLBACK": "latest"}
+    assert command("pull", "team/tagged:abc123", "--into", tmp_path / "b", **environment)[0] == 0
+
+
+def test_what_does_not_fit_is_told_and_pulled_only_with_all(command, bundle, tmp_path):
+    command("push", bundle("team/other", torch="2.11.0+cu130"))
+    status, _, err = command("pull", "team/other", "--into", tmp_path / "into")
+    assert status == 4
+    assert "torch: here" in err
+    assert "entry 2.11.0+cu130" in err
+    assert list((tmp_path / "into").iterdir()) == []
+    assert command("pull", "team/other", "--into", tmp_path / "into", "--all")[0] == 0
+    assert len(list((tmp_path / "into").iterdir())) == 1
+
+
+def test_untrusted_signers_and_old_bundles(command, bundle, tmp_path, registry):
+    stranger = SigningKey.generate()
+    status, _, err = command("push", bundle("team/signed", key=stranger))
+    assert (status, "not trusted" in err) == (7, True)
+    status, _, err = command(
+        "push", bundle("team/signed", key=stranger), CACHESVC_TRUSTED_KEYS=stranger.public
+    )
+    assert (status, "not trusted" in err) == (7, True)  # said by the registry
+    now = time.time_ns() // 1_000_000
+    command("push", bundle("team/signed", content=b"new", sequence=now))
+    status, _, err = command("push", bundle("team/signed", content=b"old", sequence=now - 1000))
+    assert status == 5, err
+    status, _, err = command(
+        "pull", "team/signed", "--into", tmp_path / "x", CACHESVC_TRUSTED_KEYS=stranger.public
+    )
+    assert status == 7
+    assert registry.trust.keyid in err
+    assert list((tmp_path / "x").iterdir()) == []
+    status, _, err = command("pull", "team/signed", "--into", tmp_path / "x", CACHESVC_TRUSTED_KEYS=None)
+    assert (status, "no key is trusted" in err) == (7, True)
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip", "empty", "absent"])
+def test_damaged_bundles_are_not_published(command, bundle, tmp_path, damage):
+    made = bundle(f"team/{damage}", content=os.urandom(3000))
+    whole = made.read_bytes()
+    if damage == "cut":
+        made.write_bytes(whole[:-10])
+    elif damage == "flip":
+        made.write_bytes(whole[:-10] + bytes([whole[-10] ^ 1]) + whole[-9:])
+    elif damage == "empty":
+        made.write_bytes(b"")
+    else:
+        made.unlink()
+    good = bundle(f"team/{damage}-good", path=tmp_path / "good.cachesvc")
+    status, out, err = command("push", made, good)
+    assert status in (4, 7)
+    assert err.startswith(f"error: {made}: ")
+    assert len(err.splitlines()) == 1
+    assert "published" in out  # the good one all the same
+    assert command("explain", f"team/{damage}")[0] == 4
+
+
+def test_lanes_are_seen_from_their_lane_only(command, bundle, tmp_path):
+    assert command("push", bundle("team/lane", lane="pr-1"))[0] == 0
+    assert command("pull", "team/lane", "--into", tmp_path / "trunk")[0] == 4
+    assert command("pull", "team/lane", "--into", tmp_path / "lane", CACHESVC_LANE="pr-1")[0] == 0
+
+
+def test_explain_factor_by_factor(command, bundle):
+    command("push", bundle("team/why", "fits/here"))
+    command("push", bundle("team/why", "other/cpu", cpu_isa="neon", cpu_flags=["asimd"], cpu_model="other"))
+    command("push", bundle("team/why", "other/all", torch="2.11.0", cpu_isa="neon", platform="linux-aarch64"))
+    status, out, err = command("explain", "team/why")
+    assert (status, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0] == "team/why:latest: 1 of 3 entries fit here"
+    assert [line.split()[:2] for line in lines[1:4]] == [
+        ["fits", "fits/here"],
+        ["differs", "other/cpu"],
+        ["differs", "other/all"],
+    ]
+    assert lines[5] == "factor by factor, other/cpu (nearest that does not fit):"
+    table = {line.split()[0]: line.split("  ")[-1] for line in lines[7 : lines.index("to mend:")] if line}
+    assert table["torch"] == "same"
+    assert table["cpu_isa"] == "differs"
+    assert table["libc"] == "enough"
+    assert "  cpu_isa: warm under the same ATEN_CPU_CAPABILITY and CPU generation" in lines
+    found = json.loads(command("explain", "team/why", "--json")[1])
+    nearest = found["entries"][1]
+    assert nearest["fits"] is False
+    assert [difference["factor"] for difference in nearest["differences"]] == ["cpu_isa", "cpu_flags"]
+    verdicts = {row["factor"]: row["verdict"] for row in nearest["factors"]}
+    assert verdicts["cpu_isa"] == "differs"
+    assert verdicts["cpu_model"] == "differs, decides nothing"
+
+
+def test_explain_of_nothing(command, bundle):
+    status, _, err = command("explain", "team/nothing")
+    assert status == 4
+    assert "team/nothing" in err
+    assert len(err.splitlines()) == 1
+    command("push", bundle("team/unfit", platform="linux-s390x"))
+    status, out, _ = command("explain", "team/unfit")
+    assert status == 4
+    assert "platform: warm on this platform" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "variables", "status", "said"),
+    [
+        (("pull", "team/x", "--into", "d"), {"CACHESVC_TOKEN": "csv_wrong"}, 3, "token"),
+        (("pull", "team/x", "--into", "d"), {"CACHESVC_URL": "http://127.0.0.1:9"}, 6, "refused"),
+        (("pull", "team/x", "--into", "d"), {"CACHESVC_URL": None}, 2, "CACHESVC_URL"),
+        (("pull", "team/x", "--into", "d"), {"CACHESVC_URL": "ftp://x"}, 2, "CACHESVC_URL"),
+        (("pull", "Team/x", "--into", "d"), {}, 2, "namespace"),
+        (("pull", "team/x", "--into", "/proc/x"), {}, 6, "/proc/x"),
+        (("push", "absent.cachesvc"), {"CACHESVC_URL": None}, 4, "absent"),
+        (("explain", "team/x"), {"CACHESVC_DEADLINE": "soon"}, 2, "CACHESVC_DEADLINE"),
+        (("frobnicate",), {}, 2, "frobnicate"),
+    ],
+)
+def test_bad_input_is_one_clear_line(command, words, variables, status, said):
+    found, _, err = command(*words, **variables)
+    assert (found, said in err.splitlines()[-1]) == (status, True), err
+    assert "Traceback" not in err

@@ -1,0 +1,463 @@
+"""``detect`` on this machine against what PyTorch and the compilers say themselves, and on others by text."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import cachesvc_client
+from cachesvc_client import compiler
+from cachesvc_client.detect import cpu_flags, cpu_isa, detect, settings, supported, visible_devices
+from cachesvc_client.wire.factors import BY_NAME
+
+HERE = {name: value for name, value in os.environ.items() if name not in ("ATEN_CPU_CAPABILITY", "CXX")}
+SKYLAKE = frozenset("avx2 avx512f avx512bw avx512dq avx512vl fma f16c".split())
+ICELAKE = SKYLAKE | {"avx512_vnni"}
+SAPPHIRE = ICELAKE | {"avx512_bf16", "amx_tile", "amx_int8", "amx_bf16"}
+
+ASK_TORCH = """
+import json, os, sys, warnings
+warnings.simplefilter("ignore")
+import torch
+from torch._inductor import cpu_vec_isa, config
+config.cpp.vec_isa_ok = True  # the probes compile for seconds; what they would refuse is tested elsewhere
+cpu_vec_isa.VecISA.check_build = lambda self, code: True
+isas = {}
+for value in (None, "avx2", "avx512", "default", "zvector", "nonsense"):
+    os.environ.pop("ATEN_CPU_CAPABILITY", None)
+    if value is not None:
+        os.environ["ATEN_CPU_CAPABILITY"] = value
+    isa = cpu_vec_isa.pick_vec_isa()
+    flags = isa.build_arch_flags()
+    extra = " avx512_bf16" * ("-mavx512bf16" in flags) + " amx_fp16" * ("-mamx-fp16" in flags)
+    isas[str(value)] = str(isa) + extra
+del os.environ["ATEN_CPU_CAPABILITY"]
+from cachesvc_client.detect import detect
+print(json.dumps({
+    "torch": torch.__version__, "cuda": torch.version.cuda, "threads": torch.get_num_threads(), "isas": isas,
+    "ours": detect(), "capability": torch.backends.cpu.get_cpu_capability(),
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def torch_says():
+    if importlib.util.find_spec("torch") is None:  # not imported here: others ask about its absence
+        pytest.skip("no torch here")
+    done = subprocess.run(
+        [sys.executable, "-c", ASK_TORCH], env=HERE, capture_output=True, text=True, check=True, timeout=120
+    )
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_versions_are_those_of_torch(torch_says):
+    found = detect()
+    assert found["torch"] == torch_says["torch"]
+    assert found.get("cuda") == torch_says["cuda"]
+
+
+@pytest.mark.parametrize("value", ["None", "avx2", "avx512", "default", "zvector", "nonsense"])
+def test_the_isa_is_what_inductor_picks(torch_says, value):
+    environ = {} if value == "None" else {"ATEN_CPU_CAPABILITY": value}
+    assert detect(environ)["cpu_isa"] == torch_says["isas"][value]
+
+
+def test_threads_are_torchs_once_it_is_imported(torch_says):
+    assert torch_says["ours"]["threads"] == torch_says["threads"]
+
+
+def test_nothing_is_imported_started_or_printed():
+    """Audit events see every process; ``torch`` and NVML cost hundreds of milliseconds."""
+    program = """
+import sys
+seen = []
+starts = ("subprocess.Popen", "os.exec", "os.posix_spawn", "os.fork", "os.system")
+sys.addaudithook(lambda event, _: seen.append(event) if event in starts else None)
+from cachesvc_client.detect import detect
+detect()
+print(seen, sorted({"torch", "triton", "importlib.metadata", "subprocess", "ctypes"} & set(sys.modules)))
+"""
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", path_of_this_process() + program], capture_output=True, text=True
+    )
+    assert (done.stdout, done.stderr) == ("[] []\n", "")
+
+
+def path_of_this_process() -> str:
+    """The child runs without ``site``, so an editable install has to be named."""
+    client = str(Path(cachesvc_client.__file__).parent.parent)
+    return f"import sys; sys.path[:] = {[client, *sys.path]!r}\n"
+
+
+def test_all_names_are_in_the_table_and_values_have_their_types():
+    found = detect({"OMP_NUM_THREADS": "4", "CI": "1", "PATH": os.environ["PATH"]})
+    assert set(found) <= {*BY_NAME, "schema"}
+    for value in found.values():
+        assert isinstance(value, (str, int)) or all(isinstance(item, str) for item in value)
+    assert found["python_abi"] == sys.implementation.cache_tag + sys.abiflags
+    assert found["settings"] == ["CI=1", "OMP_NUM_THREADS=4"]
+
+
+def test_without_torch_there_is_no_version(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [])
+    found = detect({})
+    assert "torch" not in found
+    assert "triton" not in found
+    assert supported(found, untested=True) == "torch is not installed"
+
+
+def test_versions_are_read_as_text(tmp_path, monkeypatch):
+    """As a PyPI wheel has them: its metadata says 2.11.0. Importing it would raise."""
+    write(tmp_path / "torch/__init__.py", "raise RuntimeError('imported')")
+    write(
+        tmp_path / "torch/version.py",
+        "__version__ = '2.11.0+cu130'\ncuda: Optional[str] = '13.0'\nhip: Optional[str] = None\n",
+    )
+    write(
+        tmp_path / "triton/__init__.py",
+        '"""isort:skip_file"""\n__version__ = "3.6.0"\nraise RuntimeError("imported")\n',
+    )
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    found = detect({"CUDA_VISIBLE_DEVICES": ""})
+    assert (found["torch"], found["cuda"], found["triton"]) == ("2.11.0+cu130", "13.0", "3.6.0")
+    write(
+        tmp_path / "torch/version.py",
+        "__version__ = '2.11.0+rocm6.4'\ncuda: Optional[str] = None\nhip: Optional[str] = '6.4.1'\n",
+    )
+    assert detect({"CUDA_VISIBLE_DEVICES": ""})["cuda"] == "rocm 6.4.1"
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("flags", "capability", "isa"),
+    [
+        (SAPPHIRE, None, "avx512 avx512_vnni amx_tile avx512_bf16"),
+        (SAPPHIRE | {"amx_fp16"}, "avx512", "avx512 avx512_vnni amx_tile avx512_bf16 amx_fp16"),
+        (SAPPHIRE, "avx2", "avx2"),
+        (ICELAKE | {"avx512_bf16"}, None, "avx512 avx512_vnni"),
+        (SKYLAKE | {"avx512_bf16"}, None, "avx512 avx512_bf16"),
+        (SKYLAKE, None, "avx512"),
+        (frozenset({"avx2"}), "avx512", "avx2"),
+        (frozenset({"avx2"}), "default", "INVALID_VEC_ISA"),
+        (frozenset({"sse2"}), None, "INVALID_VEC_ISA"),
+    ],
+)
+def test_isas_of_other_machines(flags, capability, isa):
+    assert cpu_isa("x86_64", flags, {"ATEN_CPU_CAPABILITY": capability} if capability else {}) == isa
+
+
+def test_isas_that_are_switched_off_or_unknown():
+    assert cpu_isa("x86_64", SKYLAKE, {"TORCHINDUCTOR_VEC_ISA_OK": "0"}) == "INVALID_VEC_ISA"
+    assert cpu_isa("aarch64", frozenset({"asimd"}), {}) == "asimd"
+    assert cpu_isa("riscv64", frozenset({"x"}), {}) is None
+
+
+def test_flags_leave_out_what_march_native_does_not_read():
+    noise = {"hypervisor", "constant_tsc", "ibrs", "topoext", "svm", "vmx"}
+    assert cpu_flags("x86_64", SKYLAKE | noise) == sorted(SKYLAKE)
+    assert cpu_flags("x86_64", frozenset(noise)) is None
+    assert cpu_flags("aarch64", frozenset({"asimd", "sve", "evtstrm", "cpuid"})) == ["asimd", "sve"]
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="asks gcc about x86 flags")
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no g++")
+def test_flags_hold_all_that_march_native_turns_on_here():
+    """What gcc enables beyond its default has a flag of the kernel's in our list, by gcc's name."""
+    native, default = (gcc_flags(march) for march in ("native", "x86-64"))
+    names = {
+        "pclmul": "pclmulqdq",
+        "sha": "sha_ni",
+        "rdrnd": "rdrand",
+        "sse3": "pni",
+        "sse4.1": "sse4_1",
+        "sse4.2": "sse4_2",
+    }
+    names |= {
+        "avx512bf16": "avx512_bf16",
+        "avx512vnni": "avx512_vnni",
+        "avx512bitalg": "avx512_bitalg",
+        "bmi": "bmi1",
+    }
+    names |= {"avx512vbmi2": "avx512_vbmi2", "avx512vpopcntdq": "avx512_vpopcntdq", "prfchw": "3dnowprefetch"}
+    names |= {"sahf": "lahf_lm", "lzcnt": "abm", "avxvnni": "avx_vnni"}
+    # Aliases, tuning, and what the kernel does not list or lists with another one.
+    ignored = {"sse4", "crc32", "mwait", "shstk", "hle", "waitpkg", "vzeroupper", "stv", "align-stringops"}
+    here = set(detect()["cpu_flags"])
+    wanted = {names.get(flag, flag) for flag in native - default - ignored}
+    assert wanted <= here, wanted - here
+
+
+def gcc_flags(march: str) -> set[str]:
+    command = ["g++", f"-march={march}", "-Q", "--help=target"]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    return {line.split()[0].removeprefix("-m") for line in lines if line.endswith("[enabled]")}
+
+
+# Compilers.
+
+
+@pytest.mark.parametrize(
+    "name", ["g++", "gcc", "c++", "clang++", "g++-11", "g++-12", "g++-13", "clang++-14", "clang++-16"]
+)
+def test_compilers_are_what_they_say(name):
+    path = shutil.which(name)
+    if path is None:
+        pytest.skip(f"no {name} here")
+    said = subprocess.run(
+        [path, "--version"], capture_output=True, text=True, check=True
+    ).stdout.splitlines()[0]
+    kind, version = compiler.identity({"CXX": name, "PATH": os.environ["PATH"]}).split()
+    assert version in said.split() or any(word.startswith(version) for word in said.split())
+    assert kind == ("clang++" if "clang" in said else "g++")
+
+
+def test_without_cxx_the_compiler_is_gxx():
+    if shutil.which("g++") is None:
+        pytest.skip("no g++ here")
+    assert compiler.identity({"PATH": os.environ["PATH"]}) == compiler.identity(
+        {"CXX": "g++", "PATH": os.environ["PATH"]}
+    )
+
+
+def executable(path: Path, content: bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+GCC = b"\x7fELF\x00 zstd\x0013.2.1 20240316 (experimental)\x00(Pkg) \x00gcc version %s %s\n\x00"
+
+
+def test_compilers_by_their_bytes(tmp_path):
+    def ask(**environ):
+        return compiler.identity({"PATH": str(tmp_path / "bin"), **environ})
+
+    assert ask() is None
+    executable(
+        tmp_path / "bin/g++",
+        b"\x7fELF\x00GLIBC_2.2.5\x001.3.1\x00"
+        + b"x" * 5000
+        + GCC.replace(b"13.2.1 20240316 (experimental)", b"10.5.0"),
+    )
+    assert ask() == "g++ 10.5.0"
+    executable(tmp_path / "bin/g++", GCC)
+    assert ask() == "g++ 13.2.1 20240316 (experimental)"
+    executable(tmp_path / "bin/clang++", b"\x7fELF\x00clang -cc1 version 17.0.6\x00")
+    assert ask(CXX="clang++") == "clang++ 17.0.6"
+    assert ask(CXX=str(tmp_path / "bin/clang++")) == "clang++ 17.0.6"
+    assert ask(CXX="clang++ -O3") is None  # Inductor starts CXX as one word, and finds nothing either
+    assert ask(CXX="absent") is None
+
+
+def test_a_clang_that_is_a_small_program_over_its_library(tmp_path):
+    executable(tmp_path / "llvm/bin/clang-18", b"\x7fELF\x00libclang-cpp.so.18\x00")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/clang++").symlink_to(tmp_path / "llvm/bin/clang-18")
+    executable(tmp_path / "llvm/lib/libclang-cpp.so.18", b"\x7fELF\x00clang -cc1 version 18.1.8\x00")
+    assert compiler.identity({"CXX": "clang++", "PATH": str(tmp_path / "bin")}) == "clang++ 18.1.8"
+
+
+def test_a_compiler_nobody_knows_is_told_apart_by_its_bytes(tmp_path):
+    texts = set()
+    for content in (b"#!/bin/sh\nexec icpx $@\n", b"#!/bin/sh\nexec icpx -g\n"):
+        executable(tmp_path / "bin/icpx", content)
+        texts.add(compiler.identity({"CXX": "icpx", "PATH": str(tmp_path / "bin")}))
+    assert len(texts) == 2
+    assert all(text.startswith("icpx sha256:") for text in texts)
+    executable(tmp_path / "bin/icpx", b"")
+    assert compiler.identity({"CXX": "icpx", "PATH": str(tmp_path / "bin")}) is None
+
+
+def test_wrappers_are_looked_through(tmp_path):
+    executable(tmp_path / "real/ccache", b"\x7fELF ccache")
+    (tmp_path / "masks").mkdir()
+    (tmp_path / "masks/g++").symlink_to(tmp_path / "real/ccache")
+    executable(tmp_path / "bin/g++", GCC)
+    path = f"{tmp_path}/masks{os.pathsep}{tmp_path}/bin"
+    assert compiler.identity({"PATH": path}) == "g++ 13.2.1 20240316 (experimental)"
+    assert compiler.identity({"PATH": f"{tmp_path}/masks"}) is None
+
+
+# Settings, threads.
+
+
+def test_settings_hold_neither_folders_nor_secrets():
+    environ = {
+        "TORCHINDUCTOR_MAX_AUTOTUNE": "1",
+        "TORCHINDUCTOR_CACHE_DIR": "/home/me/cache",
+        "TORCHINDUCTOR_REDIS_URL": "redis://:secret@host",
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",
+        "TRITON_CACHE_DIR": "cache",
+        "TRITON_OVERRIDE": "/srv/x",
+        "TORCHINDUCTOR_API_TOKEN": "secret",
+        "CXX": "/opt/gcc/bin/g++",
+        "HOME": "/home/me",
+        "OMP_NUM_THREADS": "4",
+    }
+    assert settings(environ) == ["CXX=/opt/gcc/bin/g++", "OMP_NUM_THREADS=4", "TORCHINDUCTOR_MAX_AUTOTUNE=1"]
+    assert settings({}) is None
+
+
+@pytest.mark.parametrize(
+    ("environ", "threads"),
+    [
+        ({"OMP_NUM_THREADS": "8"}, 8),
+        ({"OMP_NUM_THREADS": "4,2"}, 4),
+        ({"OMP_NUM_THREADS": "0"}, None),
+        ({"OMP_NUM_THREADS": "many"}, None),
+        ({"OMP_NUM_THREADS": "8", "MKL_NUM_THREADS": "2"}, None),
+        ({}, None),
+    ],
+)
+def test_threads_before_torch(environ, threads, monkeypatch):
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    assert detect(environ).get("threads") == threads
+
+
+def test_a_torch_that_is_being_imported_is_left_alone(monkeypatch):
+    import types
+
+    half = types.ModuleType("torch")
+    half.get_num_threads = lambda: pytest.fail("asked a module that is not complete")
+    half.__spec__ = types.SimpleNamespace(_initializing=True)
+    monkeypatch.setitem(sys.modules, "torch", half)
+    assert detect({"OMP_NUM_THREADS": "3"})["threads"] == 3
+
+
+# Which device, by NVML's answers of other machines.
+
+
+class Nvml:
+    """NVML's functions that are used, over a machine described by names; MIG instances in a list."""
+
+    class NVMLError(Exception):
+        pass
+
+    def __init__(self, *gpus):
+        self.gpus = gpus
+
+    def nvmlDeviceGetCount(self):
+        return len(self.gpus)
+
+    def nvmlDeviceGetHandleByIndex(self, index):
+        return self.gpus[index]["uuid"]
+
+    def nvmlDeviceGetUUID(self, handle):
+        return handle
+
+    def nvmlDeviceIsMigDeviceHandle(self, handle):
+        return handle.startswith("MIG-")
+
+    def nvmlDeviceGetMigMode(self, handle):
+        instances = self.of(handle).get("mig")
+        if instances is None:
+            raise self.NVMLError("not supported")
+        return (1 if instances != "off" else 0, 0)
+
+    def nvmlDeviceGetMaxMigDeviceCount(self, _handle):
+        return 7
+
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, handle, index):
+        instances = self.of(handle)["mig"]
+        if index >= len(instances):
+            raise self.NVMLError("not found")
+        return instances[index]
+
+    def of(self, handle):
+        return next(gpu for gpu in self.gpus if gpu["uuid"] == handle)
+
+
+PLAIN = Nvml({"uuid": "GPU-aa1"}, {"uuid": "GPU-ab2"}, {"uuid": "GPU-c3", "mig": "off"})
+MIXED = Nvml({"uuid": "GPU-a", "mig": ["MIG-1", "MIG-2"]}, {"uuid": "GPU-b", "mig": []}, {"uuid": "GPU-c"})
+
+
+@pytest.mark.parametrize(
+    ("visible", "shown"),
+    [
+        (None, ["GPU-aa1", "GPU-ab2", "GPU-c3"]),
+        ("", []),
+        ("-1", []),
+        ("2,0", ["GPU-c3", "GPU-aa1"]),
+        ("0,-1,1", ["GPU-aa1"]),
+        ("1, 7, 0", ["GPU-ab2"]),
+        ("0,0,1", ["GPU-aa1"]),
+        ("GPU-c3,GPU-aa1", ["GPU-c3", "GPU-aa1"]),
+        ("GPU-ab", ["GPU-ab2"]),
+        ("GPU-a", []),
+        ("all", []),
+    ],
+)
+def test_cuda_visible_devices(visible, shown):
+    assert visible_devices(PLAIN, visible) == shown
+
+
+@pytest.mark.parametrize(
+    ("visible", "shown"),
+    [
+        ("0", ["MIG-1"]),
+        ("MIG-2", ["MIG-2"]),
+        ("1", []),
+        ("2,0", ["GPU-c", "MIG-1"]),
+        ("MIG-9", []),
+        (None, ["MIG-1", "GPU-c"]),
+    ],
+)
+def test_mig(visible, shown):
+    assert visible_devices(MIXED, visible) == shown
+
+
+# What was tested.
+
+
+@pytest.mark.parametrize(
+    ("facts", "good"),
+    [
+        ({"torch": "2.13.0+cpu"}, True),
+        ({"torch": "2.13.1"}, True),
+        ({"torch": "2.12.0+cpu"}, False),
+        ({"torch": "2.11.0+cu130", "triton": "3.6.0", "gpu": "NVIDIA H200"}, True),
+        ({"torch": "2.11.0+cu130", "triton": "3.7.0", "gpu": "NVIDIA H200"}, False),
+        ({"torch": "2.13.0+cu130", "triton": "3.6.0", "gpu": "NVIDIA H200"}, False),
+    ],
+)
+def test_supported_is_tested(facts, good, monkeypatch):
+    monkeypatch.delenv("CACHESVC_UNTESTED", raising=False)
+    facts = {"platform": "linux-x86_64", **facts}
+    reason = supported(facts)
+    assert (reason is None) == good
+    if not good:
+        assert "tested" in reason
+        assert "CACHESVC_UNTESTED=1" in reason
+        monkeypatch.setenv("CACHESVC_UNTESTED", "1")
+        assert supported(facts) is None
+    assert "Linux" in supported({**facts, "platform": "darwin-arm64"}, untested=True)
+
+
+@pytest.mark.compiles
+@pytest.mark.skipif(shutil.which("g++") is None, reason="Inductor's probes need a compiler")
+def test_the_isa_is_what_inductors_probes_find(tmp_path):
+    """With the real probes: they compile, link and load three libraries."""
+    if importlib.util.find_spec("torch") is None:
+        pytest.skip("no torch here")
+    program = "from torch._inductor import cpu_vec_isa; print(cpu_vec_isa.pick_vec_isa())"
+    environ = {**HERE, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environ, capture_output=True, text=True, check=True, timeout=300
+    )
+    ours = detect({})["cpu_isa"].replace(" avx512_bf16", "").replace(" amx_fp16", "")
+    assert done.stdout.splitlines()[-1] == ours

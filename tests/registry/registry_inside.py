@@ -1,0 +1,96 @@
+"""A registry in this process, with a clock that the test moves."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from registry_making import FINGERPRINT, Made
+
+from cachesvc.blobs.local import LocalBlobStore
+from cachesvc.domain.access import ANY, Role, Token
+from cachesvc.domain.retention import Retention
+from cachesvc.hot.memory import MemoryHot
+from cachesvc.index.engine import open_sqlite
+from cachesvc.registry import download, publish, resolve, tokens
+from cachesvc.registry.context import Limits, Registry
+from cachesvc_client.bundle.seal import SigningKey
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.names import Namespace, ShortName
+from cachesvc_client.wire.protocol import (
+    CommitAnswer,
+    CommitRequest,
+    ResolveAnswer,
+    ResolveRequest,
+    SignerRecord,
+    UploadRequest,
+)
+
+START = 1_800_000_000
+ROOT = Token("t-root", "test", Role.admin, ANY)
+LIMITS = Limits(lease_seconds=100, grace_seconds=1000, retention=Retention(revisions=2, days=1))
+
+
+class Clock:
+    """Seconds of UTC, and of the hot store."""
+
+    def __init__(self) -> None:
+        self.now = float(START)
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class Inside:
+    registry: Registry
+    key: SigningKey
+    clock: Clock
+
+    def begin(self, made: Made, token: Token = ROOT) -> str:
+        statement = made.manifest.statement
+        request = UploadRequest(statement.namespace, statement.name, len(made.pack), statement.lane)
+        return publish.begin(self.registry, token, request).upload
+
+    def put(self, upload: str, data: bytes, token: Token = ROOT) -> Any:
+        chunks = (data[start : start + 50] for start in range(0, len(data), 50))
+        return publish.receive(self.registry, token, upload, chunks)
+
+    def commit(
+        self, upload: str, made: Made, head: Digest | None = None, token: Token = ROOT
+    ) -> CommitAnswer:
+        return publish.commit(self.registry, token, upload, CommitRequest(made.envelope.decode(), head))
+
+    def publish(self, made: Made, head: Digest | None = None) -> CommitAnswer:
+        upload = self.begin(made)
+        self.put(upload, made.pack)
+        return self.commit(upload, made, head)
+
+    def resolve(self, name: str = "bert", **more: Any) -> ResolveAnswer:
+        request = ResolveRequest(Namespace("team"), ShortName(name), FINGERPRINT, **more)
+        return resolve.resolve(self.registry, ROOT, request)
+
+    def pack(self, revision: Digest) -> bytes:
+        pack = download.find_pack(self.registry, ROOT, revision)
+        return b"".join(download.read_pack(self.registry, pack, 0, pack.size))
+
+    def blobs(self) -> set[str]:
+        return {facts.key for facts in self.registry.blobs.list()}
+
+    def referenced(self) -> set[str]:
+        with self.registry.index.read() as unit:
+            return {key for _, key, _ in unit.entries.packs()}
+
+
+@contextlib.contextmanager
+def inside(folder: Path, key: SigningKey, clock: Clock, limits: Limits = LIMITS) -> Iterator[Inside]:
+    index = open_sqlite(folder / "index.sqlite3")
+    registry = Registry(index, LocalBlobStore(folder), MemoryHot(clock=clock), limits, clock)
+    tokens.add_signer(registry, None, SignerRecord(ANY, key.public))
+    try:
+        yield Inside(registry, key, clock)
+    finally:
+        index.close()

@@ -1,0 +1,335 @@
+"""Tokens, roles, lanes, and the form of every error, against a real server process."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+from registry_making import FINGERPRINT, Api, Server, make, ok, refused
+
+from cachesvc_client.bundle.seal import SigningKey
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.errors import from_wire
+
+
+def new_token(server: Server, role: str, namespace: str = "team", **more: Any) -> Api:
+    body = {"label": "test", "role": role, "namespace": namespace, **more}
+    return server.api(ok(server.api().http.post("/v1/tokens", json=body))["secret"])
+
+
+NONE = Digest.of(b"none")
+ROUTES = [
+    ("GET", "/v1/whoami"),
+    ("POST", "/v1/resolve"),
+    ("GET", f"/v1/entries/{NONE}"),
+    ("GET", f"/v1/revisions/{NONE}/pack"),
+    ("HEAD", f"/v1/revisions/{NONE}/pack"),
+    ("POST", "/v1/uploads"),
+    ("PUT", "/v1/uploads/u-1/pack"),
+    ("POST", "/v1/uploads/u-1/commit"),
+    ("DELETE", "/v1/uploads/u-1"),
+    ("GET", "/v1/namespaces/team/names"),
+    ("GET", "/v1/namespaces/team/entries"),
+    ("GET", "/v1/tokens"),
+    ("POST", "/v1/tokens"),
+    ("DELETE", "/v1/tokens/t-1"),
+    ("GET", "/v1/signers"),
+    ("POST", "/v1/signers"),
+    ("POST", "/v1/gc"),
+]
+
+
+def test_the_list_of_routes_is_whole(api: Api) -> None:
+    document = ok(api.http.get("/openapi.json"))
+    listed = {
+        (method.upper(), path)
+        for path, methods in document["paths"].items()
+        for method in methods
+        if path not in ("/healthz", "/readyz", "/v1/info")
+    }
+    assert len(listed) == len(ROUTES)
+
+
+@pytest.mark.parametrize(("method", "path"), ROUTES)
+@pytest.mark.parametrize("token", [None, "csv_wrong", "é"])
+def test_no_route_opens_without_a_token(server: Server, method: str, path: str, token: str | None) -> None:
+    client = server.api(None).http
+    headers = {"Authorization": f"Bearer {token}".encode("latin-1")} if token else {}
+    answer = client.request(
+        method, path, headers=headers, content=b"{" if method in ("POST", "PUT") else None
+    )
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"] == "Bearer"
+    if method != "HEAD":
+        refused(answer, 401, "unauthenticated", "cachesvc login")
+
+
+def test_a_stranger_cannot_make_the_server_read_a_body(server: Server) -> None:
+    """The refusal comes while the body is still to be sent."""
+    host, port = server.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as line:
+        line.sendall(b"POST /v1/resolve HTTP/1.1\r\nHost: x\r\nContent-Length: 4000000\r\n\r\n{")
+        assert b"401" in line.recv(4096).split(b"\r\n")[0]
+
+
+def test_open_routes_tell_who_is_there(server: Server) -> None:
+    api = server.api(None)
+    assert ok(api.http.get("/healthz")) == {"status": "ok"}
+    assert ok(api.http.get("/readyz")) == {"ready": True, "parts": {"index": "ok", "blobs": "ok"}}
+    info = ok(api.http.get("/v1/info"))
+    assert (info["service"], info["api"]) == ("cachesvc", 1)
+
+
+def test_roles(server: Server, key: SigningKey) -> None:
+    made = make(key, name="roles")
+    ok(server.api().publish(made))
+    reader, writer = new_token(server, "read"), new_token(server, "write")
+    stranger = new_token(server, "write", "elsewhere")
+    for one in (reader, writer):
+        assert len(ok(one.resolve(name="roles"))["revisions"]) == 1
+        assert one.pack(made.revision).content == made.pack
+        for method, path, body in (
+            ("GET", "/v1/tokens", None),
+            ("POST", "/v1/tokens", {"label": "x", "role": "read", "namespace": "team"}),
+            ("POST", "/v1/signers", {"namespace": "team", "key": key.public}),
+            ("POST", "/v1/gc", None),
+        ):
+            refused(one.http.request(method, path, json=body), 403, "forbidden", "may not admin")
+    refused(reader.begin(made), 403, "forbidden", "read in team", "may not write in namespace team")
+    ok(writer.begin(made))
+    refused(stranger.begin(made), 403, "forbidden", "write in elsewhere")
+    refused(stranger.resolve(name="roles"), 403, "forbidden")
+    refused(stranger.pack(made.revision), 404, "not_found")
+    refused(stranger.http.get(f"/v1/entries/{made.manifest.entry}"), 404, "not_found")
+    refused(stranger.http.get("/v1/namespaces/team/names"), 403, "forbidden")
+    assert ok(reader.http.get("/v1/whoami"))["role"] == "read"
+
+
+def test_an_upload_belongs_to_its_token(server: Server, key: SigningKey) -> None:
+    made = make(key, name="own")
+    one, two = new_token(server, "write"), new_token(server, "write")
+    upload = ok(one.begin(made))["upload"]
+    refused(two.put(upload, made.pack), 404, "not_found")
+    ok(one.put(upload, made.pack))
+    refused(two.commit(upload, made), 404, "not_found")
+    refused(two.http.delete(f"/v1/uploads/{upload}"), 404, "not_found")
+    assert ok(one.commit(upload, made))["created"]
+
+
+def test_a_lanes_token_cannot_touch_the_trunk(server: Server, key: SigningKey) -> None:
+    lane = new_token(server, "write", lane="pr-7")
+    trunk, mine = make(key, name="laned"), make(key, name="laned", lane="pr-7")
+    other = make(key, name="laned", lane="pr-8")
+    ok(server.api().publish(trunk))
+    ok(server.api().publish(other))
+    refused(lane.begin(trunk), 403, "forbidden", "lane pr-7")
+    refused(lane.begin(other), 403, "forbidden")
+    upload = ok(lane.begin(mine))["upload"]
+    ok(lane.put(upload, trunk.pack))
+    refused(lane.commit(upload, trunk), 422, "invalid", "signed for the trunk, uploaded to pr-7")
+    ok(lane.publish(mine))
+    assert ok(lane.resolve(name="laned"))["revisions"][0]["revision"] == trunk.revision
+    assert ok(lane.resolve(name="laned", lane="pr-7"))["revisions"][0]["revision"] == mine.revision
+    refused(lane.resolve(name="laned", lane="pr-8"), 403, "forbidden")
+    refused(lane.pack(other.revision), 404, "not_found")
+    seen = ok(lane.http.get("/v1/namespaces/team/entries", params={"name": "laned"}))
+    assert {row["revision"] for row in seen} == {trunk.revision, mine.revision}
+
+
+def test_a_namespaces_admin_rules_there_and_nowhere_else(server: Server, key: SigningKey) -> None:
+    admin = new_token(server, "admin", "ruled")
+    made = ok(
+        admin.http.post("/v1/tokens", json={"label": "ci", "role": "write", "namespace": "ruled", "days": 3})
+    )
+    assert made["expires"] == made["created"] + 3 * 86_400
+    assert {row["namespace"] for row in ok(admin.http.get("/v1/tokens"))} == {"ruled"}
+    assert not any("secret" in row for row in ok(admin.http.get("/v1/tokens")))
+    for namespace in ("team", "*"):
+        body = {"label": "x", "role": "read", "namespace": namespace}
+        refused(admin.http.post("/v1/tokens", json=body), 403, "forbidden")
+        refused(
+            admin.http.post("/v1/signers", json={"namespace": namespace, "key": key.public}), 403, "forbidden"
+        )
+    refused(admin.http.post("/v1/gc"), 403, "forbidden")
+    root = ok(server.api().http.get("/v1/whoami"))["token"]
+    refused(admin.http.delete(f"/v1/tokens/{root}"), 404, "not_found")
+
+
+def test_a_revoked_token_is_refused_at_once_by_this_replica(server: Server) -> None:
+    gone = new_token(server, "read")
+    token = ok(gone.http.get("/v1/whoami"))["token"]
+    assert server.api().http.delete(f"/v1/tokens/{token}").status_code == 204
+    refused(gone.http.get("/v1/whoami"), 401, "unauthenticated", "revoked")
+    assert token not in {row["token"] for row in ok(server.api().http.get("/v1/tokens"))}
+    refused(server.api().http.delete("/v1/tokens/t-none"), 404, "not_found")
+
+
+def test_only_a_namespaces_signers_count(server: Server) -> None:
+    own, api = SigningKey.generate(), server.api()
+    made = make(own, namespace="signed")
+    refused(api.publish(made), 403, "untrusted")
+    ok(api.http.post("/v1/signers", json={"namespace": "signed", "key": own.public, "label": "ci"}))
+    ok(api.http.post("/v1/signers", json={"namespace": "signed", "key": own.public}))
+    assert ok(api.publish(made))["created"]
+    refused(api.publish(make(own, namespace="unsigned")), 403, "untrusted")
+    reader = new_token(server, "read", "signed")
+    assert {row["namespace"] for row in ok(reader.http.get("/v1/signers"))} == {"*", "signed"}
+
+
+BAD_BODIES = [
+    ("/v1/resolve", b"{", "body"),
+    ("/v1/resolve", b"[]", "body"),
+    ("/v1/resolve", b'{"namespace": "team"}', "body.name"),
+    ("/v1/resolve", b'{"namespace": "Team", "name": "a", "fingerprint": {}}', "body.namespace"),
+    ("/v1/resolve", b'{"namespace": "team", "name": "a", "fingerprint": {}, "tags": []}', "tags"),
+    (
+        "/v1/resolve",
+        b'{"namespace": "team", "name": "a", "fingerprint": {"torch": 1.5}}',
+        "fingerprint.torch",
+    ),
+    ("/v1/resolve", b'{"namespace": "team", "name": "a\\u0000", "fingerprint": {}}', "body.name"),
+    ("/v1/uploads", b'{"namespace": "team", "name": "a", "size": "many"}', "body.size"),
+    ("/v1/uploads/u-1/commit", b'{"head": "x", "envelope": ""}', "body.head"),
+    ("/v1/tokens", b'{"label": "x", "role": "king"}', "read, write, admin"),
+    ("/v1/tokens", b'{"label": "", "role": "read"}', "label"),
+    ("/v1/tokens", b'{"label": "x", "role": "read", "namespace": "A"}', "namespace"),
+    ("/v1/tokens", b'{"label": "x", "role": "read", "days": 0}', "days"),
+    ("/v1/tokens", b'{"label": "x", "role": "admin", "namespace": "team", "lane": "pr-1"}', "lane"),
+    ("/v1/signers", b'{"namespace": "team", "key": "ed25519:abc"}', "public key"),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "words"), BAD_BODIES)
+def test_a_malformed_request_names_the_field(api: Api, path: str, body: bytes, words: str) -> None:
+    answer = api.http.post(path, content=body, headers={"Content-Type": "application/json"})
+    refused(answer, 422, "invalid", words)
+
+
+def test_deep_and_wide_json_is_refused_not_crashed_on(api: Api) -> None:
+    for body in (b"[" * 200_000, b'{"a":' * 100_000, b'{"namespace": "\\ud800"}', b"\xff\xfe", b"NaN"):
+        answer = api.http.post("/v1/resolve", content=body, headers={"Content-Type": "application/json"})
+        refused(answer, 422, "invalid")
+
+
+def test_every_answer_has_one_form(server: Server, api: Api) -> None:
+    refused(api.http.get("/v2/nothing"), 404, "not_found", "/v2/nothing", "openapi")
+    answer = api.http.patch("/v1/resolve")
+    refused(answer, 405, "invalid", "PATCH")
+    assert answer.headers["allow"] == "POST"
+    large = api.http.post("/v1/resolve", content=b" " * (5 << 20))
+    refused(large, 413, "too_large", str(4 << 20))
+
+    def chunks():
+        for _ in range(5):
+            yield b" " * (1 << 20)
+
+    refused(api.http.post("/v1/resolve", content=chunks()), 413, "too_large")
+    for answer in (
+        large,
+        api.http.get("/healthz"),
+        api.http.get("/v2/nothing"),
+        server.api(None).http.get("/v1/whoami"),
+    ):
+        assert answer.headers["x-cachesvc-api"] == "1"
+        assert answer.headers["x-request-id"]
+    assert api.http.get("/healthz", headers={"X-Request-Id": "abc-1"}).headers["x-request-id"] == "abc-1"
+    strange = api.http.get("/healthz", headers={"X-Request-Id": 'a b"<'}).headers["x-request-id"]
+    assert strange.isalnum()
+
+
+def test_another_version_of_the_api_is_refused(api: Api) -> None:
+    assert api.http.get("/v1/info", headers={"X-Cachesvc-Api": "1"}).status_code == 200
+    answer = api.http.get("/v1/info", headers={"X-Cachesvc-Api": "2"})
+    refused(answer, 426, "protocol", "'2'", "speaks 1")
+    assert type(from_wire(answer.status_code, answer.json())).__name__ == "ProtocolMismatch"
+
+
+def test_the_openapi_document_tells_the_truth(api: Api, key: SigningKey) -> None:
+    """Real answers, successes and errors, match the schema that the document gives for their status."""
+    document = ok(api.http.get("/openapi.json"))
+    assert document["components"]["securitySchemes"]["token"]["scheme"] == "bearer"
+    made = make(key, name="open")
+    statement = made.manifest.statement
+    begin = {"namespace": statement.namespace, "name": statement.name, "size": len(made.pack)}
+    upload = ok(api.http.post("/v1/uploads", json=begin))["upload"]
+    resolve = {"namespace": "team", "name": "open", "fingerprint": {**FINGERPRINT, "torch": "0"}}
+    other = make(key, name="open", target="other", content=b"other")
+    calls = [
+        ("get", "/healthz", {}, None, 200),
+        ("get", "/readyz", {}, None, 200),
+        ("get", "/v1/info", {}, None, 200),
+        ("get", "/v1/whoami", {}, None, 200),
+        ("post", "/v1/uploads", {}, begin, 201),
+        ("put", "/v1/uploads/{upload}/pack", {"upload": upload}, made.pack, 200),
+        (
+            "post",
+            "/v1/uploads/{upload}/commit",
+            {"upload": upload},
+            {"envelope": made.envelope.decode()},
+            200,
+        ),
+        (
+            "post",
+            "/v1/uploads/{upload}/commit",
+            {"upload": upload},
+            {"envelope": other.envelope.decode()},
+            422,
+        ),
+        ("post", "/v1/resolve", {}, resolve, 200),
+        ("post", "/v1/resolve", {}, {**resolve, "fingerprint": FINGERPRINT}, 200),
+        ("post", "/v1/resolve", {}, {**resolve, "name": "nowhere"}, 404),
+        ("post", "/v1/resolve", {}, {}, 422),
+        ("get", "/v1/entries/{entry}", {"entry": made.manifest.entry}, None, 200),
+        ("get", "/v1/revisions/{revision}/pack", {"revision": NONE}, None, 404),
+        ("get", "/v1/namespaces/{namespace}/names", {"namespace": "team"}, None, 200),
+        ("get", "/v1/namespaces/{namespace}/entries", {"namespace": "team"}, None, 200),
+        ("post", "/v1/tokens", {}, {"label": "x", "role": "read", "namespace": "team", "days": 1}, 201),
+        ("get", "/v1/tokens", {}, None, 200),
+        ("get", "/v1/signers", {}, None, 200),
+        ("post", "/v1/signers", {}, {"namespace": "team", "key": key.public}, 201),
+        ("post", "/v1/gc", {}, None, 200),
+    ]
+    for method, path, parameters, body, status in calls:
+        content = {"content": body} if isinstance(body, bytes) else {"json": body}
+        answer = api.http.request(method, path.format(**parameters), **content)
+        assert answer.status_code == status, (path, answer.text)
+        told = document["paths"][path][method]["responses"][str(status)]
+        schema = told["content"]["application/json"]["schema"]
+        Draft202012Validator({**schema, "components": document["components"]}).validate(answer.json())
+        error = {"$ref": "#/components/schemas/ErrorAnswer", "components": document["components"]}
+        assert Draft202012Validator(error).is_valid(answer.json()) == (status >= 400)
+    text = json.dumps(document)
+    assert "HTTPValidationError" not in text
+    assert "binary" in text
+    assert all("security" in document["paths"][path][method] for method, path, *_ in calls[3:])
+
+
+def test_an_admin_may_collect(api: Api) -> None:
+    assert set(ok(api.http.post("/v1/gc"))) == {"revisions", "uploads", "objects"}
+
+
+def test_readers_and_publishers_at_once(server: Server, key: SigningKey) -> None:
+    """Sixteen at a time, with collection running: every answer is right, none is an error."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    api = server.api()
+    ok(api.publish(make(key, name="busy", target="base")))
+
+    def work(number: int) -> bool:
+        if number % 8 == 0:
+            ok(api.http.post("/v1/gc"))
+        made = make(key, name="busy", target=f"t{number}", content=b"%d" % number)
+        ok(api.publish(made))
+        answer = ok(api.resolve(name="busy", entries=[made.manifest.entry]))
+        [found] = answer["revisions"]
+        return found["revision"] == made.revision and api.pack(made.revision).content == made.pack
+
+    began = time.monotonic()
+    with ThreadPoolExecutor(16) as pool:
+        assert all(pool.map(work, range(48)))
+    print(f"48 publishes with resolve and download: {time.monotonic() - began:.1f} s")
+    assert len(ok(api.resolve(name="busy"))["revisions"]) == 49

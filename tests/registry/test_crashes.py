@@ -1,0 +1,162 @@
+"""kill -9 at every step of publish and collection, then again: the same end state, and nothing dangles.
+
+The child process dies at its n-th step, for n from 1 until it lives through: before and after every
+transaction and every call of the blob store, and between the chunks of a put.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import signal
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from registry_inside import START, Clock, Inside, inside
+from registry_making import Made, make
+
+from cachesvc.registry import gc
+from cachesvc_client.bundle.seal import SigningKey
+
+KEY = SigningKey.generate()
+
+
+class Fuse:
+    def __init__(self, steps: int) -> None:
+        self.left = steps
+
+    def step(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class DyingIndex:
+    def __init__(self, inner: Any, fuse: Fuse) -> None:
+        self._inner, self._fuse = inner, fuse
+        self.read = inner.read
+
+    @contextlib.contextmanager
+    def write(self) -> Iterator[Any]:
+        self._fuse.step()
+        with self._inner.write() as unit:
+            yield unit
+            self._fuse.step()
+        self._fuse.step()
+
+
+class DyingBlobs:
+    def __init__(self, inner: Any, fuse: Fuse) -> None:
+        self._inner, self._fuse = inner, fuse
+        self.list, self.open = inner.list, inner.open
+
+    def put(self, key: str, chunks: Iterable[bytes]) -> int:
+        def stepping() -> Iterator[bytes]:
+            for chunk in chunks:
+                self._fuse.step()
+                yield chunk
+            self._fuse.step()
+
+        size = self._inner.put(key, stepping())
+        self._fuse.step()
+        return size
+
+    def delete(self, key: str) -> None:
+        self._fuse.step()
+        self._inner.delete(key)
+        self._fuse.step()
+
+
+def dies_at(steps: int, folder: Path, clock: Clock, act: Callable[[Inside], object]) -> bool:
+    """Runs ``act`` in a child that dies at the step; whether it did."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            with inside(folder, KEY, clock) as reg:
+                fuse = Fuse(steps)
+                registry = reg.registry
+                index, blobs = DyingIndex(registry.index, fuse), DyingBlobs(registry.blobs, fuse)
+                act(Inside(dataclasses.replace(registry, index=index, blobs=blobs), KEY, clock))
+            status = 0
+        finally:
+            os._exit(status)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert status in (0, -signal.SIGKILL), status
+    return status != 0
+
+
+def made(number: int) -> Made:
+    return make(KEY, sequence=(START + number) * 1000, content=b"%d" % number * 100)
+
+
+def nothing_dangles(reg: Inside) -> None:
+    referenced = reg.referenced()
+    assert referenced <= reg.blobs()
+    with reg.registry.index.read() as unit:
+        for revision, key, size in list(unit.entries.packs()):
+            content = unit.objects.content(key)
+            assert content is not None
+            assert len(reg.pack(revision)) == size
+
+
+def everything_is_collected(reg: Inside) -> None:
+    reg.clock.now += 10_000
+    gc.collect(reg.registry)
+    assert reg.blobs() == reg.referenced()
+    with reg.registry.index.read() as unit:
+        assert unit.objects.loose(reg.registry.now + 10**9, 10) == []
+
+
+@pytest.mark.parametrize("before", [0, 1], ids=["first", "over-a-head"])
+def test_publish_killed_at_each_step(tmp_path: Path, before: int) -> None:
+    old, new = made(1), made(2)
+    for steps in range(1, 100):
+        folder, clock = tmp_path / str(steps), Clock()
+        folder.mkdir()
+        head = None
+        if before:
+            with inside(folder, KEY, clock) as reg:
+                head = reg.publish(old).revision
+        died = dies_at(steps, folder, clock, lambda reg, head=head: reg.publish(new, head))
+        with inside(folder, KEY, clock) as reg:
+            nothing_dangles(reg)
+            answer = reg.publish(new, head)
+            assert answer.revision == new.revision
+            assert [row.revision for row in reg.resolve().revisions] == [new.revision]
+            assert reg.pack(new.revision) == new.pack
+            everything_is_collected(reg)
+            nothing_dangles(reg)
+            assert len(reg.blobs()) == 1 + before
+        if not died:
+            break
+    assert 15 < steps < 99
+
+
+def test_collection_killed_at_each_step(tmp_path: Path) -> None:
+    for steps in range(1, 100):
+        folder, clock = tmp_path / str(steps), Clock()
+        folder.mkdir()
+        with inside(folder, KEY, clock) as reg:
+            head = None
+            for number in range(1, 5):
+                head = reg.publish(made(number), head).revision
+            upload = reg.begin(made(9))
+            reg.put(upload, made(9).pack)
+            clock.now += 2 * 86_400
+            gc.collect(reg.registry)
+            clock.now += 1001
+        died = dies_at(steps, folder, clock, lambda reg: gc.collect(reg.registry))
+        with inside(folder, KEY, clock) as reg:
+            nothing_dangles(reg)
+            gc.collect(reg.registry)
+            assert reg.blobs() == reg.referenced()
+            assert len(reg.blobs()) == 2
+            assert reg.pack(head) == made(4).pack
+            assert gc.collect(reg.registry) == gc.Collected(0, 0, 0)
+        if not died:
+            break
+    assert 10 < steps < 99

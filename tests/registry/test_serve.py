@@ -1,0 +1,237 @@
+"""``cachesvc serve`` as a process: first and later starts, what it refuses, how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sqlite3
+import stat
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from registry_making import Server, launch, make, ok, refused
+
+from cachesvc_client.bundle.seal import SigningKey
+
+
+def failed(data: Path, *options: str, **env: str) -> tuple[int, str]:
+    """(exit status, the one line on stderr) of a start that must fail."""
+    process = launch(data, *options, **env)
+    out, err = process.communicate(timeout=30)
+    assert out == ""
+    lines = err.strip().splitlines()
+    assert len(lines) == 1, err
+    assert lines[0].startswith("error: ")
+    return process.returncode, lines[0]
+
+
+def test_the_first_start_prints_what_to_copy_and_later_ones_no_secret(own_server: Server) -> None:
+    server = own_server.start()
+    assert set(server.ready) == {"url", "token", "trust", "signing_key"}
+    assert server.ready["token"].startswith("csv_")
+    assert SigningKey.load(Path(server.ready["signing_key"])).public == server.ready["trust"]
+    key_file = Path(server.ready["signing_key"])
+    assert key_file == server.data / "signing.key"
+    assert stat.S_IMODE(key_file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(server.data.stat().st_mode) == 0o700
+    assert server.ready["token"].encode() not in (server.data / "index.sqlite3").read_bytes()
+    ok(server.api().publish(make(server.key)))
+    first, before = server.process, dict(server.ready)
+    first.send_signal(signal.SIGTERM)
+    out, err = first.communicate(timeout=20)
+    assert first.returncode == 0
+    assert err == ""
+    login = f"cachesvc login {before['url']} --token {before['token']} --trust {before['trust']}"
+    assert f"{login} --signing-key {key_file}" in out
+    assert f"listening on {before['url']}" in out
+
+    server.start()
+    assert set(server.ready) == {"url", "trust", "signing_key"}
+    assert len(ok(server.api().resolve())["revisions"]) == 1
+    server.process.send_signal(signal.SIGINT)
+    out, err = server.process.communicate(timeout=20)
+    assert (server.process.returncode, err) == (0, "")
+    assert "csv_" not in out
+    assert str(server.data) in out
+
+    server.options = ["--new-token"]
+    old = server.token
+    server.start()
+    assert server.token != old
+    assert ok(server.api().http.get("/v1/whoami"))["role"] == "admin"
+    assert ok(server.api(old).http.get("/v1/whoami"))["role"] == "admin"
+
+
+def test_the_ready_file_is_private(own_server: Server) -> None:
+    own_server.start()
+    ready = own_server.data.parent / "data.ready.json"
+    assert stat.S_IMODE(ready.stat().st_mode) == 0o600
+    assert json.loads(ready.read_text()) == own_server.ready
+
+
+def test_a_key_that_was_moved_away_is_not_replaced(own_server: Server) -> None:
+    own_server.start()
+    key = own_server.key
+    own_server.stop()
+    (own_server.data / "signing.key").unlink()
+    own_server.start()
+    assert set(own_server.ready) == {"url"}
+    assert not (own_server.data / "signing.key").exists()
+    assert ok(own_server.api().publish(make(key)))["created"]
+
+
+def test_a_port_in_use(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        status, line = failed(tmp_path / "data", "--port", str(port))
+    assert status == 6
+    assert f"127.0.0.1:{port}: Address already in use" in line
+    assert "--port" in line
+    assert not (tmp_path / "data").exists()
+
+
+def test_two_servers_on_one_folder(own_server: Server) -> None:
+    own_server.start()
+    status, line = failed(own_server.data)
+    assert (status, "another server works in it" in line) == (2, True)
+    assert ok(own_server.api().http.get("/readyz"))["ready"]
+
+
+def test_an_unwritable_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    status, line = failed(tmp_path / "file" / "data")
+    assert status == 6
+    assert "Not a directory" in line
+    assert "--data" in line
+
+
+def test_a_database_of_a_newer_version(own_server: Server) -> None:
+    own_server.start()
+    own_server.stop()
+    with sqlite3.connect(own_server.data / "index.sqlite3") as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    connection.close()
+    status, line = failed(own_server.data)
+    assert status == 6
+    assert "9999" in line
+    assert "upgrade" in line
+
+
+def test_a_broken_key_file(own_server: Server) -> None:
+    own_server.start()
+    own_server.stop()
+    (own_server.data / "signing.key").write_text("nonsense")
+    status, line = failed(own_server.data)
+    assert status == 2
+    assert "signing.key" in line
+
+
+@pytest.mark.parametrize(
+    ("options", "env", "status", "words"),
+    [
+        (["--port", "70000"], {}, 2, "--port"),
+        ([], {"CACHESVC_SERVER_LEASE_SECONDS": "x"}, 2, "CACHESVC_SERVER_LEASE_SECONDS"),
+        (["--config", "/nowhere/x.toml"], {}, 2, "/nowhere/x.toml"),
+        (["--host", "256.1.1.1"], {}, 2, "--host"),
+        ([], {"CACHESVC_SERVER_DATABASE": "postgresql://nobody@127.0.0.1:9/none"}, 6, "index"),
+    ],
+)
+def test_bad_settings(tmp_path: Path, options: list[str], env: dict, status: int, words: str) -> None:
+    found, line = failed(tmp_path / "data", *options, **env)
+    assert (found, words in line) == (status, True), line
+
+
+def test_a_request_under_way_is_finished_before_the_end(own_server: Server) -> None:
+    server = own_server.start()
+    api, made = server.api(), make(server.key, content=os.urandom(2_000_000))
+    upload = ok(api.begin(made))["upload"]
+    sent, answers = threading.Event(), []
+
+    def chunks():
+        yield made.pack[:1_500_000]
+        sent.set()
+        deadline = time.monotonic() + 5
+        while _accepts(server) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        yield made.pack[1_500_000:]
+
+    thread = threading.Thread(target=lambda: answers.append(api.put(upload, chunks())))
+    thread.start()
+    sent.wait(10)
+    server.process.send_signal(signal.SIGTERM)
+    thread.join(20)
+    assert server.process.wait(20) == 0
+    assert ok(answers[0])["size"] == len(made.pack)
+    server._closed()
+    server.start()
+    assert ok(server.api().commit(upload, made))["created"]
+
+
+def _accepts(server: Server) -> bool:
+    host, port = server.url.removeprefix("http://").split(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def test_readiness_tells_what_is_wrong(own_server: Server) -> None:
+    server = own_server.start()
+    (server.data / "blobs" / "tmp").rmdir()
+    answer = server.api(None).http.get("/readyz")
+    assert answer.status_code == 503
+    parts = answer.json()["parts"]
+    assert parts["index"] == "ok"
+    assert "blobs" in parts["blobs"]
+    assert ok(server.api(None).http.get("/healthz"))
+    made = make(server.key)
+    upload = ok(server.api().begin(made))["upload"]
+    refused(server.api().put(upload, made.pack), 503, "unavailable")
+    (server.data / "blobs" / "tmp").mkdir()
+    assert ok(server.api().publish(made))["created"]
+
+
+def test_a_full_disk_is_told_and_survived(own_server: Server) -> None:
+    """The server's files may not exceed 1 MiB: the pack does not fit, the index does."""
+    import resource
+
+    server = own_server.start()
+    made, small = make(server.key, content=os.urandom(3_000_000)), make(server.key, name="small")
+    limits = resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (1 << 20, limits[1]))
+    upload = ok(server.api().begin(made))["upload"]
+    refused(server.api().put(upload, made.pack), 507, "storage_full", "make room")
+    refused(server.api().commit(upload, made), 422, "invalid", "was not uploaded")
+    assert ok(server.api().publish(small))["created"]
+    resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, limits)
+    ok(server.api().put(upload, made.pack))
+    assert ok(server.api().commit(upload, made))["created"]
+
+
+def test_kill_9_between_the_steps_of_a_publish(own_server: Server) -> None:
+    """Whatever the server was killed after, the same publish sent again ends in the same state."""
+    server = own_server.start()
+    made = make(server.key)
+
+    def again() -> None:
+        server.kill()
+        server.start()
+
+    upload = ok(server.api().begin(made))["upload"]
+    again()
+    ok(server.api().put(upload, made.pack))
+    again()
+    refused(server.api().resolve(), 404, "not_found")
+    ok(server.api().put(upload, made.pack))
+    assert ok(server.api().commit(upload, made))["created"]
+    again()
+    assert ok(server.api().commit(upload, made))["created"] is False
+    [found] = ok(server.api().resolve())["revisions"]
+    assert server.api().http.get(found["pack_url"]).content == made.pack

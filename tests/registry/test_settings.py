@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cachesvc.settings import Settings, read_settings
+from cachesvc_client.wire.errors import InvalidRequest
+
+
+def test_defaults_serve_one_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = read_settings()
+    assert settings == Settings()
+    assert (settings.host, settings.port, settings.database, settings.bucket) == ("127.0.0.1", 8750, "", "")
+    assert settings.data == tmp_path / "cachesvc-data"
+
+
+def test_the_command_line_wins_over_variables_and_these_over_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "cachesvc.toml"
+    file.write_text('port = 1\nhost = "::1"\nkeep_days = 3\nlease_seconds = 100\n')
+    monkeypatch.setenv("CACHESVC_SERVER_PORT", "2")
+    monkeypatch.setenv("CACHESVC_SERVER_KEEP_DAYS", "4")
+    monkeypatch.setenv("CACHESVC_SERVER_BUCKET", "")
+    settings = read_settings(file, port=3, host=None)
+    assert (settings.port, settings.host, settings.keep_days, settings.lease_seconds) == (3, "::1", 4, 100)
+
+
+@pytest.mark.parametrize(
+    ("text", "variables", "given", "words"),
+    [
+        ("port = 70000", {}, {}, ["cachesvc.toml: port", "65535", "70000"]),
+        ("prot = 1", {}, {}, ["cachesvc.toml: prot", "no such setting", "port"]),
+        ("port = ", {}, {}, ["cachesvc.toml"]),
+        (
+            "",
+            {"CACHESVC_SERVER_LEASE_SECONDS": "soon"},
+            {},
+            ["CACHESVC_SERVER_LEASE_SECONDS", "integer", "soon"],
+        ),
+        (
+            "lease_seconds = 100",
+            {"CACHESVC_SERVER_LEASE_SECONDS": "1"},
+            {},
+            ["CACHESVC_SERVER_LEASE_SECONDS", "60"],
+        ),
+        ("", {"CACHESVC_SERVER_DATABASE": "mysql://x"}, {}, ["CACHESVC_SERVER_DATABASE", "postgresql"]),
+        ("", {}, {"port": -1}, ["--port", "-1"]),
+    ],
+)
+def test_a_bad_setting_is_named_with_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, variables: dict, given: dict, words: list[str]
+) -> None:
+    file = tmp_path / "cachesvc.toml"
+    file.write_text(text)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(InvalidRequest) as caught:
+        read_settings(file, **given)
+    for word in words:
+        assert word in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_absent_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match=r"none\.toml: No such file"):
+        read_settings(tmp_path / "none.toml")

@@ -1,0 +1,138 @@
+"""Publishing, resolving, time and collection in any order, against a dict."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
+from registry_inside import ROOT, Clock, inside
+from registry_making import Made, make
+
+from cachesvc.index.engine import open_sqlite
+from cachesvc.registry import gc, publish
+from cachesvc_client.bundle.seal import SigningKey
+from cachesvc_client.wire.errors import HeadConflict, InvalidRequest, LeaseLost, NotFound
+
+KEY = SigningKey.generate()
+TARGETS = ("a", "b")
+
+
+@functools.cache
+def _migrated() -> Path:
+    """An empty index, made once: migrations would be most of the time."""
+    folder = Path(tempfile.mkdtemp(prefix="cachesvc-stateful-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    open_sqlite(folder / "index.sqlite3").close()
+    return folder / "index.sqlite3"
+
+
+class Lifecycle(RuleBasedStateMachine):
+    """The model: per target the line of revisions with their times; per upload what it holds."""
+
+    uploads = Bundle("uploads")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stack = contextlib.ExitStack()
+        folder = Path(self.stack.enter_context(tempfile.TemporaryDirectory()))
+        shutil.copyfile(_migrated(), folder / "index.sqlite3")
+        self.clock = Clock()
+        self.reg = self.stack.enter_context(inside(folder, KEY, self.clock))
+        self.lines: dict[str, list[tuple[Made, int]]] = {target: [] for target in TARGETS}
+        self.aborted: set[str] = set()
+        self.count = 0
+
+    def teardown(self) -> None:
+        self.stack.close()
+
+    def new(self, target: str) -> Made:
+        self.count += 1
+        # Sequences rise with the clock, and never repeat.
+        sequence = int(self.clock.now * 1000) + self.count
+        return make(KEY, target=target, sequence=sequence, content=b"%d" % self.count * 30)
+
+    def head(self, target: str) -> Made | None:
+        return self.lines[target][-1][0] if self.lines[target] else None
+
+    @rule(target=uploads, to=st.sampled_from(TARGETS), put=st.booleans())
+    def begin(self, to: str, put: bool) -> tuple[str, Made, str, float, bool]:
+        made = self.new(to)
+        upload = self.reg.begin(made)
+        if put:
+            self.reg.put(upload, made.pack)
+        return upload, made, to, self.clock.now, put
+
+    @rule(held=uploads, right=st.booleans())
+    def commit(self, held: tuple[str, Made, str, float, bool], right: bool) -> None:
+        upload, made, to, began, put = held
+        head = self.head(to)
+        named = head.revision if head and right else None
+        try:
+            answer = self.reg.commit(upload, made, named)
+        except HeadConflict:
+            stale = head is not None and made.manifest.statement.sequence <= head.manifest.statement.sequence
+            assert stale or (head is not None and not right)
+        except (LeaseLost, NotFound):
+            assert upload in self.aborted or self.clock.now - began >= 100
+        except InvalidRequest:
+            assert not put
+        else:
+            assert answer.created == (head is None or head.revision != made.revision)
+            if answer.created:
+                assert put
+                self.lines[to].append((made, self.reg.registry.now))
+
+    @rule(held=uploads)
+    def abort(self, held: tuple[str, Made, str, float, bool]) -> None:
+        with contextlib.suppress(NotFound):
+            publish.abort(self.reg.registry, ROOT, held[0])
+        self.aborted.add(held[0])
+
+    @rule(seconds=st.sampled_from([1, 50, 101, 1001, 90_000]))
+    def wait(self, seconds: int) -> None:
+        self.clock.now += seconds
+
+    @rule()
+    def collect(self) -> None:
+        gc.collect(self.reg.registry)
+        for line in self.lines.values():
+            old = self.reg.registry.clock() - 86_400
+            line[:] = [row for place, row in enumerate(line) if place >= len(line) - 2 or row[1] >= old]
+
+    @rule()
+    def collect_everything(self) -> None:
+        self.clock.now += 200
+        self.collect()
+        self.clock.now += 2000
+        self.collect()
+        assert self.reg.blobs() == self.reg.referenced()
+
+    @invariant()
+    def heads_are_resolved(self) -> None:
+        wanted = {line[-1][0].revision for line in self.lines.values() if line}
+        if not wanted:
+            with pytest.raises(NotFound):
+                self.reg.resolve()
+            return
+        assert {row.revision for row in self.reg.resolve().revisions} == wanted
+
+    @invariant()
+    def no_revision_names_an_absent_byte(self) -> None:
+        for line in self.lines.values():
+            for made, _ in line:
+                assert self.reg.pack(made.revision) == made.pack
+        assert self.reg.referenced() <= self.reg.blobs()
+
+
+TestLifecycle = Lifecycle.TestCase
+TestLifecycle.settings = settings(
+    max_examples=30, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+)

@@ -1,0 +1,200 @@
+"""What takes time: leases, expiry, retention, collection. In this process, with a clock of the test's."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from registry_inside import ROOT, START, Clock, Inside, inside
+from registry_making import FINGERPRINT, make
+
+from cachesvc.domain.access import Role, Token
+from cachesvc.registry import gc, publish, resolve, tokens
+from cachesvc_client.bundle.seal import SigningKey
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.errors import HeadConflict, LeaseLost, NotFound, Unauthenticated
+from cachesvc_client.wire.names import Namespace, ShortName
+from cachesvc_client.wire.protocol import ResolveRequest, TokenRequest
+
+DAY = 86_400
+
+
+@pytest.fixture
+def reg(tmp_path: Path) -> Iterator[Inside]:
+    with inside(tmp_path, SigningKey.generate(), Clock()) as made:
+        yield made
+
+
+def made(reg: Inside, number: int = 1, **more):
+    return make(reg.key, sequence=(START + number) * 1000, content=b"%d" % number, **more)
+
+
+def test_a_lease_that_is_over_loses_the_upload(reg: Inside) -> None:
+    one = made(reg)
+    upload = reg.begin(one)
+    reg.clock.now += 101
+    with pytest.raises(LeaseLost, match="begin the upload again"):
+        reg.put(upload, one.pack)
+    upload = reg.begin(one)
+    reg.put(upload, one.pack)
+    reg.clock.now += 101
+    with pytest.raises(LeaseLost):
+        reg.commit(upload, one)
+    with pytest.raises(NotFound):
+        reg.resolve()
+    gc.collect(reg.registry)
+    assert reg.blobs() == set()
+    with pytest.raises(NotFound):
+        reg.commit(upload, one)
+    assert reg.publish(one).created
+
+
+def test_bytes_that_arrive_extend_the_lease(reg: Inside) -> None:
+    one = make(reg.key, sequence=START * 1000, content=os.urandom(200))
+    upload = reg.begin(one)
+
+    def slowly() -> Iterator[bytes]:
+        for start in range(0, len(one.pack), 20):
+            reg.clock.now += 60
+            gc.collect(reg.registry)
+            yield one.pack[start : start + 20]
+
+    assert publish.receive(reg.registry, ROOT, upload, slowly()).size == len(one.pack)
+    assert reg.clock.now > START + 200
+    assert reg.commit(upload, one).created
+
+
+def test_an_upload_that_was_ended_meanwhile_stops(reg: Inside) -> None:
+    one = made(reg)
+    upload = reg.begin(one)
+
+    def ended() -> Iterator[bytes]:
+        yield one.pack[:10]
+        publish.abort(reg.registry, ROOT, upload)
+        yield one.pack[10:]
+
+    with pytest.raises(LeaseLost):
+        publish.receive(reg.registry, ROOT, upload, ended())
+    gc.collect(reg.registry)
+    assert reg.blobs() == set()
+
+
+def test_a_commit_sent_again_after_another_publish_is_a_conflict(reg: Inside) -> None:
+    one, two = made(reg, 1), made(reg, 2)
+    upload = reg.begin(one)
+    reg.put(upload, one.pack)
+    first = reg.commit(upload, one)
+    reg.publish(two, first.revision)
+    with pytest.raises(HeadConflict):
+        reg.commit(upload, one)
+
+
+def test_retention_lets_old_revisions_go_after_the_grace(reg: Inside) -> None:
+    head, revisions = None, []
+    for number in range(1, 6):
+        reg.clock.now = START + number
+        head = reg.publish(made(reg, number), head).revision
+        revisions.append(head)
+    reg.clock.now = START + DAY
+    assert gc.collect(reg.registry).revisions == 0
+    reg.clock.now = START + DAY + 100
+    assert gc.collect(reg.registry).revisions == 3
+    with pytest.raises(NotFound):
+        reg.pack(revisions[0])
+    assert len(reg.blobs()) == 5
+    reg.clock.now += 999
+    assert gc.collect(reg.registry).objects == 0
+    reg.clock.now += 2
+    assert gc.collect(reg.registry).objects == 3
+    assert reg.blobs() == reg.referenced()
+    assert len(reg.blobs()) == 2
+    assert reg.pack(head) == made(reg, 5).pack
+    assert gc.collect(reg.registry) == gc.Collected(0, 0, 0)
+
+
+def test_a_reader_that_began_before_collection_finishes(reg: Inside) -> None:
+    one = made(reg)
+    upload = reg.begin(one)
+    reg.put(upload, one.pack)
+    [key] = reg.blobs()
+    chunks = reg.registry.blobs.open(key)
+    reg.clock.now += 101
+    assert gc.collect(reg.registry).objects == 1
+    assert b"".join(chunks) == one.pack
+
+
+def test_collection_takes_up_what_a_killed_one_left(reg: Inside) -> None:
+    one = made(reg)
+    upload = reg.begin(one)
+    reg.put(upload, one.pack)
+    [key] = reg.blobs()
+    with reg.registry.index.write() as unit:
+        assert unit.objects.mark(key, reg.registry.now + 101)
+    with pytest.raises(LeaseLost, match="collected"):
+        reg.commit(upload, one)
+    reg.registry.blobs.delete(key)
+    assert gc.collect(reg.registry).objects == 1
+    with reg.registry.index.read() as unit:
+        assert unit.objects.loose(reg.registry.now + 10**6, 10) == []
+
+
+def test_tokens_expire(reg: Inside) -> None:
+    answer = tokens.create_token(reg.registry, None, TokenRequest("ci", "read", "team", None, 1))
+    token = tokens.authenticate(reg.registry, answer.secret)
+    assert token == Token(answer.token, "ci", Role.read, "team", None, START, START + DAY)
+    reg.clock.now += DAY - 1
+    assert tokens.authenticate(reg.registry, answer.secret) == token
+    reg.clock.now += 1
+    with pytest.raises(Unauthenticated, match="expired"):
+        tokens.authenticate(reg.registry, answer.secret)
+
+
+def test_a_revocation_elsewhere_holds_within_five_seconds(reg: Inside) -> None:
+    answer = tokens.create_token(reg.registry, None, TokenRequest("ci", "read"))
+    tokens.authenticate(reg.registry, answer.secret)
+    elsewhere = dataclasses.replace(reg.registry, hot=type(reg.registry.hot)(clock=reg.clock))
+    tokens.revoke_token(elsewhere, ROOT, answer.token)
+    reg.clock.now += 5
+    with pytest.raises(Unauthenticated, match="revoked"):
+        tokens.authenticate(reg.registry, answer.secret)
+
+
+def test_answers_are_remembered_for_five_seconds_and_forgotten_at_a_publish(reg: Inside) -> None:
+    request = ResolveRequest(Namespace("team"), ShortName("bert"), FINGERPRINT)
+
+    def answer(registry=reg.registry) -> bytes:
+        return resolve.answer(registry, ROOT, request)
+
+    one = made(reg, 1)
+    head = reg.publish(one).revision
+    assert one.revision.encode() in answer()
+    two = made(reg, 2)
+    head = reg.publish(two, head).revision
+    assert two.revision.encode() in answer()
+    elsewhere = dataclasses.replace(reg.registry, hot=type(reg.registry.hot)(clock=reg.clock))
+    assert answer(elsewhere) == answer()
+    three = made(reg, 3)
+    reg.publish(three, head)
+    assert three.revision.encode() in answer()
+    assert three.revision.encode() not in answer(elsewhere)
+    reg.clock.now += 5
+    assert three.revision.encode() in answer(elsewhere)
+
+
+def test_a_signer_that_was_removed_before_the_commit_does_not_count(reg: Inside) -> None:
+    """The check in the transaction is of its own: the first one was before it."""
+    one = made(reg)
+    upload = reg.begin(one)
+    reg.put(upload, one.pack)
+    real = publish.check_envelope
+    other = SigningKey.generate()
+    signed = dataclasses.replace(one, envelope=other.sign(one.manifest))
+    with reg.registry.index.read() as unit:
+        row = unit.uploads.get(upload)
+        verified = real(signed.envelope, trusted=[other.public], wanted=None, now=reg.clock())
+        with pytest.raises(Exception, match="may no longer sign"):
+            publish._record(reg.registry, unit, ROOT, row, verified)
+    assert Digest.of(one.pack) == one.manifest.pack.digest
