@@ -48,6 +48,7 @@ def main() -> int:
     report = {
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "hardware": {"cpus": os.cpu_count(), "machine": _cpu_model(), "kernel": platform.release()},
+        "load_before": os.getloadavg()[0],
         "versions": {
             "python": platform.python_version(),
             "zstandard": zstandard.__version__,

@@ -40,6 +40,8 @@ class Settings(BaseSettings):
     bucket_endpoint: str = Field(default="", pattern="^$|^https?://")
     lease_seconds: int = Field(default=900, ge=60, le=86_400)
     grace_seconds: int = Field(default=7200, ge=0)
+    shutdown_seconds: int = Field(default=10, ge=0)
+    """How long requests under way may take to end."""
     gc_seconds: int = Field(default=3600, ge=10)
     keep_revisions: int = Field(default=10, ge=1)
     keep_days: int = Field(default=30, ge=0)

@@ -35,12 +35,12 @@ class TokenRoute(APIRoute):
         return handler
 
 
-def _registry(request: Request) -> Registry:
+async def _registry(request: Request) -> Registry:
     registry: Registry = request.app.state.registry
     return registry
 
 
-def _token(request: Request) -> Token:
+async def _token(request: Request) -> Token:
     token: Token = request.state.token
     return token
 

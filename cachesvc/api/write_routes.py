@@ -54,10 +54,12 @@ async def put_pack(registry: TheRegistry, token: TheToken, upload: str, request:
     announced = int(length) if length.isdigit() else None
     chunks = _pulled(_batched(request.stream()))
     limiter: anyio.CapacityLimiter = request.app.state.uploads
-    stored = await to_thread.run_sync(
-        publish.receive, registry, token, upload, chunks, announced, limiter=limiter
-    )
-    return Json(stored)
+
+    def receive() -> StoredAnswer:
+        return publish.receive(registry, token, upload, chunks, announced)
+
+    # Abandoned at shutdown: a silent client must not hold it up. GC and the next start clean up.
+    return Json(await to_thread.run_sync(receive, abandon_on_cancel=True, limiter=limiter))
 
 
 @router.post("/{upload}/commit", response_model=CommitAnswer, responses=errors("head_conflict", "untrusted"))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cachesvc_client.wire.errors import InvalidRequest, Unavailable
+from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest, Unavailable
 
 from . import app
 
@@ -37,30 +37,38 @@ def serve(
 ) -> None:
     """Run a registry on this machine; nothing else has to be started."""
     try:
-        from cachesvc.bootstrap import open_registry, signing_key_path
-        from cachesvc.registry.startup import welcome
         from cachesvc.settings import read_settings
     except ModuleNotFoundError as error:
         raise InvalidRequest(f"serve needs {error.name}", "pip install 'cachesvc[server]'") from None
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
     logging.getLogger("alembic").setLevel(logging.WARNING)
     settings = read_settings(config, data=data, host=host, port=port)
-    with _listening(settings.host, settings.port) as listener, open_registry(settings) as registry:
-        from cachesvc.api.app import create_app
+    with _listening(settings.host, settings.port) as listener:
+        _serve(settings, listener, new_token, ready_file)
 
+
+def _serve(settings: Settings, listener: socket.socket, new_token: bool, ready_file: Path | None) -> None:
+    # Two seconds of imports: what can be refused before them has been.
+    from cachesvc.api.app import create_app
+    from cachesvc.bootstrap import open_registry, signing_key_path
+    from cachesvc.registry.startup import welcome
+
+    with open_registry(settings) as registry:
         made = welcome(registry, signing_key_path(settings), new_token=new_token)
         url = _url(listener)
         _run(
             create_app(registry, gc_seconds=settings.gc_seconds),
             listener,
             lambda: _announce(url, made, settings, ready_file),
+            settings.shutdown_seconds,
         )
 
 
 def _listening(host: str, port: int) -> socket.socket:
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, socket.SOCK_STREAM)
+        # With the protocol named, asyncio turns Nagle's delay off: without, each answer takes 40 ms.
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     except OSError as error:
         raise InvalidRequest(f"--host {host}: {error.strerror or error}") from None
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -79,15 +87,23 @@ def _url(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _run(application: object, listener: socket.socket, ready: Callable[[], None]) -> None:
-    """Serves until SIGTERM or SIGINT; requests under way get 10 s to end."""
+def _run(
+    application: object, listener: socket.socket, ready: Callable[[], None], shutdown_seconds: int
+) -> None:
+    """Serves until SIGTERM or SIGINT; requests under way get ``shutdown_seconds`` to end."""
     import uvicorn
+
+    failed: list[CacheSvcError] = []
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
             if self.started:
-                ready()
+                try:
+                    ready()
+                except CacheSvcError as error:
+                    failed.append(error)
+                    self.should_exit = True
 
     config = uvicorn.Config(
         application,  # type: ignore[arg-type]
@@ -95,13 +111,15 @@ def _run(application: object, listener: socket.socket, ready: Callable[[], None]
         access_log=False,
         server_header=False,
         lifespan="on",
-        timeout_graceful_shutdown=10,
+        timeout_graceful_shutdown=shutdown_seconds,
     )
     # uvicorn sends itself the signal again when it is done: for us that is a normal end.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
     server = Server(config)
     server.run([listener])
+    if failed:
+        raise failed[0]
     if not server.started:
         raise Unavailable("the server did not start", "see the log above")
 

@@ -11,12 +11,12 @@ PassTime = Callable[[float], None]
 
 def remembers(hot: Hot, _pass_time: PassTime) -> None:
     """What was put last is what comes back, whatever the bytes."""
-    assert hot.get("remembers/none") is None
+    _true(hot.get("remembers/none") is None)
     for value in (b"", b"one", bytes(range(256)), b"x" * 100_000):
         hot.put("remembers/a", value)
         hot.put("remembers/b", b"other")
-        assert hot.get("remembers/a") == value
-    assert hot.get("remembers/b") == b"other"
+        _true(hot.get("remembers/a") == value)
+    _true(hot.get("remembers/b") == b"other")
 
 
 def drops(hot: Hot, _pass_time: PassTime) -> None:
@@ -25,7 +25,7 @@ def drops(hot: Hot, _pass_time: PassTime) -> None:
     hot.put("drops/b", b"2")
     hot.drop("drops/a")
     hot.drop("drops/never")
-    assert (hot.get("drops/a"), hot.get("drops/b")) == (None, b"2")
+    _true((hot.get("drops/a"), hot.get("drops/b")) == (None, b"2"))
 
 
 def forgets(hot: Hot, pass_time: PassTime) -> None:
@@ -34,10 +34,16 @@ def forgets(hot: Hot, pass_time: PassTime) -> None:
     hot.put("forgets/long", b"2", 3600.0)
     hot.put("forgets/again", b"3")
     pass_time(1.5)
-    assert (hot.get("forgets/short"), hot.get("forgets/long")) == (None, b"2")
+    _true((hot.get("forgets/short"), hot.get("forgets/long")) == (None, b"2"))
     hot.put("forgets/again", b"4")
     pass_time(MAX_SECONDS - 1.0)
-    assert (hot.get("forgets/long"), hot.get("forgets/again")) == (None, b"4")
+    _true((hot.get("forgets/long"), hot.get("forgets/again")) == (None, b"4"))
 
 
 CHECKS: tuple[Callable[[Hot, PassTime], None], ...] = (remembers, drops, forgets)
+
+
+def _true(holds: bool) -> None:
+    # No assert statement: an operator's interpreter may run with -O.
+    if not holds:
+        raise AssertionError("the store does not keep the contract")

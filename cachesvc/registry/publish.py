@@ -14,6 +14,7 @@ from cachesvc.index.unit import Unit
 from cachesvc.index.uploads import Upload
 from cachesvc_client.bundle.check import CLOCK_SKEW_SECONDS, Verified, Wanted, check_envelope
 from cachesvc_client.bundle.seal import PublicKey
+from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import (
     CacheSvcError,
@@ -31,12 +32,16 @@ from cachesvc_client.wire.protocol import (
     UploadAnswer,
     UploadRequest,
 )
+from cachesvc_client.wire.records import Manifest
 
 from .context import Registry
 from .resolve import forget
 
 EXTEND_SECONDS = 20
 """While bytes arrive, the lease is extended this often; leases are at least a minute."""
+
+MAX_FACTS_BYTES = 64 << 10
+"""Fingerprint and measured seconds are read for every candidate of a resolve."""
 
 _AGAIN = "begin the upload again"
 
@@ -182,6 +187,7 @@ def _verified(
             f"signed for {statement.lane or 'the trunk'}, uploaded to {upload.lane or 'the trunk'}",
             "sign for the lane that the upload names",
         )
+    _check_bounds(verified.manifest)
     ahead = statement.sequence / 1000 - registry.clock()
     if ahead > CLOCK_SKEW_SECONDS:
         raise InvalidRequest(
@@ -189,6 +195,18 @@ def _verified(
             "set the signing machine's clock",
         )
     return verified
+
+
+def _check_bounds(manifest: Manifest) -> None:
+    """What the index keeps beside the envelope can be kept, and written again."""
+    if manifest.statement.expires is not None and not 0 < manifest.statement.expires < 1 << 53:
+        raise InvalidRequest("manifest.statement.expires: out of range; it is seconds of UTC")
+    try:
+        size = len(codec.canonical([manifest.fingerprint, manifest.measured]))
+    except ValueError as error:
+        raise InvalidRequest(f"manifest.fingerprint: {error}"[:200]) from None
+    if size > MAX_FACTS_BYTES:
+        raise InvalidRequest(f"manifest.fingerprint and measured: more than {MAX_FACTS_BYTES} bytes")
 
 
 def _record(registry: Registry, unit: Unit, token: Token, upload: Upload, verified: Verified) -> None:

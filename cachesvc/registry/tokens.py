@@ -76,8 +76,8 @@ def add_signer(registry: Registry, by: Token | None, signer: SignerRecord) -> Si
         namespace = signer.namespace if signer.namespace == ANY else Namespace(signer.namespace)
     except ValueError as error:
         raise InvalidRequest(f"signer: {error}") from None
-    if len(signer.label) > MAX_LABEL:
-        raise InvalidRequest(f"signer.label: longer than {MAX_LABEL} characters")
+    if len(signer.label) > MAX_LABEL or not signer.label.isprintable():
+        raise InvalidRequest(f"label: at most {MAX_LABEL} printable characters")
     if by is not None:
         demand(by, Action.admin, namespace)
     made = SignerRecord(namespace, key, signer.label)

@@ -57,7 +57,10 @@ def numbers(
         restored_steady=restored_steady,
         speed_up=eager_steady / steady if eager_steady and steady else None,
         break_even=_break_even(first, steady, eager_first, eager_steady),
-        restored_break_even=_break_even(restored_first, restored_steady, eager_first, eager_steady),
+        # The same code runs then: the builder's steady time, which was measured beside eager's.
+        restored_break_even=_break_even(
+            restored_first, restored_steady if steady is None else steady, eager_first, eager_steady
+        ),
     )
 
 

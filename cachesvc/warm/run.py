@@ -13,6 +13,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -131,6 +132,9 @@ def warm(job: Job, means: Means) -> Outcome:
         outcome = Outcome(str(job.target), "failed", (str(error),), error_status=error.exit_status)
     except OSError as error:
         outcome = Outcome(str(job.target), "failed", (f"{type(error).__name__}: {error}",), error_status=6)
+    except Exception as error:  # noqa: BLE001 - one job's failure does not lose the others
+        text = f"{type(error).__name__}: {error}".splitlines()[0]
+        outcome = Outcome(str(job.target), "failed", (text,), trace=traceback.format_exc(), error_status=1)
     outcome = replace(outcome, seconds=time.monotonic() - begin)
     means.tell(job, outcome.status)
     return outcome
@@ -204,7 +208,9 @@ def _fresh(state: _State, found: Manifest) -> Outcome:
         str(state.job.target),
         "fresh",
         ("published already for this environment and workload (--force compiles again)",),
-        numbers=codec.build(Numbers, found.measured),
+        numbers=codec.build(
+            Numbers, {name: found.measured[name] for name in MEASURED if name in found.measured}
+        ),
         files_after=len(found.files),
         bytes_after=sum(file.size for file in found.files),
         pack_bytes=found.pack.size,

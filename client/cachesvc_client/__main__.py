@@ -22,14 +22,17 @@ from .wire.names import Lane, Name, Tag
 T = TypeVar("T")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command and returns the exit status. A ``CacheSvcError`` is one line on stderr."""
+def main(argv: Sequence[str] | None = None, program: str = "cachesvc-client") -> int:
+    """Runs one command and returns the exit status. A ``CacheSvcError`` is one line on stderr.
+
+    ``program``: what the user typed, for the usage lines.
+    """
     words = list(sys.argv[1:] if argv is None else argv)
     command: list[str] = []
     if words[:1] == ["run"] and "--" in words:  # what follows is another program's, options and all
         command = words[words.index("--") + 1 :]
         words = words[: words.index("--")]
-    arguments = _parser().parse_args(words)
+    arguments = _parser(program).parse_args(words)
     arguments.argv = command
     try:
         return int(arguments.command(arguments))
@@ -43,9 +46,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 141
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("cachesvc-client", description="Starts services with compiled code.")
-    parser.add_argument("--version", action="version", version=f"cachesvc-client {__version__}")
+def _parser(program: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(program, description="Starts services with compiled code.")
+    parser.add_argument("--version", action="version", version=f"{program} {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for add in (_add_login, _add_run, _add_doctor, _add_explain, _add_pull, _add_push):
         add(commands)
@@ -87,7 +90,7 @@ def _add_run(commands: Any) -> None:
     run = commands.add_parser(
         "run",
         help="start a command with every Python process of it attached",
-        usage="cachesvc-client run [options] NAME -- command…",
+        usage="%(prog)s [options] NAME -- command…",
     )
     run.add_argument("name", type=_name, help="namespace/name[:tag]")
     run.add_argument("--tag-fallback", action="append", default=[], type=_tag, metavar="TAG")
@@ -99,8 +102,8 @@ def _add_run(commands: Any) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    from .commands.launch import launch
     from .config import Config
-    from .launch import launch
 
     if not arguments.argv:
         raise InvalidRequest("run: no command", "cachesvc-client run NAME -- python serve.py")
@@ -129,8 +132,8 @@ def _add_doctor(commands: Any) -> None:
 
 
 def _doctor(arguments: argparse.Namespace) -> int:
+    from .commands.doctor import diagnose, render
     from .detect import detect
-    from .doctor import diagnose, render
 
     checks = diagnose(tuple(arguments.names))
     failed = any(check.status == "fail" for check in checks)
@@ -150,8 +153,8 @@ def _add_explain(commands: Any) -> None:
 
 
 def _explain(arguments: argparse.Namespace) -> int:
+    from .commands.explain import explain, render
     from .config import Config
-    from .explain import explain, render
     from .wire.errors import Incompatible
 
     config = Config.read()
@@ -176,9 +179,9 @@ def _add_pull(commands: Any) -> None:
 
 
 def _pull(arguments: argparse.Namespace) -> int:
+    from .commands.tables import aligned, bytes_text
+    from .commands.transfer import pull
     from .config import Config
-    from .tables import aligned, bytes_text
-    from .transfer import pull
 
     config = Config.read()
     fallback = (*arguments.tag_fallback, *config.tag_fallback)
@@ -202,9 +205,9 @@ def _add_push(commands: Any) -> None:
 
 
 def _push(arguments: argparse.Namespace) -> int:
+    from .commands.tables import aligned, bytes_text
+    from .commands.transfer import Pushed, push
     from .config import Config
-    from .tables import aligned, bytes_text
-    from .transfer import Pushed, push
 
     config = Config.read()
     pushed: list[Pushed] = []

@@ -1,20 +1,25 @@
 """What the .pth file and ``every_process/sitecustomize.py`` import at the start of an interpreter.
 
-Only where ``CACHESVC_NAME`` is set. Attaches from the ``CACHESVC_*`` variables; whatever goes wrong is
-one line in the log and never an error of the interpreter, which may be any helper of the job.
+Only where ``CACHESVC_NAME`` is set. Attaches from the ``CACHESVC_*`` variables once this process begins to
+import torch: most interpreters of a job never do. Whatever goes wrong is one line in the log and never an
+error of the interpreter.
 """
 
 from __future__ import annotations
 
-import importlib
 import os
+import sys
 
 
 def _attach() -> None:
     if not os.environ.get("CACHESVC_NAME") or os.environ.get("CACHESVC_MODE", "").strip() == "off":
         return
+    if sys.platform != "linux" or any("compile_worker" in word for word in sys.orig_argv):
+        return  # Inductor's own workers compile what their parent did not find
     try:
-        importlib.import_module(f"{__package__}.auto")  # importing it attaches
+        from .session import Wanted, open_session
+
+        open_session(Wanted(), with_torch=True)
     except Exception as error:  # noqa: BLE001 - see above
         import logging
 

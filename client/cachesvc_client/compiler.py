@@ -15,12 +15,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 _GCC_MARK = b"gcc version %s %s"
-"""The format of ``g++ -v``, in every driver (gcc/gcc.cc). The version is a string of its own, near it."""
-_GCC_VERSION = re.compile(rb"\0([0-9]+\.[0-9]+\.[0-9]+(?: [0-9]{8} \([a-z ]+\))?)(?=[\0 ])")
+"""The format of ``g++ -v``, in every driver (gcc/gcc.cc). The version is a string of its own."""
+_GCC_VERSION = re.compile(rb"\0([0-9]+\.[0-9]+\.[0-9]+(?: [0-9]{8} \([a-z ]+\))?)(?=\0)")
+_GCC_PACKAGE = re.compile(rb"\0(\([^\0]{1,80}\)) (?=\0)")
+"""``pkgversion_string``, such as ``(Ubuntu 13.3.0-6ubuntu2~24.04.1) ``."""
+_EXEC = re.compile(rb"^\s*exec\s+[\"']?(/[^\s\"']+)", re.MULTILINE)
 _CLANG_VERSION = re.compile(rb"clang -cc1 version ([0-9]+\.[0-9]+\.[0-9]+)")
 """In clang itself or, if that is a small program over a library, in libclang-cpp (cc1_main, Frontend)."""
 _WRAPPERS = frozenset({"ccache", "sccache", "distcc", "icecc"})
 _HEAD = 1 << 20
+_MAX_SCRIPTS = 4
 
 
 def identity(environ: Mapping[str, str]) -> str | None:
@@ -34,6 +38,7 @@ def identity(environ: Mapping[str, str]) -> str | None:
     if path is None:
         return None
     try:
+        path = _behind_scripts(path)
         return _gcc(path) or _clang(path) or _by_content(path)
     except (OSError, ValueError):  # unreadable, or empty: mmap refuses that
         return None
@@ -56,13 +61,35 @@ def _resolve(command: str, search: str) -> Path | None:
         command = os.path.basename(command)
 
 
+def _behind_scripts(path: Path) -> Path:
+    """The program that a wrapper script ends in (``exec /opt/gcc/bin/g++-real -B… "$@"``)."""
+    for _ in range(_MAX_SCRIPTS):
+        with open(path, "rb") as file:
+            head = file.read(1 << 16)
+        match = _EXEC.search(head) if head.startswith(b"#!") else None
+        if match is None or not os.access(match[1], os.X_OK):
+            return path
+        path = Path(os.path.realpath(os.fsdecode(match[1])))
+    return path
+
+
 def _gcc(path: Path) -> str | None:
+    """By the versions that stand alone among the driver's strings. Libraries that are linked in have theirs
+    too; then the one counts that names the compiler's own folder, or that its package is called by."""
     with _mapped(path) as data:
-        mark = data.find(_GCC_MARK)
-        if mark < 0:
+        if data.find(_GCC_MARK) < 0:
             return None
-        found = [(abs(match.start() - mark), match[1]) for match in _GCC_VERSION.finditer(data)]
-    return f"g++ {min(found)[1].decode()}" if found else None
+        found = {match[1].decode() for match in _GCC_VERSION.finditer(data)}
+        packages = b" ".join(_GCC_PACKAGE.findall(data)).decode("ascii", "replace")
+    folders = {folder.name for folder in path.parent.parent.glob("lib*/gcc/*/[0-9]*")}
+    own = {version for version in found if {version, version.partition(".")[0]} & folders}
+    named = {
+        version for version in found if re.search(rf"(?<![0-9.]){re.escape(version)}(?![0-9])", packages)
+    }
+    for candidates in (found, own, named, own & named):
+        if len(candidates) == 1:
+            return f"g++ {candidates.pop()}"
+    return None  # a doubt: told apart by its content
 
 
 def _clang(path: Path) -> str | None:

@@ -12,7 +12,6 @@ import json
 import math
 import os
 import re
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -139,6 +138,8 @@ class Login:
     def write(self, environ: Mapping[str, str] | None = None) -> Path:
         """Replaces the login file, whole or not at all; mode 0600. Raises ``InvalidRequest`` without a home,
         ``StorageFull`` if it cannot be written."""
+        import tempfile
+
         path = login_path(environ)
         if path is None:
             raise InvalidRequest("no home folder to store a login in", "set CACHESVC_URL and CACHESVC_TOKEN")

@@ -383,6 +383,8 @@ def visible_devices(nvml: Any, visible: str | None) -> list[Any]:
 def _device(nvml: Any, whole: list[Any], part: str) -> Any:
     if re.fullmatch(r"[0-9]+", part):
         return whole[int(part)] if int(part) < len(whole) else None
+    if len(part) <= len("GPU-"):  # CUDA shows none for the bare word
+        return None
     if part.startswith("GPU-"):
         found = [one for one in whole if _text(nvml.nvmlDeviceGetUUID(one)).startswith(part)]
         return found[0] if len(found) == 1 else None

@@ -8,6 +8,7 @@ instance, for the one call), and a callback that fails is logged, never raised i
 
 from __future__ import annotations
 
+import functools
 import logging
 import sys
 import threading
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("cachesvc")
 _lock = threading.RLock()
 _waiting: dict[str, list[Callable[[ModuleType], None]]] = {}
+_beginning: dict[str, Callable[[], None]] = {}
 
 
 def when_imported(name: str, callback: Callable[[ModuleType], None]) -> None:
@@ -40,6 +42,17 @@ def when_imported(name: str, callback: Callable[[ModuleType], None]) -> None:
         else:
             callbacks = [callback]
     _run(callbacks, module)
+
+
+def when_importing(name: str, callback: Callable[[], None]) -> None:
+    """Calls ``callback()`` once, when the import of ``name`` begins; now if it is under way or over."""
+    with _lock:
+        if name not in sys.modules:
+            _beginning[name] = callback
+            if _FINDER not in sys.meta_path:
+                sys.meta_path.insert(0, _FINDER)
+            return
+    callback()
 
 
 def wrap(module: ModuleType, path: str, around: Callable[[Any], Any]) -> bool:
@@ -75,6 +88,9 @@ class _Finder:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
+        begin = _beginning.pop(fullname, None)
+        if begin is not None:
+            _run_one(begin, fullname)
         if fullname not in _waiting:
             return None
         for finder in sys.meta_path:
@@ -115,7 +131,11 @@ def _initialising(module: ModuleType) -> bool:
 
 def _run(callbacks: Sequence[Callable[[ModuleType], None]], module: ModuleType) -> None:
     for callback in callbacks:
-        try:
-            callback(module)
-        except Exception:  # noqa: BLE001 - the import must go on, whatever a hook does
-            _log.warning("a hook on %s failed; cachesvc stays out of it", module.__name__, exc_info=True)
+        _run_one(functools.partial(callback, module), module.__name__)
+
+
+def _run_one(callback: Callable[[], None], name: str) -> None:
+    try:
+        callback()
+    except Exception:  # noqa: BLE001 - the import must go on, whatever a hook does
+        _log.warning("a hook on %s failed; cachesvc stays out of it", name, exc_info=True)

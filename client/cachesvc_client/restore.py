@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 from .wire.codec import canonical
 from .wire.digest import Digest
-from .wire.errors import CacheSvcError, Incompatible, NotFound, Untrusted
+from .wire.errors import CacheSvcError, Corrupt, Incompatible, NotFound, Untrusted
 from .wire.factors import Compatible, Fingerprint, compare
 from .wire.names import Lane, Name, Tag
 from .wire.protocol import Rejected, ResolveAnswer, ResolvedRevision, ResolveRequest
-from .wire.records import Manifest
+from .wire.records import Manifest, PackRecord
 
 if TYPE_CHECKING:
     from .bundle.check import Verified
@@ -182,15 +182,25 @@ def _restore_one(
         )
         _accept(verified, means, restored)
     pack = verified.manifest.pack
+    try:
+        _install(verified, _fetch(found.pack_url, pack, remote, means, restored), 0, means, restored)
+    except Corrupt:
+        # Frames are verified again at install: the node's copy was damaged since it was downloaded.
+        means.store.discard(pack.digest)
+        _install(verified, _fetch(found.pack_url, pack, remote, means, restored), 0, means, restored)
+    means.store.saw(verified.manifest.entry, verified.manifest.statement.sequence)
+
+
+def _fetch(url: str, pack: PackRecord, remote: Remote, means: Means, restored: Restored) -> Path:
+    """The pack on this node, downloaded if it lacks."""
     with restored.timed("download"):
         path, moved = means.store.fetch(
             pack.digest,
             pack.size,
-            lambda offset: remote.download(found.pack_url, offset, pack.size, pack=pack.digest),
+            lambda offset: remote.download(url, offset, pack.size, pack=pack.digest),
         )
         restored.moved += moved
-    _install(verified, path, 0, means, restored)
-    means.store.saw(verified.manifest.entry, verified.manifest.statement.sequence)
+    return path
 
 
 def _accept(verified: Verified, means: Means, restored: Restored) -> None:

@@ -418,7 +418,7 @@ class _Process:
         return capture(found, kinds.RULES, roots)
 
     def _say_how_it_was(self) -> None:
-        if any(session.status not in ("off", "local") for session in self.sessions):
+        if any(session.status not in ("off", "local", "waiting") for session in self.sessions):
             _log.info("at exit: %s", self.report().line)
 
 
@@ -435,21 +435,26 @@ def process() -> _Process:
         return _process
 
 
-def open_session(wanted: Wanted) -> Session:
+def open_session(wanted: Wanted, *, with_torch: bool = False) -> Session:
     """Arms the hooks and starts the restore. Never waits and never raises.
 
-    The same again (a notebook that is run twice) answers the session that is there, unless its restore
-    failed: then it is tried again.
+    ``with_torch``: starts it only when this process begins to import torch, for an attach that reaches
+    every interpreter of a job, most of which never will. The same again (a notebook that is run twice)
+    answers the session that is there, unless its restore failed: then it is tried again.
     """
     state = process()
     state.arm()
     with state.lock:
         for session in state.sessions:
             if session.error is None and _same(session.wanted, wanted):
-                return session
-        session = Session(state, wanted)
-        state.sessions.append(session)
-    session._ensure_running()
+                break
+        else:
+            session = Session(state, wanted)
+            state.sessions.append(session)
+    if with_torch:
+        importhook.when_importing("torch", session._ensure_running)
+    else:
+        session._ensure_running()
     return session
 
 

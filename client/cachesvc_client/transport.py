@@ -478,6 +478,8 @@ def _translated(origin: Origin) -> Iterator[None]:
         ) from None
     except http.client.IncompleteRead:
         raise Unavailable(f"{origin}: the connection was cut in the middle of an answer") from None
+    except ConnectionRefusedError:
+        raise Unavailable(f"{origin}: connection refused", "is it running? check CACHESVC_URL") from None
     except (ConnectionError, http.client.RemoteDisconnected) as error:
         raise Unavailable(f"{origin}: {error.strerror or 'closed the connection'}") from None
     except ssl.SSLError as error:

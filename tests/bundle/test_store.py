@@ -274,10 +274,20 @@ def test_answers_are_good_for_seconds(tmp_path):
     assert store.recent_answer(DIGEST) is None, "a clock that went back"
 
 
+@pytest.mark.parametrize("left", [b"", DATA[:-1]])
+def test_a_pack_that_a_power_failure_cut_short_is_downloaded_again(tmp_path, left):
+    store = NodeStore(tmp_path)
+    path, _ = store.fetch(DIGEST, len(DATA), Source())
+    path.write_bytes(left)
+    assert store.fetch(DIGEST, len(DATA), Source())[1] == len(DATA)
+    assert path.read_bytes() == DATA
+
+
 def test_a_damaged_pack_is_forgotten(tmp_path):
     store = NodeStore(tmp_path)
     path, _ = store.fetch(DIGEST, len(DATA), Source())
-    path.write_bytes(b"damaged")
+    path.write_bytes(bytes(len(DATA)))
+    assert store.fetch(DIGEST, len(DATA), Source())[1] == 0
     store.discard(DIGEST)
     assert store.fetch(DIGEST, len(DATA), Source())[1] == len(DATA)
 

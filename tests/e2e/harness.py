@@ -70,15 +70,16 @@ def run(
     timeout: float = 300,
     python: str = sys.executable,
     before: tuple[str, ...] = (),
+    launcher: tuple[str, ...] = (),
     **variables: str,
 ) -> Ran:
     """Runs a program of ``programs/`` in ``place``; without ``compilers`` on a trapped PATH."""
-    env = environment(place, **variables)
+    env = {**environment(place), **variables}
     called = place / "trap" / "called"
     if not compilers:
         env["PATH"] = str(trap(place / "trap"))
     done = subprocess.run(
-        [*before, python, str(PROGRAMS / program), *arguments],
+        [*before, python, *launcher, str(PROGRAMS / program), *arguments],
         cwd=place / "work",
         env=env,
         capture_output=True,

@@ -11,7 +11,6 @@ import pytest
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.config import Config, Login, Registry, login, login_path, registry_url
 from cachesvc_client.wire.errors import (
-    CacheSvcError,
     InvalidRequest,
     StorageFull,
     Unauthenticated,
@@ -220,8 +219,3 @@ def test_login_asks_the_registry_first(home, tmp_path, monkeypatch):
         )
         login(server.url, "right", environ=home)  # what is not named again is kept
         assert Config.read(home) == config
-
-
-def test_every_error_of_configuration_has_an_exit_status():
-    assert issubclass(InvalidRequest, CacheSvcError)
-    assert InvalidRequest.exit_status == 2

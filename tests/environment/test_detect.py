@@ -250,7 +250,7 @@ def test_compilers_by_their_bytes(tmp_path):
     assert ask() is None
     executable(
         tmp_path / "bin/g++",
-        b"\x7fELF\x00GLIBC_2.2.5\x001.3.1\x00"
+        b"\x7fELF\x00GLIBC_2.2.5\x00"
         + b"x" * 5000
         + GCC.replace(b"13.2.1 20240316 (experimental)", b"10.5.0"),
     )
@@ -262,6 +262,32 @@ def test_compilers_by_their_bytes(tmp_path):
     assert ask(CXX=str(tmp_path / "bin/clang++")) == "clang++ 17.0.6"
     assert ask(CXX="clang++ -O3") is None  # Inductor starts CXX as one word, and finds nothing either
     assert ask(CXX="absent") is None
+
+
+UBUNTU_13 = (  # the order and the strangers that its driver really has
+    b"\x7fELF\x00GLIBC_2.3.2\x0013.3.0\x00-fversion-loops\x00gcc version %s %s\n\x00"
+    b"2.1.0\x00(Ubuntu 13.3.0-6ubuntu2~24.04.1) \x00"
+)
+
+
+def test_a_gcc_that_has_versions_of_libraries_too(tmp_path):
+    environ = {"PATH": str(tmp_path / "usr/bin")}
+    executable(tmp_path / "usr/bin/g++", UBUNTU_13)
+    assert compiler.identity(environ) == "g++ 13.3.0"  # by its package
+    executable(tmp_path / "usr/bin/g++", UBUNTU_13.replace(b"(Ubuntu 13.3.0-6ubuntu2~24.04.1)", b"(GCC)"))
+    assert compiler.identity(environ).startswith("g++ sha256:")  # 13.3.0 or 2.1.0: no guess
+    (tmp_path / "usr/lib/gcc/x86_64-linux-gnu/13").mkdir(parents=True)
+    assert compiler.identity(environ) == "g++ 13.3.0"  # by its folder
+
+
+def test_scripts_are_looked_through(tmp_path):
+    """As a GPU image had it: `#!/bin/sh` and `exec /opt/gcc/bin/g++-real -B/opt/gcc/bin/ … "$@"`."""
+    executable(tmp_path / "opt/g++-real", UBUNTU_13)
+    script = f'#!/bin/sh\n# a comment\nexec {tmp_path}/opt/g++-real -B/opt/gcc/bin/ "$@"\n'
+    executable(tmp_path / "bin/g++", script.encode())
+    assert compiler.identity({"PATH": str(tmp_path / "bin")}) == "g++ 13.3.0"
+    executable(tmp_path / "bin/loop", f"#!/bin/sh\nexec {tmp_path}/bin/loop\n".encode())
+    assert compiler.identity({"CXX": "loop", "PATH": str(tmp_path / "bin")}).startswith("loop sha256:")
 
 
 def test_a_clang_that_is_a_small_program_over_its_library(tmp_path):
@@ -399,6 +425,7 @@ MIXED = Nvml({"uuid": "GPU-a", "mig": ["MIG-1", "MIG-2"]}, {"uuid": "GPU-b", "mi
         ("GPU-c3,GPU-aa1", ["GPU-c3", "GPU-aa1"]),
         ("GPU-ab", ["GPU-ab2"]),
         ("GPU-a", []),
+        ("GPU-", []),
         ("all", []),
     ],
 )

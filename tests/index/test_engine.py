@@ -15,7 +15,7 @@ from cachesvc.index import engine
 from cachesvc.index.engine import filesystem_type, open_postgresql, open_sqlite, refuse_network_filesystem
 from cachesvc.index.tables import metadata
 from cachesvc.index.unit import Index
-from cachesvc_client.wire.errors import InvalidRequest, ProtocolMismatch, Unavailable
+from cachesvc_client.wire.errors import InvalidRequest, ProtocolMismatch, StorageFull, Unavailable
 
 MOUNTS = """\
 22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
@@ -133,12 +133,14 @@ def test_a_full_sqlite_is_storage_full(tmp_path: Path) -> None:
 
     sa.event.listen(opened._reading, "connect", bounded)
     opened._reading.dispose()
-    from cachesvc_client.wire.errors import StorageFull
 
-    with pytest.raises(StorageFull, match="make room"), opened.write() as unit:
-        for number in range(20_000):
-            unit.objects.add(f"packs/{number}", 1)
-        unit.objects.loose(1, 1)
+    def fill() -> None:
+        with opened.write() as unit:
+            for number in range(20_000):
+                unit.objects.add(f"packs/{number}", 1)
+
+    with pytest.raises(StorageFull, match="make room"):
+        fill()
     opened.close()
 
 

@@ -197,10 +197,14 @@ def test_a_head_is_never_removed(index: Index) -> None:
 
 
 def test_a_block_that_raises_leaves_nothing(index: Index) -> None:
-    with pytest.raises(RuntimeError), index.write() as unit:
-        unit.objects.add("packs/a", 1)
-        unit.signers.add(SignerRecord("team", "k"), 1)
-        raise RuntimeError
+    def break_off() -> None:
+        with index.write() as unit:
+            unit.objects.add("packs/a", 1)
+            unit.signers.add(SignerRecord("team", "k"), 1)
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        break_off()
     with index.read() as unit:
         assert unit.objects.loose(100, 10) == []
         assert unit.signers.all("*") == []

@@ -72,7 +72,7 @@ def test_entries_of_one_name_do_not_replace_each_other(api: Api, key: SigningKey
     for one in made:
         ok(api.publish(one))
     answer = ok(api.resolve(name="many", model=Digest.of(b"other")))
-    assert [row["revision"] for row in answer["revisions"]][0] == made[2].revision
+    assert answer["revisions"][0]["revision"] == made[2].revision
     assert {row["revision"] for row in answer["revisions"]} == {one.revision for one in made[:3]}
     [rejected] = answer["rejected"]
     assert rejected["entry"] == made[3].manifest.entry
@@ -193,6 +193,14 @@ def from_the_future(key: SigningKey) -> Made:
     return make(key, name="bad", sequence=int(time.time() * 1000) + 3_600_000)
 
 
+def strange_facts(key: SigningKey) -> Made:
+    return make(key, name="bad", fingerprint={**FINGERPRINT, "cpu_model": "x" * 70_000})
+
+
+def far_expiry(key: SigningKey) -> Made:
+    return make(key, name="bad", expires=10**30)
+
+
 def no_envelope(key: SigningKey) -> Made:
     return dataclasses.replace(make(key, name="bad"), envelope=b'{"payload": 1}')
 
@@ -204,6 +212,8 @@ BAD = [
     (other_lane, 422, "invalid", "uploaded to pr-1"),
     (other_pack, 422, "corrupt", "not the one that the manifest names"),
     (from_the_future, 422, "invalid", "future"),
+    (strange_facts, 422, "invalid", "65536"),
+    (far_expiry, 422, "invalid", "expires"),
     (no_envelope, 422, "corrupt", "envelope"),
 ]
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from registry_making import Server, launch, make, ok, refused
 
+from cachesvc.cli.serve import _listening
 from cachesvc_client.bundle.seal import SigningKey
 
 
@@ -45,8 +46,8 @@ def test_the_first_start_prints_what_to_copy_and_later_ones_no_secret(own_server
     out, err = first.communicate(timeout=20)
     assert first.returncode == 0
     assert err == ""
-    login = f"cachesvc login {before['url']} --token {before['token']} --trust {before['trust']}"
-    assert f"{login} --signing-key {key_file}" in out
+    login = f"cachesvc login {before['url']} --token {before['token']}"
+    assert f"{login} --trust {before['trust']} --signing-key {key_file}\n" in out
     assert f"listening on {before['url']}" in out
 
     server.start()
@@ -66,11 +67,10 @@ def test_the_first_start_prints_what_to_copy_and_later_ones_no_secret(own_server
     assert ok(server.api(old).http.get("/v1/whoami"))["role"] == "admin"
 
 
-def test_the_ready_file_is_private(own_server: Server) -> None:
-    own_server.start()
-    ready = own_server.data.parent / "data.ready.json"
+def test_the_ready_file_is_private(server: Server) -> None:
+    ready = server.data.parent / "data.ready.json"
     assert stat.S_IMODE(ready.stat().st_mode) == 0o600
-    assert json.loads(ready.read_text()) == own_server.ready
+    assert json.loads(ready.read_text()) == server.ready
 
 
 def test_a_key_that_was_moved_away_is_not_replaced(own_server: Server) -> None:
@@ -82,6 +82,14 @@ def test_a_key_that_was_moved_away_is_not_replaced(own_server: Server) -> None:
     assert set(own_server.ready) == {"url"}
     assert not (own_server.data / "signing.key").exists()
     assert ok(own_server.api().publish(make(key)))["created"]
+
+
+def test_answers_are_not_held_back() -> None:
+    """asyncio turns Nagle's delay off only for sockets that name their protocol: 40 ms an answer."""
+    with _listening("127.0.0.1", 0) as listener:
+        listener.listen()
+        with socket.create_connection(listener.getsockname()), listener.accept()[0] as accepted:
+            assert accepted.proto == socket.IPPROTO_TCP
 
 
 def test_a_port_in_use(tmp_path: Path) -> None:
@@ -96,13 +104,6 @@ def test_a_port_in_use(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
-def test_two_servers_on_one_folder(own_server: Server) -> None:
-    own_server.start()
-    status, line = failed(own_server.data)
-    assert (status, "another server works in it" in line) == (2, True)
-    assert ok(own_server.api().http.get("/readyz"))["ready"]
-
-
 def test_an_unwritable_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     status, line = failed(tmp_path / "file" / "data")
@@ -111,9 +112,19 @@ def test_an_unwritable_folder(tmp_path: Path) -> None:
     assert "--data" in line
 
 
-def test_a_database_of_a_newer_version(own_server: Server) -> None:
+def test_a_folder_that_cannot_be_served(own_server: Server) -> None:
+    """By a second server; by an older version; with a key file that is none."""
     own_server.start()
+    status, line = failed(own_server.data)
+    assert (status, "another server works in it" in line) == (2, True)
+    assert ok(own_server.api().http.get("/readyz"))["ready"]
     own_server.stop()
+    key = own_server.data / "signing.key"
+    text = key.read_text()
+    key.write_text("nonsense")
+    status, line = failed(own_server.data)
+    assert (status, "signing.key: not a signing key" in line) == (2, True)
+    key.write_text(text)
     with sqlite3.connect(own_server.data / "index.sqlite3") as connection:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
     connection.close()
@@ -123,13 +134,11 @@ def test_a_database_of_a_newer_version(own_server: Server) -> None:
     assert "upgrade" in line
 
 
-def test_a_broken_key_file(own_server: Server) -> None:
-    own_server.start()
-    own_server.stop()
-    (own_server.data / "signing.key").write_text("nonsense")
-    status, line = failed(own_server.data)
-    assert status == 2
-    assert "signing.key" in line
+def test_a_ready_file_that_cannot_be_written(tmp_path: Path) -> None:
+    process = launch(tmp_path / "data", "--ready-file", str(tmp_path / "none" / "x"))
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert err == f"error: --ready-file {tmp_path}/none/x: No such file or directory\n"
 
 
 @pytest.mark.parametrize(
@@ -180,6 +189,30 @@ def _accepts(server: Server) -> bool:
     except OSError:
         return False
     return True
+
+
+def test_a_silent_upload_does_not_hold_up_the_end(own_server: Server) -> None:
+    own_server.options = ["--config", str(own_server.data.parent / "cachesvc.toml")]
+    (own_server.data.parent / "cachesvc.toml").write_text("shutdown_seconds = 1\n")
+    server = own_server.start()
+    made = make(server.key)
+    upload = ok(server.api().begin(made))["upload"]
+    host, port = server.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port))) as line:
+        line.sendall(
+            f"PUT /v1/uploads/{upload}/pack HTTP/1.1\r\nHost: x\r\nContent-Length: {len(made.pack)}\r\n"
+            f"Authorization: Bearer {server.token}\r\n\r\n".encode()
+            + made.pack[:10]
+        )
+        while not list((server.data / "blobs" / "tmp").iterdir()):
+            time.sleep(0.02)
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(20) == 0
+    server._closed()
+    server.start()
+    assert list((server.data / "blobs" / "tmp").iterdir()) == []
+    ok(server.api().put(upload, made.pack))
+    assert ok(server.api().commit(upload, made))["created"]
 
 
 def test_readiness_tells_what_is_wrong(own_server: Server) -> None:

@@ -74,3 +74,21 @@ def wrong(width: int = 8) -> torch.nn.Module:
             return self.first(x) * scale + (1.0 if torch.compiler.is_compiling() else 0.0)
 
     return Wrong(width)
+
+
+def compiled() -> object:
+    return torch.compile(Tiny())
+
+
+def mode() -> object:
+    """Tells in which mode it is called."""
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        del x
+        return torch.tensor([torch.is_grad_enabled(), torch.is_inference_mode_enabled()])
+
+    return function
+
+
+def made_inputs() -> tuple[tuple[torch.Tensor], dict[str, float]]:
+    return (torch.ones(2, 8),), {"scale": 3.0}

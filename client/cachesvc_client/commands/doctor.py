@@ -5,24 +5,25 @@ from __future__ import annotations
 import os
 import site
 import stat
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from .bundle.check import CLOCK_SKEW_SECONDS
-from .bundle.seal import SigningKey
-from .config import Config, login_path
-from .detect import detect, supported
-from .node.store import NodeStore, default_root
-from .remote import Probe, Remote
+from ..bundle.check import CLOCK_SKEW_SECONDS
+from ..bundle.seal import SigningKey
+from ..config import Config, login_path
+from ..detect import detect, supported
+from ..node.store import NodeStore, default_root
+from ..remote import Probe, Remote
+from ..wire.errors import CacheSvcError
+from ..wire.factors import Fingerprint
+from ..wire.names import Name
+from ..wire.protocol import ResolveRequest
 from .tables import aligned
 from .transfer import why_nothing
-from .wire.errors import CacheSvcError
-from .wire.factors import Fingerprint
-from .wire.names import Name
-from .wire.protocol import ResolveRequest
 
 Status = Literal["ok", "warn", "fail"]
 _SKEW_WARNING = 30
@@ -168,10 +169,19 @@ def _folders() -> Iterator[Check]:
             there = Path(path)
             while not there.exists() and there != there.parent:
                 there = there.parent
-            if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
+            if _writable(there):
                 yield Check("ok", "folders", f"{name}={path}: writable")
             else:
                 yield Check("fail", "folders", f"{name}={path}: not writable", "name another, or unset it")
+
+
+def _writable(folder: Path) -> bool:
+    """By writing: permissions do not tell of read-only mounts, and root has them all."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
 
 
 def _store(config: Config) -> Check:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .config import Config
-from .detect import detect
+from ..config import Config
+from ..detect import detect
+from ..wire.factors import FACTORS, Compatible, Difference, Factor, FactorValue, Fingerprint, compare
+from ..wire.names import Name, Tag
+from ..wire.protocol import EntrySummary, ResolveRequest
 from .tables import aligned, bytes_text
 from .transfer import registry_of
-from .wire.factors import FACTORS, Compatible, Difference, Factor, FactorValue, Fingerprint, compare
-from .wire.names import Name, Tag
-from .wire.protocol import EntrySummary, ResolveRequest
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,17 +13,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from .bundle.check import Verified, Wanted, check_envelope, check_pack, check_sequence
-from .bundle.file import SUFFIX, open_bundle, write_bundle
-from .bundle.seal import PublicKey, SigningKey
-from .config import Config
-from .detect import detect
-from .node.store import NodeStore, default_root
-from .remote import Remote
-from .wire.digest import Digest
-from .wire.errors import Corrupt, Incompatible, InvalidRequest, NotFound, StorageFull, Untrusted
-from .wire.names import Name, Tag, Target
-from .wire.protocol import CommitRequest, ResolveAnswer, ResolvedRevision, ResolveRequest, UploadRequest
+from ..bundle.check import Verified, Wanted, check_envelope, check_pack, check_sequence
+from ..bundle.file import SUFFIX, open_bundle, write_bundle
+from ..bundle.seal import PublicKey, SigningKey
+from ..config import Config
+from ..detect import detect
+from ..node.store import NodeStore, default_root
+from ..remote import Remote
+from ..wire.digest import Digest
+from ..wire.errors import Corrupt, Incompatible, InvalidRequest, NotFound, StorageFull, Untrusted
+from ..wire.names import Name, Tag, Target
+from ..wire.protocol import CommitRequest, ResolveAnswer, ResolvedRevision, ResolveRequest, UploadRequest
 
 
 @dataclass(frozen=True, slots=True)

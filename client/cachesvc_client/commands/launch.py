@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-EVERY_PROCESS = Path(__file__).with_name("every_process")
+EVERY_PROCESS = Path(__file__).parents[1] / "every_process"
 """Holds only ``sitecustomize.py``."""
 
 

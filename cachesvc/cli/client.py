@@ -1,0 +1,36 @@
+"""The client's commands under the name that builders know: ``cachesvc run`` is ``cachesvc-client run``."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from . import app
+
+_CLIENT_COMMANDS = {
+    "login": "Store a registry, its token and trusted keys for this user.",
+    "run": "Start a command with every Python process of it attached.",
+    "explain": "Which entries fit here, and what differs from the others.",
+    "doctor": "Whether this environment can hit, and how to mend it.",
+    "pull": "Write what fits this environment as bundle files.",
+    "push": "Publish bundle files.",
+}
+
+
+def _add(name: str, about: str) -> None:
+    """The client parses its own words, ``--help`` included, so that both programs take the same."""
+
+    def command(context: typer.Context) -> None:
+        from cachesvc_client.__main__ import main
+
+        del context
+        sys.exit(main(sys.argv[sys.argv.index(name) :], program="cachesvc"))
+
+    command.__doc__ = about
+    settings = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+    app.command(name, context_settings=settings)(command)
+
+
+for _name, _about in _CLIENT_COMMANDS.items():
+    _add(_name, _about)

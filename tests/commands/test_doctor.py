@@ -1,0 +1,116 @@
+"""``doctor``: one line for each thing that decides whether this environment can hit."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+
+import pytest
+
+from cachesvc_client.bundle.seal import SigningKey
+
+LINE = re.compile(r"(ok  |warn|fail)  \S.*")
+
+
+def lines(out: str) -> dict[str, str]:
+    """The last line of each subject."""
+    found = {}
+    for line in out.splitlines():
+        assert LINE.fullmatch(line), line
+        status, rest = line[:4].strip(), line[6:]
+        subject, _, text = rest.partition("  ")
+        found[subject.strip()] = f"{status}: {text.strip()}"
+    return found
+
+
+def test_a_healthy_environment(command, bundle, registry):
+    command("push", bundle("team/healthy"))
+    status, out, err = command("doctor", "team/healthy", OMP_NUM_THREADS="2", CACHESVC_UNTESTED="1")
+    found = lines(out)
+    assert (status, err) == (0, ""), out
+    assert found["name"] == "ok: team/healthy:latest: 1 fit here, 0 do not"
+    assert found["registry"].startswith(f"ok: {registry.url}: cachesvc ")
+    assert found["token"] == "ok: admin on *"
+    assert found["clock"].startswith("ok")
+    assert registry.trust.keyid in found["trust"]
+    assert found["threads"] == "ok: 2"
+
+
+@pytest.mark.parametrize(
+    ("variables", "subject", "said"),
+    [
+        ({"CACHESVC_TOKEN": "csv_wrong"}, "registry", "fail: "),
+        ({"CACHESVC_TOKEN": None}, "token", "fail: none (set CACHESVC_TOKEN"),
+        (
+            {"CACHESVC_URL": "http://127.0.0.1:9"},
+            "registry",
+            "fail: http://127.0.0.1:9: connection refused (is it running?",
+        ),
+        ({"CACHESVC_URL": None}, "registry", "warn: none is configured"),
+        ({"CACHESVC_TRUSTED_KEYS": None}, "trust", "fail: no key is trusted"),
+        ({"CACHESVC_MODE": "sideways"}, "configuration", "fail: CACHESVC_MODE"),
+        ({"CACHESVC_MODE": "off"}, "mode", "warn: CACHESVC_MODE=off"),
+        ({"CACHESVC_NAME": "team/never-published"}, "name", "fail: "),
+        ({"CACHESVC_STORE": "/proc/store"}, "node store", "fail: "),
+        ({"CACHESVC_SIGNING_KEY": "/absent"}, "signing key", "warn: signing key /absent: No such file"),
+        ({"TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}, "settings", "ok: TORCHINDUCTOR_FORCE_DISABLE_CACHES=1"),
+        (
+            {"TORCHINDUCTOR_CACHE_DIR": "/proc/x"},
+            "folders",
+            "fail: TORCHINDUCTOR_CACHE_DIR=/proc/x: not writable",
+        ),
+        ({"PATH": "/nowhere"}, "compiler", "ok: none"),
+        ({"ATEN_CPU_CAPABILITY": "default"}, "compiler", "INVALID_VEC_ISA"),
+    ],
+)
+def test_what_is_wrong_is_named_and_how_to_mend_it(command, variables, subject, said):
+    status, out, err = command("doctor", **variables)
+    found = lines(out)
+    assert said in found[subject], out
+    assert status == (1 if "\nfail" in "\n" + out else 0)
+    assert err == ""
+    for line in out.splitlines():
+        assert not line.startswith(("warn", "fail")) or "(" in line or "allowed: " in line
+
+
+def test_caches_that_are_switched_off_are_a_failure(command):
+    status, out, _ = command("doctor", TORCHINDUCTOR_FORCE_DISABLE_CACHES="1", CI="true")
+    assert status == 1
+    assert "fail  settings" in out
+    assert "warn  settings    CI=true (it alone changes PyTorch's AOT keys" in out
+
+
+def test_what_does_not_fit_is_said_with_the_nearest(command, bundle):
+    command("push", bundle("team/far", platform="linux-s390x"))
+    status, out, _ = command("doctor", "team/far")
+    assert status == 1
+    assert "platform: here linux-" in lines(out)["name"]
+    assert "warm on this platform" in lines(out)["name"]
+
+
+def test_json_has_the_same_and_the_fingerprint(command):
+    status, out, _ = command("doctor", "--json", CACHESVC_TRUSTED_KEYS=SigningKey.generate().public)
+    said = json.loads(out)
+    assert said["ok"] is (status == 0)
+    assert said["fingerprint"]["platform"] == f"linux-{os.uname().machine}"
+    assert {check["status"] for check in said["checks"]} <= {"ok", "warn", "fail"}
+    assert [check["what"] for check in said["checks"]][:3] == ["versions", "gpu", "compiler"]
+
+
+def test_a_readable_login_file_is_a_warning(command, registry, tmp_path):
+    assert command("login", registry.url, "--token", registry.token, "--trust", registry.trust)[0] == 0
+    path = tmp_path / ".config/cachesvc/login.json"
+    variables = {"CACHESVC_URL": None, "CACHESVC_TOKEN": None, "CACHESVC_TRUSTED_KEYS": None}
+    _, out, _ = command("doctor", **variables)  # the login alone is enough
+    assert "login" not in lines(out)
+    assert lines(out)["token"] == "ok: admin on *"
+    path.chmod(0o644)
+    assert lines(command("doctor", **variables)[1])["login"].startswith("warn")
+
+
+def test_login_keeps_no_secret_that_the_registry_refuses(command, registry, tmp_path):
+    status, _, err = command("login", registry.url, "--token", "csv_wrong")
+    assert status == 3
+    assert "csv_wrong" not in err
+    assert not (tmp_path / ".config").exists()

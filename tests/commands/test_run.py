@@ -1,0 +1,208 @@
+"""``run`` and the bootstrap: every Python process of a job, and no harm to any of them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from cachesvc_client.commands.launch import EVERY_PROCESS, environment
+
+CLIENT = Path(__file__).parents[2] / "client"
+REACHED = "import sys; print('cachesvc_client.bootstrap' in sys.modules)"
+
+
+def run(*words: object, **variables: str | None) -> subprocess.CompletedProcess[str]:
+    """``cachesvc-client run`` in a clean environment, with the client on PYTHONPATH only."""
+    kept = {"PATH": os.environ["PATH"], "PYTHONPATH": str(CLIENT), **variables}
+    return subprocess.run(
+        [sys.executable, "-m", "cachesvc_client", "run", *map(str, words)],
+        env={name: value for name, value in kept.items() if value is not None},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_the_command_is_reached_and_keeps_its_arguments_and_status():
+    program = f"{REACHED}; print(sys.argv[1:]); sys.exit(7)"
+    done = run("team/bert", "--", sys.executable, "-c", program, "--lane", "x y")
+    assert done.returncode == 7
+    assert done.stdout.splitlines() == ["True", "['--lane', 'x y']"]
+
+
+def test_options_become_variables():
+    options = [
+        "--tag-fallback",
+        "v1",
+        "--tag-fallback",
+        "latest",
+        "--mode",
+        "readwrite",
+        "--deadline",
+        "3",
+        "--strict",
+    ]
+    program = (
+        "import os; ours = [name for name in os.environ if name.startswith('CACHESVC_')]\n"
+        "print(*sorted(f'{name[9:]}={os.environ[name]}' for name in ours))"
+    )
+    done = run(
+        *options,
+        "--lane",
+        "pr-1",
+        "team/bert:sha",
+        "--",
+        sys.executable,
+        "-c",
+        program,
+        CACHESVC_URL="https://x",
+    )
+    assert done.stdout.split() == [
+        "DEADLINE=3",
+        "LANE=pr-1",
+        "MODE=readwrite",
+        "NAME=team/bert:sha",
+        "STRICT=1",
+        "TAG_FALLBACK=v1,latest",
+        "URL=https://x",
+    ]
+
+
+def test_spawned_workers_are_reached(tmp_path):
+    (tmp_path / "job.py").write_text(
+        "import multiprocessing, subprocess, sys\n"
+        "def child(queue):\n"
+        "    queue.put('cachesvc_client.bootstrap' in sys.modules)\n"
+        "if __name__ == '__main__':\n"
+        "    context = multiprocessing.get_context('spawn')\n"
+        "    queue = context.Queue()\n"
+        "    process = context.Process(target=child, args=(queue,))\n"
+        "    process.start()\n"
+        "    print(queue.get(timeout=30)); process.join()\n"
+        "    sys.stdout.flush()\n"
+        f"    subprocess.run([sys.executable, '-c', {REACHED!r}])\n"
+    )
+    assert run("team/bert", "--", sys.executable, tmp_path / "job.py").stdout.splitlines() == ["True", "True"]
+
+
+def test_the_jobs_own_sitecustomize_still_runs(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.theirs = __name__, __file__\n")
+    program = f"{REACHED}; print(*sys.theirs); print(sys.modules['sitecustomize'].__file__); print(sys.path)"
+    path = f"{tmp_path}{os.pathsep}{CLIENT}"
+    done = run("team/bert", "--", sys.executable, "-c", program, PYTHONPATH=path)
+    reached, theirs, module, search = done.stdout.splitlines()
+    assert reached == "True"
+    assert theirs == f"sitecustomize {tmp_path}/sitecustomize.py"
+    assert module == f"{tmp_path}/sitecustomize.py"
+    assert str(EVERY_PROCESS) not in search
+
+
+def test_a_sitecustomize_that_fails_is_reported_as_ever_and_harms_nothing(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("raise RuntimeError('theirs')\n")
+    path = f"{tmp_path}{os.pathsep}{CLIENT}"
+    done = run("team/bert", "--", sys.executable, "-c", REACHED, PYTHONPATH=path)
+    assert done.stdout == "True\n"
+    assert "theirs" in done.stderr
+
+
+def test_interpreters_without_the_client_are_left_alone(tmp_path):
+    made = environment({"CACHESVC_NAME": "team/bert"}, {"PATH": os.environ["PATH"]})
+    assert made["PYTHONPATH"] == str(EVERY_PROCESS)
+    venv.create(tmp_path / "other", with_pip=False)
+    done = subprocess.run(
+        [tmp_path / "other/bin/python", "-c", "print(1)"], env=made, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "1\n", "")
+
+
+@pytest.mark.parametrize("flags", [["-I"], ["-S"], ["-E"]])
+def test_interpreters_that_shut_us_out_still_start(flags):
+    done = run("team/bert", "--", sys.executable, *flags, "-c", "print(1)")
+    assert (done.returncode, done.stdout) == (0, "1\n")
+
+
+def test_pythonpath_is_kept_and_ours_is_there_once():
+    made = environment({}, {"PYTHONPATH": f"/a{os.pathsep}{EVERY_PROCESS}{os.pathsep}/b"})
+    assert made["PYTHONPATH"].split(os.pathsep) == [str(EVERY_PROCESS), "/a", "/b"]
+    assert environment({}, made) == made
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (("team/bert", "--", "no-such-command"), 127, "error: no-such-command: command not found"),
+        (("team/bert", "--", "/etc"), 126, "error: /etc: Permission denied"),
+        (("team/bert", "--"), 2, "error: run: no command (cachesvc-client run NAME -- python serve.py)"),
+        (("team/bert",), 2, "error: run: no command (cachesvc-client run NAME -- python serve.py)"),
+        (
+            ("--deadline", "soon", "team/bert", "--", "true"),
+            2,
+            "error: CACHESVC_DEADLINE: 'soon': allowed: seconds, 0 to 3600",
+        ),
+    ],
+)
+def test_what_cannot_be_run_is_one_line(words, status, said):
+    done = run(*words)
+    assert (done.returncode, done.stderr.strip(), done.stdout) == (status, said, "")
+
+
+# The .pth file, as pip would put it into site-packages.
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """Wheel and editable wheel, built from a copy by the installed setuptools, without a network."""
+    pytest.importorskip("setuptools")
+    folder = tmp_path_factory.mktemp("build")
+    shutil.copytree(
+        CLIENT, folder / "client", ignore=shutil.ignore_patterns("*.egg-info", "build", "__pycache__")
+    )
+    program = "from setuptools import build_meta as b; b.build_wheel('../out'); b.build_editable('../edit')"
+    for name in ("out", "edit"):
+        (folder / name).mkdir()
+    subprocess.run([sys.executable, "-c", program], cwd=folder / "client", check=True, capture_output=True)
+    return next((folder / "out").glob("*.whl")), next((folder / "edit").glob("*.whl"))
+
+
+@pytest.mark.parametrize("editable", [False, True])
+def test_the_pth_file_is_installed_recorded_and_attaches_by_the_variable_alone(built, tmp_path, editable):
+    wheel = built[editable]
+    venv.create(tmp_path / "fresh", with_pip=False)
+    python = tmp_path / "fresh/bin/python"
+    ask = [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+    packages = Path(subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip())
+    with zipfile.ZipFile(wheel) as file:
+        record = next(file.read(name).decode() for name in file.namelist() if name.endswith("RECORD"))
+        file.extractall(packages)
+    assert sum(line.startswith("cachesvc_client_bootstrap.pth,sha256=") for line in record.splitlines()) == 1
+    for variables, reached in (({"CACHESVC_NAME": "team/bert"}, "True\n"), ({}, "False\n")):
+        done = subprocess.run(
+            [python, "-c", REACHED], env=variables, capture_output=True, text=True, check=True
+        )
+        assert done.stdout == reached
+    # Half an uninstallation, or a broken one, is no error of the interpreter.
+    for left in packages.glob("*cachesvc_client*"):
+        if left.name != "cachesvc_client_bootstrap.pth":
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
+    done = subprocess.run(
+        [python, "-c", "print(1)"], env={"CACHESVC_NAME": "a/b"}, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "1\n", "")
+
+
+def test_nothing_is_imported_without_the_variable(built):
+    """The line runs in every interpreter of the environment, also where nobody wants it."""
+    with zipfile.ZipFile(built[0]) as file:
+        line = file.read("cachesvc_client_bootstrap.pth").decode()
+    assert line.startswith("import os; ")
+    assert line.count("\n") == 1
+    program = f"import sys\nbefore = set(sys.modules)\nexec({line!r})\nprint(set(sys.modules) - before)"
+    done = subprocess.run([sys.executable, "-c", program], env={}, capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"

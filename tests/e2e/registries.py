@@ -1,0 +1,105 @@
+"""A real `cachesvc serve` for the tests, and registries that misbehave."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass
+class Served:
+    """A running registry."""
+
+    url: str
+    token: str
+    trust: str
+    signing_key: str
+    process: subprocess.Popen[str]
+
+    @property
+    def variables(self) -> dict[str, str]:
+        return {
+            "CACHESVC_URL": self.url,
+            "CACHESVC_TOKEN": self.token,
+            "CACHESVC_TRUSTED_KEYS": self.trust,
+        }
+
+    @property
+    def publisher(self) -> dict[str, str]:
+        return {**self.variables, "CACHESVC_SIGNING_KEY": self.signing_key}
+
+
+@contextmanager
+def serve(folder: Path, *options: str) -> Iterator[Served]:
+    """`cachesvc serve` on a free port of loopback, ended with SIGTERM."""
+    ready = folder / "ready.json"
+    command = [sys.executable, "-m", "cachesvc", "serve", "--data", str(folder / "data"), "--port", "0"]
+    process = subprocess.Popen(
+        [*command, "--ready-file", str(ready), *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        for _ in range(600):
+            if ready.exists() or process.poll() is not None:
+                break
+            time.sleep(0.05)
+        assert ready.exists(), process.communicate(timeout=5)[0]
+        yield Served(**json.loads(ready.read_text()), process=process)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(20)
+
+
+@contextmanager
+def hung() -> Iterator[str]:
+    """The URL of a registry that takes connections and never says a word."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        held: list[socket.socket] = []
+
+        def take() -> None:
+            while True:
+                try:
+                    held.append(listener.accept()[0])
+                except OSError:
+                    return
+
+        threading.Thread(target=take, daemon=True).start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        listener.shutdown(socket.SHUT_RDWR)
+        for connection in held:
+            connection.close()
+
+
+def free_url() -> str:
+    """Where nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+def client(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """`cachesvc` with these words, without the variables of this process."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("CACHESVC_")}
+    return subprocess.run(
+        [sys.executable, "-m", "cachesvc", *words],
+        env={**kept, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )

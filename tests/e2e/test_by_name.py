@@ -1,0 +1,208 @@
+"""The way of a service: a registry, a name, fresh hosts; and every way in which the registry can fail."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .conftest import NAME, Built
+from .harness import Ran, environment, run
+from .registries import Served, client, free_url, hung, serve
+
+pytestmark = pytest.mark.compiles
+
+
+@pytest.fixture(scope="module")
+def registry(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """Holds the bundle, pushed by the command that people use."""
+    folder = tmp_path_factory.mktemp("registry")
+    (folder / "data").mkdir(mode=0o700)
+    (folder / "data" / "signing.key").write_text(built.key.text)
+    (folder / "data" / "signing.key").chmod(0o600)
+    with serve(folder) as served:
+        done = client("push", str(built.bundle), **served.publisher)
+        assert done.returncode == 0, done.stderr
+        again = client("push", str(built.bundle), **served.publisher)
+        assert again.returncode == 0, "publishing the same manifest again is a success"
+        yield served
+
+
+def _serve(place: Path, built: Built, registry: Served, *arguments: str, **more) -> Ran:
+    variables = {**registry.variables, **more.pop("variables", {})}
+    return run(
+        "serve.py", f"name={NAME}", f"expect={built.expect}", *arguments, place=place, **more, **variables
+    )
+
+
+def test_a_fresh_host_hits_and_its_second_process_moves_nothing(
+    tmp_path: Path, built: Built, registry: Served
+) -> None:
+    first = _serve(tmp_path, built, registry, compilers=False)
+    assert first.answer["state"] == "hit" and first.answer["same_as_builder"]
+    assert first.compilers == [] and first.answer["observed"]["processes"] == []
+    assert first.answer["bytes_moved"] > 0
+    second = _serve(tmp_path, built, registry, compilers=False)
+    assert second.answer["state"] == "hit"
+    assert second.answer["bytes_moved"] == 0
+
+
+def test_the_compiler_on_the_path_is_not_called_either(
+    tmp_path: Path, built: Built, registry: Served
+) -> None:
+    seen = _serve(tmp_path, built, registry).answer["observed"]
+    assert (seen["compilations"], seen["compiler_processes"], seen["processes"]) == (0, 0, [])
+
+
+def test_a_damaged_node_store_is_mended(tmp_path: Path, built: Built, registry: Served) -> None:
+    assert _serve(tmp_path, built, registry, compilers=False).answer["state"] == "hit"
+    store = tmp_path / "home" / ".cache" / "cachesvc" / "v1"
+    [pack] = (store / "packs").iterdir()
+    data = bytearray(pack.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    pack.write_bytes(data)
+    [kernel] = list((store / "folders").rglob("cachesvc/*/*.so"))[:1]
+    kernel.write_bytes(kernel.read_bytes()[:100])
+    for path in (store / "folders").rglob("fxgraph/*/*/*"):
+        path.unlink()
+    done = _serve(tmp_path, built, registry, compilers=False)
+    assert done.answer["state"] == "hit" and done.answer["same_as_builder"], done.answer
+
+
+def test_run_reaches_spawned_workers_without_a_code_change(tmp_path: Path, registry: Served) -> None:
+    done = run(
+        "spawned.py",
+        place=tmp_path,
+        compilers=False,
+        before=(sys.executable, "-m", "cachesvc_client", "run", NAME, "--"),
+        **registry.variables,
+    )
+    answers = [json.loads(line) for line in done.out.splitlines()]
+    assert {answer["worker"] for answer in answers} == {"spawned 0", "spawned 1"}, done.err
+    assert [(answer["state"], answer["compilations"]) for answer in answers] == [("hit", 0)] * 2, answers
+    assert all(answer["difference"] < 1e-5 for answer in answers)
+
+
+def test_run_reaches_the_ranks_of_torchrun(tmp_path: Path, registry: Served) -> None:
+    done = run(
+        "spawned.py",
+        place=tmp_path,
+        compilers=False,
+        before=(sys.executable, "-m", "cachesvc_client", "run", NAME, "--"),
+        python=sys.executable,
+        launcher=("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"),
+        **registry.variables,
+    )
+    answers = [json.loads(line) for line in done.out.splitlines() if line.startswith("{")]
+    assert {answer["worker"] for answer in answers} == {"rank 0", "rank 1"}, done.err[-3000:]
+    assert [(answer["state"], answer["compilations"]) for answer in answers] == [("hit", 0)] * 2, answers
+
+
+def test_an_import_and_variables_are_enough(tmp_path: Path, built: Built, registry: Served) -> None:
+    done = _serve(tmp_path, built, registry, "when=auto", compilers=False, variables={"CACHESVC_NAME": NAME})
+    assert done.answer["state"] == "hit", done.answer
+
+
+@pytest.mark.parametrize(
+    ("what", "variables", "said"),
+    [
+        ("unknown name", {"name": "team/nothing"}, "team/nothing"),
+        ("malformed name", {"name": "nothing"}, "namespace/name"),
+        ("wrong token", {"CACHESVC_TOKEN": "csv_wrong"}, "token"),
+        ("untrusted signer", {"CACHESVC_TRUSTED_KEYS": "other"}, "trusted"),
+        ("nobody listens", {"CACHESVC_URL": "free"}, "127.0.0.1"),
+        ("hung", {"CACHESVC_URL": "hung", "CACHESVC_DEADLINE": "0.5"}, "0.5 s"),
+        ("unwritable store", {"CACHESVC_STORE": "/proc/none"}, "/proc/none"),
+        ("malformed variable", {"CACHESVC_DEADLINE": "soon"}, "CACHESVC_DEADLINE"),
+    ],
+)
+def test_whatever_is_wrong_the_service_runs_on_and_says_why(
+    tmp_path: Path, built: Built, registry: Served, what: str, variables: dict[str, str], said: str
+) -> None:
+    from cachesvc_client.bundle.seal import SigningKey
+
+    variables = dict(variables)
+    name = variables.pop("name", NAME)
+    if variables.get("CACHESVC_TRUSTED_KEYS"):
+        variables["CACHESVC_TRUSTED_KEYS"] = str(SigningKey.generate().public)
+    with hung() as silent:
+        places = {"free": free_url(), "hung": silent}
+        if "CACHESVC_URL" in variables:
+            variables["CACHESVC_URL"] = places[variables["CACHESVC_URL"]]
+        done = run(
+            "serve.py",
+            f"name={name}",
+            "small=1",
+            place=tmp_path,
+            TMPDIR=str(built.bundle.parent / "tmp"),
+            **{**registry.variables, **variables},
+        )
+    answer = done.answer
+    assert answer["state"] == "miss" and answer["eager_difference"] < 1e-5, what
+    assert said in " ".join(answer["reasons"]) + done.err, (answer["reasons"], done.err[-2000:])
+    assert "Traceback" not in done.err
+
+
+def test_strict_makes_it_an_error(tmp_path: Path, registry: Served) -> None:
+    done = run(
+        "serve.py",
+        "name=team/nothing",
+        "small=1",
+        place=tmp_path,
+        **registry.variables,
+        CACHESVC_STRICT="1",
+    )
+    assert done.code != 0 and "team/nothing" in done.err
+
+
+def test_explain_names_the_factor_that_differs(tmp_path: Path, registry: Served) -> None:
+    variables = {**environment(tmp_path), **registry.variables}
+    fits = client("explain", NAME, **variables)
+    assert fits.returncode == 0 and "small/float32/default" in fits.stdout, fits.stderr
+    differs = client("explain", NAME, "--json", **variables, ATEN_CPU_CAPABILITY="avx2")
+    assert "cpu_isa" in differs.stdout, differs.stderr
+
+
+def test_pull_makes_a_bundle_that_needs_no_registry(tmp_path: Path, built: Built, registry: Served) -> None:
+    into = tmp_path / "image"
+    pulled = client(
+        "pull", NAME, "--into", str(into), **{**environment(tmp_path / "b"), **registry.variables}
+    )
+    assert pulled.returncode == 0, pulled.stderr
+    done = run(
+        "serve.py",
+        f"bundle={into}",
+        f"expect={built.expect}",
+        place=tmp_path,
+        compilers=False,
+        CACHESVC_TRUSTED_KEYS=built.trusted,
+    )
+    assert done.answer["state"] == "hit" and done.compilers == []
+
+
+def test_publish_from_a_service_is_restored_by_the_next(
+    tmp_path: Path, built: Built, registry: Served
+) -> None:
+    variables = {**registry.publisher, "CACHESVC_MODE": "readwrite"}
+    first = run(
+        "serve.py",
+        "name=team/published",
+        "small=1",
+        "publish=1",
+        place=tmp_path / "one",
+        TMPDIR=str(built.bundle.parent / "tmp"),
+        **variables,
+    )
+    assert first.answer["state"] == "miss"
+    second = run(
+        "serve.py",
+        "name=team/published",
+        "small=1",
+        place=tmp_path / "two",
+        compilers=False,
+        **registry.variables,
+    )
+    assert second.answer["state"] == "hit" and second.compilers == [], second.answer

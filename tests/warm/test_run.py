@@ -1,0 +1,234 @@
+"""The straight line, over processes whose answers are scripted: settling, trimming, finalising, sealing.
+
+What the real processes answer is tested in `test_warm`; here are the answers that a small model on a
+CPU never gives.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from cachesvc.warm.fresh import Launcher
+from cachesvc.warm.plan import plan
+from cachesvc.warm.results import Captured, Compared, Model, PhaseResult, Times
+from cachesvc.warm.run import MAX_REPLAYS, Means, run
+from cachesvc.warm.spec import parse_spec
+from cachesvc.warm.worker import Order
+from cachesvc_client.bundle.check import check_envelope
+from cachesvc_client.bundle.file import open_bundle
+from cachesvc_client.bundle.pack import PackReader
+from cachesvc_client.bundle.seal import PublicKey, SigningKey
+from cachesvc_client.observe import Observation
+from cachesvc_client.wire.names import Name
+from cachesvc_client.wire.records import Manifest
+
+MODEL = Model(None, {"a": {}}, "float32", "cpu", "weights", 1)
+BUSY = Observation(graphs_compiled=1, compilations=1)
+TUNED = Observation(graphs_compiled=1, compilations=1, tuning_runs=3)
+EXACT = {"a": Compared(0.0, 1.0, 0.1)}
+
+
+@dataclass
+class Answer:
+    """``files``: what the process captures. ``read``: what a replay reads; ``None``: all that it restored."""
+
+    files: tuple[str, ...] = ()
+    observed: Observation = field(default_factory=Observation)
+    read: tuple[str, ...] | None = None
+    error: str = ""
+    added: tuple[str, ...] = ()
+    compared: dict[str, Compared] = field(default_factory=lambda: dict(EXACT))
+
+
+class Scripted(Launcher):
+    """Answers in order; keeps what was asked, and what each replay found in its bundle."""
+
+    def __init__(self, *answers: Answer | Callable[[frozenset[str]], Answer]) -> None:
+        super().__init__({})
+        self.answers = list(answers)
+        self.phases: list[str] = []
+        self.restored: list[frozenset[str]] = []
+        self.signers: list[str] = []
+
+    def run(self, order: Order, folder: Path, extra, *, keep: bool = False) -> PhaseResult:
+        del folder, keep
+        self.phases.append(order.phase)
+        if order.phase == "eager":
+            return PhaseResult("eager", model=MODEL, times={"a": Times(1.0, 0.2)})
+        restored: frozenset[str] = frozenset()
+        if order.bundle:
+            manifest = opened(Path(order.bundle), extra["CACHESVC_TRUSTED_KEYS"])
+            restored = frozenset(f"{file.kind}/{file.path}" for file in manifest.files)
+            self.restored.append(restored)
+            self.signers.append(extra["CACHESVC_TRUSTED_KEYS"])
+        answer = self.answers.pop(0)
+        answer = answer(restored) if callable(answer) else answer
+        return PhaseResult(
+            order.phase,
+            error=answer.error,
+            model=MODEL,
+            times={"a": Times(5.0, 0.1)},
+            observed=answer.observed,
+            compared=answer.compared,
+            read=tuple(restored) if answer.read is None else answer.read,
+            added=answer.added,
+            captured=stage(order, answer.files),
+            fingerprint={"torch": "2.13.0"},
+            scopes=("host",),
+        )
+
+
+def stage(order: Order, names: tuple[str, ...]) -> tuple[Captured, ...]:
+    if not order.stage:
+        return ()
+    captured = []
+    for name in names:
+        kind, _, path = name.partition("/")
+        target = Path(order.stage, kind, path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(f"{name} of {order.phase}")
+        captured.append(Captured(kind, path, target.stat().st_size))
+    return tuple(captured)
+
+
+def opened(path: Path, trusted: str) -> Manifest:
+    envelope, _ = open_bundle(path)
+    return check_envelope(envelope, trusted=[PublicKey(trusted)], wanted=None, now=time.time()).manifest
+
+
+A, B, C = "inductor/aa/a", "inductor/bb/b", "triton/cc/c"
+
+
+@pytest.fixture
+def warm(tmp_path):
+    """Runs one job over scripted answers; gives the outcome, the launcher and the written manifest."""
+    key = SigningKey.generate()
+    out = tmp_path / "out"
+    out.mkdir()
+
+    def go(*answers):
+        launcher = Scripted(*answers)
+        text = 'name = "a/b"\n[[target]]\nid = "x"\nfactory = "m:f"\n'
+        means = Means(Name.parse("a/b"), launcher, lambda *_: None, key=key, out=out)
+        (outcome,) = run(plan(parse_spec(text, tmp_path / "w.toml")), means)
+        assert launcher.answers == [], outcome
+        paths = list(out.iterdir())
+        manifest = opened(paths[0], str(key.public)) if paths else None
+        assert str(key.public) not in launcher.signers
+        return outcome, launcher, manifest
+
+    return go
+
+
+def names(manifest: Manifest | None) -> set[str]:
+    assert manifest is not None
+    return {f"{file.kind}/{file.path}" for file in manifest.files}
+
+
+def test_settled_at_once(warm):
+    outcome, launcher, manifest = warm(Answer((A, B)), Answer())
+    assert (outcome.status, outcome.replays) == ("warm", 1)
+    assert launcher.phases == ["eager", "compile", "replay"]
+    assert names(manifest) == {A, B}
+    assert manifest.measured["first_call"] == 5.0
+    assert str(manifest.statement.target) == "x/default"
+
+
+def test_what_no_replay_read_is_left_out_and_the_rest_is_proven_again(warm):
+    outcome, launcher, manifest = warm(Answer((A, B, C)), Answer(read=(A, C)), Answer())
+    assert (outcome.status, outcome.files_before, outcome.files_after) == ("warm", 3, 2)
+    assert launcher.restored == [{A, B, C}, {A, C}]
+    assert names(manifest) == {A, C}
+
+
+def test_all_files_stay_if_leaving_them_out_makes_a_difference(warm):
+    outcome, _, manifest = warm(Answer((A, B)), Answer(read=(A,)), Answer(observed=BUSY))
+    assert (outcome.status, outcome.files_after) == ("warm", 2)
+    assert names(manifest) == {A, B}
+    assert "all files are kept" in outcome.notes[0]
+    assert outcome.observed == Observation()
+
+
+def test_no_read_seen_leaves_nothing_out(warm):
+    outcome, _, manifest = warm(Answer((A, B)), Answer(read=()))
+    assert outcome.status == "warm"
+    assert names(manifest) == {A, B}
+    assert "nothing was left out" in outcome.notes[0]
+
+
+def test_each_replay_starts_from_what_the_one_before_ended_with(warm):
+    third = Answer((A, B, C), added=(C,))
+    outcome, launcher, manifest = warm(Answer((A,)), Answer((A, B), BUSY), third, Answer())
+    assert (outcome.status, outcome.replays) == ("warm", 3)
+    assert launcher.restored == [{A}, {A, B}, {A, B, C}]
+    assert names(manifest) == {A, B, C}
+
+
+def test_what_never_settles_fails_with_the_reason_and_is_not_sealed(warm):
+    busy = [Answer((A,), BUSY) for _ in range(MAX_REPLAYS)]
+    outcome, launcher, manifest = warm(Answer((A,)), *busy)
+    assert manifest is None
+    assert (outcome.status, launcher.phases.count("replay")) == ("failed", MAX_REPLAYS)
+    assert outcome.reasons == ("not settled after 8 fresh processes: compiled 1 graph that no entry held",)
+
+
+def test_tuning_is_finalised_over_its_results(warm):
+    outcome, launcher, manifest = warm(Answer((A, B), TUNED), Answer((A,), BUSY), Answer())
+    assert launcher.phases == ["eager", "compile", "finalise", "replay"]
+    assert outcome.finalised
+    assert outcome.numbers.first_call == 5.0
+    assert names(manifest) == {A}
+
+
+def test_the_final_replay_has_the_last_word_on_numbers(warm):
+    off = {"a": Compared(1.0, 1.0, 0.1)}
+    outcome, _, manifest = warm(Answer((A,)), Answer(compared=off))
+    assert manifest is None
+    assert "restored output against the builder's" in outcome.reasons[0]
+
+
+def test_other_numbers_than_eagers_end_a_target_before_any_replay(warm):
+    outcome, launcher, _ = warm(Answer((A,), compared={"a": Compared(float("nan"), 1.0, 0.1)}))
+    assert launcher.phases == ["eager", "compile"]
+    assert "differs by nan" in outcome.reasons[0]
+
+
+def test_a_replay_that_fails_is_not_repeated(warm):
+    outcome, _, manifest = warm(Answer((A,)), Answer(error="it died"))
+    assert manifest is None
+    assert outcome.reasons == ("the replay failed: it died",)
+
+
+def test_nothing_compiled_is_nothing_to_publish(warm):
+    outcome, _, manifest = warm(Answer(()))
+    assert manifest is None
+    assert "nothing was compiled" in outcome.reasons[0]
+
+
+def test_the_pack_holds_what_the_last_process_captured(warm, tmp_path):
+    _, _, manifest = warm(Answer((A,)), Answer((A, B), BUSY), Answer())
+    path = next((tmp_path / "out").iterdir())
+    with PackReader(path, manifest, open_bundle(path)[1]) as reader:
+        assert {reader.read(file) for file in manifest.files} == {
+            f"{A} of replay".encode(),
+            f"{B} of replay".encode(),
+        }
+
+
+def test_a_bug_in_one_job_is_its_outcome(tmp_path):
+    text = 'name = "a/b"\n[[target]]\nid = "x"\nfactory = "m:f"\nmodes = ["default", "max-autotune"]\n'
+
+    def bug(_: frozenset[str]) -> Answer:
+        raise KeyError("bug")
+
+    launcher = Scripted(bug, Answer((A,)), Answer())
+    key = SigningKey.generate()
+    means = Means(Name.parse("a/b"), launcher, lambda *_: None, key=key, out=tmp_path)
+    first, second = run(plan(parse_spec(text, tmp_path / "w.toml")), means)
+    assert (first.status, first.reasons, first.error_status) == ("failed", ("KeyError: 'bug'",), 1)
+    assert second.status == "warm"

@@ -1,0 +1,146 @@
+"""Canonical bytes out, strict records in."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+from typing import Any, Union
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cachesvc_client.wire import codec, protocol, records
+from cachesvc_client.wire.digest import Digest
+
+
+@dataclass(frozen=True)
+class Inner:
+    count: int
+    name: str = "x"
+
+
+@dataclass(frozen=True)
+class Outer:
+    digest: Digest
+    inner: Inner
+    many: tuple[Inner, ...] = ()
+    table: dict[str, Union[str, int, bool, list[str]]] = field(default_factory=dict)
+    maybe: float | None = None
+    anything: dict[str, Any] = field(default_factory=dict)
+
+
+inners = st.builds(Inner, st.integers(-(2**53), 2**53), st.text())
+values = st.text() | st.integers() | st.booleans() | st.lists(st.text(), max_size=3)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=12,
+)
+outers = st.builds(
+    Outer,
+    st.binary(max_size=8).map(Digest.of),
+    inners,
+    st.lists(inners, max_size=3).map(tuple),
+    st.dictionaries(st.text(), values, max_size=3),
+    st.none() | st.floats(allow_nan=False, allow_infinity=False),
+)
+
+
+@given(outers)
+def test_records_are_read_as_they_were_written(record):
+    data = codec.canonical(record)
+    again = codec.build(Outer, codec.parse_json(data, limit=len(data), what="it"))
+    assert again == record
+    assert type(again.digest) is Digest
+    assert codec.canonical(again) == data
+
+
+@given(json_values)
+def test_canonical_is_one_spelling(value):
+    data = codec.canonical(value)
+    assert data == codec.canonical(json.loads(data))
+    if isinstance(value, dict):
+        assert data == codec.canonical(dict(reversed(value.items())))
+
+
+def test_canonical_bytes_never_change():
+    """Digests of signed records depend on each byte."""
+    record = Outer(Digest.of(b""), Inner(1, "ü\u2028"), (Inner(-2),), {"b": ["z"], "a": True}, 0.5)
+    assert codec.canonical(record) == (
+        b'{"anything":{},"digest":"sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",'
+        b'"inner":{"count":1,"name":"\xc3\xbc\xe2\x80\xa8"},"many":[{"count":-2,"name":"x"}],"maybe":0.5,'
+        b'"table":{"a":true,"b":["z"]}}'
+    )
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), {"a": -float("inf")}])
+def test_numbers_that_json_does_not_have(value):
+    with pytest.raises(ValueError, match="JSON compliant"):
+        codec.canonical(value)
+
+
+GOOD = {"digest": "sha256:" + "0" * 64, "inner": {"count": 1}}
+
+
+@pytest.mark.parametrize(
+    ("change", "where"),
+    [
+        ({"digest": "x"}, r"Outer\.digest"),
+        ({"digest": None}, r"Outer\.digest: missing"),
+        ({"inner": None}, r"Outer\.inner: missing"),
+        ({"inner": []}, r"Outer\.inner: an object"),
+        ({"inner": {"count": "1"}}, r"Outer\.inner\.count: int"),
+        ({"inner": {"count": True}}, r"Outer\.inner\.count: int"),
+        ({"inner": {"count": 1.0}}, r"Outer\.inner\.count: int"),
+        ({"many": {}}, r"Outer\.many: a list"),
+        ({"many": [{"count": 1}, {}]}, r"Outer\.many\[1\]\.count: missing"),
+        ({"table": {"k": [1]}}, r"Outer\.table\.k"),
+        ({"table": {"k": None}}, r"Outer\.table\.k"),
+        ({"maybe": "1"}, r"Outer\.maybe: float"),
+    ],
+)
+def test_values_of_another_shape_name_their_field(change, where):
+    with pytest.raises(ValueError, match=where):
+        codec.build(Outer, {**GOOD, **change})
+
+
+def test_what_a_newer_peer_adds_is_ignored():
+    assert codec.build(Outer, {**GOOD, "newer": 1}) == codec.build(Outer, GOOD)
+    assert codec.build(Outer, {**GOOD, "maybe": 1}).maybe == 1.0
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"{", b'{"a":1,"a":2}', b"NaN", b"[Infinity]", b"\xff", b"[" * 200_000, b"1e999x", b'{"a":1}}'],
+)
+def test_json_that_is_not_accepted(data):
+    with pytest.raises(ValueError, match=r"^it: "):
+        codec.parse_json(data, limit=1 << 20, what="it")
+
+
+def test_json_over_its_limit_is_not_parsed():
+    with pytest.raises(ValueError, match="it: 11 bytes, more than the 10 allowed"):
+        codec.parse_json(b"x" * 11, limit=10, what="it")
+
+
+RECORDS = [
+    value
+    for module in (protocol, records)
+    for value in vars(module).values()
+    if dataclasses.is_dataclass(value) and value.__module__ == module.__name__
+]
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.__name__)
+@given(
+    value=json_values
+    | st.dictionaries(st.sampled_from(["name", "size", "digest", "tags", "target", "api"]), json_values)
+)
+def test_hostile_values_are_a_record_or_a_value_error(record, value):
+    try:
+        made = codec.build(record, value)
+    except ValueError:
+        return
+    assert isinstance(made, record)
