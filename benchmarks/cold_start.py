@@ -14,7 +14,7 @@ compiler processes are counted by audit hook and wrappers, alike in every proces
     cachesvc                from a registry on loopback, on a fresh host with an empty node store
     cachesvc, 2nd process   once more on that node
 
-Usage: ``python benchmarks/cold_start.py [--models bert llama vit] [--rounds 3] [--quick]``.
+Usage: ``python benchmarks/cold_start.py [--models bert llama vit] [--rounds 3] [--methods ...] [--quick]``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -72,6 +72,7 @@ METHODS = (
     "cachesvc",
     "cachesvc, 2nd process",
 )
+FILLING = "Redis cache, filling"
 MODES = ("default", "max-autotune-no-cudagraphs", "max-autotune")
 REDIS_SWITCHES = ("FX_GRAPH", "AUTOGRAD", "AUTOTUNE")
 """Without BUNDLED_AUTOTUNE: on a machine without Triton it fails the compile (torch 2.13)."""
@@ -116,6 +117,7 @@ def _options() -> argparse.Namespace:
         "--models", nargs="+", default=["bert", "llama", "vit"], help="of benchmarks/models.py"
     )
     parser.add_argument("--modes", nargs="+", default=["default"], choices=MODES)
+    parser.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS, help="cold is always run")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="a tiny model, once: to see that this works")
     parser.add_argument("--json", type=Path, default=RESULTS / "cold_start.json")
@@ -126,14 +128,15 @@ def _options() -> argparse.Namespace:
 
 
 def _measure(options: argparse.Namespace, folder: Path, report: dict[str, Any]) -> None:
-    if not shutil.which("redis-server"):
+    has_redis = shutil.which("redis-server") is not None
+    if not has_redis and "Redis cache" in options.methods:
         print("Redis cache: left out, there is no redis-server on the PATH (apt-get install redis-server)")
     with registry(folder / "registry") as running:
         for model, mode in itertools.product(options.models, options.modes):
             place = folder / f"{model}-{mode}"
             place.mkdir()
-            with redis_server(place) as redis:
-                bench = Bench(model, mode, place, running, redis)
+            with redis_server(place) if has_redis else nullcontext() as redis:
+                bench = Bench(model, mode, place, running, frozenset(options.methods), redis)
                 bench.prepare()
                 for number in range(options.rounds):
                     bench.round(number)
@@ -148,12 +151,13 @@ def _measure(options: argparse.Namespace, folder: Path, report: dict[str, Any]) 
 
 @dataclass(slots=True)
 class Bench:
-    """All methods for one model and mode. ``redis``: the URL of a server, or ``None``."""
+    """The wanted methods for one model and mode. ``redis``: the URL of a server, or ``None``."""
 
     model: str
     mode: str
     place: Path
     registry: Registry
+    wanted: frozenset[str]
     redis: str | None
     runs: dict[str, list[Answer]] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
@@ -176,9 +180,9 @@ class Bench:
             if process.wait():
                 raise Failed(f"cachesvc warm of {self.model} ended with status {process.returncode}")
         self.sizes |= self._published()
-        if self.redis:
-            self._run("Redis cache, filling", "redis-fill", **_redis_variables(self.redis))
-            del self.runs["Redis cache, filling"]
+        if self.redis and "Redis cache" in self.wanted:
+            self._run(FILLING, "redis-fill", **_redis_variables(self.redis))
+            del self.runs[FILLING]
             self.sizes["redis"] = redis_bytes(self.redis)
 
     def round(self, number: int) -> None:
@@ -210,17 +214,19 @@ class Bench:
         """Everything, for the table, the JSON and the plot."""
         methods = {name: _summary(runs) for name, runs in self.runs.items()}
         made = {"bytes": self.sizes, "attach": self.attached, "methods": methods}
-        return {**made, "targets": targets(made)}
+        return {**made, "targets": targets(made) if "cachesvc" in methods else []}
 
     def _run(self, method: str, host: str, *options: str, **variables: str) -> None:
+        if method not in (*self.wanted, "cold", FILLING):
+            return
         place = Host(self.place / host)
         answer = place.serve(self.model, "--mode", self.mode, *options, **variables)
-        self.runs.setdefault(method, []).append(_portable(answer))
+        self.runs.setdefault(method, []).append(portable(answer))
         seen = answer["observed"]
         self._tell(
             f"{method}: {answer['seconds']['first']:.2f} s, {seen['compiler_processes']} compilers run"
         )
-        last = method in ("folder copy", "mega-cache", "Redis cache", "Redis cache, filling")
+        last = method in ("folder copy", "mega-cache", "Redis cache", FILLING)
         if last:  # 150 MB of precompiled headers each
             shutil.rmtree(place.folder)
 
@@ -239,7 +245,7 @@ class Bench:
         print(f"[{time.strftime('%H:%M:%S')}] {self.model}/{self.mode}: {text}", file=sys.stderr, flush=True)
 
 
-def _portable(answer: Answer) -> Answer:
+def portable(answer: Answer) -> Answer:
     """Without the paths of this machine: the processes that were started, counted by name."""
     seen = dict(answer["observed"])
     seen["processes"] = dict(Counter(Path(name).name for name in seen["processes"]))
@@ -258,15 +264,11 @@ def _pytorch_sizes(mega: Path, cache: Path) -> dict[str, int]:
 
 
 @contextmanager
-def redis_server(folder: Path) -> Iterator[str | None]:
-    """The URL of a redis-server that runs for the length of the block and keeps nothing; ``None`` if this
-    machine has none. On a socket in ``folder``: no port to guess."""
-    program = shutil.which("redis-server")
-    if program is None:
-        yield None
-        return
+def redis_server(folder: Path) -> Iterator[str]:
+    """The URL of a redis-server that runs for the length of the block and keeps nothing. On a socket in
+    ``folder``: no port to guess."""
     socket = folder / "redis.sock"
-    command = [program, "--port", "0", "--unixsocket", str(socket), "--save", "", "--appendonly", "no"]
+    command = ["redis-server", "--port", "0", "--unixsocket", str(socket), "--save", "", "--appendonly", "no"]
     with started(command, cwd=folder, stdout=subprocess.DEVNULL) as process:
         while not socket.exists():
             if process.poll() is not None:
@@ -311,22 +313,26 @@ def _summary(runs: list[Answer]) -> dict[str, Any]:
 def targets(result: dict[str, Any]) -> list[dict[str, Any]]:
     """What is aimed at, with what was reached. ``value`` must be at most ``limit``."""
     methods, sizes = result["methods"], result["bytes"]
-    ours, second = methods["cachesvc"], methods["cachesvc, 2nd process"]
+    ours = methods["cachesvc"]
+    starts = [methods[name] for name in ("cachesvc", "cachesvc, 2nd process") if name in methods]
     moved = sizes["pack"] + sizes["resolve answer"]
-    work = sum(ours[name] + second[name] for name in ("compilations", "tuning_runs", "compiler_processes"))
+    work = sum(run[name] for run in starts for name in ("compilations", "tuning_runs", "compiler_processes"))
+    others = [("local warm, settled", 0.7), ("mega-cache", 0.3), ("cold", 0.15)]
 
     def spent(step: str) -> float:
         return statistics.median(run["cachesvc"]["seconds"].get(step, 0.0) for run in ours["runs"])
 
     rows = [
-        ("first output / local warm, settled", ours["first"] / methods["local warm, settled"]["first"], 0.7),
-        ("first output / mega-cache", ours["first"] / methods["mega-cache"]["first"], 0.3),
-        ("first output / cold", ours["first"] / methods["cold"]["first"], 0.15),
+        *(
+            (f"first output / {other}", ours["first"] / methods[other]["first"], limit)
+            for other, limit in others
+            if other in methods
+        ),
         ("compilations, tuning runs and compilers run", work, 0),
-        ("outputs that are not PyTorch's own compiled ones", int(not (ours["same"] and second["same"])), 0),
+        ("outputs that are not PyTorch's own compiled ones", sum(not run["same"] for run in starts), 0),
         ("bytes / mega-cache", moved / sizes["mega-cache"], 0.5),
         ("bytes / zstd -3 of mega-cache and .so", moved / sizes["zstd -3 of both"], 1.0),
-        ("bytes of packs moved by the 2nd process", _moved(second), 0),
+        ("bytes of packs moved by the 2nd process", sum(map(_moved, starts[1:])), 0),
         ("s, import and attach", statistics.median(run["seconds"] for run in result["attach"]), 0.05),
         ("attaching processes that imported torch", sum(run["torch"] for run in result["attach"]), 0),
         ("s, compile waits for the restore", spent("wait"), 0.05),
@@ -361,12 +367,16 @@ def show(title: str, result: dict[str, Any]) -> None:
         print(f"{row['process']:8.2f} s{row['compilations']:10}{row['compiler_processes']:11}", end="")
         print(f"{row['processes']:11}  {'same' if row['same'] else 'DIFFERS'}")
     print("  bytes: " + ", ".join(f"{name} {size:,}" for name, size in result["bytes"].items()))
-    steps = [run["cachesvc"]["seconds"] for run in methods["cachesvc"]["runs"]]
-    medians = {name: statistics.median(step.get(name, 0.0) for step in steps) for name in steps[0]}
-    print("  cachesvc, seconds: " + ", ".join(f"{name} {spent:.3f}" for name, spent in medians.items()))
+    for method in ("cachesvc", "cachesvc, 2nd process"):
+        steps = [run["cachesvc"]["seconds"] for run in methods.get(method, {"runs": []})["runs"]]
+        medians = {
+            name: statistics.median(step.get(name, 0.0) for step in steps) for name in itertools.chain(*steps)
+        }
+        shown = ", ".join(f"{name} {spent:.3f}" for name, spent in medians.items())
+        print(f"  {method}, seconds: {shown or '-'}")
     for row in result["targets"]:
         verdict = "pass" if row["reached"] else "FAIL"
-        print(f"  {verdict}  {row['value']:10.4g} <= {row['limit']:<5g} {row['what']}")
+        print(f"  {verdict}  {row['value']:10.5g} <= {row['limit']:<5g} {row['what']}")
     sys.stdout.flush()
 
 
