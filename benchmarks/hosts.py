@@ -57,18 +57,11 @@ class Host:
         own = {"HOME": str(self.folder / "home"), "TMPDIR": str(self.folder / "tmp")}
         return clean_environment() | own | {"HF_HUB_OFFLINE": "1"}
 
-    def serve(self, model: str, *options: str, compilers: bool = True, **variables: str) -> dict[str, Any]:
-        """Runs ``service.py`` to its end and answers what it printed, with ``called``: the compilers that
-        it, or a child of it, called on a PATH without ``g++`` whose other compilers only tell that they
-        were called (``compilers=False``). Raises ``Failed``."""
-        environment = self.environment() | variables
-        traps = self.folder / "traps"
-        if not compilers:
-            environment["PATH"] = str(_trap(traps))
-        environment["BENCHMARK_STARTED"] = repr(time.monotonic())
-        command = [sys.executable, str(SERVICE), model, *options]
+    def run(self, *arguments: str, **variables: str) -> tuple[str, str]:
+        """Runs Python with ``arguments`` to its end: (stdout, stderr). Raises ``Failed``."""
+        environment = self.environment() | variables | {"BENCHMARK_STARTED": repr(time.monotonic())}
         with started(
-            command,
+            [sys.executable, *arguments],
             env=environment,
             cwd=self.folder / "work",
             stdin=subprocess.DEVNULL,
@@ -78,13 +71,23 @@ class Host:
         ) as process:
             out, errors = process.communicate()
         if process.returncode:
-            raise Failed(f"service.py {model}: status {process.returncode}\n{errors[-3000:]}")
+            raise Failed(f"python {' '.join(arguments)}: status {process.returncode}\n{errors[-3000:]}")
+        return out, errors
+
+    def serve(self, model: str, *options: str, compilers: bool = True, **variables: str) -> dict[str, Any]:
+        """Runs ``service.py`` to its end and answers what it printed, with ``called``: the compilers that
+        it, or a child of it, called on a PATH without ``g++`` whose other compilers only tell that they
+        were called (``compilers=False``). Raises ``Failed``."""
+        traps = self.folder / "traps"
+        if not compilers:
+            variables["PATH"] = str(_trap(traps))
+        out, _ = self.run(str(SERVICE), model, *options, **variables)
         called = (traps / "called").read_text().splitlines() if (traps / "called").exists() else []
-        return json.loads(out.strip().splitlines()[-1]) | {"called": called, "log": errors[-3000:]}
+        return json.loads(out.strip().splitlines()[-1]) | {"called": called}
 
 
 def _trap(folder: Path) -> Path:
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     for name in COMPILERS:
         script = folder / name
         script.write_text(f'#!/bin/sh\necho "{name} $*" >> {folder}/called\nexit 1\n')

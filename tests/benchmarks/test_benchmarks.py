@@ -1,0 +1,205 @@
+"""The demo and the benchmark work, on a tiny model; what they say follows from what they measured."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import cold_start, demo, hosts
+
+SPEC = f"""
+name = "demo/tiny"
+[[target]]
+id = "tiny"
+factory = "benchmarks.models:tiny"
+paths = ["{hosts.ROOT}"]
+runs = 1
+"""
+
+SECONDS = {"first": 1.0, "process": 2.0}
+OBSERVED = {"compilations": 0, "tuning_runs": 0, "compiler_processes": 0, "processes": {}}
+RESTORED: dict[str, Any] = {
+    "seconds": SECONDS,
+    "observed": OBSERVED,
+    "called": [],
+    "same": True,
+    "difference": 0.0,
+    "cachesvc": {"state": "hit", "reasons": [], "bytes_moved": 0, "seconds": {"wait": 0.0, "hooks": 0.001}},
+}
+
+
+def _row(**changes: Any) -> dict[str, Any]:
+    return {"model": "tiny", "ours": {**deepcopy(RESTORED), **changes}}
+
+
+def test_a_clean_restore_has_no_problems() -> None:
+    assert demo.problems(_row()) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"observed": OBSERVED | {"compilations": 2}}, "2 compilations"),
+        ({"observed": OBSERVED | {"tuning_runs": 1}}, "1 tuning runs"),
+        ({"observed": OBSERVED | {"compiler_processes": 1}}, "1 compilers run"),
+        ({"called": ["ld -o x"]}, "ld -o x"),
+        ({"same": False}, "output"),
+        ({"cachesvc": RESTORED["cachesvc"] | {"state": "miss", "reasons": ["none fits"]}}, "none fits"),
+    ],
+)
+def test_whatever_a_restored_process_did_again_is_told(changes: dict[str, Any], said: str) -> None:
+    (problem,) = demo.problems(_row(**changes))
+    assert said in problem and problem.startswith("tiny: ")
+
+
+def _result(**ours: Any) -> dict[str, Any]:
+    restored = {"first": 1.0, "same": True, **OBSERVED, "runs": [RESTORED], **ours}
+    pytorch = {"local warm, settled": 2.0, "mega-cache": 5.0, "cold": 10.0}
+    return {
+        "bytes": {"pack": 40, "resolve answer": 5, "mega-cache": 100, "zstd -3 of both": 50},
+        "attach": [{"seconds": 0.03, "torch": False}],
+        "methods": {"cachesvc": restored, **{name: {"first": first} for name, first in pytorch.items()}},
+    }
+
+
+def _missed(result: dict[str, Any]) -> list[str]:
+    return [row["what"] for row in cold_start.targets(result) if not row["reached"]]
+
+
+def test_targets_are_reached_or_named() -> None:
+    assert _missed(_result()) == []
+    assert _missed(_result(first=1.45)) == ["first output / local warm, settled"]
+    assert _missed(_result(first=1.55))[1:] == ["first output / mega-cache", "first output / cold"]
+    assert _missed(_result(compilations=1)) == ["compilations, tuning runs and compilers run"]
+    assert _missed(_result(same=False)) == ["outputs that are not PyTorch's own compiled ones"]
+
+
+def test_answers_lose_the_paths_of_the_machine() -> None:
+    answer = {"observed": {"processes": ["/somewhere/bin/python", "g++", "g++"]}}
+    assert cold_start.portable(answer) == {"observed": {"processes": {"python": 1, "g++": 2}}}
+
+
+def test_hosts_share_nothing_that_changes_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CI", "CXX", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "CACHESVC_NAME"):
+        monkeypatch.setenv(name, "1")
+    made = hosts.Host(tmp_path).environment()
+    assert not {"CI", "CXX", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "CACHESVC_NAME"} & set(made)
+    assert made["HOME"] == str(tmp_path / "home") and Path(made["TMPDIR"]).is_dir()
+
+
+def test_a_process_ends_with_its_block_and_so_do_its_children(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    script = f"sleep 600 & echo $! > {pid}; wait"
+    with pytest.raises(KeyboardInterrupt), hosts.started(["sh", "-c", script]) as process:
+        _until(lambda: pid.exists() and pid.read_text().strip())
+        raise KeyboardInterrupt
+    assert process.returncode is not None
+    _until(lambda: not _runs(int(pid.read_text())))
+
+
+@pytest.mark.compiles
+def test_the_demo_ends_what_it_started_when_it_is_interrupted(tmp_path: Path) -> None:
+    process = _demo(tmp_path)
+    assert process.stderr is not None
+    while "compile" not in process.stderr.readline():
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130 and "interrupted" in errors
+    assert list((tmp_path / "tmp").iterdir()) == []
+    _until(lambda: not _processes_of(tmp_path))
+
+
+@pytest.mark.compiles
+def test_the_demo_restores_without_compiling(tmp_path: Path) -> None:
+    process = _demo(tmp_path)
+    out, errors = process.communicate(timeout=500)
+    assert process.returncode == 0, errors[-3000:]
+    assert "no restored process compiled anything" in out and "\x1b" not in out
+    (line,) = (line for line in out.splitlines() if line.startswith("  tiny "))
+    compiled = re.search(r"(\d+) / \d+ / 0 +(\d+) / \d+ / 0 .* yes$", line)
+    assert compiled and int(compiled[1]) and int(compiled[2]), (
+        "PyTorch's own cold start compiles, and is seen to"
+    )
+
+
+@pytest.mark.compiles
+def test_the_benchmark_measures_a_tiny_model(tmp_path: Path) -> None:
+    report = tmp_path / "results" / "cold_start.json"
+    command = [
+        sys.executable,
+        str(hosts.ROOT / "benchmarks" / "cold_start.py"),
+        "--quick",
+        "--json",
+        str(report),
+    ]
+    methods = ["cachesvc", "cachesvc, 2nd process"]
+    done = subprocess.run(
+        [*command, "--methods", *methods],
+        capture_output=True,
+        text=True,
+        timeout=500,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    made = json.loads(report.read_text())["models"]["tiny/default"]
+    assert set(made["methods"]) == {"cold", *methods}
+    assert made["methods"]["cold"]["compilations"] and made["methods"]["cold"]["compiler_processes"]
+    for method in methods:
+        assert made["methods"][method]["compilations"] == 0 and made["methods"][method]["processes"] == 0
+    assert _missed(made) == [row["what"] for row in made["targets"] if not row["reached"]]
+    assert str(hosts.ROOT) not in report.read_text() and str(tmp_path) not in report.read_text()
+    assert report.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
+
+
+def _demo(place: Path) -> subprocess.Popen[str]:
+    (place / "tmp").mkdir()
+    (place / "warm.toml").write_text(SPEC)
+    return subprocess.Popen(
+        [sys.executable, "-u", "-m", "benchmarks.demo", "--spec", str(place / "warm.toml")],
+        cwd=hosts.ROOT,
+        env={**os.environ, "TMPDIR": str(place / "tmp")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _until(holds: Any, seconds: float = 30) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def _processes_of(place: Path) -> list[int]:
+    """The processes whose command line or environment names a place: the demo's are recognised by its."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        if int(folder.name) == os.getpid():
+            continue
+        try:
+            said = (folder / "cmdline").read_bytes() + (folder / "environ").read_bytes()
+        except OSError:
+            continue
+        if os.fsencode(place) in said and _runs(int(folder.name)):
+            found.append(int(folder.name))
+    return found
