@@ -404,7 +404,8 @@ class _Process:
             for entry in session.restored.installed if session.restored else ():
                 verdict = compare(now, entry.manifest.fingerprint, entry.manifest.scopes)
                 if isinstance(verdict, Incompatible):
-                    yield f"{entry.manifest.statement.target}: {verdict.reason}: {verdict.differences[0].mend}"
+                    mend = verdict.differences[0].mend
+                    yield f"{entry.manifest.statement.target}: {verdict.reason}: {mend}"
 
     def _saved(
         self, installed: Sequence[Installed], revisions: Sequence[RevisionUse], seconds: dict[str, float]
