@@ -33,6 +33,7 @@ from typing import Any
 from .. import importhook
 from ..wire.codec import canonical
 from ..wire.factors import Fingerprint
+from . import tuning
 from .rules import FileRule, KindRules
 
 _log = logging.getLogger("cachesvc")
@@ -257,6 +258,7 @@ def install_hooks(kernels: HostKernels) -> None:
     """Puts the hooks in place when the application imports the modules. Safe to call again."""
     importhook.when_imported("torch._inductor.codecache", functools.partial(_hook_codecache, kernels))
     importhook.when_imported("torch.compiler._cache", functools.partial(_hook_records, kernels.recorded))
+    tuning.install_hooks()
 
 
 def _hook_codecache(kernels: HostKernels, module: ModuleType) -> None:

@@ -5,7 +5,13 @@ Layout, read in Triton 3.6::
 
     <KEY>/<kernel>.{ttir,ttgir,llir,ptx,cubin,json,...}    immutable
     <KEY>/__grp__<kernel>.json                             {"child_paths": {name: absolute path}}
-    <KEY>/<module>.<abi>.so                                launcher and driver helpers, built with gcc
+    <KEY>/cuda_utils.<abi>.so                              the driver's helper, built with gcc once per host
+    <KEY>/__triton_launcher.<abi>.so                       one per signature that is launched without Inductor
+    <KEY>/<kernel>.autotune.json                           timings, if TRITON_CACHE_AUTOTUNING is set
+
+KEY is a hash in base32. Of a kernel it holds Triton's sources, the kernel's, the target and the options;
+of a helper only its C source and the platform's name (``triton/runtime/build.py``), not the C library, which
+is a factor of its own. Nothing is built for the host's CPU (no ``-march``).
 
 The group files hold absolute paths, so a moved folder is a miss (triton, pytorch-facts 3): they
 travel with a placeholder. The key is in the paths' last two parts, whatever the folder was called.
@@ -73,7 +79,8 @@ RULES = KindRules(
 
 
 class Recorded:
-    """The kernels that this process compiled or loaded outside of Inductor's workers."""
+    """The kernels that this process compiled or loaded outside of Inductor's workers, and the host
+    libraries that go with them."""
 
     def __init__(self) -> None:
         self.folders: set[Path] = set()
@@ -90,9 +97,14 @@ class Recorded:
 def install_hooks(recorded: Recorded, before_compile: Callable[[], None]) -> None:
     """Puts the hooks in place when the application imports Triton. Safe to call again.
 
-    ``before_compile`` runs before the first compilation of a kernel that is launched without Inductor.
+    ``before_compile`` runs before the first look-up of a kernel that is launched without Inductor, and of
+    the driver's helper: a kernel's first launch needs that one before it comes to its own.
     """
     importhook.when_imported("triton.knobs", functools.partial(_hook_knobs, recorded, before_compile))
+    around = _around_build(recorded, before_compile)
+    for module in ("triton.runtime.build", "triton.backends.nvidia.driver"):
+        # The second has the function by name; where the first was hooked in time this changes nothing.
+        importhook.when_imported(module, functools.partial(_hook_build, around))
 
 
 def _hook_knobs(recorded: Recorded, before_compile: Callable[[], None], knobs: ModuleType) -> None:
@@ -101,6 +113,26 @@ def _hook_knobs(recorded: Recorded, before_compile: Callable[[], None], knobs: M
         compilation.listener = _chained_listener(getattr(compilation, "listener", None), recorded)
     if runtime is not None and hasattr(runtime, "jit_cache_hook"):
         runtime.jit_cache_hook = _chained_jit(runtime.jit_cache_hook, before_compile)
+
+
+def _hook_build(around: Callable[[Any], Any], module: ModuleType) -> None:
+    if not importhook.wrap(module, "compile_module_from_src", around):
+        _log.debug("%s has no compile_module_from_src: host libraries may be built here", module.__name__)
+
+
+def _around_build(recorded: Recorded, before_compile: Callable[[], None]) -> Callable[[Any], Any]:
+    def around(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def compile_module_from_src(*args: Any, **kwargs: Any) -> Any:
+            before_compile()
+            module = original(*args, **kwargs)
+            if path := getattr(module, "__file__", None):
+                recorded.folders.add(Path(path).parent)
+            return module
+
+        return compile_module_from_src
+
+    return around
 
 
 def _chained_listener(previous: Any, recorded: Recorded) -> Callable[..., None]:
