@@ -16,7 +16,7 @@ from pathlib import Path
 
 _GCC_MARK = b"gcc version %s %s"
 """The format of ``g++ -v``, in every driver (gcc/gcc.cc). The version is a string of its own, near it."""
-_GCC_VERSION = re.compile(rb"\0([0-9]+\.[0-9]+\.[0-9]+(?: [0-9]{8} \([a-z ]+\))?)(?=[\0 ])")
+_GCC_VERSION = re.compile(rb"\0((?:[4-9]|[1-9][0-9])\.[0-9]+\.[0-9]+(?: [0-9]{8} \([a-z ]+\))?)(?=[\0 ])")
 _CLANG_VERSION = re.compile(rb"clang -cc1 version ([0-9]+\.[0-9]+\.[0-9]+)")
 """In clang itself or, if that is a small program over a library, in libclang-cpp (cc1_main, Frontend)."""
 _WRAPPERS = frozenset({"ccache", "sccache", "distcc", "icecc"})

@@ -7,11 +7,12 @@ Layout, read in Triton 3.6::
     <KEY>/__grp__<kernel>.json                             {"child_paths": {name: absolute path}}
     <KEY>/cuda_utils.<abi>.so                              the driver's helper, built with gcc once per host
     <KEY>/__triton_launcher.<abi>.so                       one per signature that is launched without Inductor
-    <KEY>/<kernel>.autotune.json                           timings, if TRITON_CACHE_AUTOTUNING is set
+    <KEY>/<kernel>.autotune.json                           timings of ``triton.autotune``, see below
 
 KEY is a hash in base32. Of a kernel it holds Triton's sources, the kernel's, the target and the options;
 of a helper only its C source and the platform's name (``triton/runtime/build.py``), not the C library, which
-is a factor of its own. Nothing is built for the host's CPU (no ``-march``).
+is a factor of its own. Nothing is built for the host's CPU (no ``-march``). Inductor launches most kernels
+without a launcher of Triton's; those whose name is longer than the 150 letters of a file name need one.
 
 The group files hold absolute paths, so a moved folder is a miss (triton, pytorch-facts 3): they
 travel with a placeholder. The key is in the paths' last two parts, whatever the folder was called.
@@ -20,14 +21,17 @@ travel with a placeholder. The key is in the paths' last two parts, whatever the
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import logging
 import os
+import platform
 import re
+import sysconfig
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 from .. import importhook
 from .rules import FileRule, KindRules
@@ -105,6 +109,7 @@ def install_hooks(recorded: Recorded, before_compile: Callable[[], None]) -> Non
     for module in ("triton.runtime.build", "triton.backends.nvidia.driver"):
         # The second has the function by name; where the first was hooked in time this changes nothing.
         importhook.when_imported(module, functools.partial(_hook_build, around))
+    importhook.when_imported("triton.runtime.autotuner", _hook_autotuner)
 
 
 def _hook_knobs(recorded: Recorded, before_compile: Callable[[], None], knobs: ModuleType) -> None:
@@ -123,9 +128,9 @@ def _hook_build(around: Callable[[Any], Any], module: ModuleType) -> None:
 def _around_build(recorded: Recorded, before_compile: Callable[[], None]) -> Callable[[Any], Any]:
     def around(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
-        def compile_module_from_src(*args: Any, **kwargs: Any) -> Any:
+        def compile_module_from_src(src: str, name: str, *args: Any, **kwargs: Any) -> Any:
             before_compile()
-            module = original(*args, **kwargs)
+            module = _prebuilt(src, name) or original(src, name, *args, **kwargs)
             if path := getattr(module, "__file__", None):
                 recorded.folders.add(Path(path).parent)
             return module
@@ -133,6 +138,53 @@ def _around_build(recorded: Recorded, before_compile: Callable[[], None]) -> Cal
         return compile_module_from_src
 
     return around
+
+
+_ARCHITECTURES = (("64bit", "ELF"), ("64bit", ""))
+"""What ``platform.architecture()`` answers on Linux with and without the program ``file``."""
+
+
+def _prebuilt(src: str, name: str) -> ModuleType | None:
+    """The host library of this source, if it is in the cache folder under the name that Triton gives it here
+    or on a host with more or fewer programs.
+
+    Triton's name holds what ``platform.architecture()`` says, which asks the program ``file``: a slim image
+    without it would look elsewhere than its builder, and run gcc.
+    """
+    try:
+        from triton import knobs
+        from triton.runtime import build, cache
+
+        if knobs.cache.manager_class not in (None, cache.FileCacheManager):
+            return None
+        for architecture in _ARCHITECTURES:
+            there = ",".join((platform.machine(), platform.system(), *architecture))
+            folder = cache._base32(hashlib.sha256((src + there).encode()).hexdigest())
+            path = Path(knobs.cache.dir, folder, name + str(sysconfig.get_config_var("EXT_SUFFIX")))
+            if path.is_file():
+                return cast(ModuleType, build._load_module_from_path(name, str(path)))
+    except Exception:  # noqa: BLE001 - Triton looks and builds by itself
+        _log.debug("%s: left to Triton", name, exc_info=True)
+    return None
+
+
+def _hook_autotuner(module: ModuleType) -> None:
+    if not importhook.wrap(module, "Autotuner.__init__", _around_autotuner):
+        _log.debug("this Triton has no Autotuner: user kernels under triton.autotune may tune again")
+
+
+def _around_autotuner(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A user's ``triton.autotune`` keeps its timings in the cache folder, as TRITON_CACHE_AUTOTUNING=1 has
+    it, so that they travel; that variable decides if it is set. Its key holds sources, target,
+    configurations and the tuning key."""
+
+    @functools.wraps(original)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        if "TRITON_CACHE_AUTOTUNING" not in os.environ and hasattr(self, "cache_results"):
+            self.cache_results = os.environ.get("TRITON_INTERPRET", "0") != "1"
+
+    return __init__
 
 
 def _chained_listener(previous: Any, recorded: Recorded) -> Callable[..., None]:
