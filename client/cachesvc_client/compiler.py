@@ -17,6 +17,7 @@ from pathlib import Path
 _GCC_MARK = b"gcc version %s %s"
 """The format of ``g++ -v``, in every driver (gcc/gcc.cc). The version is a string of its own, near it."""
 _GCC_VERSION = re.compile(rb"\0((?:[4-9]|[1-9][0-9])\.[0-9]+\.[0-9]+(?: [0-9]{8} \([a-z ]+\))?)(?=[\0 ])")
+"""Of 4 and newer: GCC 13 holds another number near it too, 2.1.0 (seen in 13.3.0 of Ubuntu 24.04)."""
 _CLANG_VERSION = re.compile(rb"clang -cc1 version ([0-9]+\.[0-9]+\.[0-9]+)")
 """In clang itself or, if that is a small program over a library, in libclang-cpp (cc1_main, Frontend)."""
 _WRAPPERS = frozenset({"ccache", "sccache", "distcc", "icecc"})

@@ -43,23 +43,32 @@ VARIABLE = "TRITON_CACHE_DIR"
 PLACEHOLDER = "{cachesvc:triton}"
 
 
-def _map_children(data: bytes, change: Callable[[PurePosixPath], str]) -> bytes:
+def _portable(data: bytes, root: Path) -> bytes:
+    """A group file with a placeholder for the folder; one that is none is left as it is."""
+    del root
     try:
         group = json.loads(data)
-        children = group["child_paths"]
-    except (ValueError, KeyError, TypeError):
+        paths = {name: PurePosixPath(path) for name, path in group["child_paths"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError):
         return data
-    mapped = {name: change(PurePosixPath(path)) for name, path in children.items()}
+    mapped = {name: "/".join((PLACEHOLDER, *path.parts[-2:])) for name, path in paths.items()}
     return json.dumps({**group, "child_paths": mapped}).encode()
 
 
-def _portable(data: bytes, root: Path) -> bytes:
-    del root
-    return _map_children(data, lambda path: "/".join((PLACEHOLDER, *path.parts[-2:])))
-
-
 def _local(data: bytes, root: Path) -> bytes:
-    return _map_children(data, lambda path: str(root.joinpath(*path.parts[-2:])))
+    """The inverse. Raises ``ValueError`` for anything but paths of this kind below the placeholder: Triton
+    opens what a group file names."""
+    try:
+        group = json.loads(data)
+        children = dict(group["child_paths"])
+    except (KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"no group file of Triton's: {type(error).__name__}") from None
+    for name, path in children.items():
+        place, _, rest = str(path).partition("/")
+        if place != PLACEHOLDER or RULES.rule(rest) is None:
+            raise ValueError(f"names {str(path)[:120]!r}, which is no file of this kind")
+        children[name] = str(root / rest)
+    return json.dumps({**group, "child_paths": children}).encode()
 
 
 _KEY = r"[A-Z2-7]{20,64}"

@@ -103,7 +103,7 @@ def local_path(path: str, root: str) -> str | None:
     """Where a kernel's source that lay at ``path`` in another cache folder lies in ``root``; ``None`` if
     ``path`` is no such file (``PyCodeCache``: ``<root>/<2nd and 3rd letter>/<hash>.py``)."""
     folder, name = os.path.split(path)
-    if os.path.basename(folder) != name[1:3]:
+    if len(name) < 4 or os.path.basename(folder) != name[1:3]:
         return None
     return os.path.join(root, name[1:3], name)
 
