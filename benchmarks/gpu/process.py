@@ -60,8 +60,8 @@ def main() -> None:
         "bytes_moved": report.bytes_moved,
         "revisions": plain(list(report.revisions)),
         "observed": plain(observed),
-        "work": work[:60],
-        "read": reads(watches),
+        "work": work[:20],
+        "read": reads(watches) if watch else None,
     }
     print(json.dumps(answer))
 
@@ -118,9 +118,10 @@ def folders() -> list[Path]:
     return outer
 
 
-def reads(watches) -> list[str]:
-    """``kind/path``, or ``-/path`` for a file that no rule of a kind covers."""
-    named = []
+def reads(watches) -> dict[str, object]:
+    """How many files of a kind were read, and which others: those that no rule covers."""
+    known: dict[str, int] = {}
+    others = []
     for watch in watches:
         for path in sorted(watch.read()):
             inner = path.split("/", 2)
@@ -128,9 +129,11 @@ def reads(watches) -> list[str]:
                 kind, within = kinds.triton, inner[2]
             else:
                 kind, within = kinds.inductor, path
-            known = kind.RULES.rule(within) is not None
-            named.append(f"{kind.NAME if known else '-'}/{path if not known else within}")
-    return named
+            if kind.RULES.rule(within) is None:
+                others.append(path)
+            else:
+                known[kind.NAME] = known.get(kind.NAME, 0) + 1
+    return {**known, "no rule": others}
 
 
 def tell_what_is_tuned() -> None:

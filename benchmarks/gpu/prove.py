@@ -16,6 +16,7 @@ import datetime
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 import threading
@@ -32,6 +33,7 @@ from rows import HERE, REDUCED, ROWS, Row
 
 TREE = HERE.parent.parent
 COMPILERS = ("gcc", "cc", "c++", "clang", "clang++", "ld", "as", "nvcc", "ptxas")
+PROGRAM = re.compile(r"^/[^ ]*/")
 RUNS = ("cold", "local", "ours", "ours again")
 
 
@@ -206,7 +208,20 @@ class Proof:
     def save(self) -> None:
         path = self.options.out / "gpu_prove.json"
         with self.lock:
-            path.write_text(json.dumps(self.result, indent=1, default=str) + "\n")
+            path.write_text(json.dumps(without_places(self.result), indent=1, default=str) + "\n")
+
+
+def without_places(value):
+    """The result without this machine's folders, which say nothing to others: programs by their names."""
+    if isinstance(value, dict):
+        return {key: without_places(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [without_places(item) for item in value]
+    if not isinstance(value, str):
+        return value
+    for place in (str(TREE), sys.prefix, sys.base_prefix):
+        value = value.replace(place, "...")
+    return PROGRAM.sub("", value) if value.startswith("/") else value
 
 
 def trapped(folder: Path) -> Path:
@@ -232,7 +247,7 @@ def layout(roots: dict[str, Path]) -> dict:
     """Files by place and suffix, and where helpers and group files are."""
     counted: Counter[str] = Counter()
     size: Counter[str] = Counter()
-    libraries, groups = [], []
+    libraries, groups, group_file = [], {}, ""
     for label, root in roots.items():
         for path in sorted(root.rglob("*")) if root.is_dir() else []:
             if not path.is_file():
@@ -246,11 +261,13 @@ def layout(roots: dict[str, Path]) -> dict:
             if path.suffix == ".so":
                 libraries.append(f"{label}/{path.relative_to(root)}")
             if group and not groups:
-                groups.append({str(path.relative_to(root)): path.read_text()[:1500]})
+                groups = json.loads(path.read_text())["child_paths"]
+                group_file = str(path.relative_to(root))
     return {
         "files": {kind: [count, size[kind]] for kind, count in sorted(counted.items())},
         "libraries": libraries[:20],
-        "groups": groups,
+        "a group file": group_file,
+        "its first path": next(iter(groups.values()), ""),
     }
 
 
