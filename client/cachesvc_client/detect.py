@@ -22,7 +22,7 @@ from .wire.factors import SCHEMA, FactorValue, Fingerprint
 TESTED_CPU = ("2.13",)
 """torch releases whose CPU path was tested."""
 TESTED_GPU = (("2.11", "3.6"),)
-"""(torch, triton) releases whose CUDA path was tested."""
+"""(torch, triton) releases whose CUDA path was tested: docs/gpu.md says when, and on what."""
 
 
 def detect(environ: Mapping[str, str] | None = None) -> Fingerprint:

@@ -41,6 +41,8 @@ _COUNTED: tuple[tuple[str, str, str], ...] = (
     ),
     ("torch._inductor.select_algorithm", "AlgorithmSelectorCache.benchmark_choices", "tuning_runs"),
     ("triton.runtime.autotuner", "Autotuner._bench", "tuning_benchmarks"),
+    ("triton.runtime.build", "_build", "cpp_builds"),
+    ("triton.runtime.build", "_build", "cpp_commands"),
 )
 """(module, function, count). Names of torch 2.11 and 2.13 and of Triton 3.6; a missing one is told
 by `missing`."""
@@ -180,9 +182,18 @@ def _count_triton(knobs: ModuleType) -> None:
 
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
     if event in ("subprocess.Popen", "os.posix_spawn", "os.exec"):
-        _processes.append(_text(arguments[0]))
+        _processes.append(_named(_text(arguments[0]), arguments[1]))
     elif event == "os.system":
         _processes.append(_text(arguments[0]).split(" ")[0])
+
+
+def _named(program: str, command: Any) -> str:
+    """The program; with its argument where Triton asks ptxas, which is a part of its own package, for the
+    version that is in every kernel's key (``triton/backends/nvidia/compiler.py``): that compiles nothing."""
+    words = [_text(word) for word in command] if isinstance(command, (list, tuple)) else []
+    if os.path.basename(program).startswith("ptxas") and words[1:] == ["--version"]:
+        return f"{program} --version"
+    return program
 
 
 def _text(value: Any) -> str:

@@ -324,8 +324,7 @@ class _Process:
     def _choose_folders(self, store: NodeStore, fingerprint: Fingerprint) -> None:
         from .wire.factors import partition
 
-        if self.folders.private:
-            self.folders.use_private(store.folder(partition(fingerprint, ("gpu", "host"))))
+        self.folders.settle(lambda: store.folder(partition(fingerprint, ("gpu", "host"))))
         root = self.folders.roots()[kinds.inductor.NAME]
         self.kernels.accept(root / kinds.inductor.HOST_FOLDER / kinds.inductor.host_id(fingerprint))
 

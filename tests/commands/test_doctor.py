@@ -10,7 +10,7 @@ import pytest
 
 from cachesvc_client.bundle.seal import SigningKey
 
-LINE = re.compile(r"(ok  |warn|fail)  \S.*")
+LINE = re.compile(r"(ok|warn|fail) +\S.*")
 
 
 def lines(out: str) -> dict[str, str]:

@@ -31,6 +31,16 @@ FINGERPRINT = {
 }
 
 
+_last = 0
+
+
+def next_sequence() -> int:
+    """Milliseconds of UTC, as clients have it, and never twice the same."""
+    global _last
+    _last = max(time.time_ns() // 1_000_000, _last + 1)
+    return _last
+
+
 @dataclass(frozen=True)
 class Made:
     """A manifest, its envelope and its pack."""
@@ -65,7 +75,7 @@ def make(
         Namespace(namespace),
         ShortName(name),
         Target(target),
-        sequence or time.time_ns() // 1_000_000,
+        sequence or next_sequence(),
         Tag(tag),
         Lane(lane) if lane else None,
         expires,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from . import inductor, triton
@@ -32,20 +32,24 @@ class Folders:
         if triton_set and inductor_set is None and Path(triton_set).parent == _pytorch_default() / "triton":
             triton_set = None
         self._triton = Path(triton_set) if triton_set else None
-        self.private = self._inductor is None
 
-    def use_private(self, folder: Path) -> None:
-        """Points what the user left open at ``folder``. To be called before the first compile."""
+    def settle(self, private: Callable[[], Path]) -> None:
+        """Decides what the user left open, in a folder that ``private`` makes if it is needed. To be called
+        before the first compile.
+
+        Triton's folder is named even where the user chose Inductor's: PyTorch would name
+        ``triton/<device>`` in it at the first kernel, too late for the driver's helper library, which Triton
+        loads, or builds, before that. One folder serves all devices: the device is not in Triton's keys.
+        """
         if self._inductor is None:
-            self._inductor = folder / "inductor"
+            self._inductor = private() / "inductor"
             os.environ[inductor.VARIABLE] = str(self._inductor)
         if self._triton is None:
             self._triton = self._inductor / "triton" / "0"
-            if self.private:
-                os.environ[triton.VARIABLE] = str(self._triton)
+            os.environ[triton.VARIABLE] = str(self._triton)
 
     def roots(self) -> dict[str, Path]:
-        """Kind -> folder; empty before `use_private` if the user set none."""
+        """Kind -> folder; empty before `settle` if the user set none."""
         if self._inductor is None:
             return {}
         return {

@@ -28,6 +28,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from .. import importhook
+from . import tuning
 from .rules import FileRule, KindRules
 
 if TYPE_CHECKING:
@@ -264,6 +265,7 @@ def install_hooks(kernels: HostKernels) -> None:
     """Puts the hooks in place when the application imports the modules. Safe to call again."""
     importhook.when_imported("torch._inductor.codecache", functools.partial(_hook_codecache, kernels))
     importhook.when_imported("torch.compiler._cache", functools.partial(_hook_records, kernels.recorded))
+    tuning.install_hooks()
 
 
 def _hook_codecache(kernels: HostKernels, module: ModuleType) -> None:

@@ -5,7 +5,14 @@ Layout, read in Triton 3.6::
 
     <KEY>/<kernel>.{ttir,ttgir,llir,ptx,cubin,json,...}    immutable
     <KEY>/__grp__<kernel>.json                             {"child_paths": {name: absolute path}}
-    <KEY>/<module>.<abi>.so                                launcher and driver helpers, built with gcc
+    <KEY>/cuda_utils.<abi>.so                              the driver's helper, built with gcc once per host
+    <KEY>/__triton_launcher.<abi>.so                       one per signature that is launched without Inductor
+    <KEY>/<kernel>.autotune.json                           timings of ``triton.autotune``, see below
+
+KEY is a hash in base32. Of a kernel it holds Triton's sources, the kernel's, the target and the options;
+of a helper only its C source and the platform's name (``triton/runtime/build.py``), not the C library, which
+is a factor of its own. Nothing is built for the host's CPU (no ``-march``). Inductor launches most kernels
+without a launcher of Triton's; those whose name is longer than the 150 letters of a file name need one.
 
 The group files hold absolute paths, so a moved folder is a miss (triton, pytorch-facts 3): they
 travel with a placeholder. The key is in the paths' last two parts, whatever the folder was called.
@@ -14,14 +21,17 @@ travel with a placeholder. The key is in the paths' last two parts, whatever the
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import logging
 import os
+import platform
 import re
+import sysconfig
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 from .. import importhook
 from .rules import FileRule, KindRules
@@ -33,23 +43,32 @@ VARIABLE = "TRITON_CACHE_DIR"
 PLACEHOLDER = "{cachesvc:triton}"
 
 
-def _map_children(data: bytes, change: Callable[[PurePosixPath], str]) -> bytes:
+def _portable(data: bytes, root: Path) -> bytes:
+    """A group file with a placeholder for the folder; one that is none is left as it is."""
+    del root
     try:
         group = json.loads(data)
-        children = group["child_paths"]
-    except (ValueError, KeyError, TypeError):
+        paths = {name: PurePosixPath(path) for name, path in group["child_paths"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError):
         return data
-    mapped = {name: change(PurePosixPath(path)) for name, path in children.items()}
+    mapped = {name: "/".join((PLACEHOLDER, *path.parts[-2:])) for name, path in paths.items()}
     return json.dumps({**group, "child_paths": mapped}).encode()
 
 
-def _portable(data: bytes, root: Path) -> bytes:
-    del root
-    return _map_children(data, lambda path: "/".join((PLACEHOLDER, *path.parts[-2:])))
-
-
 def _local(data: bytes, root: Path) -> bytes:
-    return _map_children(data, lambda path: str(root.joinpath(*path.parts[-2:])))
+    """The inverse. Raises ``ValueError`` for anything but paths of this kind below the placeholder: Triton
+    opens what a group file names."""
+    try:
+        group = json.loads(data)
+        children = dict(group["child_paths"])
+    except (KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"no group file of Triton's: {type(error).__name__}") from None
+    for name, path in children.items():
+        place, _, rest = str(path).partition("/")
+        if place != PLACEHOLDER or RULES.rule(rest) is None:
+            raise ValueError(f"names {str(path)[:120]!r}, which is no file of this kind")
+        children[name] = str(root / rest)
+    return json.dumps({**group, "child_paths": children}).encode()
 
 
 _KEY = r"[A-Z2-7]{20,64}"
@@ -73,7 +92,8 @@ RULES = KindRules(
 
 
 class Recorded:
-    """The kernels that this process compiled or loaded outside of Inductor's workers."""
+    """The kernels that this process compiled or loaded outside of Inductor's workers, and the host
+    libraries that go with them."""
 
     def __init__(self) -> None:
         self.folders: set[Path] = set()
@@ -90,9 +110,15 @@ class Recorded:
 def install_hooks(recorded: Recorded, before_compile: Callable[[], None]) -> None:
     """Puts the hooks in place when the application imports Triton. Safe to call again.
 
-    ``before_compile`` runs before the first compilation of a kernel that is launched without Inductor.
+    ``before_compile`` runs before the first look-up of a kernel that is launched without Inductor, and of
+    the driver's helper: a kernel's first launch needs that one before it comes to its own.
     """
     importhook.when_imported("triton.knobs", functools.partial(_hook_knobs, recorded, before_compile))
+    around = _around_build(recorded, before_compile)
+    for module in ("triton.runtime.build", "triton.backends.nvidia.driver"):
+        # The second has the function by name; where the first was hooked in time this changes nothing.
+        importhook.when_imported(module, functools.partial(_hook_build, around))
+    importhook.when_imported("triton.runtime.autotuner", _hook_autotuner)
 
 
 def _hook_knobs(recorded: Recorded, before_compile: Callable[[], None], knobs: ModuleType) -> None:
@@ -101,6 +127,73 @@ def _hook_knobs(recorded: Recorded, before_compile: Callable[[], None], knobs: M
         compilation.listener = _chained_listener(getattr(compilation, "listener", None), recorded)
     if runtime is not None and hasattr(runtime, "jit_cache_hook"):
         runtime.jit_cache_hook = _chained_jit(runtime.jit_cache_hook, before_compile)
+
+
+def _hook_build(around: Callable[[Any], Any], module: ModuleType) -> None:
+    if not importhook.wrap(module, "compile_module_from_src", around):
+        _log.debug("%s has no compile_module_from_src: host libraries may be built here", module.__name__)
+
+
+def _around_build(recorded: Recorded, before_compile: Callable[[], None]) -> Callable[[Any], Any]:
+    def around(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def compile_module_from_src(src: str, name: str, *args: Any, **kwargs: Any) -> Any:
+            before_compile()
+            module = _prebuilt(src, name) or original(src, name, *args, **kwargs)
+            if path := getattr(module, "__file__", None):
+                recorded.folders.add(Path(path).parent)
+            return module
+
+        return compile_module_from_src
+
+    return around
+
+
+_ARCHITECTURES = (("64bit", "ELF"), ("64bit", ""))
+"""What ``platform.architecture()`` answers on Linux with and without the program ``file``."""
+
+
+def _prebuilt(src: str, name: str) -> ModuleType | None:
+    """The host library of this source, if it is in the cache folder under the name that Triton gives it here
+    or on a host with more or fewer programs.
+
+    Triton's name holds what ``platform.architecture()`` says, which asks the program ``file``: a slim image
+    without it would look elsewhere than its builder, and run gcc.
+    """
+    try:
+        from triton import knobs
+        from triton.runtime import build, cache
+
+        if knobs.cache.manager_class not in (None, cache.FileCacheManager):
+            return None
+        for architecture in _ARCHITECTURES:
+            there = ",".join((platform.machine(), platform.system(), *architecture))
+            folder = cache._base32(hashlib.sha256((src + there).encode()).hexdigest())
+            path = Path(knobs.cache.dir, folder, name + str(sysconfig.get_config_var("EXT_SUFFIX")))
+            if path.is_file():
+                return cast(ModuleType, build._load_module_from_path(name, str(path)))
+    except Exception:  # noqa: BLE001 - Triton looks and builds by itself
+        _log.debug("%s: left to Triton", name, exc_info=True)
+    return None
+
+
+def _hook_autotuner(module: ModuleType) -> None:
+    if not importhook.wrap(module, "Autotuner.__init__", _around_autotuner):
+        _log.debug("this Triton has no Autotuner: user kernels under triton.autotune may tune again")
+
+
+def _around_autotuner(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A user's ``triton.autotune`` keeps its timings in the cache folder, as TRITON_CACHE_AUTOTUNING=1 has
+    it, so that they travel; that variable decides if it is set. Its key holds sources, target,
+    configurations and the tuning key."""
+
+    @functools.wraps(original)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        if "TRITON_CACHE_AUTOTUNING" not in os.environ and hasattr(self, "cache_results"):
+            self.cache_results = os.environ.get("TRITON_INTERPRET", "0") != "1"
+
+    return __init__
 
 
 def _chained_listener(previous: Any, recorded: Recorded) -> Callable[..., None]:

@@ -127,10 +127,11 @@ FACTORS: tuple[Factor, ...] = (
     Factor(
         "libc",
         "at_least",
-        "host",
+        "any",
         1,
         "refuse",
-        "shared objects need the C library that they were linked with, or a newer one",
+        "shared objects need the C library that they were linked with, or a newer one; entries with Triton "
+        "kernels hold them too (the driver's helper)",
         "warm on the oldest distribution of the fleet",
     ),
     Factor(

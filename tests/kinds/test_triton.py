@@ -1,0 +1,203 @@
+"""Triton's cache folder moves: the group files, the libraries built with gcc, and a real Triton if there
+is one (no GPU is needed to compile for one)."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cachesvc_client import observe
+from cachesvc_client.bundle.pack import PackReader, SourceFile, write_pack
+from cachesvc_client.kinds import RULES, Folders, triton
+from cachesvc_client.node.folders import capture, install, listing
+from cachesvc_client.wire.errors import Corrupt
+from cachesvc_client.wire.factors import Compatible, Incompatible, compare
+from cachesvc_client.wire.names import Namespace, ShortName, Target
+from cachesvc_client.wire.records import Manifest, Statement, Workload
+
+GOLDEN = json.loads((Path(__file__).parent.parent / "golden" / "triton-3.6-sm90.json").read_text())
+KEY = GOLDEN["group_path"].split("/")[0]
+NAMES = st.from_regex(r"[A-Za-z0-9_]{1,40}\.(cubin|json|ttir|source)", fullmatch=True)
+
+
+def _builder(root: Path) -> Path:
+    """A cache folder as Triton 3.6 left one (file contents are of no matter here)."""
+    (root / KEY).mkdir(parents=True)
+    for path, size in GOLDEN["files"].items():
+        (root / path).write_bytes(path.encode().ljust(size)[:size])
+    group = json.dumps(GOLDEN["group"]).replace(GOLDEN["root"], str(root))
+    (root / GOLDEN["group_path"]).write_text(group)
+    (root / KEY / "lock").write_text("")
+    return root
+
+
+def _carried(files: list[SourceFile], folder: Path) -> PackReader:
+    path = folder / "pack"
+    with open(path, "wb") as out:
+        contents = write_pack(files, out)
+    said = Statement(Namespace("team"), ShortName("k"), Target("k"), 1_700_000_000_000)
+    manifest = Manifest(said, contents.pack, contents.frames, contents.files, {"torch": "2"}, Workload())
+    return PackReader(path, manifest, 0)
+
+
+def _moved(source: Path, target: Path, folder: Path) -> list[SourceFile]:
+    """Captures, removes the builder's folder, installs elsewhere."""
+    files = capture({"triton": listing(source, RULES["triton"])}, RULES, {"triton": source})
+    shutil.rmtree(source)
+    with _carried(files, folder) as reader:
+        install(reader, RULES, {"triton": target})
+    return files
+
+
+def test_a_folder_of_a_real_triton_moves(tmp_path: Path) -> None:
+    builder = _builder(tmp_path / "builder")
+    files = _moved(builder, tmp_path / "service", tmp_path)
+    assert {file.path for file in files} == set(GOLDEN["files"])
+    group = json.loads((tmp_path / "service" / GOLDEN["group_path"]).read_text())
+    assert group["child_paths"].keys() == GOLDEN["group"]["child_paths"].keys()
+    assert all(Path(path).parent == tmp_path / "service" / KEY for path in group["child_paths"].values())
+    assert all(Path(path).is_file() for path in group["child_paths"].values())
+
+
+def test_nothing_of_the_builder_is_in_what_travels(tmp_path: Path) -> None:
+    files = _moved(_builder(tmp_path / "builder"), tmp_path / "service", tmp_path)
+    assert all(str(tmp_path).encode() not in file.data for file in files if isinstance(file.data, bytes))
+
+
+@given(st.lists(NAMES, max_size=5, unique=True), st.sampled_from(["/a", "/deep/er/place", "/"]))
+def test_portable_and_local_are_inverse(names: list[str], root: str) -> None:
+    rule = RULES["triton"].rule(GOLDEN["group_path"])
+    assert rule is not None and rule.portable is not None and rule.local is not None
+    place = Path(root)
+    local = json.dumps({"child_paths": {name: str(place / KEY / name) for name in names}}).encode()
+    portable = rule.portable(local, place)
+    assert json.loads(rule.local(portable, place)) == json.loads(local)
+    assert rule.portable(rule.local(portable, Path("/elsewhere")), Path("/elsewhere")) == portable
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"child_paths": 3}',
+        b'{"child_paths": {"x": "/etc/passwd"}}',
+        b'{"child_paths": {"x": "{cachesvc:triton}/../../etc/passwd"}}',
+        b'{"child_paths": {"x": "{cachesvc:triton}/%s/../x.json"}}' % KEY.encode(),
+        b'{"child_paths": {"x": 7}}',
+    ],
+)
+def test_a_group_file_that_names_other_files_is_refused(tmp_path: Path, data: bytes) -> None:
+    files = [SourceFile("triton", GOLDEN["group_path"], data)]
+    with _carried(files, tmp_path) as reader, pytest.raises(Corrupt, match="__grp__"):
+        install(reader, RULES, {"triton": tmp_path / "service"})
+    assert not (tmp_path / "service" / GOLDEN["group_path"]).exists()
+
+
+def test_the_c_library_decides_for_an_entry_of_the_gpu() -> None:
+    built = {"torch": "2.11.0+cu130", "gpu": "NVIDIA H200", "libc": "2.39"}
+    older = compare({**built, "libc": "2.36"}, built, ("gpu",))
+    assert isinstance(older, Incompatible) and "libc" in older.reason
+    assert isinstance(compare({**built, "libc": "2.41"}, built, ("gpu",)), Compatible)
+
+
+def test_asking_ptxas_for_its_version_is_no_compilation() -> None:
+    asked = observe._named("/site/triton/bin/ptxas", ["/site/triton/bin/ptxas", "--version"])
+    assert asked.endswith("ptxas --version")
+    assert observe._named("/site/ptxas", ["/site/ptxas", "-v", "k.ptx"]) == "/site/ptxas"
+    before = len(observe._processes)
+    observer = observe.Observer()
+    try:
+        observe._processes.extend([asked, "/usr/bin/gcc"])
+        assert observer.snapshot().compiler_processes == 1
+    finally:
+        del observe._processes[before:]
+
+
+@pytest.mark.parametrize("own", [None, "inductor", "both"])
+def test_what_the_user_left_open_is_settled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str | None
+) -> None:
+    for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
+        monkeypatch.setenv(name, "")  # so that what is set below is taken back
+        monkeypatch.delenv(name)
+    mine = tmp_path / "mine"
+    if own:
+        monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(mine))
+    if own == "both":
+        monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "kernels"))
+    asked = []
+    folders = Folders()
+    folders.settle(lambda: asked.append(1) or tmp_path / "private")
+    roots = folders.roots()
+    assert roots["inductor"] == (mine if own else tmp_path / "private" / "inductor")
+    assert roots["triton"] == (tmp_path / "kernels" if own == "both" else roots["inductor"] / "triton" / "0")
+    assert (len(asked) == 1) is (own is None)
+    assert os.environ["TRITON_CACHE_DIR"] == str(roots["triton"])
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from cachesvc_client.kinds import triton as kind
+from cachesvc_client import observe
+recorded, waited = kind.Recorded(), []
+kind.install_hooks(recorded, lambda: waited.append(1))
+observer = observe.start(audit=True)
+import triton, triton.backends.nvidia.driver as driver
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+import kernel
+kinds = {"x": "*fp32", "out": "*fp32", "n": "i32", "BLOCK": "constexpr"}
+triton.compile(ASTSource(kernel.doubled, kinds, {"BLOCK": 128}), target=GPUTarget("cuda", 90, 32))
+module = driver.compile_module_from_src(src=Path("helper.c").read_text(), name="helper")
+assert module.answer() == 42 and waited
+seen = observer.snapshot()
+print(seen.triton_compilations, seen.cpp_builds, seen.compiler_processes, len(recorded.folders))
+print(triton.autotune(configs=[triton.Config({"BLOCK": 1})], key=[])(kernel.doubled).cache_results)
+"""
+KERNEL = """
+import triton, triton.language as tl
+@triton.jit
+def doubled(x, out, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + i, tl.load(x + i, mask=i < n) * 2, mask=i < n)
+"""
+HELPER = """
+#include <Python.h>
+static PyObject *answer(PyObject *self, PyObject *none) { return PyLong_FromLong(42); }
+static PyMethodDef methods[] = {{"answer", answer, METH_NOARGS, ""}, {0, 0, 0, 0}};
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "helper", 0, -1, methods};
+PyMODINIT_FUNC PyInit_helper(void) { return PyModule_Create(&module); }
+"""
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None, reason="Triton is not installed (make triton)"
+)
+def test_another_folder_and_an_image_without_programs_compile_nothing(tmp_path: Path) -> None:
+    for name, text in (("program.py", PROGRAM), ("kernel.py", KERNEL), ("helper.c", HELPER)):
+        (tmp_path / name).write_text(text)
+
+    def told(place: str, path: str) -> list[str]:
+        env = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path / place), "PATH": path}
+        env.pop("TRITON_CACHE_AUTOTUNING", None)
+        program = [sys.executable, str(tmp_path / "program.py")]
+        done = subprocess.run(program, env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[-3000:]
+        return done.stdout.split()
+
+    assert told("builder", os.environ["PATH"])[:2] == ["1", "1"]
+    _moved(tmp_path / "builder", tmp_path / "service", tmp_path)
+    assert told("service", "/nonexistent") == ["0", "0", "0", "2", "True"]
+    assert triton.VARIABLE == "TRITON_CACHE_DIR"

@@ -1,0 +1,163 @@
+"""Tuned winners are found after a move: PyTorch's own autotuner class and tuning cache, without a GPU."""
+
+from __future__ import annotations
+
+import copy
+import os
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from cachesvc_client.kinds import tuning
+
+META: dict[str, Any] = {"autotune_local_cache": True, "autotune_remote_cache": False}
+KERNEL = "cvnvao2mh2rnjisyiscjexu6eqexpo2hk4i4s7bgkvquo3r6voir.py"
+
+
+class Config:
+    """As `triton.Config` in what the tuning cache touches."""
+
+    def __init__(self, kwargs: dict[str, int], num_warps: int = 4, num_stages: int = 1) -> None:
+        self.kwargs, self.num_warps, self.num_stages = kwargs, num_warps, num_stages
+
+
+class Launcher:
+    """As the compiled ones in what the choice touches."""
+
+    n_regs, n_spills, shared, cache_hash = 1, 0, 0, "k"
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+
+
+@pytest.fixture
+def heuristics(monkeypatch: pytest.MonkeyPatch):
+    """PyTorch's module with our hooks, taken off again afterwards."""
+    from torch._inductor.runtime import triton_heuristics
+
+    for name in ("recheck_autotune_cache", "autotune_to_one_config", "_dynamic_scale_rblock"):
+        method = getattr(triton_heuristics.CachingAutotuner, name)
+        monkeypatch.setattr(triton_heuristics.CachingAutotuner, name, method)
+    return triton_heuristics
+
+
+@pytest.fixture
+def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "service"))
+    return tmp_path / "service"
+
+
+def _loaded(heuristics: Any, filename: Path, candidates: list[Config], meta: dict[str, Any]) -> Any:
+    """An autotuner as the FX cache unpickles it: candidates compiled, its path the builder's."""
+    made = heuristics.CachingAutotuner.__new__(heuristics.CachingAutotuner)
+    made.filename, made.inductor_meta, made.autotune_cache_info = str(filename), meta, None
+    made.fn, made.save_cache_hook, made.launchers = SimpleNamespace(fn=None), None, []
+    made.compile_results = []
+    for config in candidates:
+        result = heuristics.StaticTritonCompileResult.__new__(heuristics.StaticTritonCompileResult)
+        result.config = copy.deepcopy(config)
+        made.compile_results.append(result)
+    made._precompile_config = lambda config: SimpleNamespace(config=config, compiled_here=True)
+    return made
+
+
+def _tuned_and_moved(tmp_path: Path, local: Path, winner: Config, configs_hash: str, **saved: Any) -> Path:
+    """Saves a winner in the builder's folder, moves the file as an install does, removes the builder.
+    Answers the builder's path of the kernel."""
+    from torch._inductor.runtime.autotune_cache import AutotuneCache
+
+    kernel = tmp_path / "builder" / KERNEL[1:3] / KERNEL
+    kernel.parent.mkdir(parents=True)
+    cache = AutotuneCache.create(META, str(kernel), configs_hash)
+    assert cache is not None
+    cache.save(winner, 1_000_000, **saved)
+    shutil.copytree(tmp_path / "builder", local)
+    shutil.rmtree(tmp_path / "builder")
+    return kernel
+
+
+CANDIDATES = [Config({"XBLOCK": 32}), Config({"XBLOCK": 64}), Config({"XBLOCK": 64}, num_warps=8)]
+
+
+def _reload() -> Any:
+    return SimpleNamespace(fn=SimpleNamespace(fn=_reload))
+
+
+def test_without_the_hook_the_winner_is_lost(heuristics: Any, tmp_path: Path, local: Path) -> None:
+    """Otherwise the tests below would prove nothing."""
+    configs_hash = heuristics.hash_configs(CANDIDATES)
+    kernel = _tuned_and_moved(tmp_path, local, CANDIDATES[2], configs_hash)
+    autotuner = _loaded(heuristics, kernel, CANDIDATES, META)
+    autotuner.recheck_autotune_cache(reload_kernel_from_src=_reload)
+    assert len(autotuner.compile_results) == 3
+
+
+@pytest.mark.parametrize("same_candidates", [True, False])
+def test_the_winner_is_found_in_this_processs_folder(
+    heuristics: Any, tmp_path: Path, local: Path, same_candidates: bool
+) -> None:
+    tuning._hook(heuristics)
+    configs_hash = heuristics.hash_configs(CANDIDATES if same_candidates else CANDIDATES[:2])
+    kernel = _tuned_and_moved(tmp_path, local, CANDIDATES[2], configs_hash)
+    autotuner = _loaded(heuristics, kernel, CANDIDATES, META)
+    autotuner.recheck_autotune_cache(reload_kernel_from_src=_reload)
+    (result,) = autotuner.compile_results
+    assert (result.config.kwargs, result.config.num_warps) == ({"XBLOCK": 64}, 8)
+    assert autotuner.filename == str(local / KERNEL[1:3] / KERNEL)
+    assert not (tmp_path / "builder").exists()
+    autotuner._dynamic_scale_rblock()  # adds nothing once there is a winner: it would need the device
+    assert len(autotuner.compile_results) == 1
+
+
+def test_a_winner_of_coordinate_descent_is_taken_and_not_tuned_again(
+    heuristics: Any, tmp_path: Path, local: Path
+) -> None:
+    tuning._hook(heuristics)
+    winner = Config({"XBLOCK": 128}, num_warps=2)
+    kernel = _tuned_and_moved(tmp_path, local, winner, "another", found_by_coordesc=True)
+    autotuner = _loaded(heuristics, kernel, CANDIDATES[:1], {**META, "coordinate_descent_tuning": True})
+    autotuner.recheck_autotune_cache(reload_kernel_from_src=_reload)
+    (result,) = autotuner.compile_results
+    assert result.compiled_here and result.config.kwargs == {"XBLOCK": 128}
+    assert result.config.num_warps == 2 and result.config.found_by_coordesc
+
+
+def test_a_descent_that_has_not_ended_goes_on(heuristics: Any, tmp_path: Path, local: Path) -> None:
+    tuning._hook(heuristics)
+    kernel = _tuned_and_moved(tmp_path, local, CANDIDATES[1], "another")
+    autotuner = _loaded(heuristics, kernel, CANDIDATES, {**META, "coordinate_descent_tuning": True})
+    autotuner.recheck_autotune_cache(reload_kernel_from_src=_reload)
+    assert len(autotuner.compile_results) == 3
+
+
+def test_a_record_of_other_arguments_is_left_to_pytorch(heuristics: Any, tmp_path: Path, local: Path) -> None:
+    tuning._hook(heuristics)
+    kernel = _tuned_and_moved(tmp_path, local, Config({"YBLOCK": 4}), "another")
+    autotuner = _loaded(heuristics, kernel, CANDIDATES, META)
+    autotuner.recheck_autotune_cache(reload_kernel_from_src=_reload)
+    assert len(autotuner.compile_results) == 3
+
+
+def test_a_choice_that_would_be_lost_is_recorded(heuristics: Any, local: Path) -> None:
+    """One candidate to which another was added: PyTorch tunes and does not save."""
+    tuning._hook(heuristics)
+    kernel = local / KERNEL[1:3] / KERNEL
+    kernel.parent.mkdir(parents=True)
+    autotuner = _loaded(heuristics, kernel, CANDIDATES[:2], META)
+    launchers = [Launcher(config) for config in CANDIDATES]
+    autotuner.benchmark_all_configs = lambda: {launchers[0]: 2.0, launchers[1]: 1.0}
+    autotuner.precompile_time_taken_ns, autotuner.fn.__name__ = 0, "kernel"
+    autotuner.autotune_to_one_config()
+    assert len(list(kernel.parent.glob("*.best_config"))) == 1
+    again = _loaded(heuristics, kernel, CANDIDATES[:1], META)
+    again.recheck_autotune_cache(reload_kernel_from_src=_reload)
+    assert again.compile_results[0].config.kwargs == {"XBLOCK": 64}
+
+
+def test_paths_of_other_files_are_left_alone() -> None:
+    assert tuning.local_path(f"/a/{KERNEL[1:3]}/{KERNEL}", "/b") == os.path.join("/b", KERNEL[1:3], KERNEL)
+    assert tuning.local_path("/home/user/kernels.py", "/b") is None
+    assert tuning.local_path("", "/b") is None
