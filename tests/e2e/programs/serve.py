@@ -65,6 +65,7 @@ answer = {
     "observed": plain(observer.snapshot()),
     "eager_difference": float((output - eager).abs().max()),
     "bytes_moved": report.bytes_moved,
+    "torch": torch.__file__,
 }
 if "expect" in options:
     answer["same_as_builder"] = bool(torch.equal(output, torch.load(options["expect"])))
