@@ -83,6 +83,30 @@ def test_a_cache_folder_of_the_users_own_is_used_and_kept(tmp_path: Path, built:
     assert list(own.glob("fxgraph/*/*/*"))
 
 
+def test_a_capture_holds_what_its_process_produced_or_used_and_nothing_else(
+    tmp_path: Path, built: Built
+) -> None:
+    """Two programs in one folder, as on a developer's machine."""
+    shared = tmp_path / "shared"
+    shutil.copytree(built.folder, shared)
+
+    def build(*arguments: str) -> set[str]:
+        out = tmp_path / "out.cachesvc"
+        key = str(built.key_file)
+        done = run(
+            "build.py", str(out), key, *arguments, place=tmp_path, TORCHINDUCTOR_CACHE_DIR=str(shared)
+        )
+        assert done.code == 0, done.err[-4000:]
+        return built.files(out)
+
+    theirs = built.files(built.bundle)
+    produced = build("team/function", "small")
+    assert produced and not produced & theirs
+    assert all((shared / path.removeprefix("inductor/")).is_file() for path in produced | theirs)
+    used = build("team/small")
+    assert used == theirs, "what was there already and is used belongs to it, the function's does not"
+
+
 def test_attached_after_a_compile_serves_the_next_one_and_says_so(tmp_path: Path, built: Built) -> None:
     done = _serve(tmp_path, built, "when=late", compilers=True)
     answer = done.answer
