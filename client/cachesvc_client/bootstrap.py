@@ -10,11 +10,13 @@ from __future__ import annotations
 import os
 import sys
 
+from . import enabled
+
 
 def _attach() -> None:
-    if not os.environ.get("CACHESVC_NAME") or os.environ.get("CACHESVC_MODE", "").strip() == "off":
+    if not os.environ.get("CACHESVC_NAME") or not enabled():
         return
-    if sys.platform != "linux" or any("compile_worker" in word for word in sys.orig_argv):
+    if any("compile_worker" in word for word in sys.orig_argv):
         return  # Inductor's own workers compile what their parent did not find
     try:
         from .session import Wanted, open_session

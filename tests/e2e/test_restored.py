@@ -93,9 +93,7 @@ def test_a_capture_holds_what_its_process_produced_or_used_and_nothing_else(
     def build(*arguments: str) -> set[str]:
         out = tmp_path / "out.cachesvc"
         key = str(built.key_file)
-        done = run(
-            "build.py", str(out), key, *arguments, place=tmp_path, TORCHINDUCTOR_CACHE_DIR=str(shared)
-        )
+        done = run("build.py", str(out), key, *arguments, place=tmp_path, TORCHINDUCTOR_CACHE_DIR=str(shared))
         assert done.code == 0, done.err[-4000:]
         return built.files(out)
 
