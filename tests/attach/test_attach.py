@@ -12,6 +12,7 @@ import pytest
 
 LOADED_BY_ATTACH = {
     "cachesvc_client",
+    "cachesvc_client.children",
     "cachesvc_client.importhook",
     "cachesvc_client.kinds",
     "cachesvc_client.kinds.inductor",
