@@ -27,6 +27,11 @@ __all__ = ["attach", "compile", "prime", "publish", "report", "status", "wait"]
 _log = logging.getLogger("cachesvc")
 
 
+def enabled() -> bool:
+    """Whether there is anything to do here: not with CACHESVC_MODE=off, and on Linux only."""
+    return os.environ.get("CACHESVC_MODE", "").strip() != "off" and sys.platform == "linux"
+
+
 def attach(
     name: str | None = None,
     *,
@@ -46,7 +51,7 @@ def attach(
     ``wait()`` and by the first compile. Answers ``None`` where there is nothing to do: CACHESVC_MODE=off, or
     not on Linux.
     """
-    if os.environ.get("CACHESVC_MODE") == "off" or sys.platform != "linux":
+    if not enabled():
         return None
     try:
         from .session import Wanted, open_session
@@ -70,7 +75,8 @@ def compile(model: Any = None, *, name: str | None = None, **options: Any) -> An
 
     if model is None:
         return lambda function: compile(function, name=name, **options)
-    register(model, name)
+    if enabled():
+        register(model, name)
     return torch.compile(model, **options)
 
 

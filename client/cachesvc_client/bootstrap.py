@@ -1,8 +1,9 @@
 """What the .pth file and ``every_process/sitecustomize.py`` import at the start of an interpreter.
 
-Only where ``CACHESVC_NAME`` is set. Attaches from the ``CACHESVC_*`` variables once this process begins to
-import torch: most interpreters of a job never do. Whatever goes wrong is one line in the log and never an
-error of the interpreter.
+Where ``CACHESVC_NAME`` is set it attaches from the ``CACHESVC_*`` variables once this process begins to
+import torch: most interpreters of a job never do. Where ``CACHESVC_OBSERVE`` is set (`warm` and tests) it
+lists the processes that this one starts. Whatever goes wrong is one line in the log and never an error of
+the interpreter.
 """
 
 from __future__ import annotations
@@ -10,20 +11,39 @@ from __future__ import annotations
 import os
 import sys
 
+from . import enabled
+
 
 def _attach() -> None:
-    if not os.environ.get("CACHESVC_NAME") or os.environ.get("CACHESVC_MODE", "").strip() == "off":
+    if not os.environ.get("CACHESVC_NAME") or not enabled():
         return
-    if sys.platform != "linux" or any("compile_worker" in word for word in sys.orig_argv):
+    if any("compile_worker" in word for word in sys.orig_argv):
         return  # Inductor's own workers compile what their parent did not find
     try:
         from .session import Wanted, open_session
 
         open_session(Wanted(), with_torch=True)
     except Exception as error:  # noqa: BLE001 - see above
-        import logging
-
-        logging.getLogger("cachesvc").warning("cachesvc: not attached: %s", error)
+        _say("not attached", error)
 
 
+def _observe() -> None:
+    log = os.environ.get("CACHESVC_OBSERVE")
+    if not log:
+        return
+    try:
+        from .observe import follow
+
+        follow(log)
+    except Exception as error:  # noqa: BLE001 - see above
+        _say("not observed", error)
+
+
+def _say(what: str, error: Exception) -> None:
+    import logging
+
+    logging.getLogger("cachesvc").warning("cachesvc: %s: %s", what, error)
+
+
+_observe()
 _attach()

@@ -23,17 +23,22 @@ _log = logging.getLogger("cachesvc")
 _lock = threading.RLock()
 _waiting: dict[str, list[Callable[[ModuleType], None]]] = {}
 _beginning: dict[str, Callable[[], None]] = {}
+_late: set[str] = set()
+"""Registered while their import was under way: it may have begun unseen."""
 
 
 def when_imported(name: str, callback: Callable[[ModuleType], None]) -> None:
     """Calls ``callback(module)`` once: now if ``name`` is imported and complete, else right after.
 
+    If its import began before anybody registered, it is called when the next import of anything begins.
     Never imports anything and never raises. The order of callbacks is the order of registration.
     """
     with _lock:
         module = sys.modules.get(name)
         if module is None or _initialising(module):
             _waiting.setdefault(name, []).append(callback)
+            if module is not None:
+                _late.add(name)
             if _FINDER not in sys.meta_path:
                 sys.meta_path.insert(0, _FINDER)
             if module is None or _initialising(module):
@@ -88,6 +93,8 @@ class _Finder:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
+        if _late:
+            _run_late()
         begin = _beginning.pop(fullname, None)
         if begin is not None:
             _run_one(begin, fullname)
@@ -107,18 +114,36 @@ class _Finder:
 _FINDER = _Finder()
 
 
+def _run_late() -> None:
+    for name in list(_late):
+        module = sys.modules.get(name)
+        if module is None or not _initialising(module):
+            _late.discard(name)
+        if module is not None and not _initialising(module):
+            with _lock:
+                callbacks = _waiting.pop(name, [])
+            _run(callbacks, module)
+
+
 def _shadow(name: str, loader: Any) -> None:
     original = getattr(loader, "exec_module", None)
-    if original is None:
+    if original is None or getattr(original, "cachesvc_name", None) == name:
+        return
+    if isinstance(loader, type):
+        _log.debug("cannot watch the import of %s: one class loads all built-in modules", name)
         return
 
     def exec_module(module: ModuleType) -> None:
+        if module.__name__ != name:  # one loader for many modules, such as a zip archive's
+            original(module)
+            return
         vars(loader).pop("exec_module", None)
         original(module)
         with _lock:
             callbacks = _waiting.pop(name, [])
         _run(callbacks, module)
 
+    exec_module.cachesvc_name = name  # type: ignore[attr-defined]
     try:
         loader.exec_module = exec_module
     except (AttributeError, TypeError):

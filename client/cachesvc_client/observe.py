@@ -3,8 +3,9 @@
 Sessions, `warm` and the tests use the same numbers. PyTorch's own counters cannot see rebuilt
 ``.so`` files, tuning, or work in compile workers (pytorch-facts, 7), so the functions that do the
 work are wrapped. Wrappers only count; they run while something compiles and never per call of a
-compiled model. With ``audit=True`` (`warm` and tests) every process that is started is listed too: an
-audit hook cannot be taken off again, so services do not get one.
+compiled model. With ``audit=True`` (`warm` and tests) every process that is started is listed too, by this
+process, its forks and every Python child, such as Inductor's compile workers: an audit hook cannot be taken
+off again, so services do not get one.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from . import importhook
+from . import children, importhook
 
 _log = logging.getLogger("cachesvc")
 
@@ -54,7 +55,9 @@ counts: Counter[str] = Counter()
 missing: set[str] = set()
 _processes: list[str] = []
 _installed = False
-_auditing = False
+_owner = 0
+"""The process that lists in memory; its children list in the log."""
+_children: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,8 @@ class Observation:
 
     ``compilations``: graphs that Inductor compiled, C++ libraries built, and Triton kernels compiled
     here or handed to a worker. ``tuning_runs``: kernels or choices that were tuned. ``processes``: what was
-    started (audit only); ``compiler_processes``: those that are compilers, or compile commands run.
+    started here, then what Python children started (audit only); ``compiler_processes``: those of them
+    that are compilers, or compile commands run.
     """
 
     compilations: int = 0
@@ -90,13 +94,14 @@ class Observer:
 
     def __init__(self) -> None:
         self._before = Counter(counts)
-        self._processes_before = len(_processes)
+        self._processes_before = len(_processes), len(_started_by_children())
         self._counters_before = _torch_counters()
 
     def snapshot(self) -> Observation:
-        """What happened so far. Imports nothing and costs microseconds."""
+        """What happened so far. Imports nothing; microseconds, and under ``audit`` a small file read."""
         now = counts - self._before
-        processes = tuple(_processes[self._processes_before :])
+        here, by_children = self._processes_before
+        processes = (*_processes[here:], *_started_by_children()[by_children:])
         counters = _torch_counters()
         counters.subtract(self._counters_before)
         compilers = sum(Path(name).name.split("-")[0] in COMPILERS for name in processes)
@@ -117,18 +122,42 @@ class Observer:
 
 
 def start(audit: bool = False) -> Observer:
-    """Puts the wrappers in place (once per process) and starts to count."""
-    global _installed, _auditing
+    """Puts the wrappers in place (once per process) and starts to count.
+
+    ``audit``: lists started processes too; from then on PYTHONPATH and CACHESVC_OBSERVE reach children.
+    Raises ``OSError`` only if there is no place for the children's log.
+    """
+    global _installed, _owner, _children
     if not _installed:
         _installed = True
         for module, path, count in _COUNTED:
             importhook.when_imported(module, functools.partial(_count_calls, path, count))
         importhook.when_imported("torch._inductor.compile_worker.subproc_pool", _count_worker_jobs)
         importhook.when_imported("triton.knobs", _count_triton)
-    if audit and not _auditing:
-        _auditing = True
+    if audit and _children is None:
+        _owner, _children = os.getpid(), children.open_log()
         sys.addaudithook(_audit)
     return Observer()
+
+
+def follow(log: str) -> None:
+    """Lists what this process starts in its parent's log; for `bootstrap`. Nothing is counted here."""
+    global _children
+    if _children is None:
+        _children = Path(log)
+        children.lead()
+        sys.addaudithook(_audit)
+
+
+def _started_by_children() -> list[str]:
+    return children.started(_children) if _children is not None else []
+
+
+def _saw(program: str) -> None:
+    if os.getpid() == _owner:
+        _processes.append(program)
+    elif _children is not None:
+        children.append(_children, program)
 
 
 def _count_calls(path: str, count: str, module: ModuleType) -> None:
@@ -182,9 +211,9 @@ def _count_triton(knobs: ModuleType) -> None:
 
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
     if event in ("subprocess.Popen", "os.posix_spawn", "os.exec"):
-        _processes.append(_named(_text(arguments[0]), arguments[1]))
+        _saw(_named(_text(arguments[0]), arguments[1]))
     elif event == "os.system":
-        _processes.append(_text(arguments[0]).split(" ")[0])
+        _saw(_text(arguments[0]).split(" ")[0])
 
 
 def _named(program: str, command: Any) -> str:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from cachesvc_client.commands.launch import EVERY_PROCESS, environment
+from cachesvc_client.children import EVERY_PROCESS
+from cachesvc_client.commands.launch import environment
 
 CLIENT = Path(__file__).parents[2] / "client"
 REACHED = "import sys; print('cachesvc_client.bootstrap' in sys.modules)"
@@ -182,7 +183,9 @@ def test_the_pth_file_is_installed_recorded_and_attaches_by_the_variable_alone(b
         record = next(file.read(name).decode() for name in file.namelist() if name.endswith("RECORD"))
         file.extractall(packages)
     assert sum(line.startswith("cachesvc_client_bootstrap.pth,sha256=") for line in record.splitlines()) == 1
-    for variables, reached in (({"CACHESVC_NAME": "team/bert"}, "True\n"), ({}, "False\n")):
+    observed = {"CACHESVC_OBSERVE": str(tmp_path / "log")}
+    asked = ({"CACHESVC_NAME": "team/bert"}, "True\n"), (observed, "True\n"), ({}, "False\n")
+    for variables, reached in asked:
         done = subprocess.run(
             [python, "-c", REACHED], env=variables, capture_output=True, text=True, check=True
         )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from cachesvc_client.bundle.check import check_envelope
+from cachesvc_client.bundle.file import open_bundle
 from cachesvc_client.bundle.seal import SigningKey
 
 from .harness import run
@@ -26,6 +29,18 @@ class Built:
     @property
     def trusted(self) -> str:
         return str(self.key.public)
+
+    @property
+    def folder(self) -> Path:
+        """Inductor's folder, as the builder left it."""
+        [folder] = (self.bundle.parent / "home").glob(".cache/cachesvc/v1/folders/*/inductor")
+        return folder
+
+    def files(self, bundle: Path) -> set[str]:
+        """What a bundle of this key holds: ``kind/path``."""
+        envelope, _ = open_bundle(bundle)
+        verified = check_envelope(envelope, trusted=[self.key.public], wanted=None, now=time.time())
+        return {f"{record.kind}/{record.path}" for record in verified.manifest.files}
 
 
 @pytest.fixture(scope="session")

@@ -106,6 +106,16 @@ def test_an_import_and_variables_are_enough(tmp_path: Path, built: Built, regist
     assert done.answer["state"] == "hit", done.answer
 
 
+def test_compile_is_torchs_own_and_is_restored(tmp_path: Path, built: Built, registry: Served) -> None:
+    done = _serve(tmp_path, built, registry, "when=compile", compilers=False)
+    answer = done.answer
+    assert answer["compiled"] == "torch._dynamo.eval_frame.OptimizedModule"
+    assert answer["state"] == "hit" and answer["same_as_builder"], answer
+    assert done.compilers == [] and answer["observed"]["processes"] == []
+    assert answer["primed"] is True and answer["status"] == {f"{NAME}:latest": "restored"}
+    assert answer["registered"], "its hash is known, so that its entries rank first"
+
+
 @pytest.mark.parametrize(
     ("what", "variables", "said"),
     [

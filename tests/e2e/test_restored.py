@@ -3,6 +3,10 @@ tell that they were called, and against eager and the builder's own output."""
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +17,7 @@ from .harness import run
 pytestmark = pytest.mark.compiles
 
 
-def _serve(place: Path, built: Built, *arguments: str, compilers: bool = False, **variables: str):
+def _serve(place: Path, built: Built, *arguments: str, compilers: bool = False, **more: str):
     return run(
         "serve.py",
         f"bundle={built.bundle}",
@@ -22,7 +26,7 @@ def _serve(place: Path, built: Built, *arguments: str, compilers: bool = False, 
         place=place,
         compilers=compilers,
         CACHESVC_TRUSTED_KEYS=built.trusted,
-        **variables,
+        **more,
     )
 
 
@@ -35,6 +39,30 @@ def test_a_fresh_process_does_not_compile(tmp_path: Path, built: Built, when: st
     assert done.compilers == [] and seen["processes"] == []
     assert seen["aot_hits"] >= 1 and seen["fx_hits"] >= 1
     assert answer["same_as_builder"] and answer["eager_difference"] < 1e-5
+
+
+@pytest.fixture
+def other_venv(tmp_path: Path) -> Iterator[Path]:
+    """This virtual environment under another path: hard links, or links across file systems."""
+    if sys.prefix == sys.base_prefix:
+        pytest.skip("the tests do not run in a virtual environment, so there is none to copy")
+    copy = tmp_path / "elsewhere"
+    if subprocess.run(["cp", "-al", sys.prefix, copy], capture_output=True, check=False).returncode:
+        shutil.rmtree(copy, ignore_errors=True)
+        subprocess.run(["cp", "-as", sys.prefix, copy], check=True)
+    yield copy
+    shutil.rmtree(copy)  # else pytest keeps it: as many entries as the environment has files
+
+
+def test_another_path_of_the_virtual_environment_is_no_other_environment(
+    tmp_path: Path, built: Built, other_venv: Path
+) -> None:
+    """torch's include folders are in PyTorch's own keys of host kernels, not in ours."""
+    done = _serve(tmp_path, built, python=str(other_venv / "bin" / "python"))
+    answer, seen = done.answer, done.answer["observed"]
+    assert Path(answer["torch"]).is_relative_to(other_venv)
+    assert answer["state"] == "hit" and answer["same_as_builder"], answer
+    assert (seen["compilations"], seen["processes"], done.compilers) == (0, [], [])
 
 
 def test_without_a_bundle_the_same_process_compiles(tmp_path: Path, built: Built) -> None:
@@ -53,6 +81,28 @@ def test_a_cache_folder_of_the_users_own_is_used_and_kept(tmp_path: Path, built:
     assert done.answer["state"] == "hit" and done.compilers == []
     assert (own / "theirs").read_text() == "untouched"
     assert list(own.glob("fxgraph/*/*/*"))
+
+
+def test_a_capture_holds_what_its_process_produced_or_used_and_nothing_else(
+    tmp_path: Path, built: Built
+) -> None:
+    """Two programs in one folder, as on a developer's machine."""
+    shared = tmp_path / "shared"
+    shutil.copytree(built.folder, shared)
+
+    def build(*arguments: str) -> set[str]:
+        out = tmp_path / "out.cachesvc"
+        key = str(built.key_file)
+        done = run("build.py", str(out), key, *arguments, place=tmp_path, TORCHINDUCTOR_CACHE_DIR=str(shared))
+        assert done.code == 0, done.err[-4000:]
+        return built.files(out)
+
+    theirs = built.files(built.bundle)
+    produced = build("team/function", "small")
+    assert produced and not produced & theirs
+    assert all((shared / path.removeprefix("inductor/")).is_file() for path in produced | theirs)
+    used = build("team/small")
+    assert used == theirs, "what was there already and is used belongs to it, the function's does not"
 
 
 def test_attached_after_a_compile_serves_the_next_one_and_says_so(tmp_path: Path, built: Built) -> None:

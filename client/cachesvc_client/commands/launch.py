@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import NoReturn
 
-EVERY_PROCESS = Path(__file__).parents[1] / "every_process"
-"""Holds only ``sitecustomize.py``."""
+from ..children import python_path
 
 
 def environment(variables: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
@@ -18,11 +16,7 @@ def environment(variables: Mapping[str, str], environ: Mapping[str, str]) -> dic
     Two ways lead in, since either may be closed: the .pth file needs the client in the interpreter's
     own site-packages, PYTHONPATH is ignored under -E and -I.
     """
-    made = {**environ, **variables}
-    kept = [path for path in environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    first = str(EVERY_PROCESS)
-    made["PYTHONPATH"] = os.pathsep.join([first, *(path for path in kept if path != first)])
-    return made
+    return {**environ, **variables, "PYTHONPATH": python_path(environ.get("PYTHONPATH", ""))}
 
 
 def launch(command: Sequence[str], variables: Mapping[str, str]) -> NoReturn:

@@ -21,13 +21,10 @@ travel with a placeholder. The key is in the paths' last two parts, whatever the
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import logging
 import os
-import platform
 import re
-import sysconfig
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from types import ModuleType
@@ -160,6 +157,10 @@ def _prebuilt(src: str, name: str) -> ModuleType | None:
     Triton's name holds what ``platform.architecture()`` says, which asks the program ``file``: a slim image
     without it would look elsewhere than its builder, and run gcc.
     """
+    import hashlib
+    import platform
+    import sysconfig
+
     try:
         from triton import knobs
         from triton.runtime import build, cache

@@ -1,7 +1,8 @@
 """A service: attaches, compiles, answers once; prints its report as JSON on the last line.
 
 Arguments: NAME=VALUE. ``bundle``: attach to a file; ``name``: attach to a name; ``when``: before (default),
-after (import torch), late (after a compile), twice, fork, auto (import cachesvc_client.auto), never;
+after (import torch), late (after a compile), twice, fork, auto (import cachesvc_client.auto), never,
+compile (no attach: `prime`, `wait`, then cachesvc_client.compile with the name);
 ``small``: a function instead of the model; ``publish``: publish afterwards; ``expect``: a saved
 output to compare with.
 """
@@ -39,7 +40,9 @@ from model import inputs, make  # noqa: E402
 
 import cachesvc_client  # noqa: E402
 from cachesvc_client import observe  # noqa: E402
+from cachesvc_client.session import process  # noqa: E402
 from cachesvc_client.wire.codec import plain  # noqa: E402
+from cachesvc_client.workload import model_hash  # noqa: E402
 
 if when == "fork" and (child := os.fork()):
     sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
@@ -49,7 +52,13 @@ model = (lambda x: x.cos() * 2 + 1) if "small" in options else make(seed=int(opt
 batch = inputs(int(options.get("batch", 4)))
 with torch.no_grad():
     eager = model(batch)
-    compiled = torch.compile(model)
+    if when == "compile":
+        cachesvc_client.prime()
+        primed = "torch._inductor.compile_fx" in sys.modules
+        compiled = cachesvc_client.compile(model, name=options["name"], dynamic=False)
+        primed = primed and cachesvc_client.wait(60)
+    else:
+        compiled, primed = torch.compile(model), None
     output = compiled(batch)
     if when == "reset":
         torch._dynamo.reset()
@@ -65,6 +74,11 @@ answer = {
     "observed": plain(observer.snapshot()),
     "eager_difference": float((output - eager).abs().max()),
     "bytes_moved": report.bytes_moved,
+    "torch": torch.__file__,
+    "primed": primed,
+    "status": cachesvc_client.status(),
+    "compiled": f"{type(compiled).__module__}.{type(compiled).__qualname__}",
+    "registered": process().models == [model_hash(model)],
 }
 if "expect" in options:
     answer["same_as_builder"] = bool(torch.equal(output, torch.load(options["expect"])))
