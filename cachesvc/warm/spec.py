@@ -185,6 +185,7 @@ def _target(table: Table, defaults: Table | None) -> TargetSpec:
     table.under = defaults
     factory, script = table.call("factory"), table.text("script")
     if bool(factory) == bool(script):
+        table.refuse_likeness(("factory", "script"))
         problem = "both factory and script" if factory else "neither factory nor script"
         table.fail(
             "script" if script else "id",

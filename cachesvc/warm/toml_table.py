@@ -6,7 +6,7 @@ import difflib
 import json
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -156,6 +156,12 @@ class Table:
         if not value or not all(isinstance(item, dict) for item in value):
             raise SpecError(f"{self.source.path}: no [[{key}]]", f"declare at least one [[{key}]]")
         return [Table(item, (*self.path, key, index), self.source, key) for index, item in enumerate(value)]
+
+    def refuse_likeness(self, missing: Sequence[str]) -> None:
+        """Raises for a key that looks like one of ``missing``, which are required: a slip of the keyboard."""
+        for key in self.data:
+            if key not in self.asked and difflib.get_close_matches(key, missing, n=1, cutoff=0.6):
+                self.fail(key, "unknown key", did_you_mean(key, list(missing)))
 
     def finish(self, allowed: str = "allowed: ") -> None:
         """Raises for a key that nobody asked for."""

@@ -125,6 +125,12 @@ MALFORMED = {
     "no id": ('name = "a/b"\n[[target]]\nfactory = "m:f"\n', "line 2", "id: missing"),
     "bad id": (HEAD.replace('"x"', '"x y"'), "line 3", "letters"),
     "same id": (HEAD + '[[target]]\nid = "x"\nfactory = "m:g"\n', "line 6", "earlier target"),
+    "slip": (
+        'name = "a/b"\n[[target]]\nid = "x"\nfactry = "m:f"\n',
+        "line 4",
+        "factry",
+        "did you mean 'factory'",
+    ),
     "neither": ('name = "a/b"\n[[target]]\nid = "x"\n', "line 3", "neither factory nor script"),
     "both": (HEAD + 'script = "train.py"\n', "line 5", "both factory and script"),
     "factory form": (HEAD.replace("m:f", "m.f"), "line 4", "module:function"),
