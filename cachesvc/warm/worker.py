@@ -45,8 +45,6 @@ if TYPE_CHECKING:
 
 RESTORE_SECONDS = 600.0
 """A replay waits for its bundle this long: it is on this machine, so only its size counts."""
-_GRAPHS = ("fxgraph", "aotautograd")
-"""Inductor's folders of compiled graphs, see `cachesvc_client.kinds.inductor`."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -109,7 +107,7 @@ def _compile(order: Order) -> PhaseResult:
     observer = observe.start(audit=True)
     session = open_local(Config.read())
     if order.phase == "finalise":
-        for name in _GRAPHS:
+        for name in kinds.inductor.GRAPH_FOLDERS:
             shutil.rmtree(_roots()[kinds.inductor.NAME] / name, ignore_errors=True)
     ran = _run(order, observer)
     result = _against_eager(order, ran) if order.phase == "compile" else ran.result
@@ -206,9 +204,9 @@ def _run_script(job: Job) -> float:
 
 
 def _scopes() -> tuple[str, ...]:
-    from cachesvc_client import _attach
+    from cachesvc_client.session import process
 
-    return _attach.scopes()
+    return process().scopes()
 
 
 def _script_digest(job: Job) -> Digest:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,17 +84,6 @@ def _draft(config: Config, name: Name, target: str) -> Any:
         target=checked,
         fingerprint=state.prepare(config, Restored())[1],
         workload=Workload(model=state.models[0] if state.models else None),
-        scopes=scopes(),
+        scopes=state.scopes(),
         lane=config.lane,
     )
-
-
-def scopes() -> tuple[str, ...]:
-    """What the code of this process is bound to: the GPU if CUDA was used, else the host's CPU; both
-    where host kernels were built or loaded beside it."""
-    from .session import process
-
-    torch = sys.modules.get("torch")
-    cuda = bool(torch is not None and torch.cuda.is_initialized())
-    host = bool(process().kernels.recorded.kernels) or not cuda
-    return (("gpu",) if cuda else ()) + (("host",) if host else ())

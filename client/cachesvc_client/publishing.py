@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -17,8 +18,9 @@ from .wire.protocol import CommitAnswer, CommitRequest, EntrySummary, UploadRequ
 from .wire.records import Manifest, Statement, Workload
 
 if TYPE_CHECKING:
+    from .bundle.check import Verified
     from .bundle.pack import SourceFile
-    from .bundle.seal import SigningKey
+    from .bundle.seal import PublicKey, SigningKey
     from .remote import Remote
 
 
@@ -83,31 +85,68 @@ def build_bundle(files: Sequence[SourceFile], draft: Draft, key: SigningKey, pat
 def publish_bundle(remote: Remote, path: Path, key: SigningKey, attempts: int = 3) -> CommitAnswer:
     """Publishes a bundle that ``key`` signs, as the successor of the entry's present head.
 
-    The same manifest is a success and moves no byte. If another publisher was faster, it is signed
-    again over the new head, ``attempts`` times; then ``HeadConflict``. Raises what ``Remote`` raises.
+    The same manifest is a success and moves no byte. If the head is newer, or another publisher was
+    faster, it is signed again over that head, ``attempts`` times in all; then ``HeadConflict``. Raises
+    what ``Remote`` raises, and ``Corrupt`` before the first byte is sent.
     """
+    verified, offset = _opened(path, [key.public])
+    manifest = verified.manifest
+
+    def over(head: EntrySummary | None) -> bytes:
+        if head is None or head.sequence < manifest.statement.sequence:
+            return verified.envelope
+        statement = replace(manifest.statement, sequence=next_sequence(head.sequence))
+        return key.sign(replace(manifest, statement=statement))
+
+    return _publish(remote, path, verified, offset, over, attempts)
+
+
+def publish_signed(remote: Remote, path: Path, trusted: Sequence[PublicKey]) -> tuple[Verified, CommitAnswer]:
+    """Publishes a bundle as it was signed, by a key of ``trusted``, over the head that is there now.
+
+    The same manifest is a success and moves no byte. The registry decides whether the signer may.
+    Raises ``Untrusted``, ``Corrupt`` before the first byte is sent, ``HeadConflict`` if the registry's
+    revision is newer or somebody else was first, and what ``Remote`` raises.
+    """
+    verified, offset = _opened(path, trusted)
+    return verified, _publish(remote, path, verified, offset, lambda _: verified.envelope, attempts=1)
+
+
+def _opened(path: Path, trusted: Sequence[PublicKey]) -> tuple[Verified, int]:
     from .bundle.check import check_envelope
     from .bundle.file import open_bundle
 
     envelope, offset = open_bundle(path)
-    manifest = check_envelope(envelope, trusted=[key.public], wanted=None, now=time.time()).manifest
+    return check_envelope(envelope, trusted=trusted, wanted=None, now=time.time()), offset
+
+
+def _publish(
+    remote: Remote,
+    path: Path,
+    verified: Verified,
+    offset: int,
+    over: Callable[[EntrySummary | None], bytes],
+    attempts: int,
+) -> CommitAnswer:
+    """One upload, then commits: ``over(head)`` is the envelope to put over a head."""
+    from .bundle.check import check_pack
+
+    entry = verified.manifest.entry
     with path.open("rb") as pack:
-        upload = None
-        for attempt in range(attempts):
-            head = _head(remote, manifest.entry)
-            if head is not None and head.revision == Digest.of(manifest.encode()):
-                return CommitAnswer(manifest.entry, head.revision, created=False)
-            if head is not None and head.sequence >= manifest.statement.sequence:
-                statement = replace(manifest.statement, sequence=next_sequence(head.sequence))
-                manifest = replace(manifest, statement=statement)
-            if upload is None:
-                upload = _upload(remote, manifest, pack, offset)
-            try:
-                request = CommitRequest(key.sign(manifest).decode(), head.revision if head else None)
-                return remote.commit(upload, request)
-            except HeadConflict:
-                if attempt == attempts - 1:
-                    raise
+        pack.seek(offset)
+        check_pack(pack, verified.manifest)
+        head = _head(remote, entry)
+        if head is not None and head.revision == verified.revision:
+            return CommitAnswer(entry, head.revision, created=False)
+        with _uploaded(remote, verified.manifest, pack, offset) as upload:
+            for left in reversed(range(attempts)):
+                request = CommitRequest(over(head).decode(), head.revision if head else None)
+                try:
+                    return remote.commit(upload, request)
+                except HeadConflict:
+                    if not left:
+                        raise
+                    head = _head(remote, entry)
     raise AssertionError("unreachable")
 
 
@@ -118,14 +157,20 @@ def _head(remote: Remote, entry: Digest) -> EntrySummary | None:
         return None
 
 
-def _upload(remote: Remote, manifest: Manifest, pack: BinaryIO, offset: int) -> str:
+@contextmanager
+def _uploaded(remote: Remote, manifest: Manifest, pack: BinaryIO, offset: int) -> Iterator[str]:
+    """The upload's id, to be committed inside; given back if that does not come about."""
     statement = manifest.statement
     upload = remote.begin_upload(
         UploadRequest(statement.namespace, statement.name, manifest.pack.size, statement.lane)
     )
-    pack.seek(offset)
-    stored = remote.put_pack(upload, pack, manifest.pack.size)
-    if stored.pack != manifest.pack.digest:
-        remote.abort(upload.upload)
-        raise Corrupt(f"upload: {stored.pack} arrived, {manifest.pack.digest} was sent", "try again")
-    return upload.upload
+    try:
+        pack.seek(offset)
+        stored = remote.put_pack(upload, pack, manifest.pack.size)
+        if stored.pack != manifest.pack.digest:
+            raise Corrupt(f"upload: {stored.pack} arrived, {manifest.pack.digest} was sent", "try again")
+        yield upload.upload
+    except BaseException:
+        with suppress(Exception):  # a courtesy: the lease ends by itself
+            remote.abort(upload.upload)
+        raise

@@ -431,6 +431,14 @@ class _Process:
             found = {kind: paths | listing(roots[kind], kinds.RULES[kind]) for kind, paths in found.items()}
         return capture(found, kinds.RULES, roots)
 
+    def scopes(self) -> tuple[str, ...]:
+        """What the code of this process is bound to: the GPU if CUDA was used, else the host's CPU; both
+        where host kernels were built or loaded beside it."""
+        torch = sys.modules.get("torch")
+        cuda = bool(torch is not None and torch.cuda.is_initialized())
+        host = bool(self.kernels.recorded.kernels) or not cuda
+        return (("gpu",) if cuda else ()) + (("host",) if host else ())
+
     def _say_how_it_was(self) -> None:
         if any(session.status not in ("off", "local", "waiting") for session in self.sessions):
             _log.info("at exit: %s", self.report().line)

@@ -84,11 +84,9 @@ def uses(
 
 
 def judge(observed: Observation, revisions: Sequence[RevisionUse]) -> State:
-    """The state, from what was counted."""
-    used = any(revision.used for revision in revisions)
-    worked = observed.compilations + observed.tuning_runs > 0
-    if used:
-        return "partial" if worked else "hit"
-    if not worked:
+    """The state, from what was counted: compilations, tuning runs and compiler processes."""
+    if any(revision.used for revision in revisions):
+        return "hit" if observed.clean else "partial"
+    if observed.clean:
         return "unused"
     return "inert" if revisions else "miss"

@@ -19,11 +19,12 @@ from ..bundle.seal import PublicKey, SigningKey
 from ..config import Config
 from ..detect import detect
 from ..node.store import NodeStore, default_root
+from ..publishing import publish_signed
 from ..remote import Remote
 from ..wire.digest import Digest
 from ..wire.errors import Corrupt, Incompatible, InvalidRequest, NotFound, StorageFull, Untrusted
 from ..wire.names import Name, Tag, Target
-from ..wire.protocol import CommitRequest, ResolveAnswer, ResolvedRevision, ResolveRequest, UploadRequest
+from ..wire.protocol import ResolveAnswer, ResolvedRevision, ResolveRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,35 +169,18 @@ def push(config: Config, path: Path) -> Pushed:
     The registry decides whether the signer may. Raises ``Untrusted``, ``Corrupt``, ``HeadConflict`` if
     somebody else was first or the registry's revision is newer, ``Forbidden``, ``Unavailable``.
     """
-    envelope, offset = open_bundle(path)
     trusted = list(config.trusted_keys)
     if config.signing_key is not None:
         trusted.append(SigningKey.load(config.signing_key).public)
-    verified = check_envelope(envelope, trusted=trusted, wanted=None, now=time.time())
-    manifest, statement = verified.manifest, verified.manifest.statement
-    with open(path, "rb") as file, registry_of(config) as remote:
-        file.seek(offset)
-        check_pack(file, manifest)
-        head = _head(remote, manifest.entry)
-        created = head != verified.revision
-        if created:
-            request = UploadRequest(statement.namespace, statement.name, manifest.pack.size, statement.lane)
-            upload = remote.begin_upload(request)
-            try:
-                file.seek(offset)
-                remote.put_pack(upload, file, manifest.pack.size)
-                created = remote.commit(upload.upload, CommitRequest(envelope.decode(), head)).created
-            except BaseException:
-                with contextlib.suppress(Exception):  # a courtesy: the lease ends by itself
-                    remote.abort(upload.upload)
-                raise
+    open_bundle(path)  # what is wrong with the file is said without a registry too
+    with registry_of(config) as remote:
+        verified, answer = publish_signed(remote, path, trusted)
+    statement = verified.manifest.statement
     return Pushed(
-        path, str(statement.full_name), statement.target, verified.revision, manifest.pack.size, created
+        path=path,
+        name=str(statement.full_name),
+        target=statement.target,
+        revision=verified.revision,
+        bytes=verified.manifest.pack.size,
+        created=answer.created,
     )
-
-
-def _head(remote: Remote, entry: Digest) -> Digest | None:
-    try:
-        return remote.entry(entry).revision
-    except NotFound:
-        return None

@@ -39,6 +39,8 @@ _log = logging.getLogger("cachesvc")
 NAME = "inductor"
 VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 HOST_FOLDER = "cachesvc"
+GRAPH_FOLDERS = ("fxgraph", "aotautograd")
+"""Compiled graphs: what `warm` drops to have them made again with tuned configurations."""
 
 
 def _join_json(local: bytes, incoming: bytes) -> bytes:

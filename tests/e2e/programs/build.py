@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 
 import cachesvc_client
-from cachesvc_client._attach import scopes
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.config import Config
 from cachesvc_client.publishing import Draft, build_bundle
@@ -31,7 +30,7 @@ draft = Draft(
     target=Target("small/float32/default"),
     fingerprint=fingerprint,
     workload=Workload(script=Digest.of(b"small"), dtype="float32"),
-    scopes=scopes(),
+    scopes=process().scopes(),
     measured={"first_call": 10.0},
 )
 build_bundle(session.capture(), draft, SigningKey.load(key), out)

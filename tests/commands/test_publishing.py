@@ -1,0 +1,157 @@
+"""The one way into a registry: as it was signed, or signed again over a newer head."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from cachesvc_client.bundle.check import check_envelope
+from cachesvc_client.bundle.file import open_bundle
+from cachesvc_client.bundle.seal import SigningKey
+from cachesvc_client.publishing import publish_bundle, publish_signed
+from cachesvc_client.remote import Remote
+from cachesvc_client.wire.errors import Corrupt, HeadConflict, Untrusted
+
+
+class Counting(Remote):
+    """A real client that remembers what it was asked to do, and may be given a moment to be late."""
+
+    def __init__(self, *arguments, before_commit=lambda: None):
+        super().__init__(*arguments)
+        self.did: list[str] = []
+        self._before_commit = before_commit
+
+    def begin_upload(self, *arguments, **more):
+        self.did.append("begin")
+        self.lease = super().begin_upload(*arguments, **more)
+        return self.lease
+
+    def put_pack(self, *arguments, **more):
+        self.did.append("put")
+        return super().put_pack(*arguments, **more)
+
+    def commit(self, *arguments, **more):
+        self._before_commit()
+        self.did.append("commit")
+        return super().commit(*arguments, **more)
+
+    def abort(self, *arguments, **more):
+        self.did.append("abort")
+        return super().abort(*arguments, **more)
+
+
+@pytest.fixture
+def remote(registry):
+    def make(**more):
+        return Counting(registry.url, registry.token, **more)
+
+    return make
+
+
+def manifest_of(path, key):
+    envelope, _ = open_bundle(path)
+    return check_envelope(envelope, trusted=[key.public], wanted=None, now=time.time()).manifest
+
+
+NOW = time.time_ns() // 1_000_000
+
+
+def test_as_it_was_signed_and_again_without_a_byte(remote, bundle, registry):
+    path = bundle("publishing/signed")
+    client = remote()
+    verified, answer = publish_signed(client, path, [registry.trust])
+    assert answer.created and answer.revision == verified.revision
+    assert client.did == ["begin", "put", "commit"]
+    for again in (
+        publish_signed(client, path, [registry.trust])[1],
+        publish_bundle(client, path, registry.key),
+    ):
+        assert not again.created and again.revision == verified.revision
+    assert client.did == ["begin", "put", "commit"]
+
+
+def test_over_a_newer_head_only_who_has_the_key_goes_on(remote, bundle, registry):
+    publish_signed(remote(), bundle("publishing/newer", content=b"new", sequence=NOW), [registry.trust])
+    older = bundle("publishing/newer", content=b"old", sequence=NOW - 1000)
+    client = remote()
+    with pytest.raises(HeadConflict):
+        publish_signed(client, older, [registry.trust])
+    assert client.did == ["begin", "put", "commit", "abort"], "the lease is given back"
+    client = remote()
+    answer = publish_bundle(client, older, registry.key)
+    assert answer.created and client.did == ["begin", "put", "commit"]
+    head = client.entry(manifest_of(older, registry.key).entry)
+    assert head.revision == answer.revision and head.sequence > NOW
+
+
+def test_a_faster_publisher_is_followed_without_another_upload(remote, bundle, registry):
+    mine = bundle("publishing/race", content=b"mine", sequence=NOW)
+    theirs = [bundle("publishing/race", content=b"theirs", sequence=NOW + 1000)]
+
+    def first():
+        if theirs:
+            publish_signed(remote(), theirs.pop(), [registry.trust])
+
+    client = remote(before_commit=first)
+    answer = publish_bundle(client, mine, registry.key)
+    assert answer.created and client.did == ["begin", "put", "commit", "commit"]
+    assert client.entry(answer.entry).revision == answer.revision
+
+
+def test_giving_back_a_lease_that_was_committed_takes_nothing_away(
+    command, remote, bundle, registry, tmp_path
+):
+    """A commit whose answer was lost is followed by an abort."""
+    client = remote()
+    publish_bundle(client, bundle("publishing/lost"), registry.key)
+    client.abort(client.lease.upload)
+    assert command("pull", "publishing/lost", "--into", tmp_path / "into")[0] == 0
+
+
+def test_who_is_always_late_gives_up(remote, bundle, registry):
+    mine, sequences = bundle("publishing/late", content=b"mine", sequence=NOW), iter(range(1, 10))
+
+    def first():
+        newer = time.time_ns() // 1_000_000 + next(sequences)
+        content = str(newer).encode()
+        publish_signed(remote(), bundle("publishing/late", content=content, sequence=newer), [registry.trust])
+
+    client = remote(before_commit=first)
+    with pytest.raises(HeadConflict):
+        publish_bundle(client, mine, registry.key, attempts=2)
+    assert client.did == ["begin", "put", "commit", "commit", "abort"]
+
+
+def test_publishers_at_once_leave_one_of_theirs(remote, bundle, registry):
+    paths = [bundle("publishing/many", content=bytes([number]) * 99) for number in range(4)]
+    answers = []
+
+    def run(path):
+        answers.append(publish_bundle(remote(), path, registry.key, attempts=8))
+
+    threads = [threading.Thread(target=run, args=(path,)) for path in paths]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(answers) == 4 and all(answer.created for answer in answers)
+    assert remote().entry(answers[0].entry).revision in {answer.revision for answer in answers}
+
+
+def test_nothing_is_sent_of_a_bundle_that_is_not_whole_or_not_trusted(remote, bundle, registry):
+    path, client = bundle("publishing/damaged", content=b"x" * 500), remote()
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1])
+    for attempt in (
+        lambda: publish_signed(client, path, [registry.trust]),
+        lambda: publish_bundle(client, path, registry.key),
+    ):
+        with pytest.raises(Corrupt):
+            attempt()
+    path.write_bytes(whole)
+    stranger = SigningKey.generate()
+    with pytest.raises(Untrusted):
+        publish_bundle(client, path, stranger)
+    assert client.did == []

@@ -1,0 +1,94 @@
+"""The usefulness of a start, as a pure function of what was installed, used and counted."""
+
+from __future__ import annotations
+
+import pytest
+
+from cachesvc_client.observe import Observation
+from cachesvc_client.restore import Installed
+from cachesvc_client.usefulness import Report, RevisionUse, judge, uses
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.names import Name, Target
+from cachesvc_client.wire.records import FileRecord, Frame, Manifest, PackRecord, Statement, Workload
+
+SOME = Digest.of(b"some")
+FX, AOT, HOST = "f" + "a" * 50, "a" + "b" * 50, "0123456789abcdef"
+KERNEL = f"cachesvc/{HOST}/{'c' * 64}.so"
+
+
+def installed(name: str, *paths: str) -> Installed:
+    parsed = Name.parse(name)
+    manifest = Manifest(
+        Statement(parsed.namespace, parsed.name, Target("bert/default"), 1, tag=parsed.tag),
+        PackRecord(SOME, 10),
+        (Frame(0, 10, 10, SOME),),
+        tuple(FileRecord("inductor", path, 1, SOME, 0, 0) for path in paths),
+        {},
+        Workload(script=SOME),
+    )
+    return Installed(manifest, Digest.of(name.encode()), len(paths), 100)
+
+
+def use(used: int) -> RevisionUse:
+    return RevisionUse("team/x:latest", "bert/default", str(SOME), 3, 100, used)
+
+
+COMPILED = Observation(compilations=1)
+TUNED = Observation(tuning_runs=1)
+STARTED = Observation(compiler_processes=1)
+NOTHING = Observation()
+
+
+@pytest.mark.parametrize(
+    ("observed", "revisions", "state"),
+    [
+        (NOTHING, [use(1)], "hit"),
+        (NOTHING, [use(0), use(2)], "hit"),
+        (COMPILED, [use(1)], "partial"),
+        (TUNED, [use(1)], "partial"),
+        (STARTED, [use(1)], "partial"),
+        (COMPILED, [use(0), use(0)], "inert"),
+        (TUNED, [use(0)], "inert"),
+        (STARTED, [use(0)], "inert"),
+        (COMPILED, [], "miss"),
+        (TUNED, [], "miss"),
+        (STARTED, [], "miss"),
+        (NOTHING, [], "unused"),
+        (NOTHING, [use(0)], "unused"),
+    ],
+)
+def test_the_five_states(observed, revisions, state):
+    assert judge(observed, revisions) == state
+
+
+def test_pytorchs_own_hits_do_not_make_one_of_ours():
+    """A user's warm folder hits too; nothing of ours was used, and nothing was compiled."""
+    assert judge(Observation(fx_hits=3, aot_hits=3), [use(0)]) == "unused"
+
+
+def test_use_is_counted_by_kernel_path_and_by_key():
+    one = installed("team/one", f"fxgraph/aa/{FX}/{'1' * 50}", f"aotautograd/{AOT}/{'2' * 50}", KERNEL)
+    two = installed("team/two:v1", f"fxgraph/bb/{FX[:-1]}b/{'3' * 50}")
+
+    def used(paths: set[str], keys: set[str]) -> list[int]:
+        return [revision.used for revision in uses([one, two], paths, keys)]
+
+    assert used(set(), set()) == [0, 0]
+    assert used({KERNEL}, set()) == [1, 0]
+    assert used({KERNEL}, {FX, AOT}) == [3, 0]
+    assert used(set(), {FX[:-1] + "b"}) == [0, 1]
+    assert used({"cachesvc/other.so"}, {"another key", "1" * 50}) == [0, 0], "content's names are no keys"
+
+
+def test_a_revision_is_named_as_it_was_signed():
+    [only] = uses([installed("team/two:v1", KERNEL)], set(), set())
+    assert (only.name, only.target, only.files, only.bytes) == ("team/two:v1", "bert/default", 1, 100)
+    assert only.revision == str(Digest.of(b"team/two:v1"))
+
+
+def test_the_line_of_a_log():
+    seen = Observation(compilations=2, tuning_runs=1)
+    report = Report("partial", ("why", "and why"), seen, (use(3), use(1)))
+    assert report.line == "partial: 2 compilations, 1 tuning runs, 4 artifacts of 2 revisions used; why"
+    unused = Report("unused", (), NOTHING)
+    assert unused.line == "unused: 0 compilations, 0 tuning runs, 0 artifacts of 0 revisions used"
