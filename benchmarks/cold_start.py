@@ -220,7 +220,7 @@ class Bench:
         if method not in (*self.wanted, "cold", FILLING):
             return
         place = Host(self.place / host)
-        answer = place.serve(self.model, "--mode", self.mode, *options, **variables)
+        answer = place.serve(self.model, "--mode", self.mode, *options, compilers=True, **variables)
         self.runs.setdefault(method, []).append(portable(answer))
         seen = answer["observed"]
         self._tell(
@@ -320,7 +320,7 @@ def targets(result: dict[str, Any]) -> list[dict[str, Any]]:
     others = [("local warm, settled", 0.7), ("mega-cache", 0.3), ("cold", 0.15)]
 
     def spent(step: str) -> float:
-        return statistics.median(run["cachesvc"]["seconds"].get(step, 0.0) for run in ours["runs"])
+        return statistics.median(float(run["cachesvc"]["seconds"].get(step, 0.0)) for run in ours["runs"])
 
     rows = [
         *(
@@ -345,7 +345,7 @@ def targets(result: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _moved(method: dict[str, Any]) -> int:
-    return max(run["cachesvc"]["bytes_moved"] for run in method["runs"])
+    return max(int(run["cachesvc"]["bytes_moved"]) for run in method["runs"])
 
 
 # Output ---------------------------------------------------------------------------------------

@@ -80,10 +80,11 @@ class Host:
         were called (``compilers=False``). Raises ``Failed``."""
         traps = self.folder / "traps"
         if not compilers:
-            variables["PATH"] = str(_trap(traps))
+            variables |= {"PATH": str(_trap(traps))}
         out, _ = self.run(str(SERVICE), model, *options, **variables)
         called = (traps / "called").read_text().splitlines() if (traps / "called").exists() else []
-        return json.loads(out.strip().splitlines()[-1]) | {"called": called}
+        answer: dict[str, Any] = json.loads(out.strip().splitlines()[-1])
+        return answer | {"called": called}
 
 
 def _trap(folder: Path) -> Path:
@@ -159,6 +160,7 @@ def registry(data: Path) -> Iterator[Registry]:
     """Runs an embedded registry for the length of the block. Raises ``Failed`` if it does not come up."""
     data.mkdir(parents=True, exist_ok=True)
     ready = data / "ready.json"
+    ready.unlink(missing_ok=True)  # of a run before: it would name another port
     with open(data / "log", "wb") as log:
         command = cachesvc(serve_command(data))
         with started(command, env=clean_environment(), stdout=log, stderr=subprocess.STDOUT) as process:

@@ -86,7 +86,8 @@ class _Clock:
 def _built(name: str) -> tuple[Any, dict[str, Any]]:
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
     models = importlib.import_module("benchmarks.models")
-    return getattr(models, name)()
+    made: tuple[Any, dict[str, Any]] = getattr(models, name)()
+    return made
 
 
 def _tensor(output: Any) -> Any:
