@@ -18,9 +18,8 @@ def lines(out: str) -> dict[str, str]:
     found = {}
     for line in out.splitlines():
         assert LINE.fullmatch(line), line
-        status, rest = line[:4].strip(), line[6:]
-        subject, _, text = rest.partition("  ")
-        found[subject.strip()] = f"{status}: {text.strip()}"
+        status, subject, text = re.split(r" {2,}", line, maxsplit=2)
+        found[subject] = f"{status}: {text}"
     return found
 
 
