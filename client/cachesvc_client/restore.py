@@ -113,7 +113,7 @@ def restore(wish: Wish, remote: Remote, means: Means, restored: Restored) -> Non
     if not means.trusted:
         raise Untrusted("no signer is trusted", "run cachesvc login, or set CACHESVC_TRUSTED_KEYS")
     with restored.timed("resolve"):
-        answer = _resolve(wish, remote, means)
+        answer = _resolve(wish, remote, means, restored)
     restored.tag = answer.tag
     restored.rejected.extend(answer.rejected)
     failures: list[CacheSvcError] = []
@@ -149,8 +149,13 @@ def restore_files(paths: Iterable[Path], means: Means, restored: Restored) -> No
         raise failures[0] if failures else NotFound("no bundle file (*.cachesvc) there")
 
 
-def _resolve(wish: Wish, remote: Remote, means: Means) -> ResolveAnswer:
-    """The answer, from this node if another process asked the same in the last seconds."""
+def _resolve(wish: Wish, remote: Remote, means: Means, restored: Restored) -> ResolveAnswer:
+    """The answer, from this node if another process asked the same in the last seconds.
+
+    While the registry cannot be reached, the node's last answer is taken, however many days old (a week at
+    most): what it names passes the same gate, and an image without a compiler could not start otherwise.
+    """
+    from .node.store import OUTAGE_SECONDS
     from .remote import parse_resolved
 
     request = wish.request(means.fingerprint)
@@ -159,7 +164,14 @@ def _resolve(wish: Wish, remote: Remote, means: Means) -> ResolveAnswer:
     if recent is not None:
         with suppress(CacheSvcError):
             return parse_resolved(recent)
-    raw = remote.resolve_bytes(request)
+    try:
+        raw = remote.resolve_bytes(request)
+    except CacheSvcError as error:
+        last = means.store.recent_answer(key, OUTAGE_SECONDS) if error.retry else None
+        if last is None:
+            raise
+        restored.problems.append(f"{wish.name}: restored from this node's last answer: {error}")
+        return parse_resolved(last)
     answer = parse_resolved(raw)
     means.store.remember_answer(key, raw)
     return answer

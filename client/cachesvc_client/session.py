@@ -220,7 +220,9 @@ class Session:
         from .remote import Remote
 
         failures: list[CacheSvcError] = []
-        with Remote(config.url or "", config.token) as remote:
+        # Half of what the compile waits, so that a hung registry leaves time for the node's last answer.
+        seconds = min(10.0, max(0.2, config.deadline / 2))
+        with Remote(config.url or "", config.token, timeout=seconds) as remote:
             for wish in self.wishes:
                 try:
                     restore(wish, remote, means, restored)

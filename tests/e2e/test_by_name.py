@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -116,6 +117,21 @@ def test_compile_is_torchs_own_and_is_restored(tmp_path: Path, built: Built, reg
     assert answer["registered"], "its hash is known, so that its entries rank first"
 
 
+def test_a_node_starts_from_its_last_answer_while_the_registry_is_down(tmp_path: Path, built: Built) -> None:
+    (tmp_path / "data").mkdir(mode=0o700)
+    (tmp_path / "data" / "signing.key").write_text(built.key.text)
+    (tmp_path / "data" / "signing.key").chmod(0o600)
+    with serve(tmp_path) as served:
+        assert client("push", str(built.bundle), **served.publisher).returncode == 0
+        assert _serve(tmp_path, built, served, compilers=False).answer["state"] == "hit"
+    [answer] = (tmp_path / "home" / ".cache" / "cachesvc" / "v1" / "resolved").iterdir()
+    hour_ago = answer.stat().st_mtime - 3600
+    os.utime(answer, (hour_ago, hour_ago))
+    done = _serve(tmp_path, built, served, compilers=False)
+    assert done.answer["state"] == "hit" and done.compilers == [], done.answer
+    assert any("last answer" in reason for reason in done.answer["reasons"]), done.answer["reasons"]
+
+
 @pytest.mark.parametrize(
     ("what", "variables", "said"),
     [
@@ -124,7 +140,7 @@ def test_compile_is_torchs_own_and_is_restored(tmp_path: Path, built: Built, reg
         ("wrong token", {"CACHESVC_TOKEN": "csv_wrong"}, "token"),
         ("untrusted signer", {"CACHESVC_TRUSTED_KEYS": "other"}, "trusted"),
         ("nobody listens", {"CACHESVC_URL": "free"}, "127.0.0.1"),
-        ("hung", {"CACHESVC_URL": "hung", "CACHESVC_DEADLINE": "0.5"}, "0.5 s"),
+        ("hung", {"CACHESVC_URL": "hung", "CACHESVC_DEADLINE": "0.5"}, "no answer in time"),
         ("unwritable store", {"CACHESVC_STORE": "/proc/none"}, "/proc/none"),
         ("malformed variable", {"CACHESVC_DEADLINE": "soon"}, "CACHESVC_DEADLINE"),
     ],

@@ -4,7 +4,7 @@
     <root>/v1/partial/<hex>    a download under way, or what a killed one left: the next goes on there
     <root>/v1/locks/<name>     held (flock) by whoever downloads, evicts or updates; empty files
     <root>/v1/seen/<hex>       per entry, the highest sequence that was accepted
-    <root>/v1/resolved/<hex>   the last answers to resolves, good for seconds
+    <root>/v1/resolved/<hex>   the last answers to resolves: good for seconds, and for an outage
     <root>/v1/folders/<hex>/   private cache folders, one per fingerprint partition, 0700
     <root>/v1/tmp/             what is being made or removed
 
@@ -35,6 +35,8 @@ from ..wire.errors import Corrupt, StorageFull, TooLarge, Unavailable, Untrusted
 
 LAYOUT = "v1"
 DEFAULT_MAX_BYTES = 20 << 30
+OUTAGE_SECONDS = 7 * 24 * 3600
+"""A node starts from its last answer for this long while the registry cannot be reached."""
 _PARTS = ("packs", "partial", "locks", "seen", "resolved", "folders", "tmp")
 _JUST_USED_SECONDS = 60
 """A pack that was handed out is opened within this time; after that its reader holds a lock."""
@@ -147,7 +149,7 @@ class NodeStore:
     def remember_answer(self, key: Digest, answer: bytes) -> None:
         """Keeps a resolve's answer for the other processes that start now."""
         with self._writing():
-            self._sweep("resolved", 60)
+            self._sweep("resolved", OUTAGE_SECONDS)
             self._put("resolved", key.hex, answer)
 
     def recent_answer(self, key: Digest, max_age: float = 5.0) -> bytes | None:
