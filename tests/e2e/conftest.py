@@ -11,6 +11,7 @@ import pytest
 from cachesvc_client.bundle.check import check_envelope
 from cachesvc_client.bundle.file import open_bundle
 from cachesvc_client.bundle.seal import SigningKey
+from cachesvc_client.wire.records import Manifest
 
 from .harness import run
 
@@ -36,11 +37,14 @@ class Built:
         [folder] = (self.bundle.parent / "home").glob(".cache/cachesvc/v1/folders/*/inductor")
         return folder
 
+    def manifest(self, bundle: Path) -> Manifest:
+        """Of a bundle of this key."""
+        envelope, _ = open_bundle(bundle)
+        return check_envelope(envelope, trusted=[self.key.public], wanted=None, now=time.time()).manifest
+
     def files(self, bundle: Path) -> set[str]:
         """What a bundle of this key holds: ``kind/path``."""
-        envelope, _ = open_bundle(bundle)
-        verified = check_envelope(envelope, trusted=[self.key.public], wanted=None, now=time.time())
-        return {f"{record.kind}/{record.path}" for record in verified.manifest.files}
+        return {f"{record.kind}/{record.path}" for record in self.manifest(bundle).files}
 
 
 @pytest.fixture(scope="session")

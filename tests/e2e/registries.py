@@ -10,21 +10,21 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 
 @dataclass
 class Served:
-    """A running registry."""
+    """A running registry. ``token``: told at the first start on a folder only."""
 
     url: str
-    token: str
     trust: str
     signing_key: str
     process: subprocess.Popen[str]
+    token: str = ""
 
     @property
     def variables(self) -> dict[str, str]:
@@ -39,10 +39,19 @@ class Served:
         return {**self.variables, "CACHESVC_SIGNING_KEY": self.signing_key}
 
 
+def prepare(folder: Path, signing_key: str) -> None:
+    """A data folder whose registry trusts this key and signs with it."""
+    data = folder / "data"
+    data.mkdir(parents=True, mode=0o700)
+    (data / "signing.key").touch(mode=0o600)
+    (data / "signing.key").write_text(signing_key)
+
+
 @contextmanager
 def serve(folder: Path, *options: str) -> Iterator[Served]:
     """`cachesvc serve` on a free port of loopback, ended with SIGTERM."""
     ready = folder / "ready.json"
+    ready.unlink(missing_ok=True)
     command = [sys.executable, "-m", "cachesvc", "serve", "--data", str(folder / "data"), "--port", "0"]
     process = subprocess.Popen(
         [*command, "--ready-file", str(ready), *options],
@@ -84,6 +93,55 @@ def hung() -> Iterator[str]:
         listener.shutdown(socket.SHUT_RDWR)
         for connection in held:
             connection.close()
+
+
+class Proxy:
+    """TCP in front of a registry, so that one that is started again has the URL that it had.
+
+    ``sent``: bytes that went to clients. Once they are ``limit``, ``at_limit`` is called, and no byte more
+    is sent before it returned: what it does, it does in the middle of a transfer, not about then.
+    """
+
+    def __init__(self) -> None:
+        self.target = ""
+        self.sent = 0
+        self.limit: int | None = None
+        self.at_limit: Callable[[], None] = lambda: None
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client = self._listener.accept()[0]
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        host, port = self.target.removeprefix("http://").split(":")
+        with client, suppress(OSError), socket.create_connection((host, int(port))) as registry:
+            upward = threading.Thread(target=self._upward, args=(client, registry), daemon=True)
+            upward.start()
+            while chunk := registry.recv(self._room()):
+                client.sendall(chunk)
+                self.sent += len(chunk)
+                if self.limit is not None and self.sent >= self.limit:
+                    self.limit = None
+                    self.at_limit()
+
+    def _room(self) -> int:
+        return 1 << 16 if self.limit is None else max(1, min(1 << 16, self.limit - self.sent))
+
+    @staticmethod
+    def _upward(client: socket.socket, registry: socket.socket) -> None:
+        with suppress(OSError):
+            while chunk := client.recv(1 << 16):
+                registry.sendall(chunk)
+            registry.shutdown(socket.SHUT_WR)
 
 
 def free_url() -> str:

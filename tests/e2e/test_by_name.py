@@ -12,7 +12,7 @@ import pytest
 
 from .conftest import NAME, Built
 from .harness import Ran, environment, run
-from .registries import Served, client, free_url, hung, serve
+from .registries import Served, client, free_url, hung, prepare, serve
 
 pytestmark = pytest.mark.compiles
 
@@ -21,9 +21,7 @@ pytestmark = pytest.mark.compiles
 def registry(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """Holds the bundle, pushed by the command that people use."""
     folder = tmp_path_factory.mktemp("registry")
-    (folder / "data").mkdir(mode=0o700)
-    (folder / "data" / "signing.key").write_text(built.key.text)
-    (folder / "data" / "signing.key").chmod(0o600)
+    prepare(folder, built.key.text)
     with serve(folder) as served:
         done = client("push", str(built.bundle), **served.publisher)
         assert done.returncode == 0, done.stderr
