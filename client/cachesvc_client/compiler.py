@@ -62,7 +62,7 @@ def _resolve(command: str, search: str) -> Path | None:
 
 
 def _behind_scripts(path: Path) -> Path:
-    """The program that a wrapper script ends in (``exec /usr/local/gcc/bin/g++-real -B… "$@"``)."""
+    """The program that a wrapper script ends in (``exec /usr/gcc/bin/g++-real -B… "$@"``)."""
     for _ in range(_MAX_SCRIPTS):
         with open(path, "rb") as file:
             head = file.read(1 << 16)

@@ -281,9 +281,9 @@ def test_a_gcc_that_has_versions_of_libraries_too(tmp_path):
 
 
 def test_scripts_are_looked_through(tmp_path):
-    """As a GPU image had it: `#!/bin/sh` and `exec /usr/local/gcc/bin/g++-real -B/usr/local/gcc/bin/ … "$@"`."""
-    executable(tmp_path / "opt/g++-real", UBUNTU_13)
-    script = f'#!/bin/sh\n# a comment\nexec {tmp_path}/local/g++-real -B/usr/local/gcc/bin/ "$@"\n'
+    """As a GPU image had it: `#!/bin/sh` and `exec /usr/gcc/bin/g++-real -B… … "$@"`."""
+    executable(tmp_path / "local/g++-real", UBUNTU_13)
+    script = f'#!/bin/sh\n# a comment\nexec {tmp_path}/local/g++-real -B/usr/gcc/bin/ "$@"\n'
     executable(tmp_path / "bin/g++", script.encode())
     assert compiler.identity({"PATH": str(tmp_path / "bin")}) == "g++ 13.3.0"
     executable(tmp_path / "bin/loop", f"#!/bin/sh\nexec {tmp_path}/bin/loop\n".encode())
@@ -331,11 +331,11 @@ def test_settings_hold_neither_folders_nor_secrets():
         "TRITON_CACHE_DIR": "cache",
         "TRITON_OVERRIDE": "/srv/x",
         "TORCHINDUCTOR_API_TOKEN": "secret",
-        "CXX": "/usr/local/gcc/bin/g++",
+        "CXX": "/usr/gcc/bin/g++",
         "HOME": "/home/me",
         "OMP_NUM_THREADS": "4",
     }
-    assert settings(environ) == ["CXX=/usr/local/gcc/bin/g++", "OMP_NUM_THREADS=4", "TORCHINDUCTOR_MAX_AUTOTUNE=1"]
+    assert settings(environ) == ["CXX=/usr/gcc/bin/g++", "OMP_NUM_THREADS=4", "TORCHINDUCTOR_MAX_AUTOTUNE=1"]
     assert settings({}) is None
 
 
