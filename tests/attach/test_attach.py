@@ -18,6 +18,7 @@ LOADED_BY_ATTACH = {
     "cachesvc_client.kinds.inductor",
     "cachesvc_client.kinds.rules",
     "cachesvc_client.kinds.triton",
+    "cachesvc_client.kinds.tuning",
     "cachesvc_client.observe",
     "cachesvc_client.session",
     "cachesvc_client.wire",

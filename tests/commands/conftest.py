@@ -71,6 +71,7 @@ def clean_environment(home: Path) -> dict[str, str]:
         for name, value in os.environ.items()
         if not name.startswith(("CACHESVC_", "TORCH", "TRITON", "XDG_"))
         and not name.lower().endswith("_proxy")
+        and name != "CI"  # it alone changes PyTorch's keys, and `doctor` says so
     }
     kept["HOME"] = str(home)
     kept["PYTHONPATH"] = f"{REPOSITORY}{os.pathsep}{REPOSITORY / 'client'}"

@@ -40,11 +40,13 @@ HEAVY = {
 OURS = {
     "cachesvc_client",
     "cachesvc_client._attach",
+    "cachesvc_client.children",
     "cachesvc_client.importhook",
     "cachesvc_client.kinds",
     "cachesvc_client.kinds.inductor",
     "cachesvc_client.kinds.rules",
     "cachesvc_client.kinds.triton",
+    "cachesvc_client.kinds.tuning",
     "cachesvc_client.observe",
     "cachesvc_client.session",
     "cachesvc_client.wire",
