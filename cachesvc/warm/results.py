@@ -77,8 +77,9 @@ class Captured:
 class PhaseResult:
     """What one fresh process saw. ``error``: one line if it could not do its phase.
 
-    ``read`` and ``added``: ``kind/path`` of the files that were read, and of those that were not there
-    when the bundle had been installed. ``compared``: with eager (compile) or with the builder's
+    Of files, by ``kind/path``: ``read``; ``looked_at``: had to be there, read or not; ``added``: produced by
+    this process after the bundle had been installed; ``emitted``: written by the compiler out of an entry
+    that it hit, so neither new nor to be captured. ``compared``: with eager (compile) or with the builder's
     compiled output (replay). ``seconds``: of the whole phase, imports included.
     """
 
@@ -93,7 +94,9 @@ class PhaseResult:
     compared: dict[str, Compared] = field(default_factory=dict)
     read: tuple[str, ...] = ()
     read_method: str = ""
+    looked_at: tuple[str, ...] = ()
     added: tuple[str, ...] = ()
+    emitted: tuple[str, ...] = ()
     captured: tuple[Captured, ...] = ()
     fingerprint: dict[str, FactorValue] = field(default_factory=dict)
     script: Digest | None = None
@@ -134,6 +137,19 @@ class Numbers:
 
 
 @dataclass(frozen=True, slots=True)
+class Share:
+    """One kind's part of an entry, before compression: as the builder left it (*before*) and as it is
+    published (*after* finalising and trimming). ``emitted``: files that a restored process's compiler writes
+    out of it."""
+
+    files_before: int = 0
+    bytes_before: int = 0
+    files_after: int = 0
+    bytes_after: int = 0
+    emitted: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """One row of the report.
 
@@ -151,6 +167,7 @@ class Outcome:
     files_after: int = 0
     bytes_before: int = 0
     bytes_after: int = 0
+    kinds: dict[str, Share] = field(default_factory=dict)
     pack_bytes: int = 0
     graph_breaks: tuple[GraphBreak, ...] = ()
     recompiles: tuple[str, ...] = ()

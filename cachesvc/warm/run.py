@@ -1,7 +1,7 @@
 """The straight line of `warm`, per job, and the run over all of them.
 
     eager -> (skip what the registry has) -> compile -> finalise, if something was tuned -> capture
-    -> replays from the bundle alone, until one does nothing -> trim to what a replay read
+    -> replays from the bundle alone, until one does nothing -> trim to what a replay used
     -> one more replay of the trimmed bundle, which is the verdict -> seal -> publish, or write
 
 Interim bundles are signed by a key that lives as long as the run; the real key signs only what has
@@ -14,6 +14,7 @@ import shutil
 import tempfile
 import time
 import traceback
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -34,7 +35,7 @@ from cachesvc_client.wire.records import Manifest, Workload
 from . import judge
 from .fresh import Cancelled, Launcher
 from .plan import Job
-from .results import Captured, Numbers, Outcome, PhaseResult, Verdict
+from .results import Captured, Numbers, Outcome, PhaseResult, Share, Verdict
 from .worker import Order
 
 if TYPE_CHECKING:
@@ -303,26 +304,33 @@ def _settle(state: _State) -> tuple[PhaseResult, tuple[str, ...]]:
 
 
 def _trim(state: _State, replay: PhaseResult) -> tuple[Verdict, PhaseResult]:
-    """Leaves out what no replay read. If that makes a difference after all, everything is kept, and the
-    settled replay is the verdict."""
+    """Leaves out what no replay used. If a fresh process then does work after all, less is left out, and at
+    last nothing: then the settled replay is the verdict."""
     assert state.compiled is not None
-    read = set(replay.read)
-    trimmed = tuple(file for file in state.files if file.name in read)
-    if not trimmed or len(trimmed) == len(state.files):
-        if not trimmed:
-            state.notes.append("no read of a file was seen, so nothing was left out")
-        return judge.verdict(state.compiled, replay), replay
-    state.means.tell(state.job, "verdict")
-    final = _replay(state, trimmed, None)
-    verdict = judge.verdict(state.compiled, final)
-    if verdict.warm:
-        state.files = trimmed
-        return verdict, final
     whole = judge.verdict(state.compiled, replay)
-    if whole.warm:
-        state.notes.append(f"all files are kept: without those not read, {verdict.reasons[0]}")
+    if not replay.read:
+        state.notes.append("no read of a file was seen, so nothing was left out")
         return whole, replay
-    return verdict, final
+    for files in _trimmed(state.files, {*replay.read, *replay.looked_at}):
+        state.means.tell(state.job, "verdict")
+        final = _replay(state, files, None)
+        verdict = judge.verdict(state.compiled, final)
+        if verdict.warm:
+            state.files = files
+            return verdict, final
+        if not whole.warm:
+            return verdict, final
+        state.notes.append(f"more than {len(files)} files are kept: with these alone, {verdict.reasons[0]}")
+    return whole, replay
+
+
+def _trimmed(files: tuple[Captured, ...], used: set[str]) -> list[tuple[Captured, ...]]:
+    """Selections to try, smallest first: what was used; and that with all that lies beside it, since a file
+    that is only asked for is seen by no watch."""
+    folders = {name.rpartition("/")[0] for name in used}
+    lean = tuple(file for file in files if file.name in used)
+    beside = tuple(file for file in files if file.name.rpartition("/")[0] in folders)
+    return [made for made in dict.fromkeys((lean, beside)) if 0 < len(made) < len(files)]
 
 
 def _replay(state: _State, files: Iterable[Captured], stage: Path | None) -> PhaseResult:
@@ -425,6 +433,7 @@ def _outcome(
         bytes_before=sum(file.size for file in before),
         files_after=len(state.files),
         bytes_after=sum(file.size for file in state.files),
+        kinds=_shares(before, state.files, replay.emitted if replay else ()),
         graph_breaks=compiled.graph_breaks,
         recompiles=compiled.recompiles,
         compared=compiled.compared,
@@ -434,3 +443,16 @@ def _outcome(
         notes=(*state.notes, *uncompared),
         trace=trace,
     )
+
+
+def _shares(
+    before: Iterable[Captured], after: Iterable[Captured], emitted: Iterable[str]
+) -> dict[str, Share]:
+    made: dict[str, Counter[str]] = defaultdict(Counter)
+    for when, files in (("before", before), ("after", after)):
+        for file in files:
+            made[file.kind][f"files_{when}"] += 1
+            made[file.kind][f"bytes_{when}"] += file.size
+    for name in emitted:
+        made[name.partition("/")[0]]["emitted"] += 1
+    return {kind: Share(**counts) for kind, counts in sorted(made.items())}

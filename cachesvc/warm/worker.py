@@ -23,7 +23,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -105,6 +105,7 @@ def _compile(order: Order) -> PhaseResult:
     from cachesvc_client.session import open_local
 
     observer = observe.start(audit=True)
+    kinds.bundler.install_hooks(kinds.bundler.Recorded(), apart=True)
     session = open_local(Config.read())
     if order.phase == "finalise":
         for name in kinds.inductor.GRAPH_FOLDERS:
@@ -116,6 +117,8 @@ def _compile(order: Order) -> PhaseResult:
 
 def _replay(order: Order) -> PhaseResult:
     observer = observe.start(audit=True)
+    kernels = kinds.bundler.Recorded()
+    kinds.bundler.install_hooks(kernels, apart=True)
     session = cachesvc_client.attach(order.name or None, bundle=order.bundle or None)
     if session is None or not session.wait(RESTORE_SECONDS):
         raise Unavailable(f"not restored within {RESTORE_SECONDS:.0f} s" if session else "not attached")
@@ -125,13 +128,15 @@ def _replay(order: Order) -> PhaseResult:
     with contextlib.ExitStack() as stack:
         watches = {root: stack.enter_context(observe.ReadWatch(root)) for root in _outermost(roots)}
         ran = _run(order, observer)
-    added = tuple(sorted(set(_known_files(roots)) - before))
-    read = {name for root, watch in watches.items() for name in _named(roots, root, watch.read())}
+    emitted = _named(roots, kernels.emitted) - before
+    read = _named(roots, (root / path for root, watch in watches.items() for path in watch.read()))
     result = replace(
         _against_builder(order, ran),
         read=tuple(sorted(read & before)),
         read_method="+".join(sorted({watch.method for watch in watches.values()})),
-        added=added,
+        looked_at=tuple(sorted(_named(roots, kernels.looked_at) & before)),
+        added=tuple(sorted(set(_known_files(roots)) - before - emitted)),
+        emitted=tuple(sorted(emitted)),
         restore_seconds=restored,
     )
     return _with_capture(order, session, result)
@@ -291,23 +296,27 @@ def _known_files(roots: dict[str, Path]) -> Iterator[str]:
                     yield f"{kind}/{path}"
 
 
-def _named(roots: dict[str, Path], watched: Path, paths: set[str]) -> Iterator[str]:
-    """``kind/path`` of paths relative to a watched folder: of the innermost kind."""
+def _named(roots: dict[str, Path], paths: Iterable[Path]) -> set[str]:
+    """``kind/path`` of absolute paths: of the innermost kind."""
     inner_first = sorted(roots.items(), key=lambda item: -len(item[1].parts))
+    found = set()
     for path in paths:
-        full = watched / path
-        for kind, root in inner_first:
-            if full.is_relative_to(root):
-                yield f"{kind}/{full.relative_to(root)}"
-                break
+        kind = next(((kind, root) for kind, root in inner_first if path.is_relative_to(root)), None)
+        if kind is not None:
+            found.add(f"{kind[0]}/{path.relative_to(kind[1])}")
+    return found
 
 
 def _with_capture(order: Order, session: Session, result: PhaseResult) -> PhaseResult:
-    """Copies what this process produced or used, in portable form, to the stage."""
+    """Copies what this process produced or used, in portable form, to the stage; what its entries hold and
+    PyTorch wrote out of them needs no second copy."""
     if not order.stage:
         return result
     captured = []
+    emitted = set(result.emitted)
     for file in session.capture(whole=True):
+        if f"{file.kind}/{file.path}" in emitted:
+            continue
         target = Path(order.stage, file.kind, file.path)
         target.parent.mkdir(parents=True, exist_ok=True)
         data = file.data if isinstance(file.data, bytes) else file.data.read_bytes()

@@ -15,7 +15,7 @@ import pytest
 
 from cachesvc.warm.fresh import Launcher
 from cachesvc.warm.plan import plan
-from cachesvc.warm.results import Captured, Compared, Model, PhaseResult, Times
+from cachesvc.warm.results import Captured, Compared, Model, PhaseResult, Share, Times
 from cachesvc.warm.run import MAX_REPLAYS, Means, run
 from cachesvc.warm.spec import parse_spec
 from cachesvc.warm.worker import Order
@@ -41,7 +41,9 @@ class Answer:
     observed: Observation = field(default_factory=Observation)
     read: tuple[str, ...] | None = None
     error: str = ""
+    looked_at: tuple[str, ...] = ()
     added: tuple[str, ...] = ()
+    emitted: tuple[str, ...] = ()
     compared: dict[str, Compared] = field(default_factory=lambda: dict(EXACT))
 
 
@@ -76,7 +78,9 @@ class Scripted(Launcher):
             observed=answer.observed,
             compared=answer.compared,
             read=tuple(restored) if answer.read is None else answer.read,
+            looked_at=answer.looked_at,
             added=answer.added,
+            emitted=answer.emitted,
             captured=stage(order, answer.files),
             fingerprint={"torch": "2.13.0"},
             scopes=("host",),
@@ -150,8 +154,40 @@ def test_all_files_stay_if_leaving_them_out_makes_a_difference(warm):
     outcome, _, manifest = warm(Answer((A, B)), Answer(read=(A,)), Answer(observed=BUSY))
     assert (outcome.status, outcome.files_after) == ("warm", 2)
     assert names(manifest) == {A, B}
-    assert "all files are kept" in outcome.notes[0]
+    assert outcome.notes == (
+        "more than 1 files are kept: with these alone, compiled 1 graph that no entry held",
+    )
     assert outcome.observed == Observation()
+
+
+def test_a_file_that_had_to_be_there_stays(warm):
+    outcome, _, manifest = warm(Answer((A, B, C)), Answer(read=(A,), looked_at=(C,)), Answer())
+    assert (outcome.status, outcome.files_after) == ("warm", 2)
+    assert names(manifest) == {A, C}
+
+
+def test_files_beside_those_read_stay_if_one_of_them_matters(warm):
+    """What is only asked for is seen by no watch."""
+    beside = "triton/cc/c.json"
+    outcome, launcher, manifest = warm(
+        Answer((A, C, beside)), Answer(read=(C,)), Answer(observed=BUSY), Answer()
+    )
+    assert launcher.restored == [{A, C, beside}, {C}, {C, beside}]
+    assert outcome.status == "warm"
+    assert names(manifest) == {C, beside}
+    assert len(outcome.notes) == 1
+
+
+def test_what_an_entry_holds_is_no_work(warm):
+    """A compiler that writes files out of an entry that it hit has produced nothing."""
+    outcome, _, manifest = warm(Answer((A, C)), Answer(read=(A,)), Answer(emitted=(C,)))
+    assert (outcome.status, outcome.notes) == ("warm", ())
+    assert names(manifest) == {A}
+    size = len(f"{A} of compile")
+    assert outcome.kinds == {
+        "inductor": Share(1, size, 1, size),
+        "triton": Share(1, len(f"{C} of compile"), 0, 0, emitted=1),
+    }
 
 
 def test_no_read_seen_leaves_nothing_out(warm):

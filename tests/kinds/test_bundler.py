@@ -1,0 +1,133 @@
+"""Kernels travel once, and what PyTorch writes out of an entry is told from what was produced: PyTorch's own
+bundler, without a GPU."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from cachesvc_client.kinds import bundler
+
+GOLDEN = json.loads((Path(__file__).parent.parent / "golden" / "triton-3.6-sm90.json").read_text())
+KEY = GOLDEN["group_path"].split("/")[0]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
+    return tmp_path / "triton"
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> bundler.Recorded:
+    """PyTorch's classes with our hooks, taken off again afterwards."""
+    from torch._inductor import triton_bundler
+    from torch._inductor.runtime import triton_heuristics
+
+    for owner, name in (
+        (triton_bundler.TritonBundler, "read_and_emit"),
+        (triton_bundler.TritonBundler, "collect"),
+        (triton_heuristics.StaticTritonCompileResult, "reload_cubin_path"),
+    ):
+        monkeypatch.setattr(owner, name, vars(owner)[name])
+    made = bundler.Recorded()
+    bundler._hook_bundler(made, True, triton_bundler)
+    bundler._hook_heuristics(made, triton_heuristics)
+    return made
+
+
+def _compiled(folder: Path) -> set[Path]:
+    """A kernel folder as Triton 3.6 left it (file contents are of no matter here)."""
+    (folder / KEY).mkdir(parents=True)
+    for path in GOLDEN["files"]:
+        (folder / path).write_text(f"{folder}/{path}" if path.endswith(".json") else path)
+    (folder / GOLDEN["group_path"]).write_text(json.dumps(GOLDEN["group"]))
+    return set((folder / KEY).iterdir())
+
+
+def _bundle() -> Any:
+    """As an FX entry gets it, in a compilation that touched the kernel."""
+    from torch._inductor.triton_bundler import TritonBundler
+
+    TritonBundler.begin_compile()
+    try:
+        TritonBundler.put(KEY, 0)
+        return TritonBundler.collect()[0]
+    finally:
+        TritonBundler.end_compile()
+
+
+def test_pytorch_puts_every_file_of_a_kernel_into_the_entry(folder: Path) -> None:
+    """Otherwise there is nothing to mend."""
+    files = _compiled(folder)
+    (held,) = _bundle().kernel_artifacts
+    assert {file.filename for file in held.artifacts} == {path.name for path in files}
+
+
+@pytest.mark.usefixtures("recorded")
+def test_an_entry_of_ours_holds_no_copy_of_a_kernel(folder: Path) -> None:
+    _compiled(folder)
+    bundle = _bundle()
+    assert bundle.kernel_artifacts == []
+    assert bundle.static_autotuners == []
+
+
+@pytest.mark.usefixtures("recorded")
+def test_autotuners_stay_in_the_entry(folder: Path) -> None:
+    from torch._inductor.triton_bundler import StaticallyLaunchedAutotuner, TritonBundler
+
+    _compiled(folder)
+    TritonBundler.begin_compile()
+    kept = StaticallyLaunchedAutotuner("key", "kernel", None)
+    TritonBundler._static_autotuners.append(kept)
+    try:
+        assert TritonBundler.collect()[0].static_autotuners == [kept]
+    finally:
+        TritonBundler.end_compile()
+
+
+def test_files_of_an_entry_are_told_from_new_ones(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The entry is another builder's: it holds copies. What it writes is emitted; what was there is not."""
+    from torch._inductor import triton_bundler
+
+    emit = vars(triton_bundler.TritonBundler)["read_and_emit"]
+    names = {path.name for path in _compiled(folder)}
+    bundle = _bundle()
+    recorded = bundler.Recorded()
+    monkeypatch.setattr(triton_bundler.TritonBundler, "read_and_emit", emit)
+    bundler._hook_bundler(recorded, True, triton_bundler)
+
+    triton_bundler.TritonBundler.read_and_emit(bundle)
+    assert recorded.emitted == set()
+
+    service = tmp_path / "service"
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(service))
+    triton_bundler.TritonBundler.read_and_emit(bundle)
+    assert recorded.emitted == {service / KEY / name for name in names}
+    assert all(path.is_file() for path in recorded.emitted)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="the path of a binary is Triton's")
+def test_a_binary_that_has_to_be_there_is_seen(folder: Path, recorded: bundler.Recorded) -> None:
+    """PyTorch asks for the binary of every candidate of an autotuner, and reads only the winner's."""
+    from torch._inductor.runtime.runtime_utils import triton_hash_to_path_key
+    from torch._inductor.runtime.triton_heuristics import StaticTritonCompileResult
+
+    result = StaticTritonCompileResult.__new__(StaticTritonCompileResult)
+    result.compile_meta = {"device": 0, "device_type": "cuda"}
+    result.kernel = SimpleNamespace(hash="ab" * 32, name="kernel", cubin_raw=None, cubin_path=None)
+    with pytest.raises(RuntimeError):
+        result.reload_cubin_path()
+    assert recorded.looked_at == set()
+    binary = folder / triton_hash_to_path_key("ab" * 32) / "kernel.cubin"
+    binary.parent.mkdir(parents=True)
+    binary.write_bytes(b"")
+    result.reload_cubin_path()
+    assert recorded.looked_at == {binary}
