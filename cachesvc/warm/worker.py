@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any
 import cachesvc_client
 from cachesvc_client import kinds, observe
 from cachesvc_client.detect import detect
+from cachesvc_client.kinds import bundler
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError, Unavailable
@@ -105,7 +106,7 @@ def _compile(order: Order) -> PhaseResult:
     from cachesvc_client.session import open_local
 
     observer = observe.start(audit=True)
-    kinds.bundler.install_hooks(kinds.bundler.Recorded(), apart=True)
+    bundler.install_hooks(bundler.Recorded(), apart=True)
     session = open_local(Config.read())
     if order.phase == "finalise":
         for name in kinds.inductor.GRAPH_FOLDERS:
@@ -117,8 +118,8 @@ def _compile(order: Order) -> PhaseResult:
 
 def _replay(order: Order) -> PhaseResult:
     observer = observe.start(audit=True)
-    kernels = kinds.bundler.Recorded()
-    kinds.bundler.install_hooks(kernels, apart=True)
+    kernels = bundler.Recorded()
+    bundler.install_hooks(kernels, apart=True)
     session = cachesvc_client.attach(order.name or None, bundle=order.bundle or None)
     if session is None or not session.wait(RESTORE_SECONDS):
         raise Unavailable(f"not restored within {RESTORE_SECONDS:.0f} s" if session else "not attached")

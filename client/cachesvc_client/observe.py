@@ -41,6 +41,7 @@ _COUNTED: tuple[tuple[str, str, str], ...] = (
         "tuning_runs",
     ),
     ("torch._inductor.select_algorithm", "AlgorithmSelectorCache.benchmark_choices", "tuning_runs"),
+    ("torch._inductor.codegen.multi_kernel", "MultiKernelCall.benchmark_sub_kernels", "tuning_runs"),
     ("triton.runtime.autotuner", "Autotuner._bench", "tuning_benchmarks"),
     ("triton.runtime.build", "_build", "cpp_builds"),
     ("triton.runtime.build", "_build", "cpp_commands"),

@@ -18,6 +18,7 @@ REAL = [
     ("inductor", f"aotautograd/a{HASH[1:]}/{HASH}", "immutable"),
     ("inductor", "wz/" + "0f" * 32 + ".best_config", "merge"),
     ("inductor", "cache/" + "ab" * 32, "merge"),
+    ("inductor", f"wz/c{HASH}.picked_kernel", "immutable"),
     ("inductor", "cachesvc/" + "0" * 16 + "/" + "a1" * 32 + ".so", "ours"),
     ("triton", f"{KEY}/{LONG}.cubin", "immutable"),
     ("triton", f"{KEY}/doubled.source", "immutable"),

@@ -185,6 +185,35 @@ PyMODINIT_FUNC PyInit_helper(void) { return PyModule_Create(&module); }
 @pytest.mark.skipif(
     importlib.util.find_spec("triton") is None, reason="Triton is not installed (make triton)"
 )
+def test_keys_hold_the_version_of_the_ptxas_that_compiles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyTorch names its own ptxas late; whoever asked before had another version in all its keys."""
+    from torch._inductor.runtime import compile_tasks, triton_heuristics
+    from triton.backends.nvidia.compiler import get_ptxas_version
+
+    monkeypatch.setenv("TRITON_PTXAS_PATH", "")  # remembered, so that it is taken back
+    monkeypatch.delenv("TRITON_PTXAS_PATH")
+    before = get_ptxas_version(90)
+    for place in ("torch/bin", "torch/_inductor/bin"):  # 2.11, and 2.13 which counts its folders wrongly
+        ptxas = tmp_path / place / "ptxas"
+        ptxas.parent.mkdir(parents=True)
+        ptxas.write_text("#!/bin/sh\necho Cuda compilation tools, release 13.0, V13.0.48\n")
+        ptxas.chmod(0o755)
+    monkeypatch.setattr(compile_tasks, "__file__", str(tmp_path / "torch/_inductor/runtime/compile_tasks.py"))
+    triton._settle_ptxas(triton_heuristics)
+    assert get_ptxas_version(90) != before
+    assert "V13.0.48" in get_ptxas_version(90)
+
+    monkeypatch.setenv("TRITON_PTXAS_PATH", "/the/users/own")
+    triton._settle_ptxas(triton_heuristics)
+    assert os.environ["TRITON_PTXAS_PATH"] == "/the/users/own"
+    get_ptxas_version.cache_clear()
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None, reason="Triton is not installed (make triton)"
+)
 def test_another_folder_and_an_image_without_programs_compile_nothing(tmp_path: Path) -> None:
     for name, text in (("program.py", PROGRAM), ("kernel.py", KERNEL), ("helper.c", HELPER)):
         (tmp_path / name).write_text(text)

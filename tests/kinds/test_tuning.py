@@ -157,6 +157,59 @@ def test_a_choice_that_would_be_lost_is_recorded(heuristics: Any, local: Path) -
     assert again.compile_results[0].config.kwargs == {"XBLOCK": 64}
 
 
+def _from_source(heuristics: Any, local: Path, meta: dict[str, Any], kind: str = "REDUCTION") -> Any:
+    """An autotuner of one candidate that no FX entry held, compiled and with its launcher made."""
+    made = _loaded(heuristics, local / KERNEL[1:3] / KERNEL, CANDIDATES[:1], meta)
+    made.heuristic_type = heuristics.HeuristicType[kind]
+    made.launchers = [Launcher(made.compile_results[0].config)]
+    made._make_launchers = lambda: made.launchers.append(Launcher(made.compile_results[0].config))
+    made._reload_kernel = _reload
+    return made
+
+
+@pytest.mark.parametrize("winner", [0, 1])
+def test_a_kernel_from_its_source_takes_the_winner_of_the_candidates_that_were_added(
+    heuristics: Any, tmp_path: Path, local: Path, winner: int
+) -> None:
+    """PyTorch looks for no winner where there is one candidate at first, adds one and tunes, every time."""
+    tuning._hook(heuristics)
+    _tuned_and_moved(tmp_path, local, CANDIDATES[winner], "")
+    autotuner = _from_source(heuristics, local, META)
+    autotuner._dynamic_scale_rblock()
+    (launcher,) = autotuner.launchers
+    assert (launcher.config.kwargs, launcher.config.num_warps) == (CANDIDATES[winner].kwargs, 4)
+    assert hasattr(autotuner.compile_results[0], "compiled_here") == bool(winner)
+
+
+def test_a_winner_that_does_not_load_leaves_the_candidate(
+    heuristics: Any, tmp_path: Path, local: Path
+) -> None:
+    _tuned_and_moved(tmp_path, local, CANDIDATES[1], "")
+    autotuner = _from_source(heuristics, local, META)
+    before = autotuner.compile_results, autotuner.launchers
+
+    def fail() -> None:
+        raise RuntimeError("no valid Triton configuration")
+
+    autotuner._make_launchers = fail
+    with pytest.raises(RuntimeError):
+        tuning._take_winner_late(autotuner)
+    assert (autotuner.compile_results, autotuner.launchers) == before
+    assert not tuning._has_winner(autotuner)
+
+
+@pytest.mark.parametrize(("kind", "left"), [("POINTWISE", 3), ("USER_AUTOTUNE", 1), ("TEMPLATE", 1)])
+def test_where_no_descent_follows_the_winner_is_final(
+    heuristics: Any, tmp_path: Path, local: Path, kind: str, left: int
+) -> None:
+    tuning._hook(heuristics)
+    kernel = _tuned_and_moved(tmp_path, local, CANDIDATES[1], "another")
+    autotuner = _loaded(heuristics, kernel, CANDIDATES, {**META, "coordinate_descent_tuning": True})
+    autotuner.heuristic_type = heuristics.HeuristicType[kind]
+    autotuner.recheck_autotune_cache(reload_kernel_from_src=_reload)
+    assert len(autotuner.compile_results) == left
+
+
 def test_paths_of_other_files_are_left_alone() -> None:
     assert tuning.local_path(f"/a/{KERNEL[1:3]}/{KERNEL}", "/b") == os.path.join("/b", KERNEL[1:3], KERNEL)
     assert tuning.local_path("/home/user/kernels.py", "/b") is None

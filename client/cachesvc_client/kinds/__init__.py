@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from . import bundler as bundler
 from . import inductor, triton
 from .rules import KindRules
 

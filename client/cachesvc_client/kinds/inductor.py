@@ -7,6 +7,7 @@ with 2.13 (CPU) and 2.11 (H200). The folder (``TORCHINDUCTOR_CACHE_DIR``)::
     aotautograd/<key>/<sha of content>        pickle, immutable: named by its content
     <xx>/<hash>.best_config                   JSON, a tuning result; local wins
     cache/<system hash>                       JSON, max-autotune choices; union, local wins
+    <xx>/<hash>.picked_kernel                 a number, the choice of a multi-kernel; local wins
     cachesvc/<host>/<key>.so                  ours: host kernels, see `HostKernels`
 
 What else lies there (``.py``, ``.cpp``, locks, PyTorch's own ``.so``) is made again from these or is
@@ -68,6 +69,7 @@ RULES = KindRules(
         FileRule(re.compile(HOST_FOLDER + r"/[0-9a-f]{16}/[0-9a-f]{64}\.so"), write="ours"),
         FileRule(re.compile(r"[a-z0-9]{2}/[a-z0-9_]{20,120}\.best_config"), write="merge", merge=_join_json),
         FileRule(re.compile(r"cache/[0-9a-f]{40,64}"), write="merge", merge=_join_json),
+        FileRule(re.compile(r"[a-z0-9]{2}/c[a-z0-9]{20,80}\.picked_kernel")),
     ),
 )
 

@@ -116,6 +116,28 @@ def install_hooks(recorded: Recorded, before_compile: Callable[[], None]) -> Non
         # The second has the function by name; where the first was hooked in time this changes nothing.
         importhook.when_imported(module, functools.partial(_hook_build, around))
     importhook.when_imported("triton.runtime.autotuner", _hook_autotuner)
+    importhook.when_imported("torch._inductor.runtime.triton_heuristics", _settle_ptxas)
+
+
+def _settle_ptxas(heuristics: ModuleType) -> None:
+    """Inductor's kernels are named after Inductor's own ptxas, whatever comes first in a process.
+
+    Triton's key holds the version of ptxas, asked once per process; PyTorch names another ptxas than Triton's
+    (``TRITON_PTXAS_PATH``), but only on its way to the first kernel that it compiles from source (2.11:
+    ``compile_tasks._set_triton_ptxas_path``). A process that asked before, for a winner that is loaded or a
+    kernel launched eagerly, looks for all kernels under other keys than the compile workers gave them, and
+    compiles them again. What the user set stays.
+    """
+    del heuristics
+    import sys
+
+    from torch._inductor.runtime import compile_tasks
+
+    before = os.environ.get("TRITON_PTXAS_PATH")
+    compile_tasks._set_triton_ptxas_path()
+    nvidia = sys.modules.get("triton.backends.nvidia.compiler")
+    if nvidia is not None and os.environ.get("TRITON_PTXAS_PATH") != before:
+        nvidia.get_ptxas_version.cache_clear()
 
 
 def _hook_knobs(recorded: Recorded, before_compile: Callable[[], None], knobs: ModuleType) -> None:

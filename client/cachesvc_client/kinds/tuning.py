@@ -80,15 +80,20 @@ def _around_autotune(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _around_scaling(original: Callable[..., Any]) -> Callable[..., Any]:
-    """After a winner is known, no candidate is added to it; as torch 2.13 has it."""
+    """After a winner is known, no candidate is added to it; as torch 2.13 has it. PyTorch looks for no
+    winner of a kernel with one candidate that comes from its source (no autotuner was in the FX entry)."""
 
     @functools.wraps(original)
     def _dynamic_scale_rblock(self: Any) -> Any:
-        if (getattr(self, "autotune_cache_info", None) or {}).get(_STATE) == _HIT:
-            return None
-        return original(self)
+        if not _has_winner(self):
+            _quietly(_take_winner_late, self)
+        return None if _has_winner(self) else original(self)
 
     return _dynamic_scale_rblock
+
+
+def _has_winner(autotuner: Any) -> bool:
+    return bool((getattr(autotuner, "autotune_cache_info", None) or {}).get(_STATE) == _HIT)
 
 
 def _quietly(step: Callable[..., None], *args: Any) -> None:
@@ -123,12 +128,11 @@ def _relocate(autotuner: Any) -> None:
 
 def _take_winner(autotuner: Any, reload_kernel: Callable[[], Any]) -> None:
     """Leaves the autotuner with the one compiled configuration that was recorded for its kernel."""
-    meta = autotuner.inductor_meta
     best = _recorded(autotuner)
     if best is None:
         return
     by_descent = bool(best.get("found_by_coordesc"))
-    if bool(meta.get("coordinate_descent_tuning")) and not by_descent:
+    if _descends(autotuner) and not by_descent:
         return  # the descent has not ended: its result is still to come
     results = autotuner.compile_results
     for result in results:
@@ -145,6 +149,34 @@ def _take_winner(autotuner: Any, reload_kernel: Callable[[], Any]) -> None:
         config.found_by_coordesc = by_descent
         autotuner.compile_results = [autotuner._precompile_config(config)]
     autotuner.autotune_cache_info = {**(autotuner.autotune_cache_info or {}), _STATE: _HIT}
+
+
+def _take_winner_late(autotuner: Any) -> None:
+    """`_take_winner` for a reduction whose launchers are made."""
+    if len(autotuner.compile_results) != 1 or getattr(autotuner.heuristic_type, "name", "") != "REDUCTION":
+        return
+    before = autotuner.compile_results, autotuner.launchers
+    _take_winner(autotuner, getattr(autotuner, "_reload_kernel", lambda: autotuner))
+    if autotuner.compile_results[0] is before[0][0]:
+        return
+    try:
+        autotuner.launchers = []
+        autotuner._make_launchers()
+    except Exception:
+        autotuner.compile_results, autotuner.launchers = before
+        autotuner.autotune_cache_info[_STATE] = "miss"
+        raise
+
+
+def _descends(autotuner: Any) -> bool:
+    """Whether PyTorch goes on from a winner by coordinate descent: not for templates, a user's kernels and
+    fixed configurations, nor for reductions in deterministic mode (``coordinate_descent_tuning``)."""
+    kind = getattr(getattr(autotuner, "heuristic_type", None), "name", "")
+    still = kind in ("TEMPLATE", "USER_AUTOTUNE", "FIXED") or (
+        kind in ("REDUCTION", "PERSISTENT_REDUCTION", "SPLIT_SCAN")
+        and bool(getattr(autotuner, "deterministic_mode", False))
+    )
+    return bool(autotuner.inductor_meta.get("coordinate_descent_tuning")) and not still
 
 
 def _recorded(autotuner: Any) -> dict[str, Any] | None:
