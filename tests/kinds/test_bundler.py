@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -112,6 +115,53 @@ def test_files_of_an_entry_are_told_from_new_ones(
     triton_bundler.TritonBundler.read_and_emit(bundle)
     assert recorded.emitted == {service / KEY / name for name in names}
     assert all(path.is_file() for path in recorded.emitted)
+
+
+PROGRAM = """
+import json, sys
+from pathlib import Path
+from cachesvc_client.kinds import bundler
+key, apart = sys.argv[1], sys.argv[2] == "apart"
+recorded = bundler.Recorded()
+bundler.install_hooks(recorded, apart=apart)
+import torch
+from torch._inductor.graph import GraphLowering
+from torch._inductor.triton_bundler import TritonBundler
+codegen = GraphLowering.codegen
+def codegen_with_a_kernel(self):
+    TritonBundler.put(key, 0)  # as a GPU kernel of this graph does when it is compiled
+    return codegen(self)
+GraphLowering.codegen = codegen_with_a_kernel
+with torch.no_grad():
+    torch.compile(lambda x: torch.mm(x, x))(torch.ones(3, 3))  # no C++ kernel: quick
+hits = torch._dynamo.utils.counters["inductor"]["fxgraph_cache_hit"]
+print(json.dumps([hits, sorted(path.name for path in recorded.emitted)]))
+"""
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("apart", ["apart", "as PyTorch has it"])
+def test_a_real_entry_is_hit_with_and_without_copies(tmp_path: Path, apart: str) -> None:
+    """Two processes, two Triton folders, one FX cache: only the builder's kernel folder has the files."""
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    names = sorted(path.name for path in _compiled(tmp_path / "builder"))
+
+    def told(place: str) -> list[Any]:
+        env = {
+            **os.environ,
+            "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor"),
+            "TORCHINDUCTOR_COMPILE_THREADS": "1",
+            "TRITON_CACHE_DIR": str(tmp_path / place),
+        }
+        command = [sys.executable, str(program), KEY, apart]
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[-3000:]
+        return json.loads(done.stdout.splitlines()[-1])
+
+    assert told("builder") == [0, []]
+    assert told("service") == [1, [] if apart == "apart" else names]
+    assert (tmp_path / "service" / KEY).exists() == (apart != "apart")
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="the path of a binary is Triton's")

@@ -88,6 +88,12 @@ def test_cold_then_published_then_fresh_then_proven(registry, spec, tmp_path):
     assert tiny["observed"]["aot_hits"] == 1
     assert tiny["numbers"]["restored_first"] < tiny["numbers"]["first_call"]
     assert 0 < tiny["files_after"] <= tiny["files_before"]
+    (share,) = tiny["kinds"].values()
+    assert {name: share[name] for name in ("files_after", "bytes_after", "emitted")} == {
+        "files_after": tiny["files_after"],
+        "bytes_after": tiny["bytes_after"],
+        "emitted": 0,
+    }
     assert tiny["compared"]["a"]["allowed"] > tiny["compared"]["a"]["difference"]
     assert built.targets["bad/default"]["reasons"] == ["models:raising raised ValueError: no checkpoint"]
     assert built.status == 9
