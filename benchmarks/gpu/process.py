@@ -1,7 +1,8 @@
-"""One measured process of a row: ``python process.py ROW.json OUTPUT.pt [watch]``; JSON on the last line.
+"""One measured process of a row: ``python process.py ROW.json [options]``; JSON on the last line.
 
 It restores what CACHESVC_NAME names, or nothing. ``first`` is the time from just before ``torch.compile``
-to the first outputs of all inputs. With ``watch`` it tells which files in the cache folders were read.
+(before the load of a mega-cache) to all outputs of the row; the model is built before that. All methods
+are counted alike, by `cachesvc_client.observe`.
 """
 
 import time
@@ -11,6 +12,7 @@ import cachesvc_client.auto  # noqa: E402
 
 attached = time.perf_counter()
 
+import argparse  # noqa: E402
 import contextlib  # noqa: E402
 import json  # noqa: E402
 import logging  # noqa: E402
@@ -28,83 +30,92 @@ work: list[str] = []
 
 
 def main() -> None:
+    options = _options()
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
     logging.getLogger("cachesvc").setLevel(logging.DEBUG)
-    row, output, watch = json.loads(Path(sys.argv[1]).read_text()), sys.argv[2], "watch" in sys.argv[3:]
+    row = json.loads(options.row.read_text())
     observer = observe.start(audit=True)
-    tell_what_is_tuned()
+    tell_what_is_done()
     import torch
 
     imported = time.perf_counter()
-    run = script(row) if row["script"] else module(row)
+    import workloads
+
+    run = workloads.prepare(row)
+    workloads.synchronise()
     built = time.perf_counter()
-    if watch:
+    if options.watch:
         cachesvc_client.wait(60)
     with contextlib.ExitStack() as stack:
-        watches = [stack.enter_context(observe.ReadWatch(root)) for root in folders()] if watch else []
+        watches = [stack.enter_context(observe.ReadWatch(root)) for root in folders()] if options.watch else []
         begin = time.perf_counter()
-        outputs = run()
+        if options.load:
+            torch.compiler.load_cache_artifacts(options.load.read_bytes())
+        loaded = time.perf_counter()
+        tensors = run(workloads.compiler(row))
+        workloads.synchronise()
         ready = time.perf_counter()
         observed = observer.snapshot()
-    report = cachesvc_client.report()
-    torch.save(outputs, output)
     answer = {
+        "first": ready - begin,
         "attach": attached - began,
         "import": imported - attached,
         "build": built - imported,
-        "first": ready - begin,
         "process": ready - began,
+        "observed": plain(observed),
+        "work": work[:20],
+        "memory": memory(),
+    }
+    if options.load:
+        answer["load"] = loaded - begin
+    if options.save:
+        artifacts = torch.compiler.save_cache_artifacts()
+        options.save.write_bytes(artifacts[0] if artifacts else b"")
+    if watches:
+        answer["read"] = reads(watches)
+    answer |= session() | compared(options, row, tensors)
+    print(json.dumps(answer))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("row", type=Path)
+    parser.add_argument("--load", type=Path, help="a mega-cache to load before compiling")
+    parser.add_argument("--save", type=Path, help="write the mega-cache of this process here")
+    parser.add_argument("--expect", type=Path, help="compare the outputs with kept ones")
+    parser.add_argument("--watch", action="store_true", help="wait for the restore, tell what is read")
+    return parser.parse_args()
+
+
+def session() -> dict[str, object]:
+    """What the client says; nothing without CACHESVC_NAME."""
+    if not os.environ.get("CACHESVC_NAME"):
+        return {}
+    report = cachesvc_client.report()
+    return {
         "state": report.state,
         "reasons": list(report.reasons),
         "seconds": report.seconds,
         "bytes_moved": report.bytes_moved,
         "revisions": plain(list(report.revisions)),
-        "observed": plain(observed),
-        "work": work[:20],
-        "read": reads(watches) if watch else None,
     }
-    print(json.dumps(answer))
 
 
-def module(row):
-    """Builds as `cachesvc warm` does, and answers the call of all inputs."""
-    import subjects
-    import torch
+def compared(options: argparse.Namespace, row, tensors) -> dict[str, object]:
+    """The outputs against the builder's own."""
+    import outputs
 
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    model = getattr(subjects, row["factory"])(**row["args"])
-    model.to(device=device, dtype=getattr(torch, row["dtype"])).train(row["training"])
-    sets = [getattr(subjects, name)() for name in row["inputs"]]
-    sets = [{key: value.to(device) for key, value in given.items()} for given in sets]
-
-    def run():
-        made = torch.compile(model, mode=row["mode"], dynamic=row["dynamic"], fullgraph=False)
-        outputs = []
-        for given in sets:
-            if device == "cuda":
-                torch.compiler.cudagraph_mark_step_begin()
-            with torch.enable_grad() if row["training"] else torch.no_grad():
-                result = made(**given)
-                first = result[0]
-                outputs.append(first.detach().float().cpu())
-            if row["training"]:
-                means = [item.float().mean() for item in result.values() if item.requires_grad]
-                torch.stack(means).sum().backward()
-                outputs += [item.grad.float().cpu() for item in model.parameters() if item.grad is not None]
-        if device == "cuda":
-            torch.cuda.synchronize()
-        return outputs
-
-    return run
+    if not options.expect or not options.expect.is_file():
+        return {}
+    kept = outputs.load(options.expect)
+    return {"against_builder": outputs.compared(outputs.kept(tensors), kept, outputs.TOLERANCE[row["dtype"]])}
 
 
-def script(row):
-    def run():
-        import eager_triton
+def memory() -> int:
+    """The largest resident size so far, in bytes."""
+    import resource
 
-        return [eager_triton.run(row["script"]).cpu()]
-
-    return run
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def folders() -> list[Path]:
@@ -136,7 +147,9 @@ def reads(watches) -> dict[str, object]:
     return {**known, "no rule": others}
 
 
-def tell_what_is_tuned() -> None:
+def tell_what_is_done() -> None:
+    """Names the kernels that are compiled or tuned."""
+
     def around(what):
         def wrap(original):
             def told(self, *args, **kwargs):

@@ -1,92 +1,306 @@
-"""The rows of the GPU proof: what is warmed, and how the measured process calls it."""
+"""The rows of the matrix, in the issue's order of priority: what is warmed, restored and compared.
+
+Full depth for the three anchors (rows 1, 4 and 15), at most 8 layers elsewhere. ``REDUCED`` is the same
+matrix small, in float32, for machines without a GPU: what needs one is left out there.
+"""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-TWO_LENGTHS = ("tokens_128", "tokens_200")
-MAX_AUTOTUNE = "max-autotune-no-cudagraphs"
+SOURCES = ("workloads.py", "matrix_models.py", "user_kernels.py", "user_operators.py")
+Values = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Row:
-    """``inputs``: functions of `subjects`, called in this order. ``script``: arguments of `eager_triton`,
-    for rows without a module."""
+    """``work``: a function of `workloads`, called with ``args``, or with ``small`` beside them where there is
+    no GPU. ``options``: of ``torch.compile``. ``calls``: how often every input set is called. ``anchor``:
+    measured against PyTorch's own means by default. ``gpus``: how many it needs. ``measured_env``: variables
+    of the restored processes alone."""
 
-    number: int
+    id: str
     title: str
-    factory: str = ""
-    args: dict[str, Any] = field(default_factory=dict)
-    inputs: tuple[str, ...] = ("tokens_128",)
+    work: str
+    args: Values
+    small: Values
+    options: Values = field(default_factory=dict)
     dtype: str = "bfloat16"
-    mode: str = "default"
-    dynamic: bool | None = None
-    training: bool = False
-    script: str = ""
-
-    @property
-    def id(self) -> str:
-        return f"row{self.number}"
+    calls: int = 1
+    device: str = ""
+    anchor: bool = False
+    gpus: int = 0
+    measured_env: dict[str, str] = field(default_factory=dict)
+    minutes: float = 1.0
 
     @property
     def name(self) -> str:
         """What it is published under: each row restores its own entry and nothing else."""
-        return f"gpu/{self.id}"
+        return f"matrix/row-{self.id}"
 
-    def spec(self) -> str:
-        """The warm spec (TOML) of this row alone."""
-        lines = [f'name = "{self.name}"', "[[target]]", f'id = "{self.id}"', "timeout = 400"]
-        if self.script:
-            path = json.dumps(str(HERE / "eager_triton.py"))
-            lines += [f"script = {path}", f"args = {json.dumps([self.script])}"]
-        else:
-            lines += [
-                f'factory = "subjects:{self.factory}"',
-                "args = {" + ", ".join(f"{key} = {value}" for key, value in self.args.items()) + "}",
-                f"paths = {json.dumps([str(HERE)])}",
-                f"dtypes = {json.dumps([self.dtype])}",
-                f"modes = {json.dumps([self.mode])}",
-                f'kind = "{"training" if self.training else "inference"}"',
-            ]
-            if self.dynamic is not None:
-                lines.append(f"dynamic = {str(self.dynamic).lower()}")
-        if not self.script:
-            lines += ["[target.inputs]", *(f'{name} = "subjects:{name}"' for name in self.inputs)]
+    @property
+    def number(self) -> int:
+        return int(self.id.rstrip("abcdefgh"))
+
+    def reduced(self) -> Row:
+        """The row small, for a machine without a GPU."""
+        return replace(self, args=self.args | self.small, dtype="float32")
+
+    def json(self) -> str:
+        return json.dumps(asdict(self))
+
+    def spec(self, description: Path, keep: Path, timeout: float) -> str:
+        """The warm spec (TOML): a script, the general way, so that one program serves all rows, and its
+        processes keep what they computed in ``keep``."""
+        lines = [f'name = "{self.name}"', "[[target]]", f'id = "row-{self.id}"', f"timeout = {timeout:.0f}"]
+        lines += [f"script = {json.dumps(str(HERE / 'call.py'))}", f"args = {json.dumps([str(description)])}"]
+        lines += [f"files = {json.dumps([str(HERE / name) for name in SOURCES] + [str(description)])}"]
+        lines += [f"paths = {json.dumps([str(HERE)])}", f"env = {{MATRIX_KEEP = {json.dumps(str(keep))}}}"]
         return "\n".join(lines) + "\n"
 
 
-ROWS = (
-    Row(1, "Llama 4 layers h1024, default, bf16", "llama", {"layers": 4}),
-    Row(2, "the same, dynamic=True, two lengths", "llama", {"layers": 4}, TWO_LENGTHS, dynamic=True),
-    Row(3, "ResNet of 12 blocks, default, bf16", "resnet", {"depth": 3}, ("images_bf16",)),
-    Row(4, "a user's Triton kernel, launched eagerly", script="plain"),
-    Row(5, "the same under triton.autotune", script="autotune"),
-    Row(6, "BERT 4 layers h512, training step, bf16", "bert", {"layers": 4}, training=True),
-    Row(7, "Llama 2 layers, max-autotune-no-cudagraphs", "llama", {"layers": 2}, mode=MAX_AUTOTUNE),
-)
+def _mode(mode: str, **others: Any) -> Values:
+    return {"mode": mode} | others
 
-REDUCED = (
-    Row(1, "Llama 1 layer h64, default", "llama", {"layers": 1, "width": 64}, dtype="float32"),
+
+def _text(model: str, *shapes: tuple[int, int], **arguments: Any) -> Values:
+    return {"model": model, "shapes": [list(shape) for shape in shapes], **arguments}
+
+
+TINY: Values = {"layers": 1, "width": 64, "heads": 4}
+TINY_TEXT: Values = TINY | {"vocabulary": 1024, "inner": 128}
+TINY_LLAMA = _text("llama", (1, 16), **TINY_TEXT)
+LLAMA_1B: Values = {"width": 2048, "heads": 32, "inner": 8192, "vocabulary": 128256}
+LLAMA_7B: Values = {"width": 4096, "heads": 32, "inner": 11008}
+TINYLLAMA: Values = {"width": 2048, "heads": 32, "inner": 5632}
+NO_GRAPHS = "max-autotune-no-cudagraphs"
+
+ROWS = (
     Row(
-        2,
-        "the same, dynamic=True, two lengths",
-        "llama",
-        {"layers": 1, "width": 64},
-        TWO_LENGTHS,
-        "float32",
-        dynamic=True,
+        "1",
+        "Llama 22 layers h2048, default",
+        "text",
+        _text("llama", (1, 128), layers=22, **TINYLLAMA),
+        TINY_LLAMA,
+        anchor=True,
     ),
     Row(
-        6,
-        "BERT 1 layer h64, training step",
-        "bert",
-        {"layers": 1, "width": 64},
+        "2",
+        "Llama 8 layers h2048, reduce-overhead",
+        "text",
+        _text("llama", (1, 128), layers=8, **TINYLLAMA),
+        TINY_LLAMA,
+        _mode("reduce-overhead"),
+        calls=3,
+    ),
+    Row(
+        "3",
+        "Qwen3 4 layers h1024, max-autotune",
+        "text",
+        _text("qwen3", (1, 128), layers=4, width=1024),
+        TINY_TEXT | {"shapes": [[1, 16]]},
+        _mode("max-autotune"),
+        calls=3,
+        minutes=3,
+    ),
+    Row(
+        "4",
+        f"Qwen3 28 layers h1024, {NO_GRAPHS}",
+        "text",
+        _text("qwen3", (1, 128), layers=28, width=1024),
+        TINY_TEXT | {"shapes": [[1, 16]]},
+        _mode(NO_GRAPHS),
+        anchor=True,
+        minutes=6,
+    ),
+    Row(
+        "5",
+        "Llama 4 layers, dynamic=True, three lengths",
+        "text",
+        _text("llama", (2, 96), (2, 160), (2, 224), layers=4, width=1024),
+        TINY_TEXT | {"shapes": [[2, 12], [2, 20]]},
+        {"dynamic": True},
+    ),
+    Row(
+        "6",
+        "Llama 4 layers, automatic dynamic after a second shape",
+        "text",
+        _text("llama", (2, 64), (2, 128), (2, 200), layers=4, width=1024),
+        TINY_TEXT | {"shapes": [[2, 12], [2, 20], [2, 24]]},
+    ),
+    Row(
+        "7",
+        "BERT 4 layers: batches 1, 4, 8 x lengths 128, 512 as one bundle",
+        "text",
+        _text("bert", *((b, n) for b in (1, 4, 8) for n in (128, 512)), layers=4, width=768),
+        TINY | {"shapes": [[1, 12], [2, 20]]},
+        {"dynamic": False},
+        minutes=2,
+    ),
+    Row(
+        "8",
+        "Llama 4 layers, fullgraph",
+        "text",
+        _text("llama", (2, 128), layers=4, width=1024),
+        TINY_LLAMA,
+        {"fullgraph": True},
+    ),
+    Row(
+        "9",
+        "BERT with graph breaks",
+        "graph_breaks",
+        {"batch": 2, "length": 128, "layers": 2, "width": 768},
+        TINY | {"length": 16},
+    ),
+    Row(
+        "10",
+        "Llama 8 layers, each layer compiled",
+        "regional",
+        {"batch": 2, "length": 128, "layers": 8, "width": 2048, "heads": 32},
+        TINY_TEXT | {"length": 16, "layers": 2},
+    ),
+    Row(
+        "11",
+        "BERT 4 layers, training: forward, backward, AdamW",
+        "training",
+        {"model": "bert", "batch": 2, "length": 128, "layers": 4, "width": 768},
+        TINY | {"length": 16},
+        minutes=2,
+    ),
+    Row(
+        "12",
+        "BERT 4 layers, autocast to bfloat16",
+        "autocast",
+        {"batch": 2, "length": 128, "layers": 4, "width": 768},
+        TINY | {"length": 16},
         dtype="float32",
-        training=True,
+    ),
+    Row(
+        "13",
+        "Llama 4 layers, training with gradient checkpointing",
+        "training",
+        {"model": "llama", "batch": 2, "length": 128, "layers": 4, "width": 1024, "checkpoints": True},
+        TINY_TEXT | {"length": 16},
+        minutes=2,
+    ),
+    Row(
+        "14",
+        "Llama 4 layers, int8 weights (torchao)",
+        "int8",
+        {"batch": 2, "length": 128, "layers": 4, "width": 1024},
+        TINY_TEXT | {"length": 16},
+    ),
+    Row(
+        "15",
+        "ResNet-101, default",
+        "images",
+        {"model": "resnet", "batch": 4, "depths": [3, 4, 23, 3]},
+        {"depths": [1, 1], "width": 8, "batch": 1},
+        anchor=True,
+    ),
+    Row(
+        "16",
+        "ViT-Large, 8 layers",
+        "images",
+        {"model": "vit", "batch": 4, "layers": 8, "width": 1024},
+        TINY | {"batch": 1},
+    ),
+    Row(
+        "17",
+        "BERT-base, 8 layers",
+        "text",
+        _text("bert", (8, 128), layers=8, width=768),
+        TINY | {"shapes": [[1, 16]]},
+    ),
+    Row(
+        "18",
+        "Llama 1B, 8 layers",
+        "text",
+        _text("llama", (1, 128), layers=8, **LLAMA_1B),
+        TINY_LLAMA,
+    ),
+    Row(
+        "18b",
+        "Llama 7B, 8 layers",
+        "text",
+        _text("llama", (1, 128), layers=8, **LLAMA_7B),
+        TINY_LLAMA,
+    ),
+    Row(
+        "19",
+        "DiT-XL, 8 layers",
+        "diffusion",
+        {"model": "dit", "batch": 2, "layers": 8},
+        {"layers": 1, "heads": 2, "head_dim": 16},
+    ),
+    Row(
+        "19b",
+        "a UNet with cross attention",
+        "diffusion",
+        {"model": "unet", "batch": 2, "channels": [320, 640], "width": 768},
+        {"channels": [32, 64], "width": 32, "batch": 1},
+    ),
+    Row(
+        "20",
+        "user Triton kernels, eager and inside, with triton.autotune",
+        "user_triton",
+        {"size": 100_000},
+        {},
+        dtype="float32",
+        gpus=1,
+    ),
+    Row(
+        "21",
+        "torch.library custom ops, with gradient",
+        "custom_ops",
+        {"batch": 64, "width": 1024},
+        {"width": 64},
+        dtype="float32",
+    ),
+    Row(
+        "22",
+        "FlexAttention: sliding window and score",
+        "flex",
+        {"batch": 2, "heads": 8, "length": 1024, "head_dim": 64},
+        {"heads": 2, "length": 256, "head_dim": 32},
+    ),
+    Row(
+        "24",
+        "the same service on cuda:0 and cuda:1, one process",
+        "devices",
+        _text("llama", (2, 128), layers=4, width=1024, indices=[0, 1]),
+        TINY_LLAMA,
+        gpus=2,
+    ),
+    Row(
+        "24b",
+        "warmed on cuda:0, restored where CUDA_VISIBLE_DEVICES=1",
+        "text",
+        _text("llama", (2, 128), layers=4, width=1024),
+        TINY_LLAMA,
+        gpus=2,
+        measured_env={"CUDA_VISIBLE_DEVICES": "1"},
     ),
 )
-"""What the same script runs without a GPU."""
+"""Row 23, the ranks of one job, is `ranks_job.py` under torchrun: `matrix.py` runs it by itself."""
+
+
+def chosen(text: str, gpus: int) -> list[Row]:
+    """The rows of ``1,4,7-9`` (all if empty) that a machine with so many GPUs can run; without one,
+    reduced. An id such as 24 takes 24b with it. Raises ``ValueError`` for a number that is no row."""
+    wanted: set[str] = set()
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        numbers = range(int(first), int(last) + 1) if last else ()
+        found = {
+            row.id for row in ROWS if part in (row.id, str(row.number)) or row.number in numbers
+        }
+        if not found and part != "23":
+            raise ValueError(f"--rows {part}: no such row")
+        wanted |= found
+    rows = [row for row in ROWS if (row.id in wanted or not text) and row.gpus <= gpus]
+    return rows if gpus else [row.reduced() for row in rows]

@@ -1,0 +1,35 @@
+"""``python call.py ROW.json``: a row's program, as ``cachesvc warm`` runs it.
+
+With ``MATRIX_KEEP``, a folder, every process keeps its outputs there under the next number: the first is the
+cold compile's, the second that of finalise if there was one, and so on. The first runs eager too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import outputs
+import workloads
+
+
+def main() -> None:
+    row = json.loads(Path(sys.argv[1]).read_text())
+    run = workloads.prepare(row)
+    made = outputs.kept(run(workloads.compiler(row)))
+    if not (folder := os.environ.get("MATRIX_KEEP")):
+        return
+    number = len(list(Path(folder).glob("*.pt")))
+    if number == 0:
+        eager = outputs.kept(run(workloads.identity))
+        answer = outputs.compared(made, eager, outputs.TOLERANCE[row["dtype"]])
+        Path(folder, "eager.json").write_text(json.dumps(answer))
+    outputs.save(made, Path(folder, f"{number:02d}.pt"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,520 @@
+"""The workload matrix: every row is warmed through the command line and restored by fresh processes.
+
+    python benchmarks/gpu/matrix.py --out DIR [--rows 1-4,15] [--budget 560]
+
+For a machine without network: needs this tree, its requirements and torch. It starts an embedded registry.
+*Prepare*: ``cachesvc warm`` for each row, several at once; for rows with baselines also a cold process of
+PyTorch alone and one that fills a Redis cache. *Measure*, one process at a time by default, each on a host
+of its own (empty HOME, TMPDIR, working directory and folders), the builder's folders gone:
+
+    ours, ours again    restored from the registry, a PATH without compilers; then a second process of that node
+    local first/settled PyTorch alone over the cold process's folders, where they were made
+    folder copy         TORCHINDUCTOR_CACHE_DIR copied to a fresh host, the folders it was made in gone
+    mega-cache          load_cache_artifacts() on a fresh host
+    Redis               PyTorch's remote cache, a redis-server of ours on loopback, on a fresh host
+
+Without a GPU the rows are reduced. Writes ``matrix.json`` after every step, and ``logs.txt``; what does not
+fit into the budget is left out and said so. Exit status 0 if every row hits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+TREE = HERE.parent.parent
+sys.path[0:1] = [str(HERE), str(TREE), str(TREE / "client")]
+
+import zstandard  # noqa: E402
+from rows import Row, chosen  # noqa: E402
+
+from benchmarks.cold_start import redis_bytes, redis_server  # noqa: E402
+from benchmarks.hosts import (  # noqa: E402
+    COMPILERS,
+    Failed,
+    Host,
+    Registry,
+    cachesvc,
+    interruptible,
+    registry,
+    started,
+)
+
+LOCAL = ("local first", "local settled")
+MOVED = ("folder copy", "mega-cache", "Redis")
+OURS = ("ours", "ours again")
+METHODS = ("cold", *LOCAL, *MOVED, *OURS)
+COUNTS = ("compilations", "tuning_runs", "compiler_processes")
+PROGRAM = re.compile(r"^/[^ ]*/")
+SWITCHES = ("FX_GRAPH", "AUTOGRAD", "AUTOTUNE")
+GPU_SWITCHES = (*SWITCHES, "BUNDLED_AUTOTUNE")
+"""PyTorch's remote caches; without Triton the bundled one fails the compile (torch 2.13)."""
+Answer = dict[str, Any]
+
+
+class Matrix:
+    """One run over some rows; ``result`` is what is written."""
+
+    def __init__(self, options: argparse.Namespace, scratch: Path, rows: list[Row]) -> None:
+        self.options, self.scratch, self.rows = options, scratch, rows
+        self.begin = time.monotonic()
+        self.registry: Registry | None = None
+        self.redis: str | None = None
+        self.lock = threading.Lock()
+        self.logs = (options.out / "logs.txt").open("w")
+        self.result: Answer = {
+            "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+            "machine": {"cpus": os.cpu_count(), "python": platform.python_version(), "gpus": gpus()},
+            "at_once": {"prepared": options.jobs, "measured": options.measure},
+            "rows": {row.id: {"title": row.title, "options": row.options, "runs": {}} for row in rows},
+        }
+
+    @property
+    def spent(self) -> float:
+        return time.monotonic() - self.begin
+
+    @property
+    def left(self) -> float:
+        return float(self.options.budget - self.spent)
+
+    def run(self) -> None:
+        """Everything, within the budget."""
+        with ExitStack() as stack:
+            self.registry = stack.enter_context(registry(self.scratch / "registry"))
+            self._start_redis(stack)
+            for row in self.rows:
+                (self.scratch / f"{row.id}.json").write_text(row.json())
+            self._prepare()
+            self._measure()
+        self.result["spent"] = round(self.spent, 1)
+        self.save()
+
+    def _start_redis(self, stack: ExitStack) -> None:
+        if not any(map(self.has_baselines, self.rows)) or "Redis" not in self.options.methods:
+            return
+        try:
+            self.redis = stack.enter_context(redis_server(self.scratch))
+        except (OSError, Failed) as error:
+            self.result["redis"] = f"left out: {error}"
+
+    def has_baselines(self, row: Row) -> bool:
+        """Whether a row is measured against PyTorch's own means."""
+        wanted = self.options.baselines
+        return bool(row.anchor if wanted == "anchors" else wanted == "all" or row.id in wanted.split(","))
+
+    # Prepare ----------------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        """Warms all rows and makes what the baselines start from, the longest first."""
+        works: list[tuple[float, Callable[[Row], None], Row]] = []
+        for row in self.rows:
+            works.append((row.minutes * 2, self.warm, row))
+            if self.has_baselines(row):
+                works.append((row.minutes, self.cold, row))
+                if self.redis:
+                    works.append((row.minutes, self.fill, row))
+        works.sort(key=lambda work: -work[0])
+        with ThreadPoolExecutor(self.options.jobs) as pool:
+            list(pool.map(lambda work: self.guarded(work[1], work[2]), works))
+        if "facts" in self.options.steps:
+            answer = self.step("facts", [HERE / "facts.py"], Host(self.scratch / "facts"), {}, 60)
+            self.result["facts"] = answer
+            self.save()
+
+    def guarded(self, work: Callable[[Row], None], row: Row) -> None:
+        """What goes wrong with one row does not lose the others."""
+        try:
+            work(row)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is told and the run goes on
+            self.entry(row)[f"error of {work.__name__}"] = f"{type(error).__name__}: {error}"[:2000]
+        self.save()
+
+    def entry(self, row: Row) -> Answer:
+        made: Answer = self.result["rows"][row.id]
+        return made
+
+    @property
+    def preparing(self) -> float:
+        """Seconds that a preparation may still take."""
+        return float(min(self.options.prepare or 0.62 * self.options.budget, self.options.budget)) - self.spent
+
+    def warm(self, row: Row) -> None:
+        """Warms one row through the command line; the report of its target is kept."""
+        assert self.registry is not None
+        seconds = self.preparing
+        if seconds < 15:
+            self.entry(row)["warm"] = {"status": "left out", "reasons": ["no time left"]}
+            return
+        keep = self.scratch / f"{row.id}-kept"
+        keep.mkdir()
+        spec = self.scratch / f"{row.id}.toml"
+        spec.write_text(row.spec(self.scratch / f"{row.id}.json", keep, seconds))
+        answer = self.step(
+            f"row {row.id} warm",
+            [*cachesvc(["cachesvc", "warm", str(spec), "--json", "--force"])[1:]],
+            Host(self.scratch / f"{row.id}-warm"),
+            self.registry.builder,
+            seconds,
+            whole=True,
+        )
+        shutil.rmtree(self.scratch / f"{row.id}-warm", ignore_errors=True)
+        target: Answer = (answer.pop("targets", None) or [{}])[0]
+        dropped = ("compared", "measured", "bundle", "target")
+        report = {name: value for name, value in target.items() if name not in dropped}
+        report |= {name: answer[name] for name in ("error", "wall") if name in answer}
+        report["phases"] = len(list(keep.glob("*.pt")))
+        if (keep / "eager.json").is_file():
+            report["against_eager"] = json.loads((keep / "eager.json").read_text())
+        self.entry(row)["warm"] = report
+
+    def builders(self, row: Row) -> Path:
+        """The outputs of the process that made the published graphs: of finalise, if there was one."""
+        finalised = self.entry(row).get("warm", {}).get("finalised")
+        return self.scratch / f"{row.id}-kept" / ("01.pt" if finalised else "00.pt")
+
+    def cold(self, row: Row) -> None:
+        """PyTorch alone, nothing there; its folders are what the baselines start from."""
+        own = Host(self.scratch / f"{row.id}-own")
+        variables = {"TORCHINDUCTOR_CACHE_DIR": str(own.folder / "cache")}
+        mega = self.scratch / f"{row.id}.mega"
+        answer = self.process(row, "cold", own, variables, "--save", mega, seconds=self.preparing)
+        if "error" in answer:
+            return
+        shutil.copytree(own.folder / "cache", self.scratch / f"{row.id}-pristine")
+        files = [path for path in (own.folder / "cache").rglob("*") if path.is_file()]
+        data = mega.read_bytes()
+        self.entry(row)["bytes"] = {
+            "folder files": len(files),
+            "folder": sum(path.stat().st_size for path in files),
+            "mega-cache": len(data),
+            "zstd -3 of mega-cache": len(zstandard.ZstdCompressor(level=3).compress(data)),
+        }
+
+    def fill(self, row: Row) -> None:
+        """Fills PyTorch's Redis cache."""
+        for switches in ((GPU_SWITCHES, SWITCHES) if self.result["machine"]["gpus"] else (SWITCHES,)):
+            host = Host(self.scratch / f"{row.id}-fill")
+            variables = self.redis_variables(row, switches)
+            answer = self.process(row, "Redis, filling", host, variables, seconds=self.preparing)
+            shutil.rmtree(host.folder, ignore_errors=True)
+            if "error" not in answer:
+                self.entry(row)["redis_switches"] = switches
+                return
+
+    def redis_variables(self, row: Row, switches: tuple[str, ...]) -> dict[str, str]:
+        """Each row has a database of the server to itself."""
+        number = [other.id for other in self.rows if self.has_baselines(other)].index(row.id)
+        named = {f"TORCHINDUCTOR_{name}_REMOTE_CACHE": "1" for name in switches}
+        return {**named, "TORCHINDUCTOR_REDIS_URL": f"{self.redis}?db={number % 16}"}
+
+    # Measure ----------------------------------------------------------------------------------
+
+    def _measure(self) -> None:
+        with ThreadPoolExecutor(self.options.measure) as pool:
+            list(pool.map(lambda row: self.guarded(self.restored, row), self.rows))
+            compared = [row for row in self.rows if self.has_baselines(row)]
+            for number in range(self.options.rounds):
+                list(pool.map(lambda row: self.guarded(self.round(number), row), compared))
+
+    def restored(self, row: Row) -> None:
+        """Ours on a fresh host, then a second process of that node. What is asked in every row."""
+        assert self.registry is not None
+        entry = self.entry(row)
+        if entry.get("warm", {}).get("status") != "warm":
+            entry["hit"] = False
+            return
+        host = Host(self.scratch / f"{row.id}-node")
+        trap = trapped(host.folder / "trap")
+        variables = self.registry.service | {"CACHESVC_NAME": row.name, "CACHESVC_DEADLINE": "60"}
+        variables |= {"PATH": str(trap), **row.measured_env}
+        runs = [self.process(row, name, host, variables, "--expect", self.builders(row)) for name in OURS]
+        if self.options.watch:
+            self.process(row, "ours watched", host, variables, "--watch")
+        if (trap / "called").exists():
+            entry["compilers_called"] = (trap / "called").read_text().splitlines()[:20]
+        shutil.rmtree(host.folder, ignore_errors=True)
+        runs = [run for run in runs if "left out" not in run]
+        entry["hit"] = bool(runs) and all(map(hit, runs)) and "compilers_called" not in entry
+
+    def round(self, number: int) -> Callable[[Row], None]:
+        """One round of the baselines of a row, with ours among them; the order turns from round to round."""
+
+        def round_(row: Row) -> None:
+            if not (self.scratch / f"{row.id}-pristine").is_dir():
+                return
+            own, away = self.scratch / f"{row.id}-own", self.scratch / f"{row.id}-away"
+            local = {"TORCHINDUCTOR_CACHE_DIR": str(own / "cache")}
+            for name in LOCAL if number == 0 else LOCAL[1:]:
+                self.process(row, name, Host(own), local)
+            own.rename(away)  # from here on the builder's folders are gone
+            works: list[Callable[[Row], None]] = [self.copied, self.mega, self.from_redis]
+            works += [self.restored] if number else []
+            try:
+                for work in works[number % len(works) :] + works[: number % len(works)]:
+                    self.guarded(work, row)
+            finally:
+                away.rename(own)
+
+        return round_
+
+    def copied(self, row: Row) -> None:
+        host = Host(self.scratch / f"{row.id}-copy")
+        shutil.copytree(self.scratch / f"{row.id}-pristine", host.folder / "cache")
+        self.process(row, "folder copy", host, {"TORCHINDUCTOR_CACHE_DIR": str(host.folder / "cache")})
+        shutil.rmtree(host.folder)
+
+    def mega(self, row: Row) -> None:
+        host = Host(self.scratch / f"{row.id}-mega")
+        variables = {"TORCHINDUCTOR_CACHE_DIR": str(host.folder / "cache")}
+        self.process(row, "mega-cache", host, variables, "--load", self.scratch / f"{row.id}.mega")
+        shutil.rmtree(host.folder, ignore_errors=True)
+
+    def from_redis(self, row: Row) -> None:
+        switches = self.entry(row).get("redis_switches")
+        if not self.redis or not switches:
+            return
+        host = Host(self.scratch / f"{row.id}-redis")
+        variables = self.redis_variables(row, switches)
+        variables |= {"TORCHINDUCTOR_CACHE_DIR": str(host.folder / "cache")}
+        self.entry(row)["bytes"]["Redis"] = redis_bytes(variables["TORCHINDUCTOR_REDIS_URL"])
+        self.process(row, "Redis", host, variables)
+        shutil.rmtree(host.folder, ignore_errors=True)
+
+    # Processes --------------------------------------------------------------------------------
+
+    def process(
+        self, row: Row, method: str, host: Host, variables: dict[str, str], *options: Any, seconds: float = 0
+    ) -> Answer:
+        """One process of a row; what it answers is kept under the method. Left out if there is no time,
+        or if the method was not asked for."""
+        if method.split(",")[0] not in (*self.options.methods, "cold", "ours watched"):
+            return {"left out": "not asked for"}
+        command = [HERE / "process.py", self.scratch / f"{row.id}.json", *options]
+        seconds = min(seconds or self.options.step, self.left)
+        if seconds < 5:
+            answer: Answer = {"left out": "no time left"}
+        else:
+            answer = self.step(f"row {row.id} {method}", command, host, variables, seconds)
+        self.entry(row)["runs"].setdefault(method, []).append(answer)
+        self.save()
+        return answer
+
+    def step(
+        self,
+        what: str,
+        arguments: list[Any],
+        host: Host,
+        variables: dict[str, str],
+        seconds: float,
+        whole: bool = False,
+    ) -> Answer:
+        """Runs Python on a host; answers the JSON of its last line (or of all its output), or
+        ``{"error": ...}``. It is ended, with its children, after ``seconds``."""
+        begin = time.monotonic()
+        environment = host.environment() | {"CACHESVC_UNTESTED": "1"} | variables
+        with started(
+            [sys.executable, *map(str, arguments)],
+            env=environment,
+            cwd=host.folder / "work",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+        ) as process:
+            try:
+                out, err = process.communicate(timeout=seconds)
+                code: int | str = process.returncode
+            except subprocess.TimeoutExpired as error:
+                out, err, code = "", _text(error.stderr), f"ended after {seconds:.0f} s"
+        wall = round(time.monotonic() - begin, 2)
+        with self.lock:
+            self.logs.write(f"===== {what}: status {code}, {wall} s\n{err[-8000:]}\n")
+            self.logs.flush()
+            print(f"[{self.spent:6.1f} s] {what}: status {code}, {wall} s", flush=True)
+        try:
+            answer: Answer = json.loads(out if whole else out.strip().splitlines()[-1])
+        except (ValueError, IndexError):
+            return {"error": f"status {code}: {err[-1500:]}", "wall": wall}
+        return answer | {"wall": wall}
+
+    def save(self) -> None:
+        with self.lock:
+            for entry in self.result["rows"].values():
+                summarise(entry)
+            text = json.dumps(without_places(self.result, str(self.scratch)), indent=1, default=str)
+            (self.options.out / "matrix.json").write_text(text + "\n")
+
+
+def trapped(folder: Path) -> Path:
+    """A PATH on which every compiler only tells that it was called; without g++, as in an image without
+    compilers: one of ours would be another compiler than the builder's."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in COMPILERS:
+        script = folder / name
+        script.write_text(f'#!/bin/sh\necho "{name} $*" >> {folder}/called\nexit 1\n')
+        script.chmod(0o755)
+    return folder
+
+
+def hit(run: Answer) -> bool:
+    """The entry was there, nothing was compiled or tuned, and the outputs are the builder's to the bit."""
+    seen = run.get("observed", {})
+    return (
+        run.get("state") == "hit"
+        and not any(seen.get(name, 1) for name in COUNTS)
+        and bool(run.get("against_builder", {}).get("equal"))
+    )
+
+
+def summarise(entry: Answer) -> None:
+    """Medians by method, their ratios to ours, and the bytes of ours beside mega-cache's."""
+    firsts = {
+        name: statistics.median(times)
+        for name, runs in entry["runs"].items()
+        if (times := [run["first"] for run in runs if "first" in run])
+    }
+    entry["first"] = {name: round(seconds, 3) for name, seconds in firsts.items()}
+    if ours := firsts.get("ours"):
+        entry["ours / others"] = {
+            name: round(ours / seconds, 3) for name, seconds in firsts.items() if name not in OURS
+        }
+    moved = [run["bytes_moved"] for run in entry["runs"].get("ours", []) if run.get("bytes_moved")]
+    sizes = entry.get("bytes", {})
+    if moved and sizes:
+        sizes["ours"] = max(moved)
+        for name in ("mega-cache", "zstd -3 of mega-cache"):
+            sizes[f"ours / {name}"] = round(max(moved) / sizes[name], 3) if sizes.get(name) else None
+
+
+def without_places(value: Any, scratch: str) -> Any:
+    """The result without this machine's folders, which say nothing to others: programs by their names."""
+    if isinstance(value, dict):
+        return {key: without_places(item, scratch) for key, item in list(value.items())}
+    if isinstance(value, (list, tuple)):
+        return [without_places(item, scratch) for item in value]
+    if not isinstance(value, str):
+        return value
+    for place in (scratch, str(TREE), sys.prefix, sys.base_prefix):
+        value = value.replace(place, "...")
+    return PROGRAM.sub("", value) if value.startswith("/") else value
+
+
+def gpus() -> list[str]:
+    """A line for each GPU of the machine: name, driver, memory."""
+    query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(query, capture_output=True, text=True, check=False)
+    except OSError:
+        return []
+    return done.stdout.strip().splitlines() if done.returncode == 0 else []
+
+
+def _text(value: Any) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else (value or "")
+
+
+# Output ---------------------------------------------------------------------------------------
+
+
+def table(result: Answer) -> str:
+    """Markdown: seconds of first calls (medians), counts of the restored processes, bytes."""
+    names = ("row", "hit", *METHODS, "wait", *COUNTS, "= builder", "pack")
+    lines = ["| " + " | ".join(names) + " |", "|---|---|" + "---:|" * (len(names) - 2)]
+    for ident, entry in result["rows"].items():
+        runs, warm = entry["runs"], entry.get("warm", {})
+        ours = [run for name in OURS for run in runs.get(name, []) if "observed" in run]
+        first = [f"{entry['first'][name]:.2f}" if name in entry["first"] else "-" for name in METHODS]
+        wait = f"{ours[0].get('seconds', {}).get('wait', 0.0):.2f}" if ours else "-"
+        counts = [str(max((run["observed"][name] for run in ours), default="-")) for name in COUNTS]
+        equal = "-"
+        if ours:
+            equal = "yes" if all(run.get("against_builder", {}).get("equal") for run in ours) else "no"
+        cells = [f"{ident} {entry['title']}", "yes" if entry.get("hit") else "no", *first, wait, *counts]
+        lines.append("| " + " | ".join([*cells, equal, str(warm.get("pack_bytes") or "-")]) + " |")
+    return "\n".join(lines)
+
+
+def troubles(result: Answer) -> list[str]:
+    """A line for everything that did not go as it should."""
+    lines = [f"redis: {result['redis']}"] if "redis" in result else []
+    for ident, entry in result["rows"].items():
+        lines += [f"row {ident} {key}: {entry[key]}" for key in entry if key.startswith("error")]
+        warm = entry.get("warm", {})
+        if warm.get("status") != "warm":
+            lines.append(f"row {ident} warm: {warm.get('status')} {warm.get('reasons')} {warm.get('error', '')}")
+            lines.append(str(warm.get("trace") or "")[-1200:])
+        if not warm.get("against_eager", {}).get("close", True):
+            lines.append(f"row {ident} differs from eager: {warm['against_eager']}")
+        for name, runs in entry["runs"].items():
+            for run in runs:
+                if "error" in run or "left out" in run:
+                    lines.append(f"row {ident} {name}: {run.get('error', run.get('left out'))}"[-700:])
+                elif name in OURS and not hit(run):
+                    lines.append(f"row {ident} {name}: {run.get('state')} {run.get('reasons')} {run['work'][:5]}")
+                    lines.append(f"    {run.get('against_builder')} {run['observed'].get('counters')}"[:700])
+        if "compilers_called" in entry:
+            lines.append(f"row {ident} called {entry['compilers_called'][:5]}")
+    return [line for line in lines if line.strip()]
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--rows", default="", help="such as 1-4,15; all that fit the machine by default")
+    parser.add_argument("--budget", type=float, default=560, help="seconds; what does not fit is left out")
+    parser.add_argument("--prepare", type=float, default=0, help="of them for warming (0: 62 %% of the budget)")
+    parser.add_argument("--step", type=float, default=120, help="seconds that a measured process may take")
+    parser.add_argument("--jobs", type=int, default=4, help="rows that are prepared at once")
+    parser.add_argument("--measure", type=int, default=1, help="rows that are measured at once")
+    parser.add_argument("--rounds", type=int, default=1, help="of the baselines")
+    parser.add_argument("--baselines", default="anchors", help="anchors, all, none, or ids such as 1,15")
+    parser.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS)
+    parser.add_argument("--watch", action="store_true", help="one process more a row: which files are read")
+    parser.add_argument("--steps", nargs="*", default=["facts"], choices=["facts"])
+    options = parser.parse_args()
+    options.out = options.out.absolute()
+    options.out.mkdir(parents=True, exist_ok=True)
+    return options
+
+
+def main() -> int:
+    options = _options()
+    try:
+        rows = chosen(options.rows, len(gpus()))
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    paths = [str(TREE), str(TREE / "client"), os.environ.get("PYTHONPATH", "")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+    with interruptible(), TemporaryDirectory(prefix="cachesvc-gpu-", ignore_cleanup_errors=True) as scratch:
+        matrix = Matrix(options, Path(scratch), rows)
+        try:
+            matrix.run()
+        finally:
+            matrix.save()
+            (options.out / "table.md").write_text(table(matrix.result) + "\n")
+            print(table(matrix.result))
+            print("\n".join(troubles(matrix.result)))
+    return 0 if all(entry.get("hit") for entry in matrix.result["rows"].values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

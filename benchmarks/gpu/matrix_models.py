@@ -1,0 +1,107 @@
+"""Models of the matrix: architectures of libraries with random weights, seeded; nothing is downloaded.
+
+Each factory builds on the current default device and answers a module in evaluation mode. Weights are drawn
+on the device itself, so that a model of 7B parameters is there in a second.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+from torch import nn
+
+
+def llama(layers: int, width: int, heads: int = 16, inner: int = 0, vocabulary: int = 32000) -> nn.Module:
+    """A decoder with grouped attention, without a cache of keys."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=max(1, heads // 8),
+        intermediate_size=inner or width * 11 // 4,
+        vocab_size=vocabulary,
+        use_cache=False,
+    )
+    return LlamaForCausalLM(config).eval()
+
+
+def qwen3(
+    layers: int, width: int, heads: int = 16, inner: int = 3072, vocabulary: int = 151936
+) -> nn.Module:
+    """Qwen3's decoder: normalised queries and keys, heads of 128."""
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    config = Qwen3Config(
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=max(1, heads // 2),
+        head_dim=128,
+        intermediate_size=inner,
+        vocab_size=vocabulary,
+        use_cache=False,
+    )
+    return Qwen3ForCausalLM(config).eval()
+
+
+def bert(layers: int, width: int, heads: int = 12, dropout: float = 0.0) -> nn.Module:
+    """An encoder. Without dropout, so that a training step can be compared."""
+    from transformers import BertConfig, BertModel
+
+    config = BertConfig(
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        intermediate_size=4 * width,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+    )
+    return BertModel(config, add_pooling_layer=False).eval()
+
+
+def vit(layers: int, width: int, heads: int = 16) -> nn.Module:
+    """A vision transformer on images of 224 x 224."""
+    from transformers import ViTConfig, ViTModel
+
+    config = ViTConfig(
+        hidden_size=width, num_hidden_layers=layers, num_attention_heads=heads, intermediate_size=4 * width
+    )
+    return ViTModel(config, add_pooling_layer=False).eval()
+
+
+def resnet(depths: tuple[int, ...], width: int = 64) -> nn.Module:
+    """A residual network of bottleneck blocks; depths 3, 4, 23, 3 are ResNet-101."""
+    from transformers import ResNetConfig, ResNetForImageClassification
+
+    sizes = [width * 4 * 2**stage for stage in range(len(depths))]
+    config = ResNetConfig(embedding_size=width, hidden_sizes=sizes, depths=list(depths), num_labels=1000)
+    return ResNetForImageClassification(config).eval()
+
+
+def dit(layers: int, heads: int = 16, head_dim: int = 72) -> nn.Module:
+    """A diffusion transformer (DiT-XL's width by default) over latents of 32 x 32."""
+    from diffusers import DiTTransformer2DModel
+
+    return DiTTransformer2DModel(
+        num_attention_heads=heads, attention_head_dim=head_dim, num_layers=layers, sample_size=32
+    ).eval()
+
+
+def unet(channels: tuple[int, ...], width: int = 768) -> nn.Module:
+    """A diffusion UNet with cross attention over latents of 32 x 32."""
+    from diffusers import UNet2DConditionModel
+
+    down = ("CrossAttnDownBlock2D",) * (len(channels) - 1) + ("DownBlock2D",)
+    up = ("UpBlock2D",) + ("CrossAttnUpBlock2D",) * (len(channels) - 1)
+    return UNet2DConditionModel(
+        sample_size=32,
+        block_out_channels=channels,
+        layers_per_block=1,
+        down_block_types=down,
+        up_block_types=up,
+        cross_attention_dim=width,
+    ).eval()

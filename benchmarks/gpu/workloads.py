@@ -1,0 +1,295 @@
+"""What the rows do: ``prepare(row)`` builds a row's model and inputs and answers its ``Run``.
+
+A ``Run`` takes what compiles (``torch.compile`` with the row's options, or ``identity`` for eager), makes
+all the row's calls and answers their outputs. It leaves the weights as they were, so that it may be run
+again. The same code runs under ``cachesvc warm`` (`call.py`) and in measured processes (`process.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import matrix_models
+import torch
+from torch import Tensor, nn
+
+Wrap = Callable[..., Any]
+Run = Callable[[Wrap], list[Tensor]]
+Row = dict[str, Any]
+"""A row as JSON (`rows.Row`): ``work``, ``args``, ``options``, ``dtype``, ``calls``, ``device``."""
+
+
+def prepare(row: Row) -> Run:
+    """Builds, seeded, on the row's device and with its dtype; compiles nothing."""
+    torch.manual_seed(0)
+    with torch.device(device(row)):
+        run: Run = globals()[row["work"]](row, **row["args"])
+    return run
+
+
+def compiler(row: Row) -> Wrap:
+    """``torch.compile`` with the row's options."""
+    return functools.partial(torch.compile, **row["options"])
+
+
+def identity(given: Any) -> Any:
+    """Eager."""
+    return given
+
+
+def device(row: Row) -> str:
+    return str(row["device"] or ("cuda" if torch.cuda.is_available() else "cpu"))
+
+
+def synchronise() -> None:
+    for index in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
+        torch.cuda.synchronize(index)
+
+
+# Parts ----------------------------------------------------------------------------------------
+
+
+def _dtype(row: Row) -> torch.dtype:
+    found: torch.dtype = getattr(torch, row["dtype"])
+    return found
+
+
+def _model(row: Row, name: str, arguments: dict[str, Any]) -> nn.Module:
+    made: nn.Module = getattr(matrix_models, name)(**arguments)
+    return made.to(_dtype(row))
+
+
+def _tokens(batch: int, length: int) -> dict[str, Tensor]:
+    return {"input_ids": torch.randint(0, 1000, (batch, length))}
+
+
+def _images(row: Row, batch: int) -> dict[str, Tensor]:
+    return {"pixel_values": torch.randn(batch, 3, 224, 224, dtype=_dtype(row))}
+
+
+def _first(output: Any) -> Tensor:
+    """The first tensor of what a model answers."""
+    found: Tensor = output if isinstance(output, Tensor) else output[0]
+    return found
+
+
+def _calls(row: Row, call: Callable[..., Any], sets: Iterable[dict[str, Any]]) -> list[Tensor]:
+    """Every set in order, all of them ``calls`` times: CUDA graphs are recorded at the second."""
+    outputs = []
+    for _, given in itertools.product(range(row["calls"]), sets):
+        if torch.cuda.is_available():
+            torch.compiler.cudagraph_mark_step_begin()
+        outputs.append(_first(call(**given)).detach().clone())
+    return outputs
+
+
+def _inference(row: Row, model: nn.Module, sets: list[dict[str, Any]]) -> Run:
+    def run(wrap: Wrap) -> list[Tensor]:
+        with torch.no_grad():
+            return _calls(row, wrap(model), sets)
+
+    return run
+
+
+@contextlib.contextmanager
+def _weights_kept(model: nn.Module) -> Iterator[None]:
+    before = copy.deepcopy(model.state_dict())
+    try:
+        yield
+    finally:
+        model.load_state_dict(before)
+        model.zero_grad(set_to_none=True)
+
+
+# Rows -----------------------------------------------------------------------------------------
+
+
+def text(row: Row, model: str, shapes: list[list[int]], **arguments: Any) -> Run:
+    """A model of tokens on each (batch, length)."""
+    sets = [_tokens(*shape) for shape in shapes]
+    return _inference(row, _model(row, model, arguments), sets)
+
+
+def images(row: Row, model: str, batch: int, **arguments: Any) -> Run:
+    """A model of images."""
+    return _inference(row, _model(row, model, arguments), [_images(row, batch)])
+
+
+def diffusion(row: Row, model: str, batch: int, **arguments: Any) -> Run:
+    """One denoising step of a DiT (class labels) or a UNet (text states)."""
+    built = _model(row, model, arguments)
+    given: dict[str, Any] = {"hidden_states" if model == "dit" else "sample": None}
+    given = dict.fromkeys(given, torch.randn(batch, 4, 32, 32, dtype=_dtype(row)))
+    given["timestep"] = torch.full((batch,), 500)
+    if model == "dit":
+        given["class_labels"] = torch.arange(batch)
+    else:
+        width = arguments.get("width", 768)
+        given["encoder_hidden_states"] = torch.randn(batch, 77, width, dtype=_dtype(row))
+    return _inference(row, built, [given | {"return_dict": False}])
+
+
+def graph_breaks(row: Row, batch: int, length: int, **arguments: Any) -> Run:
+    """An encoder that looks at its values between two halves, which Dynamo cannot trace through."""
+    encoder = _model(row, "bert", arguments)
+
+    class Looking(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder = encoder
+
+        def forward(self, input_ids: Tensor) -> Tensor:
+            hidden: Tensor = self.encoder(input_ids)[0]
+            if hidden.abs().mean().item() > 1e-4:
+                hidden = torch.nn.functional.gelu(hidden) * 2
+            torch._dynamo.graph_break()
+            return self.encoder(inputs_embeds=hidden)[0].softmax(-1)
+
+    return _inference(row, Looking(), [_tokens(batch, length)])
+
+
+def regional(row: Row, batch: int, length: int, **arguments: Any) -> Run:
+    """Each decoder layer is compiled, the rest is eager: one compilation serves all layers."""
+    decoder = _model(row, "llama", arguments)
+    layers: Any = decoder.get_submodule("model.layers")
+    given = _tokens(batch, length)
+
+    def run(wrap: Wrap) -> list[Tensor]:
+        plain = list(layers)
+        for index, layer in enumerate(plain):
+            layers[index] = wrap(layer)
+        try:
+            with torch.no_grad():
+                return _calls(row, decoder, [given])
+        finally:
+            for index, layer in enumerate(plain):
+                layers[index] = layer
+
+    return run
+
+
+def training(
+    row: Row, model: str, batch: int, length: int, steps: int = 2, checkpoints: bool = False, **arguments: Any
+) -> Run:
+    """Steps of forward, backward and AdamW, whose step is compiled too."""
+    trained = _model(row, model, arguments).train()
+    if checkpoints:
+        trained.gradient_checkpointing_enable({"use_reentrant": False})  # type: ignore[operator]
+    given = _tokens(batch, length)
+
+    def run(wrap: Wrap) -> list[Tensor]:
+        with _weights_kept(trained):
+            optimizer = torch.optim.AdamW(trained.parameters(), lr=torch.tensor(1e-4), capturable=_cuda())
+            call, step = wrap(trained), wrap(optimizer.step)
+            losses = []
+            for _ in range(steps):
+                loss = _first(call(**given)).float().square().mean()
+                loss.backward()
+                losses.append(loss.detach().clone())
+                step()
+                optimizer.zero_grad(set_to_none=True)
+            weights = [weight.detach().clone() for weight in itertools.islice(trained.parameters(), 0, None, 7)]
+            return [*losses, *weights]
+
+    return run
+
+
+def _cuda() -> bool:
+    return torch.cuda.is_available()
+
+
+def autocast(row: Row, batch: int, length: int, **arguments: Any) -> Run:
+    """Weights of float32 under autocast to bfloat16."""
+    encoder = _model(row, "bert", arguments)
+    kind = device(row).split(":")[0]
+
+    def run(wrap: Wrap) -> list[Tensor]:
+        with torch.no_grad(), torch.autocast(kind, torch.bfloat16):
+            return _calls(row, wrap(encoder), [_tokens_of_autocast])
+
+    _tokens_of_autocast = _tokens(batch, length)
+    return run
+
+
+def int8(row: Row, batch: int, length: int, **arguments: Any) -> Run:
+    """Weights of int8 (torchao, weight only)."""
+    from torchao.quantization import Int8WeightOnlyConfig, quantize_
+
+    decoder = _model(row, "llama", arguments)
+    quantize_(decoder, Int8WeightOnlyConfig())
+    return _inference(row, decoder, [_tokens(batch, length)])
+
+
+def user_triton(row: Row, size: int) -> Run:
+    """A user's kernels: launched eagerly, plain and under ``triton.autotune``, and inside of a graph."""
+    import user_kernels
+
+    left, right = torch.randn(size), torch.randn(size)
+
+    def run(wrap: Wrap) -> list[Tensor]:
+        with torch.no_grad():
+            eager = [user_kernels.scaled_sum(left, right), user_kernels.tuned_sum(left, right)]
+            inside = wrap(lambda one, other: user_kernels.tuned_sum(one.sin(), other).relu())
+            return [*eager, *_calls(row, inside, [{"one": left, "other": right}])]
+
+    return run
+
+
+def custom_ops(row: Row, batch: int, width: int) -> Run:
+    """``torch.library.custom_op`` with a fake and a gradient, inside of a compiled training function; on a
+    GPU a ``triton_op`` beside it."""
+    import user_operators
+
+    given = torch.randn(batch, width, requires_grad=True)
+    weight = torch.randn(width, width) / width**0.5
+
+    def function(one: Tensor, other: Tensor) -> Tensor:
+        hidden = user_operators.clipped_square(one @ other).sin()
+        if hidden.is_cuda:
+            hidden = user_operators.doubled(hidden)
+        return hidden.softmax(-1)
+
+    def run(wrap: Wrap) -> list[Tensor]:
+        output = wrap(function)(given, weight)
+        (gradient,) = torch.autograd.grad(output.square().sum(), given)
+        return [output.detach(), gradient]
+
+    return run
+
+
+def flex(row: Row, batch: int, heads: int, length: int, head_dim: int) -> Run:
+    """FlexAttention with a sliding window and a score of its own."""
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    def window(_batch: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return (query >= key) & (query - key <= 256)
+
+    def slope(score: Tensor, _batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return score + (key - query) * 0.01 * (head + 1)
+
+    shape = (batch, heads, length, head_dim)
+    query, key, value = (torch.randn(shape, dtype=_dtype(row)) for _ in range(3))
+    mask = create_block_mask(window, None, None, length, length, device=device(row))
+    attend = functools.partial(flex_attention, score_mod=slope, block_mask=mask)
+
+    def run(wrap: Wrap) -> list[Tensor]:
+        with torch.no_grad():
+            return _calls(row, wrap(attend), [{"query": query, "key": key, "value": value}])
+
+    return run
+
+
+def devices(row: Row, indices: list[int], **arguments: Any) -> Run:
+    """The same service on each of several devices, one after the other, in one process."""
+    runs = []
+    for index in indices:
+        there = f"cuda:{index}" if torch.cuda.is_available() else "cpu"
+        torch.manual_seed(0)
+        with torch.device(there):
+            runs.append(text(row | {"device": there}, **arguments))
+    return lambda wrap: [output for run in runs for output in run(wrap)]
