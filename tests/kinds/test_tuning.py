@@ -38,7 +38,12 @@ def heuristics(monkeypatch: pytest.MonkeyPatch):
     """PyTorch's module with our hooks, taken off again afterwards."""
     from torch._inductor.runtime import triton_heuristics
 
-    for name in ("recheck_autotune_cache", "autotune_to_one_config", "_dynamic_scale_rblock"):
+    for name in (
+        "recheck_autotune_cache",
+        "_precompile_worker",
+        "autotune_to_one_config",
+        "_dynamic_scale_rblock",
+    ):
         method = getattr(triton_heuristics.CachingAutotuner, name)
         monkeypatch.setattr(triton_heuristics.CachingAutotuner, name, method)
     return triton_heuristics
@@ -157,44 +162,44 @@ def test_a_choice_that_would_be_lost_is_recorded(heuristics: Any, local: Path) -
     assert again.compile_results[0].config.kwargs == {"XBLOCK": 64}
 
 
-def _from_source(heuristics: Any, local: Path, meta: dict[str, Any], kind: str = "REDUCTION") -> Any:
-    """An autotuner of one candidate that no FX entry held, compiled and with its launcher made."""
-    made = _loaded(heuristics, local / KERNEL[1:3] / KERNEL, CANDIDATES[:1], meta)
-    made.heuristic_type = heuristics.HeuristicType[kind]
-    made.launchers = [Launcher(made.compile_results[0].config)]
-    made._make_launchers = lambda: made.launchers.append(Launcher(made.compile_results[0].config))
-    made._reload_kernel = _reload
+def _from_source(heuristics: Any, local: Path, candidates: list[Config], meta: dict[str, Any]) -> Any:
+    """An autotuner that no FX entry held, before its candidates are compiled."""
+    made = _loaded(heuristics, local / KERNEL[1:3] / KERNEL, [], meta)
+    made.configs, made._reload_kernel = copy.deepcopy(candidates), _reload
     return made
 
 
 @pytest.mark.parametrize("winner", [0, 1])
-def test_a_kernel_from_its_source_takes_the_winner_of_the_candidates_that_were_added(
-    heuristics: Any, tmp_path: Path, local: Path, winner: int
+@pytest.mark.parametrize("candidates", [1, 3])
+def test_a_kernel_from_its_source_takes_the_winner_before_it_is_saved(
+    heuristics: Any, tmp_path: Path, local: Path, winner: int, candidates: int
 ) -> None:
-    """PyTorch looks for no winner where there is one candidate at first, adds one and tunes, every time."""
+    """With one candidate PyTorch looks for no winner, adds a candidate and tunes, in every process."""
     tuning._hook(heuristics)
-    _tuned_and_moved(tmp_path, local, CANDIDATES[winner], "")
-    autotuner = _from_source(heuristics, local, META)
-    autotuner._dynamic_scale_rblock()
-    (launcher,) = autotuner.launchers
-    assert (launcher.config.kwargs, launcher.config.num_warps) == (CANDIDATES[winner].kwargs, 4)
-    assert hasattr(autotuner.compile_results[0], "compiled_here") == bool(winner)
+    _tuned_and_moved(tmp_path, local, CANDIDATES[winner], "another")
+    autotuner = _from_source(heuristics, local, CANDIDATES[:candidates], META)
+    autotuner._precompile_worker()
+    (result,) = autotuner.compile_results
+    assert (result.config.kwargs, result.config.num_warps) == (CANDIDATES[winner].kwargs, 4)
+    autotuner._dynamic_scale_rblock()  # adds nothing: it would need the device
+    assert len(autotuner.compile_results) == 1
 
 
-def test_a_winner_that_does_not_load_leaves_the_candidate(
+def test_a_winner_that_does_not_compile_leaves_the_candidates(
     heuristics: Any, tmp_path: Path, local: Path
 ) -> None:
-    _tuned_and_moved(tmp_path, local, CANDIDATES[1], "")
-    autotuner = _from_source(heuristics, local, META)
-    before = autotuner.compile_results, autotuner.launchers
+    tuning._hook(heuristics)
+    _tuned_and_moved(tmp_path, local, Config({"XBLOCK": 512}), "another")
+    autotuner = _from_source(heuristics, local, CANDIDATES, META)
 
-    def fail() -> None:
-        raise RuntimeError("no valid Triton configuration")
+    def compile_small(config: Config) -> Any:
+        if config.kwargs["XBLOCK"] > 64:
+            raise RuntimeError("out of resources")
+        return SimpleNamespace(config=config)
 
-    autotuner._make_launchers = fail
-    with pytest.raises(RuntimeError):
-        tuning._take_winner_late(autotuner)
-    assert (autotuner.compile_results, autotuner.launchers) == before
+    autotuner._precompile_config = compile_small
+    autotuner._precompile_worker()
+    assert len(autotuner.compile_results) == 3
     assert not tuning._has_winner(autotuner)
 
 
@@ -208,6 +213,28 @@ def test_where_no_descent_follows_the_winner_is_final(
     autotuner.heuristic_type = heuristics.HeuristicType[kind]
     autotuner.recheck_autotune_cache(reload_kernel_from_src=_reload)
     assert len(autotuner.compile_results) == left
+
+
+def test_candidates_that_the_record_does_not_tell_apart_are_left_to_pytorch(
+    heuristics: Any, tmp_path: Path, local: Path
+) -> None:
+    tuning._hook(heuristics)
+    kernel = _tuned_and_moved(tmp_path, local, CANDIDATES[0], "another")
+    twins = [CANDIDATES[0], CANDIDATES[0], CANDIDATES[1]]
+    autotuner = _loaded(heuristics, kernel, twins, META)
+    autotuner.recheck_autotune_cache(reload_kernel_from_src=_reload)
+    assert len(autotuner.compile_results) == 3
+
+
+def test_a_users_kernel_gets_no_candidate_that_the_user_did_not_give(
+    heuristics: Any, tmp_path: Path, local: Path
+) -> None:
+    tuning._hook(heuristics)
+    kernel = _tuned_and_moved(tmp_path, local, Config({"XBLOCK": 512}), "another")
+    autotuner = _loaded(heuristics, kernel, CANDIDATES, META)
+    autotuner.heuristic_type = heuristics.HeuristicType.USER_AUTOTUNE
+    autotuner.recheck_autotune_cache(reload_kernel_from_src=_reload)
+    assert len(autotuner.compile_results) == 3
 
 
 def test_paths_of_other_files_are_left_alone() -> None:

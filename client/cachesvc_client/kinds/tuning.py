@@ -11,10 +11,11 @@ finds none too often:
 - candidates that are added after loading (``_dynamic_scale_rblock``, 2.11) make a choice necessary again,
   and where there was one candidate before, its result is never saved.
 
-So: paths are moved to this process's folder, a recorded winner is taken, and one that would be lost is
-recorded. Only which of PyTorch's own candidates runs is decided here, never what a kernel computes, and
-no key or setting changes. The name of a ``.best_config`` is a hash of the kernel's source, which holds
-the device, the sizes and the tuning options, and of torch: a winner of other conditions has another name.
+So: paths are moved to this process's folder, a recorded winner is taken (when an autotuner is loaded, and
+when one is made, so that what is saved holds it), and one that would be lost is recorded. Only which of
+PyTorch's own candidates runs is decided here, never what a kernel computes, and no key or setting changes.
+The name of a ``.best_config`` is a hash of the kernel's source, which holds the device, the sizes and the
+tuning options, and of torch: a winner of other conditions has another name.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ def install_hooks() -> None:
 def _hook(module: ModuleType) -> None:
     for name, around in (
         ("recheck_autotune_cache", _around_recheck),
+        ("_precompile_worker", _around_precompile),
         ("autotune_to_one_config", _around_autotune),
         ("_dynamic_scale_rblock", _around_scaling),
     ):
@@ -79,14 +81,26 @@ def _around_autotune(original: Callable[..., Any]) -> Callable[..., Any]:
     return autotune_to_one_config
 
 
+def _around_precompile(original: Callable[..., Any]) -> Callable[..., Any]:
+    """After candidates are compiled, here or by a worker, and before they are put into an FX entry. Without
+    this an entry holds the candidates and not the winner, and PyTorch looks for no winner at all of a kernel
+    with one candidate that comes from its source."""
+
+    @functools.wraps(original)
+    def _precompile_worker(self: Any) -> Any:
+        result = original(self)
+        if not _has_winner(self):
+            _quietly(_take_winner, self, getattr(self, "_reload_kernel", lambda: self))
+        return result
+
+    return _precompile_worker
+
+
 def _around_scaling(original: Callable[..., Any]) -> Callable[..., Any]:
-    """After a winner is known, no candidate is added to it; as torch 2.13 has it. PyTorch looks for no
-    winner of a kernel with one candidate that comes from its source (no autotuner was in the FX entry)."""
+    """After a winner is known, no candidate is added to it; as torch 2.13 has it."""
 
     @functools.wraps(original)
     def _dynamic_scale_rblock(self: Any) -> Any:
-        if not _has_winner(self):
-            _quietly(_take_winner_late, self)
         return None if _has_winner(self) else original(self)
 
     return _dynamic_scale_rblock
@@ -135,13 +149,14 @@ def _take_winner(autotuner: Any, reload_kernel: Callable[[], Any]) -> None:
     if _descends(autotuner) and not by_descent:
         return  # the descent has not ended: its result is still to come
     results = autotuner.compile_results
-    for result in results:
-        if _is(result.config, best):
-            result.config.found_by_coordesc = by_descent
-            autotuner.compile_results = [result]
-            break
+    same = [result for result in results if _is(result.config, best)]
+    if len(same) > 1:
+        return  # a user's candidates may differ in what no record tells
+    if same:
+        same[0].config.found_by_coordesc = by_descent
+        autotuner.compile_results = same
     else:
-        config = _config(best, results[0].config)
+        config = None if _kind(autotuner) in _GIVEN else _config(best, results[0].config)
         if config is None:
             return
         if autotuner.fn.fn is None:
@@ -151,32 +166,22 @@ def _take_winner(autotuner: Any, reload_kernel: Callable[[], Any]) -> None:
     autotuner.autotune_cache_info = {**(autotuner.autotune_cache_info or {}), _STATE: _HIT}
 
 
-def _take_winner_late(autotuner: Any) -> None:
-    """`_take_winner` for a reduction whose launchers are made."""
-    if len(autotuner.compile_results) != 1 or getattr(autotuner.heuristic_type, "name", "") != "REDUCTION":
-        return
-    before = autotuner.compile_results, autotuner.launchers
-    _take_winner(autotuner, getattr(autotuner, "_reload_kernel", lambda: autotuner))
-    if autotuner.compile_results[0] is before[0][0]:
-        return
-    try:
-        autotuner.launchers = []
-        autotuner._make_launchers()
-    except Exception:
-        autotuner.compile_results, autotuner.launchers = before
-        autotuner.autotune_cache_info[_STATE] = "miss"
-        raise
-
-
 def _descends(autotuner: Any) -> bool:
-    """Whether PyTorch goes on from a winner by coordinate descent: not for templates, a user's kernels and
-    fixed configurations, nor for reductions in deterministic mode (``coordinate_descent_tuning``)."""
-    kind = getattr(getattr(autotuner, "heuristic_type", None), "name", "")
-    still = kind in ("TEMPLATE", "USER_AUTOTUNE", "FIXED") or (
-        kind in ("REDUCTION", "PERSISTENT_REDUCTION", "SPLIT_SCAN")
-        and bool(getattr(autotuner, "deterministic_mode", False))
-    )
+    """Whether PyTorch goes on from a winner by coordinate descent: not where candidates are given, nor for
+    reductions in deterministic mode (``CachingAutotuner.coordinate_descent_tuning``)."""
+    kind = _kind(autotuner)
+    reduces = kind in ("REDUCTION", "PERSISTENT_REDUCTION", "SPLIT_SCAN")
+    still = kind in _GIVEN or (reduces and getattr(autotuner, "deterministic_mode", False))
     return bool(autotuner.inductor_meta.get("coordinate_descent_tuning")) and not still
+
+
+_GIVEN = frozenset({"TEMPLATE", "USER_AUTOTUNE", "FIXED"})
+"""Kinds of kernels whose candidates are given: the winner is one of them."""
+
+
+def _kind(autotuner: Any) -> str:
+    """The name of PyTorch's ``HeuristicType``."""
+    return str(getattr(getattr(autotuner, "heuristic_type", None), "name", ""))
 
 
 def _recorded(autotuner: Any) -> dict[str, Any] | None:
