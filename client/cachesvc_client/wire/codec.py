@@ -93,7 +93,9 @@ def _reader(hint: Any) -> _Reader:
     if hint is Any:
         return lambda value: value
     if origin in (Union, types.UnionType):
-        return _union_reader([_reader(option) for option in typing.get_args(hint) if option is not type(None)])
+        return _union_reader(
+            [_reader(option) for option in typing.get_args(hint) if option is not type(None)]
+        )
     if origin in (list, tuple):
         return _list_reader(origin, _reader(typing.get_args(hint)[0]))
     if origin is dict:
