@@ -314,18 +314,16 @@ class _Folders:
         return handle
 
     def _walk(self, root: Path, folder: str) -> int:
-        handle = os.open(root, _FOLDER & ~os.O_NOFOLLOW)
-        for part in folder.split("/") if folder else ():
-            try:
-                following = self._enter(handle, part)
-            except OSError as error:
-                if error.errno in (errno.ELOOP, errno.ENOTDIR):
-                    raise Untrusted(f"{root / folder}: {part} is a link, or no folder", "remove it") from None
-                raise
-            finally:
-                os.close(handle)
-            handle = following
-        return handle
+        if not folder:
+            return os.open(root, _FOLDER & ~os.O_NOFOLLOW)
+        above, _, part = folder.rpartition("/")
+        parent = self.open(root, above)
+        try:
+            return self._enter(parent, part)
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.ENOTDIR):
+                raise Untrusted(f"{root / folder}: {part} is a link, or no folder", "remove it") from None
+            raise
 
     def _enter(self, handle: int, part: str) -> int:
         try:
