@@ -65,7 +65,7 @@ def build(record: type[R], value: Any, where: str = "") -> R:
     and values of another type, raise ``ValueError`` naming the field's path.
     """
     try:
-        return typing.cast(R, _reader(record)(value))
+        return typing.cast(R, _reader(typing.cast("Any", record))(value))
     except _Misfit as misfit:
         raise ValueError(f"{where or record.__name__}{misfit.path}: {misfit.said}") from None
 
