@@ -65,14 +65,14 @@ def build(record: type[R], value: Any, where: str = "") -> R:
     and values of another type, raise ``ValueError`` naming the field's path.
     """
     try:
-        return typing.cast(R, _reader(typing.cast("Any", record))(value))
+        return typing.cast(R, _record_reader(typing.cast("Any", record))(value))
     except _Misfit as misfit:
         raise ValueError(f"{where or record.__name__}{misfit.path}: {misfit.said}") from None
 
 
 _Reader = Callable[[Any], Any]
-"""Makes a field's value of a plain one, or raises ``_Misfit``. Made once for each type: a manifest has
-thousands of files, and to look at their types again for each was half of the time of its check."""
+"""Makes a field's value of a plain one, or raises ``_Misfit``. Made once for each record type: a
+manifest has thousands of files, and to look at the types again for each was half of the time of its check."""
 
 
 class _Misfit(Exception):
@@ -87,7 +87,6 @@ class _Misfit(Exception):
         return self
 
 
-@functools.cache
 def _reader(hint: Any) -> _Reader:
     origin = typing.get_origin(hint)
     if hint is Any:
@@ -101,11 +100,13 @@ def _reader(hint: Any) -> _Reader:
     if origin is dict:
         return _dict_reader(_reader(typing.get_args(hint)[1]))
     if dataclasses.is_dataclass(hint):
-        return _record_reader(typing.cast("type[Any]", hint))
+        record: Any = hint
+        return lambda value: _record_reader(record)(value)  # found only then: a record may hold its like
     return _plain_reader(hint) if hint in (bool, int, float, str) else _text_reader(hint)
 
 
-def _record_reader(record: type[Any]) -> _Reader:
+@functools.cache
+def _record_reader(record: Any) -> _Reader:
     hints = typing.get_type_hints(record)
     fields = [
         (field.name, _reader(hints[field.name]), _has_no_default(field))
