@@ -1,9 +1,9 @@
 """How fast a node is filled: 4,000 files, 200 MB, ours against ``cp -r`` and ``tar | zstd``.
 
 Alternating rounds in one run; medians. Dirty pages are written out before each measurement (not counted),
-so that no method pays for the one before. "first fill" is envelope check, download over loopback HTTP,
-digest of the pack, digests of frames and files, and install into an empty folder; "second process" is the
-same with the node store filled. Usage: ``python benchmarks/restore.py [--dir DIR ...]``.
+so that no method pays for the one before. "first fill" is envelope check, download over loopback HTTP into
+the node store, digests of all frames, and install into an empty folder; "second process" is the same with
+the node store filled. Usage: ``python benchmarks/restore.py [--dir DIR ...]``.
 """
 
 from __future__ import annotations

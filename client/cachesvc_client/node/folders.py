@@ -108,8 +108,8 @@ def install(
     ``last`` file whose companions are missing. Kinds without rules or root are skipped. Any number of
     processes may install the same at once. File modes are the records', less the umask.
     ``threads``: default is one per core, at most 4. ``staged``: files that need only be moved to their
-    places. ``may_go_on`` is asked before every file; once it says
-    no, the rest is left out and counted as skipped. ``step`` is for tests that kill at each step.
+    places. ``may_go_on`` is asked before every file; once it says no, the rest is left out and counted as
+    skipped. ``step`` is for tests that kill at each step.
     Raises ``Corrupt``, ``Untrusted`` or ``StorageFull``.
     """
     began = time.perf_counter()
