@@ -1,9 +1,9 @@
 """How fast a node is filled: 4,000 files, 200 MB, ours against ``cp -r`` and ``tar | zstd``.
 
 Alternating rounds in one run; medians. Dirty pages are written out before each measurement (not counted),
-so that no method pays for the one before. "first fill" is envelope check, download over loopback HTTP,
-digest of the pack, digests of frames and files, and install into an empty folder; "second process" is the
-same with the node store filled. Usage: ``python benchmarks/restore.py [--dir DIR ...]``.
+so that no method pays for the one before. "first fill" is envelope check, download over loopback HTTP into
+the node store, digests of all frames, and install into an empty folder; "second process" is the same with
+the node store filled. Usage: ``python benchmarks/restore.py [--dir DIR ...]``.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from cachesvc_client.bundle.pack import PackReader, SourceFile, write_pack
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.kinds.rules import FileRule, KindRules
 from cachesvc_client.node.folders import install
+from cachesvc_client.node.staging import Staging
 from cachesvc_client.node.store import NodeStore
 from cachesvc_client.wire.names import Namespace, ShortName, Target
 from cachesvc_client.wire.records import Manifest, Statement, Workload
@@ -163,9 +164,12 @@ class _Bench:
         wanted = Wanted(Namespace("bench"), ShortName("restore"))
         verified = check_envelope(self._envelope, trusted=[self._key.public], wanted=wanted, now=time.time())
         pack = verified.manifest.pack
-        path, moved = NodeStore(self._store).fetch(pack.digest, pack.size, self._server.download)
-        with PackReader(path, verified.manifest) as reader:
-            install(reader, RULES, {"inductor": self._target})
+        roots = {"inductor": self._target}
+        store = NodeStore(self._store)
+        with Staging(verified.manifest, RULES, lambda: roots) as staging:
+            path, moved = store.fetch(pack.digest, pack.size, self._server.download, staging)
+            with PackReader(path, verified.manifest) as reader:
+                install(reader, RULES, roots, staged=staging.finish())
         return moved
 
 

@@ -48,10 +48,12 @@ def next_sequence(head: int = 0) -> int:
 def build_bundle(files: Sequence[SourceFile], draft: Draft, key: SigningKey, path: Path) -> Manifest:
     """Packs and seals ``files`` into the bundle file ``path``, whole or not at all.
 
-    Raises ``NotWarm`` if there is nothing to pack, ``StorageFull`` if there is no room.
+    What is signed was read back: an install trusts a signer's file digests, and checks frames alone.
+    Raises ``NotWarm`` if there is nothing to pack, ``StorageFull`` if there is no room, ``Corrupt`` if the
+    pack does not hold what was packed.
     """
     from .bundle.file import write_bundle
-    from .bundle.pack import write_pack
+    from .bundle.pack import PackReader, write_pack
 
     if not files:
         raise NotWarm(f"{draft.target}: nothing was compiled, so there is nothing to publish")
@@ -78,6 +80,8 @@ def build_bundle(files: Sequence[SourceFile], draft: Draft, key: SigningKey, pat
             measured=dict(draft.measured),
             provenance=dict(draft.provenance),
         )
+        with PackReader(pack, manifest) as reader:
+            reader.verify()
         write_bundle(path, key.sign(manifest), pack)
     return manifest
 

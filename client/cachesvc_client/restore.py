@@ -1,7 +1,8 @@
-"""Restore: resolve, download what the node lacks, check, install. A straight line, without threads.
+"""Restore: resolve, download what the node lacks, check, install. A straight line.
 
-Everything foreign passes `bundle.check` before it is parsed, and every frame is verified again at
-install: neither the registry nor the node store is trusted.
+Everything foreign passes `bundle.check` before it is parsed, and every frame is verified before it is
+unpacked: neither the registry nor the node store is trusted. Files of a pack that is downloaded are written
+beside their places meanwhile (`node.staging`).
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
     from .bundle.check import Verified
     from .bundle.seal import PublicKey
     from .kinds.rules import KindRules
-    from .node.store import NodeStore
+    from .node.folders import Staged
+    from .node.store import NodeStore, Watcher
     from .remote import Remote
 
 
@@ -181,6 +183,7 @@ def _restore_one(
     wish: Wish, found: ResolvedRevision, remote: Remote, means: Means, restored: Restored
 ) -> None:
     from .bundle.check import Wanted, check_envelope
+    from .node.staging import Staging
 
     with restored.timed("check"):
         wanted = Wanted(
@@ -195,7 +198,9 @@ def _restore_one(
         _accept(verified, means, restored)
     pack = verified.manifest.pack
     try:
-        _install(verified, _fetch(found.pack_url, pack, remote, means, restored), 0, means, restored)
+        with Staging(verified.manifest, means.rules, means.roots, may_go_on=means.may_install) as staging:
+            path = _fetch(found.pack_url, pack, remote, means, restored, staging)
+            _install(verified, path, 0, means, restored, staging.finish())
     except Corrupt:
         # Frames are verified again at install: the node's copy was damaged since it was downloaded.
         means.store.discard(pack.digest)
@@ -203,13 +208,21 @@ def _restore_one(
     means.store.saw(verified.manifest.entry, verified.manifest.statement.sequence)
 
 
-def _fetch(url: str, pack: PackRecord, remote: Remote, means: Means, restored: Restored) -> Path:
+def _fetch(
+    url: str,
+    pack: PackRecord,
+    remote: Remote,
+    means: Means,
+    restored: Restored,
+    watcher: Watcher | None = None,
+) -> Path:
     """The pack on this node, downloaded if it lacks."""
     with restored.timed("download"):
         path, moved = means.store.fetch(
             pack.digest,
             pack.size,
             lambda offset: remote.download(url, offset, pack.size, pack=pack.digest),
+            watcher,
         )
         restored.moved += moved
     return path
@@ -231,7 +244,14 @@ def _accept(verified: Verified, means: Means, restored: Restored) -> None:
     )
 
 
-def _install(verified: Verified, path: Path, offset: int, means: Means, restored: Restored) -> None:
+def _install(
+    verified: Verified,
+    path: Path,
+    offset: int,
+    means: Means,
+    restored: Restored,
+    staged: Staged | None = None,
+) -> None:
     from .bundle.pack import PackReader
     from .node.folders import install
 
@@ -239,7 +259,7 @@ def _install(verified: Verified, path: Path, offset: int, means: Means, restored
         restored.stored += 1
         return
     with restored.timed("install"), PackReader(path, verified.manifest, offset) as reader:
-        done = install(reader, means.rules, means.roots(), may_go_on=means.may_install)
+        done = install(reader, means.rules, means.roots(), staged=staged, may_go_on=means.may_install)
     restored.installed.append(
         Installed(verified.manifest, verified.revision, done.written + done.kept + done.merged, done.bytes)
     )

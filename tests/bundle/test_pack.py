@@ -11,13 +11,15 @@ import pytest
 import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from packing import FILES, made
+from packing import FILES, KEY, made
 
 from cachesvc_client.bundle.layout import PACK_MAGIC, Layout
 from cachesvc_client.bundle.pack import PackReader, SourceFile, write_pack
+from cachesvc_client.publishing import Draft, build_bundle
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Corrupt, InvalidRequest, NotFound
-from cachesvc_client.wire.records import FRAME_BYTES, FileRecord, Frame, PackRecord
+from cachesvc_client.wire.names import Name, Target
+from cachesvc_client.wire.records import FRAME_BYTES, FileRecord, Frame, PackRecord, Workload
 
 CONTENT = st.one_of(
     st.binary(max_size=200),
@@ -165,7 +167,7 @@ def _lying(size: int) -> bytes:
 def test_hostile_frames_with_matching_digests(tmp_path, stored):
     path, manifest = hostile(tmp_path, stored, 100)
     with PackReader(path, manifest) as reader, pytest.raises(Corrupt):
-        reader.read(manifest.files[0])
+        reader.verify()
 
 
 def test_the_lying_header_is_otherwise_a_good_frame(tmp_path):
@@ -187,7 +189,10 @@ def test_mutated_frames_with_matching_digests_are_corrupt_or_whole(tmp_path_fact
             found = reader.read(manifest.files[0])
         except Corrupt:
             return
-    assert Digest.of(found) == manifest.files[0].digest
+        assert len(found) == raw
+        if Digest.of(found) != manifest.files[0].digest:
+            with pytest.raises(Corrupt, match="does not have its digest"):
+                reader.verify()
 
 
 @given(st.integers(0, 1 << 20), st.integers(1, 255))
@@ -198,6 +203,18 @@ def test_no_flipped_bit_reaches_the_decompressor(tmp_path_factory, position, cha
     path.write_bytes(data)
     with PackReader(path, manifest) as reader, pytest.raises(Corrupt, match="digest that was signed"):
         reader.frame(0)
+
+
+def test_who_signs_finds_a_file_that_is_not_where_it_is_said_to_be(tmp_path):
+    path, manifest = made(tmp_path)
+    with PackReader(path, manifest) as reader:
+        reader.verify()
+    files = tuple(replace(file, offset=0) if file.path == "ab/cab.so" else file for file in manifest.files)
+    with (
+        PackReader(path, replace(manifest, files=files)) as reader,
+        pytest.raises(Corrupt, match=r"ab/cab\.so does not have its digest"),
+    ):
+        reader.verify()
 
 
 def test_truncated_foreign_or_missing_packs(tmp_path):
@@ -229,3 +246,15 @@ def test_parts_cover_every_file_exactly(raws, data):
     assert [(i, p) for i, a, b in parts for p in range(a, b)] == stream[begin : begin + size]
     with pytest.raises(Corrupt, match="lies outside"):
         Layout(PackRecord(Digest.of(b""), offset), frames, [replace(file, size=left + 1)])
+
+
+def test_a_pack_that_does_not_hold_what_was_packed_is_not_signed(tmp_path, monkeypatch):
+    def miscounting(files, out):
+        contents = write_pack(files, out)
+        return replace(contents, files=tuple(replace(file, frame=0, offset=0) for file in contents.files))
+
+    monkeypatch.setattr("cachesvc_client.bundle.pack.write_pack", miscounting)
+    draft = Draft(Name.parse("team/bert"), Target("bert/bf16"), {"torch": "2.13.0"}, Workload(), ("host",))
+    with pytest.raises(Corrupt, match="does not have its digest"):
+        build_bundle(FILES, draft, KEY, tmp_path / "a.cachesvc")
+    assert not list(tmp_path.iterdir())

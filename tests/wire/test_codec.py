@@ -31,6 +31,12 @@ class Outer:
     anything: dict[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Tree:
+    name: str
+    branches: tuple[Tree, ...] = ()
+
+
 inners = st.builds(Inner, st.integers(-(2**53), 2**53), st.text())
 values = st.text() | st.integers() | st.booleans() | st.lists(st.text(), max_size=3)
 json_values = st.recursive(
@@ -104,6 +110,15 @@ GOOD = {"digest": "sha256:" + "0" * 64, "inner": {"count": 1}}
 def test_values_of_another_shape_name_their_field(change, where):
     with pytest.raises(ValueError, match=where):
         codec.build(Outer, {**GOOD, **change})
+
+
+def test_a_record_that_holds_its_like():
+    tree = Tree("a", (Tree("b", (Tree("c"),)), Tree("d")))
+    assert codec.build(Tree, json.loads(codec.canonical(tree))) == tree
+    with pytest.raises(ValueError, match=r"^Tree\.branches\[1\]\.branches\[0\]\.name: str is expected"):
+        codec.build(
+            Tree, {"name": "a", "branches": [{"name": "b"}, {"name": "c", "branches": [{"name": 1}]}]}
+        )
 
 
 def test_what_a_newer_peer_adds_is_ignored():

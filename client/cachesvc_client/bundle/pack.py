@@ -171,8 +171,10 @@ def _compressed(pieces: Iterator[bytes], level: int) -> Iterator[tuple[bytes, in
 class PackReader:
     """Reads a pack by its manifest. A context manager; safe for several threads.
 
-    Every frame is hashed before it is decompressed, and every file after, so neither the store nor the
-    signer's arithmetic is trusted. Keeps one frame per thread, so files are best read in stream order.
+    Every frame is hashed before it is decompressed, so the store is not trusted. Frames are signed one by
+    one and hold every file (`Layout`): what is read is what was signed. Whether that is also what a file's
+    own digest says is the signer's arithmetic; `verify` checks it, once, before it is signed. Keeps one
+    frame per thread, so files are best read in stream order.
     """
 
     def __init__(self, path: Path, manifest: Manifest, offset: int = 0) -> None:
@@ -214,19 +216,23 @@ class PackReader:
         return raw
 
     def chunks(self, file: FileRecord) -> Iterator[memoryview]:
-        """The file's content in order. Raises ``Corrupt`` after the last piece if the digest differs: do
-        not use what came before."""
-        running = hashlib.sha256()
+        """The file's content in order. Raises ``Corrupt``: do not use what came before."""
         for index, begin, end in self.layout.parts(file):
-            piece = memoryview(self.frame(index))[begin:end]
-            running.update(piece)
-            yield piece
-        if running.hexdigest() != file.digest.hex:
-            raise Corrupt(f"pack {self.path}: {file.kind}/{file.path} does not have its digest")
+            yield memoryview(self.frame(index))[begin:end]
 
     def read(self, file: FileRecord) -> bytes:
         """The whole content. Raises ``Corrupt``."""
         return b"".join(self.chunks(file))
+
+    def verify(self) -> None:
+        """Raises ``Corrupt`` unless every file has the digest that the manifest names. Reads the whole
+        pack: for who signs it, not for each of the processes that install it."""
+        for file in sorted(self.manifest.files, key=self.layout.start):
+            running = hashlib.sha256()
+            for chunk in self.chunks(file):
+                running.update(chunk)
+            if running.hexdigest() != file.digest.hex:
+                raise Corrupt(f"pack {self.path}: {file.kind}/{file.path} does not have its digest")
 
     def _read_at(self, offset: int, size: int) -> bytes:
         try:

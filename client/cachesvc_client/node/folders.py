@@ -24,6 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import NamedTuple, Protocol
 
 from ..bundle.pack import PackReader, SourceFile
 from ..kinds.rules import FileRule, KindRules
@@ -41,7 +42,7 @@ _CAPTURE_TRIES = 5
 _TEMPORARY = "file"
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
 
 Step = Callable[[str], None]
@@ -66,10 +67,27 @@ class Installed:
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
+class Job:
+    """One file to be installed below ``root``."""
+
     file: FileRecord
     rule: FileRule
     root: Path
+
+
+class Temporary(NamedTuple):
+    """A whole file of ``size`` bytes in a private folder (a handle), not yet in its place."""
+
+    folder: int
+    name: str
+    size: int
+
+
+class Staged(Protocol):
+    """Files that were written before the install, while the pack came (`node.staging`)."""
+
+    def take(self, job: Job) -> Temporary | None:
+        """The file of a job; from then on the caller's to remove."""
 
 
 def install(
@@ -78,6 +96,7 @@ def install(
     roots: Mapping[str, Path],
     *,
     threads: int | None = None,
+    staged: Staged | None = None,
     may_go_on: Callable[[], bool] = lambda: True,
     step: Step = lambda _name: None,
 ) -> Installed:
@@ -88,25 +107,26 @@ def install(
     is a link is refused (``Untrusted``); what a failed or killed install left is whole files, and no
     ``last`` file whose companions are missing. Kinds without rules or root are skipped. Any number of
     processes may install the same at once. File modes are the records', less the umask.
-    ``threads``: default is one per core, at most 4. ``may_go_on`` is asked before every file; once it says
-    no, the rest is left out and counted as skipped. ``step`` is for tests that kill at each step.
+    ``threads``: default is one per core, at most 4. ``staged``: files that need only be moved to their
+    places. ``may_go_on`` is asked before every file; once it says no, the rest is left out and counted as
+    skipped. ``step`` is for tests that kill at each step.
     Raises ``Corrupt``, ``Untrusted`` or ``StorageFull``.
     """
     began = time.perf_counter()
-    jobs = _plan(reader, rules, roots)
+    jobs = plan(reader, rules, roots)
     done = Installed()
     for root in {job.root for job in jobs}:
-        _prepare(root)
+        prepare(root)
     for last in (False, True):
         wave = [job for job in jobs if job.rule.last is last]
-        for part in _in_parallel(reader, wave, threads, may_go_on, step):
+        for part in _in_parallel(reader, wave, threads, staged, may_go_on, step):
             done.add(part)
     done.skipped = len(reader.manifest.files) - done.written - done.kept - done.merged
     done.seconds = time.perf_counter() - began
     return done
 
 
-def _plan(reader: PackReader, rules: Mapping[str, KindRules], roots: Mapping[str, Path]) -> list[_Job]:
+def plan(reader: PackReader, rules: Mapping[str, KindRules], roots: Mapping[str, Path]) -> list[Job]:
     """Jobs in the order of the pack's stream."""
     jobs = []
     for file in reader.manifest.files:
@@ -116,12 +136,12 @@ def _plan(reader: PackReader, rules: Mapping[str, KindRules], roots: Mapping[str
         rule = kind.rule(file.path)
         if rule is None:
             raise Corrupt(f"manifest: {file.kind}/{file.path} is no file that this kind has")
-        jobs.append(_Job(file, rule, root))
+        jobs.append(Job(file, rule, root))
     jobs.sort(key=lambda job: reader.layout.start(job.file))
     return jobs
 
 
-def _prepare(root: Path) -> None:
+def prepare(root: Path) -> None:
     """The root (which may be a user's link) and its private folder, without leftovers of an hour."""
     private = root / PRIVATE
     try:
@@ -141,8 +161,9 @@ def _prepare(root: Path) -> None:
 
 def _in_parallel(
     reader: PackReader,
-    jobs: Sequence[_Job],
+    jobs: Sequence[Job],
     threads: int | None,
+    staged: Staged | None,
     may_go_on: Callable[[], bool],
     step: Step,
 ) -> list[Installed]:
@@ -150,9 +171,9 @@ def _in_parallel(
     threads = threads or (min(4, len(os.sched_getaffinity(0))) if amount > _SMALL_INSTALL else 1)
     stop = threading.Event()
 
-    def work(part: Sequence[_Job]) -> Installed:
+    def work(part: Sequence[Job]) -> Installed:
         try:
-            with _Writer(reader, step) as writer:
+            with _Writer(reader, staged, step) as writer:
                 for job in part:
                     if stop.is_set() or not may_go_on():
                         break
@@ -168,7 +189,7 @@ def _in_parallel(
         return list(pool.map(work, _runs(jobs, amount, threads * 2)))
 
 
-def _runs(jobs: Sequence[_Job], amount: int, parts: int) -> list[list[_Job]]:
+def _runs(jobs: Sequence[Job], amount: int, parts: int) -> list[list[Job]]:
     """Contiguous runs of about equal bytes: a frame is then unpacked by one worker, seldom by two."""
     before = itertools.accumulate((job.file.size for job in jobs), initial=0)
     keyed = [(position * parts // max(1, amount), job) for position, job in zip(before, jobs, strict=False)]
@@ -179,8 +200,9 @@ class _Writer:
     """One worker: its open folders, its counts and, below each root, its own place for temporary files
     (two threads that create and unlink in one folder wait for each other in the kernel)."""
 
-    def __init__(self, reader: PackReader, step: Step) -> None:
+    def __init__(self, reader: PackReader, staged: Staged | None, step: Step) -> None:
         self._reader = reader
+        self._staged = staged
         self._step = step
         self._folders = _Folders(create=True)
         # Random, for no other name is unique: containers share volumes, and all are pid 1.
@@ -196,7 +218,7 @@ class _Writer:
         for root in self._roots:
             shutil.rmtree(root / self._place, ignore_errors=True)
 
-    def install(self, job: _Job) -> None:
+    def install(self, job: Job) -> None:
         """One file, by its rule."""
         parent, _, name = job.file.path.rpartition("/")
         try:
@@ -205,37 +227,47 @@ class _Writer:
                 self._merge(job, folder, name)
             elif job.rule.write == "ours":
                 self._replace(job, folder, name)
-            elif _exists(name, folder):
-                self.done.kept += 1
             else:
                 self._write(job, folder, name)
         except OSError as error:
             raise _refused(job.root / job.file.path, error) from error
 
-    def _write(self, job: _Job, folder: int, name: str) -> None:
-        chunks = self._reader.chunks(job.file) if job.rule.local is None else [self._local(job)]
-        with self._temporary(job, chunks) as (private, size):
-            if _link(private, folder, name):
-                self.done.written += 1
-                self.done.bytes += size
-            else:
-                self.done.kept += 1
-            self._step("placed")
+    def _write(self, job: Job, folder: int, name: str) -> None:
+        ready = self._staged.take(job) if self._staged is not None else None
+        if ready is not None:
+            try:
+                self._put(ready, folder, name)
+            finally:
+                _unlink(ready.folder, ready.name)
+        elif _exists(name, folder):
+            self.done.kept += 1
+        else:
+            chunks = self._reader.chunks(job.file) if job.rule.local is None else [self._local(job)]
+            with self._temporary(job, chunks) as temporary:
+                self._put(temporary, folder, name)
 
-    def _replace(self, job: _Job, folder: int, name: str) -> None:
+    def _put(self, temporary: Temporary, folder: int, name: str) -> None:
+        if _link(temporary, folder, name):
+            self.done.written += 1
+            self.done.bytes += temporary.size
+        else:
+            self.done.kept += 1
+        self._step("placed")
+
+    def _replace(self, job: Job, folder: int, name: str) -> None:
         """A file that only installs write: one with other bytes was damaged (a crash of the machine, a full
         disk), and a damaged shared object kills the process that loads it."""
         incoming = self._local(job)
         if _read(name, folder) == incoming:
             self.done.kept += 1
             return
-        with self._temporary(job, [incoming]) as (private, size):
-            os.rename(_TEMPORARY, name, src_dir_fd=private, dst_dir_fd=folder)
+        with self._temporary(job, [incoming]) as temporary:
+            _rename(temporary, folder, name)
             self._step("placed")
-        self.done.bytes += size
+        self.done.bytes += temporary.size
         self.done.written += 1
 
-    def _merge(self, job: _Job, folder: int, name: str) -> None:
+    def _merge(self, job: Job, folder: int, name: str) -> None:
         """Under a lock, so that no install loses another's lines. Compilers know no lock: a line that one
         writes within these microseconds is tuned again."""
         incoming = self._local(job)
@@ -245,27 +277,27 @@ class _Writer:
             if joined == there:
                 self.done.kept += 1
                 return
-            with self._temporary(job, [joined]) as (private, size):
-                os.rename(_TEMPORARY, name, src_dir_fd=private, dst_dir_fd=folder)
+            with self._temporary(job, [joined]) as temporary:
+                _rename(temporary, folder, name)
                 self._step("placed")
-        self.done.bytes += size
+        self.done.bytes += temporary.size
         if there is None:
             self.done.written += 1
         else:
             self.done.merged += 1
 
     @contextmanager
-    def _temporary(self, job: _Job, chunks: Iterable[bytes | memoryview]) -> Iterator[tuple[int, int]]:
-        """(private folder, size) of the whole file under ``_TEMPORARY``; gone at the end."""
+    def _temporary(self, job: Job, chunks: Iterable[bytes | memoryview]) -> Iterator[Temporary]:
+        """The whole file in this worker's private folder; gone at the end."""
         self._roots.add(job.root)
         private = self._folders.open(job.root, self._place)
         try:
-            yield private, self._fill(private, job.file.mode, chunks)
+            size = fill(private, _TEMPORARY, job.file.mode, chunks, self._step)
+            yield Temporary(private, _TEMPORARY, size)
         finally:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(_TEMPORARY, dir_fd=private)
+            _unlink(private, _TEMPORARY)
 
-    def _local(self, job: _Job) -> bytes:
+    def _local(self, job: Job) -> bytes:
         data = self._reader.read(job.file)
         if job.rule.local is None:
             return data
@@ -274,20 +306,24 @@ class _Writer:
         except ValueError as error:
             raise Corrupt(f"{job.file.kind}/{job.file.path}: {error}") from None
 
-    def _fill(self, private: int, mode: int, chunks: Iterable[bytes | memoryview]) -> int:
-        handle = os.open(_TEMPORARY, _NEW, mode, dir_fd=private)
-        size = 0
-        try:
-            self._step("created")
-            for chunk in chunks:
-                size += len(chunk)
-                written = os.write(handle, chunk)
-                while written < len(chunk):
-                    written += os.write(handle, chunk[written:])
-        finally:
-            os.close(handle)
-        self._step("filled")
-        return size
+
+def fill(
+    folder: int, name: str, mode: int, chunks: Iterable[bytes | memoryview], step: Step = lambda _name: None
+) -> int:
+    """Makes a new file; its size. Raises ``OSError``, and what ``chunks`` raises: then it is not whole."""
+    handle = os.open(name, _NEW, mode, dir_fd=folder)
+    size = 0
+    try:
+        step("created")
+        for chunk in chunks:
+            size += len(chunk)
+            written = os.write(handle, chunk)
+            while written < len(chunk):
+                written += os.write(handle, chunk[written:])
+    finally:
+        os.close(handle)
+    step("filled")
+    return size
 
 
 class _Folders:
@@ -314,28 +350,26 @@ class _Folders:
         return handle
 
     def _walk(self, root: Path, folder: str) -> int:
-        handle = os.open(root, _FOLDER & ~os.O_NOFOLLOW)
-        for part in folder.split("/") if folder else ():
-            try:
-                following = self._enter(handle, part)
-            except OSError as error:
-                if error.errno in (errno.ELOOP, errno.ENOTDIR):
-                    raise Untrusted(f"{root / folder}: {part} is a link, or no folder", "remove it") from None
-                raise
-            finally:
-                os.close(handle)
-            handle = following
-        return handle
+        if not folder:
+            return os.open(root, FOLDER & ~os.O_NOFOLLOW)
+        above, _, part = folder.rpartition("/")
+        parent = self.open(root, above)
+        try:
+            return self._enter(parent, part)
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.ENOTDIR):
+                raise Untrusted(f"{root / folder}: {part} is a link, or no folder", "remove it") from None
+            raise
 
     def _enter(self, handle: int, part: str) -> int:
         try:
-            return os.open(part, _FOLDER, dir_fd=handle)
+            return os.open(part, FOLDER, dir_fd=handle)
         except FileNotFoundError:
             if not self._create:
                 raise
         with contextlib.suppress(FileExistsError):
             os.mkdir(part, dir_fd=handle)
-        return os.open(part, _FOLDER, dir_fd=handle)
+        return os.open(part, FOLDER, dir_fd=handle)
 
 
 def _exists(name: str, folder: int) -> bool:
@@ -346,10 +380,10 @@ def _exists(name: str, folder: int) -> bool:
     return True
 
 
-def _link(private: int, folder: int, name: str) -> bool:
+def _link(temporary: Temporary, folder: int, name: str) -> bool:
     """Gives the whole file its name; false if there is one already. ``link`` never replaces."""
     try:
-        os.link(_TEMPORARY, name, src_dir_fd=private, dst_dir_fd=folder, follow_symlinks=False)
+        os.link(temporary.name, name, src_dir_fd=temporary.folder, dst_dir_fd=folder, follow_symlinks=False)
     except FileExistsError:
         return False
     except OSError as error:
@@ -357,8 +391,17 @@ def _link(private: int, folder: int, name: str) -> bool:
             raise
         if _exists(name, folder):
             return False
-        os.rename(_TEMPORARY, name, src_dir_fd=private, dst_dir_fd=folder)
+        _rename(temporary, folder, name)
     return True
+
+
+def _rename(temporary: Temporary, folder: int, name: str) -> None:
+    os.rename(temporary.name, name, src_dir_fd=temporary.folder, dst_dir_fd=folder)
+
+
+def _unlink(folder: int, name: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=folder)
 
 
 @contextmanager
@@ -386,7 +429,7 @@ def _read(name: str, folder: int) -> bytes | None:
         os.close(handle)
 
 
-def _joined(job: _Job, there: bytes, incoming: bytes) -> bytes:
+def _joined(job: Job, there: bytes, incoming: bytes) -> bytes:
     assert job.rule.merge is not None, f"{job.rule.pattern.pattern}: a merge rule without merge"
     try:
         return job.rule.merge(there, incoming)

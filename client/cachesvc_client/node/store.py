@@ -19,7 +19,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import hashlib
 import os
 import secrets
 import shutil
@@ -29,6 +28,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol
 
 from ..wire.digest import Digest
 from ..wire.errors import Corrupt, StorageFull, TooLarge, Unavailable, Untrusted
@@ -46,6 +46,16 @@ _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 Download = Callable[[int], Iterator[bytes]]
 """The bytes of a pack from an offset on."""
+
+
+class Watcher(Protocol):
+    """Looks at a pack while it arrives."""
+
+    def arrived(self, path: Path, have: int) -> None:
+        """The first ``have`` bytes are in ``path``, unchecked. Must not raise."""
+
+    def whole(self) -> bool:
+        """Whether every byte of the pack was seen and had the digest that was signed, frame by frame."""
 
 
 def default_root() -> Path:
@@ -107,11 +117,18 @@ class NodeStore:
             return path if path.exists() else None
         return path
 
-    def fetch(self, digest: Digest, size: int, download: Download) -> tuple[Path, int]:
-        """The pack, downloaded if it is not here, and how many bytes that moved.
+    def fetch(
+        self,
+        digest: Digest,
+        size: int,
+        download: Download,
+        watcher: Watcher | None = None,
+    ) -> tuple[Path, int]:
+        """The pack, downloaded if it is not here (``watcher`` is told of it), and how many bytes that moved.
 
         One process of the node downloads a pack; others wait and find it. A partial download is resumed.
-        Guarantees that the bytes had ``size`` and ``digest``. Raises ``Corrupt`` (nothing is kept),
+        Guarantees that the bytes had ``size`` and ``digest`` (or, if the watcher says so, the frames that
+        were signed with it). Raises ``Corrupt`` (nothing is kept),
         ``TooLarge``, ``StorageFull``, ``Unavailable`` if the download ends early, and what ``download``
         raises; of the last two the next call resumes.
         """
@@ -123,7 +140,7 @@ class NodeStore:
             self._step("locked")
             if found := self.pack(digest, size):
                 return found, 0
-            path, moved = self._download(digest, size, download)
+            path, moved = self._download(digest, size, download, watcher)
         self.evict(keep=digest)
         return path, moved
 
@@ -184,14 +201,16 @@ class NodeStore:
             for path in self._older("folders", _FOLDER_SECONDS):
                 self._remove_unless_used(path)
 
-    def _download(self, digest: Digest, size: int, download: Download) -> tuple[Path, int]:
+    def _download(
+        self, digest: Digest, size: int, download: Download, watcher: Watcher | None
+    ) -> tuple[Path, int]:
         partial = self._base / "partial" / digest.hex
         try:
-            moved, intact = self._receive(partial, digest, size, download)
+            moved, intact = self._receive(partial, digest, size, download, watcher)
             if not intact and moved < size:
                 # What a killed process left was not the pack's beginning: once more, from the start.
                 partial.unlink()
-                again, intact = self._receive(partial, digest, size, download)
+                again, intact = self._receive(partial, digest, size, download, None)
                 moved += again
         except OSError as error:
             if error.errno in _FULL:  # on a full disk half a pack only takes room
@@ -205,30 +224,32 @@ class NodeStore:
         self._step("renamed")
         return path, moved
 
-    def _receive(self, partial: Path, digest: Digest, size: int, download: Download) -> tuple[int, bool]:
+    def _receive(
+        self, partial: Path, digest: Digest, size: int, download: Download, watcher: Watcher | None
+    ) -> tuple[int, bool]:
         """(bytes moved, whether the whole is the pack). Goes on where the partial file ends."""
         with open(partial, "ab+", buffering=0) as file:
             self._step("opened")
-            if os.fstat(file.fileno()).st_size > size:
+            have = os.fstat(file.fileno()).st_size
+            if have > size:
                 file.truncate(0)
-            file.seek(0)
-            running = hashlib.sha256()
-            have = 0
-            while chunk := file.read(1 << 20):
-                running.update(chunk)
-                have += len(chunk)
+                have = 0
             moved = 0
             for chunk in _received(download, have) if have < size else ():
                 moved += len(chunk)
                 if have + moved > size:
                     return moved, False
                 _write_all(file.fileno(), chunk)
-                running.update(chunk)
                 self._step("chunk")
+                if watcher is not None:
+                    watcher.arrived(partial, have + moved)
             if have + moved < size:
                 raise Unavailable(f"pack {digest}: the download ended at {have + moved} of {size} bytes")
-        self._step("downloaded")
-        return moved, running.hexdigest() == digest.hex
+            self._step("downloaded")
+            if watcher is not None and watcher.whole():
+                return moved, True
+            file.seek(0)
+            return moved, Digest.of_chunks(iter(lambda: file.read(1 << 20), b"")) == digest
 
     def _evict_packs(self, keep: Digest | None) -> None:
         packs = sorted((status.st_mtime, status.st_size, path) for path, status in self._files("packs"))

@@ -12,6 +12,7 @@ import functools
 import json
 import types
 import typing
+from collections.abc import Callable
 from typing import Any, TypeVar, Union
 
 R = TypeVar("R")
@@ -63,66 +64,138 @@ def build(record: type[R], value: Any, where: str = "") -> R:
     Unknown keys are ignored (a newer peer may send more); missing ones without a default,
     and values of another type, raise ``ValueError`` naming the field's path.
     """
-    where = where or record.__name__
-    if not isinstance(value, dict):
-        raise ValueError(f"{where}: an object is expected")
-    made: dict[str, Any] = {}
-    for field, hint in _fields(typing.cast(type, record)):
-        if field.name in value and value[field.name] is not None:
-            made[field.name] = _convert(hint, value[field.name], f"{where}.{field.name}")
-        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
-            raise ValueError(f"{where}.{field.name}: missing")
     try:
-        return record(**made)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{where}: {error}") from None
+        return typing.cast(R, _record_reader(typing.cast("Any", record))(value))
+    except _Misfit as misfit:
+        raise ValueError(f"{where or record.__name__}{misfit.path}: {misfit.said}") from None
+
+
+_Reader = Callable[[Any], Any]
+"""Makes a field's value of a plain one, or raises ``_Misfit``. Made once for each record type: a
+manifest has thousands of files, and to look at the types again for each was half of the time of its check."""
+
+
+class _Misfit(Exception):
+    """A value that does not fit. Its ``path`` grows on the way out, so that good values need none."""
+
+    def __init__(self, said: object, path: str = "") -> None:
+        self.said = said
+        self.path = path
+
+    def inside(self, part: str) -> _Misfit:
+        self.path = part + self.path
+        return self
+
+
+def _reader(hint: Any) -> _Reader:
+    origin = typing.get_origin(hint)
+    if hint is Any:
+        return lambda value: value
+    if origin in (Union, types.UnionType):
+        return _union_reader(
+            [_reader(option) for option in typing.get_args(hint) if option is not type(None)]
+        )
+    if origin in (list, tuple):
+        return _list_reader(origin, _reader(typing.get_args(hint)[0]))
+    if origin is dict:
+        return _dict_reader(_reader(typing.get_args(hint)[1]))
+    if dataclasses.is_dataclass(hint):
+        record: Any = hint
+        return lambda value: _record_reader(record)(value)  # found only then: a record may hold its like
+    return _plain_reader(hint) if hint in (bool, int, float, str) else _text_reader(hint)
 
 
 @functools.cache
-def _fields(record: type) -> tuple[tuple[dataclasses.Field[Any], Any], ...]:
+def _record_reader(record: Any) -> _Reader:
     hints = typing.get_type_hints(record)
-    return tuple((field, hints[field.name]) for field in dataclasses.fields(record))
+    fields = [
+        (field.name, _reader(hints[field.name]), _has_no_default(field))
+        for field in dataclasses.fields(record)
+    ]
 
-
-def _convert(hint: Any, value: Any, where: str) -> Any:
-    origin = typing.get_origin(hint)
-    if hint is Any:
-        return value
-    if origin in (Union, types.UnionType):
-        return _convert_union(hint, value, where)
-    if origin in (list, tuple):
-        if not isinstance(value, list):
-            raise ValueError(f"{where}: a list is expected")
-        item_hint = typing.get_args(hint)[0]
-        return origin(_convert(item_hint, item, f"{where}[{index}]") for index, item in enumerate(value))
-    if origin is dict:
+    def read(value: Any) -> Any:
         if not isinstance(value, dict):
-            raise ValueError(f"{where}: an object is expected")
-        item_hint = typing.get_args(hint)[1]
-        return {key: _convert(item_hint, item, f"{where}.{key[:60]}") for key, item in value.items()}
-    if dataclasses.is_dataclass(hint):
-        return build(typing.cast("type[Any]", hint), value, where)
-    return _scalar(hint, value, where)
-
-
-def _convert_union(hint: Any, value: Any, where: str) -> Any:
-    options = [option for option in typing.get_args(hint) if option is not type(None)]
-    for option in options[:-1]:
+            raise _Misfit("an object is expected")
+        made: dict[str, Any] = {}
+        for name, reader, needed in fields:
+            item = value.get(name)
+            if item is not None:
+                try:
+                    made[name] = reader(item)
+                except _Misfit as misfit:
+                    raise misfit.inside(f".{name}") from None
+            elif needed:
+                raise _Misfit("missing", f".{name}")
         try:
-            return _convert(option, value, where)
-        except ValueError:
-            continue
-    return _convert(options[-1], value, where)
+            return record(**made)
+        except (TypeError, ValueError) as error:
+            raise _Misfit(error) from None
+
+    return read
 
 
-def _scalar(hint: Any, value: Any, where: str) -> Any:
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if hint in (bool, int, float, str):
-        if type(value) is not hint:
-            raise ValueError(f"{where}: {hint.__name__} is expected")
-        return value
-    try:
-        return hint(value)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{where}: {error}") from None
+def _has_no_default(field: dataclasses.Field[Any]) -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+
+
+def _union_reader(readers: list[_Reader]) -> _Reader:
+    def read(value: Any) -> Any:
+        for reader in readers[:-1]:
+            try:
+                return reader(value)
+            except _Misfit:
+                continue
+        return readers[-1](value)
+
+    return read
+
+
+def _list_reader(made: type, reader: _Reader) -> _Reader:
+    def read(value: Any) -> Any:
+        if not isinstance(value, list):
+            raise _Misfit("a list is expected")
+        items = []
+        try:
+            for item in value:
+                items.append(reader(item))
+        except _Misfit as misfit:
+            raise misfit.inside(f"[{len(items)}]") from None
+        return made(items)
+
+    return read
+
+
+def _dict_reader(reader: _Reader) -> _Reader:
+    def read(value: Any) -> Any:
+        if not isinstance(value, dict):
+            raise _Misfit("an object is expected")
+        made = {}
+        for key, item in value.items():
+            try:
+                made[key] = reader(item)
+            except _Misfit as misfit:
+                raise misfit.inside(f".{key[:60]}") from None
+        return made
+
+    return read
+
+
+def _plain_reader(hint: type) -> _Reader:
+    def read(value: Any) -> Any:
+        if type(value) is hint:
+            return value
+        if hint is float and type(value) is int:
+            return float(value)
+        raise _Misfit(f"{hint.__name__} is expected")
+
+    return read
+
+
+def _text_reader(hint: Callable[[Any], Any]) -> _Reader:
+    def read(value: Any) -> Any:
+        try:
+            return hint(value)
+        except (TypeError, ValueError) as error:
+            raise _Misfit(error) from None
+
+    return read

@@ -30,7 +30,8 @@ MAX_PATH_BYTES = 512
 MODES = (0o644, 0o755)
 
 _KIND = re.compile(r"[a-z][a-z0-9_-]{0,31}")
-_PATH_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+=,@-]{0,254}")
+_PATH_PART = r"[A-Za-z0-9_][A-Za-z0-9_.+=,@-]{0,254}"
+_PATH = re.compile(f"{_PATH_PART}(?:/{_PATH_PART})*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ class FileRecord:
     def __post_init__(self) -> None:
         if not _KIND.fullmatch(self.kind):
             raise ValueError(f"kind: {self.kind[:40]!r}")
-        if len(self.path) > MAX_PATH_BYTES or not all(map(_PATH_PART.fullmatch, self.path.split("/"))):
+        if len(self.path) > MAX_PATH_BYTES or not _PATH.fullmatch(self.path):
             raise ValueError(f"path: {self.path[:120]!r}")
         if self.mode not in MODES:
             raise ValueError(f"mode: {self.mode!r}")

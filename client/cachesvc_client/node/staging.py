@@ -1,0 +1,180 @@
+"""Staging: a pack's files are written beside their places while the pack still downloads.
+
+The install that follows then has only to move them there. An optimisation and nothing else: what is not
+staged, for whatever reason, the install reads from the whole pack, with its own errors. What is staged
+came from frames that had their signed digests, and no file is in its place before the pack is whole.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import secrets
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from ..bundle.layout import Layout
+from ..bundle.pack import PackReader
+from ..kinds.rules import KindRules
+from ..wire.errors import CacheSvcError, NotFound
+from ..wire.records import FileRecord, Manifest
+from .folders import FOLDER, PRIVATE, Job, Step, Temporary, fill, plan, prepare
+
+log = logging.getLogger("cachesvc")
+
+_SMALL_PACK = 8 << 20
+"""Uncompressed; below, a thread costs more than it saves."""
+_FRAMES_AHEAD = 4
+_STALL_SECONDS = 2.0
+"""A folder so slow that this passes without room for a frame must not hold up the download."""
+
+
+class Staging:
+    """One pack's. A context manager: at its end, what no install took is gone.
+
+    Frames are hashed and unpacked by the thread that downloads, as they complete; files are written by
+    one more thread. That divides the work about evenly, and more writers would wait for each other
+    (measured on tmpfs). Memory: ``_FRAMES_AHEAD`` frames.
+    """
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        rules: Mapping[str, KindRules],
+        roots: Callable[[], Mapping[str, Path]],
+        *,
+        may_go_on: Callable[[], bool] = lambda: True,
+        step: Step = lambda _name: None,
+    ) -> None:
+        """Does nothing until the first bytes arrive; ``roots`` is asked then."""
+        self._manifest = manifest
+        self._rules = rules
+        self._roots = roots
+        self._may_go_on = may_go_on
+        self._step = step
+        self._off = sum(frame.raw for frame in manifest.frames) <= _SMALL_PACK
+        self._reader: PackReader | None = None
+        self._frames: queue.Queue[bytes | None] = queue.Queue(_FRAMES_AHEAD)
+        self._unpacked = 0
+        self._writer: threading.Thread | None = None
+        self._places: dict[Path, int] = {}
+        self._name = f"{PRIVATE}/{secrets.token_hex(12)}"
+        self._staged: dict[tuple[str, str], Temporary] = {}
+
+    def __enter__(self) -> Staging:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.finish()
+        for root, place in self._places.items():
+            os.close(place)
+            shutil.rmtree(root / self._name, ignore_errors=True)
+
+    def arrived(self, path: Path, have: int) -> None:
+        """See `store.Watcher`. Waits at most two seconds, once."""
+        frames = self._manifest.frames
+        try:
+            while not self._off and self._unpacked < len(frames) and self._may_go_on():
+                frame = frames[self._unpacked]
+                if frame.offset + frame.size > have:
+                    return
+                self._reader = self._reader or self._begin(path)
+                self._frames.put(self._reader.frame(self._unpacked), timeout=_STALL_SECONDS)
+                self._unpacked += 1
+        except (CacheSvcError, OSError, queue.Full) as error:
+            self._stop(error)
+
+    def whole(self) -> bool:
+        """See `store.Watcher`: the frames lie back to back from the pack's magic, which was read, to its
+        end (`Layout`)."""
+        return 0 < self._unpacked == len(self._manifest.frames)
+
+    def finish(self) -> Staging:
+        """Waits for the files under way; nothing more is staged. Gives itself, for an install to take."""
+        self._off = True
+        if self._writer is not None:
+            self._frames.put(None)
+            self._writer.join()
+            self._writer = None
+        if self._reader is not None:
+            self._reader.__exit__()
+            self._reader = None
+        return self
+
+    def take(self, job: Job) -> Temporary | None:
+        """The staged file of a job, once."""
+        return self._staged.pop((job.file.kind, job.file.path), None)
+
+    def _begin(self, path: Path) -> PackReader:
+        reader = PackReader(path, self._manifest)
+        jobs = [
+            job
+            for job in plan(reader, self._rules, self._roots())
+            if job.rule.write == "immutable" and job.rule.local is None
+        ]
+        self._writer = threading.Thread(
+            target=self._write, args=(reader, jobs), name="cachesvc-staging", daemon=True
+        )
+        self._writer.start()
+        return reader
+
+    def _write(self, reader: PackReader, jobs: list[Job]) -> None:
+        stream = _Stream(reader.layout, self._frames)
+        try:
+            for job in jobs:
+                if not self._may_go_on():
+                    break
+                if stream.has(job.file) and not os.path.lexists(job.root / job.file.path):
+                    self._stage(job, stream)
+        except (OSError, CacheSvcError) as error:
+            self._stop(error)
+        finally:
+            stream.drain()
+
+    def _stage(self, job: Job, stream: _Stream) -> None:
+        place, name = self._place(job.root), str(len(self._staged))
+        size = fill(place, name, job.file.mode, stream.chunks(job.file), self._step)
+        self._staged[job.file.kind, job.file.path] = Temporary(place, name, size)
+
+    def _place(self, root: Path) -> int:
+        if root not in self._places:
+            prepare(root)
+            os.mkdir(root / self._name, 0o700)
+            self._places[root] = os.open(root / self._name, FOLDER)
+        return self._places[root]
+
+    def _stop(self, error: Exception) -> None:
+        self._off = True
+        log.debug("nothing more is staged: %s", error)
+
+
+class _Stream:
+    """The frames of a pack as they come, each once; only the last is kept."""
+
+    def __init__(self, layout: Layout, frames: queue.Queue[bytes | None]) -> None:
+        self._layout = layout
+        self._frames = frames
+        self._at = -1
+        self._raw: bytes | None = b""
+
+    def has(self, file: FileRecord) -> bool:
+        """Whether the file begins in this frame or in one to come (equal contents are stored once)."""
+        return all(index >= self._at for index, _, _ in self._layout.parts(file)[:1])
+
+    def chunks(self, file: FileRecord) -> Iterator[memoryview]:
+        """The file's content in order. Raises ``NotFound`` if the frames end before it does."""
+        for index, begin, end in self._layout.parts(file):
+            while self._at < index and self._raw is not None:
+                self._raw = self._frames.get()
+                self._at += 1
+            if self._raw is None:
+                raise NotFound(f"frame {index}: it did not arrive")
+            yield memoryview(self._raw)[begin:end]
+
+    def drain(self) -> None:
+        """Takes what still comes, so that nobody waits for room."""
+        while self._raw is not None:
+            self._raw = self._frames.get()

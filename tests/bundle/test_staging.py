@@ -1,0 +1,269 @@
+"""Staging: written while the pack comes, in place only when it is whole, and never needed."""
+
+import errno
+import functools
+import os
+import random
+import signal
+import threading
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from packing import FILES, RULES, forked, killing, made
+
+from cachesvc_client.bundle.pack import PackReader, SourceFile
+from cachesvc_client.node import folders, staging
+from cachesvc_client.node.folders import PRIVATE, install
+from cachesvc_client.node.staging import Staging
+from cachesvc_client.node.store import NodeStore
+from cachesvc_client.wire.errors import Corrupt
+from cachesvc_client.wire.records import FRAME_BYTES
+
+PIECE = 50_000
+
+
+def long(seed, size):
+    """Content that is packed at once: random, repeated."""
+    return (random.Random(seed).randbytes(9973) * (size // 9973 + 1))[:size]
+
+
+BIG = (
+    *(SourceFile("inductor", f"aa/f{index}.so", long(index, 700_000)) for index in range(9)),
+    SourceFile("inductor", "aa/long.so", long(9, 2 * FRAME_BYTES + 77), 0o755),
+    SourceFile("inductor", "aa/longtwin.so", long(9, 2 * FRAME_BYTES + 77)),
+)
+
+
+@pytest.fixture(autouse=True)
+def every_pack_is_staged(monkeypatch):
+    monkeypatch.setattr(staging, "_SMALL_PACK", 0)
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory):
+    path, manifest = made(tmp_path_factory.mktemp("packed"), [*FILES, *BIG])
+    assert len(manifest.frames) > 3
+    return path.read_bytes(), manifest
+
+
+@pytest.fixture
+def roots(tmp_path):
+    return {kind: tmp_path / "caches" / kind for kind in RULES}
+
+
+def serving(*answers):
+    """A download whose first, second ... call sends these bytes, from the offset asked for."""
+    left = list(answers)
+
+    def download(offset):
+        data = left.pop(0)
+        for begin in range(offset, len(data), PIECE):
+            yield data[begin : begin + PIECE]
+
+    return download
+
+
+def fetched(root, packed, roots, download=None, before_install=lambda _path: None, **options):
+    data, manifest = packed
+    download = download or serving(data)
+    store = NodeStore(root / "store")
+    with Staging(manifest, RULES, lambda: roots, **options) as staged:
+        path, _ = store.fetch(manifest.pack.digest, manifest.pack.size, download, staged)
+        staged.finish()
+        before_install(path)
+        with PackReader(path, manifest) as reader:
+            return install(reader, RULES, roots, staged=staged)
+
+
+def contents(roots):
+    return {
+        f"{kind}/{path.relative_to(root)}": path.read_bytes()
+        for kind, root in roots.items()
+        for path in root.rglob("*")
+        if path.is_file() and PRIVATE not in path.parts
+    }
+
+
+def expected(roots, files=(*FILES, *BIG)):
+    root = str(roots["triton"]).encode()
+    return {f"{file.kind}/{file.path}": file.data.replace(b"@ROOT@", root) for file in files}
+
+
+def leftovers(roots):
+    return [path for root in roots.values() for path in (root / PRIVATE).glob("*") if path.name != "lock"]
+
+
+def test_files_are_beside_their_places_when_the_pack_is_there_and_in_them_after_the_install(
+    tmp_path, packed, roots
+):
+    def nothing_is_in_its_place(_path):
+        assert contents(roots) == {}
+        assert len(leftovers(roots)) == 2, "a place below each root"
+
+    done = fetched(tmp_path, packed, roots, before_install=nothing_is_in_its_place)
+    assert contents(roots) == expected(roots)
+    assert (done.written, done.kept, done.skipped) == (len(FILES) + len(BIG), 0, 0)
+    assert done.bytes == sum(map(len, expected(roots).values()))
+    assert (roots["inductor"] / "aa/long.so").stat().st_mode & 0o777 == 0o755
+    assert not leftovers(roots)
+
+
+def test_what_is_staged_is_not_read_again(tmp_path, roots):
+    path, manifest = made(tmp_path, BIG[:-1])
+    whole = path.read_bytes()
+
+    def damage(path):
+        path.write_bytes(whole[:16] + bytes(len(whole) - 16))
+
+    done = fetched(tmp_path, (whole, manifest), roots, before_install=damage)
+    assert done.written == len(BIG) - 1
+    assert contents(roots) == expected(roots, BIG[:-1])
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    st.dictionaries(
+        st.from_regex(r"[a-c]{2}/[a-z0-9]{1,3}\.(so|py)", fullmatch=True),
+        st.builds(
+            long, st.integers(0, 2), st.sampled_from([0, 1, 5000, FRAME_BYTES, FRAME_BYTES + 1, 9_000_000])
+        ),
+        max_size=6,
+    )
+)
+def test_any_pack_is_installed_as_without_staging(tmp_path_factory, files):
+    work = tmp_path_factory.mktemp("any")
+    path, manifest = made(work, [SourceFile("inductor", name, data) for name, data in files.items()])
+    roots = {"inductor": work / "cache"}
+    fetched(work, (path.read_bytes(), manifest), roots)
+    assert contents(roots) == {f"inductor/{name}": data for name, data in files.items()}
+    assert not leftovers(roots)
+
+
+@pytest.mark.parametrize("frame", [0, 2, -1])
+def test_a_download_with_a_damaged_frame_installs_nothing(tmp_path, packed, roots, frame):
+    data, manifest = packed
+    damaged = bytearray(data)
+    damaged[manifest.frames[frame].offset + 9] ^= 1
+    with pytest.raises(Corrupt, match="is not this pack"):
+        fetched(tmp_path, packed, roots, serving(bytes(damaged)))
+    assert contents(roots) == {}
+    assert not leftovers(roots)
+    assert not list((tmp_path / "store/v1/packs").iterdir())
+
+
+@pytest.mark.parametrize("left", [b"rubbish", "half", "whole", "half, then rubbish"])
+def test_whatever_a_killed_process_left_the_next_ends_with_all_files(tmp_path, packed, roots, left):
+    data, manifest = packed
+    half = data[: len(data) // 2]
+    left = {"half": half, "whole": data, "half, then rubbish": half + b"rubbish"}.get(left, left)
+    NodeStore(tmp_path / "store")
+    (tmp_path / "store/v1/partial" / manifest.pack.digest.hex).write_bytes(left)
+    fetched(tmp_path, packed, roots, serving(data, data))
+    assert contents(roots) == expected(roots)
+
+
+def test_what_was_seen_of_one_download_says_nothing_of_the_next(tmp_path, packed, roots):
+    """The first goes on to the pack's end and beyond it: all frames were good, and yet it is begun anew."""
+    data, manifest = packed
+    NodeStore(tmp_path / "store")
+    (tmp_path / "store/v1/partial" / manifest.pack.digest.hex).write_bytes(data[:1000])
+
+    def download(offset):
+        if offset:
+            yield data[offset:]
+            yield b"more"
+        else:
+            yield data[:-1] + bytes([data[-1] ^ 1])
+
+    with pytest.raises(Corrupt, match="is not this pack"):
+        fetched(tmp_path, packed, roots, download)
+    assert contents(roots) == {}
+    assert not list((tmp_path / "store/v1/packs").iterdir())
+
+
+def test_files_that_are_there_are_kept(tmp_path, packed, roots):
+    path = roots["inductor"] / "aa/f3.so"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"the user's own")
+
+    def another(_path):  # another process was faster with this one
+        (roots["inductor"] / "aa/f4.so").write_bytes(b"another's")
+
+    done = fetched(tmp_path, packed, roots, before_install=another)
+    assert path.read_bytes() == b"the user's own"
+    assert (roots["inductor"] / "aa/f4.so").read_bytes() == b"another's"
+    assert done.kept == 2
+    assert not leftovers(roots)
+
+
+def test_where_links_are_not_supported_files_are_renamed(tmp_path, packed, roots, monkeypatch):
+    def no_links(*_, **__):
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(folders.os, "link", no_links)
+    fetched(tmp_path, packed, roots)
+    assert contents(roots) == expected(roots)
+    assert not leftovers(roots)
+
+
+def test_killed_at_each_step_leaves_nothing_and_the_next_completes(tmp_path, packed):
+    killed = 0
+    for at in range(1, 100):
+        roots = {kind: tmp_path / str(at) / kind for kind in RULES}
+        work = functools.partial(fetched, tmp_path / str(at), packed, roots, step=killing(at))
+        if (status := forked(work)) == 0:
+            break
+        assert os.WTERMSIG(status) == signal.SIGKILL
+        killed += 1
+        assert contents(roots) == {}
+        fetched(tmp_path / str(at), packed, roots)
+        assert contents(roots) == expected(roots)
+    # created and filled; not the merge file, the group file, nor the twin that ended frames ago.
+    assert killed == 2 * (len(FILES) + len(BIG) - 3)
+
+
+def test_a_folder_that_cannot_be_written_does_not_spoil_the_download(tmp_path, packed, roots):
+    data, manifest = packed
+    roots["inductor"].parent.mkdir()
+    roots["inductor"].write_bytes(b"a file in the way")
+    with Staging(manifest, RULES, lambda: roots) as staged:
+        path, moved = NodeStore(tmp_path).fetch(
+            manifest.pack.digest, manifest.pack.size, serving(data), staged
+        )
+    assert (path.read_bytes(), moved) == (data, len(data))
+
+
+def test_a_folder_that_is_slow_does_not_hold_up_the_download(tmp_path, packed, roots, monkeypatch):
+    monkeypatch.setattr(staging, "_FRAMES_AHEAD", 1)
+    monkeypatch.setattr(staging, "_STALL_SECONDS", 0.001)
+    data, _ = packed
+    downloaded = threading.Event()
+
+    def download(offset):
+        yield from serving(data)(offset)
+        downloaded.set()
+
+    fetched(tmp_path, packed, roots, download, step=lambda _name: downloaded.wait(60) or None)
+    assert downloaded.is_set()
+    assert contents(roots) == expected(roots)
+
+
+def test_once_it_may_not_go_on_only_the_store_is_filled(tmp_path, packed, roots):
+    data, manifest = packed
+    asked = iter([True] * 5)
+    with Staging(manifest, RULES, lambda: roots, may_go_on=lambda: next(asked, False)) as staged:
+        path, _ = NodeStore(tmp_path).fetch(manifest.pack.digest, manifest.pack.size, serving(data), staged)
+    assert path.read_bytes() == data
+    assert contents(roots) == {}
+    assert not leftovers(roots)
+
+
+def test_small_packs_are_not_staged(tmp_path, roots, monkeypatch):
+    monkeypatch.undo()
+    path, manifest = made(tmp_path)
+    before = threading.active_count()
+    with Staging(manifest, RULES, lambda: roots) as staged:
+        staged.arrived(path, manifest.pack.size)
+        assert threading.active_count() == before
+        assert not roots["inductor"].exists()
