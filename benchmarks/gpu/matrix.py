@@ -7,7 +7,7 @@ For a machine without network: needs this tree, its requirements and torch. It s
 PyTorch alone and one that fills a Redis cache. *Measure*, one process at a time by default, each on a host
 of its own (empty HOME, TMPDIR, working directory and folders), the builder's folders gone:
 
-    ours, ours again    restored from the registry, a PATH without compilers; then a second process of that node
+    ours, ours again    restored from the registry, a PATH without compilers; then once more on that node
     local first/settled PyTorch alone over the cold process's folders, where they were made
     folder copy         TORCHINDUCTOR_CACHE_DIR copied to a fresh host, the folders it was made in gone
     mega-cache          load_cache_artifacts() on a fresh host
@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import functools
 import json
 import os
 import platform
@@ -81,6 +82,7 @@ class Matrix:
         self.logs = (options.out / "logs.txt").open("w")
         self.result: Answer = {
             "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+            "reduced": not gpus(),
             "machine": {"cpus": os.cpu_count(), "python": platform.python_version(), "gpus": gpus()},
             "at_once": {"prepared": options.jobs, "measured": options.measure},
             "rows": {row.id: {"title": row.title, "options": row.options, "runs": {}} for row in rows},
@@ -143,7 +145,8 @@ class Matrix:
         try:
             work(row)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is told and the run goes on
-            self.entry(row)[f"error of {work.__name__}"] = f"{type(error).__name__}: {error}"[:2000]
+            name = getattr(work, "__name__", "round")
+            self.entry(row)[f"error of {name}"] = f"{type(error).__name__}: {error}"[:2000]
         self.save()
 
     def entry(self, row: Row) -> Answer:
@@ -153,7 +156,9 @@ class Matrix:
     @property
     def preparing(self) -> float:
         """Seconds that a preparation may still take."""
-        return float(min(self.options.prepare or 0.62 * self.options.budget, self.options.budget)) - self.spent
+        return (
+            float(min(self.options.prepare or 0.62 * self.options.budget, self.options.budget)) - self.spent
+        )
 
     def warm(self, row: Row) -> None:
         """Warms one row through the command line; the report of its target is kept."""
@@ -170,7 +175,7 @@ class Matrix:
             f"row {row.id} warm",
             [*cachesvc(["cachesvc", "warm", str(spec), "--json", "--force"])[1:]],
             Host(self.scratch / f"{row.id}-warm"),
-            self.registry.builder,
+            self.registry.builder | libraries(row),
             seconds,
             whole=True,
         )
@@ -209,7 +214,7 @@ class Matrix:
 
     def fill(self, row: Row) -> None:
         """Fills PyTorch's Redis cache."""
-        for switches in ((GPU_SWITCHES, SWITCHES) if self.result["machine"]["gpus"] else (SWITCHES,)):
+        for switches in (GPU_SWITCHES, SWITCHES) if self.result["machine"]["gpus"] else (SWITCHES,):
             host = Host(self.scratch / f"{row.id}-fill")
             variables = self.redis_variables(row, switches)
             answer = self.process(row, "Redis, filling", host, variables, seconds=self.preparing)
@@ -231,7 +236,8 @@ class Matrix:
             list(pool.map(lambda row: self.guarded(self.restored, row), self.rows))
             compared = [row for row in self.rows if self.has_baselines(row)]
             for number in range(self.options.rounds):
-                list(pool.map(lambda row: self.guarded(self.round(number), row), compared))
+                one = functools.partial(self.round, number)
+                list(pool.map(lambda row, one=one: self.guarded(one, row), compared))
 
     def restored(self, row: Row) -> None:
         """Ours on a fresh host, then a second process of that node. What is asked in every row."""
@@ -253,26 +259,22 @@ class Matrix:
         runs = [run for run in runs if "left out" not in run]
         entry["hit"] = bool(runs) and all(map(hit, runs)) and "compilers_called" not in entry
 
-    def round(self, number: int) -> Callable[[Row], None]:
+    def round(self, number: int, row: Row) -> None:
         """One round of the baselines of a row, with ours among them; the order turns from round to round."""
-
-        def round_(row: Row) -> None:
-            if not (self.scratch / f"{row.id}-pristine").is_dir():
-                return
-            own, away = self.scratch / f"{row.id}-own", self.scratch / f"{row.id}-away"
-            local = {"TORCHINDUCTOR_CACHE_DIR": str(own / "cache")}
-            for name in LOCAL if number == 0 else LOCAL[1:]:
-                self.process(row, name, Host(own), local)
-            own.rename(away)  # from here on the builder's folders are gone
-            works: list[Callable[[Row], None]] = [self.copied, self.mega, self.from_redis]
-            works += [self.restored] if number else []
-            try:
-                for work in works[number % len(works) :] + works[: number % len(works)]:
-                    self.guarded(work, row)
-            finally:
-                away.rename(own)
-
-        return round_
+        if not (self.scratch / f"{row.id}-pristine").is_dir():
+            return
+        own, away = self.scratch / f"{row.id}-own", self.scratch / f"{row.id}-away"
+        local = {"TORCHINDUCTOR_CACHE_DIR": str(own / "cache")}
+        for name in LOCAL if number == 0 else LOCAL[1:]:
+            self.process(row, name, Host(own), local)
+        own.rename(away)  # from here on the builder's folders are gone
+        works: list[Callable[[Row], None]] = [self.copied, self.mega, self.from_redis]
+        works += [self.restored] if number else []
+        try:
+            for work in works[number % len(works) :] + works[: number % len(works)]:
+                self.guarded(work, row)
+        finally:
+            away.rename(own)
 
     def copied(self, row: Row) -> None:
         host = Host(self.scratch / f"{row.id}-copy")
@@ -311,6 +313,7 @@ class Matrix:
         if seconds < 5:
             answer: Answer = {"left out": "no time left"}
         else:
+            variables = variables | libraries(row)
             answer = self.step(f"row {row.id} {method}", command, host, variables, seconds)
         self.entry(row)["runs"].setdefault(method, []).append(answer)
         self.save()
@@ -372,6 +375,12 @@ def trapped(folder: Path) -> Path:
         script.write_text(f'#!/bin/sh\necho "{name} $*" >> {folder}/called\nexit 1\n')
         script.chmod(0o755)
     return folder
+
+
+def libraries(row: Row) -> dict[str, str]:
+    """PYTHONPATH with the folder of more libraries, for the rows that need it."""
+    more = os.environ.get("MATRIX_MODELS", "")
+    return {"PYTHONPATH": f"{os.environ['PYTHONPATH']}{os.pathsep}{more}"} if row.needs and more else {}
 
 
 def hit(run: Answer) -> bool:
@@ -459,7 +468,9 @@ def troubles(result: Answer) -> list[str]:
         lines += [f"row {ident} {key}: {entry[key]}" for key in entry if key.startswith("error")]
         warm = entry.get("warm", {})
         if warm.get("status") != "warm":
-            lines.append(f"row {ident} warm: {warm.get('status')} {warm.get('reasons')} {warm.get('error', '')}")
+            lines.append(
+                f"row {ident} warm: {warm.get('status')} {warm.get('reasons')} {warm.get('error', '')}"
+            )
             lines.append(str(warm.get("trace") or "")[-1200:])
         if not warm.get("against_eager", {}).get("close", True):
             lines.append(f"row {ident} differs from eager: {warm['against_eager']}")
@@ -468,7 +479,9 @@ def troubles(result: Answer) -> list[str]:
                 if "error" in run or "left out" in run:
                     lines.append(f"row {ident} {name}: {run.get('error', run.get('left out'))}"[-700:])
                 elif name in OURS and not hit(run):
-                    lines.append(f"row {ident} {name}: {run.get('state')} {run.get('reasons')} {run['work'][:5]}")
+                    lines.append(
+                        f"row {ident} {name}: {run.get('state')} {run.get('reasons')} {run['work'][:5]}"
+                    )
                     lines.append(f"    {run.get('against_builder')} {run['observed'].get('counters')}"[:700])
         if "compilers_called" in entry:
             lines.append(f"row {ident} called {entry['compilers_called'][:5]}")
@@ -480,7 +493,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--rows", default="", help="such as 1-4,15; all that fit the machine by default")
     parser.add_argument("--budget", type=float, default=560, help="seconds; what does not fit is left out")
-    parser.add_argument("--prepare", type=float, default=0, help="of them for warming (0: 62 %% of the budget)")
+    parser.add_argument(
+        "--prepare", type=float, default=0, help="of them for warming (0: 62 %% of the budget)"
+    )
     parser.add_argument("--step", type=float, default=120, help="seconds that a measured process may take")
     parser.add_argument("--jobs", type=int, default=4, help="rows that are prepared at once")
     parser.add_argument("--measure", type=int, default=1, help="rows that are measured at once")

@@ -29,9 +29,7 @@ def llama(layers: int, width: int, heads: int = 16, inner: int = 0, vocabulary: 
     return LlamaForCausalLM(config).eval()
 
 
-def qwen3(
-    layers: int, width: int, heads: int = 16, inner: int = 3072, vocabulary: int = 151936
-) -> nn.Module:
+def qwen3(layers: int, width: int, heads: int = 16, inner: int = 3072, vocabulary: int = 151936) -> nn.Module:
     """Qwen3's decoder: normalised queries and keys, heads of 128."""
     from transformers import Qwen3Config, Qwen3ForCausalLM
 

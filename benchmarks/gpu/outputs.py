@@ -39,13 +39,13 @@ def _kept(tensor: Tensor) -> Kept:
 def compared(mine: list[Kept], other: list[Kept], tolerance: float) -> dict[str, Any]:
     """Whether all bytes are equal, the largest difference with the largest value, and whether it is within
     ``tolerance`` of that value in every tensor."""
-    if len(mine) != len(other) or any(a.sample.shape != b.sample.shape for a, b in zip(mine, other)):
+    if [item.sample.shape for item in mine] != [item.sample.shape for item in other]:
         return {"equal": False, "close": False, "note": "not the same tensors"}
-    gaps = [(a.sample - b.sample).abs().max().item() for a, b in zip(mine, other)]
+    gaps = [(a.sample - b.sample).abs().max().item() for a, b in zip(mine, other, strict=True)]
     scales = [b.sample.abs().max().item() for b in other]
     return {
         "equal": [a.digest for a in mine] == [b.digest for b in other],
-        "close": all(gap <= tolerance * scale + 1e-5 for gap, scale in zip(gaps, scales)),
+        "close": all(gap <= tolerance * scale + 1e-5 for gap, scale in zip(gaps, scales, strict=True)),
         "difference": max(gaps),
         "scale": max(scales),
     }

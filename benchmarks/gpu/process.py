@@ -47,7 +47,9 @@ def main() -> None:
     if options.watch:
         cachesvc_client.wait(60)
     with contextlib.ExitStack() as stack:
-        watches = [stack.enter_context(observe.ReadWatch(root)) for root in folders()] if options.watch else []
+        watches = (
+            [stack.enter_context(observe.ReadWatch(root)) for root in folders()] if options.watch else []
+        )
         begin = time.perf_counter()
         if options.load:
             torch.compiler.load_cache_artifacts(options.load.read_bytes())

@@ -20,8 +20,10 @@ Values = dict[str, Any]
 class Row:
     """``work``: a function of `workloads`, called with ``args``, or with ``small`` beside them where there is
     no GPU. ``options``: of ``torch.compile``. ``calls``: how often every input set is called. ``anchor``:
-    measured against PyTorch's own means by default. ``gpus``: how many it needs. ``measured_env``: variables
-    of the restored processes alone."""
+    measured against PyTorch's own means by default. ``gpus``: how many it needs. ``needs``: a library that
+    the folder MATRIX_MODELS may hold; transformers would import it in the other rows, too.
+    ``measured_env``: variables of the restored processes alone. ``minutes``: a guess, by which the longest
+    are prepared first."""
 
     id: str
     title: str
@@ -34,6 +36,7 @@ class Row:
     device: str = ""
     anchor: bool = False
     gpus: int = 0
+    needs: bool = False
     measured_env: dict[str, str] = field(default_factory=dict)
     minutes: float = 1.0
 
@@ -193,6 +196,7 @@ ROWS = (
         "int8",
         {"batch": 2, "length": 128, "layers": 4, "width": 1024},
         TINY_TEXT | {"length": 16},
+        needs=True,
     ),
     Row(
         "15",
@@ -236,6 +240,7 @@ ROWS = (
         "diffusion",
         {"model": "dit", "batch": 2, "layers": 8},
         {"layers": 1, "heads": 2, "head_dim": 16},
+        needs=True,
     ),
     Row(
         "19b",
@@ -243,6 +248,7 @@ ROWS = (
         "diffusion",
         {"model": "unet", "batch": 2, "channels": [320, 640], "width": 768},
         {"channels": [32, 64], "width": 32, "batch": 1},
+        needs=True,
     ),
     Row(
         "20",
@@ -296,9 +302,7 @@ def chosen(text: str, gpus: int) -> list[Row]:
     for part in filter(None, text.split(",")):
         first, _, last = part.partition("-")
         numbers = range(int(first), int(last) + 1) if last else ()
-        found = {
-            row.id for row in ROWS if part in (row.id, str(row.number)) or row.number in numbers
-        }
+        found = {row.id for row in ROWS if part in (row.id, str(row.number)) or row.number in numbers}
         if not found and part != "23":
             raise ValueError(f"--rows {part}: no such row")
         wanted |= found

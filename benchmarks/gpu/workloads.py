@@ -193,7 +193,9 @@ def training(
                 losses.append(loss.detach().clone())
                 step()
                 optimizer.zero_grad(set_to_none=True)
-            weights = [weight.detach().clone() for weight in itertools.islice(trained.parameters(), 0, None, 7)]
+            weights = [
+                weight.detach().clone() for weight in itertools.islice(trained.parameters(), 0, None, 7)
+            ]
             return [*losses, *weights]
 
     return run
@@ -245,8 +247,8 @@ def custom_ops(row: Row, batch: int, width: int) -> Run:
     GPU a ``triton_op`` beside it."""
     import user_operators
 
-    given = torch.randn(batch, width, requires_grad=True)
-    weight = torch.randn(width, width) / width**0.5
+    given = torch.randn(batch, width, dtype=_dtype(row), requires_grad=True)
+    weight = torch.randn(width, width, dtype=_dtype(row)) / width**0.5
 
     def function(one: Tensor, other: Tensor) -> Tensor:
         hidden = user_operators.clipped_square(one @ other).sin()
