@@ -22,6 +22,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import functools
+import itertools
 import json
 import os
 import platform
@@ -44,7 +45,7 @@ TREE = HERE.parent.parent
 sys.path[0:1] = [str(HERE), str(TREE), str(TREE / "client")]
 
 import zstandard  # noqa: E402
-from rows import Row, chosen  # noqa: E402
+from rows import Row, chosen, family  # noqa: E402
 
 from benchmarks.cold_start import redis_bytes, redis_server  # noqa: E402
 from benchmarks.hosts import (  # noqa: E402
@@ -63,6 +64,7 @@ MOVED = ("folder copy", "mega-cache", "Redis")
 OURS = ("ours", "ours again")
 METHODS = ("cold", *LOCAL, *MOVED, *OURS)
 COUNTS = ("compilations", "tuning_runs", "compiler_processes")
+CUTS = ("none", "prime in the background", "keys in the background", "no worker pool", "frozen garbage")
 PROGRAM = re.compile(r"^/[^ ]*/")
 SWITCHES = ("FX_GRAPH", "AUTOGRAD", "AUTOTUNE")
 GPU_SWITCHES = (*SWITCHES, "BUNDLED_AUTOTUNE")
@@ -133,8 +135,11 @@ class Matrix:
                 if self.redis:
                     works.append((row.minutes, self.fill, row))
         works.sort(key=lambda work: -work[0])
-        with ThreadPoolExecutor(self.options.jobs) as pool:
+        with ThreadPoolExecutor(self.options.jobs + 1) as pool:
+            variants = pool.submit(self.sharing) if "sharing" in self.options.steps else None
             list(pool.map(lambda work: self.guarded(work[1], work[2]), works))
+        if variants is not None and (error := variants.exception()):
+            self.result["sharing"] = {"error": f"{type(error).__name__}: {error}"[:2000]}
         if "facts" in self.options.steps:
             answer = self.step("facts", [HERE / "facts.py"], Host(self.scratch / "facts"), {}, 60)
             self.result["facts"] = answer
@@ -184,15 +189,38 @@ class Matrix:
         dropped = ("compared", "measured", "bundle", "target")
         report = {name: value for name, value in target.items() if name not in dropped}
         report |= {name: answer[name] for name in ("error", "wall") if name in answer}
-        report["phases"] = len(list(keep.glob("*.pt")))
-        if (keep / "eager.json").is_file():
-            report["against_eager"] = json.loads((keep / "eager.json").read_text())
+        report["phases"] = len(list(keep.glob("rank-0/*.pt")))
+        if eager := [json.loads(path.read_text()) for path in sorted(keep.glob("*/eager.json"))]:
+            report["against_eager"] = min(eager, key=lambda answer: answer["close"])
         self.entry(row)["warm"] = report
+
+    def sharing(self) -> None:
+        """Warms a family of variants into bundles and compares them (`sharing`)."""
+        assert self.registry is not None
+        bundles, spec = self.scratch / "bundles", self.scratch / "family.toml"
+        bundles.mkdir()
+        spec.write_text(family(len(self.result["machine"]["gpus"])))
+        command = ["cachesvc", "warm", str(spec), "--json", "--force", "-j", "3", "--out", str(bundles)]
+        host = Host(self.scratch / "family")
+        answer = self.step(
+            "sharing: warm", cachesvc(command)[1:], host, self.registry.builder, self.preparing, whole=True
+        )
+        targets = answer.get("targets", [])
+        self.result["sharing"] = {
+            "warm": {target["target"]: [target["status"], *target["reasons"]] for target in targets},
+            "error": answer.get("error"),
+        }
+        made = sorted(map(str, bundles.glob("*.cachesvc")))
+        if made:
+            report = self.options.out / "sharing.json"
+            arguments = [HERE / "sharing.py", *made, "--trust", self.registry.trust, "--json", report]
+            self.step("sharing: compare", arguments, host, {}, 120)
+        self.save()
 
     def builders(self, row: Row) -> Path:
         """The outputs of the process that made the published graphs: of finalise, if there was one."""
         finalised = self.entry(row).get("warm", {}).get("finalised")
-        return self.scratch / f"{row.id}-kept" / ("01.pt" if finalised else "00.pt")
+        return self.scratch / f"{row.id}-kept" / "rank-RANK" / ("01.pt" if finalised else "00.pt")
 
     def cold(self, row: Row) -> None:
         """PyTorch alone, nothing there; its folders are what the baselines start from."""
@@ -238,6 +266,9 @@ class Matrix:
             for number in range(self.options.rounds):
                 one = functools.partial(self.round, number)
                 list(pool.map(lambda row, one=one: self.guarded(one, row), compared))
+        for row in self.rows:
+            if row.id in self.options.dissect.split(","):
+                self.guarded(self.dissect, row)
 
     def restored(self, row: Row) -> None:
         """Ours on a fresh host, then a second process of that node. What is asked in every row."""
@@ -257,7 +288,8 @@ class Matrix:
             entry["compilers_called"] = (trap / "called").read_text().splitlines()[:20]
         shutil.rmtree(host.folder, ignore_errors=True)
         runs = [run for run in runs if "left out" not in run]
-        entry["hit"] = bool(runs) and all(map(hit, runs)) and "compilers_called" not in entry
+        good = bool(runs) and all(map(hit, runs)) and "compilers_called" not in entry
+        entry["hit"] = good and entry.get("hit", True)
 
     def round(self, number: int, row: Row) -> None:
         """One round of the baselines of a row, with ours among them; the order turns from round to round."""
@@ -299,6 +331,38 @@ class Matrix:
         self.process(row, "Redis", host, variables)
         shutil.rmtree(host.folder, ignore_errors=True)
 
+    def dissect(self, row: Row) -> None:
+        """Processes of `dissect`, the kinds of main thread and the cuts alternating; ours, on one node."""
+        assert self.registry is not None
+        if self.entry(row).get("warm", {}).get("status") != "warm":
+            return
+        host = Host(self.scratch / f"{row.id}-dissect")
+        variables = self.registry.service | {
+            "CACHESVC_NAME": row.name,
+            "PATH": str(trapped(host.folder / "t")),
+        }
+        answers: list[Answer] = []
+
+        def one(*extra: str) -> None:
+            if self.left < 25:
+                return
+            place = host.folder / "answer.json"
+            place.unlink(missing_ok=True)
+            command = [HERE / "dissect.py", self.scratch / f"{row.id}.json", "--answer", place, *extra]
+            self.step(f"row {row.id} dissect {' '.join(extra)}", command, host, variables, self.options.step)
+            if place.is_file():
+                answers.append({"options": extra} | json.loads(place.read_text()))
+                self.result.setdefault("dissected", {})[row.id] = medians(answers)
+                kept = {"summary": medians(answers), "processes": answers}
+                (self.options.out / f"dissect-{row.id}.json").write_text(json.dumps(kept, indent=1) + "\n")
+
+        one("--sample")
+        for _ in range(self.options.alternate):
+            for cut, main in itertools.product(self.options.cuts, self.options.mains):
+                one("--cut", cut, "--main", main)
+        one("--sample")
+        shutil.rmtree(host.folder, ignore_errors=True)
+
     # Processes --------------------------------------------------------------------------------
 
     def process(
@@ -308,13 +372,18 @@ class Matrix:
         or if the method was not asked for."""
         if method.split(",")[0] not in (*self.options.methods, "cold", "ours watched"):
             return {"left out": "not asked for"}
-        command = [HERE / "process.py", self.scratch / f"{row.id}.json", *options]
+        place = self.scratch / f"{row.id}-answer-RANK.json"
+        for rank in range(max(1, row.ranks)):
+            of_rank(place, rank).unlink(missing_ok=True)
+        command = [*launcher(row), HERE / "process.py", self.scratch / f"{row.id}.json", "--answer", place]
         seconds = min(seconds or self.options.step, self.left)
         if seconds < 5:
             answer: Answer = {"left out": "no time left"}
         else:
             variables = variables | libraries(row)
-            answer = self.step(f"row {row.id} {method}", command, host, variables, seconds)
+            failed = self.step(f"row {row.id} {method}", [*command, *options], host, variables, seconds)
+            answers = [of_rank(place, rank) for rank in range(max(1, row.ranks))]
+            answer = joined(answers) if all(path.is_file() for path in answers) else failed
         self.entry(row)["runs"].setdefault(method, []).append(answer)
         self.save()
         return answer
@@ -356,6 +425,8 @@ class Matrix:
             answer: Answer = json.loads(out if whole else out.strip().splitlines()[-1])
         except (ValueError, IndexError):
             return {"error": f"status {code}: {err[-1500:]}", "wall": wall}
+        if not isinstance(answer, dict):
+            return {"error": f"status {code}: {out[-500:]}", "wall": wall}
         return answer | {"wall": wall}
 
     def save(self) -> None:
@@ -364,6 +435,25 @@ class Matrix:
                 summarise(entry)
             text = json.dumps(without_places(self.result, str(self.scratch)), indent=1, default=str)
             (self.options.out / "matrix.json").write_text(text + "\n")
+
+
+def medians(answers: list[Answer]) -> Answer:
+    """By cut and main thread: seconds, with how many processes they are of."""
+    groups: dict[str, list[Answer]] = {}
+    for answer in answers:
+        groups.setdefault(" ".join(answer["options"]), []).append(answer)
+    names = ("first", "second", "cut", "between", "build", "process")
+    return {
+        label: {name: round(statistics.median(item[name] for item in group), 3) for name in names}
+        | {
+            "range": [
+                round(min(item["first"] for item in group), 3),
+                round(max(item["first"] for item in group), 3),
+            ]
+        }
+        | {"processes": len(group), "hits": sum(item["state"] == "hit" for item in group)}
+        for label, group in groups.items()
+    }
 
 
 def trapped(folder: Path) -> Path:
@@ -375,6 +465,38 @@ def trapped(folder: Path) -> Path:
         script.write_text(f'#!/bin/sh\necho "{name} $*" >> {folder}/called\nexit 1\n')
         script.chmod(0o755)
     return folder
+
+
+def launcher(row: Row) -> list[str]:
+    """torchrun, on a free port of this machine, for a row of several ranks."""
+    command = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={row.ranks}"]
+    return command if row.ranks else []
+
+
+def of_rank(path: Path, rank: int) -> Path:
+    return path.with_name(path.name.replace("RANK", str(rank)))
+
+
+def joined(paths: list[Path]) -> Answer:
+    """The answers of the ranks as one: of the slowest, with the sums of counts and the worst comparison."""
+    answers: list[Answer] = [json.loads(path.read_text()) for path in paths]
+    if len(answers) == 1:
+        return answers[0]
+    made = dict(max(answers, key=lambda answer: float(answer["first"])))
+    made["observed"] = made["observed"] | {
+        name: sum(answer["observed"][name] for answer in answers) for name in COUNTS
+    }
+    if all("against_builder" in answer for answer in answers):
+        made["against_builder"] = min((a["against_builder"] for a in answers), key=lambda one: one["equal"])
+    else:
+        made.pop("against_builder", None)
+    if "state" in made:
+        states = [answer["state"] for answer in answers]
+        made["state"] = states[0] if len(set(states)) == 1 else f"not the same: {states}"
+        made["bytes_moved"] = sum(answer["bytes_moved"] for answer in answers)
+    kept = ("first", "state", "reasons", "bytes_moved", "seconds", "against_builder", "work")
+    made["ranks"] = [{name: answer[name] for name in kept if name in answer} for answer in answers]
+    return made
 
 
 def libraries(row: Row) -> dict[str, str]:
@@ -503,7 +625,11 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--baselines", default="anchors", help="anchors, all, none, or ids such as 1,15")
     parser.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS)
     parser.add_argument("--watch", action="store_true", help="one process more a row: which files are read")
-    parser.add_argument("--steps", nargs="*", default=["facts"], choices=["facts"])
+    parser.add_argument("--steps", nargs="*", default=["facts"], choices=["facts", "sharing"])
+    parser.add_argument("--dissect", default="", help="ids of rows, such as 1,4")
+    parser.add_argument("--alternate", type=int, default=3, help="rounds of the dissection's cuts")
+    parser.add_argument("--cuts", nargs="+", default=CUTS, help="of dissect.py")
+    parser.add_argument("--mains", nargs="+", default=["idle", "busy"], choices=["free", "idle", "busy"])
     options = parser.parse_args()
     options.out = options.out.absolute()
     options.out.mkdir(parents=True, exist_ok=True)

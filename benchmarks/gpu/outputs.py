@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,11 @@ def compared(mine: list[Kept], other: list[Kept], tolerance: float) -> dict[str,
         "difference": max(gaps),
         "scale": max(scales),
     }
+
+
+def own(path: str | Path) -> Path:
+    """``path`` with ``RANK`` in it replaced by the rank of this process: 0 unless it is one of a job."""
+    return Path(str(path).replace("RANK", os.environ.get("RANK", "0")))
 
 
 def save(items: list[Kept], path: Path) -> None:

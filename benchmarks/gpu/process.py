@@ -1,4 +1,4 @@
-"""One measured process of a row: ``python process.py ROW.json [options]``; JSON on the last line.
+"""One measured process of a row: ``python process.py ROW.json --answer FILE [options]``.
 
 It restores what CACHESVC_NAME names, or nothing. ``first`` is the time from just before ``torch.compile``
 (before the load of a mega-cache) to all outputs of the row; the model is built before that. All methods
@@ -39,6 +39,7 @@ def main() -> None:
     import torch
 
     imported = time.perf_counter()
+    import outputs
     import workloads
 
     run = workloads.prepare(row)
@@ -76,12 +77,14 @@ def main() -> None:
     if watches:
         answer["read"] = reads(watches)
     answer |= session() | compared(options, row, tensors)
-    print(json.dumps(answer))
+    outputs.own(options.answer).write_text(json.dumps(answer))
+    workloads.end()
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("row", type=Path)
+    parser.add_argument("--answer", type=Path, required=True, help="JSON; RANK in it is replaced")
     parser.add_argument("--load", type=Path, help="a mega-cache to load before compiling")
     parser.add_argument("--save", type=Path, help="write the mega-cache of this process here")
     parser.add_argument("--expect", type=Path, help="compare the outputs with kept ones")
@@ -107,9 +110,9 @@ def compared(options: argparse.Namespace, row, tensors) -> dict[str, object]:
     """The outputs against the builder's own."""
     import outputs
 
-    if not options.expect or not options.expect.is_file():
+    if not options.expect or not outputs.own(options.expect).is_file():
         return {}
-    kept = outputs.load(options.expect)
+    kept = outputs.load(outputs.own(options.expect))
     return {"against_builder": outputs.compared(outputs.kept(tensors), kept, outputs.TOLERANCE[row["dtype"]])}
 
 
