@@ -8,6 +8,7 @@ PyTorch alone and one that fills a Redis cache. *Measure*, one process at a time
 of its own (empty HOME, TMPDIR, working directory and folders), the builder's folders gone:
 
     ours, ours again    restored from the registry, a PATH without compilers; then once more on that node
+    ours audited        the same as ours on one more host, not timed: all started processes are listed
     local first/settled PyTorch alone over the cold process's folders, where they were made
     folder copy         TORCHINDUCTOR_CACHE_DIR copied to a fresh host, the folders it was made in gone
     mega-cache          load_cache_artifacts() on a fresh host
@@ -61,8 +62,9 @@ from benchmarks.hosts import (  # noqa: E402
 
 LOCAL = ("local first", "local settled")
 MOVED = ("folder copy", "mega-cache", "Redis")
-OURS = ("ours", "ours again")
+OURS = ("ours", "ours again", "ours audited")
 METHODS = ("cold", *LOCAL, *MOVED, *OURS)
+TIMED = METHODS[:-1]
 COUNTS = ("compilations", "tuning_runs", "compiler_processes")
 CUTS = ("none", "prime in the background", "keys in the background", "no worker pool", "frozen garbage")
 PROGRAM = re.compile(r"^/[^ ]*/")
@@ -271,25 +273,34 @@ class Matrix:
                 self.guarded(self.dissect, row)
 
     def restored(self, row: Row) -> None:
-        """Ours on a fresh host, then a second process of that node. What is asked in every row."""
-        assert self.registry is not None
+        """Ours on fresh hosts: what is asked in every row."""
         entry = self.entry(row)
         if entry.get("warm", {}).get("status") != "warm":
             entry["hit"] = False
             return
-        host = Host(self.scratch / f"{row.id}-node")
+        runs = self.on_node(row, "node", ("ours", "ours again") if self.has_baselines(row) else ("ours",))
+        if "ours audited" not in entry["runs"]:
+            runs += self.on_node(row, "audit", ("ours audited",))
+        good = bool(runs) and all(map(hit, runs)) and "compilers_called" not in entry
+        entry["hit"] = good and entry.get("hit", True)
+
+    def on_node(self, row: Row, place: str, names: tuple[str, ...]) -> list[Answer]:
+        """Restoring processes, one after the other, on a fresh host without compilers."""
+        assert self.registry is not None
+        host = Host(self.scratch / f"{row.id}-{place}")
         trap = trapped(host.folder / "trap")
         variables = self.registry.service | {"CACHESVC_NAME": row.name, "CACHESVC_DEADLINE": "60"}
         variables |= {"PATH": str(trap), **row.measured_env}
-        runs = [self.process(row, name, host, variables, "--expect", self.builders(row)) for name in OURS]
-        if self.options.watch:
-            self.process(row, "ours watched", host, variables, "--watch")
+        expect = ("--expect", self.builders(row))
+        audit = ("--audit", "--watch") if self.options.watch else ("--audit",)
+        runs = []
+        for name in names:
+            extra = audit if name == "ours audited" else ()
+            runs.append(self.process(row, name, host, variables, *expect, *extra))
         if (trap / "called").exists():
-            entry["compilers_called"] = (trap / "called").read_text().splitlines()[:20]
+            self.entry(row)["compilers_called"] = (trap / "called").read_text().splitlines()[:20]
         shutil.rmtree(host.folder, ignore_errors=True)
-        runs = [run for run in runs if "left out" not in run]
-        good = bool(runs) and all(map(hit, runs)) and "compilers_called" not in entry
-        entry["hit"] = good and entry.get("hit", True)
+        return [run for run in runs if "left out" not in run]
 
     def round(self, number: int, row: Row) -> None:
         """One round of the baselines of a row, with ours among them; the order turns from round to round."""
@@ -370,7 +381,7 @@ class Matrix:
     ) -> Answer:
         """One process of a row; what it answers is kept under the method. Left out if there is no time,
         or if the method was not asked for."""
-        if method.split(",")[0] not in (*self.options.methods, "cold", "ours watched"):
+        if method.split(",")[0] not in (*self.options.methods, "cold", "ours audited"):
             return {"left out": "not asked for"}
         place = self.scratch / f"{row.id}-answer-RANK.json"
         for rank in range(max(1, row.ranks)):
@@ -482,7 +493,7 @@ def joined(paths: list[Path]) -> Answer:
     answers: list[Answer] = [json.loads(path.read_text()) for path in paths]
     if len(answers) == 1:
         return answers[0]
-    made = dict(max(answers, key=lambda answer: float(answer["first"])))
+    made = dict(max(answers, key=lambda answer: float(answer.get("first", answer.get("audited")))))
     made["observed"] = made["observed"] | {
         name: sum(answer["observed"][name] for answer in answers) for name in COUNTS
     }
@@ -494,7 +505,7 @@ def joined(paths: list[Path]) -> Answer:
         states = [answer["state"] for answer in answers]
         made["state"] = states[0] if len(set(states)) == 1 else f"not the same: {states}"
         made["bytes_moved"] = sum(answer["bytes_moved"] for answer in answers)
-    kept = ("first", "state", "reasons", "bytes_moved", "seconds", "against_builder", "work")
+    kept = ("first", "audited", "state", "reasons", "bytes_moved", "seconds", "against_builder", "work")
     made["ranks"] = [{name: answer[name] for name in kept if name in answer} for answer in answers]
     return made
 
@@ -567,12 +578,12 @@ def _text(value: Any) -> str:
 
 def table(result: Answer) -> str:
     """Markdown: seconds of first calls (medians), counts of the restored processes, bytes."""
-    names = ("row", "hit", *METHODS, "wait", *COUNTS, "= builder", "pack")
+    names = ("row", "hit", *TIMED, "wait", *COUNTS, "= builder", "pack")
     lines = ["| " + " | ".join(names) + " |", "|---|---|" + "---:|" * (len(names) - 2)]
     for ident, entry in result["rows"].items():
         runs, warm = entry["runs"], entry.get("warm", {})
         ours = [run for name in OURS for run in runs.get(name, []) if "observed" in run]
-        first = [f"{entry['first'][name]:.2f}" if name in entry["first"] else "-" for name in METHODS]
+        first = [f"{entry['first'][name]:.2f}" if name in entry["first"] else "-" for name in TIMED]
         wait = f"{ours[0].get('seconds', {}).get('wait', 0.0):.2f}" if ours else "-"
         counts = [str(max((run["observed"][name] for run in ours), default="-")) for name in COUNTS]
         equal = "-"
