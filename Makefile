@@ -15,10 +15,10 @@ COMPILE := $(BIN)/uv pip compile -q --universal --generate-hashes --no-python-do
 	--no-emit-index-url --no-emit-find-links --no-emit-package cachesvc --no-emit-package cachesvc-client
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test lint format types contracts bench requirements triton clean tools
+.PHONY: help venv demo test lint format types contracts bench bench-gpu requirements triton clean tools
 
 help:  ## this list
-	@sed -n 's/^\([a-z]*\):[^#]*## /\1 /p' $(MAKEFILE_LIST) | while read -r name what; do \
+	@sed -n 's/^\([a-z-]*\):[^#]*## /\1 /p' $(MAKEFILE_LIST) | while read -r name what; do \
 		printf '  make %-14s%s\n' "$$name" "$$what"; done
 
 # One clear line for what a fresh machine may lack.
@@ -63,6 +63,10 @@ contracts: $(STAMP)  ## who may import whom
 bench: $(STAMP)  ## the benchmarks, into benchmarks/results
 	@$(BIN)/python benchmarks/cold_start.py $(ARGS)
 	@$(BIN)/python benchmarks/restore.py $(ARGS)
+
+# With the Python that has torch for the GPU, and this project's requirements: no environment is made.
+bench-gpu:  ## the workload matrix on this machine's GPUs (ARGS="--rows 1-4"); PYTHON is the one with torch
+	@$(PYTHON) benchmarks/gpu/matrix.py --out benchmarks/results/gpu $(ARGS)
 
 requirements: $(STAMP)  ## compile requirements/*.in again; ARGS=--upgrade for newer versions
 	@$(COMPILE) $(ARGS) --python-version 3.10 requirements/build.in -o requirements/build.txt

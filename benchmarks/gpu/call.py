@@ -1,7 +1,8 @@
 """``python call.py ROW.json``: a row's program, as ``cachesvc warm`` runs it.
 
-With ``MATRIX_KEEP``, a folder, every process keeps its outputs there under the next number: the first is the
-cold compile's, the second that of finalise if there was one, and so on. The first runs eager too.
+With ``MATRIX_KEEP``, a folder, every process keeps its outputs there, in its rank's folder and under the next
+number: the first is the cold compile's, the second that of finalise if there was one, and so on. The first
+runs eager too.
 """
 
 from __future__ import annotations
@@ -23,12 +24,15 @@ def main() -> None:
     made = outputs.kept(run(workloads.compiler(row)))
     if not (folder := os.environ.get("MATRIX_KEEP")):
         return
-    number = len(list(Path(folder).glob("*.pt")))
+    mine = outputs.own(Path(folder, "rank-RANK"))
+    mine.mkdir(parents=True, exist_ok=True)
+    number = len(list(mine.glob("*.pt")))
     if number == 0:
         eager = outputs.kept(run(workloads.identity))
         answer = outputs.compared(made, eager, outputs.TOLERANCE[row["dtype"]])
-        Path(folder, "eager.json").write_text(json.dumps(answer))
-    outputs.save(made, Path(folder, f"{number:02d}.pt"))
+        Path(mine, "eager.json").write_text(json.dumps(answer))
+    outputs.save(made, mine / f"{number:02d}.pt")
+    workloads.end()
 
 
 if __name__ == "__main__":

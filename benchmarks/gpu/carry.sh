@@ -2,7 +2,7 @@
 # Prepares what a GPU machine without network lacks: wheels for its Python, and a redis-server with the
 # libraries it needs. Run it where pip has a registry; carry FOLDER and this tree to the machine; there:
 #
-#   . FOLDER/activate      installs into a folder of the temporary directory and sets PYTHONPATH and PATH
+#   export CARRIED=FOLDER; . FOLDER/activate     installs into new folders and sets PYTHONPATH and PATH
 #   python3 benchmarks/gpu/matrix.py --out DIR
 #
 # usage: benchmarks/gpu/carry.sh FOLDER [PYTHON_VERSION]       (3.12 by default)
@@ -11,12 +11,12 @@ folder=${1:?usage: benchmarks/gpu/carry.sh FOLDER [PYTHON_VERSION]}
 version=${2:-3.12}
 tree=$(cd "$(dirname "$0")/../.." && pwd)
 python=${PYTHON:-python3}
-mkdir -p "$folder/wheels"
+mkdir -p "$folder/wheels" "$folder/models"
 
 # From the lock: the machine has torch and what torch needs, and packages of its own that are as good.
 "$python" - "$tree/requirements/server.txt" >"$folder/requirements.txt" <<'END'
 import re, sys
-wanted = """alembic annotated-doc annotated-types cffi click cryptography fastapi greenlet h11 idna anyio mako
+wanted = """alembic annotated-doc annotated-types cffi click cryptography fastapi h11 idna anyio mako
 opentelemetry-api pycparser pydantic pydantic-core pydantic-settings python-dotenv redis sqlalchemy sqlmodel
 starlette typer typing-extensions typing-inspection uvicorn zstandard""".split()
 locked = dict(re.findall(r"^([a-z0-9._-]+)==([^ ;\\]+)", open(sys.argv[1]).read(), re.M))
@@ -24,13 +24,18 @@ for name in wanted:
     if name not in locked:
         sys.exit(f"error: {name} is not in {sys.argv[1]}")
     print(f"{name}=={locked[name]}")
-print("diffusers==0.42.1\nimportlib-metadata==10.2.0\ntorchao==0.18.0")  # models of rows 14 and 19
 END
+# Models of rows 14 and 19, apart from the others: transformers imports torchao wherever it is.
+printf 'diffusers==0.42.1\ntorchao==0.18.0\n' >"$folder/models.txt"
 platforms=""
 for tag in manylinux_2_28 manylinux_2_24 manylinux_2_17 manylinux2014; do platforms="$platforms --platform ${tag}_x86_64"; done
-# shellcheck disable=SC2086
-"$python" -m pip download -q --disable-pip-version-check --no-deps --only-binary=:all: --python-version "$version" \
-	--implementation cp $platforms -d "$folder/wheels" -r "$folder/requirements.txt"
+download() {
+	# shellcheck disable=SC2086
+	"$python" -m pip download -q --disable-pip-version-check --no-deps --only-binary=:all: \
+		--python-version "$version" --implementation cp $platforms -d "$1" -r "$2"
+}
+download "$folder/wheels" "$folder/requirements.txt"
+download "$folder/models" "$folder/models.txt"
 
 if server=$(command -v redis-server); then
 	mkdir -p "$folder/redis/lib"
@@ -49,10 +54,16 @@ else
 fi
 
 cat >"$folder/activate" <<'END'
-# Sourced with CARRIED set to this folder, or from the folder that holds it.
-CARRIED=${CARRIED:?set CARRIED to the folder of this file}
-SITE=$(mktemp -d) && python3 -m pip install -q --no-index --no-deps --no-warn-conflicts --upgrade \
-	--target "$SITE" "$CARRIED"/wheels/*.whl && export PYTHONPATH="$SITE${PYTHONPATH:+:$PYTHONPATH}" \
-	PATH="$PATH:$CARRIED/redis"
+# To be sourced with CARRIED set to this folder.
+: "${CARRIED:?set CARRIED to the folder of this file}"
+site=$(mktemp -d)
+MATRIX_MODELS=$(mktemp -d)
+into() {
+	python3 -m pip install -q --no-index --no-deps --disable-pip-version-check --root-user-action ignore \
+		--target "$1" "$2"/*.whl
+}
+into "$site" "$CARRIED/wheels" && into "$MATRIX_MODELS" "$CARRIED/models"
+PYTHONPATH="$site${PYTHONPATH:+:$PYTHONPATH}" PATH="$PATH:$CARRIED/redis"
+export PYTHONPATH PATH MATRIX_MODELS
 END
 du -sh "$folder"

@@ -7,7 +7,8 @@ For a machine without network: needs this tree, its requirements and torch. It s
 PyTorch alone and one that fills a Redis cache. *Measure*, one process at a time by default, each on a host
 of its own (empty HOME, TMPDIR, working directory and folders), the builder's folders gone:
 
-    ours, ours again    restored from the registry, a PATH without compilers; then a second process of that node
+    ours, ours again    restored from the registry, a PATH without compilers; then once more on that node
+    ours audited        the same as ours on one more host, not timed: all started processes are listed
     local first/settled PyTorch alone over the cold process's folders, where they were made
     folder copy         TORCHINDUCTOR_CACHE_DIR copied to a fresh host, the folders it was made in gone
     mega-cache          load_cache_artifacts() on a fresh host
@@ -21,6 +22,8 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import functools
+import itertools
 import json
 import os
 import platform
@@ -43,7 +46,7 @@ TREE = HERE.parent.parent
 sys.path[0:1] = [str(HERE), str(TREE), str(TREE / "client")]
 
 import zstandard  # noqa: E402
-from rows import Row, chosen  # noqa: E402
+from rows import Row, chosen, family  # noqa: E402
 
 from benchmarks.cold_start import redis_bytes, redis_server  # noqa: E402
 from benchmarks.hosts import (  # noqa: E402
@@ -59,9 +62,11 @@ from benchmarks.hosts import (  # noqa: E402
 
 LOCAL = ("local first", "local settled")
 MOVED = ("folder copy", "mega-cache", "Redis")
-OURS = ("ours", "ours again")
+OURS = ("ours", "ours again", "ours audited")
 METHODS = ("cold", *LOCAL, *MOVED, *OURS)
+TIMED = METHODS[:-1]
 COUNTS = ("compilations", "tuning_runs", "compiler_processes")
+CUTS = ("none", "prime in the background", "keys in the background", "no worker pool", "frozen garbage")
 PROGRAM = re.compile(r"^/[^ ]*/")
 SWITCHES = ("FX_GRAPH", "AUTOGRAD", "AUTOTUNE")
 GPU_SWITCHES = (*SWITCHES, "BUNDLED_AUTOTUNE")
@@ -81,6 +86,7 @@ class Matrix:
         self.logs = (options.out / "logs.txt").open("w")
         self.result: Answer = {
             "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+            "reduced": not gpus(),
             "machine": {"cpus": os.cpu_count(), "python": platform.python_version(), "gpus": gpus()},
             "at_once": {"prepared": options.jobs, "measured": options.measure},
             "rows": {row.id: {"title": row.title, "options": row.options, "runs": {}} for row in rows},
@@ -131,8 +137,11 @@ class Matrix:
                 if self.redis:
                     works.append((row.minutes, self.fill, row))
         works.sort(key=lambda work: -work[0])
-        with ThreadPoolExecutor(self.options.jobs) as pool:
+        with ThreadPoolExecutor(self.options.jobs + 1) as pool:
+            variants = pool.submit(self.sharing) if "sharing" in self.options.steps else None
             list(pool.map(lambda work: self.guarded(work[1], work[2]), works))
+        if variants is not None and (error := variants.exception()):
+            self.result["sharing"] = {"error": f"{type(error).__name__}: {error}"[:2000]}
         if "facts" in self.options.steps:
             answer = self.step("facts", [HERE / "facts.py"], Host(self.scratch / "facts"), {}, 60)
             self.result["facts"] = answer
@@ -143,7 +152,8 @@ class Matrix:
         try:
             work(row)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is told and the run goes on
-            self.entry(row)[f"error of {work.__name__}"] = f"{type(error).__name__}: {error}"[:2000]
+            name = getattr(work, "__name__", "round")
+            self.entry(row)[f"error of {name}"] = f"{type(error).__name__}: {error}"[:2000]
         self.save()
 
     def entry(self, row: Row) -> Answer:
@@ -153,7 +163,9 @@ class Matrix:
     @property
     def preparing(self) -> float:
         """Seconds that a preparation may still take."""
-        return float(min(self.options.prepare or 0.62 * self.options.budget, self.options.budget)) - self.spent
+        return (
+            float(min(self.options.prepare or 0.62 * self.options.budget, self.options.budget)) - self.spent
+        )
 
     def warm(self, row: Row) -> None:
         """Warms one row through the command line; the report of its target is kept."""
@@ -170,7 +182,7 @@ class Matrix:
             f"row {row.id} warm",
             [*cachesvc(["cachesvc", "warm", str(spec), "--json", "--force"])[1:]],
             Host(self.scratch / f"{row.id}-warm"),
-            self.registry.builder,
+            self.registry.builder | libraries(row),
             seconds,
             whole=True,
         )
@@ -179,15 +191,38 @@ class Matrix:
         dropped = ("compared", "measured", "bundle", "target")
         report = {name: value for name, value in target.items() if name not in dropped}
         report |= {name: answer[name] for name in ("error", "wall") if name in answer}
-        report["phases"] = len(list(keep.glob("*.pt")))
-        if (keep / "eager.json").is_file():
-            report["against_eager"] = json.loads((keep / "eager.json").read_text())
+        report["phases"] = len(list(keep.glob("rank-0/*.pt")))
+        if eager := [json.loads(path.read_text()) for path in sorted(keep.glob("*/eager.json"))]:
+            report["against_eager"] = min(eager, key=lambda answer: answer["close"])
         self.entry(row)["warm"] = report
+
+    def sharing(self) -> None:
+        """Warms a family of variants into bundles and compares them (`sharing`)."""
+        assert self.registry is not None
+        bundles, spec = self.scratch / "bundles", self.scratch / "family.toml"
+        bundles.mkdir()
+        spec.write_text(family(len(self.result["machine"]["gpus"])))
+        command = ["cachesvc", "warm", str(spec), "--json", "--force", "-j", "3", "--out", str(bundles)]
+        host = Host(self.scratch / "family")
+        answer = self.step(
+            "sharing: warm", cachesvc(command)[1:], host, self.registry.builder, self.preparing, whole=True
+        )
+        targets = answer.get("targets", [])
+        self.result["sharing"] = {
+            "warm": {target["target"]: [target["status"], *target["reasons"]] for target in targets},
+            "error": answer.get("error"),
+        }
+        made = sorted(map(str, bundles.glob("*.cachesvc")))
+        if made:
+            report = self.options.out / "sharing.json"
+            arguments = [HERE / "sharing.py", *made, "--trust", self.registry.trust, "--json", report]
+            self.step("sharing: compare", arguments, host, {}, 120)
+        self.save()
 
     def builders(self, row: Row) -> Path:
         """The outputs of the process that made the published graphs: of finalise, if there was one."""
         finalised = self.entry(row).get("warm", {}).get("finalised")
-        return self.scratch / f"{row.id}-kept" / ("01.pt" if finalised else "00.pt")
+        return self.scratch / f"{row.id}-kept" / "rank-RANK" / ("01.pt" if finalised else "00.pt")
 
     def cold(self, row: Row) -> None:
         """PyTorch alone, nothing there; its folders are what the baselines start from."""
@@ -209,7 +244,7 @@ class Matrix:
 
     def fill(self, row: Row) -> None:
         """Fills PyTorch's Redis cache."""
-        for switches in ((GPU_SWITCHES, SWITCHES) if self.result["machine"]["gpus"] else (SWITCHES,)):
+        for switches in (GPU_SWITCHES, SWITCHES) if self.result["machine"]["gpus"] else (SWITCHES,):
             host = Host(self.scratch / f"{row.id}-fill")
             variables = self.redis_variables(row, switches)
             answer = self.process(row, "Redis, filling", host, variables, seconds=self.preparing)
@@ -231,48 +266,58 @@ class Matrix:
             list(pool.map(lambda row: self.guarded(self.restored, row), self.rows))
             compared = [row for row in self.rows if self.has_baselines(row)]
             for number in range(self.options.rounds):
-                list(pool.map(lambda row: self.guarded(self.round(number), row), compared))
+                one = functools.partial(self.round, number)
+                list(pool.map(lambda row, one=one: self.guarded(one, row), compared))
+        for row in self.rows:
+            if row.id in self.options.dissect.split(","):
+                self.guarded(self.dissect, row)
 
     def restored(self, row: Row) -> None:
-        """Ours on a fresh host, then a second process of that node. What is asked in every row."""
-        assert self.registry is not None
+        """Ours on fresh hosts: what is asked in every row."""
         entry = self.entry(row)
         if entry.get("warm", {}).get("status") != "warm":
             entry["hit"] = False
             return
-        host = Host(self.scratch / f"{row.id}-node")
+        runs = self.on_node(row, "node", ("ours", "ours again") if self.has_baselines(row) else ("ours",))
+        if "ours audited" not in entry["runs"]:
+            runs += self.on_node(row, "audit", ("ours audited",))
+        good = bool(runs) and all(map(hit, runs)) and "compilers_called" not in entry
+        entry["hit"] = good and entry.get("hit", True)
+
+    def on_node(self, row: Row, place: str, names: tuple[str, ...]) -> list[Answer]:
+        """Restoring processes, one after the other, on a fresh host without compilers."""
+        assert self.registry is not None
+        host = Host(self.scratch / f"{row.id}-{place}")
         trap = trapped(host.folder / "trap")
         variables = self.registry.service | {"CACHESVC_NAME": row.name, "CACHESVC_DEADLINE": "60"}
         variables |= {"PATH": str(trap), **row.measured_env}
-        runs = [self.process(row, name, host, variables, "--expect", self.builders(row)) for name in OURS]
-        if self.options.watch:
-            self.process(row, "ours watched", host, variables, "--watch")
+        expect = ("--expect", self.builders(row))
+        audit = ("--audit", "--watch") if self.options.watch else ("--audit",)
+        runs = []
+        for name in names:
+            extra = audit if name == "ours audited" else ()
+            runs.append(self.process(row, name, host, variables, *expect, *extra))
         if (trap / "called").exists():
-            entry["compilers_called"] = (trap / "called").read_text().splitlines()[:20]
+            self.entry(row)["compilers_called"] = (trap / "called").read_text().splitlines()[:20]
         shutil.rmtree(host.folder, ignore_errors=True)
-        runs = [run for run in runs if "left out" not in run]
-        entry["hit"] = bool(runs) and all(map(hit, runs)) and "compilers_called" not in entry
+        return [run for run in runs if "left out" not in run]
 
-    def round(self, number: int) -> Callable[[Row], None]:
+    def round(self, number: int, row: Row) -> None:
         """One round of the baselines of a row, with ours among them; the order turns from round to round."""
-
-        def round_(row: Row) -> None:
-            if not (self.scratch / f"{row.id}-pristine").is_dir():
-                return
-            own, away = self.scratch / f"{row.id}-own", self.scratch / f"{row.id}-away"
-            local = {"TORCHINDUCTOR_CACHE_DIR": str(own / "cache")}
-            for name in LOCAL if number == 0 else LOCAL[1:]:
-                self.process(row, name, Host(own), local)
-            own.rename(away)  # from here on the builder's folders are gone
-            works: list[Callable[[Row], None]] = [self.copied, self.mega, self.from_redis]
-            works += [self.restored] if number else []
-            try:
-                for work in works[number % len(works) :] + works[: number % len(works)]:
-                    self.guarded(work, row)
-            finally:
-                away.rename(own)
-
-        return round_
+        if not (self.scratch / f"{row.id}-pristine").is_dir():
+            return
+        own, away = self.scratch / f"{row.id}-own", self.scratch / f"{row.id}-away"
+        local = {"TORCHINDUCTOR_CACHE_DIR": str(own / "cache")}
+        for name in LOCAL if number == 0 else LOCAL[1:]:
+            self.process(row, name, Host(own), local)
+        own.rename(away)  # from here on the builder's folders are gone
+        works: list[Callable[[Row], None]] = [self.copied, self.mega, self.from_redis]
+        works += [self.restored] if number else []
+        try:
+            for work in works[number % len(works) :] + works[: number % len(works)]:
+                self.guarded(work, row)
+        finally:
+            away.rename(own)
 
     def copied(self, row: Row) -> None:
         host = Host(self.scratch / f"{row.id}-copy")
@@ -297,6 +342,38 @@ class Matrix:
         self.process(row, "Redis", host, variables)
         shutil.rmtree(host.folder, ignore_errors=True)
 
+    def dissect(self, row: Row) -> None:
+        """Processes of `dissect`, the kinds of main thread and the cuts alternating; ours, on one node."""
+        assert self.registry is not None
+        if self.entry(row).get("warm", {}).get("status") != "warm":
+            return
+        host = Host(self.scratch / f"{row.id}-dissect")
+        variables = self.registry.service | {
+            "CACHESVC_NAME": row.name,
+            "PATH": str(trapped(host.folder / "t")),
+        }
+        answers: list[Answer] = []
+
+        def one(*extra: str) -> None:
+            if self.left < 25:
+                return
+            place = host.folder / "answer.json"
+            place.unlink(missing_ok=True)
+            command = [HERE / "dissect.py", self.scratch / f"{row.id}.json", "--answer", place, *extra]
+            self.step(f"row {row.id} dissect {' '.join(extra)}", command, host, variables, self.options.step)
+            if place.is_file():
+                answers.append({"options": extra} | json.loads(place.read_text()))
+                self.result.setdefault("dissected", {})[row.id] = medians(answers)
+                kept = {"summary": medians(answers), "processes": answers}
+                (self.options.out / f"dissect-{row.id}.json").write_text(json.dumps(kept, indent=1) + "\n")
+
+        one("--sample")
+        for _ in range(self.options.alternate):
+            for cut, main in itertools.product(self.options.cuts, self.options.mains):
+                one("--cut", cut, "--main", main)
+        one("--sample")
+        shutil.rmtree(host.folder, ignore_errors=True)
+
     # Processes --------------------------------------------------------------------------------
 
     def process(
@@ -304,14 +381,20 @@ class Matrix:
     ) -> Answer:
         """One process of a row; what it answers is kept under the method. Left out if there is no time,
         or if the method was not asked for."""
-        if method.split(",")[0] not in (*self.options.methods, "cold", "ours watched"):
+        if method.split(",")[0] not in (*self.options.methods, "cold", "ours audited"):
             return {"left out": "not asked for"}
-        command = [HERE / "process.py", self.scratch / f"{row.id}.json", *options]
+        place = self.scratch / f"{row.id}-answer-RANK.json"
+        for rank in range(max(1, row.ranks)):
+            of_rank(place, rank).unlink(missing_ok=True)
+        command = [*launcher(row), HERE / "process.py", self.scratch / f"{row.id}.json", "--answer", place]
         seconds = min(seconds or self.options.step, self.left)
         if seconds < 5:
             answer: Answer = {"left out": "no time left"}
         else:
-            answer = self.step(f"row {row.id} {method}", command, host, variables, seconds)
+            variables = variables | libraries(row)
+            failed = self.step(f"row {row.id} {method}", [*command, *options], host, variables, seconds)
+            answers = [of_rank(place, rank) for rank in range(max(1, row.ranks))]
+            answer = joined(answers) if all(path.is_file() for path in answers) else failed
         self.entry(row)["runs"].setdefault(method, []).append(answer)
         self.save()
         return answer
@@ -353,6 +436,8 @@ class Matrix:
             answer: Answer = json.loads(out if whole else out.strip().splitlines()[-1])
         except (ValueError, IndexError):
             return {"error": f"status {code}: {err[-1500:]}", "wall": wall}
+        if not isinstance(answer, dict):
+            return {"error": f"status {code}: {out[-500:]}", "wall": wall}
         return answer | {"wall": wall}
 
     def save(self) -> None:
@@ -361,6 +446,25 @@ class Matrix:
                 summarise(entry)
             text = json.dumps(without_places(self.result, str(self.scratch)), indent=1, default=str)
             (self.options.out / "matrix.json").write_text(text + "\n")
+
+
+def medians(answers: list[Answer]) -> Answer:
+    """By cut and main thread: seconds, with how many processes they are of."""
+    groups: dict[str, list[Answer]] = {}
+    for answer in answers:
+        groups.setdefault(" ".join(answer["options"]), []).append(answer)
+    names = ("first", "second", "cut", "between", "build", "process")
+    return {
+        label: {name: round(statistics.median(item[name] for item in group), 3) for name in names}
+        | {
+            "range": [
+                round(min(item["first"] for item in group), 3),
+                round(max(item["first"] for item in group), 3),
+            ]
+        }
+        | {"processes": len(group), "hits": sum(item["state"] == "hit" for item in group)}
+        for label, group in groups.items()
+    }
 
 
 def trapped(folder: Path) -> Path:
@@ -372,6 +476,44 @@ def trapped(folder: Path) -> Path:
         script.write_text(f'#!/bin/sh\necho "{name} $*" >> {folder}/called\nexit 1\n')
         script.chmod(0o755)
     return folder
+
+
+def launcher(row: Row) -> list[str]:
+    """torchrun, on a free port of this machine, for a row of several ranks."""
+    command = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={row.ranks}"]
+    return command if row.ranks else []
+
+
+def of_rank(path: Path, rank: int) -> Path:
+    return path.with_name(path.name.replace("RANK", str(rank)))
+
+
+def joined(paths: list[Path]) -> Answer:
+    """The answers of the ranks as one: of the slowest, with the sums of counts and the worst comparison."""
+    answers: list[Answer] = [json.loads(path.read_text()) for path in paths]
+    if len(answers) == 1:
+        return answers[0]
+    made = dict(max(answers, key=lambda answer: float(answer.get("first", answer.get("audited")))))
+    made["observed"] = made["observed"] | {
+        name: sum(answer["observed"][name] for answer in answers) for name in COUNTS
+    }
+    if all("against_builder" in answer for answer in answers):
+        made["against_builder"] = min((a["against_builder"] for a in answers), key=lambda one: one["equal"])
+    else:
+        made.pop("against_builder", None)
+    if "state" in made:
+        states = [answer["state"] for answer in answers]
+        made["state"] = states[0] if len(set(states)) == 1 else f"not the same: {states}"
+        made["bytes_moved"] = sum(answer["bytes_moved"] for answer in answers)
+    kept = ("first", "audited", "state", "reasons", "bytes_moved", "seconds", "against_builder", "work")
+    made["ranks"] = [{name: answer[name] for name in kept if name in answer} for answer in answers]
+    return made
+
+
+def libraries(row: Row) -> dict[str, str]:
+    """PYTHONPATH with the folder of more libraries, for the rows that need it."""
+    more = os.environ.get("MATRIX_MODELS", "")
+    return {"PYTHONPATH": f"{os.environ['PYTHONPATH']}{os.pathsep}{more}"} if row.needs and more else {}
 
 
 def hit(run: Answer) -> bool:
@@ -436,12 +578,12 @@ def _text(value: Any) -> str:
 
 def table(result: Answer) -> str:
     """Markdown: seconds of first calls (medians), counts of the restored processes, bytes."""
-    names = ("row", "hit", *METHODS, "wait", *COUNTS, "= builder", "pack")
+    names = ("row", "hit", *TIMED, "wait", *COUNTS, "= builder", "pack")
     lines = ["| " + " | ".join(names) + " |", "|---|---|" + "---:|" * (len(names) - 2)]
     for ident, entry in result["rows"].items():
         runs, warm = entry["runs"], entry.get("warm", {})
         ours = [run for name in OURS for run in runs.get(name, []) if "observed" in run]
-        first = [f"{entry['first'][name]:.2f}" if name in entry["first"] else "-" for name in METHODS]
+        first = [f"{entry['first'][name]:.2f}" if name in entry["first"] else "-" for name in TIMED]
         wait = f"{ours[0].get('seconds', {}).get('wait', 0.0):.2f}" if ours else "-"
         counts = [str(max((run["observed"][name] for run in ours), default="-")) for name in COUNTS]
         equal = "-"
@@ -459,7 +601,9 @@ def troubles(result: Answer) -> list[str]:
         lines += [f"row {ident} {key}: {entry[key]}" for key in entry if key.startswith("error")]
         warm = entry.get("warm", {})
         if warm.get("status") != "warm":
-            lines.append(f"row {ident} warm: {warm.get('status')} {warm.get('reasons')} {warm.get('error', '')}")
+            lines.append(
+                f"row {ident} warm: {warm.get('status')} {warm.get('reasons')} {warm.get('error', '')}"
+            )
             lines.append(str(warm.get("trace") or "")[-1200:])
         if not warm.get("against_eager", {}).get("close", True):
             lines.append(f"row {ident} differs from eager: {warm['against_eager']}")
@@ -468,7 +612,9 @@ def troubles(result: Answer) -> list[str]:
                 if "error" in run or "left out" in run:
                     lines.append(f"row {ident} {name}: {run.get('error', run.get('left out'))}"[-700:])
                 elif name in OURS and not hit(run):
-                    lines.append(f"row {ident} {name}: {run.get('state')} {run.get('reasons')} {run['work'][:5]}")
+                    lines.append(
+                        f"row {ident} {name}: {run.get('state')} {run.get('reasons')} {run['work'][:5]}"
+                    )
                     lines.append(f"    {run.get('against_builder')} {run['observed'].get('counters')}"[:700])
         if "compilers_called" in entry:
             lines.append(f"row {ident} called {entry['compilers_called'][:5]}")
@@ -480,7 +626,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--rows", default="", help="such as 1-4,15; all that fit the machine by default")
     parser.add_argument("--budget", type=float, default=560, help="seconds; what does not fit is left out")
-    parser.add_argument("--prepare", type=float, default=0, help="of them for warming (0: 62 %% of the budget)")
+    parser.add_argument(
+        "--prepare", type=float, default=0, help="of them for warming (0: 62 %% of the budget)"
+    )
     parser.add_argument("--step", type=float, default=120, help="seconds that a measured process may take")
     parser.add_argument("--jobs", type=int, default=4, help="rows that are prepared at once")
     parser.add_argument("--measure", type=int, default=1, help="rows that are measured at once")
@@ -488,7 +636,11 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--baselines", default="anchors", help="anchors, all, none, or ids such as 1,15")
     parser.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS)
     parser.add_argument("--watch", action="store_true", help="one process more a row: which files are read")
-    parser.add_argument("--steps", nargs="*", default=["facts"], choices=["facts"])
+    parser.add_argument("--steps", nargs="*", default=["facts"], choices=["facts", "sharing"])
+    parser.add_argument("--dissect", default="", help="ids of rows, such as 1,4")
+    parser.add_argument("--alternate", type=int, default=3, help="rounds of the dissection's cuts")
+    parser.add_argument("--cuts", nargs="+", default=CUTS, help="of dissect.py")
+    parser.add_argument("--mains", nargs="+", default=["idle", "busy"], choices=["free", "idle", "busy"])
     options = parser.parse_args()
     options.out = options.out.absolute()
     options.out.mkdir(parents=True, exist_ok=True)

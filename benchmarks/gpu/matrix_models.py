@@ -13,7 +13,14 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 from torch import nn
 
 
-def llama(layers: int, width: int, heads: int = 16, inner: int = 0, vocabulary: int = 32000) -> nn.Module:
+def llama(
+    layers: int,
+    width: int,
+    heads: int = 16,
+    inner: int = 0,
+    vocabulary: int = 32000,
+    activation: str = "silu",
+) -> nn.Module:
     """A decoder with grouped attention, without a cache of keys."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -24,14 +31,13 @@ def llama(layers: int, width: int, heads: int = 16, inner: int = 0, vocabulary: 
         num_key_value_heads=max(1, heads // 8),
         intermediate_size=inner or width * 11 // 4,
         vocab_size=vocabulary,
+        hidden_act=activation,
         use_cache=False,
     )
     return LlamaForCausalLM(config).eval()
 
 
-def qwen3(
-    layers: int, width: int, heads: int = 16, inner: int = 3072, vocabulary: int = 151936
-) -> nn.Module:
+def qwen3(layers: int, width: int, heads: int = 16, inner: int = 3072, vocabulary: int = 151936) -> nn.Module:
     """Qwen3's decoder: normalised queries and keys, heads of 128."""
     from transformers import Qwen3Config, Qwen3ForCausalLM
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,16 +40,21 @@ def _kept(tensor: Tensor) -> Kept:
 def compared(mine: list[Kept], other: list[Kept], tolerance: float) -> dict[str, Any]:
     """Whether all bytes are equal, the largest difference with the largest value, and whether it is within
     ``tolerance`` of that value in every tensor."""
-    if len(mine) != len(other) or any(a.sample.shape != b.sample.shape for a, b in zip(mine, other)):
+    if [item.sample.shape for item in mine] != [item.sample.shape for item in other]:
         return {"equal": False, "close": False, "note": "not the same tensors"}
-    gaps = [(a.sample - b.sample).abs().max().item() for a, b in zip(mine, other)]
+    gaps = [(a.sample - b.sample).abs().max().item() for a, b in zip(mine, other, strict=True)]
     scales = [b.sample.abs().max().item() for b in other]
     return {
         "equal": [a.digest for a in mine] == [b.digest for b in other],
-        "close": all(gap <= tolerance * scale + 1e-5 for gap, scale in zip(gaps, scales)),
+        "close": all(gap <= tolerance * scale + 1e-5 for gap, scale in zip(gaps, scales, strict=True)),
         "difference": max(gaps),
         "scale": max(scales),
     }
+
+
+def own(path: str | Path) -> Path:
+    """``path`` with ``RANK`` in it replaced by the rank of this process: 0 unless it is one of a job."""
+    return Path(str(path).replace("RANK", os.environ.get("RANK", "0")))
 
 
 def save(items: list[Kept], path: Path) -> None:

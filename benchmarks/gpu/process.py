@@ -1,8 +1,10 @@
-"""One measured process of a row: ``python process.py ROW.json [options]``; JSON on the last line.
+"""One measured process of a row: ``python process.py ROW.json --answer FILE [options]``.
 
 It restores what CACHESVC_NAME names, or nothing. ``first`` is the time from just before ``torch.compile``
 (before the load of a mega-cache) to all outputs of the row; the model is built before that. All methods
-are counted alike, by `cachesvc_client.observe`.
+are counted alike, by `cachesvc_client.observe`. With ``--audit`` started processes are listed too; such a
+process is not timed: Python's audit events come with every ``id()``, of which Dynamo's trace makes so many
+that it takes up to twice as long.
 """
 
 import time
@@ -34,11 +36,12 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
     logging.getLogger("cachesvc").setLevel(logging.DEBUG)
     row = json.loads(options.row.read_text())
-    observer = observe.start(audit=True)
+    observer = observe.start(audit=options.audit)
     tell_what_is_done()
     import torch
 
     imported = time.perf_counter()
+    import outputs
     import workloads
 
     run = workloads.prepare(row)
@@ -47,7 +50,9 @@ def main() -> None:
     if options.watch:
         cachesvc_client.wait(60)
     with contextlib.ExitStack() as stack:
-        watches = [stack.enter_context(observe.ReadWatch(root)) for root in folders()] if options.watch else []
+        watches = (
+            [stack.enter_context(observe.ReadWatch(root)) for root in folders()] if options.watch else []
+        )
         begin = time.perf_counter()
         if options.load:
             torch.compiler.load_cache_artifacts(options.load.read_bytes())
@@ -57,7 +62,7 @@ def main() -> None:
         ready = time.perf_counter()
         observed = observer.snapshot()
     answer = {
-        "first": ready - begin,
+        "audited" if options.audit else "first": ready - begin,
         "attach": attached - began,
         "import": imported - attached,
         "build": built - imported,
@@ -74,15 +79,20 @@ def main() -> None:
     if watches:
         answer["read"] = reads(watches)
     answer |= session() | compared(options, row, tensors)
-    print(json.dumps(answer))
+    outputs.own(options.answer).write_text(json.dumps(answer))
+    workloads.end()
+    sys.stderr.flush()
+    os._exit(0)  # at exit PyTorch waits for its compile workers to come up before it ends them
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("row", type=Path)
+    parser.add_argument("--answer", type=Path, required=True, help="JSON; RANK in it is replaced")
     parser.add_argument("--load", type=Path, help="a mega-cache to load before compiling")
     parser.add_argument("--save", type=Path, help="write the mega-cache of this process here")
     parser.add_argument("--expect", type=Path, help="compare the outputs with kept ones")
+    parser.add_argument("--audit", action="store_true", help="list the processes that are started")
     parser.add_argument("--watch", action="store_true", help="wait for the restore, tell what is read")
     return parser.parse_args()
 
@@ -105,9 +115,9 @@ def compared(options: argparse.Namespace, row, tensors) -> dict[str, object]:
     """The outputs against the builder's own."""
     import outputs
 
-    if not options.expect or not options.expect.is_file():
+    if not options.expect or not outputs.own(options.expect).is_file():
         return {}
-    kept = outputs.load(options.expect)
+    kept = outputs.load(outputs.own(options.expect))
     return {"against_builder": outputs.compared(outputs.kept(tensors), kept, outputs.TOLERANCE[row["dtype"]])}
 
 

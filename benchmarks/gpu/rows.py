@@ -20,8 +20,10 @@ Values = dict[str, Any]
 class Row:
     """``work``: a function of `workloads`, called with ``args``, or with ``small`` beside them where there is
     no GPU. ``options``: of ``torch.compile``. ``calls``: how often every input set is called. ``anchor``:
-    measured against PyTorch's own means by default. ``gpus``: how many it needs. ``measured_env``: variables
-    of the restored processes alone."""
+    measured against PyTorch's own means by default. ``gpus``: how many it needs. ``ranks``: processes of one
+    job, by torchrun. ``needs``: a library that the folder MATRIX_MODELS may hold; transformers would import
+    it in the other rows, too. ``measured_env``: variables of the restored processes alone. ``minutes``: a
+    guess, by which the longest are prepared first."""
 
     id: str
     title: str
@@ -34,6 +36,8 @@ class Row:
     device: str = ""
     anchor: bool = False
     gpus: int = 0
+    ranks: int = 0
+    needs: bool = False
     measured_env: dict[str, str] = field(default_factory=dict)
     minutes: float = 1.0
 
@@ -59,6 +63,8 @@ class Row:
         lines = [f'name = "{self.name}"', "[[target]]", f'id = "row-{self.id}"', f"timeout = {timeout:.0f}"]
         lines += [f"script = {json.dumps(str(HERE / 'call.py'))}", f"args = {json.dumps([str(description)])}"]
         lines += [f"files = {json.dumps([str(HERE / name) for name in SOURCES] + [str(description)])}"]
+        if self.ranks:
+            lines.append(f"nproc = {self.ranks}")
         lines += [f"paths = {json.dumps([str(HERE)])}", f"env = {{MATRIX_KEEP = {json.dumps(str(keep))}}}"]
         return "\n".join(lines) + "\n"
 
@@ -193,6 +199,7 @@ ROWS = (
         "int8",
         {"batch": 2, "length": 128, "layers": 4, "width": 1024},
         TINY_TEXT | {"length": 16},
+        needs=True,
     ),
     Row(
         "15",
@@ -236,6 +243,7 @@ ROWS = (
         "diffusion",
         {"model": "dit", "batch": 2, "layers": 8},
         {"layers": 1, "heads": 2, "head_dim": 16},
+        needs=True,
     ),
     Row(
         "19b",
@@ -243,6 +251,7 @@ ROWS = (
         "diffusion",
         {"model": "unet", "batch": 2, "channels": [320, 640], "width": 768},
         {"channels": [32, 64], "width": 32, "batch": 1},
+        needs=True,
     ),
     Row(
         "20",
@@ -268,6 +277,19 @@ ROWS = (
         {"batch": 2, "heads": 8, "length": 1024, "head_dim": 64},
         {"heads": 2, "length": 256, "head_dim": 32},
     ),
+    *(
+        Row(
+            ident,
+            f"{ranks} ranks of one job, a GPU each: training step and a reduction inside of a graph",
+            "ranks",
+            {"batch": 2, "length": 128, "layers": 4, "width": 1024},
+            TINY_TEXT | {"length": 16},
+            gpus=ranks,
+            ranks=ranks,
+            minutes=2,
+        )
+        for ident, ranks in (("23", 2), ("23b", 4))
+    ),
     Row(
         "24",
         "the same service on cuda:0 and cuda:1, one process",
@@ -286,7 +308,6 @@ ROWS = (
         measured_env={"CUDA_VISIBLE_DEVICES": "1"},
     ),
 )
-"""Row 23, the ranks of one job, is `ranks_job.py` under torchrun: `matrix.py` runs it by itself."""
 
 
 def chosen(text: str, gpus: int) -> list[Row]:
@@ -296,11 +317,40 @@ def chosen(text: str, gpus: int) -> list[Row]:
     for part in filter(None, text.split(",")):
         first, _, last = part.partition("-")
         numbers = range(int(first), int(last) + 1) if last else ()
-        found = {
-            row.id for row in ROWS if part in (row.id, str(row.number)) or row.number in numbers
-        }
-        if not found and part != "23":
+        found = {row.id for row in ROWS if part in (row.id, str(row.number)) or row.number in numbers}
+        if not found:
             raise ValueError(f"--rows {part}: no such row")
         wanted |= found
-    rows = [row for row in ROWS if (row.id in wanted or not text) and row.gpus <= gpus]
-    return rows if gpus else [row.reduced() for row in rows]
+    rows = [row for row in ROWS if row.id in wanted or not text]
+    if gpus:
+        return [row for row in rows if row.gpus <= gpus]
+    return [row.reduced() for row in rows if not row.gpus or row.ranks == 2]
+
+
+def family(gpus: int) -> str:
+    """The warm spec (TOML) of one model's variants, whose packs `sharing` compares: shapes, modes, edits."""
+    base: Values = (
+        {"layers": 4, "width": 1024} if gpus else {"layers": 1, "width": 64, "heads": 4, "inner": 128}
+    )
+    length = 128 if gpus else 16
+    edits: list[tuple[str, Values, tuple[int, int], str]] = [
+        ("a-base", {}, (2, length), "default"),
+        ("b-longer", {}, (2, 2 * length), "default"),
+        ("c-batch", {}, (4, length), "default"),
+        ("d-one-layer-more", {"layers": base["layers"] + 1}, (2, length), "default"),
+        ("e-activation", {"activation": "gelu"}, (2, length), "default"),
+        ("f-mode", {}, (2, length), NO_GRAPHS),
+    ]
+    lines = ['name = "matrix/family"', "[defaults]", f"paths = {json.dumps([str(HERE)])}", "runs = 1"]
+    lines += [f'dtypes = ["{"bfloat16" if gpus else "float32"}"]']
+    for ident, edit, shape, mode in edits:
+        arguments = ", ".join(f"{name} = {json.dumps(value)}" for name, value in (base | edit).items())
+        lines += [
+            "[[target]]",
+            f'id = "{ident}"',
+            'factory = "matrix_models:llama"',
+            f"args = {{{arguments}}}",
+        ]
+        lines += [f'modes = ["{mode}"]', "[target.inputs.tokens]"]
+        lines += [f'input_ids = {{shape = {list(shape)}, dtype = "int64", high = 1000}}']
+    return "\n".join(lines) + "\n"

@@ -17,8 +17,8 @@ def _(given: Tensor) -> Tensor:
     return torch.empty_like(given)
 
 
-def _keep(context, inputs, output) -> None:
-    context.save_for_backward(*inputs)
+def _keep(ctx, inputs, output) -> None:  # noqa: ARG001 - torch calls it by these names
+    ctx.save_for_backward(*inputs)
 
 
 def _gradient(context, gradient: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ import contextlib
 import copy
 import functools
 import itertools
+import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -46,9 +47,17 @@ def device(row: Row) -> str:
     return str(row["device"] or ("cuda" if torch.cuda.is_available() else "cpu"))
 
 
+def end() -> None:
+    """To be called last: ranks leave their job together."""
+    if torch.distributed.is_initialized():
+        torch.distributed.barrier()
+        torch.distributed.destroy_process_group()
+
+
 def synchronise() -> None:
-    for index in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
-        torch.cuda.synchronize(index)
+    """Waits for the devices that this process uses."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
 
 
 # Parts ----------------------------------------------------------------------------------------
@@ -184,7 +193,7 @@ def training(
 
     def run(wrap: Wrap) -> list[Tensor]:
         with _weights_kept(trained):
-            optimizer = torch.optim.AdamW(trained.parameters(), lr=torch.tensor(1e-4), capturable=_cuda())
+            optimizer = torch.optim.AdamW(trained.parameters(), 1e-2, eps=1e-2)
             call, step = wrap(trained), wrap(optimizer.step)
             losses = []
             for _ in range(steps):
@@ -193,7 +202,9 @@ def training(
                 losses.append(loss.detach().clone())
                 step()
                 optimizer.zero_grad(set_to_none=True)
-            weights = [weight.detach().clone() for weight in itertools.islice(trained.parameters(), 0, None, 7)]
+            weights = [
+                weight.detach().clone() for weight in itertools.islice(trained.parameters(), 0, None, 7)
+            ]
             return [*losses, *weights]
 
     return run
@@ -245,8 +256,8 @@ def custom_ops(row: Row, batch: int, width: int) -> Run:
     GPU a ``triton_op`` beside it."""
     import user_operators
 
-    given = torch.randn(batch, width, requires_grad=True)
-    weight = torch.randn(width, width) / width**0.5
+    given = torch.randn(batch, width, dtype=_dtype(row), requires_grad=True)
+    weight = torch.randn(width, width, dtype=_dtype(row)) / width**0.5
 
     def function(one: Tensor, other: Tensor) -> Tensor:
         hidden = user_operators.clipped_square(one @ other).sin()
@@ -292,4 +303,49 @@ def devices(row: Row, indices: list[int], **arguments: Any) -> Run:
         torch.manual_seed(0)
         with torch.device(there):
             runs.append(text(row | {"device": there}, **arguments))
-    return lambda wrap: [output for run in runs for output in run(wrap)]
+
+    def run(wrap: Wrap) -> list[Tensor]:
+        outputs = [output for one in runs for output in one(wrap)]
+        for index in indices if _cuda() else ():
+            torch.cuda.synchronize(index)
+        return outputs
+
+    return run
+
+
+def ranks(row: Row, batch: int, length: int, **arguments: Any) -> Run:
+    """One rank of a job: a training step whose gradients are reduced, as data parallelism does, and a
+    decoder layer's worth of tensor parallelism with the reduction inside of the graph. Each rank has a
+    device, and a batch, of its own."""
+    import torch.distributed as dist
+    import torch.distributed._functional_collectives as collectives
+
+    rank = int(os.environ.get("LOCAL_RANK", "0"))
+    there = f"cuda:{rank}" if _cuda() else "cpu"
+    if _cuda():
+        torch.cuda.set_device(rank)
+    dist.init_process_group("nccl" if _cuda() else "gloo")
+    with torch.device(there):
+        torch.manual_seed(0)
+        trained = _model(row, "llama", arguments).train()
+        parts = torch.randn(64, 64, dtype=_dtype(row)) / 8
+        torch.manual_seed(1 + rank)
+        given = _tokens(batch, length)
+
+    def parallel(hidden: Tensor) -> Tensor:
+        partial = (hidden @ parts).relu() @ parts.T
+        reduced: Tensor = collectives.all_reduce(partial, "sum", dist.group.WORLD)
+        return reduced.sin() + hidden
+
+    def run(wrap: Wrap) -> list[Tensor]:
+        with _weights_kept(trained):
+            loss = _first(wrap(trained)(**given)).float().square().mean()
+            loss.backward()
+            gradients = [item.grad for item in trained.parameters() if item.grad is not None]
+            for gradient in gradients:
+                dist.all_reduce(gradient)
+            kept = [loss.detach().clone(), *(item.clone() for item in gradients[::5])]
+        with torch.no_grad():
+            return [*kept, wrap(parallel)(parts[:8] * (rank + 1))]
+
+    return run
