@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,7 +35,8 @@ class Means:
     """What a restore works with.
 
     ``roots`` is asked at install time (kind -> folder). ``may_install`` is asked before every file: once
-    it says no, only the node store is filled.
+    it says no, only the node store is filled. ``held``: where there is one, revisions are put on this node
+    and checked, but left in it for the caller to install: ranks agree first.
     """
 
     store: NodeStore
@@ -43,6 +45,17 @@ class Means:
     rules: Mapping[str, KindRules]
     roots: Callable[[], Mapping[str, Path]]
     may_install: Callable[[], bool] = lambda: True
+    held: list[Held] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A revision that is on this node and checked. ``install`` puts its files into the cache folders: all of
+    them, or those that a rank needs. Raises ``Corrupt``, ``Untrusted``, ``StorageFull``, ``Unavailable``."""
+
+    manifest: Manifest
+    revision: Digest
+    install: Callable[[int | None], None]
 
 
 @dataclass(slots=True)
@@ -123,7 +136,7 @@ def restore(wish: Wish, remote: Remote, means: Means, restored: Restored) -> Non
         except CacheSvcError as error:
             failures.append(error)
             restored.problems.append(str(error))
-    if not restored.installed and not restored.stored:
+    if not restored.installed and not restored.stored and not means.held:
         raise failures[0] if failures else _nothing(wish, restored.rejected)
 
 
@@ -141,11 +154,11 @@ def restore_files(paths: Iterable[Path], means: Means, restored: Restored) -> No
                 envelope, offset = open_bundle(path)
                 verified = check_envelope(envelope, trusted=means.trusted, wanted=None, now=time.time())
                 _accept(verified, means, restored)
-            _install(verified, path, offset, means, restored)
+            _finish(verified, means, partial(_install, verified, path, offset, means, restored))
         except CacheSvcError as error:
             failures.append(error)
             restored.problems.append(f"{path}: {error}")
-    if not restored.installed:
+    if not restored.installed and not means.held:
         raise failures[0] if failures else NotFound("no bundle file (*.cachesvc) there")
 
 
@@ -194,13 +207,30 @@ def _restore_one(
         )
         _accept(verified, means, restored)
     pack = verified.manifest.pack
-    try:
-        _install(verified, _fetch(found.pack_url, pack, remote, means, restored), 0, means, restored)
-    except Corrupt:
-        # Frames are verified again at install: the node's copy was damaged since it was downloaded.
-        means.store.discard(pack.digest)
-        _install(verified, _fetch(found.pack_url, pack, remote, means, restored), 0, means, restored)
-    means.store.saw(verified.manifest.entry, verified.manifest.statement.sequence)
+
+    def fetched() -> Path:
+        return _fetch(found.pack_url, pack, remote, means, restored)
+
+    def put(rank: int | None) -> None:
+        try:
+            _install(verified, fetched(), 0, means, restored, rank)
+        except Corrupt:
+            # Frames are verified again at install: the node's copy was damaged since it was downloaded.
+            means.store.discard(pack.digest)
+            _install(verified, fetched(), 0, means, restored, rank)
+        means.store.saw(verified.manifest.entry, verified.manifest.statement.sequence)
+
+    if means.held is not None:
+        fetched()
+    _finish(verified, means, put)
+
+
+def _finish(verified: Verified, means: Means, put: Callable[[int | None], None]) -> None:
+    """Installs, or leaves that to the caller."""
+    if means.held is None:
+        put(None)
+    else:
+        means.held.append(Held(verified.manifest, verified.revision, put))
 
 
 def _fetch(url: str, pack: PackRecord, remote: Remote, means: Means, restored: Restored) -> Path:
@@ -231,7 +261,9 @@ def _accept(verified: Verified, means: Means, restored: Restored) -> None:
     )
 
 
-def _install(verified: Verified, path: Path, offset: int, means: Means, restored: Restored) -> None:
+def _install(
+    verified: Verified, path: Path, offset: int, means: Means, restored: Restored, rank: int | None
+) -> None:
     from .bundle.pack import PackReader
     from .node.folders import install
 
@@ -239,7 +271,7 @@ def _install(verified: Verified, path: Path, offset: int, means: Means, restored
         restored.stored += 1
         return
     with restored.timed("install"), PackReader(path, verified.manifest, offset) as reader:
-        done = install(reader, means.rules, means.roots(), may_go_on=means.may_install)
+        done = install(reader, means.rules, means.roots(), rank=rank, may_go_on=means.may_install)
     restored.installed.append(
         Installed(verified.manifest, verified.revision, done.written + done.kept + done.merged, done.bytes)
     )

@@ -77,11 +77,12 @@ def install(
     rules: Mapping[str, KindRules],
     roots: Mapping[str, Path],
     *,
+    rank: int | None = None,
     threads: int | None = None,
     may_go_on: Callable[[], bool] = lambda: True,
     step: Step = lambda _name: None,
 ) -> Installed:
-    """Writes the pack's files into the folders of their kinds.
+    """Writes the pack's files into the folders of their kinds; for a ``rank`` those of all ranks and its own.
 
     Guarantees: nothing is written if any path matches no rule (``Corrupt``); immutable files that exist
     are kept, whatever is in them; merge files are joined, what is there wins; a folder below a root that
@@ -93,7 +94,7 @@ def install(
     Raises ``Corrupt``, ``Untrusted`` or ``StorageFull``.
     """
     began = time.perf_counter()
-    jobs = _plan(reader, rules, roots)
+    jobs = [job for job in _plan(reader, rules, roots) if _serves(job.file, rank)]
     done = Installed()
     for root in {job.root for job in jobs}:
         _prepare(root)
@@ -119,6 +120,10 @@ def _plan(reader: PackReader, rules: Mapping[str, KindRules], roots: Mapping[str
         jobs.append(_Job(file, rule, root))
     jobs.sort(key=lambda job: reader.layout.start(job.file))
     return jobs
+
+
+def _serves(file: FileRecord, rank: int | None) -> bool:
+    return rank is None or not file.ranks or rank in file.ranks
 
 
 def _prepare(root: Path) -> None:
