@@ -1,0 +1,171 @@
+"""The ranks of one job: captured into one revision, downloaded once, and all of them hit or none does."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from cachesvc_client.bundle.seal import SigningKey
+from cachesvc_client.remote import Remote
+from cachesvc_client.wire.records import Manifest
+
+from .conftest import Built
+from .harness import Ran, run
+from .registries import Served, prepare, serve
+
+pytestmark = pytest.mark.compiles
+
+NAME = "team/ranks"
+
+
+def torchrun(place: Path, ranks: int, *arguments: str, **more) -> Ran:
+    launcher = ("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}")
+    return run("rank.py", *arguments, place=place, launcher=launcher, **more)
+
+
+def answers(done: Ran) -> list[dict]:
+    """Of all ranks, by rank."""
+    lines = [json.loads(line) for line in done.out.splitlines() if line.startswith("{")]
+    assert lines, done.err[-4000:]
+    return sorted(lines, key=lambda answer: answer["rank"])
+
+
+@dataclass
+class Published:
+    """One revision that two ranks made, each on every line of it."""
+
+    registry: Served
+    ranks: list[dict]
+    manifest: Manifest
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Published]:
+    folder, key = tmp_path_factory.mktemp("ranks"), SigningKey.generate()
+    prepare(folder, key.text)
+    with serve(folder) as served:
+        variables = {**served.publisher, "CACHESVC_MODE": "readwrite"}
+        made = answers(torchrun(folder / "builder", 2, f"name={NAME}", "publish=1", **variables))
+        yield Published(served, made, _manifest(served, key, made[0]["entry"]))
+
+
+def _manifest(served: Served, key: SigningKey, entry: str) -> Manifest:
+    from cachesvc_client.bundle.check import check_envelope
+    from cachesvc_client.detect import detect
+    from cachesvc_client.wire.names import Namespace, ShortName, Tag
+    from cachesvc_client.wire.protocol import ResolveRequest
+
+    fingerprint = detect({"OMP_NUM_THREADS": "2"})
+    with Remote(served.url, served.token) as remote:
+        request = ResolveRequest(Namespace("team"), ShortName("ranks"), fingerprint, (Tag("latest"),))
+        [revision] = remote.resolve(request).revisions
+    envelope = revision.envelope.encode()
+    verified = check_envelope(envelope, trusted=[key.public], wanted=None, now=0.0)
+    assert str(verified.manifest.entry) == entry
+    return verified.manifest
+
+
+def test_two_ranks_publish_one_revision_and_what_they_share_once(published: Published) -> None:
+    first, second = published.ranks
+    assert first["state"] == second["state"] == "miss" and first["compilations"] and second["compilations"]
+    assert (first["revision"], first["entry"]) == (second["revision"], second["entry"])
+    files, workload = published.manifest.files, published.manifest.workload
+    assert workload.ranks == 2
+    assert {file.ranks for file in files} == {(), (0,), (1,)}
+    assert len({file.path for file in files}) == len(files)
+
+
+def test_four_ranks_hit_only_if_the_revision_was_made_for_four(published: Published, tmp_path: Path) -> None:
+    """It has files of single ranks, so ranks 2 and 3 would compile where 0 and 1 hit."""
+    done = answers(torchrun(tmp_path, 4, f"name={NAME}", **published.registry.variables))
+    assert [(answer["files"], answer["moved"] > 0) for answer in done].count((0, True)) == 1
+    assert all("built by 2 ranks" in " ".join(answer["reasons"]) for answer in done), done
+    assert all(answer["difference"] < 1e-5 for answer in done)
+
+
+def test_ranks_hit_with_their_own_files_and_the_node_downloads_once(
+    published: Published, tmp_path: Path
+) -> None:
+    done = answers(
+        torchrun(
+            tmp_path,
+            2,
+            f"name={NAME}",
+            f"folders={tmp_path / 'folders'}",
+            compilers=False,
+            **published.registry.variables,
+        )
+    )
+    assert [(answer["state"], answer["compilations"]) for answer in done] == [("hit", 0)] * 2, done
+    pack = published.manifest.pack.size
+    assert sorted(answer["moved"] for answer in done) == [0, pack]
+    for rank, answer in enumerate(done):
+        own = {file.path for file in published.manifest.files if not file.ranks or rank in file.ranks}
+        assert answer["files"] == len(own) < len(published.manifest.files)
+        there = Path(answer["folder"])
+        for file in published.manifest.files:
+            assert (there / file.path).exists() == (file.path in own), (rank, file.path)
+
+
+@pytest.mark.parametrize("problem", ["stranger", "absent"])
+def test_where_one_rank_cannot_none_does(published: Published, tmp_path: Path, problem: str) -> None:
+    done = answers(
+        torchrun(
+            tmp_path,
+            2,
+            f"name={NAME}",
+            f"folders={tmp_path / 'folders'}",
+            f"{problem}=1",
+            OTHER_KEY=str(SigningKey.generate().public),
+            CACHESVC_DEADLINE="5",
+            **published.registry.variables,
+        )
+    )
+    why = {"stranger": "not trusted", "absent": "rank 1 of this node was not ready in time"}[problem]
+    assert why in " ".join(done[0]["reasons"]), done[0]
+    assert [answer["files"] for answer in done] == [0, 0]
+    assert done[0]["compilations"] > 0 and done[0]["waited"] < 5
+    assert done[1]["state"] in ("miss", "unused")
+    assert all(answer["difference"] < 1e-5 for answer in done)
+
+
+def test_ranks_that_learn_late_who_they_are_agree_as_well(published: Published, tmp_path: Path) -> None:
+    """`torch.multiprocessing.spawn`, reached by variables alone: RANK is never set."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    done = answers(
+        run(
+            "rank.py",
+            f"port={port}",
+            place=tmp_path,
+            compilers=False,
+            before=(sys.executable, "-m", "cachesvc_client", "run", NAME, "--"),
+            **published.registry.variables,
+        )
+    )
+    assert [(answer["state"], answer["compilations"]) for answer in done] == [("hit", 0)] * 2, done
+    jobs = tmp_path / "home" / ".cache" / "cachesvc" / "v1" / "jobs"
+    [state] = [json.loads(path.read_text()) for path in jobs.glob("*/state.json")]
+    assert state["outcome"] == {"agreed": True, "why": ""} and sorted(state["votes"]) == ["0", "1"]
+
+
+def test_what_a_rank_alone_restores_is_not_held_back(built: Built, tmp_path: Path) -> None:
+    """A job of one process, even under torchrun, asks nobody."""
+    done = run(
+        "serve.py",
+        f"bundle={built.bundle}",
+        f"expect={built.expect}",
+        place=tmp_path,
+        compilers=False,
+        launcher=("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=1"),
+        CACHESVC_TRUSTED_KEYS=built.trusted,
+    )
+    [answer] = [json.loads(line) for line in done.out.splitlines() if line.startswith("{")]
+    assert answer["state"] == "hit" and answer["same_as_builder"], done.err[-3000:]
+    assert not list((tmp_path / "home" / ".cache" / "cachesvc" / "v1" / "jobs").iterdir())
