@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -106,20 +106,15 @@ def _publish_with_ranks(config: Config, files: Sequence[SourceFile], draft: Draf
 
 
 def _publish_for_all(config: Config, box: HandIn, draft: Draft, job: Job) -> CommitAnswer:
-    from . import kinds
     from .ranks import joined
     from .wire import codec
-
-    def merge(kind: str, path: str) -> Callable[[bytes, bytes], bytes] | None:
-        rule = kinds.RULES[kind].rule(path)
-        return rule.merge if rule is not None else None
 
     try:
         captured, facts = box.collect(job.world, _HAND_IN_SECONDS)
         scopes = sorted({scope for given in facts.values() for scope in given["scopes"]})
         workload = replace(draft.workload, ranks=job.world)
         whole = replace(draft, scopes=tuple(scopes), workload=workload)
-        answer = _publish(config, joined(captured, merge), whole)
+        answer = _publish(config, joined(captured), whole)
     except CacheSvcError as error:
         box.reply(error)
         raise

@@ -81,16 +81,15 @@ def misfit(manifest: Manifest, job: Job | None) -> str:
     return f"{target}: built by {built} ranks, with files of single ones; this job has {job.world}"
 
 
-def joined(
-    captured: Mapping[int, Sequence[SourceFile]],
-    merge: Callable[[str, str], Callable[[bytes, bytes], bytes] | None],
-) -> list[SourceFile]:
+def joined(captured: Mapping[int, Sequence[SourceFile]]) -> list[SourceFile]:
     """The captures of all ranks as the files of one revision: each path once, with the ranks that produced or
     used it; none are named where all did.
 
-    ``merge(kind, path)``: how two contents become one, for files that are merged. Of others the lowest
-    rank's stays, as in a folder that the ranks share: compilers name such files by what decides them.
+    Files that are merged at install are merged here. Of others the lowest rank's stays, as in a folder that
+    the ranks share: compilers name such files by what decides them.
     """
+    from .kinds import RULES
+
     made: dict[tuple[str, str], SourceFile] = {}
     for rank in sorted(captured):
         for file in captured[rank]:
@@ -99,7 +98,8 @@ def joined(
             if before is None:
                 made[place] = replace(file, ranks=(rank,))
                 continue
-            join = merge(*place)
+            rule = RULES[file.kind].rule(file.path)
+            join = rule.merge if rule is not None else None
             data = join(_bytes(before.data), _bytes(file.data)) if join is not None else before.data
             made[place] = replace(before, data=data, ranks=(*before.ranks, rank))
     everyone = tuple(sorted(captured))

@@ -10,7 +10,6 @@ from dataclasses import replace
 import pytest
 
 from cachesvc_client.bundle.pack import SourceFile
-from cachesvc_client.kinds import RULES
 from cachesvc_client.node.folders import _serves
 from cachesvc_client.ranks import joined, misfit, this_job
 from cachesvc_client.wire.digest import Digest
@@ -91,11 +90,6 @@ def test_who_may_be_told_a_rank_later(tmp_path, starter):
 # One revision of all ranks.
 
 
-def merge(kind, path):
-    rule = RULES[kind].rule(path)
-    return rule.merge if rule is not None else None
-
-
 TUNED = "ab/" + "c" * 30 + ".best_config"
 KERNEL = "fxgraph/ab/f" + "a" * 30 + "/" + "b" * 30
 
@@ -103,15 +97,15 @@ KERNEL = "fxgraph/ab/f" + "a" * 30 + "/" + "b" * 30
 def test_what_ranks_share_is_there_once_and_what_they_do_not_names_them():
     shared, own = SourceFile("inductor", KERNEL, b"x"), SourceFile("inductor", KERNEL + "1", b"y")
     some = SourceFile("inductor", KERNEL + "2", b"z")
-    made = joined({0: [shared, some], 1: [shared, own], 2: [some, shared]}, merge)
+    made = joined({0: [shared, some], 1: [shared, own], 2: [some, shared]})
     assert {file.path: file.ranks for file in made} == {KERNEL: (), KERNEL + "1": (1,), KERNEL + "2": (0, 2)}
-    assert joined({0: [shared]}, merge) == [shared]
+    assert joined({0: [shared]}) == [shared]
 
 
 def test_tuning_results_are_merged_and_of_other_files_the_lowest_ranks_stays():
     first = [SourceFile("inductor", TUNED, b'{"a": 1, "b": 2}'), SourceFile("inductor", KERNEL, b"first")]
     second = [SourceFile("inductor", TUNED, b'{"b": 3, "c": 4}'), SourceFile("inductor", KERNEL, b"second")]
-    made = {file.path: file for file in joined({1: second, 0: first}, merge)}
+    made = {file.path: file for file in joined({1: second, 0: first})}
     assert made[KERNEL].data == b"first"
     assert made[TUNED].data == b'{"b": 2, "c": 4, "a": 1}'
     assert made[TUNED].ranks == made[KERNEL].ranks == ()

@@ -3,7 +3,8 @@
 Under torchrun it is told its rank at its start; run plainly it is the parent of two ranks of
 `torch.multiprocessing` that learn theirs when they join the group. Arguments: NAME=VALUE. ``name``: attach
 to it, else nothing is attached here; ``publish``: afterwards, on every rank; ``folders``: each rank's own
-cache folder below it; ``stranger``: this rank trusts another key; ``absent``: this rank never attaches.
+cache folder below it; ``small``: one function,
+nothing is trained; ``stranger``: this rank trusts another key; ``absent``: this rank never attaches.
 """
 
 import json
@@ -35,12 +36,13 @@ def step(rank: int, ranks: int) -> None:
     else:
         os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": options["port"]}
         dist.init_process_group("gloo", rank=rank, world_size=ranks)
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4))
     batch = torch.full((2, 8), rank + 1.0)
-    torch.compile(model)(batch).square().mean().backward()
-    for parameter in model.parameters():
-        dist.all_reduce(parameter.grad)
+    if "small" not in options:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4))
+        torch.compile(model)(batch).square().mean().backward()
+        for parameter in model.parameters():
+            dist.all_reduce(parameter.grad)
     with torch.no_grad():
         own = torch.compile(lambda x: x.cos() * (rank + 2))(batch)
     difference = float((own - batch.cos() * (rank + 2)).abs().max())
