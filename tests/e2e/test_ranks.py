@@ -84,14 +84,6 @@ def test_two_ranks_publish_one_revision_and_what_they_share_once(published: Publ
     assert len({file.path for file in files}) == len(files)
 
 
-def test_four_ranks_hit_only_if_the_revision_was_made_for_four(published: Published, tmp_path: Path) -> None:
-    """It has files of single ranks, so ranks 2 and 3 would compile where 0 and 1 hit."""
-    done = answers(torchrun(tmp_path, 4, f"name={NAME}", "small=1", **published.registry.variables))
-    assert [(answer["files"], answer["moved"] > 0) for answer in done].count((0, True)) == 1
-    assert all("built by 2 ranks" in " ".join(answer["reasons"]) for answer in done), done
-    assert all(answer["difference"] < 1e-5 for answer in done)
-
-
 def test_ranks_hit_with_their_own_files_and_the_node_downloads_once(
     published: Published, tmp_path: Path
 ) -> None:
@@ -116,29 +108,6 @@ def test_ranks_hit_with_their_own_files_and_the_node_downloads_once(
             assert (there / file.path).exists() == (file.path in own), (rank, file.path)
 
 
-@pytest.mark.parametrize("problem", ["stranger", "absent"])
-def test_where_one_rank_cannot_none_does(published: Published, tmp_path: Path, problem: str) -> None:
-    done = answers(
-        torchrun(
-            tmp_path,
-            2,
-            f"name={NAME}",
-            f"folders={tmp_path / 'folders'}",
-            f"{problem}=1",
-            "small=1",
-            OTHER_KEY=str(SigningKey.generate().public),
-            CACHESVC_DEADLINE="5",
-            **published.registry.variables,
-        )
-    )
-    why = {"stranger": "not trusted", "absent": "rank 1 of this node was not ready in time"}[problem]
-    assert why in " ".join(done[0]["reasons"]), done[0]
-    assert [answer["files"] for answer in done] == [0, 0]
-    assert done[0]["compilations"] > 0 and done[0]["waited"] < 5
-    assert done[1]["state"] in ("miss", "unused")
-    assert all(answer["difference"] < 1e-5 for answer in done)
-
-
 def test_ranks_that_learn_late_who_they_are_agree_as_well(published: Published, tmp_path: Path) -> None:
     """`torch.multiprocessing.spawn`, reached by variables alone: RANK is never set."""
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -159,10 +128,3 @@ def test_ranks_that_learn_late_who_they_are_agree_as_well(published: Published, 
     jobs = tmp_path / "home" / ".cache" / "cachesvc" / "v1" / "jobs"
     [state] = [json.loads(path.read_text()) for path in jobs.glob("*/state.json")]
     assert state["outcome"] == {"agreed": True, "why": ""} and sorted(state["votes"]) == ["0", "1"]
-
-
-def test_a_process_alone_asks_nobody_even_under_torchrun(published: Published, tmp_path: Path) -> None:
-    done = torchrun(tmp_path, 1, f"name={NAME}", "small=1", compilers=False, **published.registry.variables)
-    [answer] = answers(done)
-    assert (answer["state"], answer["files"]) == ("hit", len(published.manifest.files)), answer
-    assert not list((tmp_path / "home" / ".cache" / "cachesvc" / "v1" / "jobs").iterdir())

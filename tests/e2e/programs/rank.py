@@ -4,7 +4,7 @@ Under torchrun it is told its rank at its start; run plainly it is the parent of
 `torch.multiprocessing` that learn theirs when they join the group. Arguments: NAME=VALUE. ``name``: attach
 to it, else nothing is attached here; ``publish``: afterwards, on every rank; ``folders``: each rank's own
 cache folder below it; ``small``: one function,
-nothing is trained; ``stranger``: this rank trusts another key; ``absent``: this rank never attaches.
+nothing is trained.
 """
 
 import json
@@ -18,9 +18,7 @@ def prepare(rank: int) -> None:
     """What differs by rank, before torch is imported."""
     if "folders" in options:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(options["folders"], str(rank))
-    if options.get("stranger") == str(rank):
-        os.environ["CACHESVC_TRUSTED_KEYS"] = os.environ["OTHER_KEY"]
-    if "name" in options and options.get("absent") != str(rank):
+    if "name" in options:
         import cachesvc_client
 
         cachesvc_client.attach(options["name"])
