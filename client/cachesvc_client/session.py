@@ -25,7 +25,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import importhook, kinds, observe
-from .wire.errors import CacheSvcError, Incompatible, InvalidRequest, Unavailable, Unsupported
+from .wire.errors import CacheSvcError, Incompatible, InvalidRequest, StorageFull, Unavailable, Unsupported
 
 if TYPE_CHECKING:
     from .bundle.pack import SourceFile
@@ -288,12 +288,15 @@ class Session:
         from .ranks import misfit
 
         misfits = [text for one in held if (text := misfit(one.manifest, job))]
-        round_ = self._vote(job, store, held, problem or (misfits[0] if misfits else ""))
-        if misfits:
-            raise Incompatible(misfits[0], f"warm with {job.world} ranks")
-        if round_ is None or problem:
-            return
-        outcome = wait_for(round_, self._time_is_up, self._pause)
+        try:
+            round_ = self._vote(job, store, held, problem or (misfits[0] if misfits else ""))
+            if misfits:
+                raise Incompatible(misfits[0], f"warm with {job.world} ranks")
+            if round_ is None or problem:
+                return
+            outcome = wait_for(round_, self._time_is_up, self._pause)
+        except OSError as error:
+            raise StorageFull(f"node store {store.root}: {error.strerror or error}") from error
         if not outcome.agreed:
             raise Unavailable(f"the ranks of this job install all or nothing: {outcome.why}")
 

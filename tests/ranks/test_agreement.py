@@ -94,9 +94,9 @@ def test_a_rank_that_died_has_not_agreed(tmp_path):
 
 
 def test_a_killed_rank_keeps_no_lock(tmp_path):
-    """Killed while it holds the lock on the folder."""
+    """Killed while it holds the lock."""
     program = (
-        "import fcntl, os, sys; fcntl.flock(os.open(sys.argv[1], os.O_RDONLY), fcntl.LOCK_EX); "
+        "import fcntl, os, sys; fcntl.flock(os.open(sys.argv[1] + '/lock', os.O_RDWR | os.O_CREAT), 2); "
         "print('held', flush=True); sys.stdin.read()"
     )
     holder = subprocess.Popen(

@@ -1,6 +1,7 @@
 """What the ranks of one job leave for each other on their node: votes, and captured files.
 
-    <folder>/state.json      votes and outcome of one round; replaced whole, under a lock on the folder
+    <folder>/state.json      votes and outcome of one round; replaced whole, under the lock
+    <folder>/lock            held (flock) while the state is changed
     <folder>/files/<hex>     contents that were handed in, by their digest: what ranks share lies here once
     <folder>/rank-<n>.json   what rank n handed in
     <folder>/answer.json     what the ranks were told in return
@@ -137,7 +138,7 @@ class Round:
     @contextmanager
     def _locked(self) -> Iterator[dict[str, Any]]:
         """The state, while no other process changes it. The lock ends with its process, however it ends."""
-        handle = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        handle = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
             yield self._read()
