@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -86,7 +87,8 @@ def joined(captured: Mapping[int, Sequence[SourceFile]]) -> list[SourceFile]:
     used it; none are named where all did.
 
     Files that are merged at install are merged here. Of others the lowest rank's stays, as in a folder that
-    the ranks share: compilers name such files by what decides them.
+    the ranks share: compilers name such files by what decides them. So it is with two under one key that
+    differ in nothing that matters.
     """
     from .kinds import RULES
 
@@ -103,7 +105,26 @@ def joined(captured: Mapping[int, Sequence[SourceFile]]) -> list[SourceFile]:
             data = join(_bytes(before.data), _bytes(file.data)) if join is not None else before.data
             made[place] = replace(before, data=data, ranks=(*before.ranks, rank))
     everyone = tuple(sorted(captured))
-    return [replace(file, ranks=()) if file.ranks == everyone else file for file in made.values()]
+    files = _one_of_each(list(made.values()))
+    return [replace(file, ranks=()) if file.ranks == everyone else file for file in files]
+
+
+def _one_of_each(files: list[SourceFile]) -> list[SourceFile]:
+    """Of files that do the same, in one folder, the first; for the ranks of all of them."""
+    from .kinds import RULES
+
+    made: dict[tuple[str, ...], SourceFile] = {}
+    for file in files:
+        rule = RULES[file.kind].rule(file.path)
+        same: tuple[str, ...] = (file.kind, file.path)
+        if rule is not None and rule.alike is not None:
+            with suppress(ValueError):
+                common = Digest.of(rule.alike(_bytes(file.data)))
+                same = (file.kind, file.path.rpartition("/")[0], common)
+        before = made.setdefault(same, file)
+        if before is not file:
+            made[same] = replace(before, ranks=tuple(sorted({*before.ranks, *file.ranks})))
+    return list(made.values())
 
 
 def _bytes(data: bytes | Path) -> bytes:

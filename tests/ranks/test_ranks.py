@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
 from dataclasses import replace
@@ -109,6 +110,34 @@ def test_tuning_results_are_merged_and_of_other_files_the_lowest_ranks_stays():
     assert made[KERNEL].data == b"first"
     assert made[TUNED].data == b'{"b": 2, "c": 4, "a": 1}'
     assert made[TUNED].ranks == made[KERNEL].ranks == ()
+
+
+def entry(seconds: int, guards: str, at: int) -> bytes:
+    return pickle.dumps({"time": seconds, "guards": guards, "debug": f"<function f at {hex(at)}>"})
+
+
+def test_two_ranks_entries_of_one_key_are_one_unless_their_guards_differ():
+    folder = "aotautograd/a" + "k" * 30
+    other = "aotautograd/a" + "l" * 30
+    first, second = entry(26423873752, "s0 < 9", 0x7F94BAA39760), entry(25781127316, "s0 < 9", 0x7F2C73345760)
+    apart = entry(25781127316, "s0 < 10", 0x7F2C73345760)
+
+    def source(place, data):
+        return SourceFile("inductor", f"{place}/{Digest.of(data).hex[:40]}", data)
+
+    made = joined(
+        {
+            0: [source(folder, first), source(other, first)],
+            1: [source(folder, second), source(folder, apart)],
+            2: [source(folder, second), source(other, b"no pickle")],
+        }
+    )
+    assert [(file.path.split("/")[1][1], file.data, file.ranks) for file in made] == [
+        ("k", first, ()),
+        ("l", first, (0,)),
+        ("k", apart, (1,)),
+        ("l", b"no pickle", (2,)),
+    ]
 
 
 def test_a_rank_takes_what_is_its_own_or_everybodys():
