@@ -266,7 +266,9 @@ class Session:
             return
         job = self._job()
         if job is not None:
-            self._agree(job, means.store, means.held, str(failures[0]) if failures else "")
+            # What all ranks lack alike keeps none of them from the rest.
+            nothing = str(failures[0]) if failures and not means.held else ""
+            self._agree(job, means.store, means.held, nothing)
         for held in means.held:
             try:
                 held.install(job.rank if job else None)

@@ -125,6 +125,13 @@ def test_where_one_cannot_none_does(
     assert len(packs) == 1, "the next start of the job has it on this node"
 
 
+def test_a_name_that_nobody_has_keeps_no_rank_from_the_others(registry: Registry, tmp_path: Path) -> None:
+    names = {"CACHESVC_NAME": "team/nothing,team/any"}
+    done = ranks(tmp_path, registry, "", 2, **names)
+    assert [answer["files"] for answer in done] == [3, 3], done
+    assert all("team/nothing" in " ".join(answer["reasons"]) for answer in done)
+
+
 def test_a_process_alone_asks_nobody(registry: Registry, tmp_path: Path) -> None:
     [answer] = ranks(tmp_path, registry, "team/two", 1)
     assert answer["files"] == 3, answer

@@ -1,4 +1,5 @@
-"""A rank up to its first compile, without torch: attaches to NAME, waits as a compile does, and tells."""
+"""A rank up to its first compile, without torch: attaches to NAME (empty: to what the variables say), waits as
+a compile does, and tells what it has."""
 
 import json
 import os
@@ -8,7 +9,7 @@ import cachesvc_client
 from cachesvc_client.session import process
 
 if os.environ["RANK"] != os.environ.get("ABSENT"):
-    cachesvc_client.attach(sys.argv[1])
+    cachesvc_client.attach(sys.argv[1] or None)
 process().before_compile()
 report = cachesvc_client.report()
 answer = {
