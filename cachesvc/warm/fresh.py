@@ -22,6 +22,7 @@ from pathlib import Path
 from cachesvc_client import kinds
 from cachesvc_client.wire import codec
 
+from . import ranks
 from .plan import Job
 from .results import PhaseResult
 from .worker import Order
@@ -82,9 +83,11 @@ class Launcher:
             (folder / name).mkdir(parents=True, exist_ok=True)
         orders, answer, log = folder / "order.json", folder / "result.json", folder / "log"
         orders.write_text(json.dumps(codec.plain(order)))
-        answer.unlink(missing_ok=True)
+        for left in folder.glob(f"{answer.stem}*{answer.suffix}"):
+            left.unlink()
         with open(log, "wb") as out:
-            process = self._start(order.job, folder, [str(orders), str(answer)], extra, out.fileno())
+            command = [*_launcher(order), "-m", "cachesvc.warm.worker", str(orders), str(answer)]
+            process = self._start(order.job, folder, command, extra, out.fileno())
         try:
             ended = self._wait(process, order.job.spec.timeout)
         finally:
@@ -98,13 +101,13 @@ class Launcher:
         return _result(order, process, ended, answer, log)
 
     def _start(
-        self, job: Job, folder: Path, arguments: list[str], extra: Mapping[str, str], out: int
+        self, job: Job, folder: Path, command: list[str], extra: Mapping[str, str], out: int
     ) -> subprocess.Popen[bytes]:
         with self._lock:
             if self.cancelled:
                 raise Cancelled
             process = subprocess.Popen(
-                [sys.executable, "-m", "cachesvc.warm.worker", *arguments],
+                [sys.executable, *command],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,
@@ -124,6 +127,14 @@ class Launcher:
         return True
 
 
+def _launcher(order: Order) -> list[str]:
+    """``--standalone``: a free port of this machine. torchrun's workers have sessions of their own, but each
+    ends with its parent."""
+    if not order.ranks:
+        return []
+    return ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={order.ranks}"]
+
+
 def _end(process: subprocess.Popen[bytes]) -> None:
     """Kills the process group, which is ours alone; children that outlived their parent too."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -133,9 +144,10 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 def _result(
     order: Order, process: subprocess.Popen[bytes], ended: bool, answer: Path, log: Path
 ) -> PhaseResult:
-    if ended and process.returncode == 0 and answer.is_file():
-        result = codec.build(PhaseResult, json.loads(answer.read_text()))
+    if ended and order.ranks and (result := ranks.combined(order, answer)) is not None:
         return result
+    if ended and process.returncode == 0 and answer.is_file():
+        return codec.build(PhaseResult, json.loads(answer.read_text()))
     tail = _tail(log)
     if not ended:
         error = f"took longer than {order.job.spec.timeout:g} s (see timeout)"

@@ -76,6 +76,7 @@ class Job:
             grad=self.spec.grad == "grad" and not self.is_script,
             training=self.spec.kind == "training",
             autocast=self.spec.autocast,
+            ranks=self.spec.nproc,
         )
 
 

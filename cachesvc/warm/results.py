@@ -60,12 +60,14 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """A file that a process has captured, in portable form, at ``<stage>/<kind>/<path>``."""
+    """A file that a process has captured, in portable form, at ``<stage>/<kind>/<path>``. ``ranks``: those
+    that produced or used it; empty is all."""
 
     kind: str
     path: str
     size: int
     mode: int = 0o644
+    ranks: tuple[int, ...] = ()
 
     @property
     def name(self) -> str:

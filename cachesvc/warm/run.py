@@ -405,7 +405,8 @@ def _draft(state: _State, measured: Mapping[str, float]) -> Draft:
 
 def _sources(state: _State, files: Iterable[Captured]) -> list[SourceFile]:
     return [
-        SourceFile(file.kind, file.path, state.stage / file.kind / file.path, file.mode) for file in files
+        SourceFile(file.kind, file.path, state.stage / file.kind / file.path, file.mode, file.ranks)
+        for file in files
     ]
 
 

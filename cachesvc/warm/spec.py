@@ -22,6 +22,7 @@
     script = "train.py"                   # a whole program instead; it must end with status 0
     args = ["--steps", "2"]
     files = ["config.yaml"]               # what else decides what it compiles
+    nproc = 2                             # so many ranks, started by torchrun
 
 Every mistake is a ``SpecError`` of one line: file, line, key, and what is allowed.
 """
@@ -53,6 +54,7 @@ OWN_VARIABLES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "HOME", "TMPDIR"
 """Set by `warm` for each phase: a fresh process must find nothing of the builder's."""
 MAX_SPEC_BYTES = 1 << 20
 MAX_ELEMENTS = 1 << 34
+MAX_RANKS = 64
 
 _ID = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9_])?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -104,11 +106,13 @@ class Tolerance:
 class TargetSpec:
     """One ``[[target]]``. ``dtypes`` empty: as the factory made it. ``dynamic`` and ``tolerance``
     ``None``: torch's own choice, and the dtype's default. ``timeout``: seconds of one phase.
-    ``runs``: calls of which the steady time is the median. ``cwd``, ``script``, ``files``: absolute."""
+    ``nproc``: ranks of a script. ``runs``: calls of which the steady time is the median. ``cwd``,
+    ``script``, ``files``: absolute."""
 
     id: str
     factory: str = ""
     script: str = ""
+    nproc: int = 1
     args: dict[str, Any] | tuple[str, ...] = field(default_factory=dict)
     files: tuple[str, ...] = ()
     inputs: dict[str, InputSet] = field(default_factory=dict)
@@ -206,12 +210,17 @@ def _script(table: Table, script: str) -> dict[str, Any]:
         "script": table.path_to("script", script, folder=False),
         "args": table.texts("args", 'a list of strings, such as ["--steps", "2"]'),
         "files": tuple(table.path_to("files", item, folder=False) for item in table.texts("files")),
+        "nproc": table.integer("nproc", 1, 1, MAX_RANKS),
     }
 
 
 def _factory(table: Table, factory: str) -> dict[str, Any]:
     if table.has("files"):
         table.fail("files", "only a script declares files", "a factory's model is hashed as a whole")
+    if table.has("nproc"):
+        table.fail(
+            "nproc", "only a script runs as several ranks", "call the model in a script, as the job does"
+        )
     args = table.values("args", "a table of the factory's keyword arguments, such as {layers = 6}")
     return {"factory": factory, "args": args, "inputs": _input_sets(table)}
 

@@ -36,6 +36,7 @@ from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError, Unavailable
 
+from . import ranks
 from .plan import Job
 from .results import Captured, Compared, PhaseResult, Times
 
@@ -63,17 +64,35 @@ class Order:
     name: str = ""
     stage: str = ""
 
+    @property
+    def ranks(self) -> int:
+        """How many ranks torchrun starts for it; 0 is one process without torchrun. ``eager`` runs none of a
+        script."""
+        return self.job.spec.nproc if self.job.spec.nproc > 1 and self.phase != "eager" else 0
+
 
 def main(arguments: list[str]) -> int:
     """Reads the order, does it, writes the result (whole or not at all)."""
     _die_with_parent()
     order = codec.build(Order, json.loads(Path(arguments[0]).read_text()))
+    order, answer, bad = as_rank(order, Path(arguments[1]))
     begin = time.monotonic()
     result = replace(perform(order), seconds=time.monotonic() - begin)
-    partial = Path(arguments[1] + ".partial")
+    partial = answer.with_suffix(".partial")
     partial.write_text(json.dumps(codec.plain(result)))
-    partial.rename(arguments[1])
-    return 0
+    partial.rename(answer)
+    return bad if result.error else 0
+
+
+def as_rank(order: Order, answer: Path) -> tuple[Order, Path, int]:
+    """The order of one rank, where its result goes, and the exit status of an error (torchrun then ends the
+    others, which may wait for it). Each has a cache folder of its own: what lies there is this rank's."""
+    if not order.ranks:
+        return order, answer, 0
+    rank = os.environ["RANK"]
+    os.environ[kinds.inductor.VARIABLE] = str(Path(os.environ["CACHESVC_STORE"], "ranks", rank))
+    stage = str(ranks.folder(Path(order.stage), int(rank))) if order.stage else ""
+    return replace(order, stage=stage), ranks.result_file(answer, int(rank)), 1
 
 
 def perform(order: Order) -> PhaseResult:

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .config import Config
-from .wire.errors import Forbidden, InvalidRequest, NotWarm
+from .wire.errors import CacheSvcError, Forbidden, InvalidRequest, NotWarm, StorageFull, Unsupported
 from .wire.names import Name, Target
 
 if TYPE_CHECKING:
+    from .bundle.pack import SourceFile
+    from .node.job import HandIn
+    from .publishing import Draft
+    from .ranks import Job
     from .wire.protocol import CommitAnswer
 
 _log = logging.getLogger("cachesvc")
+_HAND_IN_SECONDS = 120.0
+"""Ranks reach the same line within this time, or the publish fails and names those that did not."""
+_PUBLISH_SECONDS = 3600.0
+_published: Counter[tuple[Name, Target]] = Counter()
 
 
 def register(model: Any, name: str | None) -> None:
@@ -34,31 +45,84 @@ def register(model: Any, name: str | None) -> None:
 
 def publish(name: str | None, target: str) -> CommitAnswer:
     """See `cachesvc_client.publish`."""
-    import tempfile
-
-    from .bundle.seal import SigningKey
-    from .publishing import build_bundle, publish_bundle
-    from .remote import Remote
+    from .ranks import this_job
     from .session import process
 
     config = Config.read()
     if config.mode != "readwrite":
         raise Forbidden("publish: CACHESVC_MODE is not readwrite", "set it where publishing is meant")
-    if config.signing_key is None or not config.url:
-        raise InvalidRequest("publish: no signing key or registry", "set CACHESVC_SIGNING_KEY, CACHESVC_URL")
     sessions = process().sessions
     if not sessions:
         raise NotWarm("publish: nothing was recorded", "call attach before the first compile")
     names = [_name(name)] if name else [wish.name for session in sessions for wish in session.wishes]
     if not names:
         raise InvalidRequest("publish: no name", "give one, or attach to one")
+    draft, files, job = _draft(config, names[0], target), sessions[0].capture(), this_job()
+    return _publish(config, files, draft) if job is None else _publish_with_ranks(config, files, draft, job)
+
+
+def _publish(config: Config, files: Sequence[SourceFile], draft: Draft) -> CommitAnswer:
+    import tempfile
+
+    from .bundle.seal import SigningKey
+    from .publishing import build_bundle, publish_bundle
+    from .remote import Remote
+
+    if config.signing_key is None or not config.url:
+        raise InvalidRequest("publish: no signing key or registry", "set CACHESVC_SIGNING_KEY, CACHESVC_URL")
     key = SigningKey.load(config.signing_key)
-    draft = _draft(config, names[0], target)
     remote = Remote(config.url, config.token)
     with remote, tempfile.TemporaryDirectory(prefix="cachesvc-") as folder:
         path = Path(folder) / "revision.cachesvc"
-        build_bundle(sessions[0].capture(), draft, key, path)
+        build_bundle(files, draft, key, path)
         return publish_bundle(remote, path, key)
+
+
+def _publish_with_ranks(config: Config, files: Sequence[SourceFile], draft: Draft, job: Job) -> CommitAnswer:
+    """Every rank hands in what it has; rank 0 publishes it as one revision and tells the others."""
+    from .node.job import HandIn
+    from .node.store import NodeStore, default_root
+    from .wire import codec
+    from .wire.digest import Digest
+    from .wire.protocol import CommitAnswer
+
+    if not job.one_node:
+        raise Unsupported(
+            f"publish: {job.here or 'an unknown number'} of {job.world} ranks are on this node, and only "
+            "those share a node store",
+            "publish from a job on one node, or warm it",
+        )
+    store = NodeStore(config.store or default_root())
+    _published[draft.name, draft.target] += 1  # every rank publishes equally often
+    said = [job.key, "publish", str(draft.name), draft.target, _published[draft.name, draft.target]]
+    box = HandIn(store.job(Digest.of(codec.canonical(said))))
+    try:
+        box.give(job.rank, files, {"scopes": list(draft.scopes)})
+        if job.rank:
+            return codec.build(CommitAnswer, box.await_reply(_HAND_IN_SECONDS + _PUBLISH_SECONDS))
+        return _publish_for_all(config, box, draft, job)
+    except OSError as error:
+        raise StorageFull(f"publish: node store {store.root}: {error.strerror or error}") from error
+
+
+def _publish_for_all(config: Config, box: HandIn, draft: Draft, job: Job) -> CommitAnswer:
+    from .ranks import joined
+    from .wire import codec
+
+    try:
+        captured, facts = box.collect(job.world, _HAND_IN_SECONDS)
+        scopes = sorted({scope for given in facts.values() for scope in given["scopes"]})
+        workload = replace(draft.workload, ranks=job.world)
+        whole = replace(draft, scopes=tuple(scopes), workload=workload)
+        answer = _publish(config, joined(captured), whole)
+    except CacheSvcError as error:
+        box.reply(error)
+        raise
+    except Exception as error:
+        box.reply(CacheSvcError(f"publish by rank 0: {type(error).__name__}: {error}"))
+        raise
+    box.reply(codec.plain(answer))
+    return answer
 
 
 def _name(text: str) -> Name:
@@ -68,7 +132,7 @@ def _name(text: str) -> Name:
         raise InvalidRequest(f"publish: {error}") from None
 
 
-def _draft(config: Config, name: Name, target: str) -> Any:
+def _draft(config: Config, name: Name, target: str) -> Draft:
     from .publishing import Draft
     from .restore import Restored
     from .session import process

@@ -342,58 +342,87 @@ def _gpu(environ: Mapping[str, str]) -> dict[str, FactorValue]:
 
 
 def _gpu_facts(nvml: Any, environ: Mapping[str, str]) -> dict[str, FactorValue]:
-    devices = visible_devices(nvml, environ.get("CUDA_VISIBLE_DEVICES"))
+    visible = environ.get("CUDA_VISIBLE_DEVICES")
+    devices = visible_devices(nvml, visible)
     if not devices:
         return {}
     facts: dict[str, FactorValue] = {"driver": _text(nvml.nvmlSystemGetDriverVersion())}
     facts["gpu_count"] = len(devices)
-    names = {_text(nvml.nvmlDeviceGetName(device)) for device in devices}
-    if len(names) > 1 and environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
-        return facts  # CUDA's own order, fastest first, is not told by NVML: a doubt is a miss
     name = _text(nvml.nvmlDeviceGetName(devices[0]))
     whole = devices[0]
     if nvml.nvmlDeviceIsMigDeviceHandle(devices[0]):
         whole = nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(devices[0])
-        facts["mig"] = name.partition(" MIG ")[2] or name
+        profile = name.partition(" MIG ")[2]
+        if not profile:
+            return facts  # an old driver gives the whole device's name: a doubt is a miss
+        facts["mig"] = profile
+    if _order_matters(nvml, visible) and environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
+        return facts  # CUDA's own order, fastest first, is not told by NVML
     major, minor = nvml.nvmlDeviceGetCudaComputeCapability(whole)
     return {**facts, "gpu": name, "compute_capability": f"{major}.{minor}"}
+
+
+def _order_matters(nvml: Any, visible: str | None) -> bool:
+    """Devices are meant by number, and which one has a number makes a difference here."""
+    if visible is not None and visible.startswith(_BY_UUID):
+        return False
+    return len({_text(nvml.nvmlDeviceGetName(device)) for device in _whole(nvml)}) > 1
+
+
+_BY_UUID = ("GPU-", "MIG-")
 
 
 def visible_devices(nvml: Any, visible: str | None) -> list[Any]:
     """NVML's handles of what CUDA shows under ``CUDA_VISIBLE_DEVICES``, in CUDA's order.
 
-    CUDA C++ Programming Guide, environment variables: indices, or UUIDs (an unambiguous beginning is
-    enough); all that follow an invalid one are invisible; set to nothing shows none. Of a device with MIG
-    on, one instance is used. Raises NVML's errors.
+    A list is of numbers, of ``GPU-`` or of ``MIG-`` UUIDs, as its first word is; of a UUID a beginning that
+    is unambiguous is enough. What follows an invalid word is invisible; a device named twice makes all of
+    them so; set to nothing shows none (CUDA C++ Programming Guide, environment variables; what it leaves
+    open is as ``torch.cuda._parse_visible_devices`` and ``_transform_uuid_to_ordinals`` have it). With MIG,
+    CUDA enumerates one compute instance, and beside it no other device (NVIDIA MIG User Guide, CUDA device
+    enumeration). Raises NVML's errors.
     """
-    whole = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+    whole = _whole(nvml)
     if visible is None:
         chosen = whole
+    elif visible.startswith("MIG-"):
+        chosen = _by_uuid(nvml, _all_instances(nvml, whole), visible, "MIG-")
+    elif visible.startswith("GPU-"):
+        chosen = _by_uuid(nvml, whole, visible, "GPU-")
     else:
-        chosen = []
-        for part in visible.split(","):
-            device = _device(nvml, whole, part.strip())
-            if device is None or device in chosen:
-                break
-            chosen.append(device)
-    shown = [_instance(nvml, device) for device in chosen]
-    return [device for device in shown if device is not None]
+        chosen = _by_number(whole, visible)
+    shown = [one for device in chosen if (one := _instance(nvml, device)) is not None]
+    return [one for one in shown if nvml.nvmlDeviceIsMigDeviceHandle(one)][:1] or shown
 
 
-def _device(nvml: Any, whole: list[Any], part: str) -> Any:
-    if re.fullmatch(r"[0-9]+", part):
-        return whole[int(part)] if int(part) < len(whole) else None
-    if len(part) <= len("GPU-"):  # CUDA shows none for the bare word
-        return None
-    if part.startswith("GPU-"):
-        found = [one for one in whole if _text(nvml.nvmlDeviceGetUUID(one)).startswith(part)]
-        return found[0] if len(found) == 1 else None
-    if part.startswith("MIG-"):
-        found = [
-            one for one in _all_instances(nvml, whole) if _text(nvml.nvmlDeviceGetUUID(one)).startswith(part)
-        ]
-        return found[0] if len(found) == 1 else None
-    return None
+def _whole(nvml: Any) -> list[Any]:
+    return [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+
+
+def _by_uuid(nvml: Any, devices: list[Any], visible: str, prefix: str) -> list[Any]:
+    named = [(_text(nvml.nvmlDeviceGetUUID(device)), device) for device in devices]
+    chosen: list[Any] = []
+    for part in visible.split(","):
+        found = [device for uuid, device in named if uuid.startswith(part)]
+        if len(part) <= len(prefix) or not part.startswith(prefix) or len(found) != 1:
+            break
+        if found[0] in chosen:
+            return []
+        chosen += found
+    return chosen
+
+
+def _by_number(whole: list[Any], visible: str) -> list[Any]:
+    chosen: list[Any] = []
+    for part in visible.split(","):
+        number = re.match(r"\+?([0-9]+)", part.strip())  # as strtoul reads: ``1gpu`` is 1
+        if number is None or int(number[1]) >= len(whole):
+            break
+        device = whole[int(number[1])]
+        if device in chosen:
+            return []
+        chosen.append(device)
+    return chosen
 
 
 def _instance(nvml: Any, device: Any) -> Any:

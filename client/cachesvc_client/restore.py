@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from .bundle.check import Verified
     from .bundle.seal import PublicKey
     from .kinds.rules import KindRules
-    from .node.folders import Staged
+    from .node.staging import Staging
     from .node.store import NodeStore, Watcher
     from .remote import Remote
 
@@ -36,7 +37,8 @@ class Means:
     """What a restore works with.
 
     ``roots`` is asked at install time (kind -> folder). ``may_install`` is asked before every file: once
-    it says no, only the node store is filled.
+    it says no, only the node store is filled. ``held``: where there is one, revisions are put on this node
+    and checked, but left in it for the caller to install: ranks agree first.
     """
 
     store: NodeStore
@@ -45,6 +47,17 @@ class Means:
     rules: Mapping[str, KindRules]
     roots: Callable[[], Mapping[str, Path]]
     may_install: Callable[[], bool] = lambda: True
+    held: list[Held] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A revision that is on this node and checked. ``install`` puts its files into the cache folders: all of
+    them, or those that a rank needs. Raises ``Corrupt``, ``Untrusted``, ``StorageFull``, ``Unavailable``."""
+
+    manifest: Manifest
+    revision: Digest
+    install: Callable[[int | None], None]
 
 
 @dataclass(slots=True)
@@ -125,7 +138,7 @@ def restore(wish: Wish, remote: Remote, means: Means, restored: Restored) -> Non
         except CacheSvcError as error:
             failures.append(error)
             restored.problems.append(str(error))
-    if not restored.installed and not restored.stored:
+    if not restored.installed and not restored.stored and not means.held:
         raise failures[0] if failures else _nothing(wish, restored.rejected)
 
 
@@ -143,11 +156,11 @@ def restore_files(paths: Iterable[Path], means: Means, restored: Restored) -> No
                 envelope, offset = open_bundle(path)
                 verified = check_envelope(envelope, trusted=means.trusted, wanted=None, now=time.time())
                 _accept(verified, means, restored)
-            _install(verified, path, offset, means, restored)
+            _finish(verified, means, partial(_install, verified, path, offset, means, restored))
         except CacheSvcError as error:
             failures.append(error)
             restored.problems.append(f"{path}: {error}")
-    if not restored.installed:
+    if not restored.installed and not means.held:
         raise failures[0] if failures else NotFound("no bundle file (*.cachesvc) there")
 
 
@@ -197,15 +210,31 @@ def _restore_one(
         )
         _accept(verified, means, restored)
     pack = verified.manifest.pack
-    try:
-        with Staging(verified.manifest, means.rules, means.roots, may_go_on=means.may_install) as staging:
-            path = _fetch(found.pack_url, pack, remote, means, restored, staging)
-            _install(verified, path, 0, means, restored, staging.finish())
-    except Corrupt:
-        # Frames are verified again at install: the node's copy was damaged since it was downloaded.
-        means.store.discard(pack.digest)
-        _install(verified, _fetch(found.pack_url, pack, remote, means, restored), 0, means, restored)
-    means.store.saw(verified.manifest.entry, verified.manifest.statement.sequence)
+
+    def fetched(watcher: Watcher | None = None) -> Path:
+        return _fetch(found.pack_url, pack, remote, means, restored, watcher)
+
+    def put(rank: int | None) -> None:
+        try:
+            with Staging(verified.manifest, means.rules, means.roots, may_go_on=means.may_install) as staging:
+                _install(verified, fetched(staging), 0, means, restored, rank, staging)
+        except Corrupt:
+            # Frames are verified again at install: the node's copy was damaged since it was downloaded.
+            means.store.discard(pack.digest)
+            _install(verified, fetched(), 0, means, restored, rank)
+        means.store.saw(verified.manifest.entry, verified.manifest.statement.sequence)
+
+    if means.held is not None:
+        fetched()
+    _finish(verified, means, put)
+
+
+def _finish(verified: Verified, means: Means, put: Callable[[int | None], None]) -> None:
+    """Installs, or leaves that to the caller."""
+    if means.held is None:
+        put(None)
+    else:
+        means.held.append(Held(verified.manifest, verified.revision, put))
 
 
 def _fetch(
@@ -250,7 +279,8 @@ def _install(
     offset: int,
     means: Means,
     restored: Restored,
-    staged: Staged | None = None,
+    rank: int | None,
+    staging: Staging | None = None,
 ) -> None:
     from .bundle.pack import PackReader
     from .node.folders import install
@@ -259,7 +289,10 @@ def _install(
         restored.stored += 1
         return
     with restored.timed("install"), PackReader(path, verified.manifest, offset) as reader:
-        done = install(reader, means.rules, means.roots(), staged=staged, may_go_on=means.may_install)
+        staged = staging.finish() if staging is not None else None
+        done = install(
+            reader, means.rules, means.roots(), rank=rank, staged=staged, may_go_on=means.may_install
+        )
     restored.installed.append(
         Installed(verified.manifest, verified.revision, done.written + done.kept + done.merged, done.bytes)
     )

@@ -19,18 +19,21 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import importhook, kinds, observe
-from .wire.errors import CacheSvcError, InvalidRequest, Unsupported
+from .wire.errors import CacheSvcError, Incompatible, InvalidRequest, StorageFull, Unavailable, Unsupported
 
 if TYPE_CHECKING:
     from .bundle.pack import SourceFile
     from .config import Config
+    from .node.job import Round
     from .node.store import NodeStore
-    from .restore import Installed, Means, Restored, Wish
+    from .ranks import Job
+    from .restore import Held, Installed, Means, Restored, Wish
     from .usefulness import Report, RevisionUse
     from .wire.digest import Digest
     from .wire.factors import Fingerprint
@@ -39,6 +42,10 @@ _log = logging.getLogger("cachesvc")
 
 _LONGEST_CONFIGURE = 10.0
 """Seconds that a compile waits for a thread that does not even get to read its deadline."""
+_AGREE_SHARE = 0.6
+"""Of the deadline: until then the ranks of a job must have agreed; the rest is for their installs."""
+_ASK_SECONDS = (0.01, 0.25)
+"""Between two looks for the other ranks' votes: while a compile waits, and otherwise."""
 
 
 class Wanted(NamedTuple):
@@ -74,6 +81,10 @@ class Session:
         self._done = threading.Event()
         self._thread: threading.Thread | None = None
         self._step = "waiting"
+        self._awaited = threading.Event()
+        """Somebody waits: what is not known of this process's rank by now has to do."""
+        self._compile_began: float | None = None
+        self._voted = False
 
     @property
     def label(self) -> str:
@@ -95,6 +106,7 @@ class Session:
 
         With CACHESVC_STRICT=1 it raises the ``CacheSvcError`` that the restore ended with.
         """
+        self._awaited.set()
         self._ensure_running()
         over = self._done.wait(timeout)
         if over:
@@ -112,9 +124,14 @@ class Session:
 
     # The compile's side ---------------------------------------------------------------------
 
-    def _wait_for_compile(self, begin: float) -> None:
-        """At most the deadline, counted from ``begin`` (``time.perf_counter``)."""
+    def _compile_begins(self, begin: float) -> None:
+        """From now on the deadline runs (``time.perf_counter``)."""
+        self._compile_began = begin
+        self._awaited.set()
         self._ensure_running()
+
+    def _wait_for_compile(self, begin: float) -> None:
+        """At most the deadline, counted from ``begin``."""
         self._configured.wait(_LONGEST_CONFIGURE)
         deadline = self.config.deadline if self.config else 0.0
         if not self._done.wait(max(0.0, begin + deadline - time.perf_counter())):
@@ -137,6 +154,7 @@ class Session:
         """In a forked child: what was not over has no thread any more."""
         over = self._done.is_set()
         self._configured, self._done, self._thread = threading.Event(), threading.Event(), None
+        self._awaited, self._compile_began, self._voted = threading.Event(), None, False
         if over:
             self._configured.set()
             self._done.set()
@@ -153,6 +171,8 @@ class Session:
             _log.debug("restore of %s", self.label, exc_info=True)
             self._fail(CacheSvcError(f"{type(error).__name__}: {error}"))
         finally:
+            if self.error is not None:
+                self._withdraw(self.error)
             self._process.accept_kernels(self)
             self._configured.set()
             self._done.set()
@@ -190,6 +210,7 @@ class Session:
         return config
 
     def _restore(self) -> None:
+        from .ranks import may_become_rank, this_job
         from .restore import Means, Restored
 
         self.restored = Restored()
@@ -205,6 +226,7 @@ class Session:
             rules=kinds.RULES,
             roots=self._process.folders.roots,
             may_install=lambda: not self.waited,
+            held=[] if this_job() is not None or may_become_rank() else None,
         )
         try:
             self._restore_with(config, means, self.restored)
@@ -216,6 +238,7 @@ class Session:
 
         if self.wanted.bundle:
             restore_files(_bundles(Path(self.wanted.bundle)), means, restored)
+            self._install_held(means, [])
             return
         from .remote import Remote
 
@@ -228,8 +251,91 @@ class Session:
                     restore(wish, remote, means, restored)
                 except CacheSvcError as error:
                     failures.append(error)
+            self._install_held(means, failures)
         if failures:
             raise failures[0]
+
+    # The other ranks of a job ---------------------------------------------------------------
+
+    def _install_held(self, means: Means, failures: list[CacheSvcError]) -> None:
+        """Installs what was put on this node: if all ranks on it can do the same, else none of them does.
+
+        Raises ``Unavailable`` or ``Incompatible`` then. What an install raises is added to ``failures``.
+        """
+        if means.held is None:
+            return
+        job = self._job()
+        if job is not None:
+            # What all ranks lack alike keeps none of them from the rest.
+            nothing = str(failures[0]) if failures and not means.held else ""
+            self._agree(job, means.store, means.held, nothing)
+        for held in means.held:
+            try:
+                held.install(job.rank if job else None)
+            except CacheSvcError as error:
+                failures.append(error)
+
+    def _job(self) -> Job | None:
+        """The job, once it is certain: some workers are told their rank later, but before they compile."""
+        from .ranks import may_become_rank, this_job
+
+        while this_job() is None and may_become_rank() and not self._awaited.wait(_ASK_SECONDS[1]):
+            pass
+        return this_job()
+
+    def _agree(self, job: Job, store: NodeStore, held: Sequence[Held], problem: str) -> None:
+        """Votes and waits for the others: on this thread, and at most until a compile has waited its share.
+        Raises ``Unavailable`` or ``Incompatible`` if they do not agree."""
+        from .node.job import wait_for
+        from .ranks import misfit
+
+        misfits = [text for one in held if (text := misfit(one.manifest, job))]
+        try:
+            round_ = self._vote(job, store, held, problem or (misfits[0] if misfits else ""))
+            if misfits:
+                raise Incompatible(misfits[0], f"warm with {job.world} ranks")
+            if round_ is None or problem:
+                return
+            outcome = wait_for(round_, self._time_is_up, self._pause)
+        except OSError as error:
+            raise StorageFull(f"node store {store.root}: {error.strerror or error}") from error
+        if not outcome.agreed:
+            raise Unavailable(f"the ranks of this job install all or nothing: {outcome.why}")
+
+    def _vote(self, job: Job, store: NodeStore, held: Sequence[Held], problem: str) -> Round | None:
+        """``None`` where it is not known who else is on this node. Raises ``StorageFull``."""
+        from .node.job import Round
+        from .wire.codec import canonical
+        from .wire.digest import Digest
+
+        self._voted = True
+        if not job.here:
+            return None
+        key = Digest.of(canonical([job.key, self.wanted.label, self._process.round_of(self)]))
+        round_ = Round(store.job(key), job.local, job.here)
+        round_.vote(sorted(str(one.revision) for one in held), problem)
+        return round_
+
+    def _withdraw(self, error: CacheSvcError) -> None:
+        """Tells the other ranks of a restore that failed before it came to a vote, so that none waits."""
+        from .node.store import NodeStore, default_root
+        from .ranks import this_job
+
+        job = this_job()
+        if job is not None and not self._voted:
+            with suppress(CacheSvcError, OSError):
+                root = self.config.store if self.config else None
+                self._vote(job, NodeStore(root or default_root()), (), str(error))
+
+    def _time_is_up(self) -> bool:
+        began, config = self._compile_began, self.config
+        if began is None or config is None:
+            return False
+        return time.perf_counter() > began + _AGREE_SHARE * config.deadline
+
+    def _pause(self) -> None:
+        if self._awaited.wait(_ASK_SECONDS[1]):
+            time.sleep(_ASK_SECONDS[0])
 
 
 class _Process:
@@ -289,6 +395,8 @@ class _Process:
             return
         begin = time.perf_counter()
         for session in waiting:
+            session._compile_begins(begin)
+        for session in waiting:
             session._wait_for_compile(begin)
         self._seconds["wait"] += time.perf_counter() - begin
         for session in waiting:
@@ -329,6 +437,10 @@ class _Process:
         self.folders.settle(lambda: store.folder(partition(fingerprint, ("gpu", "host"))))
         root = self.folders.roots()[kinds.inductor.NAME]
         self.kernels.accept(root / kinds.inductor.HOST_FOLDER / kinds.inductor.host_id(fingerprint))
+
+    def round_of(self, session: Session) -> int:
+        """How often this process has attached to what ``session`` has: ranks do so equally often."""
+        return sum(_same(one.wanted, session.wanted) for one in self.sessions)
 
     def accept_kernels(self, session: Session) -> None:
         """Host kernels of what a session installed may be loaded from now on."""

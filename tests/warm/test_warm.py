@@ -138,6 +138,21 @@ def test_bundles_without_a_registry(plain_environment, spec, tmp_path):
     assert [path.suffix for path in (tmp_path / "out").iterdir()] == [".cachesvc"] * 2
 
 
+@pytest.mark.compiles
+def test_a_script_of_two_ranks_makes_one_entry(plain_environment, spec, tmp_path):
+    """Each rank has a cache folder of its own, so a replay shows that each got what it needs and no more."""
+    path = spec(f'[[target]]\nid = "two"\nscript = "{TINY / "ranks.py"}"\nnproc = 2\n')
+    done = warm(plain_environment, path, "--out", tmp_path / "out", "--json")
+    two = done.targets["two"]
+    assert two["status"] == "warm", two
+    assert (two["observed"]["compilations"], two["observed"]["aot_hits"]) == (0, 4)
+    key = SigningKey.load(Path(plain_environment["XDG_CONFIG_HOME"], "cachesvc", "signing.key"))
+    envelope, _ = open_bundle(Path(two["bundle"]))
+    manifest = check_envelope(envelope, trusted=[key.public], wanted=None, now=time.time()).manifest
+    assert manifest.workload.ranks == 2
+    assert {file.ranks for file in manifest.files} == {(), (0,), (1,)}
+
+
 FAILURES = {
     "dying": ('factory = "models:dying"', "the process died of SIGSEGV"),
     "whole": ('factory = "models:breaking"\nfullgraph = true', "the compiled model with inputs"),

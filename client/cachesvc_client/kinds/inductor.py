@@ -60,12 +60,32 @@ def _union(mine: Any, theirs: Any) -> Any:
     return {**theirs, **{key: _union(value, theirs.get(key, value)) for key, value in mine.items()}}
 
 
+_ADDRESS = re.compile(r"0x[0-9a-f]+")
+
+
+def _texts(entry: bytes) -> bytes:
+    """All texts of a graph entry, without addresses: sources and guards. Nothing is unpickled.
+
+    Entries of one key differ by their guards, and otherwise by the seconds that the compile took and by
+    addresses in what is kept for debugging (seen with 2.13; 2.11 has the same fields).
+    """
+    import pickletools
+
+    try:
+        found = [_ADDRESS.sub("", arg) for _, arg, _ in pickletools.genops(entry) if isinstance(arg, str)]
+    except Exception as error:  # noqa: BLE001 - whatever its bytes make of the reader
+        raise ValueError(f"no pickle: {type(error).__name__}") from None
+    return json.dumps(found).encode()
+
+
 RULES = KindRules(
     NAME,
     (
         # Last: a graph that is hit without its kernels compiles them one by one, which is slower than a miss.
-        FileRule(re.compile(r"fxgraph/[a-z0-9]{2}/f[a-z0-9]{20,80}/[a-z0-9]{20,80}"), last=True),
-        FileRule(re.compile(r"aotautograd/a[a-z0-9]{20,80}/[a-z0-9]{20,80}"), last=True),
+        FileRule(
+            re.compile(r"fxgraph/[a-z0-9]{2}/f[a-z0-9]{20,80}/[a-z0-9]{20,80}"), last=True, alike=_texts
+        ),
+        FileRule(re.compile(r"aotautograd/a[a-z0-9]{20,80}/[a-z0-9]{20,80}"), last=True, alike=_texts),
         FileRule(re.compile(HOST_FOLDER + r"/[0-9a-f]{16}/[0-9a-f]{64}\.so"), write="ours"),
         FileRule(re.compile(r"[a-z0-9]{2}/[a-z0-9_]{20,120}\.best_config"), write="merge", merge=_join_json),
         FileRule(re.compile(r"cache/[0-9a-f]{40,64}"), write="merge", merge=_join_json),

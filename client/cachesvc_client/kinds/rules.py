@@ -26,6 +26,8 @@ class FileRule:
     ``portable`` replaces absolute paths by placeholders at capture, ``local`` is its inverse at install;
     digests are over the portable bytes. ``last``: such files point to others (graphs, Triton's group files),
     so they are installed after all others; a killed install then leaves no pointer to what is missing.
+    ``alike``: of files that are named by their content, what two in one folder have in common if either
+    serves for both: ranks write the same twice. Raises ``ValueError`` for what it cannot read.
     """
 
     pattern: re.Pattern[str]
@@ -34,6 +36,7 @@ class FileRule:
     local: Rewrite | None = None
     merge: Callable[[bytes, bytes], bytes] | None = None
     last: bool = False
+    alike: Callable[[bytes], bytes] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,12 +95,13 @@ def install(
     rules: Mapping[str, KindRules],
     roots: Mapping[str, Path],
     *,
+    rank: int | None = None,
     threads: int | None = None,
     staged: Staged | None = None,
     may_go_on: Callable[[], bool] = lambda: True,
     step: Step = lambda _name: None,
 ) -> Installed:
-    """Writes the pack's files into the folders of their kinds.
+    """Writes the pack's files into the folders of their kinds; for a ``rank`` those of all ranks and its own.
 
     Guarantees: nothing is written if any path matches no rule (``Corrupt``); immutable files that exist
     are kept, whatever is in them; merge files are joined, what is there wins; a folder below a root that
@@ -113,7 +114,7 @@ def install(
     Raises ``Corrupt``, ``Untrusted`` or ``StorageFull``.
     """
     began = time.perf_counter()
-    jobs = plan(reader, rules, roots)
+    jobs = [job for job in plan(reader, rules, roots) if _serves(job.file, rank)]
     done = Installed()
     for root in {job.root for job in jobs}:
         prepare(root)
@@ -139,6 +140,10 @@ def plan(reader: PackReader, rules: Mapping[str, KindRules], roots: Mapping[str,
         jobs.append(Job(file, rule, root))
     jobs.sort(key=lambda job: reader.layout.start(job.file))
     return jobs
+
+
+def _serves(file: FileRecord, rank: int | None) -> bool:
+    return rank is None or not file.ranks or rank in file.ranks
 
 
 def prepare(root: Path) -> None:

@@ -6,6 +6,7 @@
     <root>/v1/seen/<hex>       per entry, the highest sequence that was accepted
     <root>/v1/resolved/<hex>   the last answers to resolves: good for seconds, and for an outage
     <root>/v1/folders/<hex>/   private cache folders, one per fingerprint partition, 0700
+    <root>/v1/jobs/<hex>/      what the ranks of one job leave for each other, see `node.job`
     <root>/v1/tmp/             what is being made or removed
 
 Everything here may be deleted at any time. Nothing here is trusted: packs are verified frame by frame
@@ -37,7 +38,7 @@ LAYOUT = "v1"
 DEFAULT_MAX_BYTES = 20 << 30
 OUTAGE_SECONDS = 7 * 24 * 3600
 """A node starts from its last answer for this long while the registry cannot be reached."""
-_PARTS = ("packs", "partial", "locks", "seen", "resolved", "folders", "tmp")
+_PARTS = ("packs", "partial", "locks", "seen", "resolved", "folders", "jobs", "tmp")
 _JUST_USED_SECONDS = 60
 """A pack that was handed out is opened within this time; after that its reader holds a lock."""
 _LEFTOVER_SECONDS = 24 * 3600
@@ -191,11 +192,18 @@ class NodeStore:
             os.utime(path)
         return path
 
+    def job(self, key: Digest) -> Path:
+        """Where the ranks of a job meet. It is removed a day after it was last changed."""
+        path = self._base / "jobs" / key.hex
+        with self._writing():
+            path.mkdir(mode=0o700, exist_ok=True)
+        return path
+
     def evict(self, keep: Digest | None = None) -> None:
         """Removes the packs that were used longest ago until the rest fits, private folders unused for 30
         days, and leftovers of a day. Never ``keep``, nor what is in use. Never raises."""
         with contextlib.suppress(OSError, StorageFull), self._locked("evict", wait=False):
-            for part in ("partial", "tmp", "locks"):
+            for part in ("partial", "tmp", "locks", "jobs"):
                 self._sweep(part, _LEFTOVER_SECONDS)
             self._evict_packs(keep)
             for path in self._older("folders", _FOLDER_SECONDS):

@@ -1,0 +1,130 @@
+"""The ranks of one job: captured into one revision, downloaded once, and all of them hit or none does."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from cachesvc_client.bundle.seal import SigningKey
+from cachesvc_client.remote import Remote
+from cachesvc_client.wire.records import Manifest
+
+from .harness import Ran, run
+from .registries import Served, prepare, serve
+
+pytestmark = pytest.mark.compiles
+
+NAME = "team/ranks"
+
+
+QUICK = {"TORCHINDUCTOR_VEC_ISA_OK": "1", "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}
+"""Compiling is not what is tested here; they are in the keys, so they are the same everywhere."""
+
+
+def torchrun(place: Path, ranks: int, *arguments: str, **more) -> Ran:
+    launcher = ("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}")
+    return run("rank.py", *arguments, place=place, launcher=launcher, **QUICK, **more)
+
+
+def answers(done: Ran) -> list[dict]:
+    """Of all ranks, by rank."""
+    lines = [json.loads(line) for line in done.out.splitlines() if line.startswith("{")]
+    assert lines, done.err[-4000:]
+    return sorted(lines, key=lambda answer: answer["rank"])
+
+
+@dataclass
+class Published:
+    """One revision that two ranks made, each on every line of it."""
+
+    registry: Served
+    ranks: list[dict]
+    manifest: Manifest
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Published]:
+    folder, key = tmp_path_factory.mktemp("ranks"), SigningKey.generate()
+    prepare(folder, key.text)
+    with serve(folder) as served:
+        variables = {**served.publisher, "CACHESVC_MODE": "readwrite"}
+        made = answers(torchrun(folder / "builder", 2, f"name={NAME}", "publish=1", **variables))
+        yield Published(served, made, _manifest(served, key, made[0]["entry"]))
+
+
+def _manifest(served: Served, key: SigningKey, entry: str) -> Manifest:
+    from cachesvc_client.bundle.check import check_envelope
+    from cachesvc_client.detect import detect
+    from cachesvc_client.wire.names import Namespace, ShortName, Tag
+    from cachesvc_client.wire.protocol import ResolveRequest
+
+    fingerprint = detect({"OMP_NUM_THREADS": "2"})
+    with Remote(served.url, served.token) as remote:
+        request = ResolveRequest(Namespace("team"), ShortName("ranks"), fingerprint, (Tag("latest"),))
+        [revision] = remote.resolve(request).revisions
+    envelope = revision.envelope.encode()
+    verified = check_envelope(envelope, trusted=[key.public], wanted=None, now=0.0)
+    assert str(verified.manifest.entry) == entry
+    return verified.manifest
+
+
+def test_two_ranks_publish_one_revision_and_what_they_share_once(published: Published) -> None:
+    first, second = published.ranks
+    assert first["state"] == second["state"] == "miss" and first["compilations"] and second["compilations"]
+    assert (first["revision"], first["entry"]) == (second["revision"], second["entry"])
+    files, workload = published.manifest.files, published.manifest.workload
+    assert workload.ranks == 2
+    assert {file.ranks for file in files} == {(), (0,), (1,)}
+    assert len({file.path for file in files}) == len(files)
+
+
+def test_ranks_hit_with_their_own_files_and_the_node_downloads_once(
+    published: Published, tmp_path: Path
+) -> None:
+    done = answers(
+        torchrun(
+            tmp_path,
+            2,
+            f"name={NAME}",
+            f"folders={tmp_path / 'folders'}",
+            compilers=False,
+            **published.registry.variables,
+        )
+    )
+    assert [(answer["state"], answer["compilations"]) for answer in done] == [("hit", 0)] * 2, done
+    pack = published.manifest.pack.size
+    assert sorted(answer["moved"] for answer in done) == [0, pack]
+    for rank, answer in enumerate(done):
+        own = {file.path for file in published.manifest.files if not file.ranks or rank in file.ranks}
+        assert answer["files"] == len(own) < len(published.manifest.files)
+        there = Path(answer["folder"])
+        for file in published.manifest.files:
+            assert (there / file.path).exists() == (file.path in own), (rank, file.path)
+
+
+def test_ranks_that_learn_late_who_they_are_agree_as_well(published: Published, tmp_path: Path) -> None:
+    """`torch.multiprocessing.spawn`, reached by variables alone: RANK is never set."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    done = answers(
+        run(
+            "rank.py",
+            f"port={port}",
+            "small=1",
+            place=tmp_path,
+            compilers=False,
+            before=(sys.executable, "-m", "cachesvc_client", "run", NAME, "--"),
+            **QUICK,
+            **published.registry.variables,
+        )
+    )
+    assert [(answer["state"], answer["compilations"]) for answer in done] == [("hit", 0)] * 2, done
+    jobs = tmp_path / "home" / ".cache" / "cachesvc" / "v1" / "jobs"
+    [state] = [json.loads(path.read_text()) for path in jobs.glob("*/state.json")]
+    assert state["outcome"] == {"agreed": True, "why": ""} and sorted(state["votes"]) == ["0", "1"]

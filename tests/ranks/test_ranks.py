@@ -1,0 +1,176 @@
+"""Which job a process belongs to, from the variables of launchers; and the files of all its ranks as one."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from cachesvc_client.bundle.pack import SourceFile
+from cachesvc_client.node.folders import _serves
+from cachesvc_client.ranks import joined, misfit, this_job
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.records import FileRecord
+
+TORCHRUN = {
+    "RANK": "1",
+    "LOCAL_RANK": "1",
+    "WORLD_SIZE": "2",
+    "LOCAL_WORLD_SIZE": "2",
+    "MASTER_ADDR": "node-7",
+    "MASTER_PORT": "29500",
+    "TORCHELASTIC_RUN_ID": "none",
+    "TORCHELASTIC_RESTART_COUNT": "0",
+}
+
+
+def test_torchruns_ranks_share_a_key_and_a_restarted_job_has_another():
+    one, other = this_job(TORCHRUN), this_job({**TORCHRUN, "RANK": "0", "LOCAL_RANK": "0"})
+    assert (one.rank, one.world, one.local, one.here, one.one_node) == (1, 2, 1, 2, True)
+    assert one.key == other.key
+    for changed in ("TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_RUN_ID", "MASTER_PORT", "MASTER_ADDR"):
+        assert this_job({**TORCHRUN, changed: "7"}).key != one.key
+
+
+def test_on_several_nodes_those_of_this_one_are_known():
+    job = this_job({**TORCHRUN, "WORLD_SIZE": "4", "RANK": "3"})
+    assert (job.rank, job.local, job.here, job.one_node) == (3, 1, 2, False)
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {},
+        {**TORCHRUN, "WORLD_SIZE": "1", "RANK": "0"},
+        {**TORCHRUN, "RANK": "2"},
+        {**TORCHRUN, "RANK": "-1"},
+        {**TORCHRUN, "RANK": ""},
+        {name: value for name, value in TORCHRUN.items() if name != "WORLD_SIZE"},
+    ],
+)
+def test_a_process_alone_is_in_no_job(environ):
+    assert this_job(environ) is None
+
+
+def test_without_a_launchers_word_the_loopback_says_that_all_are_here():
+    bare = {"RANK": "2", "WORLD_SIZE": "4", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}
+    job = this_job(bare)
+    assert (job.local, job.here) == (2, 4)
+    far = this_job({**bare, "MASTER_ADDR": "node-9"})
+    assert (far.rank, far.here) == (2, 0), "nobody knows who else is here, so nobody is waited for"
+    assert this_job({name: value for name, value in bare.items() if name != "MASTER_PORT"}).here == 0
+
+
+@pytest.mark.parametrize("starter", ["multiprocessing", "torchrun", "plain"])
+def test_who_may_be_told_a_rank_later(tmp_path, starter):
+    ask = "from cachesvc_client.ranks import may_become_rank as ask\n"
+    (tmp_path / "torchrun").write_text(ask + "print(ask())\n")
+    (tmp_path / "spawns.py").write_text(
+        ask + "import multiprocessing\ndef work():\n    print(ask(), flush=True)\n"
+        "if __name__ == '__main__':\n    assert not ask()\n"
+        "    for way in ('spawn', 'fork'):\n"
+        "        child = multiprocessing.get_context(way).Process(target=work)\n"
+        "        child.start()\n        child.join()\n"
+    )
+    command = {
+        "multiprocessing": [str(tmp_path / "spawns.py")],
+        "torchrun": [str(tmp_path / "torchrun"), "--standalone"],
+        "plain": ["-c", ask + "print(ask())"],
+    }[starter]
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, env=dict(os.environ))
+    assert (
+        done.stdout.split()
+        == {"multiprocessing": ["True"] * 2, "torchrun": ["True"], "plain": ["False"]}[starter]
+    ), done.stderr
+
+
+# One revision of all ranks.
+
+
+TUNED = "ab/" + "c" * 30 + ".best_config"
+KERNEL = "fxgraph/ab/f" + "a" * 30 + "/" + "b" * 30
+
+
+def test_what_ranks_share_is_there_once_and_what_they_do_not_names_them():
+    shared, own = SourceFile("inductor", KERNEL, b"x"), SourceFile("inductor", KERNEL + "1", b"y")
+    some = SourceFile("inductor", KERNEL + "2", b"z")
+    made = joined({0: [shared, some], 1: [shared, own], 2: [some, shared]})
+    assert {file.path: file.ranks for file in made} == {KERNEL: (), KERNEL + "1": (1,), KERNEL + "2": (0, 2)}
+    assert joined({0: [shared]}) == [shared]
+
+
+def test_tuning_results_are_merged_and_of_other_files_the_lowest_ranks_stays():
+    first = [SourceFile("inductor", TUNED, b'{"a": 1, "b": 2}'), SourceFile("inductor", KERNEL, b"first")]
+    second = [SourceFile("inductor", TUNED, b'{"b": 3, "c": 4}'), SourceFile("inductor", KERNEL, b"second")]
+    made = {file.path: file for file in joined({1: second, 0: first})}
+    assert made[KERNEL].data == b"first"
+    assert made[TUNED].data == b'{"b": 2, "c": 4, "a": 1}'
+    assert made[TUNED].ranks == made[KERNEL].ranks == ()
+
+
+def entry(seconds: int, guards: str, at: int) -> bytes:
+    return pickle.dumps({"time": seconds, "guards": guards, "debug": f"<function f at {hex(at)}>"})
+
+
+def test_two_ranks_entries_of_one_key_are_one_unless_their_guards_differ():
+    folder = "aotautograd/a" + "k" * 30
+    other = "aotautograd/a" + "l" * 30
+    first, second = entry(26423873752, "s0 < 9", 0x7F94BAA39760), entry(25781127316, "s0 < 9", 0x7F2C73345760)
+    apart = entry(25781127316, "s0 < 10", 0x7F2C73345760)
+
+    def source(place, data):
+        return SourceFile("inductor", f"{place}/{Digest.of(data).hex[:40]}", data)
+
+    made = joined(
+        {
+            0: [source(folder, first), source(other, first)],
+            1: [source(folder, second), source(folder, apart)],
+            2: [source(folder, second), source(other, b"no pickle")],
+        }
+    )
+    assert [(file.path.split("/")[1][1], file.data, file.ranks) for file in made] == [
+        ("k", first, ()),
+        ("l", first, (0,)),
+        ("k", apart, (1,)),
+        ("l", b"no pickle", (2,)),
+    ]
+
+
+def test_a_rank_takes_what_is_its_own_or_everybodys():
+    record = FileRecord("inductor", KERNEL, 1, Digest.of(b"x"), 0, 0)
+    mine = replace(record, ranks=(0, 2))
+    assert [_serves(record, rank) for rank in (None, 0, 1)] == [True, True, True]
+    assert [_serves(mine, rank) for rank in (None, 0, 1, 2)] == [True, True, False, True]
+
+
+def test_files_of_single_ranks_do_not_serve_a_job_of_another_size(manifest):
+    job = this_job(TORCHRUN)
+    apart = manifest(ranks=4, files=[(0,), ()])
+    assert "built by 4 ranks" in misfit(apart, job) and "this job has 2" in misfit(apart, job)
+    assert misfit(apart, None) == ""
+    assert misfit(manifest(ranks=2, files=[(0,), (1,)]), job) == ""
+    assert misfit(manifest(ranks=4, files=[(), ()]), job) == "", "what all ranks share serves any number"
+
+
+@pytest.fixture
+def manifest():
+    from pathlib import Path
+
+    from cachesvc_client.wire import codec
+    from cachesvc_client.wire.records import Manifest
+
+    golden = Path(__file__).parents[1] / "golden" / "manifest-1.json"
+    base = codec.build(Manifest, codec.parse_json(golden.read_bytes(), limit=1 << 20, what="manifest"))
+
+    def make(ranks, files):
+        return replace(
+            base,
+            workload=replace(base.workload, ranks=ranks),
+            files=tuple(replace(base.files[0], ranks=of) for of in files),
+        )
+
+    return make
