@@ -4,8 +4,8 @@
 
 For a machine without network: needs this tree, its requirements and torch. It starts an embedded registry.
 *Prepare*: ``cachesvc warm`` for each row, several at once; for rows with baselines also a cold process of
-PyTorch alone and one that fills a Redis cache. *Measure*, one process at a time by default, each on a host
-of its own (empty HOME, TMPDIR, working directory and folders), the builder's folders gone:
+PyTorch alone and one that fills a Redis cache. *Measure*, each process on a host of its own (empty HOME,
+TMPDIR, working directory and folders), the builder's folders gone; alone where it is compared with others:
 
     ours, ours again    restored from the registry, a PATH without compilers; then once more on that node
     ours audited        the same as ours on one more host, not timed: all started processes are listed
@@ -262,29 +262,33 @@ class Matrix:
     # Measure ----------------------------------------------------------------------------------
 
     def _measure(self) -> None:
+        """Rows with baselines one process at a time and alone; the others, whose seconds nothing is compared
+        with, and all that is not timed, several at once."""
+        compared = [row for row in self.rows if self.has_baselines(row)]
+        others = [row for row in self.rows if row not in compared]
+        for row in compared:
+            self.guarded(self.restored, row)
         with ThreadPoolExecutor(self.options.measure) as pool:
-            list(pool.map(lambda row: self.guarded(self.restored, row), self.rows))
-            compared = [row for row in self.rows if self.has_baselines(row)]
-            for number in range(self.options.rounds):
-                one = functools.partial(self.round, number)
-                list(pool.map(lambda row, one=one: self.guarded(one, row), compared))
+            list(pool.map(lambda row: self.guarded(self.restored, row), others))
+            list(pool.map(lambda row: self.guarded(self.audited, row), self.rows))
+        for number in range(self.options.rounds):
+            for row in compared:
+                self.guarded(functools.partial(self.round, number), row)
         for row in self.rows:
             if row.id in self.options.dissect.split(","):
                 self.guarded(self.dissect, row)
 
     def restored(self, row: Row) -> None:
-        """Ours on fresh hosts: what is asked in every row."""
-        entry = self.entry(row)
-        if entry.get("warm", {}).get("status") != "warm":
-            entry["hit"] = False
-            return
-        runs = self.on_node(row, "node", ("ours", "ours again") if self.has_baselines(row) else ("ours",))
-        if "ours audited" not in entry["runs"]:
-            runs += self.on_node(row, "audit", ("ours audited",))
-        good = bool(runs) and all(map(hit, runs)) and "compilers_called" not in entry
-        entry["hit"] = good and entry.get("hit", True)
+        """Ours on a fresh host; where there are baselines once more on that node."""
+        if self.entry(row).get("warm", {}).get("status") == "warm":
+            self.on_node(row, "node", ("ours", "ours again") if self.has_baselines(row) else ("ours",))
 
-    def on_node(self, row: Row, place: str, names: tuple[str, ...]) -> list[Answer]:
+    def audited(self, row: Row) -> None:
+        """Ours on a fresh host, with the list of all processes that it starts."""
+        if self.entry(row).get("warm", {}).get("status") == "warm":
+            self.on_node(row, "audit", ("ours audited",))
+
+    def on_node(self, row: Row, place: str, names: tuple[str, ...]) -> None:
         """Restoring processes, one after the other, on a fresh host without compilers."""
         assert self.registry is not None
         host = Host(self.scratch / f"{row.id}-{place}")
@@ -293,14 +297,12 @@ class Matrix:
         variables |= {"PATH": str(trap), **row.measured_env}
         expect = ("--expect", self.builders(row))
         audit = ("--audit", "--watch") if self.options.watch else ("--audit",)
-        runs = []
         for name in names:
             extra = audit if name == "ours audited" else ()
-            runs.append(self.process(row, name, host, variables, *expect, *extra))
+            self.process(row, name, host, variables, *expect, *extra)
         if (trap / "called").exists():
             self.entry(row)["compilers_called"] = (trap / "called").read_text().splitlines()[:20]
         shutil.rmtree(host.folder, ignore_errors=True)
-        return [run for run in runs if "left out" not in run]
 
     def round(self, number: int, row: Row) -> None:
         """One round of the baselines of a row, with ours among them; the order turns from round to round."""
@@ -395,7 +397,8 @@ class Matrix:
             failed = self.step(f"row {row.id} {method}", [*command, *options], host, variables, seconds)
             answers = [of_rank(place, rank) for rank in range(max(1, row.ranks))]
             answer = joined(answers) if all(path.is_file() for path in answers) else failed
-        self.entry(row)["runs"].setdefault(method, []).append(answer)
+        with self.lock:
+            self.entry(row)["runs"].setdefault(method, []).append(answer)
         self.save()
         return answer
 
@@ -527,7 +530,9 @@ def hit(run: Answer) -> bool:
 
 
 def summarise(entry: Answer) -> None:
-    """Medians by method, their ratios to ours, and the bytes of ours beside mega-cache's."""
+    """Whether all of ours hit, medians by method, their ratios, and the bytes beside mega-cache's."""
+    restored = [run for name in OURS for run in entry["runs"].get(name, []) if "left out" not in run]
+    entry["hit"] = bool(restored) and all(map(hit, restored)) and "compilers_called" not in entry
     firsts = {
         name: statistics.median(times)
         for name, runs in entry["runs"].items()
@@ -631,7 +636,7 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--step", type=float, default=120, help="seconds that a measured process may take")
     parser.add_argument("--jobs", type=int, default=4, help="rows that are prepared at once")
-    parser.add_argument("--measure", type=int, default=1, help="rows that are measured at once")
+    parser.add_argument("--measure", type=int, default=4, help="rows without baselines measured at once")
     parser.add_argument("--rounds", type=int, default=1, help="of the baselines")
     parser.add_argument("--baselines", default="anchors", help="anchors, all, none, or ids such as 1,15")
     parser.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS)
