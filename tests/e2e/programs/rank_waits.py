@@ -1,5 +1,5 @@
-"""A rank up to its first compile, without torch: attaches to NAME (empty: to what the variables say), waits as
-a compile does, and tells what it has."""
+"""A rank up to its first compile, without torch: attaches to NAME (empty: to what the variables say), waits
+as a compile does, and tells what it has."""
 
 import json
 import os
