@@ -123,7 +123,7 @@ def tensor_parallel(options, device, rank, ranks, compiled: bool) -> list[torch.
     up, down = torch.randn(inner, width) / width**0.5, torch.randn(width, inner) / inner**0.5
     batch = torch.randn(16, width).to(device)
     mine = slice(rank * inner // ranks, (rank + 1) * inner // ranks)
-    up, down = up[mine].to(device), down[:, mine].contiguous().to(device)
+    up, down = up[mine].clone().to(device), down[:, mine].clone().to(device)
 
     def layer(x: torch.Tensor) -> torch.Tensor:
         partly = nn.functional.gelu(x @ up.T) @ down.T

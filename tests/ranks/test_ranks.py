@@ -113,7 +113,9 @@ def test_tuning_results_are_merged_and_of_other_files_the_lowest_ranks_stays():
 
 
 def entry(seconds: int, guards: str, at: int) -> bytes:
-    return pickle.dumps({"time": seconds, "guards": guards, "debug": f"<function f at {hex(at)}>"})
+    """As PyTorch's: what differs by rank is the time, addresses and variables of the process."""
+    debug = f"import os\nos.environ['TORCHELASTIC_ERROR_FILE'] = '/tmp/{at}'\nimport torch\n"
+    return pickle.dumps({"time": seconds, "guards": guards, "debug": debug, "at": f"<f at {hex(at)}>"})
 
 
 def test_two_ranks_entries_of_one_key_are_one_unless_their_guards_differ():

@@ -60,19 +60,21 @@ def _union(mine: Any, theirs: Any) -> Any:
     return {**theirs, **{key: _union(value, theirs.get(key, value)) for key, value in mine.items()}}
 
 
-_ADDRESS = re.compile(r"0x[0-9a-f]+")
+_OWN = re.compile(r"0x[0-9a-f]+|^os\.environ\[.*$", re.MULTILINE)
+"""What a process puts of itself into a graph entry: addresses, and its variables, in a program kept for
+debugging (``torch/_dynamo/debug_utils.py``, ``generate_env_vars_string``)."""
 
 
 def _texts(entry: bytes) -> bytes:
-    """All texts of a graph entry, without addresses: sources and guards. Nothing is unpickled.
+    """The texts of a graph entry without those of its process: sources and guards. Nothing is unpickled.
 
-    Entries of one key differ by their guards, and otherwise by the seconds that the compile took and by
-    addresses in what is kept for debugging (seen with 2.13; 2.11 has the same fields).
+    Entries of one key differ by their guards, and else by the seconds that the compile took and by what is
+    kept for debugging (seen with 2.13).
     """
     import pickletools
 
     try:
-        found = [_ADDRESS.sub("", arg) for _, arg, _ in pickletools.genops(entry) if isinstance(arg, str)]
+        found = [_OWN.sub("", arg) for _, arg, _ in pickletools.genops(entry) if isinstance(arg, str)]
     except Exception as error:  # noqa: BLE001 - whatever its bytes make of the reader
         raise ValueError(f"no pickle: {type(error).__name__}") from None
     return json.dumps(found).encode()
