@@ -403,7 +403,7 @@ def remove(manifest: Manifest, rules: Mapping[str, KindRules], roots: Mapping[st
     """Takes the files of a revision out of the folders again, and answers how many.
 
     Those that hold code: merge files hold choices that are joined with others', and stay. Files that lay
-    there before with the same name are the same code, so they go, too. Whole files only, so that processes
+    there before under the same name go, too: it is their code that ran. Whole files only, so that processes
     that have them open go on; links are not followed. Never raises: what cannot be removed is logged.
     """
     folders, removed = _Folders(create=False), 0
