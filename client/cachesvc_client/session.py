@@ -470,7 +470,10 @@ class _Process:
                 yield from session.restored.problems
         if state in ("inert", "partial"):
             yield from self._differences()
-        if state == "inert":
+        off = kinds.inductor.switched_off()
+        if off and state in ("inert", "partial"):
+            yield f"PyTorch's caches are switched off in this process ({off}): nothing restored is looked at"
+        elif state == "inert" and not self._canary_said:
             yield "PyTorch looked for other keys than the installed ones: compare with cachesvc explain"
         if observed.missing:
             yield "not counted in this torch: " + ", ".join(observed.missing)

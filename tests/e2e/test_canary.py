@@ -11,6 +11,7 @@ import pytest
 from cachesvc_client.bundle.file import open_bundle
 from cachesvc_client.bundle.pack import PackReader, SourceFile
 from cachesvc_client.publishing import Draft, build_bundle
+from cachesvc_client.wire.records import Manifest
 
 from .conftest import Built
 from .harness import Ran, run
@@ -26,30 +27,19 @@ class Bundles:
     wrong: Path
     trusted: str
     headers: str
-    """A TMPDIR that holds PyTorch's precompiled headers: making them takes longer than all of a test."""
 
 
 @pytest.fixture(scope="module")
-def bundles(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Bundles:
+def bundles(small: Built, tmp_path_factory: pytest.TempPathFactory) -> Bundles:
     place = tmp_path_factory.mktemp("poisoned")
-    files: dict[str, list[SourceFile]] = {}
-    headers = str(built.bundle.parent / "tmp")
-    for name in ("small", "other"):
-        out = place / f"{name}.cachesvc"
-        done = run(
-            "build.py", str(out), str(built.key_file), "team/canary", name, place=place / name, TMPDIR=headers
-        )
-        assert done.code == 0, done.err[-4000:]
-        manifest = built.manifest(out)
-        with PackReader(out, manifest, open_bundle(out)[1]) as reader:
-            files[name] = [
-                SourceFile(file.kind, file.path, bytes(reader.read(file)), file.mode)
-                for file in manifest.files
-            ]
-    manifest = built.manifest(place / "small.cachesvc")
-    [code] = [file.data for file in files["other"] if file.path.endswith(".so")]
-    poisoned = [replace(file, data=code) if file.path.endswith(".so") else file for file in files["small"]]
-    assert poisoned != files["small"]
+    other, key = place / "other.cachesvc", str(small.key_file)
+    done = run("build.py", str(other), key, "team/other", "other", place=place, TMPDIR=small.headers)
+    assert done.code == 0, done.err[-4000:]
+    manifest = small.manifest(small.bundle)
+    files = _files(small.bundle, manifest)
+    [code] = [file.data for file in _files(other, small.manifest(other)) if file.path.endswith(".so")]
+    poisoned = [replace(file, data=code) if file.path.endswith(".so") else file for file in files]
+    assert poisoned != files
     draft = Draft(
         name=manifest.statement.full_name,
         target=manifest.statement.target,
@@ -58,8 +48,13 @@ def bundles(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Bundles:
         scopes=manifest.scopes,
     )
     wrong = place / "wrong.cachesvc"
-    build_bundle(poisoned, draft, built.key, wrong)
-    return Bundles(place / "small.cachesvc", wrong, built.trusted, headers)
+    build_bundle(poisoned, draft, small.key, wrong)
+    return Bundles(small.bundle, wrong, small.trusted, small.headers)
+
+
+def _files(bundle: Path, manifest: Manifest) -> list[SourceFile]:
+    with PackReader(bundle, manifest, open_bundle(bundle)[1]) as reader:
+        return [SourceFile(one.kind, one.path, bytes(reader.read(one)), one.mode) for one in manifest.files]
 
 
 def _serve(place: Path, bundles: Bundles, bundle: Path, compilers: bool = True, **variables: str) -> Ran:

@@ -20,6 +20,7 @@ import json
 import logging
 import os
 import re
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -173,6 +174,8 @@ class HostKernels:
         @functools.wraps(original)
         def load_async(cls: Any, *args: Any, **kwargs: Any) -> Any:
             begin = time.perf_counter()
+            if switched_off() == "force_disable_caches":
+                return original(cls, *args, **kwargs)
             try:
                 key = kernel_key(cls, args, kwargs)
             except Exception:  # noqa: BLE001 - a doubt is a miss, never an error of the compile
@@ -242,6 +245,16 @@ def forget_compiled(why: str) -> None:
                     if state is not None:
                         state.invalidate(entry, guards.DeletedGuardManagerWrapper(why))
         clear_caches()
+
+
+def switched_off() -> str:
+    """Which setting keeps PyTorch from its own caches in this process, or nothing. Imports nothing."""
+    settings = sys.modules.get("torch._inductor.config")
+    if settings is None:
+        return ""
+    if settings.force_disable_caches:
+        return "force_disable_caches"
+    return "" if settings.fx_graph_cache else "fx_graph_cache=False"
 
 
 def host_id(fingerprint: Fingerprint) -> str:
