@@ -51,10 +51,10 @@ from benchmarks.hosts import (  # noqa: E402
     Registry,
     cachesvc,
     clean_environment,
-    interruptible,
     registry,
     started,
 )
+from cachesvc.cli.signals import interruptible  # noqa: E402
 from cachesvc_client.bundle.check import check_envelope  # noqa: E402
 from cachesvc_client.bundle.seal import PublicKey  # noqa: E402
 from cachesvc_client.detect import detect  # noqa: E402

@@ -18,9 +18,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.hosts import ROOT, Failed, Host, Registry, clean_environment, interruptible, registry, started
+from benchmarks.hosts import ROOT, Failed, Host, Registry, clean_environment, registry, started
 from benchmarks.hosts import cachesvc as command_of
 from benchmarks.hosts import serve_command as registry_command
+from cachesvc.cli.signals import interruptible
 from cachesvc.warm.spec import Spec, load_spec
 from cachesvc_client.wire.errors import CacheSvcError
 

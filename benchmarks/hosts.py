@@ -116,20 +116,6 @@ def _end(process: subprocess.Popen[Any]) -> None:
     process.wait()
 
 
-@contextmanager
-def interruptible() -> Iterator[None]:
-    """SIGTERM ends a run as Ctrl-C does, so that nothing is left behind."""
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 @dataclass(frozen=True, slots=True)
 class Registry:
     """An embedded registry that runs: its address and the variables of its users."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 import threading
 import time
@@ -20,6 +19,7 @@ from cachesvc_client.wire.errors import Forbidden, InvalidRequest, StorageFull
 from cachesvc_client.wire.names import Name, Tag
 
 from . import app
+from .signals import interruptible
 
 if TYPE_CHECKING:
     from cachesvc.warm.plan import Job
@@ -125,7 +125,7 @@ def _run(
             provenance=_provenance(spec),
         )
         means = _with_registry(means, config, stack)
-        stack.enter_context(_interruptible())
+        stack.enter_context(interruptible())
         return run(planned, means, jobs)
 
 
@@ -185,20 +185,6 @@ def _provenance(spec: Path) -> dict[str, str]:
     """For people: which spec, and the commit that a CI system names."""
     commit = os.environ.get("GITHUB_SHA") or os.environ.get("CI_COMMIT_SHA")
     return {"spec": spec.name, **({"commit": commit[:64]} if commit else {})}
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """SIGTERM ends a run as Ctrl-C does: CI systems send it."""
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

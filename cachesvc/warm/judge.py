@@ -6,9 +6,10 @@ import math
 from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
 
+from cachesvc_client.numerics import Compared
 from cachesvc_client.observe import Observation
 
-from .results import Compared, Numbers, PhaseResult, Times, Verdict
+from .results import Numbers, PhaseResult, Times, Verdict
 
 FEW = 3
 """Names that a reason lists before it says how many more there are."""
@@ -67,21 +68,6 @@ def numbers(
 def tuned(result: PhaseResult) -> bool:
     """Whether the process tuned anything, so that a finalising compile is worth it."""
     return result.observed is not None and result.observed.tuning_runs > 0
-
-
-def compare(values: Iterable[tuple[float, float]], rtol: float, atol: float) -> Compared:
-    """``(largest absolute difference, largest absolute reference value)`` of each tensor -> the one
-    that is worst against ``atol + rtol * scale``. No tensors: a note."""
-    made = [Compared(difference, scale, atol + rtol * scale) for difference, scale in values]
-    if not made:
-        return Compared(note="no tensors in the output")
-    return max(made, key=_badness)
-
-
-def _badness(item: Compared) -> float:
-    if math.isnan(item.difference):
-        return math.inf
-    return item.difference / item.allowed if item.allowed else (math.inf if item.difference else 0.0)
 
 
 def _work(observed: Observation) -> list[str]:

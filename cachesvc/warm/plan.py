@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from cachesvc_client import numerics
+from cachesvc_client.numerics import Tolerance
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import SpecError
 from cachesvc_client.wire.factors import FactorValue
@@ -14,16 +16,8 @@ from cachesvc_client.wire.names import Target
 from cachesvc_client.wire.records import Workload
 from cachesvc_client.workload import compile_options
 
-from .spec import Spec, TargetSpec, Tolerance
+from .spec import Spec, TargetSpec
 from .toml_table import did_you_mean
-
-TOLERANCES = {
-    "float64": Tolerance(1e-7, 1e-9),
-    "float32": Tolerance(1e-3, 1e-5),
-    "float16": Tolerance(1e-2, 1e-3),
-    "bfloat16": Tolerance(5e-2, 1e-2),
-}
-"""By the dtype that is computed in, of a whole model: an operator alone would be held tighter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +54,7 @@ class Job:
         """The declared one, else the default for ``dtype``: autocast's, the job's, or the model's own."""
         if self.spec.tolerance:
             return self.spec.tolerance
-        return TOLERANCES.get(self.spec.autocast or self.dtype or dtype, TOLERANCES["float32"])
+        return numerics.tolerance([self.spec.autocast or self.dtype or dtype])
 
     def workload(
         self, *, model: Digest | None, script: Digest | None, inputs: dict[str, Any], dtype: str

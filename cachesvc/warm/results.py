@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from cachesvc_client.numerics import Compared
 from cachesvc_client.observe import Observation
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.factors import FactorValue
@@ -39,23 +40,6 @@ class GraphBreak:
     reason: str
     where: str
     count: int
-
-
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """One input set against a reference: the largest absolute difference, the largest absolute value
-    of the reference's tensor that differs most, and what was allowed there. ``note``: why there is
-    nothing to compare."""
-
-    difference: float = 0.0
-    scale: float = 0.0
-    allowed: float = 0.0
-    note: str = ""
-
-    @property
-    def passed(self) -> bool:
-        # A difference that is not a number compares false with everything, and so does not pass.
-        return bool(self.note) or self.difference <= self.allowed
 
 
 @dataclass(frozen=True, slots=True)

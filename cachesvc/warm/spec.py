@@ -37,6 +37,7 @@ from typing import Any
 
 import tomllib
 
+from cachesvc_client.numerics import Tolerance
 from cachesvc_client.wire.errors import SpecError
 from cachesvc_client.wire.names import Name
 
@@ -91,15 +92,6 @@ class InputSet:
     call: str = ""
     args: tuple[Argument, ...] = ()
     kwargs: dict[str, Argument] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Tolerance:
-    """A tensor passes if its largest absolute difference from eager is at most
-    ``atol + rtol * (the largest absolute value in eager)``."""
-
-    rtol: float
-    atol: float
 
 
 @dataclass(frozen=True, slots=True)

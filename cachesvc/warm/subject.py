@@ -21,10 +21,10 @@ import torch
 import torch._dynamo
 
 from cachesvc_client import workload
+from cachesvc_client.numerics import Compared, compare, differ
 
-from . import judge
 from .plan import Job
-from .results import Compared, GraphBreak, Model, Times
+from .results import GraphBreak, Model, Times
 from .spec import Argument, InputSet, TensorSpec
 
 STEADY_SECONDS = 10.0
@@ -116,7 +116,7 @@ class Subject:
         if shapes[0] != shapes[1]:
             return Compared(difference=float("nan"), note="")
         allowed = self.job.tolerance(self.dtype)
-        return judge.compare(map(_differ, mine, reference), allowed.rtol, allowed.atol)
+        return compare(map(differ, mine, reference), allowed.rtol, allowed.atol)
 
     def _place(self) -> None:
         """Device, dtype and training flag of the module."""
@@ -365,20 +365,6 @@ def _loss(result: Any) -> torch.Tensor | None:
         return loss
     means = [item.float().mean() for item in tensors_of(result) if item.requires_grad]
     return torch.stack(means).sum() if means else None
-
-
-def _differ(mine: torch.Tensor, reference: torch.Tensor) -> tuple[float, float]:
-    """(largest absolute difference, largest absolute value of the reference); both may be infinite or
-    NaN at the same places without differing."""
-    if not reference.numel():
-        return 0.0, 0.0
-    left, right = (
-        item.to(torch.complex128 if item.is_complex() else torch.float64) for item in (mine, reference)
-    )
-    same = (left == right) | (left.isnan() & right.isnan())
-    difference = torch.where(same, torch.zeros_like(left), left - right).abs().max().item()
-    scale = torch.where(right.isfinite(), right, torch.zeros_like(right)).abs().max().item()
-    return float(difference), float(scale)
 
 
 def import_paths(job: Job) -> None:

@@ -32,13 +32,14 @@ import cachesvc_client
 from cachesvc_client import kinds, observe
 from cachesvc_client.detect import detect
 from cachesvc_client.kinds import bundler
+from cachesvc_client.numerics import Compared
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError, Unavailable
 
 from . import ranks
 from .plan import Job
-from .results import Captured, Compared, PhaseResult, Times
+from .results import Captured, PhaseResult, Times
 
 if TYPE_CHECKING:
     from cachesvc_client.session import Session

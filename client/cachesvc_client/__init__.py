@@ -40,13 +40,16 @@ def attach(
     token: str | None = None,
     deadline: float | None = None,
     fallback: tuple[str, ...] = (),
+    canary: bool | None = None,
 ) -> Session | None:
     """Starts to restore what is published under ``name`` (``namespace/name[:tag]``), in the background.
 
     Returns at once and never raises. Without arguments everything comes from the CACHESVC_* variables and
     the login file. ``bundle``: a ``.cachesvc`` file, or a folder of them, instead of a registry.
     ``deadline``: seconds that the first compile waits, at most. ``fallback``: tags to try after the name's
-    own. May be called before or after ``import torch``, twice, with several names, and in a process that
+    own. ``canary``: compare the first output of each restored graph with eager's, once, where gradients are
+    not wanted; if it is wrong this process compiles, and its node does not install that revision again.
+    May be called before or after ``import torch``, twice, with several names, and in a process that
     forks. What is wrong is told in one log line, in ``report()`` and, under CACHESVC_STRICT=1, raised by
     ``wait()`` and by the first compile. Answers ``None`` where there is nothing to do: CACHESVC_MODE=off, or
     not on Linux.
@@ -57,15 +60,16 @@ def attach(
         from .session import Wanted, open_session
 
         path = os.path.abspath(bundle) if bundle is not None else None
-        return open_session(Wanted(name, path, url, token, deadline, fallback))
+        return open_session(Wanted(name, path, url, token, deadline, fallback, canary=canary))
     except Exception as error:  # noqa: BLE001 - the cache is never the reason that a service fails
         _log.warning("not attached, this process compiles: %s: %s", type(error).__name__, error)
         return None
 
 
-def compile(model: Any = None, *, name: str | None = None, **options: Any) -> Any:
+def compile(model: Any = None, *, name: str | None = None, canary: bool | None = None, **options: Any) -> Any:
     """``torch.compile(model, **options)``, returning torch's own object; attaches to ``name`` (or to
     CACHESVC_NAME) and tells it the model's hash, so that its entries are preferred.
+    ``canary`` as in :func:`attach`, where this attaches.
 
     Exact shapes are never required to match. Whatever goes wrong with the cache, torch compiles.
     """
@@ -74,9 +78,9 @@ def compile(model: Any = None, *, name: str | None = None, **options: Any) -> An
     from ._attach import register
 
     if model is None:
-        return lambda function: compile(function, name=name, **options)
+        return lambda function: compile(function, name=name, canary=canary, **options)
     if enabled():
-        register(model, name)
+        register(model, name, canary)
     return torch.compile(model, **options)
 
 

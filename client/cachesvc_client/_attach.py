@@ -27,7 +27,7 @@ _PUBLISH_SECONDS = 3600.0
 _published: Counter[tuple[Name, Target]] = Counter()
 
 
-def register(model: Any, name: str | None) -> None:
+def register(model: Any, name: str | None, canary: bool | None = None) -> None:
     """Tells the sessions of a model that is about to be compiled; attaches if nothing is. Never raises."""
     from .session import Wanted, open_session, process
 
@@ -38,7 +38,7 @@ def register(model: Any, name: str | None) -> None:
         if digest is not None:
             process().models.append(digest)
         if name or not process().sessions:
-            open_session(Wanted(name, model=digest))
+            open_session(Wanted(name, model=digest, canary=canary))
     except Exception as error:  # noqa: BLE001 - the cache is never the reason that a service fails
         _log.warning("compile: not registered: %s: %s", type(error).__name__, error)
 

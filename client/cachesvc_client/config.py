@@ -60,6 +60,7 @@ class Config:
     store: Path | None = None
     signing_key: Path | None = None
     untested: bool = False
+    canary: bool = False
 
     @classmethod
     def read(cls, environ: Mapping[str, str] | None = None) -> Config:
@@ -87,6 +88,7 @@ class Config:
             store=_variable(environ, "CACHESVC_STORE", _folder, None),
             signing_key=_variable(environ, "CACHESVC_SIGNING_KEY", _folder, signing_key),
             untested=_variable(environ, "CACHESVC_UNTESTED", _switch, False),
+            canary=_variable(environ, "CACHESVC_CANARY", _switch, False),
         )
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from .wire.codec import canonical
 from .wire.digest import Digest
-from .wire.errors import CacheSvcError, Corrupt, Incompatible, NotFound, Untrusted
+from .wire.errors import CacheSvcError, Corrupt, Distrusted, Incompatible, NotFound, Untrusted
 from .wire.factors import Compatible, Fingerprint, compare
 from .wire.names import Lane, Name, Tag
 from .wire.protocol import Rejected, ResolveAnswer, ResolvedRevision, ResolveRequest
@@ -75,7 +75,8 @@ class Restored:
     """What a restore did; filled as it goes, so that a failure half-way tells what came before it.
 
     ``moved``: bytes over the network. ``seconds``: by step. ``rejected``: entries that exist and do not
-    fit, nearest first. ``stored``: revisions that came too late to be installed.
+    fit, nearest first. ``stored``: revisions that came too late to be installed. ``distrusted``: revisions
+    that were installed until the canary found them wrong.
     """
 
     installed: list[Installed] = field(default_factory=list)
@@ -85,6 +86,7 @@ class Restored:
     tag: Tag | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    distrusted: list[Installed] = field(default_factory=list)
 
     @contextmanager
     def timed(self, step: str) -> Iterator[None]:
@@ -263,6 +265,7 @@ def _accept(verified: Verified, means: Means, restored: Restored) -> None:
 
     manifest = verified.manifest
     check_sequence(verified, means.store.seen(manifest.entry))
+    _refuse_distrusted(verified, means)
     verdict = compare(means.fingerprint, manifest.fingerprint, manifest.scopes)
     if isinstance(verdict, Compatible):
         return
@@ -271,6 +274,29 @@ def _accept(verified: Verified, means: Means, restored: Restored) -> None:
     raise Incompatible(
         f"{statement.full_name} {statement.target}: {verdict.reason}", verdict.differences[0].mend
     )
+
+
+def _refuse_distrusted(verified: Verified, means: Means) -> None:
+    manifest = verified.manifest
+    if means.store.distrusts(manifest.entry, verified.revision):
+        raise Distrusted(
+            f"{manifest.statement.full_name} {manifest.statement.target}: a canary on this node found its "
+            "numbers wrong",
+            "publish another revision with cachesvc warm --force",
+        )
+
+
+def _still_trusted(verified: Verified, means: Means) -> None:
+    """Another process's canary may have spoken during the install, and removed what was there until then.
+    A mark of another revision is over: this one has taken its place."""
+    from .node.folders import remove
+
+    try:
+        _refuse_distrusted(verified, means)
+    except Distrusted:
+        remove(verified.manifest, means.rules, means.roots())
+        raise
+    means.store.trust_again(verified.manifest.entry)
 
 
 def _install(
@@ -293,6 +319,7 @@ def _install(
         done = install(
             reader, means.rules, means.roots(), rank=rank, staged=staged, may_go_on=means.may_install
         )
+    _still_trusted(verified, means)
     restored.installed.append(
         Installed(verified.manifest, verified.revision, done.written + done.kept + done.merged, done.bytes)
     )

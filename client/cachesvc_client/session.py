@@ -29,6 +29,7 @@ from .wire.errors import CacheSvcError, Incompatible, InvalidRequest, StorageFul
 
 if TYPE_CHECKING:
     from .bundle.pack import SourceFile
+    from .canary import Trial
     from .config import Config
     from .node.job import Round
     from .node.store import NodeStore
@@ -46,6 +47,8 @@ _AGREE_SHARE = 0.6
 """Of the deadline: until then the ranks of a job must have agreed; the rest is for their installs."""
 _ASK_SECONDS = (0.01, 0.25)
 """Between two looks for the other ranks' votes: while a compile waits, and otherwise."""
+_MAX_SAID = 8
+"""Different things that a canary says, at most."""
 
 
 class Wanted(NamedTuple):
@@ -58,6 +61,7 @@ class Wanted(NamedTuple):
     deadline: float | None = None
     fallback: tuple[str, ...] = ()
     model: Digest | None = None
+    canary: bool | None = None
 
     @property
     def label(self) -> str:
@@ -199,6 +203,7 @@ class Session:
             url=wanted.url or config.url,
             token=wanted.token or config.token,
             deadline=config.deadline if wanted.deadline is None else float(wanted.deadline),
+            canary=config.canary if wanted.canary is None else wanted.canary,
         )
         self._configured.set()
         if config.mode != "off" and not wanted.bundle:
@@ -351,6 +356,9 @@ class _Process:
         self._compiled_before = _graphs_compiled_already()
         self.folders = kinds.Folders(compiled_already=self._compiled_before > 0)
         self._fingerprint: Fingerprint | None = None
+        self._store: NodeStore | None = None
+        self._canary_said: dict[str, None] = {}
+        """Reasons, once each, in their order."""
         self._seconds = {"wait": 0.0, "compile": 0.0}
         self._depth = threading.local()
 
@@ -378,10 +386,12 @@ class _Process:
             if getattr(self._depth, "inside", False):
                 return original(*args, **kwargs)
             self.before_compile()
+            trial = self._trial(args[0] if args else kwargs.get("model_"))
             self._depth.inside = True
             begin = time.perf_counter()
             try:
-                return original(*args, **kwargs)
+                compiled = original(*args, **kwargs)
+                return compiled if trial is None else trial.watch(compiled)
             finally:
                 self._depth.inside = False
                 self._seconds["compile"] += time.perf_counter() - begin
@@ -402,6 +412,73 @@ class _Process:
         for session in waiting:
             session._raise_if_strict()
 
+    # The canary ---------------------------------------------------------------------------
+
+    def _trial(self, graph: Any) -> Trial[Installed] | None:
+        """Where ``canary`` is asked for and something was restored. Never raises."""
+        if not any(self._under_canary()) or not hasattr(graph, "graph"):
+            return None
+        try:
+            from .canary import Trial
+
+            before = len(self.kernels.recorded)
+            return Trial(graph, lambda: self._suspects(before), self._distrust, self._not_compared)
+        except Exception as error:  # noqa: BLE001 - without it the process goes on as without a canary
+            self._not_compared(f"{type(error).__name__}: {error}")
+            return None
+
+    def _under_canary(self) -> Iterable[tuple[Session, Installed]]:
+        for session in self.sessions:
+            if session.config is not None and session.config.canary and session.restored is not None:
+                yield from ((session, entry) for entry in session.restored.installed)
+
+    def _suspects(self, before: int) -> Sequence[Installed]:
+        """The revisions that hold a record which was used since there were ``before`` of them."""
+        keys = self.kernels.recorded.keys(since=before)
+        return [entry for _, entry in self._under_canary() if keys & _keys(entry)]
+
+    def _not_compared(self, why: str) -> None:
+        if len(self._canary_said) < _MAX_SAID:
+            self._canary_said.setdefault(f"canary: not compared: {why}")
+        _log.debug("canary: not compared: %s", why)
+
+    def _distrust(self, suspects: Sequence[Installed], why: str) -> None:
+        """Nothing of these revisions is used in this process again, nor installed on this node. Raises only
+        under CACHESVC_STRICT."""
+        found = [pair for pair in self._under_canary() if pair[1] in suspects]
+        for session, entry in found:
+            statement = entry.manifest.statement
+            text = f"canary: {statement.full_name} {statement.target}: {why}: compiling here instead"
+            _log.warning("%s (revision %s)", text, entry.revision)
+            self._canary_said.setdefault(text)
+            try:
+                self._drop(session, entry)
+            except Exception as error:  # noqa: BLE001 - the graph runs eagerly at least
+                _log.warning("canary: %s: %s", type(error).__name__, error)
+        try:
+            kinds.inductor.forget_compiled("restored code was wrong")
+        except Exception as error:  # noqa: BLE001 - as above
+            _log.warning("canary: graphs run eagerly until torch.compiler.reset(): %s", error)
+        for session, _ in found:
+            session._raise_if_strict()
+
+    def _drop(self, session: Session, entry: Installed) -> None:
+        from .node.folders import remove
+        from .wire.errors import Distrusted
+
+        restored, manifest = session.restored, entry.manifest
+        assert restored is not None
+        restored.installed.remove(entry)
+        restored.distrusted.append(entry)
+        session.error = Distrusted(f"{manifest.statement.full_name}: the canary found wrong numbers")
+        session._step = "failed"
+        paths = {record.path for record in manifest.files}
+        self.kernels.recorded.forget(paths, _keys(entry))
+        self.kernels.clear()
+        if self._store is not None:
+            self._store.distrust(manifest.entry, entry.revision)
+        remove(manifest, kinds.RULES, self.folders.roots())
+
     def _after_fork(self) -> None:
         """In the child there is no background thread: what was under way begins again when needed."""
         self.lock = threading.RLock()
@@ -418,7 +495,7 @@ class _Process:
         from .detect import detect, supported
         from .node.store import NodeStore, default_root
 
-        store = NodeStore(config.store or default_root())
+        self._store = store = NodeStore(config.store or default_root())
         with self.lock:
             if self._fingerprint is None:
                 with restored.timed("detect"):
@@ -477,8 +554,9 @@ class _Process:
         for result in results:
             for step, spent in result.seconds.items():
                 seconds[step] = seconds.get(step, 0.0) + spent
+        distrusted = [entry for result in results for entry in result.distrusted]
         return Report(
-            state=state,
+            state=state if not distrusted else "inert",
             reasons=tuple(self._reasons(state, observed)),
             observed=observed,
             revisions=revisions,
@@ -486,11 +564,13 @@ class _Process:
             bytes_moved=sum(result.moved for result in results),
             seconds={step: round(spent, 4) for step, spent in seconds.items()},
             saved=self._saved(installed, revisions, seconds),
+            distrusted=tuple(str(entry.revision) for entry in distrusted),
         )
 
     def _reasons(self, state: str, observed: observe.Observation) -> Iterable[str]:
         if self._compiled_before:
             yield f"{self._compiled_before} graphs were compiled before attach: attach earlier"
+        yield from self._canary_said
         for session in self.sessions:
             if session.error is not None:
                 yield f"{session.label}: {session.error}"
@@ -502,7 +582,10 @@ class _Process:
                 yield from session.restored.problems
         if state in ("inert", "partial"):
             yield from self._differences()
-        if state == "inert":
+        off = kinds.inductor.switched_off()
+        if off and state in ("inert", "partial"):
+            yield f"PyTorch's caches are switched off in this process ({off}): nothing restored is looked at"
+        elif state == "inert" and not self._canary_said:
             yield "PyTorch looked for other keys than the installed ones: compare with cachesvc explain"
         if observed.missing:
             yield "not counted in this torch: " + ", ".join(observed.missing)
@@ -612,6 +695,11 @@ def open_local(config: Config) -> Session:
     with state.lock:
         state.sessions.append(session)
     return session
+
+
+def _keys(entry: Installed) -> set[str]:
+    """The compilers' own keys that a revision has something for."""
+    return {part for record in entry.manifest.files for part in record.path.split("/")[:-1]}
 
 
 def _same(one: Wanted, other: Wanted) -> bool:

@@ -34,6 +34,7 @@ class Report:
     ``seconds``: ``wait`` (of the compile for the restore), ``hooks`` (inside ours, without the wait),
     ``compile`` (inside Inductor), and the restore's steps. ``saved``: the builder's first call less what
     was spent here, for the revisions that were used; ``None`` if it was not measured.
+    ``distrusted``: revisions whose first output the canary found wrong; the state is *inert* then.
     """
 
     state: State
@@ -44,6 +45,7 @@ class Report:
     bytes_moved: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     saved: float | None = None
+    distrusted: tuple[str, ...] = ()
 
     @property
     def compilations(self) -> int:

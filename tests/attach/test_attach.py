@@ -10,21 +10,7 @@ from pathlib import Path
 
 import pytest
 
-LOADED_BY_ATTACH = {
-    "cachesvc_client",
-    "cachesvc_client.children",
-    "cachesvc_client.importhook",
-    "cachesvc_client.kinds",
-    "cachesvc_client.kinds.inductor",
-    "cachesvc_client.kinds.rules",
-    "cachesvc_client.kinds.triton",
-    "cachesvc_client.kinds.tuning",
-    "cachesvc_client.observe",
-    "cachesvc_client.session",
-    "cachesvc_client.wire",
-    "cachesvc_client.wire.errors",
-}
-"""What an application's own thread pays for. Each more is to be argued for: `attach` has 50 ms."""
+from tests.weight import LOADED_BY_ATTACH
 
 
 def said(tmp_path: Path, program: str, **variables: str) -> tuple[dict, list[str]]:

@@ -21,7 +21,7 @@ from packing import FILES, RULES, forked, killing, made
 from cachesvc_client.bundle.pack import PackReader, SourceFile
 from cachesvc_client.kinds.rules import FileRule, KindRules
 from cachesvc_client.node import folders
-from cachesvc_client.node.folders import PRIVATE, capture, install
+from cachesvc_client.node.folders import PRIVATE, capture, install, remove
 from cachesvc_client.wire.errors import Corrupt, StorageFull, Untrusted
 
 
@@ -110,6 +110,20 @@ def test_immutable_files_are_kept_whatever_is_in_them(packed, roots):
     assert path.read_bytes() == b"the user's own"
     assert path.stat().st_ino == before.st_ino
     assert (done.written, done.kept) == (len(FILES) - 1, 1)
+
+
+def test_what_is_removed_is_the_revisions_code_and_nothing_else(packed, roots, tmp_path):
+    own = roots["inductor"] / "ab" / "own.so"
+    own.parent.mkdir(parents=True)
+    own.write_bytes(b"the user's own")
+    installed(packed, roots)
+    elsewhere = tmp_path / "elsewhere"
+    (roots["triton"] / "K1").rename(elsewhere)
+    (roots["triton"] / "K1").symlink_to(elsewhere)
+    assert remove(packed[1], RULES, roots) == 4
+    assert contents(roots).keys() == {"inductor/ab/own.so", "triton/tuned.json"}
+    assert len(list(elsewhere.iterdir())) == 2, "a link is not followed"
+    assert remove(packed[1], RULES, roots) == 0 and remove(packed[1], RULES, {}) == 0
 
 
 def test_a_second_install_changes_nothing(packed, roots):

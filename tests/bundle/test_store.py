@@ -263,6 +263,25 @@ def test_sequences_only_rise(tmp_path):
     assert store.seen(DIGEST) == 4
 
 
+def test_a_distrusted_revision_is_marked_until_another_takes_its_place(tmp_path, monkeypatch):
+    monkeypatch.setattr("cachesvc_client.node.store._MAX_DISTRUSTED", 3)
+    store, other = NodeStore(tmp_path), Digest.of(b"another revision")
+    assert not store.distrusts(DIGEST, other)
+    store.distrust(DIGEST, other)
+    again = NodeStore(tmp_path)
+    assert again.distrusts(DIGEST, other) and not again.distrusts(DIGEST, DIGEST)
+    again.trust_again(DIGEST)
+    again.trust_again(DIGEST)
+    assert not store.distrusts(DIGEST, other)
+    entries = [Digest.of(b"entry %d" % number) for number in range(5)]
+    for age, entry in enumerate(entries):
+        store.distrust(entry, other)
+        os.utime(tmp_path / "v1/distrusted" / entry.hex, (age, age))
+    assert [store.distrusts(entry, other) for entry in entries] == [False, False, True, True, True]
+    (tmp_path / "v1/distrusted" / entries[4].hex).write_bytes(b"\xff")
+    assert not store.distrusts(entries[4], other)
+
+
 def test_answers_are_good_for_seconds(tmp_path):
     store = NodeStore(tmp_path)
     assert store.recent_answer(DIGEST) is None

@@ -46,6 +46,28 @@ class Built:
         """What a bundle of this key holds: ``kind/path``."""
         return {f"{record.kind}/{record.path}" for record in self.manifest(bundle).files}
 
+    @property
+    def headers(self) -> str:
+        """A TMPDIR that holds PyTorch's precompiled headers: making them takes longer than most tests."""
+        return str(self.bundle.parent / "tmp")
+
+
+@pytest.fixture(scope="session")
+def small(built: Built) -> Built:
+    """A function instead of a model: what compiles in a second, for what is not about models."""
+    bundle = built.bundle.parent / "function.cachesvc"
+    done = run(
+        "build.py",
+        str(bundle),
+        str(built.key_file),
+        NAME,
+        "small",
+        place=built.bundle.parent / "function",
+        TMPDIR=built.headers,
+    )
+    assert done.code == 0, done.err[-4000:]
+    return Built(bundle, bundle.with_suffix(".pt"), built.key, built.key_file)
+
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:

@@ -14,6 +14,7 @@ from cachesvc_client.publishing import Draft, build_bundle
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Name, Target
 from cachesvc_client.wire.records import Workload
+from tests.weight import LOADED_BY_ATTACH
 
 from .harness import environment, run
 
@@ -37,22 +38,7 @@ HEAVY = {
     "zstandard",
 }
 """None of these on the application's thread."""
-OURS = {
-    "cachesvc_client",
-    "cachesvc_client._attach",
-    "cachesvc_client.children",
-    "cachesvc_client.importhook",
-    "cachesvc_client.kinds",
-    "cachesvc_client.kinds.inductor",
-    "cachesvc_client.kinds.rules",
-    "cachesvc_client.kinds.triton",
-    "cachesvc_client.kinds.tuning",
-    "cachesvc_client.observe",
-    "cachesvc_client.session",
-    "cachesvc_client.wire",
-    "cachesvc_client.wire.codec",
-    "cachesvc_client.wire.errors",
-}
+OURS = LOADED_BY_ATTACH | {"cachesvc_client._attach", "cachesvc_client.wire.codec"}
 """What may be needed before a thread can be started and the hooks stand."""
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from cachesvc.warm import report
-from cachesvc.warm.results import Compared, GraphBreak, Numbers, Outcome
+from cachesvc.warm.results import GraphBreak, Numbers, Outcome
+from cachesvc_client.numerics import Compared
 from cachesvc_client.observe import Observation
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -15,7 +15,7 @@ import pytest
 
 from cachesvc.warm.fresh import Launcher
 from cachesvc.warm.plan import plan
-from cachesvc.warm.results import Captured, Compared, Model, PhaseResult, Share, Times
+from cachesvc.warm.results import Captured, Model, PhaseResult, Share, Times
 from cachesvc.warm.run import MAX_REPLAYS, Means, run
 from cachesvc.warm.spec import parse_spec
 from cachesvc.warm.worker import Order
@@ -23,6 +23,7 @@ from cachesvc_client.bundle.check import check_envelope
 from cachesvc_client.bundle.file import open_bundle
 from cachesvc_client.bundle.pack import PackReader
 from cachesvc_client.bundle.seal import PublicKey, SigningKey
+from cachesvc_client.numerics import Compared
 from cachesvc_client.observe import Observation
 from cachesvc_client.wire.names import Name
 from cachesvc_client.wire.records import Manifest

@@ -21,6 +21,7 @@ import json
 import logging
 import os
 import re
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -106,6 +107,10 @@ class Recorded:
         self._artifacts: list[tuple[str, str, bytes]] = []
         self.kernels: dict[str, Path] = {}
 
+    def __len__(self) -> int:
+        """Records so far."""
+        return len(self._artifacts)
+
     def artifact(self, kind: str, key: str, content: Any) -> None:
         """A record of PyTorch's own, as `CacheArtifactManager.record_artifact` reports it on a save
         and on a hit."""
@@ -114,9 +119,15 @@ class Recorded:
         elif kind == "autotune":
             self._artifacts.append((kind, key, b""))
 
-    def keys(self) -> set[str]:
-        """The FX and AOT keys that were saved or hit."""
-        return {key for _, key, _ in self._artifacts}
+    def keys(self, since: int = 0) -> set[str]:
+        """The FX and AOT keys that were saved or hit, but for the first ``since`` records."""
+        return {key for _, key, _ in self._artifacts[since:]}
+
+    def forget(self, paths: set[str], keys: set[str]) -> None:
+        """As if host kernels of these paths and records of these keys had not been used: they are wrong, and
+        not to be captured."""
+        self._artifacts = [record for record in self._artifacts if record[1] not in keys]
+        self.kernels = {path: source for path, source in self.kernels.items() if path not in paths}
 
     def paths(self, root: Path) -> set[str]:
         """Their paths relative to the folder ``root``. Host kernels that were built here lie under
@@ -188,6 +199,8 @@ class HostKernels:
         @functools.wraps(original)
         def load_async(cls: Any, *args: Any, **kwargs: Any) -> Any:
             begin = time.perf_counter()
+            if switched_off() == "force_disable_caches":
+                return original(cls, *args, **kwargs)
             try:
                 key = kernel_key(cls, args, kwargs)
             except Exception:  # noqa: BLE001 - a doubt is a miss, never an error of the compile
@@ -234,6 +247,39 @@ class HostKernels:
         """Forgets loaded kernels, as PyTorch does in `fresh_cache`."""
         with self._lock:
             self._loaded.clear()
+
+
+def forget_compiled(why: str) -> None:
+    """Makes every compiled function of this process compile again at its next call, and lets Inductor
+    forget the code that it has in memory. For the process that restored wrong code.
+
+    May be called inside of a compiled function, where ``torch._dynamo.reset()`` would free what runs:
+    entries are invalidated one by one as Dynamo does when a guarded object dies, at any time
+    (``CheckFunctionManager.invalidate``, torch/_dynamo/guards.py); functions keep their other state.
+    Raises whatever a torch that moved these names raises.
+    """
+    from torch._C._dynamo.eval_frame import _debug_get_cache_entry_list
+    from torch._dynamo import convert_frame, guards
+    from torch._inductor.utils import clear_caches
+
+    with convert_frame.compile_lock:
+        for seen in (convert_frame.input_codes.seen, convert_frame.output_codes.seen):
+            for code in [reference() for reference in seen]:
+                for entry in _debug_get_cache_entry_list(code) if code is not None else ():
+                    state = getattr(entry.guard_manager, "extra_state", None)
+                    if state is not None:
+                        state.invalidate(entry, guards.DeletedGuardManagerWrapper(why))
+        clear_caches()
+
+
+def switched_off() -> str:
+    """Which setting keeps PyTorch from its own caches in this process, or nothing. Imports nothing."""
+    settings = sys.modules.get("torch._inductor.config")
+    if settings is None:
+        return ""
+    if settings.force_disable_caches:
+        return "force_disable_caches"
+    return "" if settings.fx_graph_cache else "fx_graph_cache=False"
 
 
 def host_id(fingerprint: Fingerprint) -> str:

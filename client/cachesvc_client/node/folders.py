@@ -29,7 +29,7 @@ from typing import NamedTuple, Protocol
 from ..bundle.pack import PackReader, SourceFile
 from ..kinds.rules import FileRule, KindRules
 from ..wire.errors import Corrupt, StorageFull, Untrusted
-from ..wire.records import FileRecord
+from ..wire.records import FileRecord, Manifest
 
 log = logging.getLogger("cachesvc")
 
@@ -445,6 +445,33 @@ def _joined(job: Job, there: bytes, incoming: bytes) -> bytes:
 
 def _refused(path: Path, error: OSError) -> StorageFull:
     return StorageFull(f"install: {path}: {error.strerror or error}", "what was installed so far is whole")
+
+
+def remove(manifest: Manifest, rules: Mapping[str, KindRules], roots: Mapping[str, Path]) -> int:
+    """Takes the files of a revision out of the folders again, and answers how many.
+
+    Those that hold code: merge files hold choices that are joined with others', and stay. Files that lay
+    there before under the same name go, too: it is their code that ran. Whole files only, so that processes
+    that have them open go on; links are not followed. Never raises: what cannot be removed is logged.
+    """
+    folders, removed = _Folders(create=False), 0
+    try:
+        for file in manifest.files:
+            kind, root = rules.get(file.kind), roots.get(file.kind)
+            rule = kind.rule(file.path) if kind is not None else None
+            if root is None or rule is None or rule.write == "merge":
+                continue
+            parent, _, name = file.path.rpartition("/")
+            try:
+                os.unlink(name, dir_fd=folders.open(root, parent))
+                removed += 1
+            except FileNotFoundError:
+                pass
+            except (OSError, Untrusted) as error:
+                log.warning("%s: not removed: %s", root / file.path, error)
+    finally:
+        folders.close()
+    return removed
 
 
 def capture(

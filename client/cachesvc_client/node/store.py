@@ -4,6 +4,7 @@
     <root>/v1/partial/<hex>    a download under way, or what a killed one left: the next goes on there
     <root>/v1/locks/<name>     held (flock) by whoever downloads, evicts or updates; empty files
     <root>/v1/seen/<hex>       per entry, the highest sequence that was accepted
+    <root>/v1/distrusted/<hex> per entry, the revision whose numbers a canary found wrong
     <root>/v1/resolved/<hex>   the last answers to resolves: good for seconds, and for an outage
     <root>/v1/folders/<hex>/   private cache folders, one per fingerprint partition, 0700
     <root>/v1/jobs/<hex>/      what the ranks of one job leave for each other, see `node.job`
@@ -38,11 +39,13 @@ LAYOUT = "v1"
 DEFAULT_MAX_BYTES = 20 << 30
 OUTAGE_SECONDS = 7 * 24 * 3600
 """A node starts from its last answer for this long while the registry cannot be reached."""
-_PARTS = ("packs", "partial", "locks", "seen", "resolved", "folders", "jobs", "tmp")
+_PARTS = ("packs", "partial", "locks", "seen", "distrusted", "resolved", "folders", "jobs", "tmp")
 _JUST_USED_SECONDS = 60
 """A pack that was handed out is opened within this time; after that its reader holds a lock."""
 _LEFTOVER_SECONDS = 24 * 3600
 _FOLDER_SECONDS = 30 * 24 * 3600
+_MAX_DISTRUSTED = 1000
+"""Marks that are kept; the oldest go first."""
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 Download = Callable[[int], Iterator[bytes]]
@@ -163,6 +166,26 @@ class NodeStore:
         with self._writing(), self._locked("seen"):
             if sequence > (self.seen(entry) or 0):
                 self._put("seen", entry.hex, str(sequence).encode())
+
+    def distrust(self, entry: Digest, revision: Digest) -> None:
+        """Marks the revision of an entry that is not to be installed on this node again."""
+        with self._writing():
+            self._put("distrusted", entry.hex, str(revision).encode())
+            marks = sorted(self._files("distrusted"), key=lambda mark: mark[1].st_mtime)
+            for path, _ in marks[:-_MAX_DISTRUSTED]:
+                path.unlink(missing_ok=True)
+
+    def distrusts(self, entry: Digest, revision: Digest) -> bool:
+        """Whether this revision is the marked one of its entry."""
+        try:
+            return (self._base / "distrusted" / entry.hex).read_text()[:200] == str(revision)
+        except (OSError, ValueError):
+            return False
+
+    def trust_again(self, entry: Digest) -> None:
+        """Forgets the mark: another revision has taken the place of the marked one."""
+        with contextlib.suppress(OSError):
+            (self._base / "distrusted" / entry.hex).unlink(missing_ok=True)
 
     def remember_answer(self, key: Digest, answer: bytes) -> None:
         """Keeps a resolve's answer for the other processes that start now."""

@@ -110,6 +110,12 @@ class Corrupt(Untrusted):
     status, code = 422, "corrupt"
 
 
+class Distrusted(Untrusted):
+    """A revision whose first output differed from eager on this node: the canary's verdict."""
+
+    code = "distrusted"
+
+
 class Incompatible(CacheSvcError):
     """Entries exist, but none fits this environment; the message names the first factor."""
 
@@ -146,6 +152,7 @@ ALL: dict[str, type[CacheSvcError]] = {
         ProtocolMismatch,
         Untrusted,
         Corrupt,
+        Distrusted,
         Incompatible,
         Unsupported,
         NotWarm,

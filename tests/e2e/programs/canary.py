@@ -1,0 +1,42 @@
+"""A service with a canary: attaches to a bundle, calls a compiled function three times, tells as JSON how far
+each output was from eager. BUNDLE; CACHESVC_CANARY decides."""
+
+import json
+import sys
+
+import cachesvc_client
+
+cachesvc_client.attach(bundle=sys.argv[1])
+
+import torch  # noqa: E402
+from model import inputs  # noqa: E402
+
+
+def function(x):
+    return x.cos() * 2 + 1
+
+
+differences, compilations = [], []
+torch.manual_seed(3)
+random = torch.random.get_rng_state()
+with torch.inference_mode():
+    compiled = torch.compile(function)
+    for _ in range(3):
+        batch = inputs()
+        differences.append(float((compiled(batch) - function(inputs())).abs().max()))
+        compilations.append(cachesvc_client.report().compilations)
+        assert torch.equal(batch, inputs())
+report = cachesvc_client.report()
+print(
+    json.dumps(
+        {
+            "differences": differences,
+            "compilations": compilations,
+            "state": report.state,
+            "reasons": report.reasons,
+            "distrusted": report.distrusted,
+            "status": list(cachesvc_client.status().values()),
+            "random_kept": torch.equal(random, torch.random.get_rng_state()),
+        }
+    )
+)

@@ -1,0 +1,79 @@
+"""A service that uses the client in a way that nobody should: HOW BUNDLE. Tells as JSON how far its outputs
+were from eager and what it was told; in a forked child that is the child's."""
+
+import json
+import os
+import sys
+import threading
+
+how, bundle = sys.argv[1:]
+
+
+def function(x):
+    return x.cos() * 2 + 1
+
+
+def call(space):
+    """How far a fresh ``torch.compile`` is from eager."""
+    torch, inputs = space["torch"], space["inputs"]
+    with torch.no_grad():
+        return float((torch.compile(function)(inputs()) - function(inputs())).abs().max())
+
+
+ATTACH = "import cachesvc_client\nsession = cachesvc_client.attach(bundle=bundle)\n"
+IMPORT = "import torch\nfrom model import inputs\n"
+space = {"bundle": bundle}
+differences, sessions = [], []
+
+if how == "notebook":
+    for cells in (
+        [ATTACH, IMPORT],
+        [IMPORT, ATTACH, "torch.compiler.reset()"],
+        [ATTACH, "torch._dynamo.reset()"],
+    ):
+        for cell in cells:
+            exec(compile(cell, "<cell>", "exec"), space)
+        differences.append(call(space))
+        sessions.append(space["session"])
+elif how == "thread":
+    thread = threading.Thread(target=exec, args=(ATTACH, space))
+    thread.start()
+    exec(IMPORT, space)
+    thread.join()
+elif how == "after fork":
+    exec(IMPORT, space)
+    import torch._dynamo
+
+    if child := os.fork():
+        sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    exec(ATTACH, space)
+elif how == "switched off":
+    exec(ATTACH + IMPORT, space)
+    import torch._inductor.config
+
+    torch._inductor.config.force_disable_caches = True
+elif how == "plain":
+    exec(ATTACH + IMPORT, space)
+elif how == "without":
+    exec(
+        "import cachesvc_client\nfrom cachesvc_client.session import process\nprocess().arm()\n" + IMPORT,
+        space,
+    )
+
+if not differences:
+    differences.append(call(space))
+report = space["cachesvc_client"].report()
+print(
+    json.dumps(
+        {
+            "differences": differences,
+            "sessions": len({id(session) for session in sessions}),
+            "state": report.state,
+            "reasons": report.reasons,
+            "compilations": report.compilations,
+            "graphs": report.observed.graphs_compiled,
+            "hits": report.observed.fx_hits,
+        }
+    ),
+    flush=True,
+)

@@ -1,0 +1,106 @@
+"""A restored kernel that computes something else than its source says: wrong numbers without the canary, and
+right ones with it, in this process and in the next ones of its node."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from cachesvc_client.bundle.file import open_bundle
+from cachesvc_client.bundle.pack import PackReader, SourceFile
+from cachesvc_client.publishing import Draft, build_bundle
+from cachesvc_client.wire.records import Manifest
+
+from .conftest import Built
+from .harness import Ran, run
+
+pytestmark = pytest.mark.compiles
+
+
+@dataclass
+class Bundles:
+    """``wrong`` is ``right`` but for the machine code of its kernel, which belongs to another function."""
+
+    right: Path
+    wrong: Path
+    trusted: str
+    headers: str
+
+
+@pytest.fixture(scope="module")
+def bundles(small: Built, tmp_path_factory: pytest.TempPathFactory) -> Bundles:
+    place = tmp_path_factory.mktemp("poisoned")
+    other, key = place / "other.cachesvc", str(small.key_file)
+    done = run("build.py", str(other), key, "team/other", "other", place=place, TMPDIR=small.headers)
+    assert done.code == 0, done.err[-4000:]
+    manifest = small.manifest(small.bundle)
+    files = _files(small.bundle, manifest)
+    [code] = [file.data for file in _files(other, small.manifest(other)) if file.path.endswith(".so")]
+    poisoned = [replace(file, data=code) if file.path.endswith(".so") else file for file in files]
+    assert poisoned != files
+    draft = Draft(
+        name=manifest.statement.full_name,
+        target=manifest.statement.target,
+        fingerprint=manifest.fingerprint,
+        workload=manifest.workload,
+        scopes=manifest.scopes,
+    )
+    wrong = place / "wrong.cachesvc"
+    build_bundle(poisoned, draft, small.key, wrong)
+    return Bundles(small.bundle, wrong, small.trusted, small.headers)
+
+
+def _files(bundle: Path, manifest: Manifest) -> list[SourceFile]:
+    with PackReader(bundle, manifest, open_bundle(bundle)[1]) as reader:
+        return [SourceFile(one.kind, one.path, bytes(reader.read(one)), one.mode) for one in manifest.files]
+
+
+def _serve(place: Path, bundles: Bundles, bundle: Path, compilers: bool = True, **variables: str) -> Ran:
+    variables = {"CACHESVC_TRUSTED_KEYS": bundles.trusted, "TMPDIR": bundles.headers, **variables}
+    return run("canary.py", str(bundle), place=place, compilers=compilers, **variables)
+
+
+def test_without_a_canary_wrong_code_gives_wrong_numbers(tmp_path: Path, bundles: Bundles) -> None:
+    """Otherwise the tests below would prove nothing."""
+    answer = _serve(tmp_path, bundles, bundles.wrong, compilers=False).answer
+    assert answer["state"] == "hit" and answer["compilations"] == [0, 0, 0]
+    assert all(difference > 1 for difference in answer["differences"])
+
+
+def test_with_a_canary_no_wrong_number_comes_out_and_the_node_has_learnt(
+    tmp_path: Path, bundles: Bundles
+) -> None:
+    first = _serve(tmp_path, bundles, bundles.wrong, CACHESVC_CANARY="1")
+    answer = first.answer
+    assert max(answer["differences"]) < 1e-5, answer
+    assert answer["compilations"][0] == 0, "the first output is eager's"
+    assert answer["compilations"][1] > 0, "the second is compiled here"
+    assert answer["compilations"][2] == answer["compilations"][1], "and the third is that again"
+    assert answer["state"] == "inert" and len(answer["distrusted"]) == 1 and answer["random_kept"]
+    assert "differs from eager by 2 " in answer["reasons"][0], answer["reasons"]
+    assert first.err.count("differs from eager") == 1 and "Traceback" not in first.err
+
+    second = _serve(tmp_path, bundles, bundles.wrong)
+    answer = second.answer
+    assert max(answer["differences"]) < 1e-5 and answer["distrusted"] == [], answer
+    assert any("a canary on this node found its numbers wrong" in reason for reason in answer["reasons"])
+
+    replaced = _serve(tmp_path, bundles, bundles.right, CACHESVC_CANARY="1")
+    assert replaced.answer["state"] == "hit" and replaced.answer["compilations"] == [0, 0, 0]
+    [store] = (tmp_path / "home").glob(".cache/cachesvc/v1")
+    assert not list((store / "distrusted").iterdir()), "the mark went with the revision"
+
+
+def test_a_right_revision_passes_unchanged_and_without_a_compiler(tmp_path: Path, bundles: Bundles) -> None:
+    done = _serve(tmp_path, bundles, bundles.right, compilers=False, CACHESVC_CANARY="1")
+    answer = done.answer
+    assert answer["state"] == "hit" and answer["compilations"] == [0, 0, 0] and done.compilers == []
+    assert max(answer["differences"]) < 1e-5 and answer["random_kept"]
+    assert not any("canary" in reason for reason in answer["reasons"]), answer["reasons"]
+
+
+def test_under_strict_a_wrong_output_is_an_error(tmp_path: Path, bundles: Bundles) -> None:
+    done = _serve(tmp_path, bundles, bundles.wrong, CACHESVC_CANARY="1", CACHESVC_STRICT="1")
+    assert done.code != 0 and "the canary found wrong numbers" in done.err
