@@ -8,6 +8,7 @@ from typing import Any
 from cachesvc_client.observe import Observation
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.factors import FactorValue
+from cachesvc_client.wire.keyfacts import KeyFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,8 @@ class PhaseResult:
 
     ``read`` and ``added``: ``kind/path`` of the files that were read, and of those that were not there
     when the bundle had been installed. ``compared``: with eager (compile) or with the builder's
-    compiled output (replay). ``seconds``: of the whole phase, imports included.
+    compiled output (replay). ``seconds``: of the whole phase, imports included. ``keys``: what the keys
+    that were compiled for were made of.
     """
 
     phase: str
@@ -101,6 +103,7 @@ class PhaseResult:
     scopes: tuple[str, ...] = ()
     restore_seconds: float = 0.0
     seconds: float = 0.0
+    keys: KeyFacts | None = None
 
 
 @dataclass(frozen=True, slots=True)

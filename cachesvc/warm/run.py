@@ -28,6 +28,7 @@ from cachesvc_client.publishing import Draft, build_bundle, publish_bundle
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.errors import CacheSvcError, NotFound
 from cachesvc_client.wire.factors import INERT
+from cachesvc_client.wire.keyfacts import KeyFacts
 from cachesvc_client.wire.names import Lane, Name
 from cachesvc_client.wire.protocol import ResolveRequest
 from cachesvc_client.wire.records import Manifest, Workload
@@ -95,6 +96,7 @@ class _State:
     replays: int = 0
     processes: int = 0
     finalised: bool = False
+    keys: KeyFacts | None = None
     notes: list[str] = field(default_factory=list)
 
 
@@ -282,14 +284,14 @@ def _compile(state: _State) -> PhaseResult:
     state.stage = folder / "stage"
     compiled = _phase(state, "compile", folder, keep=True)
     state.compiled = compiled
-    state.files = compiled.captured
+    state.files, state.keys = compiled.captured, compiled.keys
     if not compiled.error and judge.tuned(compiled):
         state.means.tell(state.job, "finalise")
         shutil.rmtree(state.stage, ignore_errors=True)
         finalised = _phase(state, "finalise", folder)
         if finalised.error:
             return finalised
-        state.files, state.finalised = finalised.captured, True
+        state.files, state.keys, state.finalised = finalised.captured, finalised.keys, True
     shutil.rmtree(folder / "store", ignore_errors=True)
     return compiled
 
@@ -397,6 +399,7 @@ def _draft(state: _State, measured: Mapping[str, float]) -> Draft:
         lane=state.means.lane,
         measured=measured,
         provenance={"tool": f"cachesvc warm {cachesvc_client.__version__}", **state.means.provenance},
+        keys=state.keys,
     )
 
 

@@ -68,9 +68,9 @@ class Observation:
     """Counts since the observer was started; ``seconds`` by name; JSON-able by `wire.codec.plain`.
 
     ``compilations``: graphs that Inductor compiled, C++ libraries built, and Triton kernels compiled
-    here or handed to a worker; ``seconds`` by count (of ``triton_compilations`` those here). ``tuning_runs``: kernels or choices that were tuned. ``processes``: what was
+    here or handed to a worker. ``tuning_runs``: kernels or choices that were tuned. ``processes``: what was
     started here, then what Python children started (audit only); ``compiler_processes``: those of them
-    that are compilers, or compile commands run.
+    that are compilers, or compile commands run. ``seconds``: spent in this process, by what is counted.
     """
 
     compilations: int = 0

@@ -43,8 +43,8 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 class Reporter:
     """Calls ``tell(deadline)`` once: when what ``look`` answers (``None``: nothing happened yet) has not
-    changed for ``QUIET_SECONDS``, or when it is told to end. The thread is there before the exit: none can be started then, and a look-up of a host
-    name, which cannot be interrupted, can be left behind.
+    changed for ``QUIET_SECONDS``, or when it is told to end. The thread is there before the exit: none can be
+    started then, and a look-up of a host name, which cannot be interrupted, can be left behind.
 
     ``deadline``: a value of ``time.monotonic()``.
     """

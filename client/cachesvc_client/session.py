@@ -24,6 +24,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import importhook, kinds, observe
+from .kinds import components
 from .wire.errors import CacheSvcError, InvalidRequest, Unsupported
 
 if TYPE_CHECKING:
@@ -32,9 +33,10 @@ if TYPE_CHECKING:
     from .node.store import NodeStore
     from .reporting import Reporter
     from .restore import Installed, Means, Restored, Wish
-    from .usefulness import Report, RevisionUse
+    from .usefulness import KeyDifference, Report, RevisionUse
     from .wire.digest import Digest
     from .wire.factors import Fingerprint
+    from .wire.keyfacts import KeyFacts
 
 _log = logging.getLogger("cachesvc")
 
@@ -242,6 +244,7 @@ class _Process:
         self.sessions: list[Session] = []
         self.kernels = kinds.inductor.HostKernels()
         self.triton = kinds.triton.Recorded()
+        self.components = components.Recorder()
         self.observer: observe.Observer | None = None
         self.models: list[Digest] = []
         self._compiled_before = _graphs_compiled_already()
@@ -260,6 +263,7 @@ class _Process:
                 return
             self.observer = observe.start()
             kinds.inductor.install_hooks(self.kernels)
+            components.install_hooks(self.components)
             kinds.triton.install_hooks(self.triton, self.before_compile)
             importhook.when_imported("torch._inductor.compile_fx", self._hook_compile_fx)
             os.register_at_fork(after_in_child=self._after_fork)
@@ -357,7 +361,7 @@ class _Process:
 
     def report(self) -> Report:
         """See `usefulness.Report`."""
-        from .usefulness import Report, by_kind, by_revision, judge, uses
+        from .usefulness import Report, by_kind, by_revision, judge, key_differences, uses
 
         observed = self.observer.snapshot() if self.observer else observe.Observation()
         results = [session.restored for session in self.sessions if session.restored is not None]
@@ -371,9 +375,11 @@ class _Process:
             for step, spent in result.seconds.items():
                 seconds[step] = seconds.get(step, 0.0) + spent
         saved = self._saved(installed, used, seconds)
+        compiled = state in ("inert", "partial")
+        differences = key_differences(dict(self.components.missed), installed) if compiled else ()
         return Report(
             state=state,
-            reasons=tuple(self._reasons(state, observed)),
+            reasons=tuple(self._reasons(state, observed, differences)),
             observed=observed,
             revisions=by_revision(state, installed, used, saved, self.models),
             rejected=tuple(one for result in results for one in result.rejected),
@@ -381,9 +387,12 @@ class _Process:
             seconds={step: round(spent, 4) for step, spent in seconds.items()},
             saved=saved,
             kinds=by_kind(observed, seconds["compile"]),
+            key_differences=differences,
         )
 
-    def _reasons(self, state: str, observed: observe.Observation) -> Iterable[str]:
+    def _reasons(
+        self, state: str, observed: observe.Observation, differences: Sequence[KeyDifference]
+    ) -> Iterable[str]:
         if self._compiled_before:
             yield f"{self._compiled_before} graphs were compiled before attach: attach earlier"
         for session in self.sessions:
@@ -397,7 +406,9 @@ class _Process:
                 yield from session.restored.problems
         if state in ("inert", "partial"):
             yield from self._differences()
-        if state == "inert":
+        for difference in differences[:3]:
+            yield f"PyTorch's key differs from the nearest installed one: {difference}"
+        if state == "inert" and not differences:
             yield "PyTorch looked for other keys than the installed ones: compare with cachesvc explain"
         if observed.missing:
             yield "not counted in this torch: " + ", ".join(observed.missing)
@@ -439,6 +450,10 @@ class _Process:
         if whole:
             found = {kind: paths | listing(roots[kind], kinds.RULES[kind]) for kind, paths in found.items()}
         return capture(found, kinds.RULES, roots)
+
+    def key_facts(self) -> KeyFacts | None:
+        """What the keys that this process compiled for were made of, for who publishes them."""
+        return self.components.facts(self.kernels.recorded.keys())
 
     def scopes(self) -> tuple[str, ...]:
         """What the code of this process is bound to: the GPU if CUDA was used, else the host's CPU; both

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from .kinds.components import differing
 from .observe import Observation
 from .restore import Installed
 from .wire.digest import Digest
+from .wire.keyfacts import decode
 from .wire.protocol import KindWork, Rejected
 
+DIFFERENCES = 12
+"""That one report tells."""
 State = Literal["hit", "partial", "inert", "miss", "unused"]
 
 
@@ -147,3 +152,17 @@ def by_kind(observed: Observation, compile_seconds: float) -> dict[str, KindWork
         "inductor": KindWork(graphs, observed.tuning_runs, round(max(0.0, compile_seconds - in_triton), 3)),
         "triton": KindWork(kernels, 0, round(in_triton, 3)),
     }
+
+
+def key_differences(
+    missed: Mapping[str, Mapping[str, str]], installed: Sequence[Installed]
+) -> tuple[KeyDifference, ...]:
+    """How the keys that PyTorch looked for and did not find differ from the nearest installed ones, the
+    likely cause first. Empty where the entries do not say what their keys were made of."""
+    facts = []
+    for entry in installed:
+        with suppress(ValueError):  # of a newer publisher's form
+            facts.append(decode(entry.manifest.key_facts or ""))
+    return tuple(
+        KeyDifference(row.component, row.here, row.entry) for row in differing(missed, facts)[:DIFFERENCES]
+    )
