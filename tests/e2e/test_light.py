@@ -43,6 +43,7 @@ OURS = {
     "cachesvc_client.children",
     "cachesvc_client.importhook",
     "cachesvc_client.kinds",
+    "cachesvc_client.kinds.components",
     "cachesvc_client.kinds.inductor",
     "cachesvc_client.kinds.rules",
     "cachesvc_client.kinds.triton",
@@ -52,6 +53,7 @@ OURS = {
     "cachesvc_client.wire",
     "cachesvc_client.wire.codec",
     "cachesvc_client.wire.errors",
+    "cachesvc_client.wire.keyfacts",
 }
 """What may be needed before a thread can be started and the hooks stand."""
 
