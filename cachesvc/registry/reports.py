@@ -10,7 +10,7 @@ from cachesvc.index.unit import Unit
 from cachesvc.index.usefulness import Reported, Start
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import InvalidRequest, NotFound, TooMany
-from cachesvc_client.wire.factors import Incompatible, compare, partition
+from cachesvc_client.wire.factors import Incompatible, compare, environment
 from cachesvc_client.wire.protocol import ReportAnswer, ReportRequest, RevisionReport
 
 from .context import Registry
@@ -44,11 +44,11 @@ def report(registry: Registry, token: Token, request: ReportRequest) -> ReportAn
         # In one order, so that two reports of the same revisions do not wait for each other in a circle.
         for row in sorted(request.revisions, key=lambda row: row.revision):
             subject = subjects[row.revision]
-            environment = partition(request.fingerprint, subject.scopes)
+            where = environment(request.fingerprint, subject.fingerprint, subject.scopes)
             unit.usefulness.add(
                 Start(
                     revision=row.revision,
-                    environment=environment,
+                    environment=where,
                     facts=_facts(request),
                     state=row.state,
                     saved=row.saved or 0.0,
@@ -57,7 +57,7 @@ def report(registry: Registry, token: Token, request: ReportRequest) -> ReportAn
                     now=registry.now,
                 )
             )
-            now_withheld, changed = _consequence(registry, unit, token, request.node, row, environment)
+            now_withheld, changed = _consequence(registry, unit, token, request.node, row, where)
             moved = moved or changed
             if now_withheld:
                 withheld.append(row.revision)
@@ -106,22 +106,22 @@ def _check(token: Token, request: ReportRequest, row: RevisionReport, subject: R
 
 
 def _consequence(
-    registry: Registry, unit: Unit, token: Token, node: str, row: RevisionReport, environment: Digest
+    registry: Registry, unit: Unit, token: Token, node: str, row: RevisionReport, where: Digest
 ) -> tuple[bool, bool]:
     """(whether the revision is withheld from the environment now, whether that changed)."""
     if row.state in ("hit", "partial"):
-        lifted = unit.usefulness.lift(row.revision, environment)
+        lifted = unit.usefulness.lift(row.revision, where)
         if lifted:
-            _log.info("revision %s: used in environment %s, offered there again", row.revision, environment)
+            _log.info("revision %s: used in environment %s, offered there again", row.revision, where)
         return False, lifted
     if row.state != "inert":
         return False, False
-    hosts = unit.usefulness.inert(row.revision, environment, InertHost(token.token, node), registry.now)
+    hosts = unit.usefulness.inert(row.revision, where, InertHost(token.token, node), registry.now)
     if not useless(hosts):
         return False, False
-    changed = unit.usefulness.quarantine(row.revision, environment, registry.now)
+    changed = unit.usefulness.quarantine(row.revision, where, registry.now)
     if changed:
-        _log.warning("revision %s: inert in environment %s, not offered there", row.revision, environment)
+        _log.warning("revision %s: inert in environment %s, not offered there", row.revision, where)
     return True, changed
 
 

@@ -11,7 +11,7 @@ from cachesvc.index.unit import Unit
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import NotFound
-from cachesvc_client.wire.factors import BY_NAME, Incompatible, compare, inert_here, partition
+from cachesvc_client.wire.factors import BY_NAME, Incompatible, compare, environment, inert_here
 from cachesvc_client.wire.names import Lane, Namespace, Tag
 from cachesvc_client.wire.protocol import (
     MAX_RESOLVED,
@@ -139,7 +139,8 @@ def _offered(
     offered: list[Candidate] = []
     refused: list[Rejected] = []
     for row in fitting:
-        why = withheld.get((row.revision, partition(request.fingerprint, row.scopes)))
+        here = environment(request.fingerprint, row.fingerprint, row.scopes)
+        why = withheld.get((row.revision, here))
         if why is None:
             offered.append(row)
         else:

@@ -157,9 +157,9 @@ class Session:
             self._fail(CacheSvcError(f"{type(error).__name__}: {error}"))
         finally:
             self._process.accept_kernels(self)
+            self._process.report_later()
             self._configured.set()
             self._done.set()
-            self._process.report_later()
 
     def _fail(self, error: CacheSvcError) -> None:
         self.error, self._step = error, "failed"

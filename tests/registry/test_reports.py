@@ -20,6 +20,7 @@ from cachesvc.index.usefulness import KEPT_HOSTS
 from cachesvc.registry import gc, reports
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.errors import Forbidden, InvalidRequest, NotFound, TooMany
+from cachesvc_client.wire.factors import environment, partition
 from cachesvc_client.wire.names import Namespace
 from cachesvc_client.wire.protocol import KindWork, ReportRequest, RevisionReport
 
@@ -74,6 +75,15 @@ def test_three_hosts_by_two_tokens_do() -> None:
     assert useless([a, b, c])
     assert not useless([a, b])
     assert not useless([a, b, InertHost("u", "b")]), "two tokens of one node are one host"
+
+
+def test_what_an_environment_cannot_tell_yet_does_not_make_it_another() -> None:
+    entry = {**FINGERPRINT, "threads": 2, "cxx": "g++ 12"}
+    here = environment(FINGERPRINT, entry, ("host",))
+    assert here == environment({**FINGERPRINT, "threads": 2}, entry, ("host",))
+    assert here == environment(entry, entry, ("host",)) == partition(entry, ("host",))
+    assert here != environment({**FINGERPRINT, "threads": 4}, entry, ("host",))
+    assert here != environment(ELSEWHERE, entry, ("host",))
 
 
 # Through the API ------------------------------------------------------------------------------

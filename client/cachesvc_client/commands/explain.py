@@ -15,8 +15,8 @@ from ..wire.factors import (
     FactorValue,
     Fingerprint,
     compare,
+    environment,
     inert_here,
-    partition,
 )
 from ..wire.names import Name, Tag
 from ..wire.protocol import STATES, EntrySummary, EnvironmentUse, ResolveRequest
@@ -92,7 +92,7 @@ def _judge(here: Fingerprint, row: EntrySummary) -> Judged:
 
 def _withheld(here: Fingerprint, row: EntrySummary) -> tuple[Difference, ...]:
     """What fits by every factor and is not offered here, as services found it useless."""
-    mine = partition(here, row.scopes)
+    mine = environment(here, row.fingerprint, row.scopes)
     uses = (use for use in row.usefulness if use.environment == mine and use.quarantined is not None)
     return tuple(inert_here(row.revision, use.why) for use in uses)
 
@@ -154,7 +154,7 @@ def render(explanation: Explanation) -> str:
 
 
 def _use_row(here: Fingerprint, row: EntrySummary, use: EnvironmentUse) -> tuple[str, str, str]:
-    where = "here" if use.environment == partition(here, row.scopes) else _elsewhere(use)
+    where = "here" if use.environment == environment(here, row.fingerprint, row.scopes) else _elsewhere(use)
     counts = [f"{getattr(use, state)} {state}" for state in STATES if getattr(use, state)]
     text = f"{', '.join(counts)}; {use.saved:.1f} s saved, {use.spent:.1f} s spent compiling"
     if use.quarantined is not None:

@@ -251,6 +251,18 @@ def partition(fingerprint: Fingerprint, scopes: Iterable[str]) -> Digest:
     return Digest.of(canonical({"scopes": sorted(counted), "factors": deciding}))
 
 
+def environment(mine: Fingerprint, theirs: Fingerprint, scopes: Iterable[str]) -> Digest:
+    """The partition that ``mine`` is, seen from an entry: what an environment cannot tell, and may take from
+    the entry, is the entry's. So a service that has not loaded torch yet, and knows no number of threads, is
+    of the environment that it will be."""
+    taken = {
+        factor.name: theirs[factor.name]
+        for factor in FACTORS
+        if factor.absent_mine == "accept" and factor.name in theirs and factor.name not in mine
+    }
+    return partition({**mine, **taken}, scopes)
+
+
 def _fits(factor: Factor, mine: FactorValue | None, theirs: FactorValue) -> bool:
     if mine is None:
         return factor.absent_mine == "accept"
