@@ -87,7 +87,9 @@ def test_a_key_that_is_there_is_not_compared() -> None:
 def test_what_is_recorded_is_bounded() -> None:
     recorder = Recorder()
     for number in range(MAX_KEYS + 10):
-        recorder.miss(f"f{number}", lambda: [f"[x] example_inputs[{part}]: {part}" for part in range(100)])
+        recorder.looked_up(
+            f"f{number}", lambda: True, lambda: [f"[x] example_inputs[{part}]: {part}" for part in range(100)]
+        )
     assert len(recorder.missed) == MAX_KEYS
     assert {len(texts) for texts in recorder.missed.values()} == {MAX_INPUTS}
     assert recorder.facts(["f1", "unknown"]).keys.keys() == {"f1"}
@@ -100,8 +102,11 @@ def test_odd_lines_and_errors_are_nobody_s_problem() -> None:
     def broken() -> list[str]:
         raise RuntimeError("PyTorch changed")
 
-    recorder.miss("f1", broken)
-    assert recorder.missed == {}
+    recorder.looked_up("f1", lambda: True, broken)
+    recorder.looked_up([], lambda: True, list)
+    recorder.looked_up(None, lambda: int("no"), list)
+    recorder.looked_up("f2", lambda: False, broken)
+    assert recorder.missed == {} and recorder.seconds == 0
     odd = ["", "no line", "[x]", "[x] : y", "[x] " + "n" * 300 + ": y", "[ab] ok: " + "v" * 500]
     assert parsed(odd) == {"ok": "another #ab"}
 

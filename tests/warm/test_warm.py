@@ -105,16 +105,16 @@ def test_cold_then_published_then_fresh_then_proven(registry, spec, tmp_path):
     assert (proven.status, proven.targets["tiny/default"]["status"]) == (0, "warm")
     assert proven.targets["tiny/default"]["observed"]["aot_hits"] == 1
 
+    changed = warm(registry, spec(TARGET.replace("[4, 8]", "[5, 8]")), "--check")
+    assert changed.status == 9
+    assert "of another model, inputs or options" in changed.out
+
     _report_inert(registry, tiny["revision"])
-    useless = warm(registry, path, "--target", "tiny", "--check", "--json")
+    useless = warm(registry, spec(TARGET), "--check", "--json")
     assert (useless.status, useless.targets["tiny/default"]["status"]) == (9, "cold")
     assert (
         "services report it useless: usefulness: here inert" in useless.targets["tiny/default"]["reasons"][0]
     )
-
-    changed = warm(registry, spec(TARGET.replace("[4, 8]", "[5, 8]")), "--check")
-    assert changed.status == 9
-    assert "of another model, inputs or options" in changed.out
 
 
 def _report_inert(registry: dict[str, str], revision: str) -> None:

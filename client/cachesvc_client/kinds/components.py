@@ -79,16 +79,17 @@ class Recorder:
         self.seconds = 0.0
         """Spent here, on the compile thread."""
 
-    def miss(self, key: str, lines: Callable[[], Iterable[str]]) -> None:
-        """Notes a key; never raises."""
-        if key in self.missed or len(self.missed) >= MAX_KEYS:
-            return
-        begin = time.perf_counter()
+    def looked_up(self, key: Any, missed: Callable[[], bool], lines: Callable[[], Iterable[str]]) -> None:
+        """Notes a key if it was ``missed``; ``lines``: what it is made of. Never raises, whatever PyTorch
+        hands over."""
         try:
-            self.missed[key] = parsed(lines())
+            if key in self.missed or len(self.missed) >= MAX_KEYS or not missed():
+                return
+            begin = time.perf_counter()
+            self.missed[str(key)] = parsed(lines())
+            self.seconds += time.perf_counter() - begin
         except Exception:  # noqa: BLE001 - nothing of ours raises inside a compile
-            _log.debug("no components of key %s", key, exc_info=True)
-        self.seconds += time.perf_counter() - begin
+            _log.debug("no components of key %r", key, exc_info=True)
 
     def facts(self, keys: Iterable[str] | None = None) -> KeyFacts | None:
         """Of those ``keys`` (``None``: of all) that were recorded; ``None`` if there are none."""
@@ -183,8 +184,7 @@ def _hook_fx(recorder: Recorder, module: ModuleType) -> None:
         @functools.wraps(original)
         def load_with_key(key: str, debug_lines: Any, *args: Any, **kwargs: Any) -> Any:
             answer = original(key, debug_lines, *args, **kwargs)
-            if answer[0] is None:
-                recorder.miss(key, lambda: debug_lines)
+            recorder.looked_up(key, lambda: answer[0] is None, lambda: debug_lines)
             return answer
 
         return load_with_key
@@ -198,8 +198,11 @@ def _hook_aot(recorder: Recorder, module: ModuleType) -> None:
         @functools.wraps(original)
         def _get_debug_lines_for_cache_key(pickler: Any, details: Any, key: str) -> Any:
             lines = original(pickler, details, key)
-            if _missing(key):
-                recorder.miss(key, lambda: _lines(module, lines or pickler.debug_lines(_reduced(details))))
+            recorder.looked_up(
+                key,
+                lambda: _missing(key),
+                lambda: _lines(module, lines or pickler.debug_lines(_reduced(details))),
+            )
             return lines
 
         return _get_debug_lines_for_cache_key
@@ -207,10 +210,10 @@ def _hook_aot(recorder: Recorder, module: ModuleType) -> None:
     def around_key(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def autograd_cache_key(*args: Any, **kwargs: Any) -> Any:
-            key, lines = original(*args, **kwargs)
-            if _missing(key):
-                recorder.miss(key, lambda: _lines(module, lines))
-            return key, lines
+            answer = original(*args, **kwargs)
+            key = answer[0] if isinstance(answer, tuple) else None
+            recorder.looked_up(key, lambda: _missing(answer[0]), lambda: _lines(module, answer[1]))
+            return answer
 
         return autograd_cache_key
 
