@@ -39,8 +39,8 @@ def test_counts_are_shown_by_environment_and_decide_nothing() -> None:
     found = judge("team/x", HERE, [row(use(HERE, hit=12, partial=1, saved=140.25), there)])
     assert found.fitting == 1
     lines = [" ".join(line.split()) for line in render(found).splitlines()]
-    assert "x here 12 hit, 1 partial; 140.2 s saved, 0.0 s spent compiling" in lines
-    told = "x A100, 2.13 2 inert; 0.0 s saved, 3.0 s spent compiling; inert on 2 hosts since the last hit"
+    assert "bert here 12 hit, 1 partial; 140.2 s saved, 0.0 s spent compiling" in lines
+    told = "bert A100, 2.13 2 inert; 0.0 s saved, 3.0 s spent compiling; inert on 2 hosts since the last hit"
     assert f"{told} (grad mode)" in lines
 
 
