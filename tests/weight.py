@@ -5,6 +5,7 @@ LOADED_BY_ATTACH = {
     "cachesvc_client.children",
     "cachesvc_client.importhook",
     "cachesvc_client.kinds",
+    "cachesvc_client.kinds.components",
     "cachesvc_client.kinds.inductor",
     "cachesvc_client.kinds.rules",
     "cachesvc_client.kinds.triton",
@@ -13,5 +14,6 @@ LOADED_BY_ATTACH = {
     "cachesvc_client.session",
     "cachesvc_client.wire",
     "cachesvc_client.wire.errors",
+    "cachesvc_client.wire.keyfacts",
 }
 """What an application's own thread pays for. Each more is to be argued for: `attach` has 50 ms."""

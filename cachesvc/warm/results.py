@@ -9,6 +9,7 @@ from cachesvc_client.numerics import Compared
 from cachesvc_client.observe import Observation
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.factors import FactorValue
+from cachesvc_client.wire.keyfacts import KeyFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,8 @@ class PhaseResult:
     Of files, by ``kind/path``: ``read``; ``looked_at``: had to be there, read or not; ``added``: produced by
     this process after the bundle had been installed; ``emitted``: written by the compiler out of an entry
     that it hit, so neither new nor to be captured. ``compared``: with eager (compile) or with the builder's
-    compiled output (replay). ``seconds``: of the whole phase, imports included.
+    compiled output (replay). ``seconds``: of the whole phase, imports included. ``keys``: what the keys
+    that were compiled for were made of.
     """
 
     phase: str
@@ -90,6 +92,7 @@ class PhaseResult:
     scopes: tuple[str, ...] = ()
     restore_seconds: float = 0.0
     seconds: float = 0.0
+    keys: KeyFacts | None = None
 
 
 @dataclass(frozen=True, slots=True)

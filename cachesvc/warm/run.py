@@ -28,6 +28,8 @@ from cachesvc_client.bundle.seal import PublicKey, SigningKey
 from cachesvc_client.publishing import Draft, build_bundle, publish_bundle
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.errors import CacheSvcError, NotFound
+from cachesvc_client.wire.factors import INERT
+from cachesvc_client.wire.keyfacts import KeyFacts
 from cachesvc_client.wire.names import Lane, Name
 from cachesvc_client.wire.protocol import ResolveRequest
 from cachesvc_client.wire.records import Manifest, Workload
@@ -95,6 +97,7 @@ class _State:
     replays: int = 0
     processes: int = 0
     finalised: bool = False
+    keys: KeyFacts | None = None
     notes: list[str] = field(default_factory=list)
 
 
@@ -200,7 +203,10 @@ def _published(state: _State) -> tuple[Manifest | None, str]:
         return None, f"{name} has this target, but of another model, inputs or options"
     for rejected in answer.rejected:
         if rejected.target == state.job.target:
-            return None, f"{name} has this target, but for another environment: {rejected.differences[0]}"
+            first = rejected.differences[0]
+            if first.factor == INERT:
+                return None, f"{name} has this target, but services report it useless: {first}"
+            return None, f"{name} has this target, but for another environment: {first}"
     return None, f"{name} does not have this target"
 
 
@@ -229,6 +235,7 @@ def _check(state: _State, found: Manifest | None, why: str) -> Outcome:
         "CACHESVC_URL": means.registry.remote.url,
         "CACHESVC_TRUSTED_KEYS": ",".join(means.registry.trusted),
         "CACHESVC_STRICT": "1",
+        "CACHESVC_REPORT": "0",  # a check is no start of a service
     }
     extra |= {"CACHESVC_TOKEN": means.registry.token} if means.registry.token else {}
     extra |= {"CACHESVC_LANE": means.lane} if means.lane else {}
@@ -278,14 +285,14 @@ def _compile(state: _State) -> PhaseResult:
     state.stage = folder / "stage"
     compiled = _phase(state, "compile", folder, keep=True)
     state.compiled = compiled
-    state.files = compiled.captured
+    state.files, state.keys = compiled.captured, compiled.keys
     if not compiled.error and judge.tuned(compiled):
         state.means.tell(state.job, "finalise")
         shutil.rmtree(state.stage, ignore_errors=True)
         finalised = _phase(state, "finalise", folder)
         if finalised.error:
             return finalised
-        state.files, state.finalised = finalised.captured, True
+        state.files, state.keys, state.finalised = finalised.captured, finalised.keys, True
     shutil.rmtree(folder / "store", ignore_errors=True)
     return compiled
 
@@ -400,6 +407,7 @@ def _draft(state: _State, measured: Mapping[str, float]) -> Draft:
         lane=state.means.lane,
         measured=measured,
         provenance={"tool": f"cachesvc warm {cachesvc_client.__version__}", **state.means.provenance},
+        keys=state.keys,
     )
 
 

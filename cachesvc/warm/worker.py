@@ -331,6 +331,8 @@ def _named(roots: dict[str, Path], paths: Iterable[Path]) -> set[str]:
 def _with_capture(order: Order, session: Session, result: PhaseResult) -> PhaseResult:
     """Copies what this process produced or used, in portable form, to the stage; what its entries hold and
     PyTorch wrote out of them needs no second copy."""
+    from cachesvc_client.session import process
+
     if not order.stage:
         return result
     captured = []
@@ -343,7 +345,7 @@ def _with_capture(order: Order, session: Session, result: PhaseResult) -> PhaseR
         data = file.data if isinstance(file.data, bytes) else file.data.read_bytes()
         target.write_bytes(data)
         captured.append(Captured(file.kind, file.path, len(data), file.mode))
-    return replace(result, captured=tuple(captured))
+    return replace(result, captured=tuple(captured), keys=process().key_facts())
 
 
 def _die_with_parent() -> None:

@@ -150,4 +150,5 @@ def _draft(config: Config, name: Name, target: str) -> Draft:
         workload=Workload(model=state.models[0] if state.models else None),
         scopes=state.scopes(),
         lane=config.lane,
+        keys=state.key_facts(),
     )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from .wire.digest import Digest
 from .wire.errors import Corrupt, HeadConflict, NotFound, NotWarm
 from .wire.factors import Fingerprint
+from .wire.keyfacts import KeyFacts
 from .wire.names import Lane, Name, Target
 from .wire.protocol import CommitAnswer, CommitRequest, EntrySummary, UploadRequest
 from .wire.records import Manifest, Statement, Workload
@@ -37,6 +38,7 @@ class Draft:
     expires: int | None = None
     measured: Mapping[str, float] = field(default_factory=dict)
     provenance: Mapping[str, str] = field(default_factory=dict)
+    keys: KeyFacts | None = None
 
 
 def next_sequence(head: int = 0) -> int:
@@ -79,6 +81,7 @@ def build_bundle(files: Sequence[SourceFile], draft: Draft, key: SigningKey, pat
             scopes=draft.scopes,
             measured=dict(draft.measured),
             provenance=dict(draft.provenance),
+            key_facts=draft.keys.encode() or None if draft.keys else None,
         )
         with PackReader(pack, manifest) as reader:
             reader.verify()

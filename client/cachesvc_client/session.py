@@ -25,6 +25,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import importhook, kinds, observe
+from .kinds import components
 from .wire.errors import CacheSvcError, Incompatible, InvalidRequest, StorageFull, Unavailable, Unsupported
 
 if TYPE_CHECKING:
@@ -34,10 +35,12 @@ if TYPE_CHECKING:
     from .node.job import Round
     from .node.store import NodeStore
     from .ranks import Job
+    from .reporting import Reporter
     from .restore import Held, Installed, Means, Restored, Wish
-    from .usefulness import Report, RevisionUse
+    from .usefulness import KeyDifference, Report, RevisionUse
     from .wire.digest import Digest
     from .wire.factors import Fingerprint
+    from .wire.keyfacts import KeyFacts
 
 _log = logging.getLogger("cachesvc")
 
@@ -178,6 +181,7 @@ class Session:
             if self.error is not None:
                 self._withdraw(self.error)
             self._process.accept_kernels(self)
+            self._process.report_later()
             self._configured.set()
             self._done.set()
 
@@ -351,6 +355,7 @@ class _Process:
         self.sessions: list[Session] = []
         self.kernels = kinds.inductor.HostKernels()
         self.triton = kinds.triton.Recorded()
+        self.components = components.Recorder()
         self.observer: observe.Observer | None = None
         self.models: list[Digest] = []
         self._compiled_before = _graphs_compiled_already()
@@ -360,6 +365,7 @@ class _Process:
         self._canary_said: dict[str, None] = {}
         """Reasons, once each, in their order."""
         self._seconds = {"wait": 0.0, "compile": 0.0}
+        self.reporter: Reporter | None = None
         self._depth = threading.local()
 
     # Hooks --------------------------------------------------------------------------------
@@ -371,6 +377,7 @@ class _Process:
                 return
             self.observer = observe.start()
             kinds.inductor.install_hooks(self.kernels)
+            components.install_hooks(self.components)
             kinds.triton.install_hooks(self.triton, self.before_compile)
             importhook.when_imported("torch._inductor.compile_fx", self._hook_compile_fx)
             os.register_at_fork(after_in_child=self._after_fork)
@@ -395,6 +402,7 @@ class _Process:
             finally:
                 self._depth.inside = False
                 self._seconds["compile"] += time.perf_counter() - begin
+                self.report_later()
 
         return compile_fx
 
@@ -482,6 +490,7 @@ class _Process:
     def _after_fork(self) -> None:
         """In the child there is no background thread: what was under way begins again when needed."""
         self.lock = threading.RLock()
+        self.reporter = None
         for session in self.sessions:
             session._begin_again()
 
@@ -541,33 +550,41 @@ class _Process:
 
     def report(self) -> Report:
         """See `usefulness.Report`."""
-        from .usefulness import Report, judge, uses
+        from .usefulness import Report, by_kind, by_revision, judge, key_differences, uses
 
         observed = self.observer.snapshot() if self.observer else observe.Observation()
         results = [session.restored for session in self.sessions if session.restored is not None]
         installed = [entry for result in results for entry in result.installed]
         recorded = self.kernels.recorded
         used_keys = recorded.keys() | {folder.name for folder in self.triton.folders}
-        revisions = uses(installed, set(recorded.kernels), used_keys)
-        state = judge(observed, revisions)
+        used = uses(installed, set(recorded.kernels), used_keys)
+        state = judge(observed, used)
         seconds = {**self._seconds, "hooks": self.kernels.seconds}
         for result in results:
             for step, spent in result.seconds.items():
                 seconds[step] = seconds.get(step, 0.0) + spent
+        saved = self._saved(installed, used, seconds)
+        compiled = state in ("inert", "partial")
+        differences = key_differences(dict(self.components.missed), installed) if compiled else ()
         distrusted = [entry for result in results for entry in result.distrusted]
+        wrong = by_revision("inert", distrusted, uses(distrusted, set(), set()), None)
         return Report(
             state=state if not distrusted else "inert",
-            reasons=tuple(self._reasons(state, observed)),
+            reasons=tuple(self._reasons(state, observed, differences)),
             observed=observed,
-            revisions=revisions,
+            revisions=(*by_revision(state, installed, used, saved, self.models), *wrong),
             rejected=tuple(one for result in results for one in result.rejected),
             bytes_moved=sum(result.moved for result in results),
             seconds={step: round(spent, 4) for step, spent in seconds.items()},
-            saved=self._saved(installed, revisions, seconds),
+            saved=saved,
+            kinds=by_kind(observed, seconds["compile"]),
+            key_differences=differences,
             distrusted=tuple(str(entry.revision) for entry in distrusted),
         )
 
-    def _reasons(self, state: str, observed: observe.Observation) -> Iterable[str]:
+    def _reasons(
+        self, state: str, observed: observe.Observation, differences: Sequence[KeyDifference]
+    ) -> Iterable[str]:
         if self._compiled_before:
             yield f"{self._compiled_before} graphs were compiled before attach: attach earlier"
         yield from self._canary_said
@@ -585,7 +602,10 @@ class _Process:
         off = kinds.inductor.switched_off()
         if off and state in ("inert", "partial"):
             yield f"PyTorch's caches are switched off in this process ({off}): nothing restored is looked at"
-        elif state == "inert" and not self._canary_said:
+            differences = ()
+        for difference in differences[:3]:
+            yield f"PyTorch's key differs from the nearest installed one: {difference}"
+        if state == "inert" and not (off or differences or self._canary_said):
             yield "PyTorch looked for other keys than the installed ones: compare with cachesvc explain"
         if observed.missing:
             yield "not counted in this torch: " + ", ".join(observed.missing)
@@ -628,6 +648,10 @@ class _Process:
             found = {kind: paths | listing(roots[kind], kinds.RULES[kind]) for kind, paths in found.items()}
         return capture(found, kinds.RULES, roots)
 
+    def key_facts(self) -> KeyFacts | None:
+        """What the keys that this process compiled for were made of, for who publishes them."""
+        return self.components.facts(self.kernels.recorded.keys())
+
     def scopes(self) -> tuple[str, ...]:
         """What the code of this process is bound to: the GPU if CUDA was used, else the host's CPU; both
         where host kernels were built or loaded beside it."""
@@ -636,9 +660,43 @@ class _Process:
         host = bool(self.kernels.recorded.kernels) or not cuda
         return (("gpu",) if cuda else ()) + (("host",) if host else ())
 
+    # Telling the registry -------------------------------------------------------------------
+
+    def report_later(self) -> None:
+        """Sees to it that the registry is told, once, what this start came to: when it has been quiet for a
+        while, or at exit. Cheap, never raises; in a forked child from its first compile on."""
+        if self.reporter is not None or not any(map(_reports, self.sessions)):
+            return
+        try:
+            from .reporting import Reporter
+
+            with self.lock:
+                if self.reporter is None:
+                    self.reporter = Reporter(self._tell, self._activity)
+        except Exception:  # noqa: BLE001 - telling is never the reason that anything fails
+            _log.debug("nothing will be reported", exc_info=True)
+
+    def _activity(self) -> object:
+        """Changes while this process compiles or loads; ``None`` before it did either."""
+        seen = (self.observer.snapshot() if self.observer else None, dict(self._seconds), self.kernels.hits)
+        return seen if self._seconds["compile"] or (seen[0] and not seen[0].clean) else None
+
+    def _tell(self, deadline: float) -> None:
+        from .reporting import send
+
+        report = self.report()
+        for session in filter(_reports, self.sessions):
+            if session.config is not None and session.restored is not None and self._fingerprint is not None:
+                theirs = [*session.restored.installed, *session.restored.distrusted]
+                send(report, session.config, theirs, self._fingerprint, deadline)
+
     def _say_how_it_was(self) -> None:
+        if self.reporter is not None:
+            self.reporter.begin_to_end()
         if any(session.status not in ("off", "local", "waiting") for session in self.sessions):
             _log.info("at exit: %s", self.report().line)
+        if self.reporter is not None:
+            self.reporter.end()
 
 
 _process: _Process | None = None
@@ -700,6 +758,18 @@ def open_local(config: Config) -> Session:
 def _keys(entry: Installed) -> set[str]:
     """The compilers' own keys that a revision has something for."""
     return {part for record in entry.manifest.files for part in record.path.split("/")[:-1]}
+
+
+def _reports(session: Session) -> bool:
+    """Whether there is anything to tell, and somebody to tell it to."""
+    config, restored = session.config, session.restored
+    told = config is not None and config.report and bool(config.url and config.token)
+    return (
+        told
+        and not session.wanted.bundle
+        and restored is not None
+        and bool(restored.installed or restored.distrusted)
+    )
 
 
 def _same(one: Wanted, other: Wanted) -> bool:

@@ -6,10 +6,12 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
 import pytest
 
 from cachesvc.warm.fresh import Cancelled, Launcher, environment
@@ -112,6 +114,34 @@ def test_cold_then_published_then_fresh_then_proven(registry, spec, tmp_path):
     changed = warm(registry, spec(TARGET.replace("[4, 8]", "[5, 8]")), "--check")
     assert changed.status == 9
     assert "of another model, inputs or options" in changed.out
+
+    _report_inert(registry, tiny["revision"])
+    useless = warm(registry, spec(TARGET), "--check", "--json")
+    assert (useless.status, useless.targets["tiny/default"]["status"]) == (9, "cold")
+    assert (
+        "services report it useless: usefulness: here inert" in useless.targets["tiny/default"]["reasons"][0]
+    )
+
+
+def _report_inert(registry: dict[str, str], revision: str) -> None:
+    """Three hosts by two tokens, of the environment of a service that has not loaded torch yet."""
+    code = "import json; from cachesvc_client.detect import detect; print(json.dumps(detect()))"
+    known = subprocess.run([sys.executable, "-c", code], env=registry, capture_output=True, check=True)
+    fingerprint = json.loads(known.stdout)
+    assert "threads" not in fingerprint
+    url, admin = registry["CACHESVC_URL"], {"Authorization": f"Bearer {registry['CACHESVC_TOKEN']}"}
+    body = {"label": "reports", "role": "report", "namespace": "*"}
+    tokens = [httpx.post(f"{url}/v1/tokens", json=body, headers=admin).json()["secret"] for _ in range(2)]
+    for host, token in enumerate([tokens[0], tokens[0], tokens[1]]):
+        report = {
+            "node": f"{host:032x}",
+            "fingerprint": fingerprint,
+            "revisions": [{"revision": revision, "state": "inert"}],
+        }
+        bearer = {"Authorization": f"Bearer {token}"}
+        answer = httpx.post(f"{url}/v1/reports", json=report, headers=bearer)
+        assert answer.status_code == 200, answer.text
+    assert answer.json()["quarantined"] == [revision]
 
 
 @pytest.mark.compiles

@@ -7,9 +7,19 @@ from dataclasses import dataclass
 
 from ..config import Config
 from ..detect import detect
-from ..wire.factors import FACTORS, Compatible, Difference, Factor, FactorValue, Fingerprint, compare
+from ..wire.factors import (
+    FACTORS,
+    Compatible,
+    Difference,
+    Factor,
+    FactorValue,
+    Fingerprint,
+    compare,
+    environment,
+    inert_here,
+)
 from ..wire.names import Name, Tag
-from ..wire.protocol import EntrySummary, ResolveRequest
+from ..wire.protocol import STATES, EntrySummary, EnvironmentUse, ResolveRequest
 from .tables import aligned, bytes_text
 from .transfer import registry_of
 
@@ -73,11 +83,18 @@ def judge(name: str, here: Fingerprint, rows: Sequence[EntrySummary]) -> Explana
 
 def _judge(here: Fingerprint, row: EntrySummary) -> Judged:
     verdict = compare(here, row.fingerprint, row.scopes)
-    decided = () if isinstance(verdict, Compatible) else verdict.differences
+    decided = _withheld(here, row) if isinstance(verdict, Compatible) else verdict.differences
     recorded = verdict.recorded if isinstance(verdict, Compatible) else ()
     differing = {difference.factor: difference for difference in (*decided, *recorded)}
     factors = tuple(_row(factor, here, row, differing.get(factor.name)) for factor in FACTORS)
-    return Judged(row, bool(verdict), decided, recorded, factors)
+    return Judged(row, not decided, decided, recorded, factors)
+
+
+def _withheld(here: Fingerprint, row: EntrySummary) -> tuple[Difference, ...]:
+    """What fits by every factor and is not offered here, as services found it useless."""
+    mine = environment(here, row.fingerprint, row.scopes)
+    uses = (use for use in row.usefulness if use.environment == mine and use.quarantined is not None)
+    return tuple(inert_here(row.revision, use.why) for use in uses)
 
 
 def _row(factor: Factor, here: Fingerprint, row: EntrySummary, difference: Difference | None) -> FactorRow:
@@ -116,17 +133,40 @@ def render(explanation: Explanation) -> str:
     parts.append(aligned((_entry_row(judged) for judged in explanation.entries), "  "))
     if not explanation.entries:
         return parts[0]
+    told = [
+        _use_row(explanation.here, judged.entry, use)
+        for judged in explanation.entries
+        for use in judged.entry.usefulness
+    ]
+    if told:
+        parts.append("\nwhat starts came to:\n" + aligned(told, "  "))
     shown = next((judged for judged in explanation.entries if not judged.fits), explanation.entries[0])
     what = "fits" if shown.fits else "nearest that does not fit"
     parts.append(f"\nfactor by factor, {shown.entry.target} ({what}):")
     head = ("factor", "here", "entry", "verdict")
-    told = [row for row in shown.factors if (row.here, row.entry) != ("-", "-")]
-    rows = [(row.factor, row.here, row.entry, row.verdict) for row in told]
+    known = [row for row in shown.factors if (row.here, row.entry) != ("-", "-")]
+    rows = [(row.factor, row.here, row.entry, row.verdict) for row in known]
     parts.append(aligned([head, *rows], "  "))
-    mends = [f"  {row.factor}: {row.mend}" for row in shown.factors if row.verdict == "differs" and row.mend]
+    mends = [f"  {one.factor}: {one.mend}" for one in shown.differences if one.mend]
     if mends:
         parts.append("\nto mend:\n" + "\n".join(mends))
     return "\n".join(parts)
+
+
+def _use_row(here: Fingerprint, row: EntrySummary, use: EnvironmentUse) -> tuple[str, str, str]:
+    where = "here" if use.environment == environment(here, row.fingerprint, row.scopes) else _elsewhere(use)
+    counts = [f"{getattr(use, state)} {state}" for state in STATES if getattr(use, state)]
+    text = f"{', '.join(counts)}; {use.saved:.1f} s saved, {use.spent:.1f} s spent compiling"
+    if use.quarantined is not None:
+        text += "; not offered there"
+    elif use.inert_hosts:
+        text += f"; inert on {use.inert_hosts} host{'s' if use.inert_hosts > 1 else ''} since the last hit"
+    return str(row.target), where, text + (f" ({use.why})" if use.why else "")
+
+
+def _elsewhere(use: EnvironmentUse) -> str:
+    facts = [use.facts[name] for name in ("gpu", "cpu_isa", "torch") if name in use.facts]
+    return ", ".join(facts[:2]) or use.environment[:19]
 
 
 def _entry_row(judged: Judged) -> tuple[str, str, str, str]:

@@ -175,6 +175,23 @@ class Difference:
         return f"{self.factor}: here {self.mine}, entry {self.theirs}"
 
 
+INERT = "usefulness"
+"""Stands in the place of a factor's name in what :func:`inert_here` makes."""
+
+
+def inert_here(revision: str, why: str = "") -> Difference:
+    """Stands for a revision that fits by every factor, and of which the hosts of this environment told the
+    registry that nothing of it is used. It is no factor: only reports decide it. ``why``: what differed."""
+    here = "inert on the hosts of this environment" + (f" ({why[:200]})" if why else "")
+    return Difference(
+        INERT,
+        here,
+        f"{revision[:19]}, not offered here until it is replaced",
+        True,
+        "build it as the service runs it: cachesvc warm --force; or have an admin lift the quarantine",
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Compatible:
     """``recorded`` lists differences that decide nothing."""
@@ -232,6 +249,18 @@ def partition(fingerprint: Fingerprint, scopes: Iterable[str]) -> Digest:
         if factor.rule != "recorded" and factor.scope in counted and factor.name in fingerprint
     }
     return Digest.of(canonical({"scopes": sorted(counted), "factors": deciding}))
+
+
+def environment(mine: Fingerprint, theirs: Fingerprint, scopes: Iterable[str]) -> Digest:
+    """The partition that ``mine`` is, seen from an entry: what an environment cannot tell, and may take from
+    the entry, is the entry's. So a service that has not loaded torch yet, and knows no number of threads, is
+    of the environment that it will be."""
+    taken = {
+        factor.name: theirs[factor.name]
+        for factor in FACTORS
+        if factor.absent_mine == "accept" and factor.name in theirs and factor.name not in mine
+    }
+    return partition({**mine, **taken}, scopes)
 
 
 def _fits(factor: Factor, mine: FactorValue | None, theirs: FactorValue) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 from .codec import canonical
 from .digest import Digest
 from .factors import FactorValue, Fingerprint, partition
+from .keyfacts import MAX_ENCODED
 from .names import LATEST, Lane, Name, Namespace, ShortName, Tag, Target
 
 MANIFEST_FORMAT = "cachesvc.manifest/1"
@@ -155,6 +156,7 @@ class Manifest:
     measured: dict[str, float] = field(default_factory=dict)
     provenance: dict[str, str] = field(default_factory=dict)
     format: str = MANIFEST_FORMAT
+    key_facts: str | None = None
 
     def __post_init__(self) -> None:
         if self.format != MANIFEST_FORMAT:
@@ -163,6 +165,8 @@ class Manifest:
             raise ValueError("scopes: gpu and host are known")
         if len(self.files) > MAX_FILES:
             raise ValueError(f"{len(self.files)} files, more than the {MAX_FILES} allowed")
+        if len(self.key_facts or "") > MAX_ENCODED:
+            raise ValueError(f"key_facts: {len(self.key_facts or '')} characters, at most {MAX_ENCODED}")
 
     @property
     def partition(self) -> Digest:

@@ -3,8 +3,9 @@
 Arguments: NAME=VALUE. ``bundle``: attach to a file; ``name``: attach to a name; ``when``: before (default),
 after (import torch), late (after a compile), twice, fork, auto (import cachesvc_client.auto), never,
 compile (no attach: `prime`, `wait`, then cachesvc_client.compile with the name);
-``small``: a function instead of the model; ``publish``: publish afterwards; ``expect``: a saved
-output to compare with.
+``small``: a function instead of the model; ``grad``: with gradients, of the input too; ``threads``: torch's;
+``publish``: publish afterwards;
+``expect``: a saved output to compare with.
 """
 
 import json
@@ -49,8 +50,10 @@ if when == "fork" and (child := os.fork()):
 
 observer = observe.start(audit=True)
 model = (lambda x: x.cos() * 2 + 1) if "small" in options else make(seed=int(options.get("seed", 0)))
-batch = inputs(int(options.get("batch", 4)))
-with torch.no_grad():
+batch = inputs(int(options.get("batch", 4))).requires_grad_("grad" in options)
+if "threads" in options:
+    torch.set_num_threads(int(options["threads"]))
+with torch.set_grad_enabled("grad" in options):
     eager = model(batch)
     if when == "compile":
         cachesvc_client.prime()
@@ -70,9 +73,12 @@ answer = {
     "state": report.state,
     "reasons": list(report.reasons),
     "seconds": report.seconds,
+    "kinds": plain(report.kinds),
+    "differences": [str(difference) for difference in report.key_differences],
+    "explaining": process().components.seconds,
     "saved": report.saved,
     "observed": plain(observer.snapshot()),
-    "eager_difference": float((output - eager).abs().max()),
+    "eager_difference": float((output - eager).detach().abs().max()),
     "bytes_moved": report.bytes_moved,
     "torch": torch.__file__,
     "primed": primed,

@@ -1,0 +1,279 @@
+"""A start that hits, and one that was installed for and misses all the same: what it says, what the registry
+keeps, and what differed in PyTorch's own key."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from cachesvc_client.bundle.check import check_envelope
+from cachesvc_client.bundle.file import open_bundle
+from cachesvc_client.bundle.seal import SigningKey
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.keyfacts import MAX_ENCODED, decode
+
+from .conftest import NAME
+from .harness import PROGRAMS, Ran, environment, run
+from .registries import Served, client, prepare, serve
+
+pytestmark = pytest.mark.compiles
+
+
+@dataclass
+class Tiny:
+    """A bundle of one compiled function, which compiles quickly; and where it was made."""
+
+    place: Path
+    key: SigningKey
+
+    @property
+    def bundle(self) -> Path:
+        return self.place / "tiny.cachesvc"
+
+    @property
+    def tmp(self) -> str:
+        """A TMPDIR that has the precompiled headers already."""
+        return str(self.place / "tmp")
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
+    made = Tiny(tmp_path_factory.mktemp("tiny"), SigningKey.generate())
+    made.key.save(made.place / "signing.key")
+    done = run("build.py", str(made.bundle), str(made.place / "signing.key"), NAME, "small", place=made.place)
+    assert done.code == 0, done.err[-4000:]
+    return made
+
+
+@pytest.fixture(scope="module")
+def registry(built: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("registry")
+    prepare(folder, built.key.text)
+    with serve(folder) as served:
+        done = client("push", str(built.bundle), **served.publisher)
+        assert done.returncode == 0, done.stderr
+        yield served
+
+
+def token(registry: Served, role: str) -> str:
+    body = {"label": role, "role": role, "namespace": "team"}
+    made = httpx.post(f"{registry.url}/v1/tokens", json=body, headers=_bearer(registry.token))
+    return made.json()["secret"]
+
+
+def _bearer(secret: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {secret}"}
+
+
+def uses(registry: Served) -> list[dict[str, Any]]:
+    url = f"{registry.url}/v1/namespaces/team/entries"
+    [entry] = httpx.get(url, headers=_bearer(registry.token)).json()
+    return entry["usefulness"]
+
+
+def start(place: Path, built: Tiny, registry: Served, *arguments: str, **more: str) -> Ran:
+    variables = {**registry.variables, "TMPDIR": built.tmp, **more}
+    return run("serve.py", f"name={NAME}", "small=1", *arguments, place=place, **variables)
+
+
+def test_what_a_bundle_says_of_its_keys_is_small(built: Tiny) -> None:
+    envelope, _ = open_bundle(built.bundle)
+    manifest = check_envelope(envelope, trusted=[built.key.public], wanted=None, now=time.time()).manifest
+    assert manifest.key_facts is not None and len(manifest.key_facts) < MAX_ENCODED / 8
+    facts = decode(manifest.key_facts)
+    files = {part for record in manifest.files for part in record.path.split("/")}
+    assert facts.keys and set(facts.keys) <= files
+    layers = {key[0] for key in facts.keys}
+    assert layers == {"a", "f"}, "AOTAutograd's and Inductor's"
+    aot = next(facts.of(key) for key in facts.keys if key[0] == "a")
+    assert aot["grad_enabled"] == "False" and aot["cpp_runtime_thread_count"] == "2"
+    assert any(name.startswith("functorch_config[") for name in aot)
+    fx = next(facts.of(key) for key in facts.keys if key[0] == "f")
+    assert fx["inductor_config[max_autotune]"] == "False"
+    assert fx["example_inputs[0]"].startswith("float32[")
+
+
+def test_a_hit_is_told_and_shown(tmp_path: Path, built: Tiny, registry: Served) -> None:
+    before = uses(registry)
+    assert before == []
+    done = start(tmp_path, built, registry, CACHESVC_TOKEN=token(registry, "report"))
+    assert done.answer["state"] == "hit"
+    assert done.answer["explaining"] == 0, "nothing is looked into on a hit"
+    [use] = uses(registry)
+    assert (use["hit"], use["inert"], use.get("quarantined")) == (1, 0, None)
+    assert use["saved"] == pytest.approx(done.answer["saved"], abs=0.5)
+    assert use["facts"]["torch"]
+    told = client("explain", NAME, **{**environment(tmp_path / "e"), **registry.variables})
+    assert told.returncode == 0 and "1 hit" in told.stdout, told.stdout
+    as_json = client("explain", NAME, "--json", **{**environment(tmp_path / "e"), **registry.variables})
+    [judged] = json.loads(as_json.stdout)["entries"]
+    assert judged["entry"]["usefulness"][0]["hit"] == 1
+
+
+def test_grad_mode_makes_it_inert_and_the_start_says_so(
+    tmp_path: Path, built: Tiny, registry: Served
+) -> None:
+    done = start(tmp_path, built, registry, "grad=1", CACHESVC_TOKEN=token(registry, "report"))
+    answer = done.answer
+    assert answer["state"] in ("inert", "partial"), answer
+    assert answer["differences"][0] == "grad mode: here True, entry False", answer["differences"]
+    assert any("grad mode: here True, entry False" in reason for reason in answer["reasons"])
+    assert answer["kinds"]["inductor"]["compilations"] > 0 < answer["kinds"]["inductor"]["seconds"]
+    assert answer["explaining"] < 1.0
+    [use] = uses(registry)
+    assert use[answer["state"]] == 1 and use["why"].startswith("grad mode")
+
+
+def test_settings_that_differ_are_named_before_what_follows_from_them(
+    tmp_path: Path, built: Tiny, registry: Served
+) -> None:
+    switches = {"CACHESVC_REPORT": "0", "TORCHINDUCTOR_MAX_AUTOTUNE_POINTWISE": "1"}
+    answer = start(tmp_path, built, registry, "threads=1", **switches).answer
+    assert answer["state"] in ("partial", "inert"), answer
+    first, second, *rest = answer["differences"]
+    assert first == "thread count: here 1, entry 2"
+    assert second.startswith("inductor config: max_autotune_pointwise: here True, entry "), answer[
+        "differences"
+    ]
+    assert not [text for text in rest if text.startswith(("graph", "input"))], "the code is the same"
+
+
+@pytest.mark.parametrize("how", ["switched off", "a token that only reads", "no token"])
+def test_nothing_is_told_where_it_may_not_be(tmp_path: Path, built: Tiny, registry: Served, how: str) -> None:
+    before = uses(registry)
+    variables = {
+        "switched off": {"CACHESVC_REPORT": "0"},
+        "a token that only reads": {"CACHESVC_TOKEN": token(registry, "read")},
+        "no token": {"CACHESVC_TOKEN": ""},
+    }[how]
+    done = start(tmp_path, built, registry, **variables)
+    assert done.code == 0 and "report" not in done.err
+    assert uses(registry) == before
+
+
+def test_a_killed_service_dies_at_once(tmp_path: Path, registry: Served) -> None:
+    """SIGTERM with Python's default ends a process without exit functions: nothing of ours is in the way."""
+    code = (
+        "import cachesvc_client, sys, time\n"
+        f"cachesvc_client.attach({NAME!r}).wait(60)\n"
+        "print('ready', flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        env={**environment(tmp_path), **registry.variables},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    with process.stdout:
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == -signal.SIGTERM
+
+
+def test_an_exit_waits_a_second_for_a_registry_that_hangs(tmp_path: Path, registry: Served) -> None:
+    """The registry is stopped between restore and exit: its socket takes connections, nobody answers."""
+    code = (
+        "import cachesvc_client, os, sys, time\n"
+        f"session = cachesvc_client.attach({NAME!r})\n"
+        "session.wait(60)\n"
+        "assert session.status == 'restored', session.error\n"
+        "print('ready', flush=True)\n"
+        "sys.stdin.readline()\n"
+        "import atexit\n"
+        "begin = time.monotonic()\n"
+        "atexit._run_exitfuncs()\n"
+        "print(time.monotonic() - begin)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        env={**environment(tmp_path), **registry.variables},
+        stdout=subprocess.PIPE,
+        stdin=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None and process.stdin is not None
+    with process.stdout, process.stdin:
+        assert process.stdout.readline() == "ready\n"
+        registry.process.send_signal(signal.SIGSTOP)
+        try:
+            process.stdin.write("\n")
+            process.stdin.flush()
+            seconds = float(process.stdout.readline())
+        finally:
+            registry.process.send_signal(signal.SIGCONT)
+        assert process.wait(30) == 0
+    assert 0.5 < seconds < 8, "one second is the bound; the machine may be busy"
+
+
+def test_three_hosts_by_two_tokens_and_the_next_start_is_told_why(
+    tmp_path: Path, built: Tiny, registry: Served
+) -> None:
+    resolved = start(tmp_path / "one", built, registry, CACHESVC_REPORT="0")
+    assert resolved.answer["state"] == "hit"
+    code = (
+        "import sys, json\n"
+        "from cachesvc_client.session import process\n"
+        "from cachesvc_client.wire.codec import plain\n"
+        "import cachesvc_client\n"
+        f"session = cachesvc_client.attach({NAME!r}); session.wait(60)\n"
+        "print(json.dumps([plain(process()._fingerprint), session.restored.installed[0].revision]))\n"
+    )
+    env = {**environment(tmp_path / "two"), **registry.variables, "CACHESVC_REPORT": "0"}
+    fingerprint, revision = json.loads(subprocess.check_output([sys.executable, "-c", code], env=env))
+    first, second = token(registry, "report"), token(registry, "report")
+    for number, secret in enumerate([first, first, second]):
+        body = {
+            "node": Digest.of(b"%d" % number).hex[:32],
+            "fingerprint": fingerprint,
+            "revisions": [{"revision": revision, "state": "inert"}],
+            "why": ["grad mode"],
+        }
+        answer = httpx.post(f"{registry.url}/v1/reports", json=body, headers=_bearer(secret))
+        assert answer.status_code == 200, answer.text
+    assert answer.json()["quarantined"] == [revision]
+    after = start(tmp_path / "three", built, registry)
+    assert after.answer["state"] == "miss"
+    assert any("inert on the hosts of this environment" in reason for reason in after.answer["reasons"])
+    env = {**environment(tmp_path / "four"), **registry.variables}
+    told = client("explain", NAME, **env)
+    assert told.returncode == 4 and "inert on the hosts of this environment (grad mode)" in told.stdout
+    lifted = httpx.delete(
+        f"{registry.url}/v1/revisions/{revision}/quarantine", headers=_bearer(registry.token)
+    )
+    assert lifted.status_code == 204
+    assert client("explain", NAME, **env).returncode == 0
+
+
+def test_told_after_a_quiet_minute_without_an_exit(tmp_path: Path, built: Tiny, registry: Served) -> None:
+    before = uses(registry)[0]
+    code = (
+        "import cachesvc_client, os, sys, time\n"
+        "from cachesvc_client import reporting\n"
+        "reporting.QUIET_SECONDS = 0.5\n"
+        f"sys.path.insert(0, {str(PROGRAMS)!r})\n"
+        f"cachesvc_client.attach({NAME!r})\n"
+        "import torch\n"
+        "from model import inputs\n"
+        "with torch.no_grad(): torch.compile(lambda x: x.cos() * 2 + 1)(inputs())\n"
+        "reporter = __import__('cachesvc_client.session').session.process().reporter\n"
+        "reporter._thread.join(60)\n"
+        "os._exit(0)\n"
+    )
+    env = {**environment(tmp_path), **registry.variables, "TMPDIR": built.tmp}
+    subprocess.run([sys.executable, "-c", code], env=env, check=True, timeout=200)
+    end = time.monotonic() + 20
+    while uses(registry)[0]["hit"] == before["hit"]:
+        assert time.monotonic() < end
+        time.sleep(0.1)

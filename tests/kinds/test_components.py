@@ -1,0 +1,131 @@
+"""How a key that was not found differs from one that is there, in words."""
+
+from __future__ import annotations
+
+import sys
+import types
+
+import pytest
+
+from cachesvc_client.kinds import components
+from cachesvc_client.kinds.components import MAX_INPUTS, Recorder, differing, install_hooks, parsed
+from cachesvc_client.wire.keyfacts import MAX_KEYS, together
+
+TENSOR = (
+    "TensorMetadata(dtype=torch.float32, shape=torch.Size([{batch}, 4]), stride=(4, 1), "
+    "device=device(type='cuda', index={index}), layout=torch.strided, storage_offset=0)"
+)
+
+
+def lines(
+    digest: str = "aa", batch: int = 2, index: int = 0, grad: bool = False, **config: object
+) -> list[str]:
+    """As torch 2.11 and 2.13 write them (recorded in both)."""
+    return [
+        f"[{digest}code] gm: GraphModule()\n\n\n\ndef forward(self, x):\n    return (x,)\n",
+        f"[in{batch}{index}] example_inputs[0]: " + TENSOR.format(batch=batch, index=index),
+        "[kw] fx_kwargs[is_inference]: True",
+        "[fn] fx_kwargs[get_decomp_fn]: <function select_decomp_table at 0x7f110cd9d8a0>",
+        f"[g{grad}] grad_enabled: {grad}",
+        "[mm] cuda_matmul_settings: ('none', True, True)",
+        "[tv] torch_version: \ufffdM\ufffd+",
+        "[tag] cache_key_tag: ",
+        *(f"[{value}] inductor_config[{name.replace('__', '.')}]: {value}" for name, value in config.items()),
+    ]
+
+
+def differences(mine: list[str], *theirs: list[str]) -> list[str]:
+    entries = together({f"f{number}": parsed(one) for number, one in enumerate(theirs)})
+    rows = differing({"fmine": parsed(mine)}, [entries])
+    return [f"{row.component}: {row.here} | {row.entry}" for row in rows]
+
+
+def test_equal_keys_differ_in_nothing() -> None:
+    assert differences(lines(max_autotune=False), lines(max_autotune=False)) == []
+    moved = [line.replace("0x7f110cd9d8a0", "0x7fffffffffff") for line in lines()]
+    assert differences(lines(), moved) == [], "an address is no difference: PyTorch's digest says what is"
+
+
+@pytest.mark.parametrize(
+    ("mine", "said"),
+    [
+        (lines(max_autotune=True), "inductor config: max_autotune: True | False"),
+        (lines(max_autotune=False, grad=True), "grad mode: True | False"),
+        (
+            lines(max_autotune=False, batch=8),
+            "input 0: float32[8, 4] strides (4, 1) cuda:0 | float32[2, 4] strides (4, 1) cuda:0",
+        ),
+        (
+            lines(max_autotune=False, index=1),
+            "input 0: float32[2, 4] strides (4, 1) cuda:1 | float32[2, 4] strides (4, 1) cuda:0",
+        ),
+        (lines("bb", max_autotune=False), "graph: another #bbcode | another #aacode"),
+    ],
+)
+def test_one_change_is_one_line(mine: list[str], said: str) -> None:
+    assert differences(mine, lines(max_autotune=False)) == [said]
+
+
+def test_the_cause_comes_before_what_follows_from_it() -> None:
+    mine = lines("bb", batch=8, grad=True, triton__cudagraphs=True)
+    told = [row.partition(":")[0] for row in differences(mine, lines(triton__cudagraphs=False))]
+    assert told == ["grad mode", "inductor config", "input 0", "graph"]
+
+
+def test_the_nearest_key_is_compared_and_only_of_its_layer() -> None:
+    far, near = lines("cc", batch=64, index=3, a=1), lines("bb", batch=2, a=1)
+    assert [row.partition(":")[0] for row in differences(lines(a=1), far, near)] == ["graph"]
+    entries = together({"aother": parsed(lines(a=2))})
+    assert differing({"fmine": parsed(lines(a=1))}, [entries]) == []
+
+
+def test_a_key_that_is_there_is_not_compared() -> None:
+    entries = together({"fmine": parsed(lines(a=2)), "fother": parsed(lines(a=3))})
+    assert differing({"fmine": parsed(lines(a=1))}, [entries]) == []
+
+
+def test_what_is_recorded_is_bounded() -> None:
+    recorder = Recorder()
+    for number in range(MAX_KEYS + 10):
+        recorder.looked_up(
+            f"f{number}", lambda: True, lambda: [f"[x] example_inputs[{part}]: {part}" for part in range(100)]
+        )
+    assert len(recorder.missed) == MAX_KEYS
+    assert {len(texts) for texts in recorder.missed.values()} == {MAX_INPUTS}
+    assert recorder.facts(["f1", "unknown"]).keys.keys() == {"f1"}
+    assert recorder.facts(["unknown"]) is None and Recorder().facts() is None
+
+
+def test_odd_lines_and_errors_are_nobody_s_problem() -> None:
+    recorder = Recorder()
+
+    def broken() -> list[str]:
+        raise RuntimeError("PyTorch changed")
+
+    recorder.looked_up("f1", lambda: True, broken)
+    recorder.looked_up([], lambda: True, list)
+    recorder.looked_up(None, lambda: int("no"), list)
+    recorder.looked_up("f2", lambda: False, broken)
+    assert recorder.missed == {} and recorder.seconds == 0
+    odd = ["", "no line", "[x]", "[x] : y", "[x] " + "n" * 300 + ": y", "[ab] ok: " + "v" * 500]
+    assert parsed(odd) == {"ok": "another #ab"}
+
+
+def test_torch_that_has_none_of_the_places_goes_on_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder = Recorder()
+    for name in ("torch._inductor.codecache", "torch._functorch._aot_autograd.autograd_cache"):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    install_hooks(recorder)
+    assert recorder.missed == {}
+
+
+def test_the_places_are_there_in_this_torch() -> None:
+    """Fails when a new torch moves them: then a miss would not be explained."""
+    from torch._functorch._aot_autograd import autograd_cache
+    from torch._inductor import codecache
+
+    assert isinstance(vars(codecache.FxGraphCache)["load_with_key"], staticmethod)
+    assert hasattr(autograd_cache, "_get_debug_lines_for_cache_key") or hasattr(
+        autograd_cache, "autograd_cache_key"
+    )
+    assert components.inductor.VARIABLE == "TORCHINDUCTOR_CACHE_DIR"

@@ -1,0 +1,104 @@
+"""What keys were made of: on the way through a manifest, against hostile text, and as it was in format 1."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+import zlib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cachesvc_client.wire import codec
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.keyfacts import MAX_ENCODED, MAX_KEYS, MAX_RAW, KeyFacts, decode, together
+from cachesvc_client.wire.names import Name, Target
+from cachesvc_client.wire.records import Manifest, PackRecord, Statement, Workload
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+SOME = Digest.of(b"some")
+
+texts = st.text("abcdef #123", min_size=1, max_size=20)
+components = st.dictionaries(texts, texts, max_size=8)
+
+
+def manifest(**more) -> Manifest:
+    name = Name.parse("team/bert")
+    statement = Statement(name.namespace, name.name, Target("t"), 1)
+    return Manifest(statement, PackRecord(SOME, 10), (), (), {}, Workload(script=SOME), **more)
+
+
+@given(st.dictionaries(texts, components, min_size=1, max_size=12))
+def test_what_is_said_once_is_true_of_all_and_comes_back(keys: dict[str, dict[str, str]]) -> None:
+    facts = decode(together(keys).encode())
+    for key, mine in keys.items():
+        for component, text in mine.items():
+            assert facts.of(key)[component] == text
+    for component, text in facts.shared.items():
+        assert {mine.get(component, text) for mine in keys.values()} == {text}
+
+
+def test_what_does_not_fit_is_left_out() -> None:
+    noise = random.Random(1)
+    keys = {
+        f"f{number}": {f"c{part}": f"{noise.getrandbits(400):x}" for part in range(40)}
+        for number in range(MAX_KEYS)
+    }
+    encoded = together(keys).encode()
+    assert 0 < len(encoded) <= MAX_ENCODED
+    held = decode(encoded)
+    assert 0 < len(held.keys) < MAX_KEYS and all(held.of(key) == keys[key] for key in held.keys)
+    assert len(together({**keys, "one": {}, "more": {}}).keys) == MAX_KEYS
+    assert KeyFacts().encode() == ""
+
+
+def _packed(value: object) -> str:
+    return base64.b64encode(zlib.compress(json.dumps(value).encode())).decode()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "not base64!",
+        base64.b64encode(b"not zlib").decode(),
+        base64.b64encode(zlib.compress(b"not json")).decode(),
+        base64.b64encode(zlib.compress(b'{"keys": {"f": {"a": "b"}}}')[:-8]).decode(),
+        base64.b64encode(zlib.compress(b" " * (MAX_RAW + 10))).decode(),
+        _packed([]),
+        _packed({"keys": {"f": {"a": 1}}}),
+        _packed({"keys": {"f": {"a": "x" * 200}}}),
+        _packed({"keys": {"f": {"a": "\x1b[2J"}}}),
+        _packed({"keys": {f"f{number}": {} for number in range(MAX_KEYS + 1)}}),
+    ],
+)
+def test_hostile_text_is_a_value_error(text: str) -> None:
+    with pytest.raises(ValueError, match=r"key facts|KeyFacts"):
+        decode(text)
+
+
+def test_a_bomb_is_not_inflated() -> None:
+    bomb = base64.b64encode(zlib.compress(b'{"keys": {"f": {"a": "' + b"x" * (200 << 20), 9)).decode()
+    with pytest.raises(ValueError, match="key facts"):
+        decode(bomb)
+
+
+def test_the_first_form_is_read_and_written_as_it_was() -> None:
+    facts = KeyFacts(
+        {"aone": {"grad_enabled": "True"}, "ftwo": {"gm": "another #aehtchy6ehv6"}},
+        {"default_dtype": "torch.float32"},
+    )
+    golden = json.loads((GOLDEN / "key-facts-1.json").read_text())
+    assert decode(golden["key_facts"]) == facts
+    assert codec.build(Manifest, golden["manifest"]).key_facts == golden["key_facts"]
+    assert decode(facts.encode()) == facts
+    assert json.loads(manifest(key_facts=golden["key_facts"]).encode()) == golden["manifest"]
+
+
+def test_a_manifest_without_them_is_byte_for_byte_what_it_was() -> None:
+    assert b"key_facts" not in manifest().encode()
+    with pytest.raises(ValueError, match="key_facts"):
+        manifest(key_facts="x" * (MAX_ENCODED + 1))
