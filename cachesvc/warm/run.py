@@ -392,6 +392,7 @@ def _draft(state: _State, measured: Mapping[str, float]) -> Draft:
         lane=state.means.lane,
         measured=measured,
         provenance={"tool": f"cachesvc warm {cachesvc_client.__version__}", **state.means.provenance},
+        asked=compiled.asked,
     )
 
 

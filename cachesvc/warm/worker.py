@@ -34,6 +34,7 @@ from cachesvc_client.detect import detect
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError, Unavailable
+from cachesvc_client.wire.factors import Facts
 
 from .plan import Job
 from .results import Captured, Compared, PhaseResult, Times
@@ -180,6 +181,7 @@ def _run(order: Order, observer: observe.Observer) -> _Ran:
         recompiles=subjects.recompiles(),
         fingerprint=detect(),
         scopes=_scopes(),
+        asked=_asked(),
     )
     return _Ran(result, subject, compiled)
 
@@ -207,6 +209,12 @@ def _scopes() -> tuple[str, ...]:
     from cachesvc_client.session import process
 
     return process().scopes()
+
+
+def _asked() -> Facts:
+    from cachesvc_client.session import process
+
+    return process().asked.facts()
 
 
 def _script_digest(job: Job) -> Digest:

@@ -86,4 +86,5 @@ def _draft(config: Config, name: Name, target: str) -> Any:
         workload=Workload(model=state.models[0] if state.models else None),
         scopes=state.scopes(),
         lane=config.lane,
+        asked=state.asked.facts(),
     )

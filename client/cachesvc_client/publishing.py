@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from .wire.digest import Digest
 from .wire.errors import Corrupt, HeadConflict, NotFound, NotWarm
-from .wire.factors import Fingerprint
+from .wire.factors import Facts, Fingerprint
 from .wire.names import Lane, Name, Target
 from .wire.protocol import CommitAnswer, CommitRequest, EntrySummary, UploadRequest
 from .wire.records import Manifest, Statement, Workload
@@ -37,6 +37,7 @@ class Draft:
     expires: int | None = None
     measured: Mapping[str, float] = field(default_factory=dict)
     provenance: Mapping[str, str] = field(default_factory=dict)
+    asked: Facts = field(default_factory=dict)
 
 
 def next_sequence(head: int = 0) -> int:
@@ -77,6 +78,7 @@ def build_bundle(files: Sequence[SourceFile], draft: Draft, key: SigningKey, pat
             scopes=draft.scopes,
             measured=dict(draft.measured),
             provenance=dict(draft.provenance),
+            asked=dict(draft.asked) or None,
         )
         write_bundle(path, key.sign(manifest), pack)
     return manifest

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import importhook, kinds, observe
 from .wire.errors import CacheSvcError, InvalidRequest, Unsupported
+from .wire.factors import differences, explaining, nearness
 
 if TYPE_CHECKING:
     from .bundle.pack import SourceFile
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from .restore import Installed, Means, Restored, Wish
     from .usefulness import Report, RevisionUse
     from .wire.digest import Digest
-    from .wire.factors import Fingerprint
+    from .wire.factors import Difference, Facts, Fingerprint
 
 _log = logging.getLogger("cachesvc")
 
@@ -240,6 +241,7 @@ class _Process:
         self.sessions: list[Session] = []
         self.kernels = kinds.inductor.HostKernels()
         self.triton = kinds.triton.Recorded()
+        self.asked = kinds.asked.Asked()
         self.observer: observe.Observer | None = None
         self.models: list[Digest] = []
         self._compiled_before = _graphs_compiled_already()
@@ -273,12 +275,15 @@ class _Process:
                 return original(*args, **kwargs)
             self.before_compile()
             self._depth.inside = True
+            graph = self.asked.note(*args, **kwargs)
+            compiled_before = observe.counts["graphs_compiled"]
             begin = time.perf_counter()
             try:
                 return original(*args, **kwargs)
             finally:
                 self._depth.inside = False
                 self._seconds["compile"] += time.perf_counter() - begin
+                graph.compiled = observe.counts["graphs_compiled"] > compiled_before
 
         return compile_fx
 
@@ -361,22 +366,28 @@ class _Process:
         used_keys = recorded.keys() | {folder.name for folder in self.triton.folders}
         revisions = uses(installed, set(recorded.kernels), used_keys)
         state = judge(observed, revisions)
-        seconds = {**self._seconds, "hooks": self.kernels.seconds}
+        retraced = observed.counters.get("aot_autograd.autograd_cache_miss", 0)
+        told = self.differences() if state in ("inert", "partial") or retraced else ()
+        seconds = {**self._seconds, "hooks": self.kernels.seconds + self.asked.seconds}
         for result in results:
             for step, spent in result.seconds.items():
                 seconds[step] = seconds.get(step, 0.0) + spent
         return Report(
             state=state,
-            reasons=tuple(self._reasons(state, observed)),
+            reasons=tuple(self._reasons(state, observed, told)),
             observed=observed,
             revisions=revisions,
             rejected=tuple(one for result in results for one in result.rejected),
+            differences=told,
+            facts=self.here() if self.asked.graphs else {},
             bytes_moved=sum(result.moved for result in results),
             seconds={step: round(spent, 4) for step, spent in seconds.items()},
             saved=self._saved(installed, revisions, seconds),
         )
 
-    def _reasons(self, state: str, observed: observe.Observation) -> Iterable[str]:
+    def _reasons(
+        self, state: str, observed: observe.Observation, told: Sequence[Difference]
+    ) -> Iterable[str]:
         if self._compiled_before:
             yield f"{self._compiled_before} graphs were compiled before attach: attach earlier"
         for session in self.sessions:
@@ -388,25 +399,30 @@ class _Process:
                 yield f"{session.label}: came after the deadline, stored on this node for the next start"
             if session.restored is not None:
                 yield from session.restored.problems
-        if state in ("inert", "partial"):
-            yield from self._differences()
-        if state == "inert":
+        yield from (difference.advice for difference in told)
+        if state == "inert" and not told:
             yield "PyTorch looked for other keys than the installed ones: compare with cachesvc explain"
         if observed.missing:
             yield "not counted in this torch: " + ", ".join(observed.missing)
 
-    def _differences(self) -> Iterable[str]:
-        """What is known now that torch is loaded, and was not when it was decided what fits."""
+    def here(self) -> Facts:
+        """What this process is and asks for, by the factor table: of its environment as it is now, and of
+        the graphs that were compiled here (of all, if none was)."""
         from .detect import detect
-        from .wire.factors import Incompatible, compare
 
-        now = detect()
-        for session in self.sessions:
-            for entry in session.restored.installed if session.restored else ():
-                verdict = compare(now, entry.manifest.fingerprint, entry.manifest.scopes)
-                if isinstance(verdict, Incompatible):
-                    mend = verdict.differences[0].mend
-                    yield f"{entry.manifest.statement.target}: {verdict.reason}: {mend}"
+        model = {"model": str(self.models[0])} if self.models else {}
+        return {**detect(), **self.asked.facts(missed=True), **model}
+
+    def differences(self) -> tuple[Difference, ...]:
+        """Between this process, now that torch is loaded and something was compiled, and the nearest entry
+        that was installed: what can be why its files were not used, most important first."""
+        here = self.here()
+        found = [
+            explaining(differences(here, entry.manifest.facts, entry.manifest.scopes))
+            for session in self.sessions
+            for entry in (session.restored.installed if session.restored else ())
+        ]
+        return min(found, key=nearness, default=())
 
     def _saved(
         self, installed: Sequence[Installed], revisions: Sequence[RevisionUse], seconds: dict[str, float]

@@ -8,6 +8,7 @@ from typing import Literal
 
 from .observe import Observation
 from .restore import Installed
+from .wire.factors import Difference, Facts
 from .wire.protocol import Rejected
 
 State = Literal["hit", "partial", "inert", "miss", "unused"]
@@ -26,10 +27,23 @@ class RevisionUse:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyDifference:
+    """One component of PyTorch's own keys that differs, in words."""
+
+    component: str
+    here: str
+    entry: str
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """``state``: *hit* (restored files were used, nothing was compiled), *partial* (used, and something
     was compiled), *inert* (something was compiled, the installed files were not used), *miss* (nothing
     was there to install), *unused* (nothing was compiled, nothing used).
+
+    ``differences``: of an inert or partial start, the factors in which it differs from the nearest installed
+    entry and that can be why, the most important first. ``facts``: what this process is and asked for, by the
+    factor table: ``explain --here`` reads it.
 
     ``seconds``: ``wait`` (of the compile for the restore), ``hooks`` (inside ours, without the wait),
     ``compile`` (inside Inductor), and the restore's steps. ``saved``: the builder's first call less what
@@ -41,6 +55,8 @@ class Report:
     observed: Observation
     revisions: tuple[RevisionUse, ...] = ()
     rejected: tuple[Rejected, ...] = ()
+    differences: tuple[Difference, ...] = ()
+    facts: Facts = field(default_factory=dict)
     bytes_moved: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     saved: float | None = None

@@ -7,8 +7,10 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from . import inductor, triton
+from . import asked, inductor, triton
 from .rules import KindRules
+
+__all__ = ["RULES", "Folders", "asked", "inductor", "triton"]
 
 RULES: Mapping[str, KindRules] = {inductor.NAME: inductor.RULES, triton.NAME: triton.RULES}
 

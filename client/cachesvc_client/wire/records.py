@@ -12,7 +12,7 @@ from typing import Any
 
 from .codec import canonical
 from .digest import Digest
-from .factors import FactorValue, Fingerprint, partition
+from .factors import FactorValue, Facts, Fingerprint, partition
 from .names import LATEST, Lane, Name, Namespace, ShortName, Tag, Target
 
 MANIFEST_FORMAT = "cachesvc.manifest/1"
@@ -140,8 +140,9 @@ class Workload:
 class Manifest:
     """What is signed. See DESIGN, vocabulary. ``scopes``: what the entry holds: *gpu*, *host*.
 
-    ``measured``: seconds by name (``compile``, ``first_call``, ``steady``, ``eager_first``,
-    ``eager_steady``, ``restored_first``). ``provenance``: free text by name, for people.
+    ``asked``: what its compiles were asked for, by the workload rows of the factor table; absent in
+    entries of older builders. ``measured``: seconds by name (``compile``, ``first_call``, ``steady``,
+    ``eager_first``, ``eager_steady``, ``restored_first``). ``provenance``: free text by name, for people.
     """
 
     statement: Statement
@@ -154,6 +155,7 @@ class Manifest:
     measured: dict[str, float] = field(default_factory=dict)
     provenance: dict[str, str] = field(default_factory=dict)
     format: str = MANIFEST_FORMAT
+    asked: dict[str, FactorValue] | None = None
 
     def __post_init__(self) -> None:
         if self.format != MANIFEST_FORMAT:
@@ -162,6 +164,12 @@ class Manifest:
             raise ValueError("scopes: gpu and host are known")
         if len(self.files) > MAX_FILES:
             raise ValueError(f"{len(self.files)} files, more than the {MAX_FILES} allowed")
+
+    @property
+    def facts(self) -> Facts:
+        """All that it says by the factor table: of its environment and of its workload."""
+        model = {"model": str(self.workload.model)} if self.workload.model else {}
+        return {**(self.asked or {}), **model, **self.fingerprint}
 
     @property
     def partition(self) -> Digest:

@@ -32,6 +32,7 @@ draft = Draft(
     workload=Workload(script=Digest.of(b"small"), dtype="float32"),
     scopes=process().scopes(),
     measured={"first_call": 10.0},
+    asked=process().asked.facts(),
 )
 build_bundle(session.capture(), draft, SigningKey.load(key), out)
 print(cachesvc_client.report().line)
