@@ -23,6 +23,7 @@ from ..wire.factors import (
     Facts,
     bounded,
     differences,
+    explaining,
     nearness,
 )
 from ..wire.names import Name, Tag
@@ -189,7 +190,7 @@ def _row(
     verdict = {"covers": "covered", "at_least": "enough", "within": "among the entry's"}.get(
         factor.rule, "same"
     )
-    return FactorRow(factor.name, mine, entry, "same" if mine == entry else verdict)
+    return FactorRow(factor.name, mine, entry, verdict)
 
 
 def _unknown(name: str, here: Facts, theirs: Facts) -> FactorRow:
@@ -207,14 +208,16 @@ def _text(value: FactorValue | None) -> str:
 
 
 def render(explanation: Explanation) -> str:
-    """For a terminal: the entries, then the factors of the nearest one that does not fit (or, if all fit,
-    of the first)."""
+    """For a terminal: the entries, then factor by factor the one to mend: the first that fits, if the compiler
+    would pass it over; else the nearest that does not fit; else the first."""
     total = len(explanation.entries)
     parts = [f"{explanation.name}: {explanation.fitting} of {total} entries fit here"]
     parts.append(aligned((_entry_row(judged) for judged in explanation.entries), "  "))
     if not explanation.entries:
         return parts[0]
-    shown = next((judged for judged in explanation.entries if not judged.fits), explanation.entries[0])
+    first = explanation.entries[0]
+    unfit = next((judged for judged in explanation.entries if not judged.fits), first)
+    shown = first if first.fits and explaining(first.recorded) else unfit
     what = "fits" if shown.fits else "nearest that does not fit"
     parts.append(f"\nfactor by factor, {shown.entry.target} ({what}):")
     head = ("factor", "here", "entry", "verdict")
@@ -234,6 +237,7 @@ def render(explanation: Explanation) -> str:
 
 def _entry_row(judged: Judged) -> tuple[str, str, str, str]:
     row = judged.entry
-    why = "" if judged.fits else "; ".join(str(difference) for difference in judged.differences[:3])
+    differing = explaining((*judged.differences, *judged.recorded))
+    why = "; ".join(str(difference) for difference in differing[:3])
     lane = f" (lane {row.lane})" if row.lane else ""
     return "fits" if judged.fits else "differs", f"{row.target}{lane}", bytes_text(row.pack_size), why
