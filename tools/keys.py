@@ -15,9 +15,9 @@ HEAD = f"""\
 
 <!-- Made from the factor table (cachesvc_client/wire/factors.py) by `make keys`. Do not edit. -->
 
-Client and registry compare factor by factor, by this one table; `cachesvc explain NAME` prints the comparison.
-The order is that of importance: what changes other factors with it comes before them, so the first difference
-that is told is the cause.
+Client and registry compare factor by factor, by this one table; `cachesvc explain NAME` prints the
+comparison. The order is that of importance: what changes other factors with it comes before them, so that the
+first difference is the cause.
 
 | rule | the entry fits if |
 |---|---|
@@ -42,8 +42,8 @@ PARTS = (
     ),
     (
         "PyTorch's keys decide",
-        "The entry is installed. If the factor differs, PyTorch looks for another key and compiles; the report and "
-        "the log name the factor. They are known once something is compiled (save `settings`).",
+        "The entry is installed. If the factor differs, PyTorch looks for another key and compiles; the "
+        "report and the log name the factor. They are known once something is compiled (save `settings`).",
         lambda factor: factor.decider == "compiler",
     ),
     (

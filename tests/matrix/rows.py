@@ -17,6 +17,8 @@ import shutil
 from dataclasses import dataclass, field
 from typing import Any
 
+from cachesvc_client.detect import detect
+
 WITHOUT: Any = None
 """In ``facts``: the consumer cannot tell."""
 
@@ -63,6 +65,12 @@ def process(name: str, expect: str, factor: str = "", **variables: str) -> Row:
     return Row(name, expect, factor, name, variables=variables)
 
 
+def _own_capability() -> str:
+    """The value that names what is chosen without it."""
+    isa = str(detect({}).get("cpu_isa", ""))
+    return next((name for name in ("avx512", "avx2") if name in isa), "default")
+
+
 ROWS: list[Row] = [
     # Where and by whom it runs: no key holds it.
     *(
@@ -75,7 +83,8 @@ ROWS: list[Row] = [
     Row("mtimes of the cache files", "hit", group="mtimes"),
     process("rank variables", "hit", RANK="1", LOCAL_RANK="1", WORLD_SIZE="2"),
     Row("name of the CPU model", "hit", group="cpu model", facts={"cpu_model": "another CPU"}),
-    Row("more CPU flags", "hit", group="cpu model", facts={"cpu_model": "another CPU"}),
+    Row("more CPU flags", "hit", group="newer CPU", facts={"more cpu_flags": ["avx99"]}),
+    process("ATEN_CPU_CAPABILITY as it is anyway", "hit", ATEN_CPU_CAPABILITY=_own_capability()),
     # What the program is.
     *inside(
         "hits",

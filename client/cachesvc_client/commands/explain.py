@@ -208,8 +208,8 @@ def _text(value: FactorValue | None) -> str:
 
 
 def render(explanation: Explanation) -> str:
-    """For a terminal: the entries, then factor by factor the one to mend: the first that fits, if the compiler
-    would pass it over; else the nearest that does not fit; else the first."""
+    """For a terminal: the entries, then factor by factor the one to mend: the first that fits, if the
+    compiler would pass it over; else the nearest that does not fit; else the first."""
     total = len(explanation.entries)
     parts = [f"{explanation.name}: {explanation.fitting} of {total} entries fit here"]
     parts.append(aligned((_entry_row(judged) for judged in explanation.entries), "  "))

@@ -397,7 +397,9 @@ def _fits(factor: Factor, mine: FactorValue | None, theirs: FactorValue) -> bool
 
 def _version(value: FactorValue) -> tuple[int, ...] | None:
     """``2.36`` as numbers; ``None`` for what is no dotted version: a doubt."""
-    parts = str(value)[:40].split(".")
+    if not isinstance(value, str) or len(value) > 40:
+        return None
+    parts = value.split(".")
     return tuple(map(int, parts)) if all(part.isascii() and part.isdigit() for part in parts) else None
 
 
