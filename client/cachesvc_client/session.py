@@ -25,11 +25,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import importhook, kinds, observe
 from .wire.errors import CacheSvcError, InvalidRequest, Unsupported
-from .wire.factors import differences, explaining, nearness
 
 if TYPE_CHECKING:
     from .bundle.pack import SourceFile
     from .config import Config
+    from .kinds.asked import Asked
     from .node.store import NodeStore
     from .restore import Installed, Means, Restored, Wish
     from .usefulness import Report, RevisionUse
@@ -241,7 +241,6 @@ class _Process:
         self.sessions: list[Session] = []
         self.kernels = kinds.inductor.HostKernels()
         self.triton = kinds.triton.Recorded()
-        self.asked = kinds.asked.Asked()
         self.observer: observe.Observer | None = None
         self.models: list[Digest] = []
         self._compiled_before = _graphs_compiled_already()
@@ -249,6 +248,13 @@ class _Process:
         self._fingerprint: Fingerprint | None = None
         self._seconds = {"wait": 0.0, "compile": 0.0}
         self._depth = threading.local()
+
+    @functools.cached_property
+    def asked(self) -> Asked:
+        """What the compiles of this process were asked for; made when there is one."""
+        from .kinds.asked import Asked
+
+        return Asked()
 
     # Hooks --------------------------------------------------------------------------------
 
@@ -379,7 +385,7 @@ class _Process:
             revisions=revisions,
             rejected=tuple(one for result in results for one in result.rejected),
             differences=told,
-            facts=self.here() if self.asked.graphs else {},
+            facts=self.here() if told or state == "miss" else {},
             bytes_moved=sum(result.moved for result in results),
             seconds={step: round(spent, 4) for step, spent in seconds.items()},
             saved=self._saved(installed, revisions, seconds),
@@ -416,6 +422,8 @@ class _Process:
     def differences(self) -> tuple[Difference, ...]:
         """Between this process, now that torch is loaded and something was compiled, and the nearest entry
         that was installed: what can be why its files were not used, most important first."""
+        from .wire.factors import differences, explaining, nearness
+
         here = self.here()
         found = [
             explaining(differences(here, entry.manifest.facts, entry.manifest.scopes))

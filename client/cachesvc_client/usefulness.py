@@ -43,7 +43,7 @@ class Report:
 
     ``differences``: of an inert or partial start, the factors in which it differs from the nearest installed
     entry and that can be why, the most important first. ``facts``: what this process is and asked for, by the
-    factor table: ``explain --here`` reads it.
+    factor table, if it was not a plain hit: ``explain --here`` reads them.
 
     ``seconds``: ``wait`` (of the compile for the restore), ``hooks`` (inside ours, without the wait),
     ``compile`` (inside Inductor), and the restore's steps. ``saved``: the builder's first call less what

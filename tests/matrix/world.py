@@ -78,7 +78,11 @@ class World:
         if row.group:
             if row.group not in self._groups:
                 self.begin([row])
-            return judge_process(row, self._groups[row.group].result()[row.change])
+            seen = self._groups[row.group].result()[row.change]
+            if seen.get("facts"):
+                [nearest, *_] = explain(self.config, Name.parse(WARMED), here=seen["facts"]).entries
+                seen["explained"] = [one.factor for one in nearest.reasons]
+            return judge_process(row, seen)
         return self._asked(row)
 
     def close(self) -> None:
@@ -168,7 +172,8 @@ def judge_process(row: Row, seen: dict[str, Any]) -> Outcome:
         return Outcome(row, "error", seen["error"][-300:], "the consumer failed")
     said = seen["reasons"][0] if seen["reasons"] else ""
     quiet = not (seen["compiled"] or seen["tuned"] or seen["compilers"] or seen["trapped"])
-    named = bool(row.factor) and said.startswith(row.factor + ":") and seen["differences"][0] == row.factor
+    told = (said.partition(":")[0], *seen["differences"][:1], *seen.get("explained", ())[:1])
+    named = bool(row.factor) and told == (row.factor,) * 3  # in the log line, the report and `explain`
     right = seen["difference"] <= TOLERANCE * seen["eps"]
     checks = {
         "hit": (seen["state"] == "hit" and quiet, "not a hit"),

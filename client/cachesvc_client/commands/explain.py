@@ -55,6 +55,11 @@ class Judged:
     recorded: tuple[Difference, ...]
     factors: tuple[FactorRow, ...]
 
+    @property
+    def reasons(self) -> tuple[Difference, ...]:
+        """What can be why its files are not used, the most important first."""
+        return explaining((*self.differences, *self.recorded))
+
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
@@ -125,9 +130,7 @@ def judge(
 ) -> Explanation:
     """Pure: each entry against ``here``. ``asked``: by entry, what its compiles were asked for."""
     judged = [_judge(here, row, (asked or {}).get(row.entry, {})) for row in rows]
-    judged.sort(
-        key=lambda one: (not one.fits, *nearness((*one.differences, *one.recorded)), -one.entry.published)
-    )
+    judged.sort(key=lambda one: (not one.fits, *nearness(one.reasons), -one.entry.published))
     return Explanation(name, here, tuple(judged))
 
 
@@ -217,7 +220,7 @@ def render(explanation: Explanation) -> str:
         return parts[0]
     first = explanation.entries[0]
     unfit = next((judged for judged in explanation.entries if not judged.fits), first)
-    shown = first if first.fits and explaining(first.recorded) else unfit
+    shown = first if first.fits and first.reasons else unfit
     what = "fits" if shown.fits else "nearest that does not fit"
     parts.append(f"\nfactor by factor, {shown.entry.target} ({what}):")
     head = ("factor", "here", "entry", "verdict")
@@ -237,7 +240,6 @@ def render(explanation: Explanation) -> str:
 
 def _entry_row(judged: Judged) -> tuple[str, str, str, str]:
     row = judged.entry
-    differing = explaining((*judged.differences, *judged.recorded))
-    why = "; ".join(str(difference) for difference in differing[:3])
+    why = "; ".join(map(str, judged.reasons[:3]))
     lane = f" (lane {row.lane})" if row.lane else ""
     return "fits" if judged.fits else "differs", f"{row.target}{lane}", bytes_text(row.pack_size), why

@@ -7,10 +7,8 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from . import asked, inductor, triton
+from . import inductor, triton
 from .rules import KindRules
-
-__all__ = ["RULES", "Folders", "asked", "inductor", "triton"]
 
 RULES: Mapping[str, KindRules] = {inductor.NAME: inductor.RULES, triton.NAME: triton.RULES}
 

@@ -28,7 +28,8 @@ session.wait(120)
 import torch  # noqa: E402
 from changes import named  # noqa: E402
 
-from cachesvc_client import kinds, observe  # noqa: E402
+from cachesvc_client import observe  # noqa: E402
+from cachesvc_client.kinds.asked import Asked  # noqa: E402
 from cachesvc_client.session import process  # noqa: E402
 from cachesvc_client.wire.codec import plain  # noqa: E402
 
@@ -39,7 +40,7 @@ def as_in_a_fresh_process():
     torch._dynamo.reset()
     state = process()
     state.observer = observe.start()
-    state.asked = kinds.asked.Asked()
+    state.asked = Asked()
     state.kernels.recorded.__init__()
     state.kernels.clear()
 
@@ -57,6 +58,7 @@ def one(name):
         "row": name,
         "state": report.state,
         "reasons": list(report.reasons),
+        "facts": report.facts,
         "differences": [one.factor for one in report.differences],
         "compiled": seen.compilations,
         "tuned": seen.tuning_runs,
