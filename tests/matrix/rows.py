@@ -99,6 +99,7 @@ ROWS: list[Row] = [
         "compiled_as_function",
         "unused_submodule",
         "dynamo_setting",
+        "inference_mode",
     ),
     *inside("hits", "invisible", "custom_op_body"),
     # What PyTorch's keys hold.
