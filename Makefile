@@ -15,7 +15,8 @@ COMPILE := $(BIN)/uv pip compile -q --universal --generate-hashes --no-python-do
 	--no-emit-index-url --no-emit-find-links --no-emit-package cachesvc --no-emit-package cachesvc-client
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test lint format types contracts bench bench-gpu requirements triton clean tools
+.PHONY: help venv demo test matrix keys lint format types contracts bench bench-gpu requirements triton clean \
+	tools
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1 /p' $(MAKEFILE_LIST) | while read -r name what; do \
@@ -43,6 +44,12 @@ demo: $(STAMP)  ## registry, warm of three models, one fresh process for each th
 
 test: $(STAMP)  ## all tests; ARGS="-k name" and JOBS=1 are passed on
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
+
+matrix: $(STAMP)  ## every difference between builder and consumer, and what it does; ARGS="hit" for some rows
+	@$(BIN)/python -m tests.matrix $(ARGS)
+
+keys: $(STAMP)  ## docs/keys.md from the factor table
+	@$(BIN)/python -m tools.keys
 
 lint: $(STAMP)  ## ruff and hadolint
 	@$(BIN)/ruff check .

@@ -11,7 +11,7 @@ from cachesvc.index.unit import Unit
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import NotFound
-from cachesvc_client.wire.factors import BY_NAME, Incompatible, compare, environment, inert_here
+from cachesvc_client.wire.factors import Incompatible, compare, environment, inert_here, nearness
 from cachesvc_client.wire.names import Lane, Namespace, Tag
 from cachesvc_client.wire.protocol import (
     MAX_RESOLVED,
@@ -30,8 +30,6 @@ CANDIDATES = 4096
 MAX_REJECTED = 64
 MAX_ANSWER_BYTES = MAX_ENVELOPE_BYTES
 """Envelopes in one answer; the first is always there."""
-
-_RANK = {name: rank for rank, name in enumerate(BY_NAME)}
 
 
 def answer(registry: Registry, token: Token, request: ResolveRequest) -> bytes:
@@ -115,14 +113,12 @@ def _judge(
     found: Iterable[Candidate], request: ResolveRequest
 ) -> tuple[list[Candidate], tuple[Rejected, ...]]:
     fitting: list[Candidate] = []
-    refused: list[tuple[tuple[int, int, int], Rejected]] = []
+    refused: list[tuple[tuple[int, ...], Rejected]] = []
     for row in found:
         verdict = compare(request.fingerprint, row.fingerprint, row.scopes)
         if isinstance(verdict, Incompatible):
-            # Nearest: fewest differences; of these, the one whose first difference matters least.
-            first = _RANK.get(verdict.differences[0].factor, -1)
-            nearness = (len(verdict.differences), -first, -row.published)
-            refused.append((nearness, Rejected(row.entry, row.target, row.tag, verdict.differences)))
+            rejected = Rejected(row.entry, row.target, row.tag, verdict.differences)
+            refused.append(((*nearness(verdict.differences), -row.published), rejected))
         else:
             fitting.append(row)
     refused.sort(key=lambda pair: pair[0])

@@ -90,6 +90,7 @@ class PhaseResult:
     script: Digest | None = None
     notes: tuple[str, ...] = ()
     scopes: tuple[str, ...] = ()
+    asked: dict[str, FactorValue] = field(default_factory=dict)
     restore_seconds: float = 0.0
     seconds: float = 0.0
     keys: KeyFacts | None = None

@@ -408,6 +408,7 @@ def _draft(state: _State, measured: Mapping[str, float]) -> Draft:
         measured=measured,
         provenance={"tool": f"cachesvc warm {cachesvc_client.__version__}", **state.means.provenance},
         keys=state.keys,
+        asked=compiled.asked,
     )
 
 

@@ -36,6 +36,7 @@ from cachesvc_client.numerics import Compared
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError, Unavailable
+from cachesvc_client.wire.factors import Facts
 
 from . import ranks
 from .plan import Job
@@ -206,6 +207,7 @@ def _run(order: Order, observer: observe.Observer) -> _Ran:
         recompiles=subjects.recompiles(),
         fingerprint=detect(),
         scopes=_scopes(),
+        asked=_asked(),
     )
     return _Ran(result, subject, compiled)
 
@@ -233,6 +235,12 @@ def _scopes() -> tuple[str, ...]:
     from cachesvc_client.session import process
 
     return process().scopes()
+
+
+def _asked() -> Facts:
+    from cachesvc_client.session import process
+
+    return process().asked.facts()
 
 
 def _script_digest(job: Job) -> Digest:

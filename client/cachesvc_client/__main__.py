@@ -148,17 +148,30 @@ def _add_explain(commands: Any) -> None:
     explain = commands.add_parser("explain", help="which entries fit here, and what differs from the others")
     explain.add_argument("name", type=_name)
     explain.add_argument("--tag-fallback", action="append", default=[], type=_tag, metavar="TAG")
+    explain.add_argument("--target", help="one target, or a beginning of it such as bert")
+    explain.add_argument(
+        "--here",
+        type=Path,
+        metavar="FILE",
+        help="another environment: what doctor --json printed there, or a report",
+    )
     explain.add_argument("--json", action="store_true")
     explain.set_defaults(command=_explain)
 
 
 def _explain(arguments: argparse.Namespace) -> int:
-    from .commands.explain import explain, render
+    from .commands.explain import explain, read_facts, render
     from .config import Config
     from .wire.errors import Incompatible
 
     config = Config.read()
-    found = explain(config, arguments.name, fallback=(*arguments.tag_fallback, *config.tag_fallback))
+    found = explain(
+        config,
+        arguments.name,
+        fallback=(*arguments.tag_fallback, *config.tag_fallback),
+        target=arguments.target,
+        here=read_facts(arguments.here) if arguments.here else None,
+    )
     if arguments.json:
         _print_json(found)
     else:

@@ -151,4 +151,5 @@ def _draft(config: Config, name: Name, target: str) -> Draft:
         scopes=state.scopes(),
         lane=config.lane,
         keys=state.key_facts(),
+        asked=state.asked.facts(),
     )

@@ -284,7 +284,7 @@ _SETTING_PREFIXES = (
     "TRITON_",
 )
 _SETTING_NAMES_TEXT = """
-CI OMP_NUM_THREADS MKL_NUM_THREADS ATEN_CPU_CAPABILITY CXX CC TORCH_CACHING_PRECOMPILE
+CI ATEN_CPU_CAPABILITY CXX CC TORCH_CACHING_PRECOMPILE
 TORCH_FLOAT32_MATMUL_PRECISION
 TORCH_ALLOW_TF32_CUBLAS_OVERRIDE NVIDIA_TF32_OVERRIDE CUBLAS_WORKSPACE_CONFIG TORCH_BLAS_PREFER_CUBLASLT
 PYTORCH_NVML_BASED_CUDA_CHECK TORCH_DETERMINISTIC
@@ -304,8 +304,9 @@ def settings(environ: Mapping[str, str]) -> list[str] | None:
     """The variables that are set and may change PyTorch's or Triton's keys, as ``NAME=value``, sorted.
 
     Neither folders, addresses nor secrets: a name that speaks of one, or an absolute path as the value
-    (save CXX and CC, which are in the key as they are), is left out. What changes keys was measured on
-    torch 2.13; a prefix takes in what newer versions add.
+    (save CXX and CC, which are in the key as they are), is left out. So are OMP_NUM_THREADS and
+    MKL_NUM_THREADS: the key holds their outcome, which is the factor ``threads``. What changes keys was
+    measured on torch 2.13; a prefix takes in what newer versions add.
     """
     named = [
         f"{name}={value[:200]}"

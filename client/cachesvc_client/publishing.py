@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from .wire.digest import Digest
 from .wire.errors import Corrupt, HeadConflict, NotFound, NotWarm
-from .wire.factors import Fingerprint
+from .wire.factors import Facts, Fingerprint
 from .wire.keyfacts import KeyFacts
 from .wire.names import Lane, Name, Target
 from .wire.protocol import CommitAnswer, CommitRequest, EntrySummary, UploadRequest
@@ -39,6 +39,7 @@ class Draft:
     measured: Mapping[str, float] = field(default_factory=dict)
     provenance: Mapping[str, str] = field(default_factory=dict)
     keys: KeyFacts | None = None
+    asked: Facts = field(default_factory=dict)
 
 
 def next_sequence(head: int = 0) -> int:
@@ -82,6 +83,7 @@ def build_bundle(files: Sequence[SourceFile], draft: Draft, key: SigningKey, pat
             measured=dict(draft.measured),
             provenance=dict(draft.provenance),
             key_facts=draft.keys.encode() or None if draft.keys else None,
+            asked=dict(draft.asked) or None,
         )
         with PackReader(pack, manifest) as reader:
             reader.verify()

@@ -329,8 +329,8 @@ def _nothing(wish: Wish, rejected: Sequence[Rejected]) -> CacheSvcError:
     if not rejected:
         return NotFound(f"{wish.name}: nothing is published under it", "check the name, or run cachesvc warm")
     nearest = rejected[0]
-    difference = nearest.differences[0]
+    told = "; ".join(map(str, nearest.differences[:3]))
     return Incompatible(
-        f"{wish.name}: {len(rejected)} entries, none fits; nearest is {nearest.target}: {difference}",
-        difference.mend,
+        f"{wish.name}: {len(rejected)} entries, none fits; nearest is {nearest.target}: {told}",
+        nearest.differences[0].mend,
     )

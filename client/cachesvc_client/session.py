@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .bundle.pack import SourceFile
     from .canary import Trial
     from .config import Config
+    from .kinds.asked import Asked
     from .node.job import Round
     from .node.store import NodeStore
     from .ranks import Job
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from .restore import Held, Installed, Means, Restored, Wish
     from .usefulness import KeyDifference, Report, RevisionUse
     from .wire.digest import Digest
-    from .wire.factors import Fingerprint
+    from .wire.factors import Difference, Facts, Fingerprint
     from .wire.keyfacts import KeyFacts
 
 _log = logging.getLogger("cachesvc")
@@ -368,6 +369,13 @@ class _Process:
         self.reporter: Reporter | None = None
         self._depth = threading.local()
 
+    @functools.cached_property
+    def asked(self) -> Asked:
+        """What the compiles of this process were asked for; made when there is one."""
+        from .kinds.asked import Asked
+
+        return Asked()
+
     # Hooks --------------------------------------------------------------------------------
 
     def arm(self) -> None:
@@ -395,6 +403,8 @@ class _Process:
             self.before_compile()
             trial = self._trial(args[0] if args else kwargs.get("model_"))
             self._depth.inside = True
+            graph = self.asked.note(*args, **kwargs)
+            compiled_before = observe.counts["graphs_compiled"]
             begin = time.perf_counter()
             try:
                 compiled = original(*args, **kwargs)
@@ -402,6 +412,7 @@ class _Process:
             finally:
                 self._depth.inside = False
                 self._seconds["compile"] += time.perf_counter() - begin
+                graph.compiled = observe.counts["graphs_compiled"] > compiled_before
                 self.report_later()
 
         return compile_fx
@@ -559,7 +570,9 @@ class _Process:
         used_keys = recorded.keys() | {folder.name for folder in self.triton.folders}
         used = uses(installed, set(recorded.kernels), used_keys)
         state = judge(observed, used)
-        seconds = {**self._seconds, "hooks": self.kernels.seconds}
+        retraced = observed.counters.get("aot_autograd.autograd_cache_miss", 0)
+        told = self.differences() if state in ("inert", "partial") or retraced else ()
+        seconds = {**self._seconds, "hooks": self.kernels.seconds + self.asked.seconds}
         for result in results:
             for step, spent in result.seconds.items():
                 seconds[step] = seconds.get(step, 0.0) + spent
@@ -570,10 +583,12 @@ class _Process:
         wrong = by_revision("inert", distrusted, uses(distrusted, set(), set()), None)
         return Report(
             state=state if not distrusted else "inert",
-            reasons=tuple(self._reasons(state, observed, differences)),
+            reasons=tuple(self._reasons(state, observed, told, differences)),
             observed=observed,
             revisions=(*by_revision(state, installed, used, saved, self.models), *wrong),
             rejected=tuple(one for result in results for one in result.rejected),
+            differences=told,
+            facts=self.here() if told or state == "miss" else {},
             bytes_moved=sum(result.moved for result in results),
             seconds={step: round(spent, 4) for step, spent in seconds.items()},
             saved=saved,
@@ -583,7 +598,11 @@ class _Process:
         )
 
     def _reasons(
-        self, state: str, observed: observe.Observation, differences: Sequence[KeyDifference]
+        self,
+        state: str,
+        observed: observe.Observation,
+        told: Sequence[Difference],
+        in_keys: Sequence[KeyDifference],
     ) -> Iterable[str]:
         if self._compiled_before:
             yield f"{self._compiled_before} graphs were compiled before attach: attach earlier"
@@ -597,31 +616,38 @@ class _Process:
                 yield f"{session.label}: came after the deadline, stored on this node for the next start"
             if session.restored is not None:
                 yield from session.restored.problems
-        if state in ("inert", "partial"):
-            yield from self._differences()
         off = kinds.inductor.switched_off()
         if off and state in ("inert", "partial"):
             yield f"PyTorch's caches are switched off in this process ({off}): nothing restored is looked at"
-            differences = ()
-        for difference in differences[:3]:
+            told, in_keys = (), ()
+        yield from (difference.advice for difference in told)
+        for difference in in_keys[:3]:
             yield f"PyTorch's key differs from the nearest installed one: {difference}"
-        if state == "inert" and not (off or differences or self._canary_said):
+        if state == "inert" and not (off or told or in_keys or self._canary_said):
             yield "PyTorch looked for other keys than the installed ones: compare with cachesvc explain"
         if observed.missing:
             yield "not counted in this torch: " + ", ".join(observed.missing)
 
-    def _differences(self) -> Iterable[str]:
-        """What is known now that torch is loaded, and was not when it was decided what fits."""
+    def here(self) -> Facts:
+        """What this process is and asks for, by the factor table: of its environment as it is now, and of
+        the graphs that were compiled here (of all, if none was)."""
         from .detect import detect
-        from .wire.factors import Incompatible, compare
 
-        now = detect()
-        for session in self.sessions:
-            for entry in session.restored.installed if session.restored else ():
-                verdict = compare(now, entry.manifest.fingerprint, entry.manifest.scopes)
-                if isinstance(verdict, Incompatible):
-                    mend = verdict.differences[0].mend
-                    yield f"{entry.manifest.statement.target}: {verdict.reason}: {mend}"
+        model = {"model": str(self.models[0])} if self.models else {}
+        return {**detect(), **self.asked.facts(missed=True), **model}
+
+    def differences(self) -> tuple[Difference, ...]:
+        """Between this process, now that torch is loaded and something was compiled, and the nearest entry
+        that was installed: what can be why its files were not used, most important first."""
+        from .wire.factors import differences, explaining, nearness
+
+        here = self.here()
+        found = [
+            explaining(differences(here, entry.manifest.facts, entry.manifest.scopes))
+            for session in self.sessions
+            for entry in (session.restored.installed if session.restored else ())
+        ]
+        return min(found, key=nearness, default=())
 
     def _saved(
         self, installed: Sequence[Installed], revisions: Sequence[RevisionUse], seconds: dict[str, float]

@@ -11,6 +11,7 @@ from .kinds.components import differing
 from .observe import Observation
 from .restore import Installed
 from .wire.digest import Digest
+from .wire.factors import Difference, Facts
 from .wire.keyfacts import decode
 from .wire.protocol import KindWork, Rejected
 
@@ -53,11 +54,16 @@ class Report:
     was compiled), *inert* (something was compiled, the installed files were not used), *miss* (nothing
     was there to install), *unused* (nothing was compiled, nothing used).
 
+    ``differences``: of an inert or partial start, the factors in which it differs from the nearest installed
+    entry and that can be why, the most important first. ``facts``: what this process is and asked for, by the
+    factor table, if it was not a plain hit: ``explain --here`` reads them. ``key_differences``: after a miss,
+    what PyTorch's own keys differ in from the nearest installed one.
+
     ``kinds``: what each kind of cache cost all the same. ``seconds``: ``wait`` (of the compile for the
     restore), ``hooks`` (inside ours, without the wait), ``compile`` (inside Inductor), and the restore's
     steps. ``saved``: the builder's first call less what was spent here, for the revisions that were used;
-    ``None`` if it was not measured. ``key_differences``: after a miss, from the nearest installed key.
-    ``distrusted``: revisions whose first output the canary found wrong; the state is *inert* then.
+    ``None`` if it was not measured. ``distrusted``: revisions whose first output the canary found wrong; the
+    state is *inert* then.
     """
 
     state: State
@@ -65,6 +71,8 @@ class Report:
     observed: Observation
     revisions: tuple[RevisionUse, ...] = ()
     rejected: tuple[Rejected, ...] = ()
+    differences: tuple[Difference, ...] = ()
+    facts: Facts = field(default_factory=dict)
     bytes_moved: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     saved: float | None = None

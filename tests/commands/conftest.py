@@ -117,6 +117,7 @@ def bundle(tmp_path, registry):
         sequence: int | None = None,
         lane: str | None = None,
         path: Path | None = None,
+        asked: dict[str, list[str]] | None = None,
         **differs: object,
     ) -> Path:
         parsed = Name.parse(name)
@@ -140,6 +141,7 @@ def bundle(tmp_path, registry):
             fingerprint,  # type: ignore[arg-type]
             Workload(script=Digest.of(target.encode())),
             scopes=("host",),
+            asked=asked,
         )
         made = path or tmp_path / f"{len(list(tmp_path.iterdir()))}.cachesvc"
         write_bundle(made, (key or registry.key).sign(manifest), pack)

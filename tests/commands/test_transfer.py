@@ -141,6 +141,7 @@ def test_explain_factor_by_factor(command, bundle):
     ]
     assert lines[5] == "factor by factor, other/cpu (nearest that does not fit):"
     table = {line.split()[0]: line.split("  ")[-1] for line in lines[7 : lines.index("to mend:")] if line}
+    assert list(table)[:3] == ["cpu_isa", "cpu_flags", "cpu_model"], "what differs comes first"
     assert table["torch"] == "same"
     assert table["cpu_isa"] == "differs"
     assert table["libc"] == "enough"
@@ -152,6 +153,61 @@ def test_explain_factor_by_factor(command, bundle):
     verdicts = {row["factor"]: row["verdict"] for row in nearest["factors"]}
     assert verdicts["cpu_isa"] == "differs"
     assert verdicts["cpu_model"] == "differs, decides nothing"
+
+
+def test_explain_one_target_for_another_environment(command, bundle, tmp_path):
+    asked = {"dtype": ["float32"], "shapes": ["4x8"], "operations": ["linear x1"]}
+    command("push", bundle("team/elsewhere", "bert/float32", asked=asked))
+    command("push", bundle("team/elsewhere", "vit/float32"))
+    doctor = json.loads(command("doctor", "--json")[1])
+    here = tmp_path / "here.json"
+    here.write_text(json.dumps(doctor))
+    status, out, _ = command("explain", "team/elsewhere", "--target", "bert", "--here", here)
+    assert status == 0 and out.splitlines()[0] == "team/elsewhere:latest: 1 of 1 entries fit here"
+    facts = {**doctor["fingerprint"], **asked, "dtype": ["bfloat16"], "shapes": ["6x8"]}
+    here.write_text(json.dumps({"facts": facts}))
+    status, out, _ = command("explain", "team/elsewhere", "--target", "bert", "--here", here)
+    lines = out.splitlines()
+    assert status == 0, "cachesvc does not decide by what PyTorch's keys hold"
+    assert "dtype: here bfloat16, entry float32; shapes: here 6x8, entry 4x8" in lines[1]
+    assert lines[lines.index("to mend:") + 1].startswith("  dtype: warm this dtype too")
+    here.write_text(json.dumps({**facts, "torch": "2.11.0"}))
+    status, out, _ = command("explain", "team/elsewhere", "--target", "bert/float32", "--here", here)
+    assert status == 4 and "to mend:\n  torch: install the torch" in out
+
+
+def test_explain_shows_what_only_a_newer_builder_knows(command, bundle):
+    command("push", bundle("team/newer", colour="red", shades=["dark", "x" * 5000]))
+    status, out, _ = command("explain", "team/newer")
+    assert status == 0 and "not compared: this client does not know it" in out
+    command("push", bundle("team/newest", schema=99, colour="red"))
+    status, out, _ = command("explain", "team/newest")
+    assert status == 4 and "schema: upgrade cachesvc-client" in out
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "No such file"),
+        ("{", "not JSON"),
+        ("[]", "no factor"),
+        ('{"fingerprint": {"torch": {"deep": 1}}}', "no factor"),
+        ('{"fingerprint": 3}', "no factor"),
+        ("[" * 100_000, "not JSON"),
+    ],
+)
+def test_explain_of_an_environment_that_is_none(command, tmp_path, text, said):
+    here = tmp_path / "here.json"
+    if text is not None:
+        here.write_text(text)
+    status, _, err = command("explain", "team/x", "--here", here)
+    assert status == 2 and said in err and str(here) in err and len(err.splitlines()) == 1
+
+
+def test_explain_of_a_target_that_is_not_there(command, bundle):
+    command("push", bundle("team/targets", "bert/float32"))
+    status, _, err = command("explain", "team/targets", "--target", "ber")
+    assert status == 4 and "it has: bert/float32" in err and len(err.splitlines()) == 1
 
 
 def test_explain_of_nothing(command, bundle):

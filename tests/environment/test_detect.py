@@ -103,7 +103,7 @@ def test_all_names_are_in_the_table_and_values_have_their_types():
     for value in found.values():
         assert isinstance(value, (str, int)) or all(isinstance(item, str) for item in value)
     assert found["python_abi"] == sys.implementation.cache_tag + sys.abiflags
-    assert found["settings"] == ["CI=1", "OMP_NUM_THREADS=4"]
+    assert found["settings"] == ["CI=1"]
 
 
 def test_without_torch_there_is_no_version(tmp_path, monkeypatch):
@@ -335,7 +335,7 @@ def test_settings_hold_neither_folders_nor_secrets():
         "HOME": "/home/me",
         "OMP_NUM_THREADS": "4",
     }
-    assert settings(environ) == ["CXX=/usr/gcc/bin/g++", "OMP_NUM_THREADS=4", "TORCHINDUCTOR_MAX_AUTOTUNE=1"]
+    assert settings(environ) == ["CXX=/usr/gcc/bin/g++", "TORCHINDUCTOR_MAX_AUTOTUNE=1"]
     assert settings({}) is None
 
 

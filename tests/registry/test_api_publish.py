@@ -94,6 +94,26 @@ def test_the_nearest_of_what_does_not_fit_comes_first(api: Api, key: SigningKey)
     assert [len(row["differences"]) for row in answer["rejected"]] == [1, 1, 2]
 
 
+@pytest.mark.parametrize(
+    "value", [1.5, None, {"deep": []}, [1], [["x"]], "x" * 2_000_000], ids=lambda value: str(value)[:12]
+)
+def test_a_factor_of_another_type_is_refused_or_passed_over(api: Api, value: object) -> None:
+    """What a newer client may send: one clear answer, and the registry goes on."""
+    answer = api.resolve(name="many", fingerprint={**FINGERPRINT, "colour": value})
+    assert answer.status_code in (200, 400, 404, 413, 422), answer.text
+    if answer.status_code != 200:
+        assert set(answer.json()["error"]) == {"code", "message", "hint"}
+        assert len(answer.text) < 2000
+
+
+@pytest.mark.parametrize("value", ["9" * 5000, "2.²", "", True, ["2.36"], "2.36" + "." * 90])
+def test_a_version_that_is_none_is_a_doubt_and_no_crash(api: Api, key: SigningKey, value: object) -> None:
+    name = f"version-{Digest.of(repr(value).encode()).hex[:8]}"
+    ok(api.publish(make(key, name=name, fingerprint={**FINGERPRINT, "libc": "2.36"})))
+    answer = ok(api.resolve(name=name, fingerprint={**FINGERPRINT, "libc": value}))
+    assert [one["factor"] for one in answer["rejected"][0]["differences"]] == ["libc"]
+
+
 def test_tags_fall_back_in_the_order_of_the_caller(api: Api, key: SigningKey) -> None:
     latest, tagged = make(key, name="tags"), make(key, name="tags", tag="v1")
     ok(api.publish(latest))

@@ -12,10 +12,15 @@ from hypothesis import strategies as st
 from cachesvc_client.wire.factors import (
     BY_NAME,
     FACTORS,
+    MAX_LISTED,
+    MAX_TEXT,
     SCHEMA,
     Compatible,
     Incompatible,
+    bounded,
     compare,
+    differences,
+    explaining,
     partition,
 )
 
@@ -45,7 +50,7 @@ def test_golden_partitions(case):
 def test_each_row_is_whole(factor):
     assert 1 <= factor.since <= SCHEMA
     assert factor.why
-    assert bool(factor.mend) == (factor.rule != "recorded") or factor.name == "settings"
+    assert bool(factor.mend) == (factor.decider != "nobody") or factor.name == "model"
     assert BY_NAME[factor.name] is factor
 
 
@@ -69,6 +74,7 @@ def test_a_verdict_has_its_reasons(mine, theirs, held):
         ranks = [list(BY_NAME).index(difference.factor) for difference in verdict.differences]
         assert ranks == sorted(ranks)
         assert all(difference.decides and difference.mend for difference in verdict.differences)
+        assert all(BY_NAME[difference.factor].group == "environment" for difference in verdict.differences)
     else:
         assert not any(difference.decides for difference in verdict.recorded)
 
@@ -81,8 +87,8 @@ def test_equal_partitions_fit_each_other(mine, theirs, held):
 
 
 @given(fingerprints, scopes)
-def test_recorded_factors_are_no_part_of_a_partition(fingerprint, held):
-    without = {name: value for name, value in fingerprint.items() if BY_NAME[name].rule != "recorded"}
+def test_only_what_decides_is_part_of_a_partition(fingerprint, held):
+    without = {name: value for name, value in fingerprint.items() if BY_NAME[name].decider == "cachesvc"}
     assert partition(fingerprint, held) == partition(without, held)
 
 
@@ -134,3 +140,61 @@ def test_lists_say_what_is_missing():
         {**CPU, "cpu_flags": ["avx2"]}, {**CPU, "cpu_flags": ["avx2", "avx512f", "fma"]}, ("host",)
     )
     assert verdict.differences[0].theirs == "avx512f, fma"
+
+
+def test_the_cause_is_named_before_what_it_changes_with_it():
+    asked = {"dtype": ["float32"], "shapes": ["4x8"], "operations": ["linear x1"], "settings": []}
+    entry = {**CPU, **asked}
+    mine = {**entry, "dtype": ["bfloat16"], "operations": ["linear x2"], "settings": ["CI=1"]}
+    found = differences(mine | {"torch": "0.1"}, entry, ("host",))
+    assert [one.factor for one in found] == ["torch", "dtype", "settings", "operations"]
+    assert [one.decides for one in found] == [True, False, False, False]
+    assert explaining(found) == found
+    assert str(found[1]) == "dtype: here bfloat16, entry float32" and found[1].mend in found[1].advice
+
+
+def test_a_workload_within_the_entrys_is_no_difference_and_never_a_refusal():
+    entry = {**CPU, "shapes": ["4x8", "8x8"], "model": "sha256:a"}
+    assert differences({**CPU, "shapes": ["8x8"]}, entry, ("host",)) == ()
+    [shapes] = differences({**CPU, "shapes": ["9x8"]}, entry, ("host",))
+    assert (shapes.mine, shapes.theirs) == ("9x8", "4x8, 8x8")
+    assert compare({**CPU, "shapes": ["9x8"], "model": "sha256:b"}, entry, ("host",))
+    assert explaining(differences({**CPU, "model": "sha256:b"}, entry, ())) == (), "a comment is no reason"
+
+
+def test_a_row_that_decides_nothing_does_not_raise_the_schema():
+    assert max(factor.since for factor in FACTORS if factor.decider == "cachesvc") == SCHEMA
+
+
+hostile = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.just("9" * 6000) | st.just("²"),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(
+    st.dictionaries(names | st.just("schema") | st.text(max_size=5), hostile),
+    st.dictionaries(names | st.just("schema") | st.text(max_size=5), hostile),
+    scopes,
+)
+def test_whatever_a_newer_side_says_compare_answers(mine, theirs, held):
+    """Values that no client of today writes: overlong, nested, of other types."""
+    found = differences(mine, theirs, held)
+    assert all(len(str(one)) < 4 * MAX_TEXT * 3 for one in found)
+    assert bool(compare(mine, theirs, held)) is not any(one.decides for one in found)
+
+
+@given(st.dictionaries(st.text(max_size=5), hostile))
+def test_what_travels_is_bounded(facts):
+    for value in bounded(facts).values():
+        assert isinstance(value, (bool, int, str, list))
+        texts = value if isinstance(value, list) else [value]
+        assert all(len(str(text)) <= MAX_TEXT for text in texts if not isinstance(text, int))
+
+
+def test_long_lists_stay_different():
+    left, right = ({"operations": [f"op{n}" for n in range(100)] + [last]} for last in ("x", "y"))
+    cut = bounded(left)["operations"], bounded(right)["operations"]
+    assert len(cut[0]) == MAX_LISTED and cut[0] != cut[1]
+    assert bounded(left) == bounded({"operations": list(reversed(left["operations"]))})

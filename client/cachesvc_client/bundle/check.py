@@ -164,7 +164,7 @@ def _manifest(payload: bytes) -> Manifest:
         if not _shallow(manifest.workload.inputs, _MAX_INPUT_DEPTH):
             raise ValueError(f"manifest.workload.inputs: deeper than {_MAX_INPUT_DEPTH} levels")
         # What cannot be written again (infinities, half surrogates) has no key either.
-        said = (manifest.statement, manifest.fingerprint, manifest.measured, manifest.provenance)
+        said = (manifest.statement, manifest.facts, manifest.measured, manifest.provenance)
         codec.canonical([manifest.entry, *said])
     except (ValueError, RecursionError, OverflowError) as error:
         raise Corrupt(_line(error)) from None

@@ -329,9 +329,23 @@ def kernel_key(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         "flags": {name: repr(value) for name, value in cls.cpp_compile_command_flags.items()},
         "settings": settings,
         "torch": torch.__version__,
-        "capability": os.environ.get("ATEN_CPU_CAPABILITY", ""),
+        "capability": _capability(os.environ.get("ATEN_CPU_CAPABILITY", "")),
     }
     return _hexdigest(facts)
+
+
+@functools.cache
+def _capability(wanted: str) -> str:
+    """What ``ATEN_CPU_CAPABILITY`` changes; nothing if it names what PyTorch chooses without it.
+
+    The folder of a kernel stands for the ISA that was detected; this is for a variable set since then.
+    """
+    from ..detect import detect
+
+    if not wanted:
+        return ""
+    named, unnamed = detect({"ATEN_CPU_CAPABILITY": wanted}), detect({})
+    return "" if named.get("cpu_isa") == unnamed.get("cpu_isa") else wanted
 
 
 def install_hooks(kernels: HostKernels) -> None:

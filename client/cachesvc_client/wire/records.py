@@ -12,7 +12,7 @@ from typing import Any
 
 from .codec import canonical
 from .digest import Digest
-from .factors import FactorValue, Fingerprint, partition
+from .factors import FactorValue, Facts, Fingerprint, partition
 from .keyfacts import MAX_ENCODED
 from .names import LATEST, Lane, Name, Namespace, ShortName, Tag, Target
 
@@ -142,8 +142,9 @@ class Workload:
 class Manifest:
     """What is signed. See DESIGN, vocabulary. ``scopes``: what the entry holds: *gpu*, *host*.
 
-    ``measured``: seconds by name (``compile``, ``first_call``, ``steady``, ``eager_first``,
-    ``eager_steady``, ``restored_first``). ``provenance``: free text by name, for people.
+    ``asked``: what its compiles were asked for, by the workload rows of the factor table; absent in
+    entries of older builders. ``measured``: seconds by name (``compile``, ``first_call``, ``steady``,
+    ``eager_first``, ``eager_steady``, ``restored_first``). ``provenance``: free text by name, for people.
     """
 
     statement: Statement
@@ -157,6 +158,7 @@ class Manifest:
     provenance: dict[str, str] = field(default_factory=dict)
     format: str = MANIFEST_FORMAT
     key_facts: str | None = None
+    asked: dict[str, FactorValue] | None = None
 
     def __post_init__(self) -> None:
         if self.format != MANIFEST_FORMAT:
@@ -167,6 +169,12 @@ class Manifest:
             raise ValueError(f"{len(self.files)} files, more than the {MAX_FILES} allowed")
         if len(self.key_facts or "") > MAX_ENCODED:
             raise ValueError(f"key_facts: {len(self.key_facts or '')} characters, at most {MAX_ENCODED}")
+
+    @property
+    def facts(self) -> Facts:
+        """All that it says by the factor table: of its environment and of its workload."""
+        model = {"model": str(self.workload.model)} if self.workload.model else {}
+        return {**(self.asked or {}), **model, **self.fingerprint}
 
     @property
     def partition(self) -> Digest:

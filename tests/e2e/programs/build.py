@@ -34,6 +34,7 @@ draft = Draft(
     scopes=process().scopes(),
     measured={"first_call": 10.0},
     keys=process().key_facts(),
+    asked=process().asked.facts(),
 )
 build_bundle(session.capture(), draft, SigningKey.load(key), out)
 print(cachesvc_client.report().line)

@@ -1,0 +1,187 @@
+"""What each compile was asked for: the workload, read at the entry of ``compile_fx``.
+
+There everything is known that PyTorch's keys are made of, and nothing has been looked up yet: the graph as
+Dynamo traced it, its inputs, grad mode, autocast and configuration. Read in torch 2.11 and 2.13, run with
+2.13. Cheap (well under a millisecond for a hundred nodes), once per graph, and it never raises: it explains
+and decides nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..wire.factors import Facts, bounded
+
+_LIBRARIES = (
+    "accelerate", "bitsandbytes", "diffusers", "flash_attn", "peft", "sentence_transformers", "timm",
+    "torchao", "torchvision", "transformers", "vllm", "xformers",
+)  # fmt: skip
+"""Packages that models are made of, and that change what is traced from one version to the next."""
+_MAX_NODES = 20_000
+
+
+@dataclass(slots=True)
+class Graph:
+    """One call of ``compile_fx``. ``compiled``: Inductor compiled it here; else it came from a cache."""
+
+    facts: dict[str, Any] = field(default_factory=dict)
+    compiled: bool = False
+
+
+class Asked:
+    """The graphs of this process. ``seconds``: spent here."""
+
+    def __init__(self) -> None:
+        self.graphs: list[Graph] = []
+        self.seconds = 0.0
+
+    def note(self, *args: Any, **kwargs: Any) -> Graph:
+        """Takes the arguments of ``compile_fx(model, example_inputs, …, config_patches=)``."""
+        begin = time.perf_counter()
+        graph = Graph()
+        try:
+            module = args[0] if args else kwargs.get("model_")
+            graph.facts = dict(_facts(module, kwargs.get("config_patches")))
+        except Exception:  # noqa: BLE001 - a torch that is made otherwise: there is less to explain
+            graph.facts = {}
+        self.graphs.append(graph)
+        self.seconds += time.perf_counter() - begin
+        return graph
+
+    def facts(self, missed: bool = False) -> Facts:
+        """Of all graphs together, by the names of the factor table. ``missed``: of those that were compiled
+        here, if there are any."""
+        chosen = [graph for graph in self.graphs if graph.compiled] if missed else []
+        union: dict[str, set[str]] = {}
+        for graph in chosen or self.graphs:
+            for name, values in graph.facts.items():
+                union.setdefault(name, set()).update(values)
+        return bounded(union)
+
+
+def _facts(module: Any, patches: Any) -> Iterator[tuple[str, list[str]]]:
+    import torch
+
+    placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
+    values = {node.name: node.meta.get("example_value") for node in placeholders}
+    tensors = {name: value for name, value in values.items() if isinstance(value, torch.Tensor)}
+    own = {name for name in tensors if "_parameters_" in name or "_buffers_" in name}
+    inputs = [value for name, value in tensors.items() if name not in own]
+    sizes = [_sizes(tensor) for tensor in inputs]
+    symbolic = len(tensors) < len(values) or any("*" in size for size in sizes)
+    # Under inference_mode PyTorch finds what was built under no_grad: they are one (tests/matrix).
+    yield "grad", ["grad" if torch.is_grad_enabled() else "no_grad"]
+    yield "autocast", [_autocast(torch)]
+    yield "device", sorted({str(tensor.device) for tensor in tensors.values()})
+    yield "dtype", sorted({_short(tensor.dtype) for tensor in tensors.values()})
+    yield "options", [_pairs(patches) or "default"]
+    yield "dynamic", ["dynamic" if symbolic else "static"]
+    yield "shapes", ["; ".join(sizes)]
+    yield "strides", ["; ".join(map(_layout, inputs))]
+    yield "matmul_precision", [torch.get_float32_matmul_precision()]
+    yield "deterministic", ["on" if torch.are_deterministic_algorithms_enabled() else "off"]
+    yield "default_dtype", [_short(torch.get_default_dtype())]
+    yield "inductor_config", _set_in_code("torch._inductor.config")
+    yield "functorch_config", _set_in_code("torch._functorch.config")
+    yield "libraries", list(_libraries())
+    yield "parameters", sorted({_sizes(tensors[name]) for name in own})
+    yield "operations", _operations(module.graph.nodes)
+
+
+def _autocast(torch: Any) -> str:
+    on = [
+        f"{device} {_short(torch.get_autocast_dtype(device))}"
+        for device in ("cpu", "cuda")
+        if torch.is_autocast_enabled(device)
+    ]
+    return ", ".join(on) or "off"
+
+
+def _short(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _sizes(tensor: Any) -> str:
+    """``4x32``; a dynamic dimension is ``*``."""
+    return "x".join(str(size) if isinstance(size, int) else "*" for size in tensor.shape) or "scalar"
+
+
+def _layout(tensor: Any) -> str:
+    """``contiguous``, or the order of the dimensions in memory, outermost first; ``strided`` if it has gaps
+    as well."""
+    if tensor.is_contiguous():
+        return "contiguous"
+    if any(not isinstance(step, int) for step in (*tensor.stride(), *tensor.shape)):
+        return "strided"
+    order = sorted(range(tensor.dim()), key=lambda index: -tensor.stride(index))
+    dense = tensor.permute(order).is_contiguous()
+    return "order " + ",".join(map(str, order)) if dense else f"stride {','.join(map(str, tensor.stride()))}"
+
+
+def _operations(nodes: Iterable[Any]) -> list[str]:
+    """``gelu x2``: what is called, with the numbers and texts that are given to it. Names of values are not
+    in it; a constant tensor is ``constant``."""
+    counted: Counter[str] = Counter()
+    for number, node in enumerate(nodes):
+        if number > _MAX_NODES:
+            counted["more"] += 1
+        elif node.op in ("call_function", "call_method", "call_module"):
+            given = [*node.args, *(f"{name}={value}" for name, value in node.kwargs.items() if _plain(value))]
+            shown = ", ".join(str(value) for value in given if _plain(value))
+            counted[f"{_called(node)}({shown})" if shown else _called(node)] += 1
+        elif node.op == "get_attr":
+            counted["constant"] += 1
+    return [f"{name} x{count}" for name, count in counted.items()]
+
+
+def _called(node: Any) -> str:
+    target = node.target
+    if isinstance(target, str):
+        return target if node.op == "call_method" else "module"
+    return getattr(target, "__name__", None) or str(target)
+
+
+def _plain(value: Any) -> bool:
+    return isinstance(value, (bool, int, float, str))
+
+
+def _pairs(patches: Any) -> str:
+    if not isinstance(patches, dict):
+        return ""
+    return ", ".join(f"{name}={_text(value)}" for name, value in sorted(patches.items()))
+
+
+def _text(value: Any) -> str:
+    """No address, so that it is the same in every process."""
+    if callable(value):
+        return str(getattr(value, "__qualname__", type(value).__qualname__))
+    return str(value)[:120] if " at 0x" not in str(value) else type(value).__qualname__
+
+
+def _set_in_code(name: str) -> list[str]:
+    """What differs from the default (or from what a variable made of it) and is in the key, as ``name=value``
+    (``torch.utils._config_module``)."""
+    module: Any = sys.modules.get(name)
+    ignored = tuple(getattr(module, "_cache_config_ignore_prefix", ()))
+    ignored += tuple(getattr(module, "_save_config_ignore", ()))
+    found = []
+    for key, entry in getattr(module, "_config", {}).items():
+        if module._is_default(key) or key.startswith(ignored) or entry.alias is not None:
+            continue
+        value = getattr(module, key)
+        base = entry.default if type(entry.env_value_default) is object else entry.env_value_default
+        if type(value) is not type(base) or value != base:  # else it was set, and set back
+            found.append(f"{key}={_text(value)}")
+    return found
+
+
+def _libraries() -> Iterator[str]:
+    for name in _LIBRARIES:
+        version = getattr(sys.modules.get(name), "__version__", None)
+        if isinstance(version, str):
+            yield f"{name} {version}"

@@ -1,0 +1,116 @@
+"""What a compile was asked for, from graphs that Dynamo traced; nothing is compiled here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from cachesvc_client.kinds.asked import Asked
+from cachesvc_client.wire.factors import BY_NAME, MAX_LISTED, MAX_TEXT, differences
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "asked-1.json"
+
+
+class Small(nn.Module):
+    def __init__(self, width=8):
+        super().__init__()
+        self.first = nn.Linear(width, 16)
+        self.register_buffer("offset", torch.ones(16))
+
+    def forward(self, x):
+        return (nn.functional.gelu(self.first(x)) + self.offset).view(x.shape[0], 2, 8) * 2.5
+
+
+def asked(model, *inputs, patches=None, **options):
+    """The facts of the graphs that a call of the compiled model makes."""
+    noted = Asked()
+
+    def backend(module, example_inputs):
+        noted.note(module, example_inputs, config_patches=patches)
+        return module.forward
+
+    torch._dynamo.reset()
+    torch.compile(model, backend=backend, **options)(*inputs)
+    assert noted.graphs and all(graph.facts for graph in noted.graphs)
+    return noted.facts()
+
+
+@pytest.fixture(scope="module")
+def plain():
+    with torch.no_grad():
+        return asked(Small(), torch.ones(4, 8))
+
+
+def test_golden(plain):
+    """Append-only, for torch 2.13: what an entry says is compared with what later clients read."""
+    golden = json.loads(GOLDEN.read_text())
+    plain = {name: value for name, value in plain.items() if name != "libraries"}
+    assert {name: plain[name] for name in golden} == golden
+
+
+def test_every_fact_is_a_row_of_the_workload(plain):
+    assert {BY_NAME[name].group for name in plain} == {"workload"}
+    missing = {factor.name for factor in BY_NAME.values() if factor.group == "workload"} - set(plain)
+    assert missing == {"model"}, "which is known by compile() and warm alone"
+
+
+def differing(plain, facts):
+    return [one.factor for one in differences(facts, plain, ("host",))]
+
+
+def test_what_changes_no_key_changes_no_fact(plain):
+    class Renamed(Small):
+        def forward(self, other_name):
+            hidden = nn.functional.gelu(self.first(other_name))
+            return (hidden + self.offset).view(other_name.shape[0], 2, 8) * 2.5
+
+    torch.manual_seed(5)
+    with torch.no_grad():
+        assert differing(plain, asked(Renamed(), torch.zeros(4, 8), fullgraph=True)) == []
+
+
+@pytest.mark.parametrize(
+    ("call", "first"),
+    [
+        (lambda: asked(Small(), torch.ones(6, 8)), "shapes"),
+        (lambda: asked(Small(), torch.ones(8, 4).t()), "strides"),
+        (lambda: asked(Small(), torch.ones(4, 16)[:, ::2]), "strides"),
+        (lambda: asked(Small(), torch.ones(4, 8), dynamic=True), "dynamic"),
+        (lambda: asked(Small().double(), torch.ones(4, 8).double()), "dtype"),
+        (lambda: asked(Small(), torch.ones(4, 8), patches={"max_autotune": True}), "options"),
+        (lambda: asked(nn.Sequential(Small(), nn.ReLU()), torch.ones(4, 8)), "operations"),
+    ],
+)
+def test_the_cause_comes_first(plain, call, first):
+    with torch.no_grad():
+        assert differing(plain, call())[0] == first
+
+
+def test_grad_mode_and_autocast(plain):
+    assert differing(plain, asked(Small(), torch.ones(4, 8))) == ["grad"]
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        assert differing(plain, asked(Small(), torch.ones(4, 8)))[0] == "autocast"
+
+
+def test_a_model_of_thousands_of_operations_stays_bounded():
+    class Long(nn.Module):
+        def forward(self, x):
+            for number in range(200):
+                x = x * (number + 0.5)
+            return x
+
+    with torch.no_grad():
+        facts = asked(Long(), torch.ones(2))
+    assert len(facts["operations"]) == MAX_LISTED
+    assert all(len(text) <= MAX_TEXT for text in facts["operations"])
+
+
+@pytest.mark.parametrize("arguments", [(), (None,), (object(), []), ("graph",)])
+def test_what_is_no_graph_is_no_error(arguments):
+    noted = Asked()
+    assert noted.note(*arguments).facts == {}
+    assert noted.facts() == {}

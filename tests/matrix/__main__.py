@@ -1,0 +1,48 @@
+"""``python -m tests.matrix [WORD…]``: the matrix as a table of expectation and outcome; rows whose name or
+expectation holds one of the words. Exit status 1 if an outcome is not what is expected."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from cachesvc_client.commands.tables import aligned
+
+from .rows import ROWS
+from .world import world
+
+
+def main(words: list[str]) -> int:
+    rows = [
+        row for row in ROWS if not words or any(word in f"{row.name} {row.expectation}" for word in words)
+    ]
+    begin = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="cachesvc-matrix-") as folder:
+        print(f"{len(rows)} rows: a registry, cachesvc warm, then the consumers ...", file=sys.stderr)
+        with world(Path(folder)) as made:
+            made.begin(rows)
+            outcomes = [made.outcome(row) for row in rows]
+    head = ("difference", "expected", "outcome", "", "said")
+    table = [
+        (
+            one.row.name,
+            one.row.expectation,
+            one.state,
+            one.problem and f"WRONG: {one.problem}",
+            one.said[:150],
+        )
+        for one in outcomes
+    ]
+    print(aligned([head, *table]))
+    wrong = sum(bool(one.problem) for one in outcomes)
+    counts = Counter(row.expect for row in rows)
+    told = ", ".join(f"{count} {what}" for what, count in counts.most_common())
+    print(f"\n{len(rows)} rows ({told}) in {time.monotonic() - begin:.0f} s; {wrong} not as expected")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,76 @@
+"""A consumer: attaches to the name, as a service does, and makes the differences that it is given, one after
+the other. ``consumer.py NAME CHANGE…``; prints one JSON line per change.
+
+``FACTS`` in the environment is JSON that is put over what `detect` finds: what this machine has not.
+"""
+
+import json
+import os
+import sys
+
+import cachesvc_client
+from cachesvc_client import detect as detecting
+
+injected = json.loads(os.environ.get("FACTS", "{}"))
+more_flags = injected.pop("more cpu_flags", [])
+found = detecting.detect
+
+
+def detect(environ=None):
+    facts = {**found(environ), **injected}
+    return {**facts, "cpu_flags": [*facts["cpu_flags"], *more_flags]}
+
+
+detecting.detect = detect
+session = cachesvc_client.attach(sys.argv[1])
+session.wait(120)
+
+import torch  # noqa: E402
+from changes import named  # noqa: E402
+
+from cachesvc_client import observe  # noqa: E402
+from cachesvc_client.kinds.asked import Asked  # noqa: E402
+from cachesvc_client.session import process  # noqa: E402
+from cachesvc_client.wire.codec import plain  # noqa: E402
+
+
+def as_in_a_fresh_process():
+    """Forgets what was compiled and counted before, so that `report` tells of what comes. What the change
+    before compiled stays in the folder, under keys that only its own difference makes."""
+    torch._dynamo.reset()
+    state = process()
+    state.observer = observe.start()
+    state.asked = Asked()
+    state.kernels.recorded.__init__()
+    state.kernels.clear()
+
+
+def one(name):
+    as_in_a_fresh_process()
+    observer = observe.start(audit=True)
+    with torch.no_grad(), named(name) as ask:
+        expected = ask.model(ask.x)
+        output = torch.compile(ask.model, **ask.options)(ask.x)
+        report = cachesvc_client.report()
+    scale = max(float(expected.detach().abs().max()), 1e-9)
+    seen = observer.snapshot()
+    return {
+        "row": name,
+        "state": report.state,
+        "reasons": list(report.reasons),
+        "facts": report.facts,
+        "differences": [one.factor for one in report.differences],
+        "compiled": seen.compilations,
+        "tuned": seen.tuning_runs,
+        "compilers": seen.compiler_processes,
+        "difference": float((output.double() - expected.double()).abs().max()) / scale,
+        "eps": torch.finfo(output.dtype).eps,
+        "counters": plain(seen)["counters"],
+    }
+
+
+for change in sys.argv[2:]:
+    try:
+        print(json.dumps(one(change)), flush=True)
+    except Exception as error:  # noqa: BLE001 - told, and the other changes go on
+        print(json.dumps({"row": change, "error": f"{type(error).__name__}: {error}"[:2000]}), flush=True)

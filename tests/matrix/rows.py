@@ -1,0 +1,160 @@
+"""The matrix: one row for each deliberate difference between builder and consumer, with what is expected.
+
+*hit*: nothing is compiled, tuned or started, and the numbers are right. *refused*: nothing is installed, and
+the factor is named first. *compiles*: right numbers, and the factor is named first. *retraced*: PyTorch looks
+for another AOTAutograd key and finds the same kernels: nothing is compiled, and the factor is named first.
+*invisible*: no key knows it; right numbers.
+
+``group``: rows of one group share one consumer process. ``change``: what is done in it (`changes`).
+``variables`` and ``facts``: how its environment differs; of a row without a group, the fingerprint that asks
+the registry for the entry ``of`` a machine (*cpu*: the warmed one; *gpu*: one that says it is of an H200).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass, field
+from typing import Any
+
+from cachesvc_client.detect import detect
+
+WITHOUT: Any = None
+"""In ``facts``: the consumer cannot tell."""
+
+
+@dataclass(frozen=True)
+class Row:
+    name: str
+    expect: str
+    factor: str = ""
+    group: str = ""
+    change: str = "as_built"
+    variables: dict[str, str] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+    of: str = "cpu"
+
+    @property
+    def expectation(self) -> str:
+        return f"{self.expect}: {self.factor}" if self.factor else self.expect
+
+
+def inside(group: str, expect: str, *changes: str, factor: str = "") -> list[Row]:
+    return [Row(name.replace("_", " "), expect, factor, group, name) for name in changes]
+
+
+def refused(name: str, factor: str, of: str = "cpu", **facts: Any) -> Row:
+    return Row(name, "refused", factor, facts=facts, of=of)
+
+
+def accepted(name: str, of: str = "cpu", **facts: Any) -> Row:
+    return Row(name, "installed", facts=facts, of=of)
+
+
+ELSEWHERE = {
+    "USER": "another",
+    "LANG": "C",
+    "LC_ALL": "C",
+    "PYTHONHASHSEED": "7",
+    "TORCHINDUCTOR_COMPILE_THREADS": "1",
+}
+"""Beside HOME, TMPDIR and the working directory, which no consumer shares with the builder."""
+
+
+def process(name: str, expect: str, factor: str = "", **variables: str) -> Row:
+    return Row(name, expect, factor, name, variables=variables)
+
+
+def _own_capability() -> str:
+    """The value that names what is chosen without it."""
+    isa = str(detect({}).get("cpu_isa", ""))
+    return next((name for name in ("avx512", "avx2") if name in isa), "default")
+
+
+ROWS: list[Row] = [
+    # Where and by whom it runs: no key holds it.
+    *(
+        Row(name, "hit", group="elsewhere", variables=ELSEWHERE)
+        for name in ("HOME", "USER", "working directory", "TMPDIR", "locale", "hash seed", "compile threads")
+    ),
+    Row("no C++ compiler in the image", "hit", group="elsewhere", variables=ELSEWHERE),
+    Row("path of the virtual environment", "hit", group="venv"),
+    Row("cache folder of the user's own", "hit", group="own folder"),
+    Row("mtimes of the cache files", "hit", group="mtimes"),
+    process("rank variables", "hit", RANK="1", LOCAL_RANK="1", WORLD_SIZE="2"),
+    Row("name of the CPU model", "hit", group="cpu model", facts={"cpu_model": "another CPU"}),
+    Row("more CPU flags", "hit", group="newer CPU", facts={"more cpu_flags": ["avx99"]}),
+    process("ATEN_CPU_CAPABILITY as it is anyway", "hit", ATEN_CPU_CAPABILITY=_own_capability()),
+    # What the program is.
+    *inside(
+        "hits",
+        "hit",
+        "weights",
+        "values",
+        "source_moved",
+        "class_renamed",
+        "fullgraph",
+        "mode_default_named",
+        "batch_20_of_dynamic_8",
+        "compiled_as_function",
+        "unused_submodule",
+        "dynamo_setting",
+        "inference_mode",
+    ),
+    *inside("hits", "invisible", "custom_op_body"),
+    # What PyTorch's keys hold.
+    *inside("first", "compiles", "grad_mode", factor="grad"),
+    *inside("first", "compiles", "autocast", factor="autocast"),
+    *inside("first", "compiles", "dtype", "bfloat16", factor="dtype"),
+    *inside("first", "compiles", "shape", "rank_of_input", factor="shapes"),
+    *inside("first", "compiles", "stride", factor="strides"),
+    *inside("first", "compiles", "dynamic", "static_of_dynamic", factor="dynamic"),
+    *inside("first", "compiles", "mode", "options", factor="options"),
+    *inside("first", "compiles", "inductor_config", "inductor_cpp_config", factor="inductor_config"),
+    *inside("second", "retraced", "functorch_config", factor="functorch_config"),
+    *inside("second", "compiles", "matmul_precision", factor="matmul_precision"),
+    *inside("second", "compiles", "deterministic", factor="deterministic"),
+    *inside("second", "compiles", "default_dtype", factor="default_dtype"),
+    *inside("second", "compiles", "threads_in_code", factor="threads"),
+    *inside("second", "compiles", "width", factor="parameters"),
+    *inside("second", "compiles", "layer", factor="parameters"),
+    *inside("second", "compiles", "activation", "constant_in_forward", "training_flag", factor="operations"),
+    *inside("second", "compiles", "library", factor="libraries"),
+    process("CI=1", "retraced", "settings", CI="1"),
+    process("TORCHINDUCTOR_VEC_ISA_OK=1", "compiles", "settings", TORCHINDUCTOR_VEC_ISA_OK="1"),
+    process(
+        "CPP_CACHE_PRECOMPILE_HEADERS", "compiles", "settings", TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS="1"
+    ),
+    process("TORCH_COMPILE_DEBUG=1", "compiles", "settings", TORCH_COMPILE_DEBUG="1"),
+    process("CXX=path", "compiles", "settings", CXX=os.path.realpath(shutil.which("g++") or "g++")),
+    # What makes code wrong or dead: refused before anything is installed.
+    refused("OMP_NUM_THREADS", "threads", threads=1),
+    accepted("threads not known yet", threads=WITHOUT),
+    Row("ATEN_CPU_CAPABILITY", "refused", "cpu_isa", variables={"ATEN_CPU_CAPABILITY": "default"}),
+    refused("torch version", "torch", torch="2.12.1+cpu"),
+    refused("torch's local version", "torch", torch="2.13.0+cu130"),
+    refused("Python ABI", "python_abi", python_abi="cpython-313t"),
+    refused("architecture", "platform", platform="linux-aarch64"),
+    refused("CPU flags missing", "cpu_flags", cpu_flags=["sse2"]),
+    refused("C++ compiler", "cxx", cxx="clang++ 16.0.6"),
+    accepted("no C++ compiler known", cxx=WITHOUT),
+    refused("older libc", "libc", libc="2.4"),
+    accepted("newer libc", libc="9.9"),
+    refused("unknown libc", "libc", libc=WITHOUT),
+    accepted("host code and a GPU beside it", gpu="NVIDIA H100", compute_capability="9.0"),
+    refused("triton version", "triton", "gpu", triton="3.7.0"),
+    refused("CUDA version", "cuda", "gpu", cuda="12.8"),
+    refused("ROCm instead of CUDA", "cuda", "gpu", cuda="rocm 7.0"),
+    refused("GPU name", "gpu", "gpu", gpu="NVIDIA H100 80GB HBM3"),
+    refused("compute capability", "compute_capability", "gpu", compute_capability="12.0"),
+    refused("no GPU", "gpu", "gpu", gpu=WITHOUT),
+    refused("MIG slice", "gpu", "gpu", gpu="NVIDIA H200 MIG 1g.18gb", mig="1g.18gb"),
+    accepted("driver", "gpu", driver="999.1"),
+    accepted("number of GPUs", "gpu", gpu_count=8),
+    accepted("CPU of a GPU's host", "gpu", cpu_isa="avx2", cpu_flags=["avx2"], cpu_model="another"),
+    # Versions of cachesvc itself.
+    refused("entry of a newer schema", "schema", "newer"),
+    accepted("entry with a factor that this client does not know", "unknown"),
+    accepted("client with a factor that the entry does not know", tomorrow="yes"),
+    accepted("entry of an older client", "older"),
+]

@@ -1,0 +1,84 @@
+"""``python -m tools.keys``: writes docs/keys.md, the factor table in words. `make keys` runs it, and a test
+fails if the file is not what the table says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from cachesvc_client.wire.factors import FACTORS, SCHEMA, Factor
+
+DOCUMENT = Path(__file__).parents[1] / "docs" / "keys.md"
+
+HEAD = f"""\
+# What decides whether an entry fits
+
+<!-- Made from the factor table (cachesvc_client/wire/factors.py) by `make keys`. Do not edit. -->
+
+Client and registry compare factor by factor, by this one table; `cachesvc explain NAME` prints the
+comparison. The order is that of importance: what changes other factors with it comes before them, so that the
+first difference is the cause.
+
+| rule | the entry fits if |
+|---|---|
+| equal | both sides say the same |
+| covers | the consumer has all that the builder had |
+| within | the builder had all that the consumer asks for |
+| at least | the consumer's version is not lower |
+
+A factor counts if the entry holds what it is about: GPU code (*gpu*), code for the host's CPU (*host*), or in
+any case (*any*). If the consumer cannot tell, the entry is refused, or accepted, as the last column says. A
+factor that the entry does not carry (an older builder) says nothing. An entry whose deciding factors are of a
+newer schema than {SCHEMA} is refused; a factor that decides nothing and is not known here is shown and passed
+over.
+"""
+
+PARTS = (
+    (
+        "Refused if it differs",
+        "cachesvc decides: nothing of the entry is installed, and the reason says which factor it was. These "
+        "factors make the partition, so that builders which differ in one publish entries beside each other.",
+        lambda factor: factor.decider == "cachesvc",
+    ),
+    (
+        "PyTorch's keys decide",
+        "The entry is installed. If the factor differs, PyTorch looks for another key and compiles; the "
+        "report and the log name the factor. They are known once something is compiled (save `settings`).",
+        lambda factor: factor.decider == "compiler",
+    ),
+    (
+        "For people",
+        "Recorded and shown. Nobody decides by them.",
+        lambda factor: factor.decider == "nobody",
+    ),
+)
+
+
+def render() -> str:
+    """The whole document."""
+    parts = [HEAD]
+    for title, about, chosen in PARTS:
+        parts += [f"\n## {title}\n\n{about}\n", *_table(filter(chosen, FACTORS))]
+    return "\n".join(parts) + "\n"
+
+
+def _table(factors: Iterable[Factor]) -> list[str]:
+    head = ("factor", "of", "rule", "counts for", "why", "to mend", "unknown here")
+    rows = [
+        (
+            f"`{factor.name}`",
+            factor.group,
+            factor.rule.replace("_", " "),
+            factor.scope,
+            factor.why,
+            factor.mend,
+            "refused" if factor.absent_mine == "refuse" else "accepted",
+        )
+        for factor in factors
+    ]
+    lines = [head, tuple("---" for _ in head), *rows]
+    return ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]
+
+
+if __name__ == "__main__":
+    DOCUMENT.write_text(render())
