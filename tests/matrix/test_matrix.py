@@ -15,7 +15,9 @@ pytestmark = pytest.mark.compiles
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[World]:
     with world(tmp_path_factory.mktemp("matrix")) as made:
-        wanted = [item.callspec.params["row"] for item in request.session.items if hasattr(item, "callspec")]
+        wanted = [
+            item.callspec.params.get("row") for item in request.session.items if hasattr(item, "callspec")
+        ]
         made.begin(row for row in wanted if isinstance(row, Row))
         yield made
 
