@@ -55,10 +55,10 @@ from benchmarks.hosts import (  # noqa: E402
     Host,
     Registry,
     cachesvc,
-    interruptible,
     registry,
     started,
 )
+from cachesvc.cli.signals import interruptible  # noqa: E402
 
 LOCAL = ("local first", "local settled")
 MOVED = ("folder copy", "mega-cache", "Redis")
