@@ -5,7 +5,8 @@ from __future__ import annotations
 from anyio import to_thread
 from fastapi import APIRouter, Response
 
-from cachesvc.registry import gc, tokens
+from cachesvc.registry import gc, reports, tokens
+from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.protocol import SignerRecord, TokenAnswer, TokenRequest
 
 from .access import SECURED, TheRegistry, TheToken, TokenRoute
@@ -53,6 +54,13 @@ async def get_signers(registry: TheRegistry, token: TheToken) -> Json:
 async def post_signer(registry: TheRegistry, token: TheToken, body: SignerRecord) -> Json:
     """Accepts a key's signatures in a namespace."""
     return Json(await to_thread.run_sync(tokens.add_signer, registry, token, body), 201)
+
+
+@router.delete("/revisions/{revision}/quarantine", status_code=204, response_class=Response)
+async def delete_quarantine(registry: TheRegistry, token: TheToken, revision: Digest) -> Response:
+    """Offers a revision again in every environment that it was reported inert from."""
+    await to_thread.run_sync(reports.lift, registry, token, revision)
+    return Response(status_code=204)
 
 
 @router.post("/gc", response_model=gc.Collected)

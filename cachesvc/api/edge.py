@@ -24,7 +24,7 @@ from cachesvc_client.wire.errors import (
     Unavailable,
     to_wire,
 )
-from cachesvc_client.wire.protocol import API_HEADER, API_VERSION
+from cachesvc_client.wire.protocol import API_HEADER, API_VERSION, MAX_REPORT_BYTES
 from cachesvc_client.wire.records import MAX_ENVELOPE_BYTES
 
 REQUEST_ID = "X-Request-Id"
@@ -102,6 +102,8 @@ def _bounded(path: str, headers: dict[bytes, str], receive: Receive) -> Receive:
     if _PACK.fullmatch(path):
         return receive
     limit = MAX_COMMIT_BYTES if _COMMIT.fullmatch(path) else MAX_BODY_BYTES
+    if path == "/v1/reports":
+        limit = MAX_REPORT_BYTES
     length = headers.get(b"content-length", "0")
     if length.isdigit() and int(length) > limit:
         raise TooLarge(f"a body of {length} bytes; at most {limit} are allowed here")

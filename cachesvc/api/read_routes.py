@@ -10,12 +10,20 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import iterate_in_threadpool
 
-from cachesvc.registry import download, names, resolve
+from cachesvc.registry import download, names, reports, resolve
 from cachesvc.registry.tokens import whoami
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import RangeInvalid
 from cachesvc_client.wire.names import Namespace, ShortName, Tag
-from cachesvc_client.wire.protocol import EntrySummary, NameSummary, ResolveAnswer, ResolveRequest, WhoAmI
+from cachesvc_client.wire.protocol import (
+    EntrySummary,
+    NameSummary,
+    ReportAnswer,
+    ReportRequest,
+    ResolveAnswer,
+    ResolveRequest,
+    WhoAmI,
+)
 
 from .access import SECURED, TheRegistry, TheToken, TokenRoute
 from .answers import BINARY, errors
@@ -41,6 +49,12 @@ async def who_am_i(token: TheToken) -> Json:
 async def post_resolve(registry: TheRegistry, token: TheToken, body: ResolveRequest) -> Json:
     """What fits this environment, with signed manifests inline; and why the rest does not."""
     return Json(await to_thread.run_sync(resolve.answer, registry, token, body))
+
+
+@router.post("/reports", response_model=ReportAnswer, responses=errors("too_many"))
+async def post_report(registry: TheRegistry, token: TheToken, body: ReportRequest) -> Json:
+    """What one start came to, for the role `report`: counted per revision and environment."""
+    return Json(await to_thread.run_sync(reports.report, registry, token, body))
 
 
 @router.get("/entries/{entry}", response_model=EntrySummary)

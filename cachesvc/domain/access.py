@@ -1,7 +1,8 @@
 """Who may do what.
 
 A token has a role, a namespace (or ``*``) and perhaps a lane. A lane's token writes to its lane only and
-reads its lane and the trunk: it can neither touch what the trunk serves nor see other lanes.
+reads its lane and the trunk: it can neither touch what the trunk serves, nor what is known of it, nor see
+other lanes.
 """
 
 from __future__ import annotations
@@ -17,17 +18,19 @@ ANY = "*"
 
 
 class Role(enum.IntEnum):
-    """Each role may do what the lower ones may."""
+    """Each role may do what the lower ones may. ``report``: read, and tell what came of it: for services."""
 
     read = 1
-    write = 2
-    admin = 3
+    report = 2
+    write = 3
+    admin = 4
 
 
 class Action(enum.IntEnum):
     """What is asked for, and the least role that may do it."""
 
     read = Role.read
+    report = Role.report
     write = Role.write
     admin = Role.admin
 
@@ -62,7 +65,7 @@ def may(token: Token, action: Action, namespace: str, lane: Lane | None = None) 
         return True
     if action is Action.read:
         return lane in (None, token.lane)
-    return action is Action.write and lane == token.lane
+    return action in (Action.report, Action.write) and lane == token.lane
 
 
 def demand(token: Token, action: Action, namespace: str, lane: Lane | None = None) -> None:

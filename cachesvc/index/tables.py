@@ -139,3 +139,42 @@ class RevisionRow(SQLModel, table=True):
     published: int = Field(sa_type=sa.BigInteger)
     published_by: str = Field(max_length=40)
     __table_args__ = (sa.Index(None, "entry", "sequence"),)
+
+
+class UsefulnessRow(SQLModel, table=True):
+    """What the starts of one environment (a fingerprint partition) came to with one revision.
+
+    What clients told: counts and seconds decide nothing but ``quarantined``, and that only by the rule of
+    ``domain.usefulness``. ``facts``: what people tell the environment by.
+    """
+
+    __tablename__ = "usefulness"
+    revision: str = Field(
+        primary_key=True, max_length=DIGEST, foreign_key="revisions.revision", ondelete="CASCADE"
+    )
+    environment: str = Field(primary_key=True, max_length=DIGEST)
+    facts: dict[str, str] = Field(sa_type=sa.JSON)
+    hit: int = Field(default=0, sa_type=sa.BigInteger)
+    partial: int = Field(default=0, sa_type=sa.BigInteger)
+    inert: int = Field(default=0, sa_type=sa.BigInteger)
+    miss: int = Field(default=0, sa_type=sa.BigInteger)
+    unused: int = Field(default=0, sa_type=sa.BigInteger)
+    saved: float = 0.0
+    spent: float = 0.0
+    first_seen: int = Field(sa_type=sa.BigInteger)
+    last_seen: int = Field(sa_type=sa.BigInteger, index=True)
+    quarantined: int | None = Field(default=None, sa_type=sa.BigInteger)
+    why: str = Field(default="", max_length=500)
+
+
+class InertHostRow(SQLModel, table=True):
+    """A node that found the revision inert since the last hit of its environment; few are kept."""
+
+    __tablename__ = "inert_hosts"
+    revision: str = Field(
+        primary_key=True, max_length=DIGEST, foreign_key="revisions.revision", ondelete="CASCADE"
+    )
+    environment: str = Field(primary_key=True, max_length=DIGEST)
+    token: str = Field(primary_key=True, max_length=40)
+    node: str = Field(primary_key=True, max_length=32)
+    seen: int = Field(sa_type=sa.BigInteger)

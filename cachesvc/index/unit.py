@@ -15,6 +15,7 @@ from .entries import Entries
 from .objects import Objects
 from .tokens import Signers, Tokens
 from .uploads import Uploads
+from .usefulness import Usefulness
 
 
 class Unit:
@@ -26,6 +27,7 @@ class Unit:
         self.objects = Objects(session)
         self.uploads = Uploads(session)
         self.entries = Entries(session)
+        self.usefulness = Usefulness(session)
 
 
 class Index:

@@ -10,7 +10,8 @@ import logging
 from dataclasses import dataclass
 
 from cachesvc.domain.access import ANY, Action, Token, demand
-from cachesvc.domain.retention import collectable, expired
+from cachesvc.domain.retention import DAY, collectable, expired
+from cachesvc.domain.usefulness import KEPT_DAYS
 
 from .context import Registry
 
@@ -34,6 +35,7 @@ def collect(registry: Registry, by: Token | None = None) -> Collected:
     revisions = _expire(registry)
     with registry.index.write() as unit:
         uploads = unit.uploads.drop_over(registry.now)
+        unit.usefulness.forget(registry.now - KEPT_DAYS * DAY)
     collected = Collected(revisions, uploads, _sweep(registry))
     if any((collected.revisions, collected.uploads, collected.objects)):
         _log.info(

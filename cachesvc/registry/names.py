@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from cachesvc.domain.access import Action, Token, demand, may
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import NotFound
@@ -21,19 +23,22 @@ def list_names(registry: Registry, token: Token, namespace: Namespace) -> list[N
 def list_entries(
     registry: Registry, token: Token, namespace: Namespace, name: ShortName | None, tag: Tag | None
 ) -> list[EntrySummary]:
-    """The entries with their heads, newest first, as far as the token sees them."""
+    """The entries with their heads and what came of them, newest first, as far as the token sees them."""
     demand(token, Action.read, namespace)
     with registry.index.read() as unit:
-        return unit.entries.listing(namespace, _lanes(token), name, tag)
+        rows = unit.entries.listing(namespace, _lanes(token), name, tag)
+        uses = unit.usefulness.of([row.revision for row in rows])
+    return [replace(row, usefulness=uses.get(row.revision, ())) for row in rows]
 
 
 def get_entry(registry: Registry, token: Token, entry: Digest) -> EntrySummary:
-    """One entry. Raises ``NotFound``, also for what the token may not see."""
+    """One entry, with what came of its head. Raises ``NotFound``, also for what the token may not see."""
     with registry.index.read() as unit:
         found = unit.entries.summary(entry)
+        uses = unit.usefulness.of([found[1].revision]) if found else {}
     if found is None or not may(token, Action.read, found[0], found[1].lane):
         raise NotFound(f"entry {entry} does not exist")
-    return found[1]
+    return replace(found[1], usefulness=uses.get(found[1].revision, ()))
 
 
 def _lanes(token: Token) -> tuple[Lane | None, ...] | None:

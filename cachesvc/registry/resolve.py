@@ -11,7 +11,7 @@ from cachesvc.index.unit import Unit
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import NotFound
-from cachesvc_client.wire.factors import BY_NAME, Incompatible, compare
+from cachesvc_client.wire.factors import BY_NAME, Incompatible, compare, inert_here, partition
 from cachesvc_client.wire.names import Lane, Namespace, Tag
 from cachesvc_client.wire.protocol import (
     MAX_RESOLVED,
@@ -65,7 +65,9 @@ def resolve(registry: Registry, token: Token, request: ResolveRequest) -> Resolv
     with registry.index.read() as unit:
         tag, found = _candidates(unit, request, lanes)
         live = [row for row in found if row.expires is None or row.expires > registry.clock()]
-        fitting, rejected = _judge(_overlaid(live), request)
+        fitting, refused = _judge(_overlaid(live), request)
+        fitting, withheld = _offered(unit, fitting, request)
+        rejected = (*withheld, *refused)[:MAX_REJECTED]
         fitting.sort(key=lambda row: (row.model is None or row.model != request.model, -row.published))
         revisions = _with_envelopes(unit, fitting[:MAX_RESOLVED])
     return ResolveAnswer(revisions, rejected, tag)
@@ -125,6 +127,24 @@ def _judge(
             fitting.append(row)
     refused.sort(key=lambda pair: pair[0])
     return fitting, tuple(rejected for _, rejected in refused[:MAX_REJECTED])
+
+
+def _offered(
+    unit: Unit, fitting: list[Candidate], request: ResolveRequest
+) -> tuple[list[Candidate], tuple[Rejected, ...]]:
+    """Without those that are known to do nothing in this environment (``domain.usefulness``)."""
+    withheld = unit.usefulness.quarantined([row.revision for row in fitting])
+    if not withheld:
+        return fitting, ()
+    offered: list[Candidate] = []
+    refused: list[Rejected] = []
+    for row in fitting:
+        why = withheld.get((row.revision, partition(request.fingerprint, row.scopes)))
+        if why is None:
+            offered.append(row)
+        else:
+            refused.append(Rejected(row.entry, row.target, row.tag, (inert_here(row.revision, why),)))
+    return offered, tuple(refused)
 
 
 def _with_envelopes(unit: Unit, rows: list[Candidate]) -> tuple[ResolvedRevision, ...]:

@@ -26,7 +26,7 @@ MAX_LABEL = 200
 def authenticate(registry: Registry, secret: str) -> Token:
     """The token of a secret. Raises ``Unauthenticated``. A revocation holds within 5 s on every replica."""
     secret_hash = _hash(secret)
-    hint = registry.hot.get(f"token/{secret_hash}")
+    hint = registry.hot.get(_hint_key(secret_hash))
     token = _from_hint(hint) if hint is not None else _look_up(registry, secret_hash)
     if token is None:
         raise Unauthenticated("the token is not known here", "check CACHESVC_TOKEN, or: cachesvc login")
@@ -66,7 +66,7 @@ def revoke_token(registry: Registry, by: Token, token_id: str) -> None:
         demand(by, Action.admin, token.namespace)
         unit.tokens.revoke(token_id, registry.now)
         secret_hash = unit.tokens.hash_of(token_id)
-    registry.hot.drop(f"token/{secret_hash}")
+    registry.hot.drop(_hint_key(secret_hash or ""))
 
 
 def add_signer(registry: Registry, by: Token | None, signer: SignerRecord) -> SignerRecord:
@@ -107,7 +107,7 @@ def _new_token(request: TokenRequest, now: int) -> Token:
         raise InvalidRequest(f"days: 1 to {MAX_DAYS}", "leave it out for a token that does not expire")
     role = Role[request.role]
     if request.lane is not None and (role is Role.admin or namespace == ANY):
-        raise InvalidRequest("lane: only for read and write tokens of one namespace")
+        raise InvalidRequest("lane: only for read, report and write tokens of one namespace")
     return Token(
         token="t-" + secrets.token_hex(8),
         label=request.label,
@@ -129,11 +129,16 @@ def _hash(secret: str) -> str:
     return hashlib.sha256(secret.encode(errors="surrogatepass")).hexdigest()
 
 
+def _hint_key(secret_hash: str) -> str:
+    # By the set of roles: a hint holds a role's number, and replicas of two versions may share the store.
+    return f"token/{len(Role)}/{secret_hash}"
+
+
 def _look_up(registry: Registry, secret_hash: str) -> Token | None:
     with registry.index.read() as unit:
         token = unit.tokens.by_hash(secret_hash)
     if token is not None:
-        registry.hot.put(f"token/{secret_hash}", codec.canonical(token))
+        registry.hot.put(_hint_key(secret_hash), codec.canonical(token))
     return token
 
 

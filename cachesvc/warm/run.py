@@ -28,6 +28,7 @@ from cachesvc_client.bundle.seal import PublicKey, SigningKey
 from cachesvc_client.publishing import Draft, build_bundle, publish_bundle
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.errors import CacheSvcError, NotFound
+from cachesvc_client.wire.factors import INERT
 from cachesvc_client.wire.names import Lane, Name
 from cachesvc_client.wire.protocol import ResolveRequest
 from cachesvc_client.wire.records import Manifest, Workload
@@ -200,7 +201,10 @@ def _published(state: _State) -> tuple[Manifest | None, str]:
         return None, f"{name} has this target, but of another model, inputs or options"
     for rejected in answer.rejected:
         if rejected.target == state.job.target:
-            return None, f"{name} has this target, but for another environment: {rejected.differences[0]}"
+            first = rejected.differences[0]
+            if first.factor == INERT:
+                return None, f"{name} has this target, but services report it useless: {first}"
+            return None, f"{name} has this target, but for another environment: {first}"
     return None, f"{name} does not have this target"
 
 
@@ -229,6 +233,7 @@ def _check(state: _State, found: Manifest | None, why: str) -> Outcome:
         "CACHESVC_URL": means.registry.remote.url,
         "CACHESVC_TRUSTED_KEYS": ",".join(means.registry.trusted),
         "CACHESVC_STRICT": "1",
+        "CACHESVC_REPORT": "0",  # a check is no start of a service
     }
     extra |= {"CACHESVC_TOKEN": means.registry.token} if means.registry.token else {}
     extra |= {"CACHESVC_LANE": means.lane} if means.lane else {}

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .wire.protocol import CommitAnswer
 
 __version__ = "0.1.0"
-__all__ = ["attach", "compile", "prime", "publish", "report", "status", "wait"]
+__all__ = ["attach", "compile", "prime", "publish", "report", "send_report", "status", "wait"]
 
 _log = logging.getLogger("cachesvc")
 
@@ -93,6 +93,16 @@ def report() -> Report:
     from .session import process
 
     return process().report()
+
+
+def send_report(timeout: float = 1.0) -> bool:
+    """Tells the registry now what this start came to, and answers whether it was told, now or before; at exit
+    it is not told again. It is told by itself too, a minute after the last compile or at exit: this is for
+    processes that end otherwise. Takes at most ``timeout`` seconds. Never raises."""
+    from .session import process
+
+    reporter = process().reporter
+    return reporter is not None and reporter.end(timeout)
 
 
 def wait(timeout: float | None = None) -> bool:

@@ -45,7 +45,8 @@ _TOKEN = re.compile(r"[\x21-\x7e]{1,512}")
 class Config:
     """Read once. ``deadline`` in seconds; ``store``: the node store's folder, if one was named.
 
-    ``tag_fallback``: tags that are tried after a name's own, in order.
+    ``tag_fallback``: tags that are tried after a name's own, in order. ``report``: whether the registry is
+    told what came of it.
     """
 
     url: str | None = None
@@ -60,6 +61,7 @@ class Config:
     store: Path | None = None
     signing_key: Path | None = None
     untested: bool = False
+    report: bool = True
 
     @classmethod
     def read(cls, environ: Mapping[str, str] | None = None) -> Config:
@@ -87,6 +89,7 @@ class Config:
             store=_variable(environ, "CACHESVC_STORE", _folder, None),
             signing_key=_variable(environ, "CACHESVC_SIGNING_KEY", _folder, signing_key),
             untested=_variable(environ, "CACHESVC_UNTESTED", _switch, False),
+            report=_variable(environ, "CACHESVC_REPORT", _switch, True),
         )
 
 

@@ -53,6 +53,9 @@ _COMPILATIONS = ("graphs_compiled", "cpp_builds", "triton_compilations", "worker
 COMPILERS = ("g++", "gcc", "c++", "cc", "cc1plus", "clang", "clang++", "ld", "as", "nvcc", "ptxas", "icpx")
 
 counts: Counter[str] = Counter()
+spent: dict[str, float] = {}
+"""Seconds inside what was counted, of the outermost call of each thread."""
+_inside = threading.local()
 missing: set[str] = set()
 _processes: list[str] = []
 _installed = False
@@ -66,7 +69,7 @@ class Observation:
     """Counts since the observer was started; ``seconds`` by name; JSON-able by `wire.codec.plain`.
 
     ``compilations``: graphs that Inductor compiled, C++ libraries built, and Triton kernels compiled
-    here or handed to a worker. ``tuning_runs``: kernels or choices that were tuned. ``processes``: what was
+    here or handed to a worker; ``seconds`` by count (of ``triton_compilations`` those here). ``tuning_runs``: kernels or choices that were tuned. ``processes``: what was
     started here, then what Python children started (audit only); ``compiler_processes``: those of them
     that are compilers, or compile commands run.
     """
@@ -83,6 +86,7 @@ class Observation:
     processes: tuple[str, ...] = ()
     counters: dict[str, int] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
+    seconds: dict[str, float] = field(default_factory=dict)
 
     @property
     def clean(self) -> bool:
@@ -95,6 +99,7 @@ class Observer:
 
     def __init__(self) -> None:
         self._before = Counter(counts)
+        self._spent_before = dict(spent)
         self._processes_before = len(_processes), len(_started_by_children())
         self._counters_before = _torch_counters()
 
@@ -119,6 +124,11 @@ class Observer:
             processes=processes,
             counters={name: count for name, count in sorted(counters.items()) if count},
             missing=tuple(sorted(missing)),
+            seconds={
+                name: round(total - self._spent_before.get(name, 0.0), 4)
+                for name, total in sorted(spent.items())
+                if total > self._spent_before.get(name, 0.0)
+            },
         )
 
 
@@ -172,7 +182,16 @@ def _counter_of(count: str) -> Callable[[Any], Any]:
         @functools.wraps(original)
         def counted(*args: Any, **kwargs: Any) -> Any:
             counts[count] += 1
-            return original(*args, **kwargs)
+            active = _inside.__dict__
+            if count in active:
+                return original(*args, **kwargs)
+            active[count] = True
+            begin = time.perf_counter()
+            try:
+                return original(*args, **kwargs)
+            finally:
+                del active[count]
+                spent[count] = spent.get(count, 0.0) + time.perf_counter() - begin
 
         return counted
 
@@ -204,6 +223,10 @@ def _count_triton(knobs: ModuleType) -> None:
     def listener(**event: Any) -> None:
         if not event.get("cache_hit"):
             counts["triton_compilations"] += 1
+            microseconds = getattr(event.get("times"), "total", 0)  # triton.knobs.CompileTimes, since 3.4
+            name = "triton_compilations"
+            if isinstance(microseconds, (int, float)):
+                spent[name] = spent.get(name, 0.0) + microseconds / 1e6
         if previous is not None:
             previous(**event)
 

@@ -45,6 +45,8 @@ from .wire.protocol import (
     EntrySummary,
     InfoAnswer,
     NameSummary,
+    ReportAnswer,
+    ReportRequest,
     ResolveAnswer,
     ResolveRequest,
     StoredAnswer,
@@ -184,6 +186,10 @@ class Remote:
     def entry(self, entry: Digest, deadline: float | None = None) -> EntrySummary:
         """The head of one entry. Raises ``NotFound`` if it has none."""
         return self.call("GET", f"/v1/entries/{entry}", None, EntrySummary, deadline=deadline)
+
+    def report(self, request: ReportRequest, deadline: float | None = None) -> ReportAnswer:
+        """Tells what a start came to; never sent twice. Raises ``Forbidden`` for a token that only reads."""
+        return self.call("POST", "/v1/reports", request, ReportAnswer, deadline=deadline, idempotent=False)
 
     def create_token(self, request: TokenRequest, deadline: float | None = None) -> TokenAnswer:
         """A new token; its secret is in this answer only."""

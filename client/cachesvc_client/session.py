@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .bundle.pack import SourceFile
     from .config import Config
     from .node.store import NodeStore
+    from .reporting import Reporter
     from .restore import Installed, Means, Restored, Wish
     from .usefulness import Report, RevisionUse
     from .wire.digest import Digest
@@ -156,6 +157,7 @@ class Session:
             self._process.accept_kernels(self)
             self._configured.set()
             self._done.set()
+            self._process.report_later()
 
     def _fail(self, error: CacheSvcError) -> None:
         self.error, self._step = error, "failed"
@@ -246,6 +248,7 @@ class _Process:
         self.folders = kinds.Folders(compiled_already=self._compiled_before > 0)
         self._fingerprint: Fingerprint | None = None
         self._seconds = {"wait": 0.0, "compile": 0.0}
+        self.reporter: Reporter | None = None
         self._depth = threading.local()
 
     # Hooks --------------------------------------------------------------------------------
@@ -279,6 +282,7 @@ class _Process:
             finally:
                 self._depth.inside = False
                 self._seconds["compile"] += time.perf_counter() - begin
+                self.report_later()
 
         return compile_fx
 
@@ -297,6 +301,7 @@ class _Process:
     def _after_fork(self) -> None:
         """In the child there is no background thread: what was under way begins again when needed."""
         self.lock = threading.RLock()
+        self.reporter = None
         for session in self.sessions:
             session._begin_again()
 
@@ -352,28 +357,30 @@ class _Process:
 
     def report(self) -> Report:
         """See `usefulness.Report`."""
-        from .usefulness import Report, judge, uses
+        from .usefulness import Report, by_kind, by_revision, judge, uses
 
         observed = self.observer.snapshot() if self.observer else observe.Observation()
         results = [session.restored for session in self.sessions if session.restored is not None]
         installed = [entry for result in results for entry in result.installed]
         recorded = self.kernels.recorded
         used_keys = recorded.keys() | {folder.name for folder in self.triton.folders}
-        revisions = uses(installed, set(recorded.kernels), used_keys)
-        state = judge(observed, revisions)
+        used = uses(installed, set(recorded.kernels), used_keys)
+        state = judge(observed, used)
         seconds = {**self._seconds, "hooks": self.kernels.seconds}
         for result in results:
             for step, spent in result.seconds.items():
                 seconds[step] = seconds.get(step, 0.0) + spent
+        saved = self._saved(installed, used, seconds)
         return Report(
             state=state,
             reasons=tuple(self._reasons(state, observed)),
             observed=observed,
-            revisions=revisions,
+            revisions=by_revision(state, installed, used, saved, self.models),
             rejected=tuple(one for result in results for one in result.rejected),
             bytes_moved=sum(result.moved for result in results),
             seconds={step: round(spent, 4) for step, spent in seconds.items()},
-            saved=self._saved(installed, revisions, seconds),
+            saved=saved,
+            kinds=by_kind(observed, seconds["compile"]),
         )
 
     def _reasons(self, state: str, observed: observe.Observation) -> Iterable[str]:
@@ -441,9 +448,42 @@ class _Process:
         host = bool(self.kernels.recorded.kernels) or not cuda
         return (("gpu",) if cuda else ()) + (("host",) if host else ())
 
+    # Telling the registry -------------------------------------------------------------------
+
+    def report_later(self) -> None:
+        """Sees to it that the registry is told, once, what this start came to: when it has been quiet for a
+        while, or at exit. Cheap, never raises; in a forked child from its first compile on."""
+        if self.reporter is not None or not any(map(_reports, self.sessions)):
+            return
+        try:
+            from .reporting import Reporter
+
+            with self.lock:
+                if self.reporter is None:
+                    self.reporter = Reporter(self._tell, self._activity)
+        except Exception:  # noqa: BLE001 - telling is never the reason that anything fails
+            _log.debug("nothing will be reported", exc_info=True)
+
+    def _activity(self) -> object:
+        """Changes while this process compiles or loads; ``None`` before it did either."""
+        seen = (self.observer.snapshot() if self.observer else None, dict(self._seconds), self.kernels.hits)
+        return seen if self._seconds["compile"] or (seen[0] and not seen[0].clean) else None
+
+    def _tell(self, deadline: float) -> None:
+        from .reporting import send
+
+        report = self.report()
+        for session in filter(_reports, self.sessions):
+            if session.config is not None and session.restored is not None and self._fingerprint is not None:
+                send(report, session.config, session.restored.installed, self._fingerprint, deadline)
+
     def _say_how_it_was(self) -> None:
+        if self.reporter is not None:
+            self.reporter.begin_to_end()
         if any(session.status not in ("off", "local", "waiting") for session in self.sessions):
             _log.info("at exit: %s", self.report().line)
+        if self.reporter is not None:
+            self.reporter.end()
 
 
 _process: _Process | None = None
@@ -500,6 +540,13 @@ def open_local(config: Config) -> Session:
     with state.lock:
         state.sessions.append(session)
     return session
+
+
+def _reports(session: Session) -> bool:
+    """Whether there is anything to tell, and somebody to tell it to."""
+    config, restored = session.config, session.restored
+    told = config is not None and config.report and bool(config.url and config.token)
+    return told and not session.wanted.bundle and restored is not None and bool(restored.installed)
 
 
 def _same(one: Wanted, other: Wanted) -> bool:

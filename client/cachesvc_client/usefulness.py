@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from .observe import Observation
 from .restore import Installed
-from .wire.protocol import Rejected
+from .wire.digest import Digest
+from .wire.protocol import KindWork, Rejected
 
 State = Literal["hit", "partial", "inert", "miss", "unused"]
 
 
 @dataclass(frozen=True, slots=True)
 class RevisionUse:
-    """One installed revision; ``used``: its keys or kernels that the compilers really took."""
+    """One installed revision; ``used``: its keys or kernels that the compilers really took. ``saved``:
+    seconds, its share of the report's."""
 
     name: str
     target: str
@@ -23,6 +25,21 @@ class RevisionUse:
     files: int
     bytes: int
     used: int
+    state: State = "unused"
+    saved: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KeyDifference:
+    """A part of PyTorch's own key that differs from the nearest installed entry's. ``component`` in words;
+    ``here`` and ``entry``: short texts, or digests where the value is long."""
+
+    component: str
+    here: str
+    entry: str
+
+    def __str__(self) -> str:
+        return f"{self.component}: here {self.here}, entry {self.entry}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +48,10 @@ class Report:
     was compiled), *inert* (something was compiled, the installed files were not used), *miss* (nothing
     was there to install), *unused* (nothing was compiled, nothing used).
 
-    ``seconds``: ``wait`` (of the compile for the restore), ``hooks`` (inside ours, without the wait),
-    ``compile`` (inside Inductor), and the restore's steps. ``saved``: the builder's first call less what
-    was spent here, for the revisions that were used; ``None`` if it was not measured.
+    ``kinds``: what each kind of cache cost all the same. ``seconds``: ``wait`` (of the compile for the
+    restore), ``hooks`` (inside ours, without the wait), ``compile`` (inside Inductor), and the restore's
+    steps. ``saved``: the builder's first call less what was spent here, for the revisions that were used;
+    ``None`` if it was not measured. ``key_differences``: after a miss, from the nearest installed key.
     """
 
     state: State
@@ -44,6 +62,8 @@ class Report:
     bytes_moved: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     saved: float | None = None
+    kinds: dict[str, KindWork] = field(default_factory=dict)
+    key_differences: tuple[KeyDifference, ...] = ()
 
     @property
     def compilations(self) -> int:
@@ -90,3 +110,40 @@ def judge(observed: Observation, revisions: Sequence[RevisionUse]) -> State:
     if observed.clean:
         return "unused"
     return "inert" if revisions else "miss"
+
+
+def by_revision(
+    state: State,
+    installed: Sequence[Installed],
+    revisions: Sequence[RevisionUse],
+    saved: float | None,
+    models: Collection[Digest] = (),
+) -> tuple[RevisionUse, ...]:
+    """The state and the saved seconds of each revision, from those of the start.
+
+    A name may hold targets that a process does not need: what was not used beside others that were, or is of
+    a model that was not compiled here, is *unused*, not *inert*. ``models``: hashes, if they are known.
+    """
+    built = [
+        entry.manifest.measured.get("first_call", 0.0) if use.used else 0.0
+        for entry, use in zip(installed, revisions, strict=True)
+    ]
+    made = []
+    for entry, use, first_call in zip(installed, revisions, built, strict=True):
+        model = entry.manifest.workload.model
+        other = bool(models) and model is not None and model not in models
+        own: State = state if use.used or (state == "inert" and not other) else "unused"
+        share = round(saved * first_call / sum(built), 3) if saved is not None and first_call else None
+        made.append(replace(use, state=own, saved=share))
+    return tuple(made)
+
+
+def by_kind(observed: Observation, compile_seconds: float) -> dict[str, KindWork]:
+    """What each kind cost. Seconds inside Triton are not counted again as Inductor's, in which they lie."""
+    in_triton = observed.seconds.get("triton_compilations", 0.0)
+    graphs = observed.graphs_compiled + observed.cpp_builds
+    kernels = observed.triton_compilations + observed.worker_jobs
+    return {
+        "inductor": KindWork(graphs, observed.tuning_runs, round(max(0.0, compile_seconds - in_triton), 3)),
+        "triton": KindWork(kernels, 0, round(in_triton, 3)),
+    }

@@ -6,9 +6,10 @@ import pytest
 
 from cachesvc_client.observe import Observation
 from cachesvc_client.restore import Installed
-from cachesvc_client.usefulness import Report, RevisionUse, judge, uses
+from cachesvc_client.usefulness import Report, RevisionUse, by_kind, by_revision, judge, uses
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Name, Target
+from cachesvc_client.wire.protocol import KindWork
 from cachesvc_client.wire.records import FileRecord, Frame, Manifest, PackRecord, Statement, Workload
 
 SOME = Digest.of(b"some")
@@ -16,7 +17,7 @@ FX, AOT, HOST = "f" + "a" * 50, "a" + "b" * 50, "0123456789abcdef"
 KERNEL = f"cachesvc/{HOST}/{'c' * 64}.so"
 
 
-def installed(name: str, *paths: str) -> Installed:
+def installed(name: str, *paths: str, first_call: float = 0.0, model: Digest | None = None) -> Installed:
     parsed = Name.parse(name)
     manifest = Manifest(
         Statement(parsed.namespace, parsed.name, Target("bert/default"), 1, tag=parsed.tag),
@@ -24,7 +25,8 @@ def installed(name: str, *paths: str) -> Installed:
         (Frame(0, 10, 10, SOME),),
         tuple(FileRecord("inductor", path, 1, SOME, 0, 0) for path in paths),
         {},
-        Workload(script=SOME),
+        Workload(script=SOME, model=model),
+        measured={"first_call": first_call} if first_call else {},
     )
     return Installed(manifest, Digest.of(name.encode()), len(paths), 100)
 
@@ -92,3 +94,37 @@ def test_the_line_of_a_log():
     assert report.line == "partial: 2 compilations, 1 tuning runs, 4 artifacts of 2 revisions used; why"
     unused = Report("unused", (), NOTHING)
     assert unused.line == "unused: 0 compilations, 0 tuning runs, 0 artifacts of 0 revisions used"
+
+
+def test_what_is_not_needed_is_not_inert():
+    """A name holds many targets; only a start that used none of them speaks against them."""
+    mine, other = Digest.of(b"mine"), Digest.of(b"other")
+    held = [
+        installed("team/one", KERNEL, first_call=10.0),
+        installed("team/two", KERNEL, first_call=30.0),
+        installed("team/three", KERNEL, model=other),
+    ]
+
+    def states(state, used, saved=None, models=()):
+        rows = by_revision(state, held, [use(count) for count in used], saved, models)
+        return [(row.state, row.saved) for row in rows]
+
+    assert states("partial", [1, 0, 0], 8.0) == [("partial", 8.0), ("unused", None), ("unused", None)]
+    assert states("hit", [1, 3, 0], 38.0) == [("hit", 9.5), ("hit", 28.5), ("unused", None)]
+    assert states("inert", [0, 0, 0]) == [("inert", None)] * 3
+    assert states("inert", [0, 0, 0], models=[mine]) == [("inert", None)] * 2 + [("unused", None)]
+    assert states("inert", [0, 0, 0], models=[other]) == [("inert", None)] * 3
+    assert states("unused", [0, 0, 0]) == [("unused", None)] * 3
+
+
+def test_seconds_by_kind_are_not_counted_twice():
+    seen = Observation(
+        graphs_compiled=2,
+        cpp_builds=1,
+        triton_compilations=3,
+        worker_jobs=4,
+        tuning_runs=5,
+        seconds={"triton_compilations": 2.0, "tuning_runs": 1.0},
+    )
+    assert by_kind(seen, 9.0) == {"inductor": KindWork(3, 5, 7.0), "triton": KindWork(7, 0, 2.0)}
+    assert by_kind(Observation(), 0.0) == {"inductor": KindWork(), "triton": KindWork()}

@@ -10,9 +10,11 @@ import pytest
 
 from cachesvc.domain.access import Role, Token
 from cachesvc.domain.revisions import Head
+from cachesvc.domain.usefulness import InertHost
 from cachesvc.index.entries import Published
 from cachesvc.index.unit import Index
 from cachesvc.index.uploads import Upload
+from cachesvc.index.usefulness import Start
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag, Target
 from cachesvc_client.wire.protocol import SignerRecord
@@ -263,3 +265,45 @@ def test_collection_beside_commits_never_takes_what_was_committed(index: Index) 
 
 def test_it_is_ready(index: Index) -> None:
     index.check()
+
+
+def test_starts_are_counted_by_environment_from_several_threads(index: Index) -> None:
+    revision = publish(index, manifest(1))
+    here, there = Digest.of(b"here"), Digest.of(b"there")
+
+    def count(environment: Digest, state: str) -> None:
+        with index.write() as unit:
+            assert set(unit.usefulness.subjects([revision, there])) == {revision}
+            unit.usefulness.add(Start(revision, environment, {"gpu": "x"}, state, 1.5, 2.0, "", 100))
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(count, [here, there] * 20, ["hit", "inert", "partial", "hit"] * 10))
+    with index.read() as unit:
+        uses = {use.environment: use for use in unit.usefulness.of([revision])[revision]}
+    assert (uses[here].hit, uses[here].partial, uses[here].saved) == (10, 10, 30.0)
+    assert (uses[there].hit, uses[there].inert, uses[there].spent) == (10, 10, 40.0)
+
+
+def test_a_quarantine_is_of_one_environment_and_goes_with_its_revision(index: Index) -> None:
+    first = publish(index, manifest(1))
+    publish(index, manifest(2))
+    here, there, now = Digest.of(b"here"), Digest.of(b"there"), 100
+    with index.write() as unit:
+        for environment in (here, there):
+            unit.usefulness.add(Start(first, environment, {}, "inert", 0.0, 0.0, "grad mode", now))
+            for host in (InertHost("t-1", "1"), InertHost("t-1", "1"), InertHost("t-2", "1")):
+                held = unit.usefulness.inert(first, environment, host, now)
+            assert held == [InertHost("t-1", "1"), InertHost("t-2", "1")]
+        assert unit.usefulness.quarantine(first, here, now)
+        assert not unit.usefulness.quarantine(first, here, now + 1)
+    with index.read() as unit:
+        assert unit.usefulness.quarantined([first]) == {(first, here): "grad mode"}
+    with index.write() as unit:
+        assert unit.usefulness.lift(first, here)
+        assert not unit.usefulness.lift(first, there)
+        assert unit.usefulness.hosts(first, here) == unit.usefulness.hosts(first, there) == []
+        unit.usefulness.inert(first, here, InertHost("t-1", "1"), now)
+    with index.write() as unit:
+        assert unit.entries.remove(first)
+    with index.read() as unit:
+        assert unit.usefulness.of([first]) == {} and unit.usefulness.hosts(first, here) == []

@@ -40,6 +40,8 @@ ROUTES = [
     ("GET", "/v1/signers"),
     ("POST", "/v1/signers"),
     ("POST", "/v1/gc"),
+    ("POST", "/v1/reports"),
+    ("DELETE", f"/v1/revisions/{NONE}/quarantine"),
 ]
 
 
@@ -194,7 +196,7 @@ BAD_BODIES = [
     ("/v1/resolve", b'{"namespace": "team", "name": "a\\u0000", "fingerprint": {}}', "body.name"),
     ("/v1/uploads", b'{"namespace": "team", "name": "a", "size": "many"}', "body.size"),
     ("/v1/uploads/u-1/commit", b'{"head": "x", "envelope": ""}', "body.head"),
-    ("/v1/tokens", b'{"label": "x", "role": "king"}', "read, write, admin"),
+    ("/v1/tokens", b'{"label": "x", "role": "king"}', "read, report, write, admin"),
     ("/v1/tokens", b'{"label": "", "role": "read"}', "label"),
     ("/v1/tokens", b'{"label": "x", "role": "read", "namespace": "A"}', "namespace"),
     ("/v1/tokens", b'{"label": "x", "role": "read", "days": 0}', "days"),

@@ -80,6 +80,12 @@ class RangeInvalid(CacheSvcError):
     status, code = 416, "range"
 
 
+class TooMany(CacheSvcError):
+    """More requests of a kind than a token may make in a while."""
+
+    status, code, exit_status = 429, "too_many", 6
+
+
 class Unavailable(CacheSvcError):
     """The registry or what it stands on cannot be reached, or is too slow. Retried."""
 
@@ -141,6 +147,7 @@ ALL: dict[str, type[CacheSvcError]] = {
         LeaseLost,
         TooLarge,
         RangeInvalid,
+        TooMany,
         Unavailable,
         StorageFull,
         ProtocolMismatch,

@@ -175,6 +175,23 @@ class Difference:
         return f"{self.factor}: here {self.mine}, entry {self.theirs}"
 
 
+INERT = "usefulness"
+"""Stands in the place of a factor's name in what :func:`inert_here` makes."""
+
+
+def inert_here(revision: str, why: str = "") -> Difference:
+    """Stands for a revision that fits by every factor, and of which the hosts of this environment told the
+    registry that nothing of it is used. It is no factor: only reports decide it. ``why``: what differed."""
+    here = "inert on the hosts of this environment" + (f" ({why[:200]})" if why else "")
+    return Difference(
+        INERT,
+        here,
+        f"{revision[:19]}, not offered here until it is replaced",
+        True,
+        "build it as the service runs it: cachesvc warm --force; or have an admin lift the quarantine",
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Compatible:
     """``recorded`` lists differences that decide nothing."""

@@ -6,6 +6,8 @@ of ``errors.to_wire``. Every answer carries the header ``X-Cachesvc-Api: 1``.
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import dataclass, field
 
 from .digest import Digest
@@ -16,6 +18,17 @@ API_VERSION = 1
 API_HEADER = "X-Cachesvc-Api"
 MAX_RESOLVED = 256
 """Revisions in one answer, at most; the newest first."""
+
+REPORT_FORMAT = "cachesvc.report/1"
+STATES = ("hit", "partial", "inert", "miss", "unused")
+"""What a start came to; DESIGN, usefulness."""
+MAX_REPORT_BYTES = 128 << 10
+MAX_COUNT = 1_000_000
+"""Of anything that one start did."""
+MAX_SECONDS = 10_000_000.0
+"""Of anything that one start spent or saved: four months."""
+_NODE = re.compile(r"[0-9a-f]{32}")
+_KIND = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +150,34 @@ class WhoAmI:
 
 
 @dataclass(frozen=True, slots=True)
+class EnvironmentUse:
+    """What the starts of one environment came to with one revision: starts by state, seconds that compiling
+    took there in all, and that the restore saved (against the builder's first call).
+
+    ``facts``: what people tell the environment by. ``inert_hosts``: that the rule counts now.
+    ``quarantined``: since when (seconds of UTC) the revision is not offered there. ``why``: what differed, as
+    the last start that was inert or partial had it.
+    """
+
+    environment: Digest
+    facts: dict[str, str] = field(default_factory=dict)
+    hit: int = 0
+    partial: int = 0
+    inert: int = 0
+    miss: int = 0
+    unused: int = 0
+    saved: float = 0.0
+    spent: float = 0.0
+    first_seen: int = 0
+    last_seen: int = 0
+    inert_hosts: int = 0
+    quarantined: int | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class EntrySummary:
-    """One row of a listing."""
+    """One row of a listing. ``usefulness``: of the head, by environment, the last seen first."""
 
     entry: Digest
     target: Target
@@ -152,6 +191,7 @@ class EntrySummary:
     scopes: tuple[str, ...] = ()
     lane: Lane | None = None
     measured: dict[str, float] = field(default_factory=dict)
+    usefulness: tuple[EnvironmentUse, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +207,8 @@ class NameSummary:
 
 @dataclass(frozen=True, slots=True)
 class TokenRequest:
-    """``role``: read, write or admin. ``namespace``: one, or ``*``. ``days``: until it expires."""
+    """``role``: read, report (read, and tell what came of it), write or admin. ``namespace``: one, or ``*``.
+    ``days``: until it expires."""
 
     label: str
     role: str
@@ -197,3 +238,101 @@ class SignerRecord:
     namespace: str
     key: str
     label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class KindWork:
+    """What one kind cost a start, in spite of what was restored."""
+
+    compilations: int = 0
+    tuning_runs: int = 0
+    seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        _count("compilations", self.compilations)
+        _count("tuning_runs", self.tuning_runs)
+        _spent("seconds", self.seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionReport:
+    """What came of one revision. ``used`` of its ``files``; ``saved``: seconds, against the builder's first
+    call; negative if the start took longer."""
+
+    revision: Digest
+    state: str
+    files: int = 0
+    used: int = 0
+    saved: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.state not in STATES:
+            raise ValueError(f"state: {self.state[:40]!r}; one of {', '.join(STATES)}")
+        _count("files", self.files)
+        _count("used", self.used)
+        if self.saved is not None:
+            _spent("saved", abs(self.saved))
+
+
+@dataclass(frozen=True, slots=True)
+class ReportRequest:
+    """One start of one process. Nothing in it names a person or a machine: ``node`` is 32 hex digits that
+    mean nothing to anybody else, ``why`` the components of keys that differed, without their values. There is
+    no time in it: the registry's clock counts.
+
+    ``fingerprint``: the one that was resolved with.
+    """
+
+    node: str
+    fingerprint: dict[str, FactorValue]
+    revisions: tuple[RevisionReport, ...]
+    kinds: dict[str, KindWork] = field(default_factory=dict)
+    why: tuple[str, ...] = ()
+    format: str = REPORT_FORMAT
+
+    def __post_init__(self) -> None:
+        if self.format != REPORT_FORMAT:
+            raise ValueError(f"format: {self.format[:60]!r}; {REPORT_FORMAT} is read")
+        if not _NODE.fullmatch(self.node):
+            raise ValueError("node: 32 hex digits")
+        if not 0 < len(self.revisions) <= MAX_RESOLVED:
+            raise ValueError(f"revisions: 1 to {MAX_RESOLVED}")
+        if len({row.revision for row in self.revisions}) != len(self.revisions):
+            raise ValueError("revisions: each once")
+        if len(self.kinds) > 16 or not all(map(_KIND.fullmatch, self.kinds)):
+            raise ValueError("kinds: at most 16, by name")
+        if len(self.fingerprint) > 64 or not all(map(_short, self.fingerprint.items())):
+            raise ValueError(
+                "fingerprint: at most 64 factors of at most 1000 printable texts of 200 characters"
+            )
+        if len(self.why) > 8 or not all(len(text) <= 200 and text.isprintable() for text in self.why):
+            raise ValueError("why: at most 8 printable texts of 200 characters")
+
+
+@dataclass(frozen=True, slots=True)
+class ReportAnswer:
+    """``counted``: revisions. ``quarantined``: those that this environment is not offered any more."""
+
+    counted: int
+    quarantined: tuple[Digest, ...] = ()
+
+
+def _count(what: str, value: int) -> None:
+    if not 0 <= value <= MAX_COUNT:
+        raise ValueError(f"{what}: 0 to {MAX_COUNT}")
+
+
+def _spent(what: str, value: float) -> None:
+    if not (math.isfinite(value) and 0 <= value <= MAX_SECONDS):
+        raise ValueError(f"{what}: a finite number of seconds, at most {MAX_SECONDS:.0f}")
+
+
+def _short(item: tuple[str, FactorValue]) -> bool:
+    name, value = item
+    texts = value if isinstance(value, list) else [value] if isinstance(value, str) else []
+    number = isinstance(value, int) and abs(value) > 1 << 53
+    return (
+        not number
+        and len(texts) <= 1000
+        and all(len(text) <= 200 and text.isprintable() for text in (name, *texts))
+    )

@@ -1,0 +1,230 @@
+"""What starts came to, by revision and environment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlmodel import Session, col, select
+
+from cachesvc.domain.usefulness import ENVIRONMENTS, HOSTS_PER_TOKEN, InertHost, counted
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.factors import FactorValue
+from cachesvc_client.wire.names import Lane, Namespace
+from cachesvc_client.wire.protocol import STATES, EnvironmentUse
+
+from .sql import changed, insert_unless_there
+from .tables import EntryRow, InertHostRow, RevisionRow, UsefulnessRow
+
+SHOWN = 8
+"""Environments of one revision in a listing, the last seen first."""
+KEPT_HOSTS = 16
+"""Inert hosts kept of one revision and environment."""
+_BATCH = 500
+"""Revisions in one statement."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """A revision that a report may be about, and whose it is."""
+
+    namespace: Namespace
+    lane: Lane | None
+    fingerprint: dict[str, FactorValue]
+    scopes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What one start came to with one revision."""
+
+    revision: Digest
+    environment: Digest
+    facts: dict[str, str]
+    state: str
+    saved: float
+    spent: float
+    why: str
+    now: int
+
+
+class Usefulness:
+    """Counts by (revision, environment); bounded in every direction."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def subjects(self, revisions: Sequence[Digest]) -> dict[Digest, Reported]:
+        """Those of them that exist; they go on to exist until this transaction ends."""
+        query = (
+            sa.select(
+                col(RevisionRow.revision),
+                col(EntryRow.namespace),
+                col(EntryRow.lane),
+                col(RevisionRow.fingerprint),
+                col(RevisionRow.scopes),
+            )
+            .join_from(RevisionRow, EntryRow, col(EntryRow.entry) == col(RevisionRow.entry))
+            .where(col(RevisionRow.revision).in_(revisions))
+            .with_for_update(read=True, key_share=True, of=RevisionRow)
+        )
+        return {
+            Digest(row.revision): Reported(
+                Namespace(row.namespace),
+                Lane(row.lane) if row.lane else None,
+                row.fingerprint,
+                tuple(row.scopes),
+            )
+            for row in self._session.connection().execute(query)
+        }
+
+    def add(self, start: Start) -> None:
+        """Counts it. A revision that has its full number of environments forgets the one that was seen
+        longest ago."""
+        self._make_room(start.revision, start.environment)
+        table: Any = UsefulnessRow.__table__  # type: ignore[attr-defined]
+        connection = self._session.connection()
+        insert: Any = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+        row = UsefulnessRow(
+            revision=start.revision,
+            environment=start.environment,
+            facts=start.facts,
+            saved=start.saved,
+            spent=start.spent,
+            first_seen=start.now,
+            last_seen=start.now,
+            why=start.why,
+            **{start.state: 1},
+        )
+        statement = insert(table).values(row.model_dump())
+        added = {name: table.c[name] + statement.excluded[name] for name in (*STATES, "saved", "spent")}
+        replaced = {"facts": start.facts, "last_seen": start.now, **({"why": start.why} if start.why else {})}
+        connection.execute(
+            statement.on_conflict_do_update(
+                index_elements=["revision", "environment"], set_={**added, **replaced}
+            )
+        )
+
+    def inert(self, revision: Digest, environment: Digest, host: InertHost, now: int) -> list[InertHost]:
+        """Remembers the host, and answers all that are remembered. Of one token no more than the rule counts
+        are kept: more would say nothing."""
+        held = self.hosts(revision, environment)
+        of_token = [one for one in held if one.token == host.token]
+        if host in held or len(of_token) >= HOSTS_PER_TOKEN or len(held) >= KEPT_HOSTS:
+            return held
+        insert_unless_there(
+            self._session,
+            InertHostRow(
+                revision=revision, environment=environment, token=host.token, node=host.node, seen=now
+            ),
+        )
+        return [*held, host]
+
+    def hosts(self, revision: Digest, environment: Digest) -> list[InertHost]:
+        """Those that found it inert since the last hit."""
+        query = select(InertHostRow.token, InertHostRow.node).where(
+            InertHostRow.revision == revision, InertHostRow.environment == environment
+        )
+        return [InertHost(token, node) for token, node in self._session.exec(query)]
+
+    def quarantine(self, revision: Digest, environment: Digest, now: int) -> bool:
+        """Whether it was not before."""
+        statement = sa.update(UsefulnessRow).where(
+            col(UsefulnessRow.revision) == revision,
+            col(UsefulnessRow.environment) == environment,
+            col(UsefulnessRow.quarantined).is_(None),
+        )
+        return bool(changed(self._session, statement.values(quarantined=now)))
+
+    def lift(self, revision: Digest, environment: Digest | None = None) -> bool:
+        """Forgets what spoke against the revision, in one environment or in all; whether it was withheld."""
+        found = sa.update(UsefulnessRow).where(
+            col(UsefulnessRow.revision) == revision, col(UsefulnessRow.quarantined).is_not(None)
+        )
+        hosts = sa.delete(InertHostRow).where(col(InertHostRow.revision) == revision)
+        if environment is not None:
+            found = found.where(col(UsefulnessRow.environment) == environment)
+            hosts = hosts.where(col(InertHostRow.environment) == environment)
+        changed(self._session, hosts)
+        return bool(changed(self._session, found.values(quarantined=None)))
+
+    def quarantined(self, revisions: Sequence[Digest]) -> dict[tuple[Digest, Digest], str]:
+        """(revision, environment) of those that are withheld -> what differed."""
+        query = sa.select(
+            col(UsefulnessRow.revision), col(UsefulnessRow.environment), col(UsefulnessRow.why)
+        ).where(col(UsefulnessRow.quarantined).is_not(None))
+        found: dict[tuple[Digest, Digest], str] = {}
+        for begin in range(0, len(revisions), _BATCH):
+            some = query.where(col(UsefulnessRow.revision).in_(revisions[begin : begin + _BATCH]))
+            for revision, environment, why in self._session.connection().execute(some):
+                found[Digest(revision), Digest(environment)] = why
+        return found
+
+    def of(self, revisions: Sequence[Digest]) -> dict[Digest, tuple[EnvironmentUse, ...]]:
+        """For listings: of each revision the ``SHOWN`` environments that were seen last."""
+        found: dict[Digest, list[EnvironmentUse]] = {}
+        for begin in range(0, len(revisions), _BATCH):
+            some = revisions[begin : begin + _BATCH]
+            hosts = self._all_hosts(some)
+            query = select(UsefulnessRow).where(col(UsefulnessRow.revision).in_(some))
+            for row in self._session.exec(query.order_by(col(UsefulnessRow.last_seen).desc())):
+                held = found.setdefault(Digest(row.revision), [])
+                if len(held) < SHOWN:
+                    held.append(_use(row, counted(hosts.get((row.revision, row.environment), []))))
+        return {revision: tuple(held) for revision, held in found.items()}
+
+    def forget(self, before: int) -> int:
+        """Environments that were not seen since, and are not quarantined."""
+        stale = (
+            col(UsefulnessRow.last_seen) < before,
+            col(UsefulnessRow.quarantined).is_(None),
+        )
+        hosts = sa.delete(InertHostRow).where(col(InertHostRow.seen) < before)
+        changed(self._session, hosts)
+        return changed(self._session, sa.delete(UsefulnessRow).where(*stale))
+
+    def _all_hosts(self, revisions: Sequence[Digest]) -> dict[tuple[str, str], list[InertHost]]:
+        found: dict[tuple[str, str], list[InertHost]] = {}
+        for row in self._session.exec(select(InertHostRow).where(col(InertHostRow.revision).in_(revisions))):
+            found.setdefault((row.revision, row.environment), []).append(InertHost(row.token, row.node))
+        return found
+
+    def _make_room(self, revision: Digest, environment: Digest) -> None:
+        rows = self._session.connection().execute(
+            sa.select(col(UsefulnessRow.environment), col(UsefulnessRow.quarantined))
+            .where(col(UsefulnessRow.revision) == revision)
+            .order_by(col(UsefulnessRow.last_seen), col(UsefulnessRow.environment))
+        )
+        held = [(row.environment, row.quarantined) for row in rows]
+        if len(held) < ENVIRONMENTS or environment in {there for there, _ in held}:
+            return
+        for there, quarantined in held:
+            if quarantined is None or there == held[-1][0]:
+                for table in (InertHostRow, UsefulnessRow):
+                    gone = sa.delete(table).where(
+                        col(table.revision) == revision, col(table.environment) == there
+                    )
+                    changed(self._session, gone)
+                return
+
+
+def _use(row: UsefulnessRow, inert_hosts: int) -> EnvironmentUse:
+    return EnvironmentUse(
+        environment=Digest(row.environment),
+        facts=row.facts,
+        hit=row.hit,
+        partial=row.partial,
+        inert=row.inert,
+        miss=row.miss,
+        unused=row.unused,
+        saved=round(row.saved, 3),
+        spent=round(row.spent, 3),
+        first_seen=row.first_seen,
+        last_seen=row.last_seen,
+        inert_hosts=inert_hosts,
+        quarantined=row.quarantined,
+        why=row.why,
+    )

@@ -1,0 +1,129 @@
+"""What starts came to: counted per revision and environment; and what follows from it."""
+
+from __future__ import annotations
+
+import logging
+
+from cachesvc.domain.access import Action, Token, demand, may
+from cachesvc.domain.usefulness import InertHost, useless
+from cachesvc.index.unit import Unit
+from cachesvc.index.usefulness import Reported, Start
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.errors import InvalidRequest, NotFound, TooMany
+from cachesvc_client.wire.factors import Incompatible, compare, partition
+from cachesvc_client.wire.protocol import ReportAnswer, ReportRequest, RevisionReport
+
+from .context import Registry
+from .resolve import forget
+
+RATE_SECONDS = 5
+RATE = 500
+"""Reports that a token may send in each of these spans, to one replica (or to all that share a hot store): a
+fleet that ends at once. The count is a hint: under contention a few more pass."""
+FACTS = ("gpu", "torch", "triton", "platform", "cpu_isa", "python_abi")
+"""Factors that people tell an environment by."""
+
+_log = logging.getLogger("cachesvc.reports")
+
+
+def report(registry: Registry, token: Token, request: ReportRequest) -> ReportAnswer:
+    """Counts one start, whole or not at all.
+
+    Raises ``NotFound`` for a revision that does not exist or that the token may not see, ``Forbidden``
+    without the role *report*, ``InvalidRequest`` for an environment that the revision does not fit (it cannot
+    have been installed there), ``TooMany``.
+    """
+    _bound(registry, token)
+    spent = sum(work.seconds for work in request.kinds.values())
+    withheld: list[Digest] = []
+    moved = False
+    with registry.index.write() as unit:
+        subjects = unit.usefulness.subjects([row.revision for row in request.revisions])
+        for row in request.revisions:
+            _check(token, request, row, subjects.get(row.revision))
+        # In one order, so that two reports of the same revisions do not wait for each other in a circle.
+        for row in sorted(request.revisions, key=lambda row: row.revision):
+            subject = subjects[row.revision]
+            environment = partition(request.fingerprint, subject.scopes)
+            unit.usefulness.add(
+                Start(
+                    revision=row.revision,
+                    environment=environment,
+                    facts=_facts(request),
+                    state=row.state,
+                    saved=row.saved or 0.0,
+                    spent=spent / len(request.revisions),
+                    why="; ".join(request.why)[:500] if row.state in ("inert", "partial") else "",
+                    now=registry.now,
+                )
+            )
+            now_withheld, changed = _consequence(registry, unit, token, request.node, row, environment)
+            moved = moved or changed
+            if now_withheld:
+                withheld.append(row.revision)
+    if moved:
+        for namespace in {subject.namespace for subject in subjects.values()}:
+            forget(registry, namespace)
+    return ReportAnswer(len(request.revisions), tuple(withheld))
+
+
+def lift(registry: Registry, by: Token, revision: Digest) -> None:
+    """Offers a revision again wherever it was withheld. Raises ``NotFound``, also for one that the token may
+    not see, and if it is withheld nowhere."""
+    with registry.index.write() as unit:
+        subject = unit.usefulness.subjects([revision]).get(revision)
+        if subject is None or not may(by, Action.read, subject.namespace, subject.lane):
+            raise NotFound(f"revision {revision} does not exist")
+        demand(by, Action.admin, subject.namespace)
+        if not unit.usefulness.lift(revision):
+            raise NotFound(f"revision {revision} is offered everywhere")
+    forget(registry, subject.namespace)
+
+
+def _bound(registry: Registry, token: Token) -> None:
+    span = int(registry.clock()) // RATE_SECONDS
+    key = f"reports/{token.token}/{span}"
+    seen = int(registry.hot.get(key) or b"0")
+    if seen >= RATE:
+        raise TooMany(
+            f"token {token.token}: more than {RATE} reports in {RATE_SECONDS} s",
+            "they are counted best effort",
+        )
+    registry.hot.put(key, b"%d" % (seen + 1))
+
+
+def _check(token: Token, request: ReportRequest, row: RevisionReport, subject: Reported | None) -> None:
+    if subject is None or not may(token, Action.read, subject.namespace, subject.lane):
+        raise NotFound(f"revision {row.revision} does not exist", "it may be gone, which is no harm")
+    demand(token, Action.report, subject.namespace, subject.lane)
+    verdict = compare(request.fingerprint, subject.fingerprint, subject.scopes)
+    if isinstance(verdict, Incompatible):
+        raise InvalidRequest(
+            f"fingerprint: revision {row.revision[:19]} does not fit it, so it was not installed there: "
+            f"{verdict.reason}",
+            "report the environment that was resolved with",
+        )
+
+
+def _consequence(
+    registry: Registry, unit: Unit, token: Token, node: str, row: RevisionReport, environment: Digest
+) -> tuple[bool, bool]:
+    """(whether the revision is withheld from the environment now, whether that changed)."""
+    if row.state in ("hit", "partial"):
+        lifted = unit.usefulness.lift(row.revision, environment)
+        if lifted:
+            _log.info("revision %s: used in environment %s, offered there again", row.revision, environment)
+        return False, lifted
+    if row.state != "inert":
+        return False, False
+    hosts = unit.usefulness.inert(row.revision, environment, InertHost(token.token, node), registry.now)
+    if not useless(hosts):
+        return False, False
+    changed = unit.usefulness.quarantine(row.revision, environment, registry.now)
+    if changed:
+        _log.warning("revision %s: inert in environment %s, not offered there", row.revision, environment)
+    return True, changed
+
+
+def _facts(request: ReportRequest) -> dict[str, str]:
+    return {name: str(request.fingerprint[name])[:100] for name in FACTS if name in request.fingerprint}

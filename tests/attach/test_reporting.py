@@ -1,0 +1,140 @@
+"""What is told of a start: once, in time, and nothing that names anybody."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import platform
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from cachesvc_client import reporting
+from cachesvc_client.observe import Observation
+from cachesvc_client.reporting import Reporter, node_id, request
+from cachesvc_client.restore import Installed
+from cachesvc_client.usefulness import KeyDifference, Report, RevisionUse
+from cachesvc_client.wire.codec import build, canonical, parse_json
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.errors import Unavailable
+from cachesvc_client.wire.names import Name, Target
+from cachesvc_client.wire.protocol import MAX_COUNT, MAX_REPORT_BYTES, MAX_SECONDS, KindWork, ReportRequest
+from cachesvc_client.wire.records import FileRecord, Frame, Manifest, PackRecord, Statement, Workload
+
+SOME = Digest.of(b"some")
+URL = "https://registry.example.org"
+
+
+def installed(number: int) -> Installed:
+    name = Name.parse("team/bert")
+    manifest = Manifest(
+        Statement(name.namespace, name.name, Target("t"), 1),
+        PackRecord(SOME, 10),
+        (Frame(0, 10, 10, SOME),),
+        (FileRecord("inductor", "a/b", 1, SOME, 0, 0),),
+        {},
+        Workload(script=SOME),
+    )
+    return Installed(manifest, Digest.of(b"%d" % number), 1, 10)
+
+
+def use(number: int, **more) -> RevisionUse:
+    return RevisionUse("team/bert:latest", "t", str(Digest.of(b"%d" % number)), 3, 100, 2, **more)
+
+
+class Told:
+    def __init__(self, error: Exception | None = None, seconds: float = 0.0) -> None:
+        self.deadlines: list[float] = []
+        self.happened = threading.Event()
+        self._error, self._seconds = error, seconds
+
+    def __call__(self, deadline: float) -> None:
+        self.deadlines.append(deadline)
+        self.happened.set()
+        time.sleep(self._seconds)
+        if self._error:
+            raise self._error
+
+
+def test_it_is_told_once_after_it_was_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reporting, "QUIET_SECONDS", 0.01)
+    told, looks = Told(), iter([None, None, 1, 2, 2, 3])
+    reporter = Reporter(told, lambda: next(looks))
+    assert told.happened.wait(30)
+    assert next(looks) == 3, "it looked until nothing changed, and not at what had not begun"
+    assert reporter.end() and len(told.deadlines) == 1
+
+
+def test_it_is_told_at_the_end_if_it_never_was_quiet() -> None:
+    told = Told()
+    reporter = Reporter(told, lambda: None)
+    assert not told.deadlines
+    assert reporter.end(30) and reporter.end(30)
+    assert len(told.deadlines) == 1
+
+
+def test_an_exit_does_not_wait_for_a_registry_that_hangs() -> None:
+    told = Told(seconds=30)
+    reporter = Reporter(told, lambda: None)
+    begin = time.monotonic()
+    assert not reporter.end(0.2)
+    assert time.monotonic() - begin < 10
+    assert told.deadlines[0] - begin < 10
+
+
+@pytest.mark.parametrize("error", [Unavailable("down"), RuntimeError("odd")])
+def test_what_goes_wrong_is_nobody_s_error(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    reporter = Reporter(Told(error), lambda: None)
+    assert reporter.end(30) is False
+    assert not [record for record in caplog.records if record.levelname != "DEBUG"]
+
+
+def test_the_request_names_nobody_and_holds_what_came_from_this_registry() -> None:
+    report = Report(
+        "inert",
+        ("a reason with /home/me",),
+        Observation(compilations=1),
+        (use(1, state="inert"), use(2, state="inert"), use(3, state="inert")),
+        kinds={"inductor": KindWork(1, 0, 2.5)},
+        key_differences=(KeyDifference("grad mode", "True", "False"),) * 2,
+    )
+    made = request(report, URL, [installed(1), installed(3)], {"torch": "2.13"})
+    text = canonical(made).decode()
+    assert [row.revision for row in made.revisions] == [Digest.of(b"1"), Digest.of(b"3")]
+    assert made.why == ("grad mode",), "the component, not its values"
+    for secret in (socket.gethostname(), platform.node(), str(Path.home()), "/home/me", str(os.getpid())):
+        assert len(secret) < 4 or secret not in text
+    user = getpass.getuser()
+    assert user == "root" or user not in text
+    assert build(ReportRequest, parse_json(text.encode(), limit=MAX_REPORT_BYTES, what="report")) == made
+
+
+def test_odd_numbers_are_cut_to_what_the_protocol_takes() -> None:
+    report = Report(
+        "hit",
+        (),
+        Observation(),
+        (use(1, state="hit", saved=-1e9),),
+        kinds={"inductor": KindWork(MAX_COUNT, MAX_COUNT, MAX_SECONDS)},
+    )
+    [row] = request(report, URL, [installed(1)], {}).revisions
+    assert row.saved == -MAX_SECONDS
+
+
+def test_a_node_is_one_for_all_its_processes_and_another_for_another_registry() -> None:
+    code = f"from cachesvc_client.reporting import node_id; print(node_id({URL!r}))"
+    ids = {subprocess.check_output([sys.executable, "-c", code], text=True).strip() for _ in range(2)}
+    assert ids == {node_id(URL)}
+    assert node_id(URL) != node_id(URL + "/other")
+    assert json.dumps(socket.gethostname()) not in node_id(URL)
+
+
+def test_without_a_boot_id_it_is_random(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(reporting, "_BOOT_ID", tmp_path / "none")
+    assert node_id.__wrapped__(URL) != node_id.__wrapped__(URL)

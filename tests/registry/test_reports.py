@@ -1,0 +1,361 @@
+"""What starts came to: the rule, its bounds, and what one token cannot do. Against a real server process."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from registry_inside import ROOT, Clock, Inside, inside
+from registry_making import FINGERPRINT, Api, Server, make, ok, refused
+
+from cachesvc.domain.access import Role, Token
+from cachesvc.domain.usefulness import ENVIRONMENTS, KEPT_DAYS, InertHost, counted, useless
+from cachesvc.index.usefulness import KEPT_HOSTS
+from cachesvc.registry import gc, reports
+from cachesvc_client.bundle.seal import SigningKey
+from cachesvc_client.wire.errors import Forbidden, InvalidRequest, NotFound, TooMany
+from cachesvc_client.wire.names import Namespace
+from cachesvc_client.wire.protocol import KindWork, ReportRequest, RevisionReport
+
+ELSEWHERE = {**FINGERPRINT, "cpu_flags": ["avx", "avx2", "avx512f", "fma"]}
+"""Another environment that the entry fits too."""
+
+
+def node(number: int = 0) -> str:
+    return f"{number:032x}"
+
+
+def new_token(server: Server, role: str = "report", namespace: str = "team", **more: Any) -> Api:
+    body = {"label": "test", "role": role, "namespace": namespace, **more}
+    return server.api(ok(server.api().http.post("/v1/tokens", json=body))["secret"])
+
+
+def body(revision: str, state: str = "inert", host: int = 0, **more: Any) -> dict[str, Any]:
+    row = {"revision": revision, "state": state, "files": 3, "used": int(state == "hit"), "saved": 1.5}
+    return {"node": node(host), "fingerprint": FINGERPRINT, "revisions": [row], **more}
+
+
+def send(api: Api, *arguments: Any, **more: Any) -> Any:
+    return ok(api.http.post("/v1/reports", json=body(*arguments, **more)))
+
+
+@pytest.fixture
+def published(server: Server, key: SigningKey) -> tuple[str, str]:
+    """(short name, revision) of its own."""
+    made = make(key, name=f"r{secrets.token_hex(4)}", content=secrets.token_bytes(8))
+    ok(server.api().publish(made))
+    return made.manifest.statement.name, made.revision
+
+
+# The rule ------------------------------------------------------------------------------------
+
+
+hosts = st.builds(InertHost, token=st.sampled_from("abcd"), node=st.sampled_from("1234567"))
+
+
+@given(st.lists(hosts, max_size=20))
+def test_one_token_alone_hides_nothing_and_more_hosts_never_count_less(held: list[InertHost]) -> None:
+    assert not useless([InertHost("only", host.node) for host in held])
+    assert counted(held) <= len({host.node for host in held})
+    assert counted(held[:-1]) <= counted(held)
+    if useless(held):
+        assert len({host.token for host in held}) >= 2
+        assert len({host.node for host in held}) >= 3
+
+
+def test_three_hosts_by_two_tokens_do() -> None:
+    a, b, c = InertHost("t", "a"), InertHost("t", "b"), InertHost("u", "c")
+    assert useless([a, b, c])
+    assert not useless([a, b])
+    assert not useless([a, b, InertHost("u", "b")]), "two tokens of one node are one host"
+
+
+# Through the API ------------------------------------------------------------------------------
+
+
+def offered(api: Api, name: str, **more: Any) -> list[str]:
+    return [row["revision"] for row in ok(api.resolve(name=name, **more))["revisions"]]
+
+
+def withhold(server: Server, revision: str, **more: Any) -> None:
+    first, second = new_token(server), new_token(server)
+    assert send(first, revision, host=1, **more)["quarantined"] == []
+    assert send(first, revision, host=2, **more)["quarantined"] == []
+    assert send(second, revision, host=3, **more)["quarantined"] == [revision]
+
+
+def test_inert_on_three_hosts_is_not_offered_there_until_it_is_replaced(
+    server: Server, key: SigningKey, published: tuple[str, str]
+) -> None:
+    name, revision = published
+    reader = new_token(server)
+    assert offered(reader, name) == [revision]
+    withhold(server, revision, why=["grad mode"])
+    answer = ok(reader.resolve(name=name))
+    assert answer["revisions"] == []
+    [rejected] = answer["rejected"]
+    [difference] = rejected["differences"]
+    assert difference["factor"] == "usefulness" and difference["decides"]
+    assert "inert" in difference["mine"] and "grad mode" in difference["mine"] and difference["mend"]
+    assert offered(reader, name, fingerprint=ELSEWHERE) == [revision], "another environment is not touched"
+    successor = make(key, name=name, content=b"successor")
+    ok(server.api().publish(successor, revision))
+    assert offered(reader, name) == [successor.revision]
+
+
+def test_one_token_cannot_hide_an_entry(server: Server, published: tuple[str, str]) -> None:
+    name, revision = published
+    liar, other = new_token(server), new_token(server)
+    for number in range(50):
+        assert send(liar, revision, host=number)["quarantined"] == []
+    assert offered(liar, name) == offered(other, name) == [revision]
+
+
+def test_a_hit_lifts_it_and_the_count_begins_anew(server: Server, published: tuple[str, str]) -> None:
+    name, revision = published
+    withhold(server, revision)
+    reader = new_token(server)
+    assert offered(reader, name) == []
+    send(reader, revision, "hit", 9)
+    assert offered(reader, name) == [revision]
+    assert send(reader, revision, host=9)["quarantined"] == []
+    assert offered(reader, name) == [revision]
+
+
+def test_an_admin_lifts_it_and_nobody_else(server: Server, published: tuple[str, str]) -> None:
+    name, revision = published
+    withhold(server, revision)
+    path = f"/v1/revisions/{revision}/quarantine"
+    refused(new_token(server, "write").http.delete(path), 403, "forbidden", "admin")
+    refused(new_token(server, "admin", "other").http.delete(path), 404, "not_found")
+    assert server.api().http.delete(path).status_code == 204
+    assert offered(new_token(server), name) == [revision]
+    refused(server.api().http.delete(path), 404, "not_found", "offered everywhere")
+
+
+def test_listings_show_it_by_environment(server: Server, published: tuple[str, str]) -> None:
+    name, revision = published
+    api = new_token(server)
+    kinds = {"inductor": {"compilations": 2, "tuning_runs": 1, "seconds": 4.0}}
+    send(api, revision, "hit", 1)
+    send(api, revision, "hit", 2)
+    send(api, revision, "inert", 3, kinds=kinds, why=["inductor config: max_autotune"])
+    send(api, revision, "unused", 4, fingerprint=ELSEWHERE)
+    [entry] = ok(api.http.get("/v1/namespaces/team/entries", params={"name": name}))
+    one = ok(api.http.get(f"/v1/entries/{entry['entry']}"))
+    assert one["usefulness"] == entry["usefulness"]
+    here = next(row for row in entry["usefulness"] if row["hit"])
+    assert (here["hit"], here["inert"], here["unused"]) == (2, 1, 0)
+    assert (here["saved"], here["spent"], here["inert_hosts"]) == (4.5, 4.0, 1)
+    assert here["why"] == "inductor config: max_autotune"
+    assert here["facts"]["torch"] == FINGERPRINT["torch"] and "cpu_flags" not in here["facts"]
+    assert 0 < here["first_seen"] <= here["last_seen"]
+    assert "quarantined" not in here
+    assert sum(row["unused"] for row in entry["usefulness"]) == 1
+    assert len(entry["usefulness"]) == 2
+
+
+def test_who_may_report(server: Server, key: SigningKey, published: tuple[str, str]) -> None:
+    _, revision = published
+    refused(
+        new_token(server, "read").http.post("/v1/reports", json=body(revision)), 403, "forbidden", "report"
+    )
+    for role in ("report", "write", "admin"):
+        assert send(new_token(server, role), revision, "unused")["counted"] == 1
+    reporter = new_token(server, "report")
+    refused(reporter.begin(make(key)), 403, "forbidden")
+    assert ok(reporter.http.get("/v1/whoami"))["role"] == "report"
+    stranger = new_token(server, "report", "other")
+    text = refused(stranger.http.post("/v1/reports", json=body(revision)), 404, "not_found")
+    nobody = "sha256:" + "0" * 64
+    unknown = refused(stranger.http.post("/v1/reports", json=body(nobody)), 404, "not_found")
+    assert text.replace(revision, nobody) == unknown, "a stranger cannot tell the two apart"
+    lane = new_token(server, "report", lane="pr-1")
+    refused(lane.http.post("/v1/reports", json=body(revision)), 403, "forbidden")
+
+
+def test_one_bad_revision_and_nothing_is_counted(server: Server, published: tuple[str, str]) -> None:
+    name, revision = published
+    api = new_token(server)
+    sent = body(revision, "hit")
+    sent["revisions"].append({"revision": "sha256:" + "1" * 64, "state": "hit"})
+    refused(api.http.post("/v1/reports", json=sent), 404, "not_found")
+    [entry] = ok(api.http.get("/v1/namespaces/team/entries", params={"name": name}))
+    assert entry["usefulness"] == []
+
+
+def _raw(text: str, **changed: str) -> str:
+    for name, value in changed.items():
+        assert f'"{name}"' in text
+        start = text.index(f'"{name}": ') + len(name) + 4
+        end = min(text.index(mark, start) for mark in ",}" if mark in text[start:])
+        text = text[:start] + value + text[end:]
+    return text
+
+
+LIES = [
+    ({"saved": "NaN"}, "saved"),
+    ({"saved": "Infinity"}, "saved"),
+    ({"saved": "-Infinity"}, "saved"),
+    ({"saved": "1e999"}, "saved"),
+    ({"saved": "1e12"}, "saved"),
+    ({"saved": "-1e12"}, "saved"),
+    ({"used": "-1"}, "used"),
+    ({"used": "9223372036854775808"}, "used"),
+    ({"files": "1e30"}, "files"),
+    ({"files": "9" * 5000}, "body"),
+    ({"seconds": "NaN"}, "seconds"),
+    ({"seconds": "-0.5"}, "seconds"),
+    ({"seconds": "1e300"}, "seconds"),
+    ({"compilations": "-1"}, "compilations"),
+    ({"tuning_runs": "1000001"}, "tuning_runs"),
+    ({"state": '"great"'}, "state"),
+    ({"node": '"my-laptop.example.org"'}, "node"),
+    ({"format": '"cachesvc.report/2"'}, "cachesvc.report/1"),
+    ({"torch": '"3.0"'}, "does not fit"),
+    ({"torch": '"' + "x" * 300 + '"'}, "fingerprint"),
+    ({"schema": "123456789012345678901234567890"}, "fingerprint"),
+    ({"why": '["line\\nbreak"]'}, "why"),
+]
+
+
+@pytest.mark.parametrize(("changed", "said"), LIES, ids=lambda value: str(value)[:60])
+def test_lies_and_overflows_are_refused_with_a_reason(
+    server: Server, published: tuple[str, str], changed: dict[str, str], said: str
+) -> None:
+    _, revision = published
+    kinds = {"inductor": {"compilations": 0, "tuning_runs": 0, "seconds": 0.5}}
+    whole = body(revision, "hit", kinds=kinds, format="cachesvc.report/1")
+    sent = json.dumps({"why": "w", **whole}) if "why" in changed else json.dumps(whole)
+    api = new_token(server)
+    answer = api.http.post(
+        "/v1/reports", content=_raw(sent, **changed), headers={"Content-Type": "application/json"}
+    )
+    refused(answer, 422, "invalid", said)
+
+
+def test_too_many_and_too_large(server: Server, published: tuple[str, str]) -> None:
+    _, revision = published
+    api = new_token(server)
+    many = body(revision)
+    many["revisions"] = [{"revision": f"sha256:{number:064x}", "state": "hit"} for number in range(257)]
+    refused(api.http.post("/v1/reports", json=many), 422, "invalid", "256")
+    twice = body(revision)
+    twice["revisions"] *= 2
+    refused(api.http.post("/v1/reports", json=twice), 422, "invalid", "once")
+    refused(api.http.post("/v1/reports", json=body(revision, pad="x" * 200_000)), 413, "too_large")
+    none = body(revision)
+    none["revisions"] = []
+    refused(api.http.post("/v1/reports", json=none), 422, "invalid", "revisions")
+
+
+# With a clock of the test's -------------------------------------------------------------------
+
+
+@pytest.fixture
+def reg(tmp_path: Path) -> Iterator[Inside]:
+    with inside(tmp_path, SigningKey.generate(), Clock()) as made:
+        yield made
+
+
+def token(name: str, role: Role = Role.report) -> Token:
+    return Token(name, "test", role, "team")
+
+
+def request(revision: str, state: str = "inert", host: int = 0, **more: Any) -> ReportRequest:
+    facts = {"fingerprint": FINGERPRINT, "kinds": {"inductor": KindWork(1, 0, 2.0)}, **more}
+    return ReportRequest(node(host), revisions=(RevisionReport(revision, state),), **facts)
+
+
+def test_the_rate_of_a_token_is_bounded_and_no_other_token_s(
+    reg: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reports, "RATE", 3)
+    made = make(reg.key)
+    reg.publish(made)
+    for number in range(3):
+        reports.report(reg.registry, token("t-1"), request(made.revision, host=number))
+    with pytest.raises(TooMany, match="t-1"):
+        reports.report(reg.registry, token("t-1"), request(made.revision))
+    reports.report(reg.registry, token("t-2"), request(made.revision))
+    reg.clock.now += reports.RATE_SECONDS
+    reports.report(reg.registry, token("t-1"), request(made.revision))
+
+
+def test_environments_and_hosts_that_are_kept_are_bounded(reg: Inside) -> None:
+    made = make(reg.key)
+    reg.publish(made)
+    for number in range(ENVIRONMENTS + 5):
+        reg.clock.now += 1
+        flags = [*FINGERPRINT["cpu_flags"], f"x{number}"]
+        odd = request(made.revision, fingerprint={**FINGERPRINT, "cpu_flags": flags})
+        reports.report(reg.registry, token(f"t-{number}"), odd)
+    for number in range(40):
+        reports.report(reg.registry, token(f"t-{number}"), request(made.revision, host=number))
+    with reg.registry.index.read() as unit:
+        session = unit.usefulness._session
+        rows = session.connection().exec_driver_sql("SELECT count(*) FROM usefulness").scalar()
+        of_one = session.connection().exec_driver_sql(
+            "SELECT max(n) FROM (SELECT count(*) AS n FROM inert_hosts GROUP BY environment)"
+        )
+        assert (rows, of_one.scalar()) == (ENVIRONMENTS, KEPT_HOSTS)
+
+
+def test_what_nobody_saw_for_long_is_forgotten_and_a_quarantine_is_not(reg: Inside) -> None:
+    one, two = make(reg.key, name="one"), make(reg.key, name="two", content=b"two")
+    reg.publish(one)
+    reg.publish(two)
+    reports.report(reg.registry, token("t-1"), request(one.revision, "hit"))
+    for number in range(3):
+        reports.report(reg.registry, token(f"t-{number}"), request(two.revision, host=number))
+    reg.clock.now += KEPT_DAYS * 86_400 + 1
+    gc.collect(reg.registry)
+    with reg.registry.index.read() as unit:
+        uses = unit.usefulness.of([one.revision, two.revision])
+    assert list(uses) == [two.revision]
+    assert not reg.resolve("two").revisions and reg.resolve("one").revisions
+
+
+def test_what_came_of_a_revision_goes_with_it(reg: Inside) -> None:
+    first = make(reg.key, content=b"first")
+    reg.publish(first)
+    for number in range(3):
+        reports.report(reg.registry, token(f"t-{number}"), request(first.revision, host=number))
+    with reg.registry.index.write() as unit:
+        unit.entries._session.connection().exec_driver_sql("UPDATE entries SET head = NULL")
+        assert unit.entries.remove(first.revision)
+    with reg.registry.index.read() as unit:
+        for table in ("usefulness", "inert_hosts"):
+            rows = unit.usefulness._session.connection().exec_driver_sql(f"SELECT count(*) FROM {table}")
+            assert rows.scalar() == 0
+    with pytest.raises(NotFound):
+        reports.report(reg.registry, token("t-1"), request(first.revision))
+
+
+def test_a_wrong_clock_of_the_registry_s_is_no_error(reg: Inside) -> None:
+    made = make(reg.key)
+    reg.publish(made)
+    reports.report(reg.registry, token("t-1"), request(made.revision, "hit"))
+    reg.clock.now -= 10 * 365 * 86_400
+    reports.report(reg.registry, token("t-1"), request(made.revision, "hit"))
+    gc.collect(reg.registry)
+    with reg.registry.index.read() as unit:
+        [use] = unit.usefulness.of([made.revision])[made.revision]
+    assert use.hit == 2
+
+
+def test_use_cases_refuse_by_themselves(reg: Inside) -> None:
+    made = make(reg.key)
+    reg.publish(made)
+    with pytest.raises(Forbidden, match="report"):
+        reports.report(reg.registry, token("t-1", Role.read), request(made.revision))
+    with pytest.raises(InvalidRequest, match="does not fit"):
+        reports.report(reg.registry, ROOT, request(made.revision, fingerprint={"torch": "1"}))
+    with pytest.raises(NotFound):
+        reports.lift(reg.registry, Token("t-9", "x", Role.admin, Namespace("else")), made.revision)
