@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import ALL
 
 
@@ -37,6 +38,13 @@ class Readiness:
 
     ready: bool
     parts: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """The whole of what was given the beginning of."""
+
+    digest: Digest
 
 
 BINARY: dict[str, Any] = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
