@@ -100,8 +100,9 @@ def evicted(revisions: Iterable[RevisionAge], policy: Retention, now: float) -> 
     excess = sum(row.size for row in rows) - (policy.keep_bytes or 0)
     if policy.keep_bytes is None or excess <= 0:
         return []
-    held = {row.entry for row in rows if row.pinned}
     fresh = now - FRESH_SECONDS
+    # A head takes along what is left of its entry: what holds another revision holds it too.
+    held = {row.entry for row in rows if row.pinned or (not row.is_head and row.touched >= fresh)}
     free = [
         row
         for row in rows
@@ -114,10 +115,7 @@ def evicted(revisions: Iterable[RevisionAge], policy: Retention, now: float) -> 
             break
         gone.append(row)
         excess -= row.size
-    # A head takes along what is left of its entry; a fresh revision behind an old head keeps both.
-    taken = {row.revision for row in gone}
-    whole = {row.entry for row in rows if row.revision not in taken and not row.is_head}
-    return [row for row in gone if not (row.is_head and row.entry in whole)]
+    return gone
 
 
 def _idleness(row: RevisionAge, now: float) -> float:

@@ -173,7 +173,11 @@ def seen(unit: Unit, by: Token, revision: Digest) -> RevisionRecord:
 def verified(revision: Digest, signer: str, envelope: bytes) -> Verified:
     """What the index holds of a revision, checked as at its commit; whether it has expired since does not
     matter. Raises ``Untrusted``, ``Corrupt``."""
-    checked = check_envelope(envelope, trusted=[PublicKey(signer)], wanted=None, now=0)
+    try:
+        trusted = [PublicKey(signer)]
+    except ValueError as error:
+        raise Corrupt(f"revision {revision}: the index names no signer: {error}") from None
+    checked = check_envelope(envelope, trusted=trusted, wanted=None, now=0)
     if checked.revision != revision:
         raise Corrupt(f"revision {revision}: the index holds the envelope of {checked.revision}")
     return checked
