@@ -23,7 +23,7 @@ from cachesvc_client.wire.names import Namespace
 from cachesvc_client.wire.protocol import SignerRecord, TokenAnswer, TokenRequest
 
 from .access import SECURED, TheRegistry, TheToken, TokenRoute
-from .answers import errors
+from .answers import Word, errors
 from .edge import Json
 
 router = APIRouter(
@@ -100,10 +100,10 @@ async def put_policy(registry: TheRegistry, token: TheToken, namespace: Namespac
 async def get_audit(
     registry: TheRegistry,
     token: TheToken,
-    cursor: str | None = None,
+    cursor: Word = None,
     limit: Limit = MAX_PAGE,
-    action: str | None = None,
-    subject: str | None = None,
+    action: Word = None,
+    subject: Word = None,
 ) -> Json:
     """What operators did, newest first."""
     page = await to_thread.run_sync(audit.audit_page, registry, token, cursor, limit, action, subject)
@@ -123,9 +123,7 @@ async def post_gc(registry: TheRegistry, token: TheToken) -> Json:
 
 
 @router.post("/fsck", response_model=FsckPage)
-async def post_fsck(
-    registry: TheRegistry, token: TheToken, cursor: str | None = None, deep: bool = False
-) -> Json:
+async def post_fsck(registry: TheRegistry, token: TheToken, cursor: Word = None, deep: bool = False) -> Json:
     """One page of the check of index against store; changes nothing."""
     return Json(await to_thread.run_sync(fsck.check, registry, token, cursor, deep))
 

@@ -22,7 +22,7 @@ from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag
 
 from .access import SECURED, TheRegistry, TheToken, TokenRoute
-from .answers import Completed, errors
+from .answers import Completed, Word, errors
 from .edge import Json
 
 router = APIRouter(
@@ -33,7 +33,6 @@ router = APIRouter(
     responses=errors("unauthenticated", "forbidden", "not_found"),
 )
 
-Word = Annotated[str | None, Query(max_length=200)]
 Limit = Annotated[int, Query(ge=1, le=MAX_PAGE)]
 
 

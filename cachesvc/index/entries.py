@@ -264,6 +264,9 @@ class Entries:
         full = (
             sa.select(col(RevisionRow.entry)).group_by(col(RevisionRow.entry)).having(sa.func.count() > keep)
         )
+        if namespace is not None:
+            here = sa.select(col(EntryRow.entry)).where(col(EntryRow.namespace) == namespace)
+            full = full.where(col(RevisionRow.entry).in_(here))
         return self._ages(namespace, col(RevisionRow.entry).in_(full))
 
     def idle(self, before: int, namespace: Namespace) -> list[RevisionAge]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import secrets
 from dataclasses import replace
 
@@ -23,6 +24,7 @@ SECRET_PREFIX = "csv_"
 """So that secret scanners can tell what they found."""
 MAX_DAYS = 3660
 MAX_LABEL = 200
+_ID = re.compile(r"[A-Za-z0-9-]{1,40}")
 
 
 def authenticate(registry: Registry, secret: str) -> Token:
@@ -87,7 +89,7 @@ def expire_token(registry: Registry, by: Token, token_id: str, days: int | None)
 
 
 def _known(unit: Unit, by: Token, token_id: str) -> Token:
-    token = unit.tokens.get(token_id)
+    token = unit.tokens.get(token_id) if _ID.fullmatch(token_id) else None
     if token is None or by.namespace not in (ANY, token.namespace):
         raise NotFound(f"token {token_id[:40]} does not exist", "see: cachesvc admin tokens list")
     demand(by, Action.admin, token.namespace)
@@ -117,7 +119,7 @@ def remove_signer(registry: Registry, by: Token, namespace: str, key: str) -> No
     trust. Raises ``NotFound``."""
     demand(by, Action.admin, namespace)
     with registry.index.write() as unit:
-        if not unit.signers.remove(namespace, key):
+        if not key.isprintable() or not unit.signers.remove(namespace, key):
             where = "every namespace" if namespace == ANY else f"namespace {namespace}"
             raise NotFound(f"{key[:60]} is no signer of {where}", "see: cachesvc admin signers list")
         note(registry, unit, by, "signer.remove", namespace, key)
