@@ -13,7 +13,7 @@ from cachesvc.blobs.store import BlobStore
 from cachesvc.blobs.wrappers import Metered, Retrying, Verifying
 from cachesvc.domain.retention import Retention
 from cachesvc.hot.memory import MemoryHot
-from cachesvc.index.engine import open_postgresql, open_sqlite
+from cachesvc.index.engine import open_postgresql, open_sqlite, pending_postgresql, pending_sqlite
 from cachesvc.registry.context import Limits, Registry
 from cachesvc.settings import Settings
 from cachesvc_client.wire.errors import InvalidRequest, Unavailable
@@ -35,6 +35,24 @@ def open_registry(settings: Settings) -> Iterator[Registry]:
             yield Registry(index, _blobs(settings), MemoryHot(), _limits(settings))
         finally:
             index.close()
+
+
+def migrate_index(settings: Settings, *, apply: bool) -> list[tuple[str, str]]:
+    """(step, what it does) of the migrations that the index lacks; runs them if ``apply``.
+
+    Raises what ``open_registry`` raises. PostgreSQL may be migrated beside running servers: every step only
+    adds to the schema.
+    """
+    if settings.database:
+        steps = pending_postgresql(settings.database)
+        if apply and steps:
+            open_postgresql(settings.database).close()
+        return steps
+    with _locked(_data_folder(settings.data)):
+        steps = pending_sqlite(settings.data / "index.sqlite3")
+        if apply and steps:
+            open_sqlite(settings.data / "index.sqlite3").close()
+        return steps
 
 
 def signing_key_path(settings: Settings) -> Path:

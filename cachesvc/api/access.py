@@ -25,6 +25,10 @@ class TokenRoute(APIRoute):
         inner = super().get_route_handler()
 
         async def handler(request: Request) -> Response:
+            # Put there by who calls the application in its own process (``cachesvc admin --local``): nothing
+            # that comes over a network reaches the scope's state.
+            if isinstance(getattr(request.state, "token", None), Token):
+                return await inner(request)
             scheme, _, secret = request.headers.get("authorization", "").partition(" ")
             if scheme.lower() != "bearer" or not secret.strip():
                 raise Unauthenticated("no token", "send Authorization: Bearer csv_…, or: cachesvc login")

@@ -1,16 +1,29 @@
-"""Tokens, signers, collection."""
+"""Who may come in, whose signatures count, what namespaces keep, what operators did; collection and fsck."""
 
 from __future__ import annotations
 
-from anyio import to_thread
-from fastapi import APIRouter, Response
+from typing import Annotated
 
-from cachesvc.registry import gc, reports, tokens
-from cachesvc_client.wire.digest import Digest
+from anyio import to_thread
+from fastapi import APIRouter, Query, Response
+
+from cachesvc.registry import audit, fsck, gc, tokens, upkeep
+from cachesvc_client.wire.admin import (
+    MAX_PAGE,
+    AuditPage,
+    CollectPlan,
+    Expiry,
+    Finding,
+    FsckPage,
+    NamespaceRecord,
+    Policy,
+    Repaired,
+)
+from cachesvc_client.wire.names import Namespace
 from cachesvc_client.wire.protocol import SignerRecord, TokenAnswer, TokenRequest
 
 from .access import SECURED, TheRegistry, TheToken, TokenRoute
-from .answers import errors
+from .answers import Word, errors
 from .edge import Json
 
 router = APIRouter(
@@ -21,11 +34,13 @@ router = APIRouter(
     responses=errors("unauthenticated", "forbidden", "not_found"),
 )
 
+Limit = Annotated[int, Query(ge=1, le=MAX_PAGE)]
+
 
 @router.get("/tokens", response_model=list[TokenAnswer])
-async def get_tokens(registry: TheRegistry, token: TheToken) -> Json:
+async def get_tokens(registry: TheRegistry, token: TheToken, revoked: bool = False) -> Json:
     """The tokens that the admin may see; never their secrets."""
-    return Json(await to_thread.run_sync(tokens.list_tokens, registry, token))
+    return Json(await to_thread.run_sync(lambda: tokens.list_tokens(registry, token, revoked=revoked)))
 
 
 @router.post("/tokens", response_model=TokenAnswer, status_code=201)
@@ -35,6 +50,12 @@ async def post_token(registry: TheRegistry, token: TheToken, body: TokenRequest)
     answer = Json(made, 201)
     answer.headers["Cache-Control"] = "no-store"
     return answer
+
+
+@router.put("/tokens/{token_id}/expiry", response_model=TokenAnswer)
+async def put_expiry(registry: TheRegistry, token: TheToken, token_id: str, body: Expiry) -> Json:
+    """Has a token end some days from now, or never; that holds everywhere within 5 s."""
+    return Json(await to_thread.run_sync(tokens.expire_token, registry, token, token_id, body.days))
 
 
 @router.delete("/tokens/{token_id}", status_code=204, response_class=Response)
@@ -56,14 +77,58 @@ async def post_signer(registry: TheRegistry, token: TheToken, body: SignerRecord
     return Json(await to_thread.run_sync(tokens.add_signer, registry, token, body), 201)
 
 
-@router.delete("/revisions/{revision}/quarantine", status_code=204, response_class=Response)
-async def delete_quarantine(registry: TheRegistry, token: TheToken, revision: Digest) -> Response:
-    """Offers a revision again in every environment that it was reported inert from."""
-    await to_thread.run_sync(reports.lift, registry, token, revision)
+@router.delete("/signers", status_code=204, response_class=Response)
+async def delete_signer(registry: TheRegistry, token: TheToken, namespace: str, key: str) -> Response:
+    """Accepts a key's signatures there no more."""
+    await to_thread.run_sync(tokens.remove_signer, registry, token, namespace, key)
     return Response(status_code=204)
+
+
+@router.get("/namespaces", response_model=list[NamespaceRecord])
+async def get_namespaces(registry: TheRegistry, token: TheToken) -> Json:
+    """Namespaces, with what they hold and keep."""
+    return Json(await to_thread.run_sync(upkeep.list_namespaces, registry, token))
+
+
+@router.put("/namespaces/{namespace}/policy", response_model=NamespaceRecord)
+async def put_policy(registry: TheRegistry, token: TheToken, namespace: Namespace, body: Policy) -> Json:
+    """Replaces what a namespace keeps; the next collection goes by it."""
+    return Json(await to_thread.run_sync(upkeep.set_policy, registry, token, namespace, body))
+
+
+@router.get("/audit", response_model=AuditPage)
+async def get_audit(
+    registry: TheRegistry,
+    token: TheToken,
+    cursor: Word = None,
+    limit: Limit = MAX_PAGE,
+    action: Word = None,
+    subject: Word = None,
+) -> Json:
+    """What operators did, newest first."""
+    page = await to_thread.run_sync(audit.audit_page, registry, token, cursor, limit, action, subject)
+    return Json(page)
+
+
+@router.get("/gc", response_model=CollectPlan)
+async def get_gc(registry: TheRegistry, token: TheToken) -> Json:
+    """What a collection would remove now, and why."""
+    return Json(await to_thread.run_sync(gc.plan, registry, token))
 
 
 @router.post("/gc", response_model=gc.Collected)
 async def post_gc(registry: TheRegistry, token: TheToken) -> Json:
     """Retention and collection, now."""
     return Json(await to_thread.run_sync(gc.collect, registry, token))
+
+
+@router.post("/fsck", response_model=FsckPage)
+async def post_fsck(registry: TheRegistry, token: TheToken, cursor: Word = None, deep: bool = False) -> Json:
+    """One page of the check of index against store; changes nothing."""
+    return Json(await to_thread.run_sync(fsck.check, registry, token, cursor, deep))
+
+
+@router.post("/fsck/repair", response_model=Repaired)
+async def post_repair(registry: TheRegistry, token: TheToken, body: Finding) -> Json:
+    """Repairs one finding, if it still holds."""
+    return Json(await to_thread.run_sync(fsck.repair, registry, token, body))

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
+from fastapi import Query
+
+from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import ALL
 
 
@@ -39,6 +42,15 @@ class Readiness:
     parts: dict[str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """The whole of what was given the beginning of."""
+
+    digest: Digest
+
+
+Word = Annotated[str | None, Query(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
+"""A text to search for. PostgreSQL takes no NUL."""
 BINARY: dict[str, Any] = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 
 

@@ -15,7 +15,7 @@ from cachesvc.registry import gc
 from cachesvc.registry.context import Registry
 from cachesvc_client.wire.errors import CacheSvcError
 
-from . import admin_routes, edge, open_routes, read_routes, write_routes
+from . import admin_routes, edge, inventory_routes, open_routes, read_routes, write_routes
 
 _log = logging.getLogger("cachesvc.gc")
 
@@ -42,7 +42,7 @@ def create_app(registry: Registry, *, gc_seconds: float | None = None) -> FastAP
         redirect_slashes=False,
     )
     app.state.registry = registry
-    for module in (open_routes, read_routes, write_routes, admin_routes):
+    for module in (open_routes, read_routes, write_routes, inventory_routes, admin_routes):
         app.include_router(module.router)
     edge.install(app)
     return app

@@ -17,7 +17,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-COMMANDS = ("serve", "warm", "client")
+COMMANDS = ("serve", "warm", "client", "admin")
 """Modules of this package that register commands, in the order of the help."""
 
 

@@ -45,17 +45,57 @@ def open_sqlite(path: Path) -> Index:
     return _opened(engine)
 
 
+def pending_sqlite(path: Path) -> list[tuple[str, str]]:
+    """(step, what it does) of the migrations that ``open_sqlite`` would run; changes nothing."""
+    if not path.exists():
+        return _steps(None)
+    engine = sa.create_engine(sa.URL.create("sqlite", database=str(path)))
+    return _pending(engine)
+
+
+def pending_postgresql(url: str) -> list[tuple[str, str]]:
+    """(step, what it does) of the migrations that ``open_postgresql`` would run; changes nothing."""
+    return _pending(_postgresql(url))
+
+
+def _pending(engine: sa.Engine) -> list[tuple[str, str]]:
+    try:
+        with engine.connect() as connection:
+            return _steps(MigrationContext.configure(connection).get_current_revision())
+    except (sa.exc.OperationalError, sa.exc.InterfaceError) as error:
+        raise translated(error) from None
+    except sa.exc.DatabaseError as error:
+        raise InvalidRequest(f"the index is not a database of cachesvc: {error.orig}") from None
+    finally:
+        engine.dispose()
+
+
+def _steps(current: str | None) -> list[tuple[str, str]]:
+    with importlib.resources.as_file(importlib.resources.files(__package__) / "migrations") as folder:
+        known = ScriptDirectory.from_config(_alembic(folder))
+        _demand_known(known, current)
+        steps = []
+        for step in known.walk_revisions():
+            if step.revision == current:
+                break
+            steps.append((step.revision, (step.doc or "").splitlines()[0]))
+    return steps[::-1]
+
+
 def open_postgresql(url: str) -> Index:
     """The index at ``postgresql://…``, with the newest schema. Raises ``Unavailable``, ``InvalidRequest``."""
+    return _opened(_postgresql(url))
+
+
+def _postgresql(url: str) -> sa.Engine:
     try:
         parsed = sa.make_url(url).set(drivername="postgresql+psycopg")
     except sa.exc.ArgumentError:
         raise InvalidRequest("database: not a URL", "postgresql://user@host/name is expected") from None
     options = "-c statement_timeout=30000 -c lock_timeout=10000 -c idle_in_transaction_session_timeout=60000"
-    engine = sa.create_engine(
+    return sa.create_engine(
         parsed, pool_pre_ping=True, connect_args={"connect_timeout": 5, "options": options}
     )
-    return _opened(engine)
 
 
 def refuse_network_filesystem(folder: Path, mounts: str | None = None) -> None:
@@ -105,22 +145,31 @@ def _opened(engine: sa.Engine) -> Index:
 
 def _upgrade(engine: sa.Engine) -> None:
     with importlib.resources.as_file(importlib.resources.files(__package__) / "migrations") as folder:
-        config = Config()
-        config.set_main_option("script_location", str(folder).replace("%", "%%"))
+        config = _alembic(folder)
         known = ScriptDirectory.from_config(config)
         with engine.execution_options(cachesvc_write=True).connect() as connection, connection.begin():
             if connection.dialect.name == "postgresql":
                 # Replicas that start together upgrade one after the other. The number is any constant.
                 connection.execute(sa.text("SELECT pg_advisory_xact_lock(7236455)"))
             current = MigrationContext.configure(connection).get_current_revision()
-            if current is not None and current not in {step.revision for step in known.walk_revisions()}:
-                raise ProtocolMismatch(
-                    f"the database has schema {current[:40]}, which this cachesvc does not know",
-                    "a newer cachesvc wrote it: upgrade this one, or restore the backup made before",
-                )
+            _demand_known(known, current)
             if current != known.get_current_head():
                 config.attributes["connection"] = connection
                 command.upgrade(config, "head")
+
+
+def _alembic(folder: Path) -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(folder).replace("%", "%%"))
+    return config
+
+
+def _demand_known(known: ScriptDirectory, current: str | None) -> None:
+    if current is not None and current not in {step.revision for step in known.walk_revisions()}:
+        raise ProtocolMismatch(
+            f"the database has schema {current[:40]}, which this cachesvc does not know",
+            "a newer cachesvc wrote it: upgrade this one, or restore the backup made before",
+        )
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, _record: Any) -> None:

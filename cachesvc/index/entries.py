@@ -9,9 +9,11 @@ from typing import Any
 import sqlalchemy as sa
 from sqlmodel import Session, col, select
 
+from cachesvc.domain.difference import facets
 from cachesvc.domain.retention import RevisionAge
 from cachesvc.domain.revisions import Head
 from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.errors import Unavailable
 from cachesvc_client.wire.factors import FactorValue
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag, Target
 from cachesvc_client.wire.protocol import EntrySummary, NameSummary
@@ -22,6 +24,7 @@ from .tables import EntryRow, NamespaceRow, RevisionRow
 
 LISTED = 5000
 """Rows of one listing, at most."""
+_LOCK_TRIES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,9 @@ class Candidate:
     expires: int | None
     fingerprint: dict[str, FactorValue]
     scopes: tuple[str, ...]
+    last_used: int | None = None
+    quarantined: int | None = None
+    quarantine_why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +188,22 @@ class Entries:
 
         Makes the entry (and its namespace) if there is none.
         """
+        query = (
+            sa.select(col(EntryRow.head), col(EntryRow.head_sequence))
+            .where(col(EntryRow.entry) == manifest.entry)
+            .with_for_update()
+        )
+        for _ in range(_LOCK_TRIES):
+            self._make(manifest, now)
+            row: Any = self._session.connection().execute(query).first()
+            # None: an entry that collection removed between the two statements.
+            if row is not None:
+                return Head(Digest(row[0]), row[1]) if row[0] else None
+        raise Unavailable(f"entry {manifest.entry} is being removed", "try again")
+
+    def _make(self, manifest: Manifest, now: int) -> None:
         statement = manifest.statement
+        dtypes, shapes = facets(manifest.workload)
         insert_unless_there(self._session, NamespaceRow(namespace=statement.namespace, created=now))
         insert_unless_there(
             self._session,
@@ -196,15 +217,10 @@ class Entries:
                 partition=manifest.partition,
                 workload=manifest.workload.key,
                 model=manifest.workload.model,
+                dtypes=spaced(dtypes),
+                shapes=spaced(shapes),
             ),
         )
-        query = (
-            sa.select(col(EntryRow.head), col(EntryRow.head_sequence))
-            .where(col(EntryRow.entry) == manifest.entry)
-            .with_for_update()
-        )
-        head, sequence = self._session.connection().execute(query).one()
-        return Head(Digest(head), sequence) if head else None
 
     def has(self, revision: Digest) -> bool:
         """Whether this very manifest was published before, head or not."""
@@ -243,31 +259,96 @@ class Entries:
         )
         changed(self._session, moved)
 
-    def crowded(self, keep: int) -> list[RevisionAge]:
+    def crowded(self, keep: int, namespace: Namespace | None = None) -> list[RevisionAge]:
         """All revisions of the entries that have more than ``keep``."""
         full = (
             sa.select(col(RevisionRow.entry)).group_by(col(RevisionRow.entry)).having(sa.func.count() > keep)
         )
+        if namespace is not None:
+            here = sa.select(col(EntryRow.entry)).where(col(EntryRow.namespace) == namespace)
+            full = full.where(col(RevisionRow.entry).in_(here))
+        return self._ages(namespace, col(RevisionRow.entry).in_(full))
+
+    def idle(self, before: int, namespace: Namespace) -> list[RevisionAge]:
+        """All revisions of the entries whose head was neither published nor offered since."""
+        since = sa.func.coalesce(col(RevisionRow.last_used), 0)
+        idle = (
+            sa.select(col(EntryRow.entry))
+            .join_from(EntryRow, RevisionRow, col(RevisionRow.revision) == col(EntryRow.head))
+            .where(since < before, col(RevisionRow.published) < before)
+        )
+        return self._ages(namespace, col(RevisionRow.entry).in_(idle))
+
+    def ages(self, namespace: Namespace) -> list[RevisionAge]:
+        """All revisions of a namespace."""
+        return self._ages(namespace)
+
+    def _ages(self, namespace: Namespace | None, *where: Any) -> list[RevisionAge]:
         query = (
             sa.select(
                 col(RevisionRow.entry),
                 col(RevisionRow.revision),
                 col(RevisionRow.sequence),
                 col(RevisionRow.published),
-                col(EntryRow.head) == col(RevisionRow.revision),
+                (col(EntryRow.head) == col(RevisionRow.revision)).label("is_head"),
+                col(RevisionRow.last_used),
+                col(RevisionRow.pinned),
+                col(RevisionRow.pack_size),
+                col(RevisionRow.measured),
             )
             .join_from(RevisionRow, EntryRow, col(EntryRow.entry) == col(RevisionRow.entry))
-            .where(col(RevisionRow.entry).in_(full))
+            .where(*where)
         )
-        rows = self._session.connection().execute(query)
-        return [RevisionAge(Digest(row[0]), Digest(row[1]), row[2], row[3], bool(row[4])) for row in rows]
+        if namespace is not None:
+            query = query.where(col(EntryRow.namespace) == namespace)
+        return [
+            RevisionAge(
+                entry=Digest(row.entry),
+                revision=Digest(row.revision),
+                sequence=row.sequence,
+                published=row.published,
+                is_head=bool(row.is_head),
+                last_used=row.last_used,
+                pinned=row.pinned is not None,
+                size=row.pack_size,
+                compile_seconds=compile_seconds(row.measured),
+            )
+            for row in self._session.connection().execute(query)
+        ]
+
+    def used(self, revisions: Sequence[Digest], now: int) -> None:
+        """They were offered to a start."""
+        found = sa.update(RevisionRow).where(col(RevisionRow.revision).in_(revisions))
+        changed(self._session, found.values(last_used=now))
 
     def remove(self, revision: Digest) -> str | None:
-        """Forgets a revision that is no head; its pack's key, or ``None`` if it is a head or gone."""
+        """Forgets a revision that is neither a head nor pinned; its pack's key, or ``None`` if it is one, or
+        is gone."""
         is_head = sa.exists().where(col(EntryRow.head) == col(RevisionRow.revision))
         row = self._session.get(RevisionRow, revision, populate_existing=True)
-        gone = sa.delete(RevisionRow).where(col(RevisionRow.revision) == revision, ~is_head)
+        gone = sa.delete(RevisionRow).where(
+            col(RevisionRow.revision) == revision, ~is_head, col(RevisionRow.pinned).is_(None)
+        )
         return row.pack_key if row is not None and changed(self._session, gone) else None
+
+    def remove_whole(self, entry: Digest, head: Digest) -> list[str] | None:
+        """Forgets an entry with all its revisions; the keys of their packs. ``None``, and nothing is changed,
+        if its head is another one by now, or if one of its revisions is pinned."""
+        locked = sa.select(col(EntryRow.head)).where(col(EntryRow.entry) == entry).with_for_update()
+        row: Any = self._session.connection().execute(locked).first()
+        if row is None or row[0] != head:
+            return None
+        held = self._session.connection().execute(
+            sa.select(col(RevisionRow.pack_key), col(RevisionRow.pinned))
+            .where(col(RevisionRow.entry) == entry)
+            .with_for_update()  # a pin waits, and then finds nothing to hold
+        )
+        packs = [(key, pinned) for key, pinned in held]
+        if any(pinned is not None for _, pinned in packs):
+            return None
+        changed(self._session, sa.delete(RevisionRow).where(col(RevisionRow.entry) == entry))
+        changed(self._session, sa.delete(EntryRow).where(col(EntryRow.entry) == entry))
+        return [key for key, _ in packs]
 
     def packs(self) -> Iterator[tuple[Digest, str, int]]:
         """(revision, blob key, size) of everything that may be downloaded."""
@@ -283,11 +364,24 @@ class Entries:
                 col(RevisionRow.expires),
                 col(RevisionRow.fingerprint),
                 col(RevisionRow.scopes),
+                col(RevisionRow.last_used),
+                col(RevisionRow.quarantined),
+                col(RevisionRow.quarantine_why),
             )
             .join_from(EntryRow, RevisionRow, col(RevisionRow.revision) == col(EntryRow.head))
             .where(*_under(namespace, name, lanes))
             .order_by(col(EntryRow.published).desc(), col(EntryRow.entry))
         )
+
+
+def compile_seconds(measured: dict[str, float]) -> float:
+    """What the builder spent on it: the longer of compilation and first call; 0 if nobody measured."""
+    return max(measured.get("compile", 0.0), measured.get("first_call", 0.0))
+
+
+def spaced(words: Sequence[str]) -> str:
+    """Each between spaces, so that one can be searched for as a whole."""
+    return f" {' '.join(words)} "
 
 
 def _under(
@@ -327,6 +421,9 @@ def _candidate(row: Any) -> Candidate:
         expires=row.expires,
         fingerprint=row.fingerprint,
         scopes=tuple(row.scopes),
+        last_used=row.last_used,
+        quarantined=row.quarantined,
+        quarantine_why=row.quarantine_why or "",
     )
 
 

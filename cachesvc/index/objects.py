@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import sqlalchemy as sa
 from sqlmodel import Session, col, select
 
@@ -40,12 +42,21 @@ class Objects:
 
     def loose(self, now: int, limit: int) -> list[ObjectFacts]:
         """At most ``limit`` objects that no revision names and whose lease is over, or that are marked."""
-        over = sa.or_(col(ObjectRow.state) == "deleting", col(ObjectRow.leased_until) < now)
-        query = select(ObjectRow).where(over, ~_referenced()).order_by(col(ObjectRow.leased_until))
+        query = select(ObjectRow).where(*_loose(now)).order_by(col(ObjectRow.leased_until))
         return [
             ObjectFacts(row.key, row.state, row.leased_until, False)
             for row in self._session.exec(query.limit(limit))
         ]
+
+    def count_loose(self, now: int) -> int:
+        """How many there are."""
+        query = sa.select(sa.func.count()).select_from(ObjectRow).where(*_loose(now))
+        return int(self._session.connection().execute(query).scalar() or 0)
+
+    def known(self, keys: Sequence[str]) -> set[str]:
+        """Those of them that have a row."""
+        query = select(ObjectRow.key).where(col(ObjectRow.key).in_(keys))
+        return set(self._session.exec(query))
 
     def mark(self, key: str, now: int) -> bool:
         """Live → deleting, if it may be collected at this very moment; true if it is marked now.
@@ -67,6 +78,11 @@ class Objects:
     def _change(self, key: str, **values: object) -> bool:
         live = sa.update(ObjectRow).where(col(ObjectRow.key) == key, col(ObjectRow.state) == "live")
         return bool(changed(self._session, live.values(**values)))
+
+
+def _loose(now: int) -> tuple[sa.ColumnElement[bool], ...]:
+    over = sa.or_(col(ObjectRow.state) == "deleting", col(ObjectRow.leased_until) < now)
+    return over, ~_referenced()
 
 
 def _referenced() -> sa.ColumnElement[bool]:

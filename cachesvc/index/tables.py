@@ -27,11 +27,17 @@ metadata.naming_convention = NAMING
 
 
 class NamespaceRow(SQLModel, table=True):
-    """A namespace exists from its first commit on."""
+    """A namespace exists from its first commit on, or from its first policy. What it keeps: ``None`` is
+    as the settings say, or without a bound."""
 
     __tablename__ = "namespaces"
     namespace: str = Field(primary_key=True, max_length=128)
     created: int = Field(sa_type=sa.BigInteger)
+    keep_revisions: int | None = None
+    keep_days: int | None = None
+    unused_days: int | None = None
+    keep_bytes: int | None = Field(default=None, sa_type=sa.BigInteger)
+    quota_bytes: int | None = Field(default=None, sa_type=sa.BigInteger)
 
 
 class SignerRow(SQLModel, table=True):
@@ -94,7 +100,11 @@ class UploadRow(SQLModel, table=True):
 
 
 class EntryRow(SQLModel, table=True):
-    """A line of revisions. ``entry`` is the digest of the columns that follow, up to ``workload``."""
+    """A line of revisions. ``entry`` is the digest of the columns that follow, up to ``workload``.
+
+    ``dtypes`` and ``shapes``: of the inputs, each between spaces, for searching; ``None`` until somebody who
+    knows these columns has written them.
+    """
 
     __tablename__ = "entries"
     entry: str = Field(primary_key=True, max_length=DIGEST)
@@ -109,6 +119,8 @@ class EntryRow(SQLModel, table=True):
     head: str | None = Field(default=None, max_length=DIGEST)
     head_sequence: int = Field(default=0, sa_type=sa.BigInteger)
     published: int = Field(default=0, sa_type=sa.BigInteger)
+    dtypes: str | None = Field(default=None, sa_type=sa.Text)
+    shapes: str | None = Field(default=None, sa_type=sa.Text)
     __table_args__ = (
         sa.Index(None, "namespace", "name", "tag", "lane", "published"),
         sa.Index(None, "head"),
@@ -119,7 +131,9 @@ class RevisionRow(SQLModel, table=True):
     """One published manifest, immutable. ``revision`` is the digest of the signed bytes.
 
     ``envelope`` is what was received, byte for byte. ``fingerprint`` and ``scopes`` repeat the manifest's,
-    for ``compare``; ``measured`` and ``files`` for listings.
+    for ``compare``; ``measured`` and ``files`` for listings. ``last_used``: when it was last offered to a
+    start, to a few hours; ``pinned``: since when an operator keeps it; ``quarantined``: since when an
+    operator has it offered to nobody.
     """
 
     __tablename__ = "revisions"
@@ -138,6 +152,10 @@ class RevisionRow(SQLModel, table=True):
     expires: int | None = Field(default=None, sa_type=sa.BigInteger)
     published: int = Field(sa_type=sa.BigInteger)
     published_by: str = Field(max_length=40)
+    last_used: int | None = Field(default=None, sa_type=sa.BigInteger)
+    pinned: int | None = Field(default=None, sa_type=sa.BigInteger)
+    quarantined: int | None = Field(default=None, sa_type=sa.BigInteger)
+    quarantine_why: str | None = Field(default=None, max_length=300)
     __table_args__ = (sa.Index(None, "entry", "sequence"),)
 
 
@@ -178,3 +196,16 @@ class InertHostRow(SQLModel, table=True):
     token: str = Field(primary_key=True, max_length=40)
     node: str = Field(primary_key=True, max_length=32)
     seen: int = Field(sa_type=sa.BigInteger)
+
+
+class AuditRow(SQLModel, table=True):
+    """What an operator did, in the transaction that did it. ``by``: a token's id, or ``console``."""
+
+    __tablename__ = "audit"
+    id: int | None = Field(default=None, primary_key=True)
+    at: int = Field(sa_type=sa.BigInteger, index=True)
+    by: str = Field(max_length=40)
+    action: str = Field(max_length=40)
+    namespace: str = Field(max_length=128)
+    subject: str = Field(max_length=200)
+    details: dict[str, str] = Field(sa_type=sa.JSON)

@@ -68,6 +68,11 @@ class Tokens:
             changed(self._session, found.values(revoked=sa.func.coalesce(col(TokenRow.revoked), now)))
         )
 
+    def expire(self, token: str, expires: int | None) -> None:
+        """Sets when it ends by itself."""
+        found = sa.update(TokenRow).where(col(TokenRow.token) == token)
+        changed(self._session, found.values(expires=expires))
+
 
 class Signers:
     """Keys whose signatures a namespace accepts."""
@@ -81,6 +86,11 @@ class Signers:
             self._session,
             SignerRow(namespace=signer.namespace, key=signer.key, label=signer.label, created=now),
         )
+
+    def remove(self, namespace: str, key: str) -> bool:
+        """Whether it was there."""
+        gone = sa.delete(SignerRow).where(col(SignerRow.namespace) == namespace, col(SignerRow.key) == key)
+        return bool(changed(self._session, gone))
 
     def keys(self, namespace: str) -> list[str]:
         """The keys that may sign for ``namespace``: its own and those of ``*``."""

@@ -11,7 +11,10 @@ from sqlmodel import Session
 
 from cachesvc_client.wire.errors import CacheSvcError, StorageFull, Unavailable
 
+from .audit import Audit
 from .entries import Entries
+from .inventory import Inventory
+from .namespaces import Namespaces
 from .objects import Objects
 from .tokens import Signers, Tokens
 from .uploads import Uploads
@@ -28,6 +31,9 @@ class Unit:
         self.uploads = Uploads(session)
         self.entries = Entries(session)
         self.usefulness = Usefulness(session)
+        self.namespaces = Namespaces(session)
+        self.inventory = Inventory(session)
+        self.audit = Audit(session)
 
 
 class Index:

@@ -1,63 +1,162 @@
 """Retention and the collection of what nobody needs. Safe to kill anywhere, beside publishing and reading.
 
-The order is: mark ``deleting`` → commit → delete the object → delete the row. A crash in between leaves a
+What a policy lets go is removed from the index, one transaction each, and its objects live on for the grace.
+Then objects: mark ``deleting`` → commit → delete the object → delete the row. A crash in between leaves a
 marked row, which the next run takes up.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cachesvc.domain.access import ANY, Action, Token, demand
-from cachesvc.domain.retention import DAY, collectable, expired
+from cachesvc.domain.retention import DAY, Retention, RevisionAge, collectable, evicted, expired, unused
 from cachesvc.domain.usefulness import KEPT_DAYS
+from cachesvc.index.unit import Unit
+from cachesvc_client.wire.admin import CollectPlan, Removal
+from cachesvc_client.wire.names import Namespace
 
+from . import audit
 from .context import Registry
+from .inventory import describe
+from .resolve import forget
 
 _log = logging.getLogger("cachesvc.gc")
 _BATCH = 200
+SHOWN = 1000
+"""Removals that a plan names; all are counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """Counts of one run."""
+    """Counts of one run. ``entries``: that went whole; their revisions are among ``revisions``."""
 
     revisions: int
     uploads: int
     objects: int
+    entries: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Doomed:
+    """A revision that a policy lets go; ``whole``: with its entry."""
+
+    row: RevisionAge
+    why: str
+    whole: bool = False
 
 
 def collect(registry: Registry, by: Token | None = None) -> Collected:
-    """One run. ``by=None``: the server itself."""
+    """One run. ``by=None``: the server itself. Whatever a plan said, it is judged again now."""
     if by is not None:
         demand(by, Action.admin, ANY)
-    revisions = _expire(registry)
+    revisions, entries = _retain(registry)
     with registry.index.write() as unit:
         uploads = unit.uploads.drop_over(registry.now)
         unit.usefulness.forget(registry.now - KEPT_DAYS * DAY)
-    collected = Collected(revisions, uploads, _sweep(registry))
+        unit.audit.forget(registry.now - audit.KEPT_DAYS * DAY)
+    collected = Collected(revisions, uploads, _sweep(registry), entries)
+    if by is not None:
+        with registry.index.write() as unit:
+            counts = {name: getattr(collected, name) for name in Collected.__dataclass_fields__}
+            audit.note(registry, unit, by, "gc.run", ANY, "", **counts)
     if any((collected.revisions, collected.uploads, collected.objects)):
         _log.info(
-            "collected %d revisions, %d uploads, %d objects",
+            "collected %d revisions (%d whole entries), %d uploads, %d objects",
             collected.revisions,
+            collected.entries,
             collected.uploads,
             collected.objects,
         )
+    describe(registry)
     return collected
 
 
-def _expire(registry: Registry) -> int:
-    """Forgets revisions that retention lets go; their objects live on for the grace."""
-    policy = registry.limits.retention
+def plan(registry: Registry, by: Token) -> CollectPlan:
+    """What a run would remove now, and why; changes nothing. Objects are those that are free already: what
+    the removals free follows when their grace is over."""
+    demand(by, Action.admin, ANY)
+    removals: list[Removal] = []
+    count = total = 0
     with registry.index.read() as unit:
-        gone = expired(unit.entries.crowded(policy.revisions), policy, registry.clock())
-    for row in gone:
-        with registry.index.write() as unit:
-            key = unit.entries.remove(row.revision)
-            if key is not None:
-                unit.objects.lease(key, registry.now + registry.limits.grace_seconds)
-    return len(gone)
+        for namespace in unit.namespaces.names():
+            for doomed in _doomed(registry, unit, namespace):
+                count += 1
+                total += doomed.row.size
+                if len(removals) < SHOWN:
+                    removals += _shown(unit, doomed)
+        objects = unit.objects.count_loose(registry.now)
+    return CollectPlan(tuple(removals), count, total, objects)
+
+
+def _retain(registry: Registry) -> tuple[int, int]:
+    """(revisions, entries) that the policies let go."""
+    with registry.index.read() as unit:
+        namespaces = unit.namespaces.names()
+    revisions = entries = 0
+    for namespace in namespaces:
+        with registry.index.read() as unit:
+            doomed = list(_doomed(registry, unit, namespace))
+        gone = [_forgotten(registry, one) for one in doomed]
+        revisions += sum(gone)
+        entries += sum(bool(count) and one.whole for count, one in zip(gone, doomed, strict=True))
+        if any(count and one.whole for count, one in zip(gone, doomed, strict=True)):
+            forget(registry, namespace)
+    return revisions, entries
+
+
+def _doomed(registry: Registry, unit: Unit, namespace: Namespace) -> Iterator[_Doomed]:
+    """In the order in which they go: single revisions first, then whole entries."""
+    policy, now = registry.limits.retention.of(unit.namespaces.policy(namespace)), registry.clock()
+    old = expired(unit.entries.crowded(policy.revisions, namespace), policy, now)
+    yield from (
+        _Doomed(row, f"more than {policy.revisions} revisions, older than {policy.days} days") for row in old
+    )
+    gone = {row.revision for row in old}
+    if policy.unused_days is not None:
+        idle = unused(unit.entries.idle(int(now - policy.unused_days * DAY), namespace), policy, now)
+        yield from (_Doomed(row, f"not used for {policy.unused_days} days", whole=True) for row in idle)
+        entries = {row.entry for row in idle}
+        gone |= {row.revision for row in idle}
+    else:
+        entries = set()
+    if policy.keep_bytes is not None:
+        left = [
+            row
+            for row in unit.entries.ages(namespace)
+            if row.revision not in gone and row.entry not in entries
+        ]
+        yield from _evicted(left, policy, now)
+
+
+def _evicted(rows: list[RevisionAge], policy: Retention, now: float) -> Iterator[_Doomed]:
+    for row in evicted(rows, policy, now):
+        idle = int((now - row.touched) / DAY)
+        why = f"over {policy.keep_bytes} bytes; idle {idle} days, {row.compile_seconds:.0f} s to compile"
+        yield _Doomed(row, why, whole=row.is_head)
+
+
+def _forgotten(registry: Registry, doomed: _Doomed) -> int:
+    """How many revisions went: none if it is pinned, or is a head, by now."""
+    with registry.index.write() as unit:
+        if doomed.whole:
+            keys = unit.entries.remove_whole(doomed.row.entry, doomed.row.revision) or []
+        else:
+            key = unit.entries.remove(doomed.row.revision)
+            keys = [] if key is None else [key]
+        for key in keys:
+            unit.objects.lease(key, registry.now + registry.limits.grace_seconds)
+    return len(keys)
+
+
+def _shown(unit: Unit, doomed: _Doomed) -> list[Removal]:
+    row = unit.inventory.revision(doomed.row.revision)
+    if row is None:
+        return []
+    place = (row.namespace, row.name, row.tag, row.target)
+    return [Removal(row.entry, row.revision, *place, row.pack_size, doomed.why, doomed.whole)]
 
 
 def _sweep(registry: Registry) -> int:

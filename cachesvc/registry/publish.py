@@ -22,9 +22,11 @@ from cachesvc_client.wire.errors import (
     InvalidRequest,
     LeaseLost,
     NotFound,
+    StorageFull,
     TooLarge,
     Untrusted,
 )
+from cachesvc_client.wire.names import Namespace
 from cachesvc_client.wire.protocol import (
     CommitAnswer,
     CommitRequest,
@@ -47,7 +49,7 @@ _AGAIN = "begin the upload again"
 
 
 def begin(registry: Registry, token: Token, request: UploadRequest) -> UploadAnswer:
-    """Takes a lease. Raises ``Forbidden``, ``TooLarge``."""
+    """Takes a lease. Raises ``Forbidden``, ``TooLarge``, ``StorageFull`` above the namespace's quota."""
     demand(token, Action.write, request.namespace, request.lane)
     if request.size <= 0:
         raise InvalidRequest(f"size: {request.size}; a pack has at least one byte")
@@ -63,6 +65,7 @@ def begin(registry: Registry, token: Token, request: UploadRequest) -> UploadAns
         leased_until=registry.now + registry.limits.lease_seconds,
     )
     with registry.index.write() as unit:
+        _demand_room(unit, request.namespace, request.size)
         unit.uploads.add(upload)
     return UploadAnswer(upload.upload, f"/v1/uploads/{upload.upload}/pack", upload.leased_until)
 
@@ -99,7 +102,7 @@ def commit(registry: Registry, token: Token, upload_id: str, request: CommitRequ
     """Makes the uploaded pack the entry's head, in one transaction, or changes nothing.
 
     Committing what is the head already is a success, so that a lost answer can be asked for again.
-    Raises ``HeadConflict``, ``LeaseLost``, ``Corrupt``, ``Untrusted``, ``InvalidRequest``.
+    Raises ``HeadConflict``, ``LeaseLost``, ``Corrupt``, ``Untrusted``, ``InvalidRequest``, ``StorageFull``.
     """
     with registry.index.read() as unit:
         upload = _own(unit, token, upload_id)
@@ -140,6 +143,20 @@ def _own(unit: Unit, token: Token, upload_id: str) -> Upload:
 def _demand_lease(registry: Registry, upload: Upload) -> None:
     if upload.leased_until <= registry.clock():
         raise LeaseLost(f"the lease of upload {upload.upload} is over", _AGAIN)
+
+
+def _demand_room(unit: Unit, namespace: Namespace, size: int) -> None:
+    """Begin saves a doomed transfer by it; in a commit's transaction it holds: publishers take turns."""
+    quota = unit.namespaces.policy(namespace).quota_bytes
+    if quota is None:
+        return
+    quota = unit.namespaces.policy(namespace, lock=True).quota_bytes
+    held = unit.namespaces.bytes(namespace)
+    if quota is not None and held + size > quota:
+        raise StorageFull(
+            f"namespace {namespace} holds {held} of the {quota} bytes of its quota; this pack has {size}",
+            "an admin makes room: cachesvc admin entries delete, gc, or namespaces set --quota",
+        )
 
 
 def _extend(registry: Registry, upload: Upload, key: str) -> None:
@@ -221,6 +238,7 @@ def _record(registry: Registry, unit: Unit, token: Token, upload: Upload, verifi
         raise Corrupt("the uploaded pack is not the one that the manifest names", _AGAIN)
     if verified.signer not in unit.signers.keys(upload.namespace):
         raise Untrusted(f"key {verified.signer.keyid} may no longer sign for {upload.namespace}")
+    _demand_room(unit, upload.namespace, manifest.pack.size)
     published = Published(
         verified.revision, verified.envelope, verified.signer, upload.key, registry.now, token.token
     )

@@ -13,6 +13,7 @@ from cachesvc_client.wire.errors import InvalidRequest, NotFound, TooMany
 from cachesvc_client.wire.factors import Incompatible, compare, environment
 from cachesvc_client.wire.protocol import ReportAnswer, ReportRequest, RevisionReport
 
+from .audit import note
 from .context import Registry
 from .resolve import forget
 
@@ -68,15 +69,17 @@ def report(registry: Registry, token: Token, request: ReportRequest) -> ReportAn
 
 
 def lift(registry: Registry, by: Token, revision: Digest) -> None:
-    """Offers a revision again wherever it was withheld. Raises ``NotFound``, also for one that the token may
-    not see, and if it is withheld nowhere."""
+    """Offers a revision again wherever reports or an operator withheld it. Raises ``NotFound``, also for one
+    that the token may not see, and if it is withheld nowhere."""
     with registry.index.write() as unit:
         subject = unit.usefulness.subjects([revision]).get(revision)
         if subject is None or not may(by, Action.read, subject.namespace, subject.lane):
             raise NotFound(f"revision {revision} does not exist")
         demand(by, Action.admin, subject.namespace)
-        if not unit.usefulness.lift(revision):
+        lifted = unit.usefulness.lift(revision)
+        if not unit.inventory.quarantine(revision, None) and not lifted:
             raise NotFound(f"revision {revision} is offered everywhere")
+        note(registry, unit, by, "quarantine.release", subject.namespace, revision)
     forget(registry, subject.namespace)
 
 

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 from cachesvc.domain.access import Action, Token, demand
 from cachesvc.index.entries import Candidate
 from cachesvc.index.unit import Unit
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
-from cachesvc_client.wire.errors import NotFound
-from cachesvc_client.wire.factors import Incompatible, compare, environment, inert_here, nearness
+from cachesvc_client.wire.errors import CacheSvcError, NotFound
+from cachesvc_client.wire.factors import (
+    Incompatible,
+    compare,
+    environment,
+    inert_here,
+    nearness,
+    withdrawn,
+)
 from cachesvc_client.wire.names import Lane, Namespace, Tag
 from cachesvc_client.wire.protocol import (
     MAX_RESOLVED,
@@ -30,6 +38,9 @@ CANDIDATES = 4096
 MAX_REJECTED = 64
 MAX_ANSWER_BYTES = MAX_ENVELOPE_BYTES
 """Envelopes in one answer; the first is always there."""
+
+USED_STEP_SECONDS = 6 * 3600
+"""That a revision was offered is written down this often, not at each start."""
 
 
 def answer(registry: Registry, token: Token, request: ResolveRequest) -> bytes:
@@ -68,6 +79,7 @@ def resolve(registry: Registry, token: Token, request: ResolveRequest) -> Resolv
         rejected = (*withheld, *refused)[:MAX_REJECTED]
         fitting.sort(key=lambda row: (row.model is None or row.model != request.model, -row.published))
         revisions = _with_envelopes(unit, fitting[:MAX_RESOLVED])
+    _used(registry, fitting, {row.revision for row in revisions})
     return ResolveAnswer(revisions, rejected, tag)
 
 
@@ -128,13 +140,18 @@ def _judge(
 def _offered(
     unit: Unit, fitting: list[Candidate], request: ResolveRequest
 ) -> tuple[list[Candidate], tuple[Rejected, ...]]:
-    """Without those that are known to do nothing in this environment (``domain.usefulness``)."""
+    """Without those that an operator withholds, and those that are known to do nothing in this environment
+    (``domain.usefulness``)."""
     withheld = unit.usefulness.quarantined([row.revision for row in fitting])
-    if not withheld:
+    if not withheld and all(row.quarantined is None for row in fitting):
         return fitting, ()
     offered: list[Candidate] = []
     refused: list[Rejected] = []
     for row in fitting:
+        if row.quarantined is not None:
+            said = withdrawn(row.revision, row.quarantine_why)
+            refused.append(Rejected(row.entry, row.target, row.tag, (said,)))
+            continue
         here = environment(request.fingerprint, row.fingerprint, row.scopes)
         why = withheld.get((row.revision, here))
         if why is None:
@@ -142,6 +159,15 @@ def _offered(
         else:
             refused.append(Rejected(row.entry, row.target, row.tag, (inert_here(row.revision, why),)))
     return offered, tuple(refused)
+
+
+def _used(registry: Registry, fitting: list[Candidate], offered: set[Digest]) -> None:
+    """Retention goes by it. It must not be the reason that a resolve fails."""
+    before = registry.now - USED_STEP_SECONDS
+    stale = [row.revision for row in fitting if row.revision in offered and (row.last_used or 0) < before]
+    if stale:
+        with suppress(CacheSvcError), registry.index.write() as unit:
+            unit.entries.used(stale, registry.now)
 
 
 def _with_envelopes(unit: Unit, rows: list[Candidate]) -> tuple[ResolvedRevision, ...]:

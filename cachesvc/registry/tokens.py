@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import secrets
 from dataclasses import replace
 
 from cachesvc.domain.access import ANY, Action, Role, Token, alive, demand
 from cachesvc.domain.retention import DAY
+from cachesvc.index.unit import Unit
 from cachesvc_client.bundle.seal import PublicKey
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.errors import InvalidRequest, NotFound, Unauthenticated
 from cachesvc_client.wire.names import Lane, Namespace
 from cachesvc_client.wire.protocol import SignerRecord, TokenAnswer, TokenRequest, WhoAmI
 
+from .audit import note
 from .context import Registry
 
 SECRET_PREFIX = "csv_"
 """So that secret scanners can tell what they found."""
 MAX_DAYS = 3660
 MAX_LABEL = 200
+_ID = re.compile(r"[A-Za-z0-9-]{1,40}")
 
 
 def authenticate(registry: Registry, secret: str) -> Token:
@@ -47,26 +51,49 @@ def create_token(registry: Registry, by: Token | None, request: TokenRequest) ->
     secret = SECRET_PREFIX + secrets.token_urlsafe(32)
     with registry.index.write() as unit:
         unit.tokens.add(token, _hash(secret))
+        told = {"role": token.role.name, "label": token.label, "expires": token.expires}
+        note(registry, unit, by, "token.create", token.namespace, token.token, **told)
     return replace(_answer(token), secret=secret)
 
 
-def list_tokens(registry: Registry, by: Token) -> list[TokenAnswer]:
-    """All tokens of the admin's namespace that were not revoked."""
+def list_tokens(registry: Registry, by: Token, *, revoked: bool = False) -> list[TokenAnswer]:
+    """All tokens of the admin's namespace; those that were revoked too, if asked for."""
     demand(by, Action.admin, by.namespace)
     with registry.index.read() as unit:
-        return [_answer(token) for token in unit.tokens.all(by.namespace) if token.revoked is None]
+        return [_answer(token) for token in unit.tokens.all(by.namespace) if revoked or token.revoked is None]
 
 
 def revoke_token(registry: Registry, by: Token, token_id: str) -> None:
     """Ends a token. Raises ``NotFound``, also for one that the admin may not see."""
     with registry.index.write() as unit:
-        token = unit.tokens.get(token_id)
-        if token is None or by.namespace not in (ANY, token.namespace):
-            raise NotFound(f"token {token_id[:40]} does not exist")
-        demand(by, Action.admin, token.namespace)
+        token = _known(unit, by, token_id)
         unit.tokens.revoke(token_id, registry.now)
+        note(registry, unit, by, "token.revoke", token.namespace, token_id, label=token.label)
         secret_hash = unit.tokens.hash_of(token_id)
     registry.hot.drop(_hint_key(secret_hash or ""))
+
+
+def expire_token(registry: Registry, by: Token, token_id: str, days: int | None) -> TokenAnswer:
+    """Has a token end in ``days`` from now (``None``: never). Raises ``NotFound`` as ``revoke_token`` does,
+    ``InvalidRequest`` for one that was revoked."""
+    expires = _expires(days, registry.now)
+    with registry.index.write() as unit:
+        token = _known(unit, by, token_id)
+        if token.revoked is not None:
+            raise InvalidRequest(f"token {token_id} was revoked", "create a new one")
+        unit.tokens.expire(token_id, expires)
+        note(registry, unit, by, "token.expire", token.namespace, token_id, expires=expires)
+        secret_hash = unit.tokens.hash_of(token_id)
+    registry.hot.drop(_hint_key(secret_hash or ""))
+    return _answer(replace(token, expires=expires))
+
+
+def _known(unit: Unit, by: Token, token_id: str) -> Token:
+    token = unit.tokens.get(token_id) if _ID.fullmatch(token_id) else None
+    if token is None or by.namespace not in (ANY, token.namespace):
+        raise NotFound(f"token {token_id[:40]} does not exist", "see: cachesvc admin tokens list")
+    demand(by, Action.admin, token.namespace)
+    return token
 
 
 def add_signer(registry: Registry, by: Token | None, signer: SignerRecord) -> SignerRecord:
@@ -83,7 +110,19 @@ def add_signer(registry: Registry, by: Token | None, signer: SignerRecord) -> Si
     made = SignerRecord(namespace, key, signer.label)
     with registry.index.write() as unit:
         unit.signers.add(made, registry.now)
+        note(registry, unit, by, "signer.add", namespace, key, label=signer.label)
     return made
+
+
+def remove_signer(registry: Registry, by: Token, namespace: str, key: str) -> None:
+    """Accepts a key's signatures there no more. What it signed stays: clients decide by the keys that they
+    trust. Raises ``NotFound``."""
+    demand(by, Action.admin, namespace)
+    with registry.index.write() as unit:
+        if not key.isprintable() or not unit.signers.remove(namespace, key):
+            where = "every namespace" if namespace == ANY else f"namespace {namespace}"
+            raise NotFound(f"{key[:60]} is no signer of {where}", "see: cachesvc admin signers list")
+        note(registry, unit, by, "signer.remove", namespace, key)
 
 
 def list_signers(registry: Registry, by: Token) -> list[SignerRecord]:
@@ -103,8 +142,7 @@ def _new_token(request: TokenRequest, now: int) -> Token:
         raise InvalidRequest(f"role: {request.role[:40]!r}", f"one of: {', '.join(Role.__members__)}")
     if not 0 < len(request.label) <= MAX_LABEL or not request.label.isprintable():
         raise InvalidRequest(f"label: 1 to {MAX_LABEL} printable characters")
-    if request.days is not None and not 0 < request.days <= MAX_DAYS:
-        raise InvalidRequest(f"days: 1 to {MAX_DAYS}", "leave it out for a token that does not expire")
+    expires = _expires(request.days, now)
     role = Role[request.role]
     if request.lane is not None and (role is Role.admin or namespace == ANY):
         raise InvalidRequest("lane: only for read, report and write tokens of one namespace")
@@ -115,13 +153,26 @@ def _new_token(request: TokenRequest, now: int) -> Token:
         namespace=namespace,
         lane=request.lane,
         created=now,
-        expires=None if request.days is None else now + request.days * DAY,
+        expires=expires,
     )
+
+
+def _expires(days: int | None, now: int) -> int | None:
+    if days is not None and not 0 < days <= MAX_DAYS:
+        raise InvalidRequest(f"days: 1 to {MAX_DAYS}", "leave it out for a token that does not expire")
+    return None if days is None else now + days * DAY
 
 
 def _answer(token: Token) -> TokenAnswer:
     return TokenAnswer(
-        token.token, token.label, token.role.name, token.namespace, token.lane, token.created, token.expires
+        token=token.token,
+        label=token.label,
+        role=token.role.name,
+        namespace=token.namespace,
+        lane=token.lane,
+        created=token.created,
+        expires=token.expires,
+        revoked=token.revoked,
     )
 
 

@@ -248,6 +248,21 @@ class Remote:
         answer = self._exchange(method, path, body, deadline=deadline, idempotent=idempotent)
         return self._parse(answer_type, answer.body, MAX_ANSWER_BYTES)
 
+    def rows(self, path: str, item: type[R], deadline: float | None = None) -> tuple[R, ...]:
+        """A GET whose answer is a list of records. Raises as ``call`` does."""
+        return self._list("GET", path, item, deadline)
+
+    def tell(
+        self, method: str, path: str, record: object | None = None, deadline: float | None = None
+    ) -> None:
+        """A request whose answer has no body. It may be sent twice. Raises as ``call`` does."""
+        body = None if record is None else codec.canonical(record)
+        self._exchange(method, path, body, deadline=deadline, idempotent=True)
+
+    def raw(self, path: str, limit: int, deadline: float | None = None) -> bytes:
+        """The exact bytes of a GET's answer, at most ``limit`` of them. Raises as ``call`` does."""
+        return self._exchange("GET", path, None, deadline=deadline, idempotent=True, limit=limit).body
+
     def download(
         self,
         pack_url: str,

@@ -9,11 +9,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cachesvc.domain.access import ANY, Action, Role, Token, alive, demand, may
-from cachesvc.domain.retention import DAY, ObjectFacts, Retention, RevisionAge, collectable, expired
+from cachesvc.domain.difference import facets
+from cachesvc.domain.retention import (
+    DAY,
+    ObjectFacts,
+    Retention,
+    RevisionAge,
+    collectable,
+    evicted,
+    expired,
+    unused,
+)
 from cachesvc.domain.revisions import Head, advances
+from cachesvc_client.wire.admin import Policy
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Forbidden, HeadConflict, Unauthenticated
 from cachesvc_client.wire.names import Lane
+from cachesvc_client.wire.records import Workload
 
 PR = Lane("pr-1")
 
@@ -129,6 +141,105 @@ def test_retention_by_default() -> None:
     rows = [RevisionAge(Digest.of(b"e"), Digest.of(b"%d" % n), n, n * DAY, n == 50) for n in range(51)]
     gone = expired(rows, Retention(), 51 * DAY)
     assert sorted(row.sequence for row in gone) == list(range(21))
+
+
+def row(name: str, **more) -> RevisionAge:
+    facts = {"sequence": 1, "published": 0, "is_head": True, "size": 100, **more}
+    return RevisionAge(Digest.of(facts.pop("entry", name).encode()), Digest.of(name.encode()), **facts)
+
+
+def test_what_is_pinned_outlives_its_retention() -> None:
+    rows = [row(f"{n}", entry="e", sequence=n, is_head=n == 9, pinned=n == 3) for n in range(10)]
+    assert {one.sequence for one in expired(rows, Retention(2, 0), DAY)} == {0, 1, 2, 4, 5, 6, 7}
+
+
+def test_an_entry_that_nobody_was_offered_goes_whole() -> None:
+    policy, now = Retention(unused_days=30), 100 * DAY
+    rows = [
+        row("idle"),
+        row("offered", last_used=80 * DAY),
+        row("new", published=80 * DAY),
+        row("held"),
+        row("old", entry="held", is_head=False, pinned=True),
+        row("line", entry="idle", is_head=False),
+    ]
+    assert unused(rows, policy, now) == [rows[0]]
+    assert unused(rows, Retention(), now) == []
+
+
+def test_eviction_takes_the_cheap_and_the_idle_first() -> None:
+    now = 100 * DAY
+    dear = row("dear", compile_seconds=3600.0)
+    cheap = row("cheap", compile_seconds=15.0)
+    used = row("used", compile_seconds=15.0, last_used=99 * DAY)
+    superseded = row("superseded", entry="dear", is_head=False, compile_seconds=9999.0, last_used=99 * DAY)
+    fresh = row("fresh", published=now - 60)
+    pinned = row("pinned", pinned=True)
+    rows = [dear, cheap, used, superseded, fresh, pinned]
+
+    def left(keep: int | None) -> list[RevisionAge]:
+        return evicted(rows, Retention(keep_bytes=keep), now)
+
+    assert left(None) == left(600) == []
+    assert left(599) == left(500) == [superseded]
+    assert left(400) == [superseded, cheap]
+    assert left(300) == [superseded, cheap, used]
+    # A hundred days of an hour's compilation weigh less than a day of fifteen seconds' would in a year.
+    assert left(0) == [superseded, cheap, used, dear]
+
+
+@given(
+    rows=st.lists(
+        st.builds(
+            RevisionAge,
+            entry=digests,
+            revision=st.integers().map(lambda number: Digest.of(str(number).encode())),
+            sequence=st.integers(1, 1000),
+            published=st.integers(0, 100 * DAY),
+            is_head=st.booleans(),
+            last_used=st.none() | st.integers(0, 100 * DAY),
+            pinned=st.booleans(),
+            size=st.integers(0, 1000),
+            compile_seconds=st.floats(0, 1e5),
+        ),
+        max_size=30,
+        unique_by=lambda row: row.revision,
+    ),
+    keep=st.integers(0, 20_000),
+)
+def test_eviction_is_bounded_by_what_it_must_keep(rows, keep) -> None:
+    now, policy = 100 * DAY, Retention(keep_bytes=keep)
+    gone = evicted(rows, policy, now)
+    rest = [row for row in rows if row not in gone]
+    assert len(set(gone)) == len(gone) and set(gone) <= set(rows)
+    assert not any(row.pinned or row.touched >= now - 3600 for row in gone)
+    for head in (row for row in gone if row.is_head):
+        assert not any(row.entry == head.entry and not row.is_head for row in rest)
+    if gone:  # never more than was needed
+        assert sum(row.size for row in rest) + gone[-1].size > keep
+    assert evicted(rest, policy, now) == []
+
+
+def test_a_namespace_overrides_what_it_names() -> None:
+    base = Retention(5, 10, None, 1000)
+    assert base.of(Policy()) == base
+    assert base.of(Policy(keep_days=0, unused_days=3)) == Retention(5, 0, 3, 1000)
+    for wrong in ({"keep_revisions": 0}, {"keep_days": -1}, {"unused_days": 0}, {"quota_bytes": 1 << 61}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            Policy(**wrong)
+
+
+def test_entries_are_found_by_the_tensors_of_their_inputs() -> None:
+    inputs = {
+        "small": {"args": [{"dtype": "int64", "shape": [8, 128]}, 3], "kwargs": {"mask": None}},
+        "nested": {"args": [], "kwargs": {"x": {"a": [{"dtype": "bfloat16", "shape": []}]}}},
+        "odd": {"args": [{"dtype": "a b", "shape": "x"}], "kwargs": {}},
+    }
+    assert facets(Workload(inputs=inputs, dtype="bf16")) == (
+        ("bf16", "bfloat16", "int64"),
+        ("8x128", "scalar"),
+    )
+    assert facets(Workload()) == ((), ())
 
 
 def test_retention_refuses_to_keep_nothing() -> None:

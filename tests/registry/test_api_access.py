@@ -40,6 +40,27 @@ ROUTES = [
     ("GET", "/v1/signers"),
     ("POST", "/v1/signers"),
     ("POST", "/v1/gc"),
+    ("GET", "/v1/gc"),
+    ("PUT", "/v1/tokens/t-1/expiry"),
+    ("DELETE", "/v1/signers"),
+    ("GET", "/v1/namespaces"),
+    ("PUT", "/v1/namespaces/team/policy"),
+    ("GET", "/v1/audit"),
+    ("POST", "/v1/fsck"),
+    ("POST", "/v1/fsck/repair"),
+    ("GET", "/v1/entries"),
+    ("GET", f"/v1/entries/{NONE}/revisions"),
+    ("DELETE", f"/v1/entries/{NONE}"),
+    ("GET", "/v1/digests/entry/abcd"),
+    ("GET", f"/v1/revisions/{NONE}"),
+    ("DELETE", f"/v1/revisions/{NONE}"),
+    ("GET", f"/v1/revisions/{NONE}/envelope"),
+    ("GET", f"/v1/revisions/{NONE}/difference/{NONE}"),
+    ("PUT", f"/v1/revisions/{NONE}/pin"),
+    ("DELETE", f"/v1/revisions/{NONE}/pin"),
+    ("PUT", f"/v1/revisions/{NONE}/quarantine"),
+    ("GET", "/v1/quarantine"),
+    ("GET", "/v1/stats"),
     ("POST", "/v1/reports"),
     ("DELETE", f"/v1/revisions/{NONE}/quarantine"),
 ]
@@ -311,7 +332,7 @@ def test_the_openapi_document_tells_the_truth(api: Api, key: SigningKey) -> None
 
 
 def test_an_admin_may_collect(api: Api) -> None:
-    assert set(ok(api.http.post("/v1/gc"))) == {"revisions", "uploads", "objects"}
+    assert set(ok(api.http.post("/v1/gc"))) == {"revisions", "uploads", "objects", "entries"}
 
 
 def test_readers_and_publishers_at_once(server: Server, key: SigningKey) -> None:

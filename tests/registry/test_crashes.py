@@ -15,11 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from registry_inside import START, Clock, Inside, inside
+from registry_inside import ROOT, START, Clock, Inside, inside
 from registry_making import Made, make
 
-from cachesvc.registry import gc
+from cachesvc.registry import audit, fsck, gc, inventory, upkeep
 from cachesvc_client.bundle.seal import SigningKey
+from cachesvc_client.wire.admin import Policy
+from cachesvc_client.wire.errors import NotFound
+from cachesvc_client.wire.names import Namespace
 
 KEY = SigningKey.generate()
 
@@ -51,7 +54,7 @@ class DyingIndex:
 class DyingBlobs:
     def __init__(self, inner: Any, fuse: Fuse) -> None:
         self._inner, self._fuse = inner, fuse
-        self.list, self.open = inner.list, inner.open
+        self.list, self.open, self.size = inner.list, inner.open, inner.size
 
     def put(self, key: str, chunks: Iterable[bytes]) -> int:
         def stepping() -> Iterator[bytes]:
@@ -160,3 +163,87 @@ def test_collection_killed_at_each_step(tmp_path: Path) -> None:
         if not died:
             break
     assert 10 < steps < 99
+
+
+def test_retention_and_eviction_killed_at_each_step(tmp_path: Path) -> None:
+    """Whole entries go, by disuse and by bytes; at every moment an entry is there with a head, or is not."""
+    for steps in range(1, 100):
+        folder, clock = tmp_path / str(steps), Clock()
+        folder.mkdir()
+        with inside(folder, KEY, clock) as reg:
+            for number in range(1, 4):
+                head = reg.publish(line(number, 1)).revision
+                reg.publish(line(number, 2), head)
+            upkeep.pin(reg.registry, ROOT, line(3, 1).revision)
+            clock.now += 3 * 86_400
+            reg.publish(line(4, 1))
+            clock.now += 7200
+            policy = Policy(keep_revisions=9, unused_days=2, keep_bytes=1)
+            upkeep.set_policy(reg.registry, ROOT, Namespace("team"), policy)
+        died = dies_at(steps, folder, clock, lambda reg: gc.collect(reg.registry))
+        with inside(folder, KEY, clock) as reg:
+            nothing_dangles(reg)
+            # Not by a resolve: what is offered is fresh, and stays.
+            for number in range(1, 5):
+                with contextlib.suppress(NotFound):
+                    held = inventory.list_revisions(reg.registry, ROOT, line(number, 1).manifest.entry)
+                    assert [row.head for row in held][:1] == [True]
+                    assert len(held) == 2 or number in (1, 2, 4)
+            gc.collect(reg.registry)
+            assert [row.revision for row in reg.resolve().revisions] == [line(3, 2).revision]
+            everything_is_collected(reg)
+            assert len(reg.blobs()) == 2
+        if not died:
+            break
+    assert 9 < steps < 99
+
+
+@pytest.mark.parametrize("deed", ["repair", "delete"])
+def test_deletion_and_repair_killed_at_each_step(tmp_path: Path, deed: str) -> None:
+    """A revision's bytes are lost and nobody knows another object; or an operator deletes the entry."""
+    good, bad = line(1, 1), line(2, 1)
+
+    def mend(reg: Inside) -> None:
+        cursor = None
+        while True:
+            page = fsck.check(reg.registry, ROOT, cursor, True)
+            for finding in page.findings:
+                fsck.repair(reg.registry, ROOT, finding)
+            cursor = page.next
+            if cursor is None:
+                return
+
+    def delete(reg: Inside) -> None:
+        with contextlib.suppress(NotFound):
+            upkeep.delete_entry(reg.registry, ROOT, bad.manifest.entry, bad.revision)
+
+    act = mend if deed == "repair" else delete
+    for steps in range(1, 100):
+        folder, clock = tmp_path / str(steps), Clock()
+        folder.mkdir()
+        with inside(folder, KEY, clock) as reg:
+            reg.publish(good)
+            [kept] = reg.blobs()
+            reg.publish(bad)
+            if deed == "repair":
+                for key in reg.blobs() - {kept}:
+                    reg.registry.blobs.delete(key)
+                reg.registry.blobs.put("packs/u-lost", [b"nobody knows"])
+        died = dies_at(steps, folder, clock, act)
+        with inside(folder, KEY, clock) as reg:
+            act(reg)
+            nothing_dangles(reg)
+            assert [row.revision for row in reg.resolve().revisions] == [good.revision]
+            everything_is_collected(reg)
+            assert reg.blobs() == {kept}
+            told = [row.action for row in audit.audit_page(reg.registry, ROOT).rows]
+            assert told.count("entry.delete" if deed == "delete" else "fsck.repair") >= 1
+        if not died:
+            break
+    assert (3 if deed == "delete" else 6) < steps < 99
+
+
+def line(number: int, place: int) -> Made:
+    """The ``place``-th revision of the ``number``-th entry."""
+    sequence = (START + place) * 1000
+    return make(KEY, target=f"t{number}", sequence=sequence, content=b"%d.%d" % (number, place) * 50)

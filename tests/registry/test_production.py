@@ -34,6 +34,21 @@ def test_the_whole_path_over_postgresql_and_s3(tmp_path: Path, database: str, s3
         part = api.pack(first.revision, Range="bytes=1000000-8999999")
         assert (part.status_code, part.content) == (206, first.pack[1_000_000:9_000_000])
         ok(api.http.post("/v1/gc"))
+        page = ok(api.http.get("/v1/entries", params={"gpu": "none", "dtype": "x", "torch": "2"}))
+        assert page == {"rows": []}
+        assert [row["revision"] for row in ok(api.http.get("/v1/entries"))["rows"]] == [second.revision]
+        assert ok(api.http.get("/v1/stats"))["revisions"] == 2
+        assert ok(api.http.get("/v1/gc"))["revisions"] == 0
+        page = ok(api.http.post("/v1/fsck?deep=true"))
+        assert (page["checked"], page["findings"]) == (2, [])
+        assert ok(api.http.post(f"/v1/fsck?cursor={page['next']}")) == {"findings": [], "checked": 3}
+        ok(api.http.put(f"/v1/revisions/{first.revision}/pin", json={"why": "kept"}))
+        refused(api.http.delete(f"/v1/revisions/{first.revision}"), 422, "invalid", "pinned")
+        for text in ("\x00", "a\x00"):
+            refused(api.http.get("/v1/entries", params={"target": text}), 422, "invalid")
+            refused(api.http.get("/v1/audit", params={"subject": text}), 422, "invalid")
+            refused(api.http.delete("/v1/signers", params={"namespace": "*", "key": text}), 404, "not_found")
+            refused(api.http.delete("/v1/tokens/t%00"), 404, "not_found")
         server.kill()
         server.start()
         assert "token" not in server.ready

@@ -304,6 +304,10 @@ INERT = "usefulness"
 """Stands in the place of a factor's name in what :func:`inert_here` makes."""
 
 
+WITHDRAWN = "quarantine"
+"""Stands in the place of a factor's name in what :func:`withdrawn` makes."""
+
+
 def inert_here(revision: str, why: str = "") -> Difference:
     """Stands for a revision that fits by every factor, and of which the hosts of this environment told the
     registry that nothing of it is used. It is no factor: only reports decide it. ``why``: what differed."""
@@ -314,6 +318,17 @@ def inert_here(revision: str, why: str = "") -> Difference:
         f"{revision[:19]}, not offered here until it is replaced",
         True,
         "build it as the service runs it: cachesvc warm --force; or have an admin lift the quarantine",
+    )
+
+
+def withdrawn(revision: str, why: str = "") -> Difference:
+    """Stands for a revision that fits, and that an operator has offered to nobody. It is no factor."""
+    return Difference(
+        WITHDRAWN,
+        "withheld by an operator" + (f" ({why[:200]})" if why else ""),
+        f"{revision[:19]}, not offered until it is released or replaced",
+        True,
+        "publish another: cachesvc warm --force; or have an admin release it",
     )
 
 

@@ -229,6 +229,7 @@ class TokenAnswer:
     created: int = 0
     expires: int | None = None
     secret: str | None = None
+    revoked: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,275 @@
+"""``cachesvc admin tokens | signers | namespaces | audit``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Annotated, Any
+
+import typer
+
+from cachesvc_client.commands.tables import bytes_text
+from cachesvc_client.wire.admin import AuditPage, Expiry, NamespaceRecord, Policy
+from cachesvc_client.wire.errors import InvalidRequest, NotFound
+from cachesvc_client.wire.names import Lane
+from cachesvc_client.wire.protocol import SignerRecord, TokenAnswer, TokenRequest
+
+from . import admin
+from .desk import (
+    Apply,
+    AsJson,
+    Limit,
+    desk,
+    made,
+    namespace_of,
+    pages,
+    path,
+    planned,
+    say_json,
+    show,
+    show_facts,
+    when,
+)
+
+tokens = typer.Typer(no_args_is_help=True, help="Who may come in.")
+signers = typer.Typer(no_args_is_help=True, help="Whose signatures count.")
+namespaces = typer.Typer(no_args_is_help=True, help="What each holds, and what it keeps.")
+admin.add_typer(tokens, name="tokens")
+admin.add_typer(signers, name="signers")
+admin.add_typer(namespaces, name="namespaces")
+
+Space = Annotated[str, typer.Option("--namespace", "-n", help="A namespace, or '*' for all.")]
+
+_TOKENS = {
+    "token": lambda row: row.token,
+    "role": lambda row: row.role,
+    "namespace": lambda row: row.namespace + (f" [{row.lane}]" if row.lane else ""),
+    "created": lambda row: when(row.created),
+    "expires": lambda row: "revoked" if row.revoked else when(row.expires) or "never",
+    "label": lambda row: row.label,
+}
+_SIGNERS = {
+    "namespace": lambda row: row.namespace,
+    "key": lambda row: row.key,
+    "label": lambda row: row.label,
+}
+_UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(|b|kib|mib|gib|tib)", re.IGNORECASE)
+
+
+@tokens.command("create")
+def create(
+    context: typer.Context,
+    label: Annotated[str, typer.Option(help="What it is for: people read it.")],
+    role: Annotated[str, typer.Option(help="read, report (for services), write (for CI) or admin.")] = "read",
+    namespace: Space = "*",
+    lane: Annotated[str | None, typer.Option(help="Only this lane, such as pr-123.")] = None,
+    days: Annotated[int | None, typer.Option(help="Until it expires; without: never.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a token. Its secret is shown once, now."""
+    request = made(lambda: TokenRequest(label, role, namespace, Lane(lane) if lane else None, days))
+    with desk(context) as at:
+        token = at.call("POST", "/v1/tokens", request, TokenAnswer, idempotent=False)
+    facts = [("token", token.token), ("secret", token.secret), ("role", token.role)]
+    facts += [("namespace", token.namespace), ("lane", token.lane), ("expires", when(token.expires))]
+    show_facts(facts, token, as_json)
+
+
+@tokens.command("list")
+def list_tokens(
+    context: typer.Context,
+    every: Annotated[bool, typer.Option("--all", help="Revoked ones too.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List tokens; never their secrets."""
+    with desk(context) as at:
+        show(at.rows(path("/v1/tokens", revoked=every), TokenAnswer), _TOKENS, as_json)
+
+
+@tokens.command("revoke")
+def revoke(context: typer.Context, token: str, apply: Apply = False, as_json: AsJson = False) -> None:
+    """End a token; it is refused everywhere within 5 s."""
+    with desk(context) as at:
+        row = next((row for row in at.rows("/v1/tokens", TokenAnswer) if row.token == token), None)
+        if row is None:
+            raise NotFound(f"token {token[:40]} does not exist", "see: cachesvc admin tokens list")
+        if apply:
+            at.tell("DELETE", f"/v1/tokens/{row.token}")
+    planned([row], _TOKENS, applied=apply, as_json=as_json, summary=f"revoke {row.token} ({row.label})")
+
+
+@tokens.command("expire")
+def expire(
+    context: typer.Context,
+    token: str,
+    days: Annotated[int | None, typer.Option(help="From now; without: never.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Have a token end some days from now, or never."""
+    _checked_id(token)
+    with desk(context) as at:
+        row = at.call("PUT", f"/v1/tokens/{token}/expiry", Expiry(days), TokenAnswer)
+    show([row], _TOKENS, as_json)
+
+
+def _checked_id(token: str) -> None:
+    if not re.fullmatch(r"[A-Za-z0-9-]{1,40}", token):
+        raise NotFound(f"token {token[:40]!r} does not exist", "see: cachesvc admin tokens list")
+
+
+@signers.command("list")
+def list_signers(context: typer.Context, as_json: AsJson = False) -> None:
+    """List the keys whose signatures are accepted at a commit."""
+    with desk(context) as at:
+        show(at.rows("/v1/signers", SignerRecord), _SIGNERS, as_json)
+
+
+@signers.command("add")
+def add_signer(
+    context: typer.Context,
+    key: Annotated[str, typer.Argument(help="ed25519:…")],
+    namespace: Space,
+    label: Annotated[str, typer.Option(help="Whose it is.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Accept a key's signatures in a namespace."""
+    with desk(context) as at:
+        row = at.call("POST", "/v1/signers", SignerRecord(namespace, key, label), SignerRecord)
+    show([row], _SIGNERS, as_json)
+
+
+@signers.command("remove")
+def remove_signer(
+    context: typer.Context, key: str, namespace: Space, apply: Apply = False, as_json: AsJson = False
+) -> None:
+    """Accept a key's signatures no more. What it signed stays until it is deleted: clients decide by the keys
+    that they trust."""
+    with desk(context) as at:
+        held = [row for row in at.rows("/v1/signers", SignerRecord) if row.key == key]
+        row = next((row for row in held if row.namespace == namespace), None)
+        if row is None:
+            there = ", ".join(sorted(row.namespace for row in held)) or "none"
+            raise NotFound(f"{key[:60]} is no signer of {namespace}", f"namespaces that have it: {there}")
+        if apply:
+            at.tell("DELETE", path("/v1/signers", namespace=namespace, key=key))
+    summary = f"accept {key[:20]}… no more in {namespace}"
+    planned([row], _SIGNERS, applied=apply, as_json=as_json, summary=summary)
+
+
+@namespaces.command("list")
+def list_namespaces(context: typer.Context, as_json: AsJson = False) -> None:
+    """List namespaces with what they hold and keep; an empty column is the registry's default."""
+    with desk(context) as at:
+        show(at.rows("/v1/namespaces", NamespaceRecord), _NAMESPACES, as_json)
+
+
+@namespaces.command("show")
+def show_namespace(context: typer.Context, namespace: str, as_json: AsJson = False) -> None:
+    """Show one namespace with its signers."""
+    name = namespace_of(namespace)
+    with desk(context) as at:
+        row = _namespace(at, name)
+        keys = [key for key in at.rows("/v1/signers", SignerRecord) if key.namespace in ("*", name)]
+    if as_json:
+        say_json({"namespace": row, "signers": keys})
+        return
+    show([row], _NAMESPACES, False)
+    show(keys, _SIGNERS, False, "no signers: nothing can be published")
+
+
+@namespaces.command("set")
+def set_namespace(
+    context: typer.Context,
+    namespace: str,
+    keep_revisions: Annotated[str | None, typer.Option(help="Newest of each entry.")] = None,
+    keep_days: Annotated[str | None, typer.Option(help="Everything younger is kept.")] = None,
+    unused_days: Annotated[str | None, typer.Option(help="Entries not used for so long go.")] = None,
+    keep_bytes: Annotated[str | None, typer.Option(help="Above it gc evicts, such as 200GiB.")] = None,
+    quota: Annotated[str | None, typer.Option(help="Above it publishing is refused.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what a namespace keeps; 'default' takes a bound away. Nothing is removed before the next gc."""
+    name = namespace_of(namespace)
+    given: dict[str, Any] = {
+        "keep_revisions": _number("--keep-revisions", keep_revisions),
+        "keep_days": _number("--keep-days", keep_days),
+        "unused_days": _number("--unused-days", unused_days),
+        "keep_bytes": _size("--keep-bytes", keep_bytes),
+        "quota_bytes": _size("--quota", quota),
+    }
+    changes = {field: value for field, value in given.items() if value is not _LEFT}
+    if not changes:
+        raise InvalidRequest("nothing to set", "give --keep-days, --quota, … (see --help)")
+    with desk(context) as at:
+        held = {row.namespace: row.policy for row in at.rows("/v1/namespaces", NamespaceRecord)}
+        policy = made(lambda: replace(held.get(name, Policy()), **changes))
+        row = at.call("PUT", f"/v1/namespaces/{name}/policy", policy, NamespaceRecord)
+    show([row], _NAMESPACES, as_json)
+
+
+@admin.command("audit")
+def audit(
+    context: typer.Context,
+    action: Annotated[str | None, typer.Option(help="Such as token, or token.revoke.")] = None,
+    subject: Annotated[str | None, typer.Option(help="A part of what it was done to.")] = None,
+    limit: Limit = 50,
+    as_json: AsJson = False,
+) -> None:
+    """Show what operators did, newest first."""
+    with desk(context) as at:
+        rows = list(pages(at, "/v1/audit", AuditPage, limit, action=action, subject=subject))
+    show(rows, _AUDIT, as_json)
+
+
+_LEFT = object()
+
+
+def _number(option: str, text: str | None) -> Any:
+    if text is None or text == "default":
+        return _LEFT if text is None else None
+    if not text.isdecimal():
+        raise InvalidRequest(f"{option}: {text[:40]!r}", "a number, or default")
+    return int(text)
+
+
+def _size(option: str, text: str | None) -> Any:
+    if text is None or text == "default":
+        return _LEFT if text is None else None
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise InvalidRequest(f"{option}: {text[:40]!r}", "bytes, such as 500MiB or 1.5TiB, or default")
+    return int(float(match[1]) * _UNITS[match[2].lower()])
+
+
+def _namespace(at: Any, name: str) -> NamespaceRecord:
+    for row in at.rows("/v1/namespaces", NamespaceRecord):
+        if row.namespace == name:
+            found: NamespaceRecord = row
+            return found
+    raise NotFound(f"namespace {name} does not exist", "see: cachesvc admin namespaces list")
+
+
+def _bound(value: int | None, size: bool = False) -> str:
+    return "" if value is None else bytes_text(value) if size else str(value)
+
+
+_NAMESPACES = {
+    "namespace": lambda row: row.namespace,
+    "entries": lambda row: row.entries,
+    "revisions": lambda row: row.revisions,
+    "bytes": lambda row: bytes_text(row.bytes),
+    "quota": lambda row: _bound(row.policy.quota_bytes, size=True),
+    "keep bytes": lambda row: _bound(row.policy.keep_bytes, size=True),
+    "keep revisions": lambda row: _bound(row.policy.keep_revisions),
+    "keep days": lambda row: _bound(row.policy.keep_days),
+    "unused days": lambda row: _bound(row.policy.unused_days),
+}
+_AUDIT = {
+    "when": lambda row: when(row.at),
+    "by": lambda row: row.by,
+    "action": lambda row: row.action,
+    "namespace": lambda row: row.namespace,
+    "subject": lambda row: row.subject if len(row.subject) < 60 else row.subject[:24] + "…",
+    "details": lambda row: ", ".join(f"{name}={value}" for name, value in sorted(row.details.items())),
+}

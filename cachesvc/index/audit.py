@@ -1,0 +1,58 @@
+"""What operators did."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+from sqlmodel import Session, col, select
+
+from cachesvc.domain.access import ANY
+from cachesvc_client.wire.admin import AuditRecord
+
+from .sql import changed
+from .tables import AuditRow
+
+
+class Audit:
+    """Rows are added and, after years, forgotten; never changed."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def add(self, at: int, by: str, action: str, namespace: str, subject: str, **details: object) -> None:
+        """In the transaction of what was done: both hold, or neither."""
+        told = {name: str(value)[:300] for name, value in details.items() if value is not None}
+        self._session.add(
+            AuditRow(
+                at=at,
+                by=by[:40],
+                action=action,
+                namespace=namespace,
+                subject=subject[:200],
+                details=told,
+            )
+        )
+
+    def page(
+        self, namespace: str, before: int | None, limit: int, action: str | None, subject: str | None
+    ) -> list[AuditRecord]:
+        """Newest first: those of one namespace (of ``*``: all), with an id below ``before``."""
+        query = select(AuditRow).order_by(col(AuditRow.id).desc()).limit(limit)
+        conditions: list[Any] = []
+        if namespace != ANY:
+            conditions.append(col(AuditRow.namespace) == namespace)
+        if before is not None:
+            conditions.append(col(AuditRow.id) < before)
+        if action:
+            conditions.append(col(AuditRow.action).startswith(action, autoescape=True))
+        if subject:
+            conditions.append(col(AuditRow.subject).contains(subject, autoescape=True))
+        return [
+            AuditRecord(row.id or 0, row.at, row.by, row.action, row.namespace, row.subject, row.details)
+            for row in self._session.exec(query.where(*conditions))
+        ]
+
+    def forget(self, before: int) -> int:
+        """Those that are older."""
+        return changed(self._session, sa.delete(AuditRow).where(col(AuditRow.at) < before))

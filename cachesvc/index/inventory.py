@@ -1,0 +1,370 @@
+"""What operators look for, look at and hold: entries by what they are, revisions, sums."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlmodel import Session, col
+
+from cachesvc.domain.access import ANY
+from cachesvc_client.wire.admin import EntryRecord, RevisionRecord, Usage, Withheld
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag, Target
+from cachesvc_client.wire.protocol import STATES
+
+from .entries import compile_seconds, spaced
+from .sql import changed
+from .tables import EntryRow, RevisionRow, UsefulnessRow
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """``None`` and empty match everything. ``lanes``: ``None`` is every lane, ``""`` the trunk. ``model``:
+    the beginning of its hash, with or without ``sha256:``. ``torch``: a version or the beginning of one.
+    ``gpu``: a part of its name. ``dtype`` and ``shape``: one of the inputs' tensors has it."""
+
+    namespace: str = ANY
+    lanes: tuple[str, ...] | None = None
+    name: str | None = None
+    tag: str | None = None
+    target: str | None = None
+    model: str | None = None
+    gpu: str | None = None
+    torch: str | None = None
+    dtype: str | None = None
+    shape: str | None = None
+    pinned: bool = False
+    unused_since: int | None = None
+
+
+class Inventory:
+    """Queries beside those of resolving, which need no index of their own: nobody waits for them."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def search(self, search: Search, after: tuple[int, str] | None, limit: int) -> list[EntryRecord]:
+        """Entries with their heads, newest first; ``after``: (published, entry) of the last one seen."""
+        query = (
+            _heads()
+            .where(*_matching(search))
+            .order_by(col(EntryRow.published).desc(), col(EntryRow.entry))
+            .limit(limit)
+        )
+        if after is not None:
+            published, entry = after
+            later = sa.and_(col(EntryRow.published) == published, col(EntryRow.entry) > entry)
+            query = query.where(sa.or_(col(EntryRow.published) < published, later))
+        return [_entry(row) for row in self._session.connection().execute(query)]
+
+    def revisions(self, entry: Digest) -> list[RevisionRecord]:
+        """The line of an entry, newest first."""
+        query = _revisions().where(col(RevisionRow.entry) == entry)
+        rows = self._session.connection().execute(query.order_by(col(RevisionRow.sequence).desc()))
+        return [_revision(row) for row in rows]
+
+    def revision(self, revision: Digest) -> RevisionRecord | None:
+        """One of them."""
+        query = _revisions().where(col(RevisionRow.revision) == revision)
+        row: Any = self._session.connection().execute(query).first()
+        return _revision(row) if row else None
+
+    def envelope(self, revision: Digest) -> bytes | None:
+        """The exact bytes that were signed and published."""
+        query = sa.select(col(RevisionRow.envelope)).where(col(RevisionRow.revision) == revision)
+        found: Any = self._session.connection().execute(query).scalar()
+        return None if found is None else bytes(found)
+
+    def starting_with(self, kind: str, beginning: str, limit: int) -> list[Digest]:
+        """Entries (``kind`` *entry*) or revisions whose digest begins so."""
+        column = col(EntryRow.entry) if kind == "entry" else col(RevisionRow.revision)
+        query = sa.select(column).where(column.startswith(beginning, autoescape=True)).limit(limit)
+        return [Digest(row[0]) for row in self._session.connection().execute(query)]
+
+    def pin(self, revision: Digest, now: int | None) -> bool:
+        """Holds it, or lets it go (``None``); false if it is gone. A second pin keeps the first's time."""
+        found = sa.update(RevisionRow).where(col(RevisionRow.revision) == revision)
+        value = None if now is None else sa.func.coalesce(col(RevisionRow.pinned), now)
+        return bool(changed(self._session, found.values(pinned=value)))
+
+    def quarantine(self, revision: Digest, now: int | None, why: str = "") -> bool:
+        """Offers it to nobody, or again (``None``); whether that changed anything."""
+        before = col(RevisionRow.quarantined)
+        found = sa.update(RevisionRow).where(
+            col(RevisionRow.revision) == revision,
+            before.is_(None) if now is not None else before.is_not(None),
+        )
+        return bool(changed(self._session, found.values(quarantined=now, quarantine_why=why or None)))
+
+    def withheld(self, namespace: str, limit: int) -> list[Withheld]:
+        """What is offered to nobody, and what to some environments not; the newest first."""
+        by_operators = sa.select(
+            *_place(), col(RevisionRow.quarantined), col(RevisionRow.quarantine_why), sa.null()
+        ).join_from(RevisionRow, EntryRow, col(EntryRow.entry) == col(RevisionRow.entry))
+        by_operators = by_operators.where(col(RevisionRow.quarantined).is_not(None))
+        by_reports = (
+            sa.select(
+                *_place(),
+                col(UsefulnessRow.quarantined),
+                col(UsefulnessRow.why),
+                col(UsefulnessRow.environment),
+            )
+            .join_from(UsefulnessRow, RevisionRow, col(RevisionRow.revision) == col(UsefulnessRow.revision))
+            .join(EntryRow, col(EntryRow.entry) == col(RevisionRow.entry))
+            .where(col(UsefulnessRow.quarantined).is_not(None))
+        )
+        found: list[Withheld] = []
+        for query in (by_operators, by_reports):
+            if namespace != ANY:
+                query = query.where(col(EntryRow.namespace) == namespace)
+            for row in self._session.connection().execute(query.limit(limit)):
+                place = (Namespace(row[1]), ShortName(row[2]), Tag(row[3]), Target(row[4]))
+                environment = Digest(row[7]) if row[7] else None
+                found.append(Withheld(Digest(row[0]), *place, row[5], row[6] or "", environment))
+        return sorted(found, key=lambda row: (-row.since, row.revision))[:limit]
+
+    def undescribed(self, limit: int) -> list[tuple[Digest, Digest, str, bytes]]:
+        """(entry, revision, signer, envelope) of entries that an older replica made: nobody finds them by
+        dtype or shape."""
+        query = (
+            sa.select(
+                col(EntryRow.entry),
+                col(RevisionRow.revision),
+                col(RevisionRow.signer),
+                col(RevisionRow.envelope),
+            )
+            .join_from(EntryRow, RevisionRow, col(RevisionRow.revision) == col(EntryRow.head))
+            .where(col(EntryRow.dtypes).is_(None))
+            .limit(limit)
+        )
+        rows = self._session.connection().execute(query)
+        return [(Digest(row[0]), Digest(row[1]), row[2], bytes(row[3])) for row in rows]
+
+    def describe(self, entry: Digest, dtypes: Sequence[str], shapes: Sequence[str]) -> None:
+        """What it is found by."""
+        found = sa.update(EntryRow).where(col(EntryRow.entry) == entry)
+        changed(self._session, found.values(dtypes=spaced(dtypes), shapes=spaced(shapes)))
+
+    def signed_by(self, namespace: str, key: str) -> int:
+        """Revisions that this key signed."""
+        query = (
+            sa.select(sa.func.count())
+            .select_from(RevisionRow)
+            .join(EntryRow, col(EntryRow.entry) == col(RevisionRow.entry))
+            .where(col(RevisionRow.signer) == key)
+        )
+        if namespace != ANY:
+            query = query.where(col(EntryRow.namespace) == namespace)
+        return int(self._session.connection().execute(query).scalar() or 0)
+
+    def named(self, namespace: str) -> int:
+        """How many names there are."""
+        names = sa.select(col(EntryRow.namespace), col(EntryRow.name)).distinct()
+        if namespace != ANY:
+            names = names.where(col(EntryRow.namespace) == namespace)
+        query = sa.select(sa.func.count()).select_from(names.subquery())
+        return int(self._session.connection().execute(query).scalar() or 0)
+
+    def starts(self, namespace: str) -> tuple[dict[str, int], float, float]:
+        """(starts by state, seconds saved, seconds spent), as services told."""
+        columns = [sa.func.sum(col(getattr(UsefulnessRow, name))) for name in (*STATES, "saved", "spent")]
+        query = (
+            sa.select(*columns)
+            .select_from(UsefulnessRow)
+            .join(RevisionRow, col(RevisionRow.revision) == col(UsefulnessRow.revision))
+            .join(EntryRow, col(EntryRow.entry) == col(RevisionRow.entry))
+        )
+        if namespace != ANY:
+            query = query.where(col(EntryRow.namespace) == namespace)
+        *counts, saved, spent = self._session.connection().execute(query).one()
+        return (
+            {state: int(count or 0) for state, count in zip(STATES, counts, strict=True)},
+            float(saved or 0.0),
+            float(spent or 0.0),
+        )
+
+    def ranked(self, namespace: str, by: str, limit: int) -> list[Usage]:
+        """The entries that are first by ``by``: *coldest*, *heaviest*, *dearest*. Bytes are those of the
+        whole line; hits and seconds those of the head."""
+        sums = (
+            sa.select(
+                col(UsefulnessRow.revision),
+                sa.func.sum(col(UsefulnessRow.hit)).label("hit"),
+                sa.func.sum(col(UsefulnessRow.saved)).label("saved"),
+            )
+            .group_by(col(UsefulnessRow.revision))
+            .subquery()
+        )
+        sizes = (
+            sa.select(col(RevisionRow.entry), sa.func.sum(col(RevisionRow.pack_size)).label("bytes"))
+            .group_by(col(RevisionRow.entry))
+            .subquery()
+        )
+        last = sa.func.coalesce(col(RevisionRow.last_used), col(RevisionRow.published))
+        saved = sa.func.coalesce(sums.c.saved, 0.0)
+        order = {"coldest": last, "heaviest": sizes.c.bytes.desc(), "dearest": saved.desc()}[by]
+        query = (
+            sa.select(
+                col(EntryRow.entry),
+                *_place()[1:],
+                sizes.c.bytes,
+                sa.func.coalesce(sums.c.hit, 0),
+                saved,
+                col(RevisionRow.measured),
+                last,
+            )
+            .join_from(EntryRow, RevisionRow, col(RevisionRow.revision) == col(EntryRow.head))
+            .join(sizes, sizes.c.entry == col(EntryRow.entry))
+            .outerjoin(sums, sums.c.revision == col(EntryRow.head))
+            .order_by(order, col(EntryRow.entry))
+            .limit(limit)
+        )
+        if namespace != ANY:
+            query = query.where(col(EntryRow.namespace) == namespace)
+        if by == "dearest":
+            query = query.where(saved > 0)
+        return [
+            Usage(
+                entry=Digest(row[0]),
+                namespace=Namespace(row[1]),
+                name=ShortName(row[2]),
+                tag=Tag(row[3]),
+                target=Target(row[4]),
+                bytes=int(row[5]),
+                hit=int(row[6]),
+                saved=round(float(row[7]), 3),
+                compile_seconds=compile_seconds(row[8]),
+                last_used=row[9],
+            )
+            for row in self._session.connection().execute(query)
+        ]
+
+    def packs(self, after: str, limit: int) -> list[tuple[Digest, str, str, str, int]]:
+        """(revision, signer, blob key, pack's digest, size), by revision, beyond ``after``."""
+        query = (
+            sa.select(
+                col(RevisionRow.revision),
+                col(RevisionRow.signer),
+                col(RevisionRow.pack_key),
+                col(RevisionRow.pack),
+                col(RevisionRow.pack_size),
+            )
+            .where(col(RevisionRow.revision) > after)
+            .order_by(col(RevisionRow.revision))
+            .limit(limit)
+        )
+        rows = self._session.connection().execute(query)
+        return [(Digest(row[0]), row[1], row[2], row[3], row[4]) for row in rows]
+
+
+def _place() -> list[Any]:
+    columns = (EntryRow.namespace, EntryRow.name, EntryRow.tag, EntryRow.target)
+    return [col(RevisionRow.revision), *map(col, columns)]
+
+
+def _matching(search: Search) -> list[Any]:
+    fingerprint: Any = col(RevisionRow.fingerprint)
+    conditions: list[Any] = []
+    for column, value in ((EntryRow.name, search.name), (EntryRow.tag, search.tag)):
+        if value:
+            conditions.append(col(column) == value)
+    if search.namespace != ANY:
+        conditions.append(col(EntryRow.namespace) == search.namespace)
+    if search.lanes is not None:
+        conditions.append(col(EntryRow.lane).in_(search.lanes))
+    if search.target:
+        conditions.append(col(EntryRow.target).contains(search.target, autoescape=True))
+    if search.model:
+        beginning = "sha256:" + search.model.removeprefix("sha256:")
+        conditions.append(col(EntryRow.model).startswith(beginning, autoescape=True))
+    if search.gpu:
+        conditions.append(fingerprint["gpu"].as_string().icontains(search.gpu, autoescape=True))
+    if search.torch:
+        version = fingerprint["torch"].as_string()
+        parts = [version.startswith(search.torch + end, autoescape=True) for end in ".+"]
+        conditions.append(sa.or_(version == search.torch, *parts))
+    for facet, value in ((EntryRow.dtypes, search.dtype), (EntryRow.shapes, search.shape)):
+        if value:
+            conditions.append(col(facet).contains(spaced([value]), autoescape=True))
+    if search.pinned:
+        conditions.append(col(RevisionRow.pinned).is_not(None))
+    if search.unused_since is not None:
+        last = sa.func.coalesce(col(RevisionRow.last_used), 0)
+        conditions += [last < search.unused_since, col(RevisionRow.published) < search.unused_since]
+    return conditions
+
+
+def _heads() -> Any:
+    return sa.select(
+        EntryRow.__table__.c,  # type: ignore[attr-defined]
+        col(RevisionRow.pack_size),
+        col(RevisionRow.files),
+        col(RevisionRow.fingerprint),
+        col(RevisionRow.measured),
+        col(RevisionRow.last_used),
+        col(RevisionRow.pinned),
+        col(RevisionRow.quarantined),
+    ).join_from(EntryRow, RevisionRow, col(RevisionRow.revision) == col(EntryRow.head))
+
+
+def _entry(row: Any) -> EntryRecord:
+    return EntryRecord(
+        entry=Digest(row.entry),
+        namespace=Namespace(row.namespace),
+        name=ShortName(row.name),
+        tag=Tag(row.tag),
+        target=Target(row.target),
+        revision=Digest(row.head),
+        sequence=row.head_sequence,
+        published=row.published,
+        pack_size=row.pack_size,
+        files=row.files,
+        fingerprint=row.fingerprint,
+        measured=row.measured,
+        lane=Lane(row.lane) if row.lane else None,
+        model=Digest(row.model) if row.model else None,
+        last_used=row.last_used,
+        pinned=row.pinned,
+        quarantined=row.quarantined,
+        dtypes=tuple((row.dtypes or "").split()),
+        shapes=tuple((row.shapes or "").split()),
+    )
+
+
+def _revisions() -> Any:
+    named = (EntryRow.namespace, EntryRow.name, EntryRow.tag, EntryRow.target, EntryRow.lane, EntryRow.head)
+    columns = [c for c in RevisionRow.__table__.c if c.name != "envelope"]  # type: ignore[attr-defined]
+    return sa.select(*columns, *map(col, named)).join_from(
+        RevisionRow, EntryRow, col(EntryRow.entry) == col(RevisionRow.entry)
+    )
+
+
+def _revision(row: Any) -> RevisionRecord:
+    return RevisionRecord(
+        revision=Digest(row.revision),
+        entry=Digest(row.entry),
+        namespace=Namespace(row.namespace),
+        name=ShortName(row.name),
+        tag=Tag(row.tag),
+        target=Target(row.target),
+        head=row.head == row.revision,
+        sequence=row.sequence,
+        published=row.published,
+        published_by=row.published_by,
+        signer=row.signer,
+        pack=Digest(row.pack),
+        pack_size=row.pack_size,
+        files=row.files,
+        fingerprint=row.fingerprint,
+        scopes=tuple(row.scopes),
+        measured=row.measured,
+        lane=Lane(row.lane) if row.lane else None,
+        expires=row.expires,
+        last_used=row.last_used,
+        pinned=row.pinned,
+        quarantined=row.quarantined,
+        why=row.quarantine_why or "",
+    )

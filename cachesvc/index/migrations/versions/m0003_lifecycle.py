@@ -1,0 +1,45 @@
+"""Retention by namespace, pins, last use, quarantine by operators, what entries are found by, the audit log.
+
+Adds tables and columns that may be empty: an older replica goes on beside it.
+"""
+
+import time
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0003"
+down_revision = "0002"
+
+
+def upgrade() -> None:
+    for name, kind in (
+        ("keep_revisions", sa.Integer),
+        ("keep_days", sa.Integer),
+        ("unused_days", sa.Integer),
+        ("keep_bytes", sa.BigInteger),
+        ("quota_bytes", sa.BigInteger),
+    ):
+        op.add_column("namespaces", sa.Column(name, kind))
+    for name in ("dtypes", "shapes"):
+        op.add_column("entries", sa.Column(name, sa.Text))
+    for name in ("last_used", "pinned", "quarantined"):
+        op.add_column("revisions", sa.Column(name, sa.BigInteger))
+    op.add_column("revisions", sa.Column("quarantine_why", sa.String(300)))
+    # When they were last used nobody knows: counted from now on, or retention would take them at once.
+    op.execute(sa.text("UPDATE revisions SET last_used = :now").bindparams(now=int(time.time())))
+    op.create_table(
+        "audit",
+        sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
+        sa.Column("at", sa.BigInteger, nullable=False),
+        sa.Column("by", sa.String(40), nullable=False),
+        sa.Column("action", sa.String(40), nullable=False),
+        sa.Column("namespace", sa.String(128), nullable=False),
+        sa.Column("subject", sa.String(200), nullable=False),
+        sa.Column("details", sa.JSON, nullable=False),
+    )
+    op.create_index(None, "audit", ["at"])
+
+
+def downgrade() -> None:
+    raise NotImplementedError("restore the backup made before the upgrade")

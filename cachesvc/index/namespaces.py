@@ -1,0 +1,81 @@
+"""Namespaces: what each keeps, and how much it holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+from sqlmodel import Session, col, select
+
+from cachesvc.domain.access import ANY
+from cachesvc_client.wire.admin import NamespaceRecord, Policy
+from cachesvc_client.wire.names import Namespace
+
+from .sql import insert_unless_there
+from .tables import EntryRow, NamespaceRow, RevisionRow
+
+_POLICY = ("keep_revisions", "keep_days", "unused_days", "keep_bytes", "quota_bytes")
+
+
+class Namespaces:
+    """One row for each; made by the first commit or the first policy."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def all(self, namespace: str) -> list[NamespaceRecord]:
+        """One, or of ``*``: all; in alphabetical order, with what they hold."""
+        query = select(NamespaceRow).order_by(col(NamespaceRow.namespace))
+        if namespace != ANY:
+            query = query.where(NamespaceRow.namespace == namespace)
+        entries = self._held(sa.func.count(sa.distinct(col(EntryRow.entry))), namespace)
+        revisions = self._held(sa.func.count(), namespace)
+        sizes = self._held(sa.func.sum(col(RevisionRow.pack_size)), namespace)
+        return [
+            NamespaceRecord(
+                Namespace(row.namespace),
+                row.created,
+                entries.get(row.namespace, 0),
+                revisions.get(row.namespace, 0),
+                sizes.get(row.namespace, 0),
+                _policy(row),
+            )
+            for row in self._session.exec(query)
+        ]
+
+    def names(self) -> list[Namespace]:
+        """All of them."""
+        return [Namespace(name) for name in self._session.exec(select(NamespaceRow.namespace))]
+
+    def policy(self, namespace: str, *, lock: bool = False) -> Policy:
+        """What it keeps; empty for one that does not exist. ``lock``: until this transaction ends nobody else
+        who locks it goes on, so that what is counted against a quota stays counted."""
+        query = select(NamespaceRow).where(NamespaceRow.namespace == namespace)
+        row = self._session.exec(query.with_for_update() if lock else query).first()
+        return _policy(row) if row else Policy()
+
+    def keep(self, namespace: Namespace, policy: Policy, now: int) -> None:
+        """Sets what it keeps."""
+        self._session.flush()
+        insert_unless_there(self._session, NamespaceRow(namespace=namespace, created=now))
+        values = {name: getattr(policy, name) for name in _POLICY}
+        found = sa.update(NamespaceRow).where(col(NamespaceRow.namespace) == namespace)
+        self._session.connection().execute(found.values(**values))
+
+    def bytes(self, namespace: Namespace) -> int:
+        """Of the packs of all its revisions."""
+        return self._held(sa.func.sum(col(RevisionRow.pack_size)), namespace).get(namespace, 0)
+
+    def _held(self, what: Any, namespace: str) -> dict[str, int]:
+        query = (
+            sa.select(col(EntryRow.namespace), what)
+            .join_from(RevisionRow, EntryRow, col(EntryRow.entry) == col(RevisionRow.entry))
+            .group_by(col(EntryRow.namespace))
+        )
+        if namespace != ANY:
+            query = query.where(col(EntryRow.namespace) == namespace)
+        return {row[0]: int(row[1]) for row in self._session.connection().execute(query)}
+
+
+def _policy(row: NamespaceRow) -> Policy:
+    return Policy(**{name: getattr(row, name) for name in _POLICY})

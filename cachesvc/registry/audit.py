@@ -1,0 +1,48 @@
+"""Who did what. Written in the transaction of the deed, so that neither is there without the other."""
+
+from __future__ import annotations
+
+from cachesvc.domain.access import Action, Token, demand
+from cachesvc.index.unit import Unit
+from cachesvc_client.wire.admin import MAX_PAGE, AuditPage
+from cachesvc_client.wire.errors import InvalidRequest
+
+from .context import Registry
+
+KEPT_DAYS = 730
+"""After so long the log forgets."""
+CONSOLE = "console"
+"""In the place of a token's id: somebody at the machine itself."""
+
+
+def note(
+    registry: Registry,
+    unit: Unit,
+    by: Token | None,
+    action: str,
+    namespace: str,
+    subject: str,
+    **details: object,
+) -> None:
+    """Adds a row. ``action`` is ``thing.verb``; ``details`` that are ``None`` are left out."""
+    unit.audit.add(registry.now, by.token if by else CONSOLE, action, namespace, subject, **details)
+
+
+def audit_page(
+    registry: Registry,
+    by: Token,
+    cursor: str | None = None,
+    limit: int = MAX_PAGE,
+    action: str | None = None,
+    subject: str | None = None,
+) -> AuditPage:
+    """The log of the admin's namespace (of ``*``: all of it), newest first. ``action``: the beginning of one;
+    ``subject``: a part of one."""
+    demand(by, Action.admin, by.namespace)
+    if cursor is not None and not (cursor.isdecimal() and len(cursor) < 19):
+        raise InvalidRequest(f"cursor: {cursor[:40]!r}", "send the one of the page before")
+    before = int(cursor) if cursor else None
+    with registry.index.read() as unit:
+        rows = unit.audit.page(by.namespace, before, limit + 1, action, subject)
+    more = len(rows) > limit
+    return AuditPage(tuple(rows[:limit]), str(rows[limit - 1].id) if more else None)

@@ -1,0 +1,226 @@
+"""What operators ask of the index and change in it, on both databases; and the upgrade that brought it."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from alembic import command
+from test_index import BERT, LATEST, TEAM, TRUNK, manifest, publish
+
+from cachesvc.index import engine
+from cachesvc.index.engine import open_postgresql, open_sqlite, pending_postgresql, pending_sqlite
+from cachesvc.index.inventory import Search
+from cachesvc.index.unit import Index
+from cachesvc.index.usefulness import Start
+from cachesvc_client.wire.admin import Policy
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.names import Namespace
+from cachesvc_client.wire.records import Workload
+
+INPUTS = {"a": {"args": [{"dtype": "bfloat16", "shape": [8, 128]}], "kwargs": {}}}
+
+
+def made(sequence: int, **more: Any):
+    return dataclasses.replace(manifest(sequence, target=f"t{sequence}"), **more)
+
+
+def found(index: Index, **asked: Any) -> list[str]:
+    with index.read() as unit:
+        return [row.target for row in unit.inventory.search(Search(**asked), None, 100)]
+
+
+def test_entries_are_found_by_each_fact(index: Index) -> None:
+    gpu = {"torch": "2.11.0+cu128", "gpu": "NVIDIA H200", "schema": 1}
+    publish(index, made(1, fingerprint=gpu, workload=Workload(model=Digest.of(b"x"), inputs=INPUTS)), now=1)
+    publish(index, made(2), now=2)
+    publish(index, manifest(3, lane="pr-1", target="t3"), now=3)
+    assert found(index) == ["t3", "t2", "t1"]
+    assert found(index, namespace="tea") == []
+    assert found(index, namespace="team", name="bert", tag="latest", lanes=("",)) == ["t2", "t1"]
+    assert found(index, lanes=("pr-1",)) == ["t3"]
+    assert found(index, gpu="h200") == found(index, torch="2.11") == ["t1"]
+    assert found(index, torch="2.13") == ["t3", "t2"]
+    assert found(index, torch="2.1") == found(index, gpu="%") == found(index, target="_") == []
+    assert found(index, model=Digest.of(b"x").hex[:8]) == found(index, model=Digest.of(b"x")) == ["t1"]
+    assert found(index, dtype="bfloat16") == found(index, shape="8x128") == ["t1"]
+    assert found(index, dtype="bfloat") == found(index, shape="8x1") == []
+    assert found(index, unused_since=3) == ["t2", "t1"]
+
+
+def test_pages_follow_each_other_without_a_gap(index: Index) -> None:
+    for sequence in range(1, 8):
+        publish(index, made(sequence), now=5 + sequence % 2)  # many at the same second
+    rows, after = [], None
+    while True:
+        with index.read() as unit:
+            page = unit.inventory.search(Search(), after, 2)
+        rows += page
+        if len(page) < 2:
+            break
+        after = (page[-1].published, page[-1].entry)
+    assert sorted(row.target for row in rows) == [f"t{n}" for n in range(1, 8)]
+    assert [row.published for row in rows] == sorted((row.published for row in rows), reverse=True)
+
+
+def test_a_pin_holds_a_revision_and_its_entry(index: Index) -> None:
+    one, two = publish(index, manifest(1)), publish(index, manifest(2))
+    entry = manifest(1).entry
+    with index.write() as unit:
+        assert unit.inventory.pin(one, 50)
+        assert unit.inventory.pin(one, 60)
+        assert unit.entries.remove(one) is None
+        assert unit.entries.remove_whole(entry, two) is None
+        assert unit.inventory.revision(one).pinned == 50
+        assert [(row.revision, row.pinned, row.is_head) for row in unit.entries.ages(TEAM) if row.pinned] == [
+            (one, True, False)
+        ]
+    with index.write() as unit:
+        assert unit.inventory.pin(one, None)
+        assert not unit.inventory.pin(Digest.of(b"none"), 1)
+        assert unit.entries.remove_whole(entry, one) is None  # not its head
+        assert sorted(unit.entries.remove_whole(entry, two)) == ["packs/1", "packs/2"]
+        assert unit.entries.remove_whole(entry, two) is None
+        assert unit.inventory.revisions(entry) == []
+    with index.write() as unit:  # and it can be published anew
+        assert unit.entries.lock(manifest(3), 200) is None
+
+
+def test_a_removed_entry_takes_its_reports_along(index: Index) -> None:
+    revision = publish(index, manifest(1))
+    with index.write() as unit:
+        start = Start(revision, Digest.of(b"env"), {"gpu": "x"}, "hit", 1.5, 2.0, "", 100)
+        unit.usefulness.add(start)
+    with index.read() as unit:
+        assert unit.inventory.starts("team")[0]["hit"] == 1
+        [row] = unit.inventory.ranked("*", "dearest", 5)
+        assert (row.hit, row.saved, row.bytes, row.compile_seconds) == (1, 1.5, 1001, 1.5)
+        assert [row.target for row in unit.inventory.ranked("team", "coldest", 5)] == ["t"]
+        assert len(unit.inventory.ranked("team", "heaviest", 5)) == 1
+        assert unit.inventory.ranked("other", "heaviest", 5) == []
+        assert (unit.inventory.named("*"), unit.inventory.named("other")) == (1, 0)
+    with index.write() as unit:
+        unit.entries.remove_whole(manifest(1).entry, revision)
+    with index.read() as unit:
+        assert unit.inventory.starts("*")[0]["hit"] == 0
+        assert unit.usefulness.of([revision]) == {}
+
+
+def test_use_and_quarantine_are_remembered(index: Index) -> None:
+    one, two = publish(index, made(1), now=10), publish(index, made(2), now=10)
+    with index.write() as unit:
+        unit.entries.used([one], 90)
+        assert unit.inventory.quarantine(two, 70, "bad")
+        assert not unit.inventory.quarantine(two, 80, "worse")
+    with index.read() as unit:
+        heads = {row.revision: row for row in unit.entries.heads(TEAM, BERT, LATEST, TRUNK, 10)}
+        assert (heads[one].last_used, heads[one].quarantined) == (90, None)
+        assert (heads[two].quarantined, heads[two].quarantine_why) == (70, "bad")
+        assert [row.revision for row in unit.entries.idle(50, TEAM)] == [two]
+        assert unit.entries.idle(5, TEAM) == []
+        [row] = unit.inventory.withheld("*", 10)
+        assert (row.revision, row.since, row.why, row.environment) == (two, 70, "bad", None)
+        assert unit.inventory.withheld("other", 10) == []
+    with index.write() as unit:
+        assert unit.inventory.quarantine(two, None)
+        assert not unit.inventory.quarantine(two, None)
+        assert unit.inventory.withheld("*", 10) == []
+
+
+def test_policies_and_sizes(index: Index) -> None:
+    with index.write() as unit:
+        unit.namespaces.keep(Namespace("new"), Policy(keep_days=3), 5)
+    publish(index, made(1))
+    publish(index, made(2))
+    with index.write() as unit:
+        unit.namespaces.keep(TEAM, Policy(quota_bytes=1 << 40, keep_revisions=2), 5)
+        assert unit.namespaces.policy("team", lock=True) == Policy(quota_bytes=1 << 40, keep_revisions=2)
+        assert unit.namespaces.policy("none") == Policy()
+        assert unit.namespaces.bytes(TEAM) == 2003
+        assert unit.namespaces.bytes(Namespace("new")) == 0
+        assert [(row.namespace, row.entries, row.revisions) for row in unit.namespaces.all("*")] == [
+            ("new", 0, 0),
+            ("team", 2, 2),
+        ]
+        assert [row.bytes for row in unit.namespaces.all("team")] == [2003]
+
+
+def test_the_log_is_paged_and_ends(index: Index) -> None:
+    for number in range(5):
+        with index.write() as unit:
+            unit.audit.add(100 + number, "t-1", "token.revoke", "team", f"t-{number}", label="x", none=None)
+    with index.write() as unit:
+        rows = unit.audit.page("*", None, 2, None, None)
+        assert [row.subject for row in rows] == ["t-4", "t-3"]
+        assert [row.subject for row in unit.audit.page("team", rows[-1].id, 9, "token", None)] == [
+            "t-2",
+            "t-1",
+            "t-0",
+        ]
+        assert rows[0].details == {"label": "x"}
+        assert unit.audit.page("other", None, 9, None, None) == []
+        assert unit.audit.page("*", None, 9, "to%", None) == []
+        assert len(unit.audit.page("*", None, 9, None, "-3")) == 1
+        assert unit.audit.forget(103) == 3
+
+
+OLD_ROWS = (
+    "INSERT INTO namespaces (namespace, created) VALUES ('team', 1)",
+    "INSERT INTO objects (key, digest, size, state, leased_until) VALUES ('{key}', '{d}', 9, 'live', 1)",
+    "INSERT INTO entries (entry, namespace, lane, name, tag, target, partition, workload, head,"
+    " head_sequence, published)"
+    " VALUES ('{e}', 'team', '', 'bert', 'latest', 'old', '{d}', '{d}', '{r}', 5, 7)",
+    "INSERT INTO revisions (revision, entry, sequence, envelope, signer, pack, pack_key, pack_size, files,"
+    " fingerprint, scopes, measured, published, published_by)"
+    " VALUES ('{r}', '{e}', 5, CAST('' AS {blob}), 'k', '{d}', '{key}', 9, 1, '{{}}', '[]', '{{}}', 7, 't')",
+)
+
+
+def older_replica_writes(connection: sa.Connection, name: str, *, namespace: bool) -> None:
+    """As a replica of the version before does: it names the columns that it knows."""
+    values = {what: Digest.of(f"{what}{name}".encode()) for what in "der"}
+    blob = "BYTEA" if connection.dialect.name == "postgresql" else "BLOB"
+    for statement in OLD_ROWS if namespace else OLD_ROWS[1:]:
+        connection.exec_driver_sql(statement.format(key=f"packs/{name}", blob=blob, **values))
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_a_populated_database_is_upgraded(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    path = tmp_path / "index.sqlite3"
+    url = request.getfixturevalue("database") if kind == "postgresql" else ""
+
+    def pending() -> list[str]:
+        return [step for step, _ in (pending_postgresql(url) if url else pending_sqlite(path))]
+
+    raw = engine._postgresql(url) if url else sa.create_engine(f"sqlite:///{path}")
+    assert pending() == ["0001", "0002", "0003"]
+    config = engine._alembic(Path(engine.__file__).parent / "migrations")
+    with raw.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0002")
+        older_replica_writes(connection, "before", namespace=True)
+    assert pending() == ["0003"]
+    opened = open_postgresql(url) if url else open_sqlite(path)
+    assert pending() == []
+    with raw.begin() as connection:
+        older_replica_writes(connection, "beside", namespace=False)
+    with opened.write() as unit:
+        rows = {row.revision: row for row in unit.entries.heads(TEAM, BERT, LATEST, TRUNK, 10)}
+        assert len(rows) == 2
+        before, beside = Digest.of(b"rbefore"), Digest.of(b"rbeside")
+        # What was there counts as used at the upgrade: retention must not take it at once.
+        assert rows[before].last_used > 1_700_000_000
+        assert rows[beside].last_used is None
+        assert [row.revision for row in unit.entries.idle(10_000, TEAM)] == [beside]
+        assert unit.namespaces.policy("team") == Policy()
+        assert {row[0] for row in unit.inventory.undescribed(10)} == {
+            Digest.of(b"ebefore"),
+            Digest.of(b"ebeside"),
+        }
+        unit.inventory.describe(Digest.of(b"ebefore"), ["bf16"], [])
+    assert found(opened, dtype="bf16") == ["old"]
+    opened.close()
+    raw.dispose()

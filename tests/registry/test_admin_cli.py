@@ -1,0 +1,509 @@
+"""``cachesvc admin``, as an operator types it, against a server of its own and against its database."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tarfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from registry_making import FINGERPRINT, Made, Server, make, ok, refused
+
+from cachesvc import cli
+from cachesvc_client.bundle.seal import SigningKey
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.records import Workload
+
+INPUTS = {"base": {"args": [{"dtype": "bfloat16", "shape": [8, 128], "device": "cuda"}], "kwargs": {}}}
+
+
+@dataclass
+class Said:
+    """What a command printed, and its exit status."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+Admin = Callable[..., Said]
+
+
+@pytest.fixture
+def typed(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Admin:
+    """Runs ``cachesvc`` with these words, in this process."""
+
+    def run(*words: object) -> Said:
+        capfd.readouterr()
+        monkeypatch.setattr(sys, "argv", ["cachesvc", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        out, err = capfd.readouterr()
+        return Said(int(ended.value.code or 0), out, err)
+
+    return run
+
+
+@pytest.fixture
+def admin(server: Server, typed: Admin, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Admin:
+    """``cachesvc admin`` with the first token and the first signing key."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("CACHESVC_URL", server.url)
+    monkeypatch.setenv("CACHESVC_TOKEN", server.token)
+    monkeypatch.setenv("CACHESVC_SIGNING_KEY", server.ready["signing_key"])
+    monkeypatch.setenv("CACHESVC_TRUSTED_KEYS", server.ready["trust"])
+    return lambda *words: typed("admin", *words)
+
+
+@pytest.fixture
+def team() -> str:
+    """A namespace of the test's own."""
+    return "n" + os.urandom(6).hex()
+
+
+def publish(server: Server, key: SigningKey, namespace: str, head: Made | None = None, **more: Any) -> Made:
+    made = make(key, namespace=namespace, **more)
+    ok(server.api().publish(made, head.revision if head else None))
+    return made
+
+
+def test_tokens_are_made_listed_shortened_and_revoked(admin: Admin, server: Server, team: str) -> None:
+    made = admin("tokens", "create", "--label", "ci", "--role", "write", "-n", team, "--days", 90, "--json")
+    token, secret = made.json["token"], made.json["secret"]
+    assert secret.startswith("csv_")
+    assert ok(server.api(secret).http.get("/v1/whoami"))["role"] == "write"
+    listed = admin("tokens", "list")
+    assert secret not in listed.out
+    assert any(token in line and "write" in line and team in line for line in listed.out.splitlines())
+    [row] = admin("tokens", "expire", token, "--days", 1, "--json").json
+    assert row["expires"] - row["created"] <= 86_400 + 60
+    plan = admin("tokens", "revoke", token)
+    assert plan.status == 0 and "plan: revoke" in plan.out and "--apply" in plan.err
+    assert server.api(secret).http.get("/v1/whoami").status_code == 200
+    assert admin("tokens", "revoke", token, "--apply").status == 0
+    refused(server.api(secret).http.get("/v1/whoami"), 401, "unauthenticated")
+    assert token not in admin("tokens", "list").out
+    assert "revoked" in admin("tokens", "list", "--all").out
+    again = admin("tokens", "expire", token, "--days", 5)
+    assert again.status == 2 and "was revoked" in again.err
+
+
+def test_the_role_for_services_is_a_role(admin: Admin, team: str) -> None:
+    assert admin("tokens", "create", "--label", "pods", "--role", "report", "-n", team, "--json").json[
+        "role"
+    ] == ("report")
+    wrong = admin("tokens", "create", "--label", "x", "--role", "root")
+    assert wrong.status == 2 and "one of: read, report, write, admin" in wrong.err
+
+
+def test_signers_are_added_and_removed(admin: Admin, server: Server, team: str) -> None:
+    other = SigningKey.generate()
+    refused(server.api().publish(make(other, namespace=team)), 403, "untrusted")
+    assert admin("signers", "add", other.public, "-n", team, "--label", "theirs").status == 0
+    made = publish(server, other, team)
+    assert "theirs" in admin("namespaces", "show", team).out
+    plan = admin("signers", "remove", other.public, "-n", team)
+    assert plan.status == 0 and "plan:" in plan.out
+    assert admin("signers", "remove", other.public, "-n", team, "--apply").status == 0
+    refused(server.api().publish(make(other, namespace=team), made.revision), 403, "untrusted")
+    gone = admin("signers", "remove", other.public, "-n", team, "--apply")
+    assert gone.status == 4 and "is no signer" in gone.err
+
+
+def test_a_namespace_is_told_what_to_keep(admin: Admin, server: Server, key: SigningKey, team: str) -> None:
+    first = publish(server, key, team)
+    size = len(first.pack)
+    [row] = admin("namespaces", "set", team, "--quota", size + 10, "--keep-days", 7, "--json").json
+    assert row["policy"] == {"keep_days": 7, "quota_bytes": size + 10}
+    assert (row["entries"], row["revisions"], row["bytes"]) == (1, 1, size)
+    text = refused(server.api().begin(make(key, namespace=team)), 507, "storage_full", "quota")
+    assert f"holds {size} of the {size + 10} bytes" in text
+    [row] = admin("namespaces", "set", team, "--quota", "default", "--keep-bytes", "1.5GiB", "--json").json
+    assert row["policy"] == {"keep_days": 7, "keep_bytes": 3 << 29}
+    publish(server, key, team, first)
+    assert admin("namespaces", "set", team, "--quota", "much").status == 2
+    assert admin("namespaces", "set", team, "--keep-revisions", "0").status == 2
+    assert admin("namespaces", "set", "No!", "--keep-days", "1").status == 2
+
+
+def test_entries_are_found_by_what_they_are(admin: Admin, server: Server, key: SigningKey, team: str) -> None:
+    gpu = {**FINGERPRINT, "torch": "2.11.0+cu128", "gpu": "NVIDIA H200"}
+    model = Digest.of(b"big")
+    big = publish(
+        server,
+        key,
+        team,
+        name="llm",
+        target="llm/bf16",
+        fingerprint=gpu,
+        workload=Workload(model=model, inputs=INPUTS, dtype="bf16"),
+    )
+    small = publish(server, key, team, tag="v1", target="bert/f32", model=b"small")
+    lane = publish(server, key, team, lane="pr-1")
+
+    def found(*words: object) -> set[str]:
+        return {row["entry"] for row in admin("entries", "list", team, *words, "--json").json}
+
+    everything = {made.manifest.entry for made in (big, small, lane)}
+    assert found() == everything
+    assert found("--gpu", "h200") == {big.manifest.entry}
+    assert found("--torch", "2.11") == found("--torch", "2.11.0") == {big.manifest.entry}
+    assert found("--torch", "2.1") == set()
+    assert found("--model", model.hex[:10]) == {big.manifest.entry}
+    assert found("--dtype", "bfloat16") == found("--shape", "8x128") == {big.manifest.entry}
+    assert found("--dtype", "bfloat") == found("--shape", "8x12") == set()
+    assert found("--target", "bf16") == {big.manifest.entry}
+    assert found("--lane", "pr-1") == {lane.manifest.entry}
+    assert found("--trunk") == everything - {lane.manifest.entry}
+    assert found("--unused-days", 1) == set()
+    one = admin("entries", "list", f"{team}/bert:v1", "--json").json
+    assert [row["entry"] for row in one] == [small.manifest.entry]
+    table = admin("entries", "list", team).out.splitlines()
+    assert table[0].split()[:3] == ["entry", "name", "target"] and len(table) == 4
+    assert any("NVIDIA H200" in line and big.manifest.entry.hex[:12] in line for line in table)
+    shown = admin("entries", "show", big.manifest.entry.hex[:12])
+    assert "NVIDIA H200" in shown.out and big.revision.hex[:12] in shown.out
+    assert "team" not in admin("names", "list", team).out.replace(team, "")
+    assert {row["name"] for row in admin("names", "list", team, "--json").json} == {"llm", "bert"}
+
+
+def test_listings_go_on_past_a_page(
+    admin: Admin, server: Server, key: SigningKey, team: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cachesvc.cli.admin.desk.MAX_PAGE", 2)
+    made = [publish(server, key, team, target=f"t{number}").manifest.entry for number in range(5)]
+    rows = admin("entries", "list", team, "--json").json
+    assert sorted(row["entry"] for row in rows) == sorted(made)
+    assert len(admin("entries", "list", team, "--limit", 3, "--json").json) == 3
+
+
+def test_a_deletion_is_planned_then_done(admin: Admin, server: Server, key: SigningKey, team: str) -> None:
+    first = publish(server, key, team)
+    publish(server, key, team, first, content=b"second")
+    other = publish(server, key, team, target="other")
+    plan = admin("entries", "delete", team, "--target", "bert")
+    assert plan.status == 0 and "plan: delete 1 entries" in plan.out and "--apply" in plan.err
+    assert len(admin("entries", "list", team, "--json").json) == 2
+    assert admin("revisions", "pin", first.revision, "--why", "the demo").status == 0
+    held = admin("entries", "delete", team, "--target", "bert", "--apply")
+    assert held.status == 2 and "is pinned" in held.err
+    assert admin("revisions", "unpin", first.revision).status == 0
+    done = admin("entries", "delete", team, "--target", "bert", "--apply", "--json")
+    assert done.json["applied"] and len(done.json["plan"]) == 1
+    assert [row["entry"] for row in admin("entries", "list", team, "--json").json] == [other.manifest.entry]
+    refused(server.api().pack(first.revision), 404, "not_found")
+    assert admin("entries", "delete", "--apply").status == 2
+    assert admin("entries", "delete", "--entry", first.manifest.entry.hex[:12]).status == 4
+
+
+def test_revisions_are_compared_deleted_and_rolled_back(
+    admin: Admin, server: Server, key: SigningKey, team: str
+) -> None:
+    first = publish(server, key, team, measured={"compile": 1.5})
+    second = publish(server, key, team, first, content=b"second", measured={"compile": 2.5})
+    line = admin("revisions", "list", first.manifest.entry.hex[:10], "--json").json
+    assert [(row["revision"], row["head"]) for row in line] == [
+        (second.revision, True),
+        (first.revision, False),
+    ]
+    diff = admin("revisions", "diff", first.revision, second.revision.hex[:12])
+    assert "~ inductor/aa/caa.py" in diff.out and "measured.compile" in diff.out
+    assert "0 added, 0 removed, 1 changed, 0 the same" in diff.out
+    head = admin("revisions", "delete", second.revision)
+    assert head.status == 2 and "is the head" in head.err
+    plan = admin("revisions", "rollback", first.revision)
+    assert plan.status == 0 and "plan: roll" in plan.out
+    assert ok(server.api().resolve(team))["revisions"][0]["revision"] == second.revision
+    assert admin("revisions", "rollback", first.revision, "--apply").status == 0
+    [now] = ok(server.api().resolve(team))["revisions"]
+    assert now["pack"] == first.manifest.pack.digest
+    assert server.api().pack(now["revision"]).content == first.pack
+    line = admin("revisions", "list", first.manifest.entry, "--json").json
+    assert line[0]["sequence"] > line[1]["sequence"] > line[2]["sequence"]
+    assert admin("revisions", "delete", second.revision, "--apply").status == 0
+    assert admin("revisions", "show", second.revision).status == 4
+    shown = admin("revisions", "show", first.revision)
+    assert key.public in shown.out and "avx2" in shown.out
+
+
+def test_a_tag_is_a_publication(admin: Admin, server: Server, key: SigningKey, team: str) -> None:
+    made = publish(server, key, team, tag="sha-1")
+    publish(server, key, team, tag="sha-1", lane="pr-1")
+    plan = admin("tag", f"{team}/bert:sha-1", "prod")
+    assert plan.status == 0 and "plan: tag 1 of 1 entries" in plan.out
+    refused(server.api().resolve(team, tags=["prod"]), 404, "not_found")
+    assert admin("tag", f"{team}/bert:sha-1", "prod", "--apply").status == 0
+    [found] = ok(server.api().resolve(team, tags=["prod"]))["revisions"]
+    assert found["pack"] == made.manifest.pack.digest
+    again = admin("tag", f"{team}/bert:sha-1", "prod", "--apply", "--json")
+    assert [row["state"] for row in again.json["plan"]] == ["the same already"]
+    assert admin("tag", f"{team}/bert:none", "prod").status == 4
+
+
+def test_a_quarantine_reaches_resolves_with_its_reason(
+    admin: Admin, server: Server, key: SigningKey, team: str
+) -> None:
+    made = publish(server, key, team)
+    assert admin("quarantine", "set", made.revision, "--why", "wrong numbers").status == 0
+    answer = ok(server.api().resolve(team))
+    assert answer["revisions"] == []
+    assert "wrong numbers" in answer["rejected"][0]["differences"][0]["mine"]
+    listed = admin("quarantine", "list").out
+    assert made.revision.hex[:12] in listed and "everybody" in listed and "wrong numbers" in listed
+    assert admin("quarantine", "release", made.revision.hex[:12]).status == 0
+    assert len(ok(server.api().resolve(team))["revisions"]) == 1
+    assert admin("quarantine", "release", made.revision).status == 4
+
+
+def test_statistics_and_collection_are_shown(
+    admin: Admin, server: Server, key: SigningKey, team: str
+) -> None:
+    made = publish(server, key, team, measured={"compile": 90.0})
+    report = {
+        "node": "0" * 32,
+        "fingerprint": FINGERPRINT,
+        "revisions": [{"revision": made.revision, "state": "hit", "saved": 80.0}],
+    }
+    ok(server.api().http.post("/v1/reports", json=report))
+    found = admin("stats", team, "--json").json
+    assert (found["entries"], found["starts"]["hit"], found["saved"]) == (1, 1, 80.0)
+    assert [row["entry"] for row in found["dearest"]] == [made.manifest.entry]
+    shown = admin("stats", team).out
+    assert "1 hit" in shown and "80.0 s" in shown and "heaviest" in shown
+    plan = admin("gc")
+    assert plan.status == 0 and "plan: remove 0 revisions" in plan.out and "--apply" in plan.err
+    done = admin("gc", "--apply", "--json").json
+    assert done["applied"] and set(done["collected"]) == {"revisions", "uploads", "objects", "entries"}
+
+
+def test_an_operator_of_one_namespace_sees_no_other(
+    admin: Admin, server: Server, key: SigningKey, team: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = publish(server, key, team + "x")
+    made = publish(server, key, team)
+    token = admin("tokens", "create", "--label", "x", "--role", "admin", "-n", team, "--json").json["secret"]
+    monkeypatch.setenv("CACHESVC_TOKEN", token)
+    assert [row["entry"] for row in admin("entries", "list", "--json").json] == [made.manifest.entry]
+    assert [row["namespace"] for row in admin("namespaces", "list", "--json").json] == [team]
+    assert {row["namespace"] for row in admin("audit", "--json").json} == {team}
+    assert admin("revisions", "show", other.revision).status == 4
+    assert admin("entries", "show", other.manifest.entry.hex[:12]).status == 4
+    assert admin("stats", team + "x").status == 3
+    assert admin("gc").status == 3
+    assert admin("fsck").status == 3
+    assert admin("namespaces", "set", team + "x", "--keep-days", 1).status == 3
+
+
+def test_a_reader_administers_nothing(
+    admin: Admin, server: Server, key: SigningKey, team: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = publish(server, key, team)
+    token = admin("tokens", "create", "--label", "x", "--role", "write", "-n", team, "--json").json["secret"]
+    monkeypatch.setenv("CACHESVC_TOKEN", token)
+    for words in (
+        ("tokens", "list"),
+        ("namespaces", "list"),
+        ("entries", "delete", team, "--apply"),
+        ("revisions", "pin", made.revision),
+        ("quarantine", "set", made.revision, "--why", "x"),
+        ("quarantine", "list"),
+        ("audit",),
+        ("stats",),
+    ):
+        said = admin(*words)
+        assert said.status == 3 or "may not admin" in said.err, (words, said)
+        assert len(said.err.strip().splitlines()) == 1 or words[0] == "entries"
+    assert len(admin("entries", "list", team, "--json").json) == 1
+
+
+def test_every_deed_is_in_the_log(admin: Admin, server: Server, key: SigningKey, team: str) -> None:
+    made = publish(server, key, team)
+    token = admin("tokens", "create", "--label", "x", "-n", team, "--json").json["token"]
+    admin("tokens", "revoke", token, "--apply")
+    admin("namespaces", "set", team, "--keep-days", 3)
+    admin("revisions", "pin", made.revision)
+    admin("revisions", "unpin", made.revision)
+    admin("quarantine", "set", made.revision, "--why", "because")
+    admin("quarantine", "release", made.revision)
+    admin("entries", "delete", team, "--apply")
+    rows = [row for row in admin("audit", "--limit", 500, "--json").json if row["namespace"] == team]
+    assert [row["action"] for row in rows] == [
+        "entry.delete",
+        "quarantine.release",
+        "quarantine.set",
+        "revision.unpin",
+        "revision.pin",
+        "namespace.set",
+        "token.revoke",
+        "token.create",
+    ]
+    assert all(row["by"].startswith("t-") for row in rows)
+    assert rows[2]["details"] == {"why": "because"}
+    assert admin("audit", "--action", "token.revoke", "--subject", token, "--json").json == [rows[6]]
+    assert token in admin("audit", "--action", "token").out
+
+
+def test_a_namespace_moves_as_one_file(
+    admin: Admin, server: Server, key: SigningKey, team: str, tmp_path: Path
+) -> None:
+    one = publish(server, key, team)
+    two = publish(server, key, team, target="two", content=b"two" * 999)
+    out = tmp_path / "team.export"
+    said = admin("export", team, "-o", out)
+    assert said.status == 0 and "2 revisions" in said.out
+    same = admin("import", out, "--json").json
+    assert {row["state"] for row in same["plan"]} == {"same"} and not same["applied"]
+    admin("entries", "delete", team, "--apply")
+    assert admin("import", out).out.count("new") == 2
+    assert server.api().resolve(team).status_code == 404
+    assert admin("import", out, "--apply").status == 0
+    found = {row["revision"] for row in ok(server.api().resolve(team))["revisions"]}
+    assert found == {one.revision, two.revision}
+    assert server.api().pack(two.revision).content == two.pack
+    newer = publish(server, key, team, two, target="two", content=b"newer")
+    kept = admin("import", out, "--apply", "--json").json["plan"]
+    assert sorted(row["state"] for row in kept) == ["kept", "same"]
+    assert newer.revision in {row["revision"] for row in ok(server.api().resolve(team))["revisions"]}
+    assert admin("export", team + "none", "-o", tmp_path / "none").status == 4
+    assert not (tmp_path / "none").exists()
+
+
+def test_an_export_that_was_altered_is_refused_before_anything_is_sent(
+    admin: Admin, server: Server, key: SigningKey, team: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(server, key, team)
+    publish(server, key, team, target="two", content=os.urandom(5000))
+    out = tmp_path / "team.export"
+    admin("export", team, "-o", out)
+    admin("entries", "delete", team, "--apply")
+    whole = out.read_bytes()
+    with tarfile.open(out) as archive:
+        last = [member for member in archive.getmembers() if member.name.endswith(".cachesvc")][-1]
+    flipped = bytearray(whole)
+    flipped[last.offset_data + last.size - 20] ^= 1
+    out.write_bytes(flipped)
+    assert admin("import", out, "--apply").status == 7
+    out.write_bytes(whole[: last.offset])
+    said = admin("import", out, "--apply")
+    assert said.status == 7 and "not whole" in said.err
+    out.write_bytes(b"something else")
+    assert admin("import", out, "--apply").status == 7
+    assert admin("import", tmp_path / "absent").status == 4
+    out.write_bytes(whole)
+    monkeypatch.setenv("CACHESVC_TRUSTED_KEYS", SigningKey.generate().public)
+    monkeypatch.delenv("CACHESVC_SIGNING_KEY")
+    assert admin("import", out, "--apply").status == 7
+    assert server.api().resolve(team).status_code == 404
+    assert admin("import", out, "--apply", "--trust", key.public).status == 0
+    assert len(ok(server.api().resolve(team))["revisions"]) == 2
+
+
+def test_what_is_wrong_is_one_line(admin: Admin, monkeypatch: pytest.MonkeyPatch) -> None:
+    for words, status, part in (
+        (("entries", "show", "zz"), 2, "hex digits"),
+        (("entries", "show", "deadbeef"), 4, "does not exist"),
+        (("revisions", "show", Digest.of(b"?")), 4, "does not exist"),
+        (("revisions", "show", "a/b"), 2, "hex digits"),
+        (("tokens", "revoke", "t-none"), 4, "does not exist"),
+        (("tokens", "expire", "../gc"), 4, "does not exist"),
+        (("namespaces", "show", "nowhere"), 4, "does not exist"),
+        (("names", "list", "A B"), 2, "not a namespace"),
+        (("entries", "list", "a/B"), 2, "not a name"),
+        (("migrate",), 2, "--local"),
+        (("--data", "x", "tokens", "list"), 2, "--local"),
+    ):
+        said = admin(*words)
+        assert (said.status, said.out) == (status, ""), (words, said)
+        assert part in said.err and said.err.startswith("error: ") and said.err.count("\n") == 1, said
+    monkeypatch.setenv("CACHESVC_TOKEN", "csv_wrong")
+    said = admin("tokens", "list")
+    assert said.status == 3 and "cachesvc login" in said.err
+    monkeypatch.delenv("CACHESVC_TOKEN")
+    assert admin("tokens", "list").status == 3
+    monkeypatch.delenv("CACHESVC_URL")
+    assert admin("tokens", "list").status == 2
+    monkeypatch.setenv("CACHESVC_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("CACHESVC_TOKEN", "csv_x")
+    assert admin("tokens", "list").status == 6
+
+
+def test_break_glass_works_on_the_database(
+    typed: Admin, own_server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    own_server.start()
+    made = publish(own_server, own_server.key, "team")
+    local = ("admin", "--local", "--data", own_server.data)
+    running = typed(*local, "tokens", "list")
+    assert running.status == 2 and "another server works in it" in running.err
+    own_server.kill()
+    assert [row["label"] for row in typed(*local, "tokens", "list", "--json").json] == ["first start"]
+    made_now = typed(*local, "tokens", "create", "--label", "lost it", "--role", "admin", "--json").json
+    assert typed(*local, "revisions", "pin", made.revision.hex[:12]).status == 0
+    assert typed(*local, "entries", "show", "zz").status == 2
+    assert typed(*local, "revisions", "show", Digest.of(b"?")).status == 4
+    assert typed(*local, "fsck", "--deep").out == "2 checked, nothing is wrong\n"
+    assert typed(*local, "gc", "--apply").status == 0
+    assert typed(*local, "migrate").out == "the schema is up to date\n"
+    moved = typed(*local, "export", "team", "-o", tmp_path / "x")
+    assert moved.status == 2 and "leave --local out" in moved.err
+    log = typed(*local, "audit", "--json").json
+    assert {row["by"] for row in log[:3]} == {"console"}
+    own_server.start()
+    assert ok(own_server.api(made_now["secret"]).http.get("/v1/whoami"))["role"] == "admin"
+
+
+def test_fsck_finds_and_repairs(typed: Admin, own_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    own_server.start()
+    for name, value in (("URL", own_server.url), ("TOKEN", own_server.token)):
+        monkeypatch.setenv(f"CACHESVC_{name}", value)
+    good = publish(own_server, own_server.key, "team", target="good")
+    lost = publish(own_server, own_server.key, "team", target="lost", content=b"lost")
+    rotten = publish(own_server, own_server.key, "team", target="rotten", content=b"rotten")
+    store = own_server.data / "blobs" / "objects" / "packs"
+    by_content = {path.read_bytes(): path for path in store.iterdir()}
+    by_content[lost.pack].unlink()
+    flipped = bytearray(rotten.pack)
+    flipped[-1] ^= 1
+    by_content[rotten.pack].write_bytes(flipped)
+    (store / "u-nobody-knows").write_bytes(b"orphan")
+    quick = typed("admin", "fsck", "--json")
+    assert quick.status == 1
+    assert sorted(row["problem"] for row in quick.json["plan"]) == ["missing", "orphan"]
+    deep = typed("admin", "fsck", "--deep")
+    assert deep.status == 1 and "plan: 6 checked, 3 to repair" in deep.out and "digest" in deep.out
+    assert len(ok(own_server.api().resolve())["revisions"]) == 3
+    fixed = typed("admin", "fsck", "--deep", "--apply")
+    assert fixed.status == 0 and "3 of 3 repaired" in fixed.out
+    assert [row["revision"] for row in ok(own_server.api().resolve())["revisions"]] == [good.revision]
+    assert typed("admin", "fsck", "--deep").status == 0
+    log = typed("admin", "audit", "--action", "fsck", "--json").json
+    assert sorted(row["details"]["problem"] for row in log) == ["digest", "missing", "orphan"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_complete_the_commands(typed: Admin, monkeypatch: pytest.MonkeyPatch, shell: str) -> None:
+    monkeypatch.setenv("_CACHESVC_COMPLETE", f"complete_{shell}")
+    monkeypatch.setenv("COMP_WORDS", "cachesvc admin na")
+    monkeypatch.setenv("COMP_CWORD", "2")
+    monkeypatch.setenv("_TYPER_COMPLETE_ARGS", "cachesvc admin na")
+    monkeypatch.setenv("_TYPER_COMPLETE_FISH_ACTION", "get-args")
+    said = typed()
+    assert "namespaces" in said.out and "names" in said.out and "tokens" not in said.out
+
+
+def test_every_command_has_help(typed: Admin) -> None:
+    said = typed("admin", "--help")
+    assert "Exit status" in said.out
+    for group in ("tokens", "signers", "namespaces", "names", "entries", "revisions", "quarantine"):
+        assert group in said.out
+        assert typed("admin", group, "--help").status == 0

@@ -1,0 +1,421 @@
+"""Retention by namespace, eviction, pins, quotas, fsck and what is told of them. In this process, with a
+clock of the test's."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from registry_inside import LIMITS, ROOT, START, Clock, Inside, inside
+from registry_making import FINGERPRINT, Made, make
+
+from cachesvc.domain.access import Role, Token
+from cachesvc.index.inventory import Search
+from cachesvc.registry import audit, fsck, gc, inventory, reports, resolve, tokens, upkeep
+from cachesvc_client.bundle.seal import SigningKey
+from cachesvc_client.wire.admin import Finding, Policy
+from cachesvc_client.wire.errors import Forbidden, HeadConflict, InvalidRequest, NotFound, StorageFull
+from cachesvc_client.wire.names import Lane, Namespace, ShortName
+from cachesvc_client.wire.protocol import ReportRequest, ResolveRequest, RevisionReport
+from cachesvc_client.wire.records import Workload
+
+DAY = 86_400
+TEAM = Namespace("team")
+
+
+@pytest.fixture
+def reg(tmp_path: Path) -> Iterator[Inside]:
+    with inside(tmp_path, SigningKey.generate(), Clock()) as made:
+        yield made
+
+
+def made(reg: Inside, number: int = 1, **more: Any) -> Made:
+    return make(
+        reg.key,
+        sequence=int(reg.clock.now * 1000) + number,
+        **{"content": b"%d" % number * 50, "target": f"t{number}", **more},
+    )
+
+
+def targets(reg: Inside) -> set[str]:
+    page = inventory.search_entries(reg.registry, ROOT, Search(), None, 100)
+    return {row.target for row in page.rows}
+
+
+def keep(reg: Inside, **policy: int) -> None:
+    upkeep.set_policy(reg.registry, ROOT, TEAM, Policy(**policy))
+
+
+def test_an_entry_that_is_not_offered_goes_and_one_that_is_stays(reg: Inside) -> None:
+    idle, used, held = made(reg, 1, name="idle"), made(reg, 2), made(reg, 3, name="held")
+    for one in (idle, used, held):
+        reg.publish(one)
+    keep(reg, unused_days=30)
+    upkeep.pin(reg.registry, ROOT, held.revision)
+    for _ in range(4):
+        reg.clock.now += 9 * DAY
+        reg.resolve()
+    plan = gc.plan(reg.registry, ROOT)
+    assert [(row.target, row.whole, row.why) for row in plan.removals] == [
+        ("t1", True, "not used for 30 days")
+    ]
+    assert (plan.revisions, plan.bytes) == (1, len(idle.pack))
+    assert targets(reg) == {"t1", "t2", "t3"}  # a plan changes nothing
+    done = gc.collect(reg.registry)
+    assert (done.revisions, done.entries) == (1, 1)
+    assert targets(reg) == {"t2", "t3"}
+    with pytest.raises(NotFound):
+        reg.resolve("idle")
+    assert len(reg.blobs()) == 3  # downloads that began before go on
+    reg.clock.now += 1001
+    gc.collect(reg.registry)
+    assert reg.blobs() == reg.referenced() and len(reg.blobs()) == 2
+    assert reg.publish(made(reg, 4, name="idle", target="t1")).created
+
+
+def test_that_it_was_offered_is_written_down_now_and_then(reg: Inside) -> None:
+    one = made(reg)
+    reg.publish(one)
+
+    def last_used() -> int | None:
+        return inventory.get_revision(reg.registry, ROOT, one.revision).last_used
+
+    assert last_used() is None
+    reg.resolve()
+    assert last_used() == START
+    reg.clock.now += resolve.USED_STEP_SECONDS
+    reg.resolve()
+    assert last_used() == START
+    reg.clock.now += 1
+    reg.resolve()
+    assert last_used() == reg.registry.now
+
+
+def test_above_its_bytes_a_namespace_loses_the_cheap_and_the_idle(reg: Inside) -> None:
+    dear = made(reg, 1, measured={"compile": 3000.0})
+    cheap = made(reg, 2, measured={"compile": 12.0})
+    pinned = made(reg, 3, measured={})
+    for one in (dear, cheap, pinned):
+        reg.publish(one)
+    second = made(reg, 14, target="t1", measured={"compile": 3000.0})
+    reg.publish(second, dear.revision)
+    upkeep.pin(reg.registry, ROOT, pinned.revision)
+    reg.clock.now += 2 * DAY
+    size = sum(len(one.pack) for one in (dear, cheap, pinned, second))
+    keep(reg, keep_bytes=size, keep_revisions=10)
+    assert gc.plan(reg.registry, ROOT).revisions == 0
+    keep(reg, keep_bytes=size - 1, keep_revisions=10)
+    [row] = gc.plan(reg.registry, ROOT).removals
+    assert (row.revision, row.whole) == (dear.revision, False)  # superseded: nobody is offered it
+    keep(reg, keep_bytes=size - len(dear.pack) - 1, keep_revisions=10)
+    assert [row.revision for row in gc.plan(reg.registry, ROOT).removals] == [dear.revision, cheap.revision]
+    gc.collect(reg.registry)
+    assert targets(reg) == {"t1", "t3"}
+    keep(reg, keep_bytes=0)
+    gc.collect(reg.registry)
+    assert targets(reg) == {"t3"}
+    assert gc.collect(reg.registry).revisions == 0
+
+
+def test_what_is_fresh_is_not_evicted(reg: Inside) -> None:
+    reg.publish(made(reg))
+    keep(reg, keep_bytes=0)
+    reg.clock.now += 3599
+    assert gc.collect(reg.registry).revisions == 0
+    reg.clock.now += 2
+    assert gc.collect(reg.registry).entries == 1
+
+
+def test_a_policy_counts_for_its_namespace_only(reg: Inside) -> None:
+    here, there = made(reg, 1), made(reg, 1, namespace="other")
+    reg.publish(here)
+    reg.publish(there)
+    keep(reg, unused_days=1)
+    reg.clock.now += 2 * DAY
+    gc.collect(reg.registry)
+    page = inventory.search_entries(reg.registry, ROOT, Search(), None, 10)
+    assert [row.namespace for row in page.rows] == ["other"]
+
+
+def test_a_quota_is_refused_at_begin_and_at_commit(reg: Inside) -> None:
+    first, second = made(reg, 1), made(reg, 2)
+    early = reg.begin(second)
+    reg.put(early, second.pack)
+    reg.publish(first)
+    keep(reg, quota_bytes=len(first.pack) + 10)
+    with pytest.raises(StorageFull, match=r"team holds \d+ of the \d+ bytes.*an admin makes room"):
+        reg.begin(made(reg, 3))
+    with pytest.raises(StorageFull, match="quota"):
+        reg.commit(early, second)
+    assert targets(reg) == {"t1"}
+    upkeep.delete_entry(reg.registry, ROOT, first.manifest.entry, None)
+    assert reg.commit(early, second).created
+
+
+def test_publishers_at_once_keep_to_a_quota(reg: Inside) -> None:
+    packs = [made(reg, number, content=b"x" * 200 + b"%02d" % number) for number in range(10)]
+    uploads = [reg.begin(one) for one in packs]
+    for upload, one in zip(uploads, packs, strict=True):
+        reg.put(upload, one.pack)
+    keep(reg, quota_bytes=3 * max(len(one.pack) for one in packs))
+    refused: list[str] = []
+
+    def commit(number: int) -> None:
+        try:
+            reg.commit(uploads[number], packs[number])
+        except StorageFull as error:
+            refused.append(str(error))
+
+    threads = [threading.Thread(target=commit, args=(number,)) for number in range(10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(refused) == 7 and len(targets(reg)) == 3
+
+
+def test_a_deletion_names_what_it_saw(reg: Inside) -> None:
+    first = made(reg, 1)
+    reg.publish(first)
+    second = made(reg, 2, target="t1")
+    reg.publish(second, first.revision)
+    entry = first.manifest.entry
+    with pytest.raises(HeadConflict):
+        upkeep.delete_entry(reg.registry, ROOT, entry, first.revision)
+    with pytest.raises(InvalidRequest, match="head"):
+        upkeep.delete_revision(reg.registry, ROOT, second.revision)
+    upkeep.pin(reg.registry, ROOT, first.revision)
+    with pytest.raises(InvalidRequest, match="pinned"):
+        upkeep.delete_revision(reg.registry, ROOT, first.revision)
+    with pytest.raises(InvalidRequest, match="pinned"):
+        upkeep.delete_entry(reg.registry, ROOT, entry, second.revision)
+    upkeep.unpin(reg.registry, ROOT, first.revision)
+    upkeep.delete_revision(reg.registry, ROOT, first.revision)
+    upkeep.delete_entry(reg.registry, ROOT, entry, second.revision)
+    with pytest.raises(NotFound):
+        upkeep.delete_entry(reg.registry, ROOT, entry, None)
+    reg.clock.now += 1001
+    gc.collect(reg.registry)
+    assert reg.blobs() == set()
+
+
+def test_only_an_admin_of_the_namespace_changes_anything(reg: Inside) -> None:
+    one = made(reg)
+    reg.publish(one)
+    writer = Token("t-w", "w", Role.write, "team")
+    stranger = Token("t-s", "s", Role.admin, "other")
+    lane = Token("t-l", "l", Role.write, "team", Lane("pr-1"))
+    for deed in (
+        lambda by: upkeep.pin(reg.registry, by, one.revision),
+        lambda by: upkeep.unpin(reg.registry, by, one.revision),
+        lambda by: upkeep.quarantine(reg.registry, by, one.revision, ""),
+        lambda by: upkeep.delete_entry(reg.registry, by, one.manifest.entry, None),
+        lambda by: upkeep.delete_revision(reg.registry, by, one.revision),
+        lambda by: upkeep.set_policy(reg.registry, by, TEAM, Policy()),
+        lambda by: fsck.check(reg.registry, by),
+        lambda by: gc.plan(reg.registry, by),
+        lambda by: tokens.remove_signer(reg.registry, by, "team", reg.key.public),
+        lambda by: inventory.stats(reg.registry, by, "team", 1),
+    ):
+        for by in (writer, lane, stranger):
+            with pytest.raises((Forbidden, NotFound)):
+                deed(by)
+    assert [row.action for row in audit.audit_page(reg.registry, ROOT).rows] == ["signer.add"]
+    with pytest.raises(NotFound):
+        inventory.get_envelope(reg.registry, stranger, one.revision)
+    with pytest.raises(NotFound):
+        inventory.compare_revisions(reg.registry, stranger, one.revision, one.revision)
+
+
+def test_a_lane_sees_itself_and_the_trunk(reg: Inside) -> None:
+    for number, lane in enumerate((None, "pr-1", "pr-2"), 1):
+        reg.publish(made(reg, number, lane=lane))
+    by = Token("t-l", "l", Role.write, "team", Lane("pr-1"))
+
+    def seen(**asked: Any) -> set[str]:
+        page = inventory.search_entries(reg.registry, by, Search(**asked), None, 10)
+        return {row.target for row in page.rows}
+
+    assert seen() == {"t1", "t2"}
+    assert seen(lanes=("pr-2",)) == set()
+    assert seen(lanes=("pr-2", "")) == {"t1"}
+
+
+def test_a_withheld_revision_is_offered_to_nobody_and_released(reg: Inside) -> None:
+    one = made(reg)
+    reg.publish(one)
+    request = ResolveRequest(TEAM, ShortName("bert"), FINGERPRINT)
+    assert one.revision.encode() in resolve.answer(reg.registry, ROOT, request)
+    upkeep.quarantine(reg.registry, ROOT, one.revision, "wrong numbers")
+    upkeep.quarantine(reg.registry, ROOT, one.revision, "another reason")
+    assert one.envelope not in resolve.answer(reg.registry, ROOT, request)
+    [rejected] = reg.resolve().rejected
+    assert "wrong numbers" in str(rejected.differences[0])
+    # A hit lifts what reports have set, and never what an operator has.
+    row = RevisionReport(one.revision, "hit")
+    reports.report(reg.registry, ROOT, ReportRequest("0" * 32, FINGERPRINT, (row,)))
+    assert reg.resolve().revisions == ()
+    reports.lift(reg.registry, ROOT, one.revision)
+    assert len(reg.resolve().revisions) == 1
+    with pytest.raises(NotFound, match="offered everywhere"):
+        reports.lift(reg.registry, ROOT, one.revision)
+
+
+def test_entries_of_an_older_replica_are_found_after_all(reg: Inside) -> None:
+    inputs = {"a": {"args": [{"dtype": "int8", "shape": [4]}], "kwargs": {}}}
+    reg.publish(made(reg, 1, workload=Workload(inputs=inputs)))
+    with reg.registry.index._writing.begin() as connection:
+        connection.execute(sa.text("UPDATE entries SET dtypes = NULL, shapes = NULL"))
+    page = inventory.search_entries(reg.registry, ROOT, Search(dtype="int8", shape="4"), None, 10)
+    assert [row.target for row in page.rows] == ["t1"]
+    with reg.registry.index._writing.begin() as connection:
+        connection.execute(sa.text("UPDATE entries SET dtypes = NULL, shapes = NULL"))
+    gc.collect(reg.registry)
+    with reg.registry.index.read() as unit:
+        assert unit.inventory.undescribed(5) == []
+
+
+def checked(reg: Inside, deep: bool = False) -> list[Finding]:
+    found: list[Finding] = []
+    cursor = None
+    while True:
+        page = fsck.check(reg.registry, ROOT, cursor, deep)
+        found += page.findings
+        cursor = page.next
+        if cursor is None:
+            return found
+
+
+def test_fsck_goes_through_everything_page_by_page(reg: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fsck, "_PAGE", 2)
+    packs = [made(reg, number) for number in range(1, 6)]
+    for one in packs:
+        reg.publish(one)
+    assert checked(reg, deep=True) == []
+    for key in list(reg.blobs()):
+        reg.registry.blobs.delete(key)
+    for size in (1 << 30, 1):
+        monkeypatch.setattr(fsck, "_DEEP_BYTES", size)
+        found = checked(reg, deep=True)
+        assert {row.problem for row in found} == {"missing"}
+        assert {row.revision for row in found} == {one.revision for one in packs}
+    with pytest.raises(InvalidRequest, match="cursor"):
+        fsck.check(reg.registry, ROOT, "x")
+
+
+def test_a_finding_that_has_mended_is_left_alone(reg: Inside) -> None:
+    one = made(reg)
+    reg.publish(one)
+    [key] = reg.blobs()
+    reg.registry.blobs.delete(key)
+    [finding] = checked(reg)
+    reg.registry.blobs.put(key, [one.pack])
+    assert not fsck.repair(reg.registry, ROOT, finding).done
+    assert reg.pack(one.revision) == one.pack
+    orphan = Finding("orphan", key, "", "")
+    assert not fsck.repair(reg.registry, ROOT, orphan).done  # the index knows it
+    assert not fsck.repair(reg.registry, ROOT, Finding("orphan", "packs/none", "", "")).done
+    with pytest.raises(InvalidRequest, match="key"):
+        fsck.repair(reg.registry, ROOT, Finding("orphan", "../../etc", "", ""))
+    assert reg.blobs() == {key}
+
+
+def test_a_repair_takes_an_older_revision_alone_and_a_head_with_its_entry(reg: Inside) -> None:
+    first, second = made(reg, 1), made(reg, 2, target="t1")
+    reg.publish(first)
+    reg.publish(second, first.revision)
+    upkeep.pin(reg.registry, ROOT, first.revision)
+    with reg.registry.index.read() as unit:
+        keys = {revision: key for revision, key, _ in unit.entries.packs()}
+    reg.registry.blobs.delete(keys[first.revision])
+    [finding] = checked(reg)
+    assert fsck.repair(reg.registry, ROOT, finding).done
+    assert reg.pack(second.revision) == second.pack
+    reg.registry.blobs.delete(keys[second.revision])
+    [finding] = checked(reg)
+    assert fsck.repair(reg.registry, ROOT, finding).done
+    assert checked(reg) == []
+    assert reg.publish(made(reg, 3, target="t1")).created
+    reg.clock.now += 1001
+    gc.collect(reg.registry)
+    assert reg.blobs() == reg.referenced()
+
+
+def test_fsck_sees_an_index_that_was_altered(reg: Inside) -> None:
+    one, two = made(reg, 1), made(reg, 2)
+    reg.publish(one)
+    reg.publish(two)
+    other = SigningKey.generate()
+    forged = other.sign(dataclasses.replace(one.manifest, provenance={"x": "y"}))
+    with reg.registry.index._writing.begin() as connection:
+        change = sa.text("UPDATE revisions SET envelope = :envelope WHERE revision = :revision")
+        connection.execute(change, {"envelope": forged, "revision": one.revision})
+    assert checked(reg) == []
+    [finding] = checked(reg, deep=True)
+    assert (finding.problem, finding.revision) == ("envelope", one.revision)
+    assert fsck.repair(reg.registry, ROOT, finding).done
+    assert targets(reg) == {"t2"}
+
+
+def test_uploads_under_way_are_no_orphans(reg: Inside) -> None:
+    one = made(reg)
+    upload = reg.begin(one)
+    reg.put(upload, one.pack)
+    assert checked(reg, deep=True) == []
+    assert reg.commit(upload, one).created
+
+
+def test_differences_are_told_fact_by_fact(reg: Inside) -> None:
+    one = made(reg, 1)
+    two = made(reg, 2, measured={"compile": 9.0}, provenance={"commit": "abc"})
+    reg.publish(one)
+    reg.publish(two)
+    found = inventory.compare_revisions(reg.registry, ROOT, one.revision, two.revision)
+    told = {change.what: (change.before, change.after) for change in found.facts}
+    assert told["measured.compile"] == ("1.5", "9.0")
+    assert told["provenance.commit"] == ("", "abc")
+    assert told["statement.target"] == ("t1", "t2")
+    assert "fingerprint.torch" not in told
+    assert [change.what for change in found.files] == ["inductor/aa/caa.py"]
+    same = inventory.compare_revisions(reg.registry, ROOT, one.revision, one.revision)
+    assert (same.facts, same.files, same.files_same) == ((), (), 1)
+
+
+def test_a_digest_is_completed_if_it_is_one_only(reg: Inside) -> None:
+    one, two = made(reg, 1), made(reg, 2)
+    reg.publish(one)
+    reg.publish(two)
+    assert inventory.complete(reg.registry, ROOT, "revision", one.revision.hex[:12]) == one.revision
+    assert inventory.complete(reg.registry, ROOT, "entry", one.manifest.entry) == one.manifest.entry
+    for wrong, error in (("zzzz", InvalidRequest), ("abc", InvalidRequest), ("0" * 40, NotFound)):
+        with pytest.raises(error):
+            inventory.complete(reg.registry, ROOT, "entry", wrong)
+    stranger = Token("t-s", "s", Role.read, "other")
+    with pytest.raises(NotFound):
+        inventory.complete(reg.registry, stranger, "revision", one.revision.hex[:12])
+
+
+def test_the_log_forgets_after_years(reg: Inside) -> None:
+    keep(reg, keep_days=1)
+    assert len(audit.audit_page(reg.registry, ROOT).rows) == 2
+    reg.clock.now += (audit.KEPT_DAYS - 1) * DAY
+    gc.collect(reg.registry, ROOT)
+    reg.clock.now += 2 * DAY
+    gc.collect(reg.registry)
+    [row] = audit.audit_page(reg.registry, ROOT).rows
+    assert (row.action, row.by) == ("gc.run", "t-root")
+    with pytest.raises(InvalidRequest, match="cursor"):
+        audit.audit_page(reg.registry, ROOT, "-1")
+
+
+def test_the_default_policy_is_the_registry_s(tmp_path: Path) -> None:
+    limits = dataclasses.replace(LIMITS, retention=dataclasses.replace(LIMITS.retention, unused_days=1))
+    with inside(tmp_path, SigningKey.generate(), Clock(), limits) as reg:
+        reg.publish(made(reg))
+        reg.clock.now += 2 * DAY
+        assert gc.collect(reg.registry).entries == 1
