@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,10 +14,13 @@ from cachesvc.blobs.store import BlobStore
 from cachesvc.blobs.wrappers import Metered, Retrying, Verifying
 from cachesvc.domain.retention import Retention
 from cachesvc.hot.memory import MemoryHot
+from cachesvc.hot.store import Hot
 from cachesvc.index.engine import open_postgresql, open_sqlite
 from cachesvc.registry.context import Limits, Registry
 from cachesvc.settings import Settings
 from cachesvc_client.wire.errors import InvalidRequest, Unavailable
+
+_log = logging.getLogger("cachesvc.bootstrap")
 
 
 @contextmanager
@@ -32,7 +36,11 @@ def open_registry(settings: Settings) -> Iterator[Registry]:
         else:
             index = open_sqlite(settings.data / "index.sqlite3")
         try:
-            yield Registry(index, _blobs(settings), MemoryHot(), _limits(settings))
+            hot = _hot(settings)
+            try:
+                yield Registry(index, _blobs(settings), hot, _limits(settings))
+            finally:
+                hot.close()
         finally:
             index.close()
 
@@ -51,6 +59,20 @@ def _blobs(settings: Settings) -> BlobStore:
     local = LocalBlobStore(settings.data / "blobs")
     local.sweep()
     return Metered(Verifying(local))
+
+
+def _hot(settings: Settings) -> Hot:
+    if not settings.redis:
+        return MemoryHot()
+    from cachesvc.hot.redis import RedisHot
+
+    hot = RedisHot(settings.redis)
+    try:
+        hot.check()
+    except Unavailable as error:
+        # No reason not to start: without it the registry is slower, never wrong.
+        _log.warning("%s", error)
+    return hot
 
 
 def _limits(settings: Settings) -> Limits:

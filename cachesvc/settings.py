@@ -38,6 +38,8 @@ class Settings(BaseSettings):
     """Empty: a folder in ``data``. Credentials are read as every AWS tool reads them."""
     bucket_prefix: str = ""
     bucket_endpoint: str = Field(default="", pattern="^$|^https?://")
+    redis: str = Field(default="", pattern="^$|^(redis|rediss|unix)://")
+    """Empty: hints stay in each process. What replicas share; losing it costs time, never truth."""
     lease_seconds: int = Field(default=900, ge=60, le=86_400)
     grace_seconds: int = Field(default=7200, ge=0)
     shutdown_seconds: int = Field(default=10, ge=0)

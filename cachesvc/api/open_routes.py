@@ -6,7 +6,7 @@ from anyio import to_thread
 from fastapi import APIRouter
 
 import cachesvc
-from cachesvc.registry.health import readiness
+from cachesvc.registry import health
 from cachesvc_client.wire.protocol import API_VERSION, InfoAnswer
 
 from .access import TheRegistry
@@ -24,9 +24,9 @@ async def healthz() -> Json:
 
 @router.get("/readyz", response_model=Readiness, responses={503: {"model": Readiness}})
 async def readyz(registry: TheRegistry) -> Json:
-    """Whether the index and the blob store can be used now."""
-    parts = await to_thread.run_sync(readiness, registry)
-    ready = all(state == "ok" for state in parts.values())
+    """Whether index, blob store and hot store can be used now. Ready needs the first two."""
+    parts = await to_thread.run_sync(health.readiness, registry)
+    ready = health.ready(parts)
     return Json(Readiness(ready, parts), 200 if ready else 503)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,23 +14,27 @@ from cachesvc.blobs.s3 import S3BlobStore
 from cachesvc.blobs.store import BlobStore
 from cachesvc.blobs.wrappers import Metered, Retrying, Verifying
 from cachesvc_client.wire.errors import NotFound, StorageFull, Unavailable
+from tests.conftest import new_bucket
 
 KEYS = {"aws_access_key_id": "test", "aws_secret_access_key": "test", "region_name": "us-east-1"}
 
 
 @pytest.fixture
-def bucket(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    import boto3
-
-    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
-        monkeypatch.delenv(name)
-    name = "packs-" + secrets.token_hex(6)
-    boto3.client("s3", endpoint_url=s3_endpoint, **KEYS).create_bucket(Bucket=name)
-    return name
+def bucket(s3_endpoint: str) -> str:
+    return new_bucket(s3_endpoint, KEYS)
 
 
-@pytest.fixture(params=["local", "s3", "s3-prefix", "verifying", "retrying", "metered", "all"])
+@pytest.fixture(
+    params=[
+        *("local", "s3", "s3-prefix", "verifying", "retrying", "metered", "all"),
+        pytest.param("ceph", marks=pytest.mark.services),
+    ]
+)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> BlobStore:
+    if request.param == "ceph":
+        gateway = request.getfixturevalue("gateway")
+        bucket = request.getfixturevalue("bucket_at_gateway")
+        return S3BlobStore(bucket, "some/where", gateway.endpoint, **gateway.client)
     if request.param in ("s3", "s3-prefix"):
         prefix = "some/where" if request.param == "s3-prefix" else ""
         endpoint = request.getfixturevalue("s3_endpoint")

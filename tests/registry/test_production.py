@@ -1,25 +1,25 @@
-"""The same server over PostgreSQL and S3: only settings differ."""
+"""The same server over PostgreSQL, Redis and S3, named in a settings file: only settings differ."""
 
 from __future__ import annotations
 
 import secrets
 from pathlib import Path
 
+import boto3
 from registry_making import Server, make, ok, refused
 
+from tests.services.ceph import Gateway
 
-def test_the_whole_path_over_postgresql_and_s3(tmp_path: Path, database: str, s3_endpoint: str) -> None:
-    import boto3
 
-    keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
-    session = boto3.session.Session("test", "test", region_name="us-east-1")
-    session.client("s3", endpoint_url=s3_endpoint).create_bucket(Bucket="packs")
+def test_the_whole_path_by_a_settings_file(
+    tmp_path: Path, database: str, redis_url: str, gateway: Gateway, bucket_at_gateway: str
+) -> None:
     config = tmp_path / "cachesvc.toml"
     config.write_text(
-        f'database = "{database}"\nbucket = "packs"\nbucket_prefix = "eu"\n'
-        f'bucket_endpoint = "{s3_endpoint}"\n'
+        f'database = "{database}"\nredis = "{redis_url}"\nbucket = "{bucket_at_gateway}"\n'
+        f'bucket_prefix = "eu"\nbucket_endpoint = "{gateway.endpoint}"\n'
     )
-    server = Server(tmp_path / "data", ["--config", str(config)], {**keys, "NO_PROXY": "127.0.0.1"}).start()
+    server = Server(tmp_path / "data", ["--config", str(config)], gateway.variables).start()
     try:
         api = server.api()
         assert ok(api.http.get("/readyz"))["ready"]
@@ -38,7 +38,8 @@ def test_the_whole_path_over_postgresql_and_s3(tmp_path: Path, database: str, s3
         server.start()
         assert "token" not in server.ready
         assert ok(server.api().resolve())["revisions"][0]["revision"] == second.revision
-        listed = session.client("s3", endpoint_url=s3_endpoint).list_objects_v2(Bucket="packs")["Contents"]
+        client = boto3.client("s3", endpoint_url=gateway.endpoint, **gateway.client)
+        listed = client.list_objects_v2(Bucket=bucket_at_gateway)["Contents"]
         assert all(item["Key"].startswith("eu/packs/u-") for item in listed)
     finally:
         server.stop()
