@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cachesvc.blobs.local import LocalBlobStore
-from cachesvc.blobs.store import BlobStore
+from cachesvc.blobs.store import BlobStore, Links
 from cachesvc.blobs.wrappers import Metered, Retrying, Verifying
 from cachesvc.domain.retention import Retention
 from cachesvc.hot.memory import MemoryHot
@@ -38,7 +38,8 @@ def open_registry(settings: Settings) -> Iterator[Registry]:
         try:
             hot = _hot(settings)
             try:
-                yield Registry(index, _blobs(settings), hot, _limits(settings))
+                blobs, links = _blobs(settings)
+                yield Registry(index, blobs, hot, _limits(settings), links=links)
             finally:
                 hot.close()
         finally:
@@ -50,15 +51,20 @@ def signing_key_path(settings: Settings) -> Path:
     return settings.data / "signing.key"
 
 
-def _blobs(settings: Settings) -> BlobStore:
+def _blobs(settings: Settings) -> tuple[BlobStore, Links | None]:
     if settings.bucket:
         from cachesvc.blobs.s3 import S3BlobStore
 
-        bucket = S3BlobStore(settings.bucket, settings.bucket_prefix, settings.bucket_endpoint or None)
-        return Metered(Retrying(Verifying(bucket)))
+        bucket = S3BlobStore(
+            settings.bucket,
+            settings.bucket_prefix,
+            settings.bucket_endpoint or None,
+            settings.bucket_public_endpoint or None,
+        )
+        return Metered(Retrying(Verifying(bucket))), bucket if settings.downloads == "store" else None
     local = LocalBlobStore(settings.data / "blobs")
     local.sweep()
-    return Metered(Verifying(local))
+    return Metered(Verifying(local)), None
 
 
 def _hot(settings: Settings) -> Hot:
@@ -79,6 +85,7 @@ def _limits(settings: Settings) -> Limits:
     return Limits(
         lease_seconds=settings.lease_seconds,
         grace_seconds=settings.grace_seconds,
+        link_seconds=settings.link_seconds,
         pack_bytes=settings.max_pack_bytes,
         retention=Retention(settings.keep_revisions, settings.keep_days),
     )

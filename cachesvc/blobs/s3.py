@@ -26,31 +26,26 @@ PART_BYTES = 8 << 20
 
 
 class S3BlobStore:
-    """A :class:`~cachesvc.blobs.store.BlobStore` under ``prefix`` of an existing bucket.
+    """A :class:`~cachesvc.blobs.store.BlobStore` under ``prefix`` of an existing bucket, with
+    :class:`~cachesvc.blobs.store.Links` (presigned URLs of AWS's Signature Version 4).
 
+    ``public_endpoint``: the store's address in links, where readers know it by another name.
     Credentials and region are read as every AWS tool reads them. Parts of puts that were killed stay until
     the bucket's own lifecycle rule (AbortIncompleteMultipartUpload) removes them; they are not visible.
     """
 
-    def __init__(self, bucket: str, prefix: str = "", endpoint: str | None = None, **client: Any) -> None:
+    def __init__(
+        self,
+        bucket: str,
+        prefix: str = "",
+        endpoint: str | None = None,
+        public_endpoint: str | None = None,
+        **client: Any,
+    ) -> None:
         self._bucket = bucket
         self._prefix = prefix.strip("/") + "/" if prefix.strip("/") else ""
-        config = botocore.config.Config(
-            signature_version="s3v4",
-            connect_timeout=5,
-            read_timeout=60,
-            max_pool_connections=64,
-            retries={"mode": "standard", "max_attempts": 3},
-            request_checksum_calculation="when_required",
-            response_checksum_validation="when_required",
-        )
-        with _told(bucket, ""):
-            try:
-                self._s3: Any = boto3.session.Session().client(
-                    "s3", endpoint_url=endpoint, config=config, **client
-                )
-            except ValueError as error:  # boto3's check of the endpoint
-                raise Unavailable(f"bucket {bucket}: {error}") from None
+        self._s3 = _client(bucket, endpoint, client)
+        self._public = _client(bucket, public_endpoint, client) if public_endpoint else self._s3
 
     def put(self, key: str, chunks: Iterable[bytes]) -> int:
         parts = _parts(chunks)
@@ -95,6 +90,12 @@ class S3BlobStore:
         with _told(self._bucket, ""):
             self._s3.list_objects_v2(Bucket=self._bucket, Prefix=self._prefix, MaxKeys=1)
 
+    def link(self, key: str, seconds: int) -> str:
+        with _told(self._bucket, key):
+            return str(
+                self._public.generate_presigned_url("get_object", Params=self._at(key), ExpiresIn=seconds)
+            )
+
     def _at(self, key: str) -> dict[str, str]:
         return {"Bucket": self._bucket, "Key": self._prefix + checked_key(key)}
 
@@ -130,6 +131,23 @@ class S3BlobStore:
                 yield chunk
         finally:
             body.close()
+
+
+def _client(bucket: str, endpoint: str | None, options: dict[str, Any]) -> Any:
+    config = botocore.config.Config(
+        signature_version="s3v4",
+        connect_timeout=5,
+        read_timeout=60,
+        max_pool_connections=64,
+        retries={"mode": "standard", "max_attempts": 3},
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+    )
+    with _told(bucket, ""):
+        try:
+            return boto3.session.Session().client("s3", endpoint_url=endpoint, config=config, **options)
+        except ValueError as error:  # boto3's check of the endpoint
+            raise Unavailable(f"bucket {bucket}: {error}") from None
 
 
 def _parts(chunks: Iterable[bytes]) -> Iterator[bytes]:

@@ -23,7 +23,7 @@ from cachesvc_client.wire.protocol import (
 from cachesvc_client.wire.records import MAX_ENVELOPE_BYTES
 
 from .context import Registry
-from .download import pack_url
+from .download import pack_urls
 
 CANDIDATES = 4096
 """Heads under one name and tag that are looked at, the newest first."""
@@ -69,7 +69,7 @@ def resolve(registry: Registry, token: Token, request: ResolveRequest) -> Resolv
         fitting, withheld = _offered(unit, fitting, request)
         rejected = (*withheld, *refused)[:MAX_REJECTED]
         fitting.sort(key=lambda row: (row.model is None or row.model != request.model, -row.published))
-        revisions = _with_envelopes(unit, fitting[:MAX_RESOLVED])
+        revisions = _with_envelopes(registry, unit, fitting[:MAX_RESOLVED])
     return ResolveAnswer(revisions, rejected, tag)
 
 
@@ -147,7 +147,7 @@ def _offered(
     return offered, tuple(refused)
 
 
-def _with_envelopes(unit: Unit, rows: list[Candidate]) -> tuple[ResolvedRevision, ...]:
+def _with_envelopes(registry: Registry, unit: Unit, rows: list[Candidate]) -> tuple[ResolvedRevision, ...]:
     sizes = unit.entries.envelope_sizes([row.revision for row in rows])
     chosen: list[Candidate] = []
     total = 0
@@ -157,6 +157,7 @@ def _with_envelopes(unit: Unit, rows: list[Candidate]) -> tuple[ResolvedRevision
             break
         chosen.append(row)
     envelopes = dict(unit.entries.envelopes([row.revision for row in chosen]))
+    pack_url = pack_urls(registry, unit, list(envelopes))
     return tuple(
         ResolvedRevision(
             row.entry,

@@ -199,17 +199,17 @@ def _restore_one(
     pack = verified.manifest.pack
     try:
         with Staging(verified.manifest, means.rules, means.roots, may_go_on=means.may_install) as staging:
-            path = _fetch(found.pack_url, pack, remote, means, restored, staging)
+            path = _fetch(found, pack, remote, means, restored, staging)
             _install(verified, path, 0, means, restored, staging.finish())
     except Corrupt:
         # Frames are verified again at install: the node's copy was damaged since it was downloaded.
         means.store.discard(pack.digest)
-        _install(verified, _fetch(found.pack_url, pack, remote, means, restored), 0, means, restored)
+        _install(verified, _fetch(found, pack, remote, means, restored), 0, means, restored)
     means.store.saw(verified.manifest.entry, verified.manifest.statement.sequence)
 
 
 def _fetch(
-    url: str,
+    found: ResolvedRevision,
     pack: PackRecord,
     remote: Remote,
     means: Means,
@@ -221,7 +221,7 @@ def _fetch(
         path, moved = means.store.fetch(
             pack.digest,
             pack.size,
-            lambda offset: remote.download(url, offset, pack.size, pack=pack.digest),
+            lambda offset: remote.fetch(found, pack, offset),
             watcher,
         )
         restored.moved += moved

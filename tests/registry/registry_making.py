@@ -124,6 +124,12 @@ class Api:
         body = {"namespace": namespace, "name": name, "fingerprint": FINGERPRINT, **more}
         return self.http.post("/v1/resolve", json=body)
 
+    def fetch(self, pack_url: str) -> httpx.Response:
+        """The pack that an answer names. A link to the store is all that its reader needs."""
+        if pack_url.startswith("/"):
+            return self.http.get(pack_url)
+        return httpx.get(pack_url, timeout=30, trust_env=False)
+
     def pack(self, revision: str, **headers: str) -> httpx.Response:
         return self.http.get(f"/v1/revisions/{revision}/pack", headers=headers)
 

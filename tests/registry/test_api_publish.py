@@ -32,7 +32,8 @@ def test_published_is_resolved_and_downloaded(api: Api, key: SigningKey) -> None
     assert revision["envelope"].encode() == made.envelope
     assert (revision["entry"], revision["revision"]) == (made.manifest.entry, made.revision)
     assert (revision["pack"], revision["pack_size"]) == (Digest.of(made.pack), len(made.pack))
-    answer = api.http.get(revision["pack_url"])
+    assert api.fetch(revision["pack_url"]).content == made.pack
+    answer = api.pack(made.revision)
     assert answer.content == made.pack
     assert answer.headers["etag"] == f'"{Digest.of(made.pack)}"'
 
