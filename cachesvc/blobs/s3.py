@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,7 +22,7 @@ from cachesvc_client.wire.errors import CacheSvcError, RangeInvalid, StorageFull
 from .store import CHUNK_BYTES, BlobFacts, checked_key, clipped, missing
 
 PART_BYTES = 8 << 20
-"""S3 takes 10,000 parts at most: enough for 78 GiB. The memory of a put is two parts."""
+"""S3 takes 10,000 parts at most: enough for 78 GiB. The memory of a put is two parts and a chunk."""
 
 
 class S3BlobStore:
@@ -49,13 +49,19 @@ class S3BlobStore:
 
     def put(self, key: str, chunks: Iterable[bytes]) -> int:
         parts = _parts(chunks)
-        first = next(parts, b"")
-        second = next(parts, None)
-        if second is None:
+        part = next(parts, b"")
+        if len(part) < PART_BYTES:  # the first is the last
             with _told(self._bucket, key):
-                self._s3.put_object(**self._at(key), Body=first, ContentMD5=_md5(first))
-            return len(first)
-        return self._put_parts(key, _chained(first, second, parts))
+                self._s3.put_object(**self._at(key), Body=part, ContentMD5=_md5(part))
+            return len(part)
+        size = 0
+        with self._multipart(key) as upload:
+            while part:
+                upload(part)
+                size += len(part)
+                part = b""  # its memory is free before the next is gathered
+                part = next(parts, b"")
+        return size
 
     def open(self, key: str, start: int = 0, length: int | None = None) -> Iterator[bytes]:
         size = self.size(key)
@@ -99,27 +105,28 @@ class S3BlobStore:
     def _at(self, key: str) -> dict[str, str]:
         return {"Bucket": self._bucket, "Key": self._prefix + checked_key(key)}
 
-    def _put_parts(self, key: str, parts: Iterator[bytes]) -> int:
+    @contextmanager
+    def _multipart(self, key: str) -> Iterator[Callable[[bytes], None]]:
+        """Gives what uploads the next part; completed with the block, or aborted by its error."""
         with _told(self._bucket, key):
-            upload = {
-                **self._at(key),
-                "UploadId": self._s3.create_multipart_upload(**self._at(key))["UploadId"],
-            }
+            made = self._s3.create_multipart_upload(**self._at(key))
+        upload = {**self._at(key), "UploadId": made["UploadId"]}
         done: list[dict[str, Any]] = []
-        size = 0
+
+        def send(part: bytes) -> None:
+            number = len(done) + 1
+            with _told(self._bucket, key):
+                sent = self._s3.upload_part(**upload, PartNumber=number, Body=part, ContentMD5=_md5(part))
+            done.append({"PartNumber": number, "ETag": sent["ETag"]})
+
         try:
-            for number, part in enumerate(parts, 1):
-                with _told(self._bucket, key):
-                    sent = self._s3.upload_part(**upload, PartNumber=number, Body=part, ContentMD5=_md5(part))
-                done.append({"PartNumber": number, "ETag": sent["ETag"]})
-                size += len(part)
+            yield send
             with _told(self._bucket, key):
                 self._s3.complete_multipart_upload(**upload, MultipartUpload={"Parts": done})
         except BaseException:
             with contextlib.suppress(CacheSvcError), _told(self._bucket, key):
                 self._s3.abort_multipart_upload(**upload)
             raise
-        return size
 
     def _read(self, body: Any, key: str) -> Iterator[bytes]:
         try:
@@ -151,21 +158,23 @@ def _client(bucket: str, endpoint: str | None, options: dict[str, Any]) -> Any:
 
 
 def _parts(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes in parts of ``PART_BYTES``; the last may be shorter."""
-    held = bytearray()
+    """The same bytes in parts of ``PART_BYTES``; the last may be shorter. Holds about one part."""
+    held: list[bytes] = []
+    size = 0
     for chunk in chunks:
-        held += chunk
-        while len(held) >= PART_BYTES:
-            yield bytes(held[:PART_BYTES])
-            del held[:PART_BYTES]
+        view = memoryview(chunk)
+        while size + len(view) >= PART_BYTES:
+            room = PART_BYTES - size
+            held.append(bytes(view[:room]))
+            view, part = view[room:], b"".join(held)
+            held, size = [], 0
+            yield part
+            del part
+        if view:
+            held.append(bytes(view))
+            size += len(view)
     if held:
-        yield bytes(held)
-
-
-def _chained(first: bytes, second: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
-    yield first
-    yield second
-    yield from rest
+        yield b"".join(held)
 
 
 def _md5(data: bytes) -> str:

@@ -16,8 +16,7 @@ from tests.conftest import new_bucket, new_database
 COLUMNS = ["embedded", pytest.param("production", marks=pytest.mark.services)]
 
 
-@pytest.fixture(scope="session")
-def production_settings(request: pytest.FixtureRequest) -> dict[str, str]:
+def production(request: pytest.FixtureRequest) -> dict[str, str]:
     """The variables of a server over real services, in a database and a bucket that nobody else has."""
     gateway = request.getfixturevalue("gateway")
     return {
@@ -35,7 +34,7 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     """One server for all tests that do not stop it; each works in names of its own."""
     made = Server(tmp_path_factory.mktemp("registry") / "data")
     if request.param == "production":
-        made.env = request.getfixturevalue("production_settings")
+        made.env = production(request)
     made.start()
     yield made
     assert made.stop() == 0
@@ -60,6 +59,14 @@ def own_server(tmp_path: Path) -> Iterator[Server]:
     yield made
     if made.process is not None and made.process.poll() is None:
         made.stop()
+
+
+@pytest.fixture(params=COLUMNS)
+def own_column_server(request: pytest.FixtureRequest, own_server: Server) -> Server:
+    """The same, over either column."""
+    if request.param == "production":
+        own_server.env = production(request)
+    return own_server
 
 
 @pytest.fixture(scope="session")
