@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cachesvc.blobs.local import LocalBlobStore
 from cachesvc.blobs.store import BlobStore, Links
-from cachesvc.blobs.wrappers import Metered, Retrying, Verifying
+from cachesvc.blobs.wrappers import Meter, Metered, Retrying, Verifying
 from cachesvc.domain.retention import Retention
 from cachesvc.hot.memory import MemoryHot
 from cachesvc.hot.store import Hot
@@ -38,8 +38,9 @@ def open_registry(settings: Settings) -> Iterator[Registry]:
         try:
             hot = _hot(settings)
             try:
-                blobs, links = _blobs(settings)
-                yield Registry(index, blobs, hot, _limits(settings), links=links)
+                meter = Meter()
+                blobs, links = _blobs(settings, meter)
+                yield Registry(index, blobs, hot, _limits(settings), links=links, meter=meter)
             finally:
                 hot.close()
         finally:
@@ -51,7 +52,7 @@ def signing_key_path(settings: Settings) -> Path:
     return settings.data / "signing.key"
 
 
-def _blobs(settings: Settings) -> tuple[BlobStore, Links | None]:
+def _blobs(settings: Settings, meter: Meter) -> tuple[BlobStore, Links | None]:
     if settings.bucket:
         from cachesvc.blobs.s3 import S3BlobStore
 
@@ -61,10 +62,11 @@ def _blobs(settings: Settings) -> tuple[BlobStore, Links | None]:
             settings.bucket_endpoint or None,
             settings.bucket_public_endpoint or None,
         )
-        return Metered(Retrying(Verifying(bucket))), bucket if settings.downloads == "store" else None
+        links = bucket if settings.downloads == "store" else None
+        return Metered(Retrying(Verifying(bucket)), meter), links
     local = LocalBlobStore(settings.data / "blobs")
     local.sweep()
-    return Metered(Verifying(local)), None
+    return Metered(Verifying(local), meter), None
 
 
 def _hot(settings: Settings) -> Hot:

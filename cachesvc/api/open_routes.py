@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from anyio import to_thread
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
+from fastapi.responses import PlainTextResponse
 
 import cachesvc
 from cachesvc.registry import health
@@ -12,6 +13,7 @@ from cachesvc_client.wire.protocol import API_VERSION, InfoAnswer
 from .access import TheRegistry
 from .answers import Health, Readiness, errors
 from .edge import Json
+from .metrics import CONTENT_TYPE, TheMetrics
 
 router = APIRouter(tags=["service"], responses=errors())
 
@@ -28,6 +30,12 @@ async def readyz(registry: TheRegistry) -> Json:
     parts = await to_thread.run_sync(health.readiness, registry)
     ready = health.ready(parts)
     return Json(Readiness(ready, parts), 200 if ready else 503)
+
+
+@router.get("/metrics", response_class=PlainTextResponse)
+async def metrics(all_of_it: TheMetrics) -> Response:
+    """For Prometheus, in its text format."""
+    return Response(await to_thread.run_sync(all_of_it.render), media_type=CONTENT_TYPE)
 
 
 @router.get("/v1/info", response_model=InfoAnswer)

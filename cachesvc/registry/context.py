@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from cachesvc.blobs.store import BlobStore, Links
+from cachesvc.blobs.wrappers import Meter
 from cachesvc.domain.retention import Retention
 from cachesvc.hot.store import Hot
 from cachesvc.index.unit import Index
@@ -28,7 +29,8 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """``links``: of the store that ``blobs`` wraps, if readers may use it. ``clock``: seconds of UTC."""
+    """``links``: of the store that ``blobs`` wraps, if readers may use it. ``meter``: what passes
+    ``blobs``. ``clock``: seconds of UTC."""
 
     index: Index
     blobs: BlobStore
@@ -36,6 +38,7 @@ class Registry:
     limits: Limits = field(default_factory=Limits)
     clock: Callable[[], float] = time.time
     links: Links | None = None
+    meter: Meter = field(default_factory=Meter)
 
     @property
     def now(self) -> int:

@@ -49,6 +49,12 @@ def answer(registry: Registry, token: Token, request: ResolveRequest) -> bytes:
     return found
 
 
+def offers(answer: bytes) -> bool:
+    """Whether an :func:`answer` holds a revision, without parsing it: its last fields are canonical JSON's
+    ``revisions`` and a tag."""
+    return b'"revisions":[]' not in answer[-400:]
+
+
 def forget(registry: Registry, namespace: Namespace) -> None:
     """Remembered answers of a namespace count no more. The mark outlives every answer it replaces."""
     registry.hot.put(_era(namespace), secrets.token_bytes(8))

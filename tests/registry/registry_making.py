@@ -200,6 +200,13 @@ class Server:
         self._closed()
         return status
 
+    def end(self) -> list[str]:
+        """Stops it; the lines that it logged."""
+        self.process.send_signal(signal.SIGTERM)
+        _, err = self.process.communicate(timeout=20)
+        assert self.process.returncode == 0, err
+        return err.splitlines()
+
     def _closed(self) -> None:
         self.process.stdout.close()
         self.process.stderr.close()
