@@ -15,8 +15,8 @@ COMPILE := $(BIN)/uv pip compile -q --universal --generate-hashes --no-python-do
 	--no-emit-index-url --no-emit-find-links --no-emit-package cachesvc --no-emit-package cachesvc-client
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test matrix keys lint format types contracts bench bench-gpu requirements triton clean \
-	tools
+.PHONY: help venv demo test test-services matrix keys lint format types contracts bench bench-gpu requirements \
+	triton clean tools
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1 /p' $(MAKEFILE_LIST) | while read -r name what; do \
@@ -45,6 +45,8 @@ demo: $(STAMP)  ## registry, warm of three models, one fresh process for each th
 test: $(STAMP)  ## all tests; ARGS="-k name" and JOBS=1 are passed on
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
 
+test-services: $(STAMP)  ## those over real PostgreSQL, Redis and Ceph S3; a server that is missing skips its tests
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m services $(ARGS)
 matrix: $(STAMP)  ## every difference between builder and consumer, and what it does; ARGS="hit" for some rows
 	@$(BIN)/python -m tests.matrix $(ARGS)
 

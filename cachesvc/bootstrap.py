@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from cachesvc.blobs.local import LocalBlobStore
-from cachesvc.blobs.store import BlobStore
-from cachesvc.blobs.wrappers import Metered, Retrying, Verifying
+from cachesvc.blobs.store import BlobStore, Links
+from cachesvc.blobs.wrappers import Meter, Metered, Retrying, Verifying
 from cachesvc.domain.retention import Retention
 from cachesvc.hot.memory import MemoryHot
+from cachesvc.hot.store import Hot
 from cachesvc.index.engine import open_postgresql, open_sqlite, pending_postgresql, pending_sqlite
 from cachesvc.registry.context import Limits, Registry
 from cachesvc.settings import Settings
 from cachesvc_client.wire.errors import InvalidRequest, Unavailable
+
+_log = logging.getLogger("cachesvc.bootstrap")
 
 
 @contextmanager
@@ -32,7 +36,13 @@ def open_registry(settings: Settings) -> Iterator[Registry]:
         else:
             index = open_sqlite(settings.data / "index.sqlite3")
         try:
-            yield Registry(index, _blobs(settings), MemoryHot(), _limits(settings))
+            hot = _hot(settings)
+            try:
+                meter = Meter()
+                blobs, links = _blobs(settings, meter)
+                yield Registry(index, blobs, hot, _limits(settings), links=links, meter=meter)
+            finally:
+                hot.close()
         finally:
             index.close()
 
@@ -60,21 +70,42 @@ def signing_key_path(settings: Settings) -> Path:
     return settings.data / "signing.key"
 
 
-def _blobs(settings: Settings) -> BlobStore:
+def _blobs(settings: Settings, meter: Meter) -> tuple[BlobStore, Links | None]:
     if settings.bucket:
         from cachesvc.blobs.s3 import S3BlobStore
 
-        bucket = S3BlobStore(settings.bucket, settings.bucket_prefix, settings.bucket_endpoint or None)
-        return Metered(Retrying(Verifying(bucket)))
+        bucket = S3BlobStore(
+            settings.bucket,
+            settings.bucket_prefix,
+            settings.bucket_endpoint or None,
+            settings.bucket_public_endpoint or None,
+        )
+        links = bucket if settings.downloads == "store" else None
+        return Metered(Retrying(Verifying(bucket)), meter), links
     local = LocalBlobStore(settings.data / "blobs")
     local.sweep()
-    return Metered(Verifying(local))
+    return Metered(Verifying(local), meter), None
+
+
+def _hot(settings: Settings) -> Hot:
+    if not settings.redis:
+        return MemoryHot()
+    from cachesvc.hot.redis import RedisHot
+
+    hot = RedisHot(settings.redis)
+    try:
+        hot.check()
+    except Unavailable as error:
+        # No reason not to start: without it the registry is slower, never wrong.
+        _log.warning("%s", error)
+    return hot
 
 
 def _limits(settings: Settings) -> Limits:
     return Limits(
         lease_seconds=settings.lease_seconds,
         grace_seconds=settings.grace_seconds,
+        link_seconds=settings.link_seconds,
         pack_bytes=settings.max_pack_bytes,
         retention=Retention(settings.keep_revisions, settings.keep_days),
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tomllib
 from pydantic import AfterValidator, Field, ValidationError
@@ -18,6 +18,8 @@ from cachesvc_client.wire.errors import InvalidRequest
 from cachesvc_client.wire.records import MAX_PACK_BYTES
 
 PREFIX = "CACHESVC_SERVER_"
+SECRET = frozenset({"database", "redis"})
+"""Settings that hold passwords: their values are not shown."""
 
 
 def _absolute(path: Path) -> Path:
@@ -38,8 +40,18 @@ class Settings(BaseSettings):
     """Empty: a folder in ``data``. Credentials are read as every AWS tool reads them."""
     bucket_prefix: str = ""
     bucket_endpoint: str = Field(default="", pattern="^$|^https?://")
+    bucket_public_endpoint: str = Field(default="", pattern="^$|^https?://")
+    """The store's address as clients know it; empty: as ``bucket_endpoint``."""
+    downloads: Literal["store", "registry"] = "store"
+    """From where clients get packs that are in a bucket: by presigned links from the store itself, or through
+    the registry, where clients cannot reach the store. A client whose link fails asks the registry anyway."""
+    link_seconds: int = Field(default=900, ge=60, le=604_800)
+    redis: str = Field(default="", pattern="^$|^(redis|rediss|unix)://")
+    """Empty: hints stay in each process. What replicas share; losing it costs time, never truth."""
     lease_seconds: int = Field(default=900, ge=60, le=86_400)
     grace_seconds: int = Field(default=7200, ge=0)
+    log: Literal["text", "json"] = "text"
+    """Lines for people, or a JSON object a line, with one for each request."""
     shutdown_seconds: int = Field(default=10, ge=0)
     """How long requests under way may take to end."""
     gc_seconds: int = Field(default=3600, ge=10)
@@ -56,10 +68,24 @@ def read_settings(config: Path | None = None, **given: Any) -> Settings:
     held = {name: value for name, value in given.items() if value is not None}
     # Variables win over the file: they are read first, and the file fills what they leave open.
     named = _validated(held, lambda name: f"{name} (--{name} or {PREFIX}{name.upper()})")
-    if config is None:
-        return named
-    in_file = _from_file(config)
-    return _validated({**in_file, **named.model_dump(exclude_unset=True)}, lambda name: f"{config}: {name}")
+    if config is not None:
+        both = {**_from_file(config), **named.model_dump(exclude_unset=True)}
+        named = _validated(both, lambda name: f"{config}: {name}")
+    _check_together(named)
+    return named
+
+
+def _check_together(settings: Settings) -> None:
+    """What no setting shows by itself."""
+    if settings.bucket and settings.downloads == "store" and settings.grace_seconds <= settings.link_seconds:
+        raise InvalidRequest(
+            f"grace_seconds: {settings.grace_seconds} is not above link_seconds, {settings.link_seconds}: "
+            "packs would be deleted while links to them hold",
+            'raise grace_seconds, lower link_seconds, or set downloads = "registry"',
+        )
+    for name in ("bucket_prefix", "bucket_endpoint", "bucket_public_endpoint"):
+        if getattr(settings, name) and not settings.bucket:
+            raise InvalidRequest(f"{name}: is set, and bucket is not", "name the bucket, or remove it")
 
 
 def _validated(values: dict[str, Any], where: Callable[[str], str]) -> Settings:
@@ -67,11 +93,13 @@ def _validated(values: dict[str, Any], where: Callable[[str], str]) -> Settings:
         return Settings(**values)
     except ValidationError as error:
         first = error.errors()[0]
-        place = where(str(first["loc"][0]) if first["loc"] else "settings")
+        name = str(first["loc"][0]) if first["loc"] else "settings"
         if first["type"] == "extra_forbidden":
             known = ", ".join(Settings.model_fields)
-            raise InvalidRequest(f"{place}: there is no such setting", f"known: {known}") from None
-        raise InvalidRequest(f"{place}: {first['msg']}, got {str(first['input'])[:80]!r}") from None
+            raise InvalidRequest(f"{where(name)}: there is no such setting", f"known: {known}") from None
+        if name in SECRET:
+            raise InvalidRequest(f"{where(name)}: {first['msg']}") from None
+        raise InvalidRequest(f"{where(name)}: {first['msg']}, got {str(first['input'])[:80]!r}") from None
 
 
 def _from_file(path: Path) -> dict[str, Any]:

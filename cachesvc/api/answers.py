@@ -36,7 +36,7 @@ class Health:
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """``ready``: all of ``parts`` are ``ok``; else each says why not."""
+    """``ready``: those of ``parts`` that requests need are ``ok``. A part that is not says why not."""
 
     ready: bool
     parts: dict[str, str]

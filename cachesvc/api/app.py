@@ -16,6 +16,7 @@ from cachesvc.registry.context import Registry
 from cachesvc_client.wire.errors import CacheSvcError
 
 from . import admin_routes, edge, inventory_routes, open_routes, read_routes, write_routes
+from .metrics import Metrics
 
 _log = logging.getLogger("cachesvc.gc")
 
@@ -23,12 +24,14 @@ _log = logging.getLogger("cachesvc.gc")
 def create_app(registry: Registry, *, gc_seconds: float | None = None) -> FastAPI:
     """The application. ``gc_seconds``: collects this often in the background; ``None``: never."""
 
+    metrics = Metrics(registry)
+
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.uploads = anyio.CapacityLimiter(write_routes.UPLOADS)
         async with anyio.create_task_group() as group:
             if gc_seconds is not None:
-                group.start_soon(_collecting, registry, gc_seconds)
+                group.start_soon(_collecting, registry, metrics, gc_seconds)
             yield
             group.cancel_scope.cancel()
 
@@ -42,16 +45,18 @@ def create_app(registry: Registry, *, gc_seconds: float | None = None) -> FastAP
         redirect_slashes=False,
     )
     app.state.registry = registry
+    app.state.metrics = metrics
     for module in (open_routes, read_routes, write_routes, inventory_routes, admin_routes):
         app.include_router(module.router)
-    edge.install(app)
+    edge.install(app, metrics)
     return app
 
 
-async def _collecting(registry: Registry, seconds: float) -> None:
+async def _collecting(registry: Registry, metrics: Metrics, seconds: float) -> None:
     while True:
         await anyio.sleep(seconds)
         try:
-            await to_thread.run_sync(gc.collect, registry)
+            metrics.collected(await to_thread.run_sync(gc.collect, registry))
         except CacheSvcError as error:
+            metrics.collected(None)
             _log.warning("collection failed, and is tried again in %d s: %s", seconds, error)

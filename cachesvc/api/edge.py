@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import secrets
+import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
@@ -27,6 +28,9 @@ from cachesvc_client.wire.errors import (
 from cachesvc_client.wire.protocol import API_HEADER, API_VERSION, MAX_REPORT_BYTES
 from cachesvc_client.wire.records import MAX_ENVELOPE_BYTES
 
+from . import logs
+from .metrics import Metrics
+
 REQUEST_ID = "X-Request-Id"
 MAX_BODY_BYTES = 4 << 20
 """Of every body but envelopes and packs."""
@@ -39,6 +43,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 _log = logging.getLogger("cachesvc.api")
+_requests = logging.getLogger("cachesvc.requests")
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _PACK = re.compile(r"/v1/uploads/[^/]+/pack")
 _COMMIT = re.compile(r"/v1/uploads/[^/]+/commit")
@@ -54,10 +59,10 @@ class Json(Response):
 
 
 class Edge:
-    """The outermost middleware."""
+    """The outermost middleware. Every request, however it ends, is measured and has a line in the log."""
 
-    def __init__(self, app: Any) -> None:
-        self._app = app
+    def __init__(self, app: Any, metrics: Metrics) -> None:
+        self._app, self._metrics = app, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -67,26 +72,57 @@ class Edge:
         given = headers.get(b"x-request-id", "")
         request_id = given if _ID.fullmatch(given) else secrets.token_hex(8)
         scope.setdefault("state", {})["request_id"] = request_id
-        started = False
-
-        async def marked(message: Message) -> None:
-            nonlocal started
-            if message["type"] == "http.response.start":
-                started = True
-                message["headers"] = [
-                    *message.get("headers", []),
-                    (API_HEADER.lower().encode(), str(API_VERSION).encode()),
-                    (b"x-request-id", request_id.encode()),
-                ]
-            await send(message)
-
+        logs.request_id.set(request_id)
+        sent = _Sent(send, request_id)
+        began = time.monotonic()
         try:
             _check_version(headers.get(API_HEADER.lower().encode()))
-            await self._app(scope, _bounded(scope["path"], headers, receive), marked)
+            await self._app(scope, _bounded(scope["path"], headers, receive), sent)
         except CacheSvcError as error:
-            if started:
+            if sent.status:
                 raise
-            await failure(error)(scope, receive, marked)
+            await failure(error)(scope, receive, sent)
+        except Exception:
+            sent.status = sent.status or 500  # which is answered outside of here
+            raise
+        finally:
+            self._told(scope, sent, time.monotonic() - began)
+
+    def _told(self, scope: Scope, sent: _Sent, seconds: float) -> None:
+        route = getattr(scope.get("route"), "path", "")
+        status = sent.status or 499  # the client went away before an answer
+        self._metrics.answered(scope["method"], route, status, seconds)
+        if _requests.isEnabledFor(logging.INFO):
+            token = scope["state"].get("token")
+            fields = {
+                "method": scope["method"][:20],
+                "path": scope["path"][:500],
+                "route": route,
+                "status": status,
+                "seconds": round(seconds, 6),
+                "bytes": sent.size,
+                "token": token.token if token else None,
+            }
+            _requests.info("%s %s %d", fields["method"], fields["path"], status, extra={"fields": fields})
+
+
+class _Sent:
+    """Marks the answer as ours on its way out, and remembers what went."""
+
+    def __init__(self, send: Send, request_id: str) -> None:
+        self._send, self._request_id = send, request_id
+        self.status, self.size = 0, 0
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            message["headers"] = [
+                *message.get("headers", []),
+                (API_HEADER.lower().encode(), str(API_VERSION).encode()),
+                (b"x-request-id", self._request_id.encode()),
+            ]
+        self.size += len(message.get("body", b""))
+        await self._send(message)
 
 
 def _check_version(asked: str | None) -> None:
@@ -130,9 +166,9 @@ def failure(error: CacheSvcError) -> Json:
     return Json(to_wire(error), error.status, headers)
 
 
-def install(app: FastAPI) -> None:
+def install(app: FastAPI, metrics: Metrics) -> None:
     """Puts the edge around ``app``: after it no answer has another form of error."""
-    app.add_middleware(Edge)
+    app.add_middleware(Edge, metrics=metrics)
     app.add_exception_handler(CacheSvcError, _ours)
     app.add_exception_handler(RequestValidationError, _malformed)
     app.add_exception_handler(HTTPException, _framework)

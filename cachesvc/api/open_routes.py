@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from anyio import to_thread
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
+from fastapi.responses import PlainTextResponse
 
 import cachesvc
-from cachesvc.registry.health import readiness
+from cachesvc.registry import health
 from cachesvc_client.wire.protocol import API_VERSION, InfoAnswer
 
 from .access import TheRegistry
 from .answers import Health, Readiness, errors
 from .edge import Json
+from .metrics import CONTENT_TYPE, TheMetrics
 
 router = APIRouter(tags=["service"], responses=errors())
 
@@ -24,10 +26,16 @@ async def healthz() -> Json:
 
 @router.get("/readyz", response_model=Readiness, responses={503: {"model": Readiness}})
 async def readyz(registry: TheRegistry) -> Json:
-    """Whether the index and the blob store can be used now."""
-    parts = await to_thread.run_sync(readiness, registry)
-    ready = all(state == "ok" for state in parts.values())
+    """Whether index, blob store and hot store can be used now. Ready needs the first two."""
+    parts = await to_thread.run_sync(health.readiness, registry)
+    ready = health.ready(parts)
     return Json(Readiness(ready, parts), 200 if ready else 503)
+
+
+@router.get("/metrics", response_class=PlainTextResponse)
+async def metrics(all_of_it: TheMetrics) -> Response:
+    """For Prometheus, in its text format."""
+    return Response(await to_thread.run_sync(all_of_it.render), media_type=CONTENT_TYPE)
 
 
 @router.get("/v1/info", response_model=InfoAnswer)

@@ -13,7 +13,7 @@ from starlette.concurrency import iterate_in_threadpool
 from cachesvc.registry import download, names, reports, resolve
 from cachesvc.registry.tokens import whoami
 from cachesvc_client.wire.digest import Digest
-from cachesvc_client.wire.errors import RangeInvalid
+from cachesvc_client.wire.errors import NotFound, RangeInvalid
 from cachesvc_client.wire.names import Namespace, ShortName, Tag
 from cachesvc_client.wire.protocol import (
     EntrySummary,
@@ -28,6 +28,7 @@ from cachesvc_client.wire.protocol import (
 from .access import SECURED, TheRegistry, TheToken, TokenRoute
 from .answers import BINARY, errors
 from .edge import Json, failure
+from .metrics import TheMetrics
 from .ranges import wanted
 
 router = APIRouter(
@@ -46,15 +47,27 @@ async def who_am_i(token: TheToken) -> Json:
 
 
 @router.post("/resolve", response_model=ResolveAnswer)
-async def post_resolve(registry: TheRegistry, token: TheToken, body: ResolveRequest) -> Json:
+async def post_resolve(
+    registry: TheRegistry, token: TheToken, metrics: TheMetrics, body: ResolveRequest
+) -> Json:
     """What fits this environment, with signed manifests inline; and why the rest does not."""
-    return Json(await to_thread.run_sync(resolve.answer, registry, token, body))
+    try:
+        answer = await to_thread.run_sync(resolve.answer, registry, token, body)
+    except NotFound:
+        metrics.resolved("unknown")
+        raise
+    metrics.resolved("offered" if resolve.offers(answer) else "none_fits")
+    return Json(answer)
 
 
 @router.post("/reports", response_model=ReportAnswer, responses=errors("too_many"))
-async def post_report(registry: TheRegistry, token: TheToken, body: ReportRequest) -> Json:
+async def post_report(
+    registry: TheRegistry, token: TheToken, metrics: TheMetrics, body: ReportRequest
+) -> Json:
     """What one start came to, for the role `report`: counted per revision and environment."""
-    return Json(await to_thread.run_sync(reports.report, registry, token, body))
+    answer = await to_thread.run_sync(reports.report, registry, token, body)
+    metrics.reported(body)
+    return Json(answer)
 
 
 @router.get("/entries/{entry}", response_model=EntrySummary)

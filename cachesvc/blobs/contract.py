@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
+from typing import Protocol
 
 from cachesvc_client.wire.errors import CacheSvcError, NotFound, RangeInvalid
 
-from .store import CHUNK_BYTES, BlobStore
+from .store import CHUNK_BYTES, BlobStore, Links
 
 LARGE = (17 << 20) + 11
 """More than two parts of a multipart upload, and odd."""
@@ -192,6 +196,61 @@ CHECKS: tuple[Callable[[Bench], None], ...] = (
 )
 
 
+class Linking(BlobStore, Links, Protocol):
+    """A store with both powers."""
+
+
+def links_give_the_object(bench: Bench, store: Linking) -> None:
+    """To whoever has the link: whole, and by range; behind the end is refused; nothing else can be done."""
+    key, whole = bench.key(), secrets.token_bytes(300_000)
+    link = store.link(key, 300)
+    _true(_status(link) in (403, 404), "a link to what is missing")
+    store.put(key, [whole])
+    _equal(_fetched(link), (200, whole, None), "the whole object by a link")
+    part = (206, whole[1000:2000], f"bytes 1000-1999/{len(whole)}")
+    _equal(_fetched(link, "bytes=1000-1999"), part, "a range by a link")
+    part = (206, whole[-7:], f"bytes {len(whole) - 7}-{len(whole) - 1}/{len(whole)}")
+    _equal(_fetched(link, f"bytes={len(whole) - 7}-"), part, "the end by a link")
+    _equal(_status(link, "bytes=300000-"), 416, "a range behind the end by a link")
+    store.delete(key)
+    _true(_status(link) in (403, 404), "a link to what was deleted")
+
+
+def links_are_not_forged(bench: Bench, store: Linking) -> None:
+    """Neither for another object, nor to write or delete, nor beyond their time."""
+    key, other = bench.key(), bench.key()
+    for each in (key, other):
+        store.put(each, [b"held"])
+    link = store.link(key, 300)
+    _equal(_status(link), 200, "a link")
+    name, changed = key.rpartition("/")[2], other.rpartition("/")[2]
+    _equal(_status(link.replace(name, changed)), 403, "a link whose object was changed")
+    _equal(_status(link.replace("X-Amz-Expires=300", "X-Amz-Expires=3000")), 403, "a link made longer")
+    for method in ("PUT", "DELETE"):
+        _equal(_status(link, method=method), 403, f"{method} with a link")
+    _equal(bench.read(key), b"held", "the object")
+    short = store.link(key, 1)
+    for _ in range(300):
+        if _status(short) == 403:
+            break
+        time.sleep(0.1)
+    else:
+        raise AssertionError("a link holds beyond its time")
+
+
+LINK_CHECKS: tuple[Callable[[Bench, Linking], None], ...] = (links_give_the_object, links_are_not_forged)
+"""For stores that have the power."""
+
+
+def run_links(store: Linking, check: Callable[[Bench, Linking], None]) -> None:
+    """As :func:`run`."""
+    bench = Bench(store)
+    try:
+        check(bench, store)
+    finally:
+        bench.clean()
+
+
 def run(store: BlobStore, check: Callable[[Bench], None]) -> None:
     """One check, and the removal of what it wrote. Raises ``AssertionError``, or what the store raises."""
     bench = Bench(store)
@@ -203,6 +262,22 @@ def run(store: BlobStore, check: Callable[[Bench], None]) -> None:
 
 class _Broken(Exception):
     pass
+
+
+def _fetched(link: str, part: str | None = None, method: str = "GET") -> tuple[int, bytes, str | None]:
+    headers = {"Range": part} if part else {}
+    data = b"forged" if method == "PUT" else None
+    request = urllib.request.Request(link, data, headers, method=method)
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return answer.status, answer.read(), answer.headers.get("Content-Range")
+
+
+def _status(link: str, part: str | None = None, method: str = "GET") -> int:
+    try:
+        return _fetched(link, part, method)[0]
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
 
 
 def _true(holds: bool, what: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,45 +22,46 @@ from cachesvc_client.wire.errors import CacheSvcError, RangeInvalid, StorageFull
 from .store import CHUNK_BYTES, BlobFacts, checked_key, clipped, missing
 
 PART_BYTES = 8 << 20
-"""S3 takes 10,000 parts at most: enough for 78 GiB. The memory of a put is two parts."""
+"""S3 takes 10,000 parts at most: enough for 78 GiB. The memory of a put is two parts and a chunk."""
 
 
 class S3BlobStore:
-    """A :class:`~cachesvc.blobs.store.BlobStore` under ``prefix`` of an existing bucket.
+    """A :class:`~cachesvc.blobs.store.BlobStore` under ``prefix`` of an existing bucket, with
+    :class:`~cachesvc.blobs.store.Links` (presigned URLs of AWS's Signature Version 4).
 
+    ``public_endpoint``: the store's address in links, where readers know it by another name.
     Credentials and region are read as every AWS tool reads them. Parts of puts that were killed stay until
     the bucket's own lifecycle rule (AbortIncompleteMultipartUpload) removes them; they are not visible.
     """
 
-    def __init__(self, bucket: str, prefix: str = "", endpoint: str | None = None, **client: Any) -> None:
+    def __init__(
+        self,
+        bucket: str,
+        prefix: str = "",
+        endpoint: str | None = None,
+        public_endpoint: str | None = None,
+        **client: Any,
+    ) -> None:
         self._bucket = bucket
         self._prefix = prefix.strip("/") + "/" if prefix.strip("/") else ""
-        config = botocore.config.Config(
-            signature_version="s3v4",
-            connect_timeout=5,
-            read_timeout=60,
-            max_pool_connections=64,
-            retries={"mode": "standard", "max_attempts": 3},
-            request_checksum_calculation="when_required",
-            response_checksum_validation="when_required",
-        )
-        with _told(bucket, ""):
-            try:
-                self._s3: Any = boto3.session.Session().client(
-                    "s3", endpoint_url=endpoint, config=config, **client
-                )
-            except ValueError as error:  # boto3's check of the endpoint
-                raise Unavailable(f"bucket {bucket}: {error}") from None
+        self._s3 = _client(bucket, endpoint, client)
+        self._public = _client(bucket, public_endpoint, client) if public_endpoint else self._s3
 
     def put(self, key: str, chunks: Iterable[bytes]) -> int:
         parts = _parts(chunks)
-        first = next(parts, b"")
-        second = next(parts, None)
-        if second is None:
+        part = next(parts, b"")
+        if len(part) < PART_BYTES:  # the first is the last
             with _told(self._bucket, key):
-                self._s3.put_object(**self._at(key), Body=first, ContentMD5=_md5(first))
-            return len(first)
-        return self._put_parts(key, _chained(first, second, parts))
+                self._s3.put_object(**self._at(key), Body=part, ContentMD5=_md5(part))
+            return len(part)
+        size = 0
+        with self._multipart(key) as upload:
+            while part:
+                upload(part)
+                size += len(part)
+                part = b""  # its memory is free before the next is gathered
+                part = next(parts, b"")
+        return size
 
     def open(self, key: str, start: int = 0, length: int | None = None) -> Iterator[bytes]:
         size = self.size(key)
@@ -95,30 +96,37 @@ class S3BlobStore:
         with _told(self._bucket, ""):
             self._s3.list_objects_v2(Bucket=self._bucket, Prefix=self._prefix, MaxKeys=1)
 
+    def link(self, key: str, seconds: int) -> str:
+        with _told(self._bucket, key):
+            return str(
+                self._public.generate_presigned_url("get_object", Params=self._at(key), ExpiresIn=seconds)
+            )
+
     def _at(self, key: str) -> dict[str, str]:
         return {"Bucket": self._bucket, "Key": self._prefix + checked_key(key)}
 
-    def _put_parts(self, key: str, parts: Iterator[bytes]) -> int:
+    @contextmanager
+    def _multipart(self, key: str) -> Iterator[Callable[[bytes], None]]:
+        """Gives what uploads the next part; completed with the block, or aborted by its error."""
         with _told(self._bucket, key):
-            upload = {
-                **self._at(key),
-                "UploadId": self._s3.create_multipart_upload(**self._at(key))["UploadId"],
-            }
+            made = self._s3.create_multipart_upload(**self._at(key))
+        upload = {**self._at(key), "UploadId": made["UploadId"]}
         done: list[dict[str, Any]] = []
-        size = 0
+
+        def send(part: bytes) -> None:
+            number = len(done) + 1
+            with _told(self._bucket, key):
+                sent = self._s3.upload_part(**upload, PartNumber=number, Body=part, ContentMD5=_md5(part))
+            done.append({"PartNumber": number, "ETag": sent["ETag"]})
+
         try:
-            for number, part in enumerate(parts, 1):
-                with _told(self._bucket, key):
-                    sent = self._s3.upload_part(**upload, PartNumber=number, Body=part, ContentMD5=_md5(part))
-                done.append({"PartNumber": number, "ETag": sent["ETag"]})
-                size += len(part)
+            yield send
             with _told(self._bucket, key):
                 self._s3.complete_multipart_upload(**upload, MultipartUpload={"Parts": done})
         except BaseException:
             with contextlib.suppress(CacheSvcError), _told(self._bucket, key):
                 self._s3.abort_multipart_upload(**upload)
             raise
-        return size
 
     def _read(self, body: Any, key: str) -> Iterator[bytes]:
         try:
@@ -132,22 +140,41 @@ class S3BlobStore:
             body.close()
 
 
+def _client(bucket: str, endpoint: str | None, options: dict[str, Any]) -> Any:
+    config = botocore.config.Config(
+        signature_version="s3v4",
+        connect_timeout=5,
+        read_timeout=60,
+        max_pool_connections=64,
+        retries={"mode": "standard", "max_attempts": 3},
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+    )
+    with _told(bucket, ""):
+        try:
+            return boto3.session.Session().client("s3", endpoint_url=endpoint, config=config, **options)
+        except ValueError as error:  # boto3's check of the endpoint
+            raise Unavailable(f"bucket {bucket}: {error}") from None
+
+
 def _parts(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes in parts of ``PART_BYTES``; the last may be shorter."""
-    held = bytearray()
+    """The same bytes in parts of ``PART_BYTES``; the last may be shorter. Holds about one part."""
+    held: list[bytes] = []
+    size = 0
     for chunk in chunks:
-        held += chunk
-        while len(held) >= PART_BYTES:
-            yield bytes(held[:PART_BYTES])
-            del held[:PART_BYTES]
+        view = memoryview(chunk)
+        while size + len(view) >= PART_BYTES:
+            room = PART_BYTES - size
+            held.append(bytes(view[:room]))
+            view, part = view[room:], b"".join(held)
+            held, size = [], 0
+            yield part
+            del part
+        if view:
+            held.append(bytes(view))
+            size += len(view)
     if held:
-        yield bytes(held)
-
-
-def _chained(first: bytes, second: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
-    yield first
-    yield second
-    yield from rest
+        yield b"".join(held)
 
 
 def _md5(data: bytes) -> str:

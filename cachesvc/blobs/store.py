@@ -70,6 +70,17 @@ class BlobStore(Protocol):
         ...
 
 
+class Links(Protocol):
+    """A power that not every store has: readers get an object from the store itself, past this service."""
+
+    def link(self, key: str, seconds: int) -> str:
+        """A URL under which whoever has it gets the object by GET, whole or one range of it, for ``seconds``.
+
+        Made without asking the store: the object need not exist. Anything else than that GET is refused.
+        """
+        ...
+
+
 def checked_key(key: str) -> str:
     """``key``, or ``ValueError``: lower-case letters, digits and ``. _ -``, in up to 8 parts."""
     if not _KEY.fullmatch(key):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import signal
 import socket
@@ -37,12 +36,12 @@ def serve(
 ) -> None:
     """Run a registry on this machine; nothing else has to be started."""
     try:
+        from cachesvc.api import logs
         from cachesvc.settings import read_settings
     except ModuleNotFoundError as error:
         raise InvalidRequest(f"serve needs {error.name}", "pip install 'cachesvc[server]'") from None
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
-    logging.getLogger("alembic").setLevel(logging.WARNING)
     settings = read_settings(config, data=data, host=host, port=port)
+    logs.configure(settings.log)
     with _listening(settings.host, settings.port) as listener:
         _serve(settings, listener, new_token, ready_file)
 
@@ -108,6 +107,7 @@ def _run(
     config = uvicorn.Config(
         application,  # type: ignore[arg-type]
         log_level="warning",
+        log_config=None,  # its words go where ours go
         access_log=False,
         server_header=False,
         lifespan="on",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 from .store import MAX_SECONDS, Hot
 
@@ -40,7 +41,25 @@ def forgets(hot: Hot, pass_time: PassTime) -> None:
     _true((hot.get("forgets/long"), hot.get("forgets/again")) == (None, b"4"))
 
 
-CHECKS: tuple[Callable[[Hot, PassTime], None], ...] = (remembers, drops, forgets)
+def counts(hot: Hot, pass_time: PassTime) -> None:
+    """From one, each key for itself, without losing a call among threads; anew after its span."""
+    _true([hot.count("counts/a", 2.0) for _ in range(3)] == [1, 2, 3])
+    _true(hot.count("counts/b") == 1)
+    with ThreadPoolExecutor(8) as pool:
+        seen = list(pool.map(lambda _: hot.count("counts/many"), range(200)))
+    _true(sorted(seen) == list(range(1, 201)))
+    pass_time(1.0)
+    hot.count("counts/a", 2.0)  # does not begin the span again
+    pass_time(1.5)
+    _true(hot.count("counts/a", 2.0) == 1)
+
+
+def is_usable(hot: Hot, _pass_time: PassTime) -> None:
+    """``check`` passes."""
+    hot.check()
+
+
+CHECKS: tuple[Callable[[Hot, PassTime], None], ...] = (is_usable, remembers, drops, forgets, counts)
 
 
 def _true(holds: bool) -> None:

@@ -34,17 +34,35 @@ class MemoryHot:
 
     def put(self, key: str, value: bytes, seconds: float = MAX_SECONDS) -> None:
         with self._lock:
-            self._forget(key)
-            if len(value) + len(key) > self._max_bytes:
-                return
-            self._held[key] = (self._clock() + min(seconds, MAX_SECONDS), value)
-            self._bytes += len(value) + len(key)
-            while self._bytes > self._max_bytes:
-                self._forget(next(iter(self._held)))
+            self._keep(key, self._clock() + min(seconds, MAX_SECONDS), value)
 
     def drop(self, key: str) -> None:
         with self._lock:
             self._forget(key)
+
+    def count(self, key: str, seconds: float = MAX_SECONDS) -> int:
+        with self._lock:
+            until, held = self._held.get(key, (0.0, b"0"))
+            if until <= self._clock():
+                until, held = self._clock() + min(seconds, MAX_SECONDS), b"0"
+            number = int(held) + 1
+            self._keep(key, until, b"%d" % number)
+            return number
+
+    def check(self) -> None:
+        return
+
+    def close(self) -> None:
+        return
+
+    def _keep(self, key: str, until: float, value: bytes) -> None:
+        self._forget(key)
+        if len(value) + len(key) > self._max_bytes:
+            return
+        self._held[key] = (until, value)
+        self._bytes += len(value) + len(key)
+        while self._bytes > self._max_bytes:
+            self._forget(next(iter(self._held)))
 
     def _forget(self, key: str) -> None:
         gone = self._held.pop(key, None)

@@ -10,7 +10,8 @@ MAX_SECONDS = 5.0
 
 class Hot(Protocol):
     """Hints by key. A value that was put may be forgotten at any time, and is after its seconds; what
-    ``get`` answers was put under this key and is whole. Never raises: a store that is down knows nothing.
+    ``get`` answers was put under this key and is whole. But for ``check`` nothing raises: a store that is
+    down knows nothing. Safe for use from several threads.
     """
 
     def get(self, key: str) -> bytes | None:
@@ -23,4 +24,17 @@ class Hot(Protocol):
 
     def drop(self, key: str) -> None:
         """Forgets it, for everybody who shares the store."""
+        ...
+
+    def count(self, key: str, seconds: float = MAX_SECONDS) -> int:
+        """How often this was called for ``key``, this call included, in the span of ``seconds`` that its
+        first call began: for limits. No call is lost among threads or replicas; 0 while the store is down."""
+        ...
+
+    def check(self) -> None:
+        """Raises ``Unavailable`` with the cause if the store is down: the one method that tells."""
+        ...
+
+    def close(self) -> None:
+        """Gives connections back."""
         ...

@@ -115,6 +115,12 @@ class Entries:
         query = sa.select(col(RevisionRow.revision), size).where(col(RevisionRow.revision).in_(revisions))
         return {Digest(row[0]): row[1] for row in self._session.connection().execute(query)}
 
+    def pack_keys(self, revisions: Sequence[Digest]) -> dict[Digest, str]:
+        """The object that holds each revision's pack."""
+        query = select(RevisionRow.revision, RevisionRow.pack_key)
+        rows = self._session.exec(query.where(col(RevisionRow.revision).in_(revisions)))
+        return {Digest(revision): key for revision, key in rows}
+
     def place(self, revision: Digest) -> PackPlace | None:
         """The pack of a revision."""
         query = (

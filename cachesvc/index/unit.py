@@ -64,6 +64,13 @@ class Index:
         with _told(), Session(self._reading) as session:
             session.connection().execute(sa.text("SELECT count(*) FROM namespaces"))
 
+    def connections(self) -> dict[str, int]:
+        """Of the pool: how many are ``used``, and how many are ``idle``."""
+        pool = self._reading.pool
+        if not isinstance(pool, sa.QueuePool):
+            return {}
+        return {"used": pool.checkedout(), "idle": pool.checkedin()}
+
     def close(self) -> None:
         """Gives all connections back."""
         self._reading.dispose()

@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from cachesvc.blobs.store import BlobStore
+from cachesvc.blobs.store import BlobStore, Links
+from cachesvc.blobs.wrappers import Meter
 from cachesvc.domain.retention import Retention
 from cachesvc.hot.store import Hot
 from cachesvc.index.unit import Index
@@ -16,23 +17,28 @@ from cachesvc_client.wire.records import MAX_PACK_BYTES
 @dataclass(frozen=True, slots=True)
 class Limits:
     """``lease_seconds``: how long an upload may be silent. ``grace_seconds``: how long an object outlives
-    its last reference; at least the longest download. ``pack_bytes``: of one upload."""
+    its last reference; at least the longest download, and longer than ``link_seconds``: how long a link to
+    the store holds. ``pack_bytes``: of one upload."""
 
     lease_seconds: int = 900
     grace_seconds: int = 7200
+    link_seconds: int = 900
     pack_bytes: int = MAX_PACK_BYTES
     retention: Retention = field(default_factory=Retention)
 
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """``clock``: seconds of UTC."""
+    """``links``: of the store that ``blobs`` wraps, if readers may use it. ``meter``: what passes
+    ``blobs``. ``clock``: seconds of UTC."""
 
     index: Index
     blobs: BlobStore
     hot: Hot
     limits: Limits = field(default_factory=Limits)
     clock: Callable[[], float] = time.time
+    links: Links | None = None
+    meter: Meter = field(default_factory=Meter)
 
     @property
     def now(self) -> int:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from cachesvc.domain.access import Action, Token, may
+from cachesvc.index.unit import Unit
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import NotFound
+from cachesvc_client.wire.protocol import pack_path
 
 from .context import Registry
 
@@ -21,9 +23,16 @@ class Pack:
     key: str
 
 
-def pack_url(revision: Digest) -> str:
-    """Where clients get the pack: a path of this registry."""
-    return f"/v1/revisions/{revision}/pack"
+def pack_urls(registry: Registry, unit: Unit, revisions: Sequence[Digest]) -> Callable[[Digest], str]:
+    """Where clients get each revision's pack: by a link to the store, or else by a path of this registry.
+
+    A link outlives the answer that holds it by ``link_seconds`` less the 5 s that the answer is remembered.
+    """
+    links = registry.links
+    if links is None:
+        return pack_path
+    keys = unit.entries.pack_keys(revisions)
+    return lambda revision: links.link(keys[revision], registry.limits.link_seconds)
 
 
 def find_pack(registry: Registry, token: Token, revision: Digest) -> Pack:

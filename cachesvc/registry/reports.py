@@ -20,7 +20,7 @@ from .resolve import forget
 RATE_SECONDS = 5
 RATE = 500
 """Reports that a token may send in each of these spans, to one replica (or to all that share a hot store): a
-fleet that ends at once. The count is a hint: under contention a few more pass."""
+fleet that ends at once."""
 FACTS = ("gpu", "torch", "triton", "platform", "cpu_isa", "python_abi")
 """Factors that people tell an environment by."""
 
@@ -86,13 +86,11 @@ def lift(registry: Registry, by: Token, revision: Digest) -> None:
 def _bound(registry: Registry, token: Token) -> None:
     span = int(registry.clock()) // RATE_SECONDS
     key = f"reports/{token.token}/{span}"
-    seen = int(registry.hot.get(key) or b"0")
-    if seen >= RATE:
+    if registry.hot.count(key, RATE_SECONDS) > RATE:
         raise TooMany(
             f"token {token.token}: more than {RATE} reports in {RATE_SECONDS} s",
             "they are counted best effort",
         )
-    registry.hot.put(key, b"%d" % (seen + 1))
 
 
 def _check(token: Token, request: ReportRequest, row: RevisionReport, subject: Reported | None) -> None:

@@ -31,7 +31,7 @@ from cachesvc_client.wire.protocol import (
 from cachesvc_client.wire.records import MAX_ENVELOPE_BYTES
 
 from .context import Registry
-from .download import pack_url
+from .download import pack_urls
 
 CANDIDATES = 4096
 """Heads under one name and tag that are looked at, the newest first."""
@@ -58,6 +58,12 @@ def answer(registry: Registry, token: Token, request: ResolveRequest) -> bytes:
     return found
 
 
+def offers(answer: bytes) -> bool:
+    """Whether an :func:`answer` holds a revision, without parsing it: its last fields are canonical JSON's
+    ``revisions`` and a tag."""
+    return b'"revisions":[]' not in answer[-400:]
+
+
 def forget(registry: Registry, namespace: Namespace) -> None:
     """Remembered answers of a namespace count no more. The mark outlives every answer it replaces."""
     registry.hot.put(_era(namespace), secrets.token_bytes(8))
@@ -78,7 +84,7 @@ def resolve(registry: Registry, token: Token, request: ResolveRequest) -> Resolv
         fitting, withheld = _offered(unit, fitting, request)
         rejected = (*withheld, *refused)[:MAX_REJECTED]
         fitting.sort(key=lambda row: (row.model is None or row.model != request.model, -row.published))
-        revisions = _with_envelopes(unit, fitting[:MAX_RESOLVED])
+        revisions = _with_envelopes(registry, unit, fitting[:MAX_RESOLVED])
     _used(registry, fitting, {row.revision for row in revisions})
     return ResolveAnswer(revisions, rejected, tag)
 
@@ -170,7 +176,7 @@ def _used(registry: Registry, fitting: list[Candidate], offered: set[Digest]) ->
             unit.entries.used(stale, registry.now)
 
 
-def _with_envelopes(unit: Unit, rows: list[Candidate]) -> tuple[ResolvedRevision, ...]:
+def _with_envelopes(registry: Registry, unit: Unit, rows: list[Candidate]) -> tuple[ResolvedRevision, ...]:
     sizes = unit.entries.envelope_sizes([row.revision for row in rows])
     chosen: list[Candidate] = []
     total = 0
@@ -180,6 +186,7 @@ def _with_envelopes(unit: Unit, rows: list[Candidate]) -> tuple[ResolvedRevision
             break
         chosen.append(row)
     envelopes = dict(unit.entries.envelopes([row.revision for row in chosen]))
+    pack_url = pack_urls(registry, unit, list(envelopes))
     return tuple(
         ResolvedRevision(
             row.entry,

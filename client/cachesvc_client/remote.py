@@ -10,6 +10,7 @@ Standard library only: a service image gets no HTTP package from us.
 from __future__ import annotations
 
 import email.utils
+import logging
 import os
 import platform
 import random
@@ -48,6 +49,7 @@ from .wire.protocol import (
     ReportAnswer,
     ReportRequest,
     ResolveAnswer,
+    ResolvedRevision,
     ResolveRequest,
     StoredAnswer,
     TokenAnswer,
@@ -55,8 +57,11 @@ from .wire.protocol import (
     UploadAnswer,
     UploadRequest,
     WhoAmI,
+    pack_path,
 )
+from .wire.records import PackRecord
 
+_log = logging.getLogger("cachesvc")
 R = TypeVar("R")
 
 MAX_ANSWER_BYTES = 8 << 20
@@ -263,6 +268,29 @@ class Remote:
         """The exact bytes of a GET's answer, at most ``limit`` of them. Raises as ``call`` does."""
         return self._exchange("GET", path, None, deadline=deadline, idempotent=True, limit=limit).body
 
+    def fetch(
+        self, found: ResolvedRevision, pack: PackRecord, offset: int = 0, *, deadline: float | None = None
+    ) -> Iterator[bytes]:
+        """The bytes of a revision's pack from ``offset``, by the link that the answer holds.
+
+        Where that fails for any reason (a store that cannot be reached from here, a link that is over), the
+        registry itself is asked for the rest. Otherwise as :meth:`download`.
+        """
+        own = pack_path(found.revision)
+        if self._locate(found.pack_url)[0] != self.origin:
+            try:
+                for chunk in self.download(
+                    found.pack_url, offset, pack.size, pack=pack.digest, deadline=deadline, retries=0
+                ):
+                    offset += len(chunk)
+                    yield chunk
+                return
+            except CacheSvcError as error:
+                _log.info("%s; asking the registry itself for the pack", error)
+        else:
+            own = found.pack_url
+        yield from self.download(own, offset, pack.size, pack=pack.digest, deadline=deadline)
+
     def download(
         self,
         pack_url: str,
@@ -271,6 +299,7 @@ class Remote:
         *,
         pack: Digest | None = None,
         deadline: float | None = None,
+        retries: int | None = None,
     ) -> Iterator[bytes]:
         """The bytes ``offset`` to ``size`` of a pack of ``size`` bytes, in pieces; exactly that many.
 
@@ -281,6 +310,7 @@ class Remote:
         """
         self._own_process()
         origin, path = self._locate(pack_url)
+        retries = self._retries if retries is None else retries
         failures = 0
         while offset < size:
             before = offset
@@ -290,7 +320,7 @@ class Remote:
                     yield chunk
             except CacheSvcError as error:
                 failures = 0 if offset > before else failures + 1
-                if not error.retry or failures > self._retries or not self._pause(failures, 0.0, deadline):
+                if not error.retry or failures > retries or not self._pause(failures, 0.0, deadline):
                     raise
 
     # Inside.

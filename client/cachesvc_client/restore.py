@@ -214,7 +214,7 @@ def _restore_one(
     pack = verified.manifest.pack
 
     def fetched(watcher: Watcher | None = None) -> Path:
-        return _fetch(found.pack_url, pack, remote, means, restored, watcher)
+        return _fetch(found, pack, remote, means, restored, watcher)
 
     def put(rank: int | None) -> None:
         try:
@@ -240,7 +240,7 @@ def _finish(verified: Verified, means: Means, put: Callable[[int | None], None])
 
 
 def _fetch(
-    url: str,
+    found: ResolvedRevision,
     pack: PackRecord,
     remote: Remote,
     means: Means,
@@ -252,7 +252,7 @@ def _fetch(
         path, moved = means.store.fetch(
             pack.digest,
             pack.size,
-            lambda offset: remote.download(url, offset, pack.size, pack=pack.digest),
+            lambda offset: remote.fetch(found, pack, offset),
             watcher,
         )
         restored.moved += moved

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,23 +14,28 @@ from cachesvc.blobs.s3 import S3BlobStore
 from cachesvc.blobs.store import BlobStore
 from cachesvc.blobs.wrappers import Metered, Retrying, Verifying
 from cachesvc_client.wire.errors import NotFound, StorageFull, Unavailable
+from tests.conftest import new_bucket
+from tests.services.ceph import Gateway
 
 KEYS = {"aws_access_key_id": "test", "aws_secret_access_key": "test", "region_name": "us-east-1"}
 
 
 @pytest.fixture
-def bucket(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    import boto3
-
-    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
-        monkeypatch.delenv(name)
-    name = "packs-" + secrets.token_hex(6)
-    boto3.client("s3", endpoint_url=s3_endpoint, **KEYS).create_bucket(Bucket=name)
-    return name
+def bucket(s3_endpoint: str) -> str:
+    return new_bucket(s3_endpoint, KEYS)
 
 
-@pytest.fixture(params=["local", "s3", "s3-prefix", "verifying", "retrying", "metered", "all"])
+@pytest.fixture(
+    params=[
+        *("local", "s3", "s3-prefix", "verifying", "retrying", "metered", "all"),
+        pytest.param("ceph", marks=pytest.mark.services),
+    ]
+)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> BlobStore:
+    if request.param == "ceph":
+        gateway = request.getfixturevalue("gateway")
+        bucket = request.getfixturevalue("bucket_at_gateway")
+        return S3BlobStore(bucket, "some/where", gateway.endpoint, **gateway.client)
     if request.param in ("s3", "s3-prefix"):
         prefix = "some/where" if request.param == "s3-prefix" else ""
         endpoint = request.getfixturevalue("s3_endpoint")
@@ -50,6 +54,26 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> BlobStore:
 @pytest.mark.parametrize("check", contract.CHECKS, ids=lambda check: check.__name__)
 def test_the_contract_holds(store: BlobStore, check) -> None:
     contract.run(store, check)
+
+
+@pytest.mark.parametrize("check", contract.LINK_CHECKS, ids=lambda check: check.__name__)
+def test_the_contract_of_links_holds(gateway: Gateway, bucket_at_gateway: str, check) -> None:
+    store = S3BlobStore(bucket_at_gateway, "some/where", gateway.endpoint, **gateway.client)
+    contract.run_links(store, check)
+
+
+def test_the_contract_catches_links_that_anybody_can_forge(s3_endpoint: str, bucket: str) -> None:
+    """moto checks no signature."""
+    store = S3BlobStore(bucket, "", s3_endpoint, **KEYS)
+    with pytest.raises(AssertionError, match="403"):
+        contract.run_links(store, contract.links_are_not_forged)
+
+
+def test_links_name_the_public_endpoint(s3_endpoint: str, bucket: str) -> None:
+    store = S3BlobStore(bucket, "eu", s3_endpoint, "https://packs.example:8443", **KEYS)
+    store.put("a", [b"x"])
+    link = store.link("a", 60)
+    assert link.startswith(f"https://packs.example:8443/{bucket}/eu/a?")
 
 
 def test_the_contract_catches_a_store_that_shows_halves(tmp_path: Path) -> None:

@@ -3,20 +3,10 @@ from __future__ import annotations
 import threading
 
 import pytest
+from hot_clock import Clock
 
 from cachesvc.hot import contract
 from cachesvc.hot.memory import MemoryHot
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def advance(self, seconds: float) -> None:
-        self.now += seconds
 
 
 @pytest.mark.parametrize("check", contract.CHECKS, ids=lambda check: check.__name__)

@@ -11,7 +11,7 @@ from cachesvc.index.engine import open_postgresql, open_sqlite
 from cachesvc.index.unit import Index
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.services)])
 def index(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Index]:
     if request.param == "sqlite":
         opened = open_sqlite(tmp_path / "index.sqlite3")

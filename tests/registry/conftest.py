@@ -1,20 +1,55 @@
+"""The registry over both columns of backends: embedded, and PostgreSQL with Redis and Ceph's S3."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from registry_inside import EMBEDDED, Column, Production
 from registry_making import Api, Server
 
+from cachesvc.index.engine import open_postgresql
 from cachesvc_client.bundle.seal import SigningKey
+from tests.conftest import new_bucket, new_database
+
+COLUMNS = ["embedded", pytest.param("production", marks=pytest.mark.services)]
 
 
-@pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def production(request: pytest.FixtureRequest) -> dict[str, str]:
+    """The variables of a server over real services, in a database and a bucket that nobody else has."""
+    gateway = request.getfixturevalue("gateway")
+    return {
+        **gateway.variables,
+        "CACHESVC_SERVER_DATABASE": new_database(request.getfixturevalue("postgresql")),
+        "CACHESVC_SERVER_REDIS": request.getfixturevalue("redis_url"),
+        "CACHESVC_SERVER_BUCKET": new_bucket(gateway.endpoint, gateway.client),
+        "CACHESVC_SERVER_BUCKET_PREFIX": "some/where",
+        "CACHESVC_SERVER_BUCKET_ENDPOINT": gateway.endpoint,
+    }
+
+
+@pytest.fixture(scope="session", params=COLUMNS)
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """One server for all tests that do not stop it; each works in names of its own."""
-    made = Server(tmp_path_factory.mktemp("registry") / "data").start()
+    made = Server(tmp_path_factory.mktemp("registry") / "data")
+    if request.param == "production":
+        made.env = production(request)
+    made.start()
     yield made
     assert made.stop() == 0
+
+
+@pytest.fixture(scope="session", params=COLUMNS)
+def column(request: pytest.FixtureRequest) -> Column:
+    """Backends for registries in this process."""
+    if request.param == "embedded":
+        return EMBEDDED
+    postgresql, gateway = request.getfixturevalue("postgresql"), request.getfixturevalue("gateway")
+    template = new_database(postgresql)
+    open_postgresql(template).close()
+    bucket = new_bucket(gateway.endpoint, gateway.client)
+    return Production(postgresql, template.rpartition("/")[2], gateway, bucket)
 
 
 @pytest.fixture
@@ -24,6 +59,14 @@ def own_server(tmp_path: Path) -> Iterator[Server]:
     yield made
     if made.process is not None and made.process.poll() is None:
         made.stop()
+
+
+@pytest.fixture(params=COLUMNS)
+def own_column_server(request: pytest.FixtureRequest, own_server: Server) -> Server:
+    """The same, over either column."""
+    if request.param == "production":
+        own_server.env = production(request)
+    return own_server
 
 
 @pytest.fixture(scope="session")

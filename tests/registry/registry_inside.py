@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from registry_making import FINGERPRINT, Made
 
 from cachesvc.blobs.local import LocalBlobStore
+from cachesvc.blobs.s3 import S3BlobStore
+from cachesvc.blobs.store import BlobStore
 from cachesvc.domain.access import ANY, Role, Token
 from cachesvc.domain.retention import Retention
 from cachesvc.hot.memory import MemoryHot
-from cachesvc.index.engine import open_sqlite
+from cachesvc.index.engine import open_postgresql, open_sqlite
+from cachesvc.index.unit import Index
 from cachesvc.registry import download, publish, resolve, tokens
 from cachesvc.registry.context import Limits, Registry
 from cachesvc_client.bundle.seal import SigningKey
@@ -28,6 +32,7 @@ from cachesvc_client.wire.protocol import (
     SignerRecord,
     UploadRequest,
 )
+from tests.services.ceph import Gateway
 
 START = 1_800_000_000
 ROOT = Token("t-root", "test", Role.admin, ANY)
@@ -85,10 +90,48 @@ class Inside:
             return {key for _, key, _ in unit.entries.packs()}
 
 
+class Column(Protocol):
+    """One column of DESIGN's table of backends."""
+
+    def open(self, folder: Path) -> tuple[Index, BlobStore]:
+        """What belongs to ``folder``: the same again at each call."""
+        ...
+
+
+class Embedded:
+    def open(self, folder: Path) -> tuple[Index, BlobStore]:
+        return open_sqlite(folder / "index.sqlite3"), LocalBlobStore(folder)
+
+
+@dataclass(frozen=True)
+class Production:
+    """``server``: the URL of a PostgreSQL; ``template``: a database there with the newest schema."""
+
+    server: str
+    template: str
+    gateway: Gateway
+    bucket: str
+
+    def open(self, folder: Path) -> tuple[Index, BlobStore]:
+        import psycopg
+
+        name = "f" + hashlib.sha256(bytes(folder)).hexdigest()[:20]
+        with psycopg.connect(f"{self.server}/postgres", autocommit=True) as connection:
+            if not connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (name,)).fetchone():
+                connection.execute(f"CREATE DATABASE {name} TEMPLATE {self.template}")
+        blobs = S3BlobStore(self.bucket, name, self.gateway.endpoint, **self.gateway.client)
+        return open_postgresql(f"{self.server}/{name}"), blobs
+
+
+EMBEDDED = Embedded()
+
+
 @contextlib.contextmanager
-def inside(folder: Path, key: SigningKey, clock: Clock, limits: Limits = LIMITS) -> Iterator[Inside]:
-    index = open_sqlite(folder / "index.sqlite3")
-    registry = Registry(index, LocalBlobStore(folder), MemoryHot(clock=clock), limits, clock)
+def inside(
+    folder: Path, key: SigningKey, clock: Clock, limits: Limits = LIMITS, column: Column = EMBEDDED
+) -> Iterator[Inside]:
+    index, blobs = column.open(folder)
+    registry = Registry(index, blobs, MemoryHot(clock=clock), limits, clock)
     tokens.add_signer(registry, None, SignerRecord(ANY, key.public))
     try:
         yield Inside(registry, key, clock)

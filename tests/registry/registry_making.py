@@ -124,6 +124,12 @@ class Api:
         body = {"namespace": namespace, "name": name, "fingerprint": FINGERPRINT, **more}
         return self.http.post("/v1/resolve", json=body)
 
+    def fetch(self, pack_url: str) -> httpx.Response:
+        """The pack that an answer names. A link to the store is all that its reader needs."""
+        if pack_url.startswith("/"):
+            return self.http.get(pack_url)
+        return httpx.get(pack_url, timeout=30, trust_env=False)
+
     def pack(self, revision: str, **headers: str) -> httpx.Response:
         return self.http.get(f"/v1/revisions/{revision}/pack", headers=headers)
 
@@ -193,6 +199,13 @@ class Server:
         status = self.process.wait(20)
         self._closed()
         return status
+
+    def end(self) -> list[str]:
+        """Stops it; the lines that it logged."""
+        self.process.send_signal(signal.SIGTERM)
+        _, err = self.process.communicate(timeout=20)
+        assert self.process.returncode == 0, err
+        return err.splitlines()
 
     def _closed(self) -> None:
         self.process.stdout.close()

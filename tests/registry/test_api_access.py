@@ -72,7 +72,7 @@ def test_the_list_of_routes_is_whole(api: Api) -> None:
         (method.upper(), path)
         for path, methods in document["paths"].items()
         for method in methods
-        if path not in ("/healthz", "/readyz", "/v1/info")
+        if path not in ("/healthz", "/readyz", "/metrics", "/v1/info")
     }
     assert len(listed) == len(ROUTES)
 
@@ -102,7 +102,10 @@ def test_a_stranger_cannot_make_the_server_read_a_body(server: Server) -> None:
 def test_open_routes_tell_who_is_there(server: Server) -> None:
     api = server.api(None)
     assert ok(api.http.get("/healthz")) == {"status": "ok"}
-    assert ok(api.http.get("/readyz")) == {"ready": True, "parts": {"index": "ok", "blobs": "ok"}}
+    assert ok(api.http.get("/readyz")) == {
+        "ready": True,
+        "parts": {"index": "ok", "blobs": "ok", "hot": "ok"},
+    }
     info = ok(api.http.get("/v1/info"))
     assert (info["service"], info["api"]) == ("cachesvc", 1)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from registry_inside import ROOT, START, Clock, Inside, inside
+from registry_inside import ROOT, START, Clock, Column, Inside, inside
 from registry_making import Made, make
 
 from cachesvc.registry import audit, fsck, gc, inventory, upkeep
@@ -73,13 +73,13 @@ class DyingBlobs:
         self._fuse.step()
 
 
-def dies_at(steps: int, folder: Path, clock: Clock, act: Callable[[Inside], object]) -> bool:
+def dies_at(steps: int, folder: Path, clock: Clock, act: Callable[[Inside], object], column: Column) -> bool:
     """Runs ``act`` in a child that dies at the step; whether it did."""
     child = os.fork()
     if child == 0:
         status = 1
         try:
-            with inside(folder, KEY, clock) as reg:
+            with inside(folder, KEY, clock, column=column) as reg:
                 fuse = Fuse(steps)
                 registry = reg.registry
                 index, blobs = DyingIndex(registry.index, fuse), DyingBlobs(registry.blobs, fuse)
@@ -115,17 +115,17 @@ def everything_is_collected(reg: Inside) -> None:
 
 
 @pytest.mark.parametrize("before", [0, 1], ids=["first", "over-a-head"])
-def test_publish_killed_at_each_step(tmp_path: Path, before: int) -> None:
+def test_publish_killed_at_each_step(tmp_path: Path, column: Column, before: int) -> None:
     old, new = made(1), made(2)
     for steps in range(1, 100):
         folder, clock = tmp_path / str(steps), Clock()
         folder.mkdir()
         head = None
         if before:
-            with inside(folder, KEY, clock) as reg:
+            with inside(folder, KEY, clock, column=column) as reg:
                 head = reg.publish(old).revision
-        died = dies_at(steps, folder, clock, lambda reg, head=head: reg.publish(new, head))
-        with inside(folder, KEY, clock) as reg:
+        died = dies_at(steps, folder, clock, lambda reg, head=head: reg.publish(new, head), column)
+        with inside(folder, KEY, clock, column=column) as reg:
             nothing_dangles(reg)
             answer = reg.publish(new, head)
             assert answer.revision == new.revision
@@ -139,11 +139,11 @@ def test_publish_killed_at_each_step(tmp_path: Path, before: int) -> None:
     assert 15 < steps < 99
 
 
-def test_collection_killed_at_each_step(tmp_path: Path) -> None:
+def test_collection_killed_at_each_step(tmp_path: Path, column: Column) -> None:
     for steps in range(1, 100):
         folder, clock = tmp_path / str(steps), Clock()
         folder.mkdir()
-        with inside(folder, KEY, clock) as reg:
+        with inside(folder, KEY, clock, column=column) as reg:
             head = None
             for number in range(1, 5):
                 head = reg.publish(made(number), head).revision
@@ -152,8 +152,8 @@ def test_collection_killed_at_each_step(tmp_path: Path) -> None:
             clock.now += 2 * 86_400
             gc.collect(reg.registry)
             clock.now += 1001
-        died = dies_at(steps, folder, clock, lambda reg: gc.collect(reg.registry))
-        with inside(folder, KEY, clock) as reg:
+        died = dies_at(steps, folder, clock, lambda reg: gc.collect(reg.registry), column)
+        with inside(folder, KEY, clock, column=column) as reg:
             nothing_dangles(reg)
             gc.collect(reg.registry)
             assert reg.blobs() == reg.referenced()

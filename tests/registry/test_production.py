@@ -1,25 +1,31 @@
-"""The same server over PostgreSQL and S3: only settings differ."""
+"""The same server over PostgreSQL, Redis and S3, named in a settings file: only settings differ."""
 
 from __future__ import annotations
 
 import secrets
 from pathlib import Path
 
-from registry_making import Server, make, ok, refused
+import boto3
+import pytest
+from registry_making import FINGERPRINT, Server, make, ok, refused
+
+from cachesvc_client.remote import Remote
+from cachesvc_client.wire.errors import Unavailable
+from cachesvc_client.wire.names import Namespace, ShortName
+from cachesvc_client.wire.protocol import ResolveRequest
+from tests.services.ceph import Gateway
+from tests.services.process import free_port
 
 
-def test_the_whole_path_over_postgresql_and_s3(tmp_path: Path, database: str, s3_endpoint: str) -> None:
-    import boto3
-
-    keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
-    session = boto3.session.Session("test", "test", region_name="us-east-1")
-    session.client("s3", endpoint_url=s3_endpoint).create_bucket(Bucket="packs")
+def test_the_whole_path_by_a_settings_file(
+    tmp_path: Path, database: str, redis_url: str, gateway: Gateway, bucket_at_gateway: str
+) -> None:
     config = tmp_path / "cachesvc.toml"
     config.write_text(
-        f'database = "{database}"\nbucket = "packs"\nbucket_prefix = "eu"\n'
-        f'bucket_endpoint = "{s3_endpoint}"\n'
+        f'database = "{database}"\nredis = "{redis_url}"\nbucket = "{bucket_at_gateway}"\n'
+        f'bucket_prefix = "eu"\nbucket_endpoint = "{gateway.endpoint}"\n'
     )
-    server = Server(tmp_path / "data", ["--config", str(config)], {**keys, "NO_PROXY": "127.0.0.1"}).start()
+    server = Server(tmp_path / "data", ["--config", str(config)], gateway.variables).start()
     try:
         api = server.api()
         assert ok(api.http.get("/readyz"))["ready"]
@@ -30,7 +36,8 @@ def test_the_whole_path_over_postgresql_and_s3(tmp_path: Path, database: str, s3
         ok(api.publish(second, first.revision))
         [found] = ok(api.resolve())["revisions"]
         assert found["revision"] == second.revision
-        assert api.http.get(found["pack_url"]).content == second.pack
+        assert found["pack_url"].startswith(f"{gateway.endpoint}/{bucket_at_gateway}/eu/packs/u-")
+        assert api.fetch(found["pack_url"]).content == second.pack
         part = api.pack(first.revision, Range="bytes=1000000-8999999")
         assert (part.status_code, part.content) == (206, first.pack[1_000_000:9_000_000])
         ok(api.http.post("/v1/gc"))
@@ -53,8 +60,55 @@ def test_the_whole_path_over_postgresql_and_s3(tmp_path: Path, database: str, s3
         server.start()
         assert "token" not in server.ready
         assert ok(server.api().resolve())["revisions"][0]["revision"] == second.revision
-        listed = session.client("s3", endpoint_url=s3_endpoint).list_objects_v2(Bucket="packs")["Contents"]
+        client = boto3.client("s3", endpoint_url=gateway.endpoint, **gateway.client)
+        listed = client.list_objects_v2(Bucket=bucket_at_gateway)["Contents"]
         assert all(item["Key"].startswith("eu/packs/u-") for item in listed)
     finally:
         server.stop()
     assert not (server.data / "index.sqlite3").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "by_link", "from_store"),
+    [
+        ({}, True, True),
+        ({"BUCKET_PUBLIC_ENDPOINT": f"http://127.0.0.1:{free_port()}"}, True, False),
+        ({"DOWNLOADS": "registry"}, False, False),
+    ],
+    ids=["link", "link-to-a-store-out-of-reach", "no-links"],
+)
+def test_clients_get_packs_from_the_store_and_else_from_the_registry(
+    tmp_path: Path,
+    database: str,
+    gateway: Gateway,
+    bucket_at_gateway: str,
+    settings: dict[str, str],
+    by_link: bool,
+    from_store: bool,
+) -> None:
+    settings = {
+        "DATABASE": database,
+        "BUCKET": bucket_at_gateway,
+        "BUCKET_ENDPOINT": gateway.endpoint,
+        **settings,
+    }
+    variables = {f"CACHESVC_SERVER_{name}": value for name, value in settings.items()}
+    server = Server(tmp_path / "data", env={**gateway.variables, **variables}).start()
+    try:
+        made = make(server.key, content=secrets.token_bytes(2 << 20))
+        ok(server.api().publish(made))
+        with Remote(server.url, server.token) as remote:
+            request = ResolveRequest(Namespace("team"), ShortName("bert"), FINGERPRINT)
+            [found] = remote.resolve(request).revisions
+            assert found.pack_url.startswith("http://") == by_link
+            assert b"".join(remote.fetch(found, made.manifest.pack)) == made.pack
+            assert b"".join(remote.fetch(found, made.manifest.pack, 1_000_000)) == made.pack[1_000_000:]
+            server.kill()
+            if from_store:
+                assert b"".join(remote.fetch(found, made.manifest.pack)) == made.pack
+            else:
+                with pytest.raises(Unavailable):
+                    list(remote.fetch(found, made.manifest.pack))
+    finally:
+        if server.process.poll() is None:
+            server.stop()

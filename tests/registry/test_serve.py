@@ -267,4 +267,4 @@ def test_kill_9_between_the_steps_of_a_publish(own_server: Server) -> None:
     again()
     assert ok(server.api().commit(upload, made))["created"] is False
     [found] = ok(server.api().resolve())["revisions"]
-    assert server.api().http.get(found["pack_url"]).content == made.pack
+    assert server.api().fetch(found["pack_url"]).content == made.pack

@@ -48,6 +48,15 @@ def test_the_command_line_wins_over_variables_and_these_over_the_file(
         ),
         ("", {"CACHESVC_SERVER_DATABASE": "mysql://x"}, {}, ["CACHESVC_SERVER_DATABASE", "postgresql"]),
         ("", {}, {"port": -1}, ["--port", "-1"]),
+        ("", {"CACHESVC_SERVER_REDIS": "host:6379"}, {}, ["CACHESVC_SERVER_REDIS", "redis"]),
+        ('downloads = "cdn"', {}, {}, ["cachesvc.toml: downloads", "'store'", "'registry'"]),
+        (
+            'bucket = "b"\nlink_seconds = 8000',
+            {"CACHESVC_SERVER_GRACE_SECONDS": "8000"},
+            {},
+            ["grace_seconds: 8000", "link_seconds, 8000", "downloads"],
+        ),
+        ('bucket_prefix = "eu"', {}, {}, ["bucket_prefix", "bucket is not"]),
     ],
 )
 def test_a_bad_setting_is_named_with_its_place(
@@ -62,6 +71,24 @@ def test_a_bad_setting_is_named_with_its_place(
     for word in words:
         assert word in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_settings_that_go_together_may_come_from_two_places(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "cachesvc.toml"
+    file.write_text('bucket = "b"\ngrace_seconds = 9000\n')
+    monkeypatch.setenv("CACHESVC_SERVER_LINK_SECONDS", "8000")
+    settings = read_settings(file)
+    assert (settings.grace_seconds, settings.link_seconds) == (9000, 8000)
+
+
+@pytest.mark.parametrize("name", ["database", "redis"])
+def test_a_value_that_holds_a_password_is_not_shown(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(f"CACHESVC_SERVER_{name.upper()}", "mysql://me:hunter2@host")
+    with pytest.raises(InvalidRequest, match=name) as caught:
+        read_settings()
+    assert "hunter2" not in str(caught.value)
 
 
 def test_an_absent_file_is_named(tmp_path: Path) -> None:

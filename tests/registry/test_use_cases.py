@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from registry_inside import ROOT, START, Clock, Inside, inside
+from registry_inside import ROOT, START, Clock, Column, Inside, inside
 from registry_making import FINGERPRINT, make
 
 from cachesvc.domain.access import Role, Token
@@ -23,8 +23,8 @@ DAY = 86_400
 
 
 @pytest.fixture
-def reg(tmp_path: Path) -> Iterator[Inside]:
-    with inside(tmp_path, SigningKey.generate(), Clock()) as made:
+def reg(tmp_path: Path, column: Column) -> Iterator[Inside]:
+    with inside(tmp_path, SigningKey.generate(), Clock(), column=column) as made:
         yield made
 
 

@@ -31,10 +31,13 @@ from cachesvc_client.wire.names import Name, Namespace
 from cachesvc_client.wire.protocol import (
     CommitRequest,
     InfoAnswer,
+    ResolvedRevision,
     ResolveRequest,
     UploadAnswer,
     UploadRequest,
+    pack_path,
 )
+from cachesvc_client.wire.records import PackRecord
 
 NAME = Name.parse("team/bert")
 DATA = bytes(range(256)) * 4096
@@ -330,6 +333,43 @@ def test_packs_of_another_origin_and_redirects_get_no_token():
         assert "authorization" not in request.headers
         assert "if-range" not in request.headers
     assert other.requests[0].path == "/pack?signature=x"
+
+
+def test_where_a_link_fails_the_registry_gives_the_rest():
+    revision, pack = Digest.of(b"revision"), PackRecord(DIGEST, len(DATA))
+
+    def refused(sock: socket.socket, _request: Request) -> bool:
+        return answer(sock, None, 403)
+
+    def cut_then_refused(sock: socket.socket, request: Request) -> bool:
+        return answer(sock, None, 403) if "range" in request.headers else ranged(sock, request, most=70_000)
+
+    def of_other_size(sock: socket.socket, request: Request) -> bool:
+        return ranged(sock, request, data=DATA[:-1])
+
+    for respond, tries, rest in (
+        (refused, 1, None),
+        (of_other_size, 1, None),
+        (cut_then_refused, 2, f"bytes=70000-{len(DATA) - 1}"),
+    ):
+        with serve(respond) as store, serve(ranged) as server, Remote(server.url, "secret") as remote:
+            found = ResolvedRevision(DIGEST, revision, "", DIGEST, len(DATA), store.url + "/pack?signature=x")
+            assert b"".join(remote.fetch(found, pack)) == DATA
+        assert len(store.requests) == tries
+        [own] = server.requests
+        assert own.path == f"/v1/revisions/{revision}/pack"
+        assert own.headers["authorization"] == "Bearer secret"
+        assert own.headers.get("range") == rest
+
+
+def test_the_registry_is_not_asked_for_what_the_store_gave():
+    pack = PackRecord(DIGEST, len(DATA))
+    with serve(ranged) as store, serve(ranged) as server, Remote(server.url, "secret") as remote:
+        found = ResolvedRevision(DIGEST, DIGEST, "", DIGEST, len(DATA), store.url + "/pack")
+        assert b"".join(remote.fetch(found, pack, 10)) == DATA[10:]
+        own = ResolvedRevision(DIGEST, DIGEST, "", DIGEST, len(DATA), pack_path(DIGEST))
+        assert b"".join(remote.fetch(own, pack)) == DATA
+    assert len(store.requests) == len(server.requests) == 1
 
 
 def test_a_redirect_loop_ends():

@@ -136,7 +136,7 @@ def _pull_one(
         fetched, moved = store.fetch(
             pack.digest,
             pack.size,
-            lambda offset: remote.download(row.pack_url, offset, pack.size, pack=pack.digest),
+            lambda offset: remote.fetch(row, pack, offset),
         )
         write_bundle(path, verified.envelope, fetched)
         if moved:  # downloaded for the bundle alone: an image would hold the bytes twice

@@ -52,10 +52,15 @@ class ResolveRequest:
             raise ValueError("tags: 1 to 8; entries: at most 256")
 
 
+def pack_path(revision: Digest) -> str:
+    """The registry's own route to a revision's pack: it needs a token, and no store that can be reached."""
+    return f"/v1/revisions/{revision}/pack"
+
+
 @dataclass(frozen=True, slots=True)
 class ResolvedRevision:
-    """``envelope``: the DSSE envelope's exact bytes as text. ``pack_url``: absolute, or a path of
-    this registry; if it is of another origin, no token is sent to it."""
+    """``envelope``: the DSSE envelope's exact bytes as text. ``pack_url``: absolute (a link to the store,
+    good for minutes: no token is sent to it), or :func:`pack_path`."""
 
     entry: Digest
     revision: Digest

@@ -1,0 +1,121 @@
+"""What ``/metrics`` tells Prometheus. Each replica counts for itself; sums over replicas are Prometheus's."""
+
+from __future__ import annotations
+
+import dataclasses
+import platform
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+from fastapi import Depends, Request
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+import cachesvc
+from cachesvc.registry.context import Registry
+from cachesvc_client.wire.protocol import API_VERSION, ReportRequest
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"})
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+
+class Metrics:
+    """The numbers of one application. Labels are of bounded variety: no name, namespace or token is one."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._all = CollectorRegistry()
+        ProcessCollector(registry=self._all)
+        self._all.register(_Backends(registry))
+        build = Gauge(
+            "cachesvc_build_info",
+            "1; the labels tell what runs",
+            ("version", "api", "python"),
+            registry=self._all,
+        )
+        build.labels(cachesvc.__version__, str(API_VERSION), platform.python_version()).set(1)
+        self._requests = self._counter("requests", "Requests that were answered", "method", "route", "status")
+        self._seconds = Histogram(
+            "cachesvc_request_seconds",
+            "From a request's first byte to its answer's last",
+            ("method", "route"),
+            buckets=SECONDS,
+            registry=self._all,
+        )
+        self._resolves = self._counter(
+            "resolves", "Resolves: revisions were offered, none_fits, or the name is unknown", "outcome"
+        )
+        self._starts = self._counter("starts", "Revisions in starts that were reported, by state", "state")
+        self._saved = self._counter("saved_seconds", "Seconds that reported starts took less than compiling")
+        self._collections = self._counter("gc_runs", "Collections in the background", "outcome")
+        self._collected = self._counter("gc_removed", "What collections in the background removed", "what")
+        for outcome in ("offered", "none_fits", "unknown"):
+            self._resolves.labels(outcome)
+        for outcome in ("ok", "failed"):
+            self._collections.labels(outcome)
+
+    def render(self) -> bytes:
+        """In Prometheus's text format, version 0.0.4."""
+        return generate_latest(self._all)
+
+    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
+        """``route``: as it is declared, with its parameters' names; empty if none matched."""
+        method, route = method if method in METHODS else "other", route or "none"
+        self._requests.labels(method, route, str(status)).inc()
+        self._seconds.labels(method, route).observe(seconds)
+
+    def resolved(self, outcome: str) -> None:
+        """One of ``offered``, ``none_fits``, ``unknown``."""
+        self._resolves.labels(outcome).inc()
+
+    def reported(self, report: ReportRequest) -> None:
+        """A report that was counted. A start that took longer than compiling saves nothing."""
+        for row in report.revisions:
+            self._starts.labels(row.state).inc()
+            self._saved.inc(max(row.saved or 0.0, 0.0))
+
+    def collected(self, done: Any) -> None:
+        """A run's counts, a dataclass; ``None``: it failed."""
+        self._collections.labels("failed" if done is None else "ok").inc()
+        for what, count in dataclasses.asdict(done).items() if done is not None else ():
+            if isinstance(count, int):
+                self._collected.labels(what).inc(count)
+
+    def _counter(self, name: str, told: str, *labels: str) -> Counter:
+        return Counter(f"cachesvc_{name}", told, labels, registry=self._all)
+
+
+class _Backends(Collector):
+    """What the backends count themselves, read when it is asked for."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def collect(self) -> Iterator[Metric]:
+        meter = self._registry.meter
+        moved = CounterMetricFamily("cachesvc_blob_bytes", "Pack bytes through this process", labels=["way"])
+        moved.add_metric(["in"], meter.bytes_in)
+        moved.add_metric(["out"], meter.bytes_out)
+        yield moved
+        for name, told, counts in (
+            ("calls", "Calls of the blob store", meter.calls),
+            ("errors", "Of these, those that failed", meter.errors),
+            ("seconds", "Seconds that they took", meter.seconds),
+        ):
+            family = CounterMetricFamily(f"cachesvc_blob_{name}", told, labels=["operation"])
+            for operation, count in sorted(dict(counts).items()):
+                family.add_metric([operation], count)
+            yield family
+        pool = GaugeMetricFamily("cachesvc_database_connections", "Of this process's pool", labels=["state"])
+        for state, count in self._registry.index.connections().items():
+            pool.add_metric([state], count)
+        yield pool
+
+
+def _metrics(request: Request) -> Metrics:
+    metrics: Metrics = request.app.state.metrics
+    return metrics
+
+
+TheMetrics = Annotated[Metrics, Depends(_metrics)]

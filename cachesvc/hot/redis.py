@@ -1,0 +1,128 @@
+"""Hints that replicas share, in Redis."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+import cachesvc
+from cachesvc_client.wire.errors import InvalidRequest, Unavailable
+
+from .store import MAX_SECONDS
+
+TIMEOUT_SECONDS = 0.5
+"""For a connection, and for each answer."""
+PAUSE_SECONDS = 1.0
+"""After a failure Redis is left alone for so long: a request must not wait for it each time."""
+MAX_BYTES = 4 << 20
+"""Larger values are not remembered: fetching them from here would take longer than making them anew."""
+
+_log = logging.getLogger("cachesvc.hot")
+T = TypeVar("T")
+
+
+class RedisHot:
+    """A :class:`~cachesvc.hot.store.Hot` in the Redis (or what speaks its protocol) at ``url``.
+
+    Keys hold this package's version: replicas of two versions, side by side in a rolling upgrade, do not
+    read each other's hints. Whoever can write into this Redis can make himself any token: it belongs behind a
+    password, and to the replicas alone. Opens no connection by itself. ``clock``: seconds, monotonic.
+
+    Raises ``InvalidRequest`` for a URL that is none.
+    """
+
+    def __init__(self, url: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._blind_until = float("-inf")
+        self._blind = False
+        self._lock = threading.Lock()
+        self._prefix = f"cachesvc/{cachesvc.__version__}/"
+        try:
+            # Tried twice, as a connection that lay idle may have been closed by the other side.
+            self._redis = redis.Redis.from_url(
+                url,
+                socket_timeout=TIMEOUT_SECONDS,
+                socket_connect_timeout=TIMEOUT_SECONDS,
+                retry=Retry(NoBackoff(), 1),
+            )
+        except ValueError as error:
+            raise InvalidRequest(
+                f"redis: {error}", "redis://:password@host:6379/0, or rediss://… for TLS"
+            ) from None
+
+    def get(self, key: str) -> bytes | None:
+        found: Any = self._asked(lambda: self._redis.get(self._prefix + key), None)
+        return found if isinstance(found, bytes) else None
+
+    def put(self, key: str, value: bytes, seconds: float = MAX_SECONDS) -> None:
+        if len(value) <= MAX_BYTES:
+            self._asked(lambda: self._redis.set(self._prefix + key, value, px=_milliseconds(seconds)), None)
+        else:
+            self.drop(key)
+
+    def drop(self, key: str) -> None:
+        self._asked(lambda: self._redis.delete(self._prefix + key), None)
+
+    def count(self, key: str, seconds: float = MAX_SECONDS) -> int:
+        def step() -> int:
+            with self._redis.pipeline(transaction=True) as both:
+                both.set(self._prefix + key, 0, px=_milliseconds(seconds), nx=True)
+                both.incr(self._prefix + key)
+                return int(both.execute()[1])
+
+        return self._asked(step, 0)
+
+    def check(self) -> None:
+        try:
+            self._redis.ping()
+        except redis.RedisError as error:
+            raise Unavailable(f"Redis cannot be used: {_line(error)}", _hint(error)) from None
+
+    def close(self) -> None:
+        self._redis.close()
+
+    def _asked(self, ask: Callable[[], T], otherwise: T) -> T:
+        if self._clock() < self._blind_until:
+            return otherwise
+        try:
+            answer = ask()
+        except (redis.RedisError, ValueError) as error:
+            self._lost(error)
+            return otherwise
+        if self._blind:
+            self._found()
+        return answer
+
+    def _lost(self, error: Exception) -> None:
+        with self._lock:
+            told, self._blind = self._blind, True
+            self._blind_until = self._clock() + PAUSE_SECONDS
+        if not told:
+            _log.warning("Redis cannot be used, the index answers instead: %s", _line(error))
+
+    def _found(self) -> None:
+        with self._lock:
+            told, self._blind = self._blind, False
+        if told:
+            _log.info("Redis can be used again")
+
+
+def _milliseconds(seconds: float) -> int:
+    return max(1, int(min(seconds, MAX_SECONDS) * 1000))
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__
+
+
+def _hint(error: Exception) -> str:
+    if isinstance(error, redis.AuthenticationError | redis.exceptions.NoPermissionError):
+        return "the setting redis holds user and password: redis://user:password@host:6379/0"
+    return "check the setting redis; until it answers, replicas are slower and nothing else"

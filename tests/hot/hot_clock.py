@@ -1,0 +1,14 @@
+"""A clock that the test moves."""
+
+from __future__ import annotations
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        self.now += seconds

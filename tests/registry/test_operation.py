@@ -1,0 +1,141 @@
+"""What an operator sees: metrics, logs, readiness."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from registry_making import FINGERPRINT, Server, make, ok
+
+import cachesvc
+from tests.services.process import free_port
+from tests.services.redis import redis_server
+
+
+def scraped(server: Server) -> dict[tuple[str, ...], float]:
+    """Values by name and labels' values."""
+    answer = httpx.get(server.url + "/metrics", trust_env=False)
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    return {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(answer.text)
+        for sample in family.samples
+    }
+
+
+def test_metrics_count_what_happened(own_column_server: Server) -> None:
+    server = own_column_server.start()
+    api, made = server.api(), make(server.key, content=b"x" * 5000)
+    before = scraped(server)
+    assert before["cachesvc_resolves_total", "offered"] == 0
+    ok(api.publish(made))
+    for _ in range(2):  # the second comes from the hot store
+        ok(api.resolve())
+    ok(api.resolve(fingerprint={**FINGERPRINT, "torch": "2.0.0"}))
+    assert api.resolve(name="none").status_code == 404
+    assert api.pack(made.revision).content == made.pack
+    row = {"revision": made.revision, "state": "hit", "files": 1, "used": 1, "saved": 2.5}
+    report = {"fingerprint": FINGERPRINT, "revisions": [row], "kinds": {}, "node": "a" * 32}
+    slower = {**report, "revisions": [{**row, "saved": -1.0}]}
+    for body in (report, slower):
+        ok(api.http.post("/v1/reports", json=body))
+    assert httpx.request("BREW", server.url + "/coffee", trust_env=False).status_code == 404
+
+    now = scraped(server)
+    resolves = {label: now["cachesvc_resolves_total", label] for label in ("offered", "none_fits", "unknown")}
+    assert resolves == {"offered": 2, "none_fits": 1, "unknown": 1}
+    assert now["cachesvc_requests_total", "POST", "/v1/resolve", "200"] == 3
+    assert now["cachesvc_requests_total", "POST", "/v1/resolve", "404"] == 1
+    assert now["cachesvc_requests_total", "PUT", "/v1/uploads/{upload}/pack", "200"] == 1
+    assert now["cachesvc_requests_total", "other", "none", "404"] == 1
+    assert now["cachesvc_request_seconds_count", "POST", "/v1/resolve"] == 4
+    assert now["cachesvc_blob_bytes_total", "in"] == len(made.pack)
+    assert now["cachesvc_blob_bytes_total", "out"] == len(made.pack)
+    assert now["cachesvc_blob_calls_total", "put"] == 1
+    assert now["cachesvc_starts_total", "hit"] == 2
+    assert now["cachesvc_saved_seconds_total",] == 2.5
+    assert now["cachesvc_gc_runs_total", "failed"] == 0
+    assert now["cachesvc_database_connections", "used"] >= 0
+    [build] = [name for name in now if name[0] == "cachesvc_build_info"]
+    assert cachesvc.__version__ in build
+    assert ("process_resident_memory_bytes",) in now
+    text = httpx.get(server.url + "/metrics", trust_env=False).text
+    assert "team" not in text and "bert" not in text and "coffee" not in text
+
+
+def test_logs_as_json_name_the_request(own_server: Server) -> None:
+    own_server.env = {"CACHESVC_SERVER_LOG": "json"}
+    server = own_server.start()
+    api, made = server.api(), make(server.key)
+    ok(api.publish(made))
+    api.http.get("/v1/whoami", headers={"X-Request-Id": "from-the-proxy"})
+    ours = api.http.get("/v1/whoami").headers["x-request-id"]
+    refused = server.api(None).http.get("/v1/whoami")
+    (server.data / "blobs" / "objects" / "packs").rename(server.data / "elsewhere")
+    lost = api.pack(made.revision).headers["x-request-id"]
+    lines = [json.loads(line) for line in server.end()]
+    by_request = {line["request"]: line for line in lines if line["logger"] == "cachesvc.requests"}
+    line = by_request["from-the-proxy"]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00", line["time"])
+    assert (line["level"], line["message"]) == ("INFO", "GET /v1/whoami 200")
+    assert (line["method"], line["path"], line["route"]) == ("GET", "/v1/whoami", "/v1/whoami")
+    assert line["seconds"] > 0 and line["bytes"] > 0
+    assert by_request[ours]["token"] == line["token"]
+    assert line["token"].startswith("t-")
+    assert by_request[refused.headers["x-request-id"]]["token"] is None
+    assert by_request[refused.headers["x-request-id"]]["status"] == 401
+    assert by_request[lost]["status"] == 404
+    assert by_request[lost]["route"] == "/v1/revisions/{revision}/pack"
+    assert server.token not in json.dumps(lines)
+
+
+@pytest.mark.services
+def test_readiness_names_redis_and_does_not_need_it(tmp_path: Path) -> None:
+    port = free_port()
+    server = Server(tmp_path / "data", env={"CACHESVC_SERVER_REDIS": f"redis://127.0.0.1:{port}"})
+
+    def hot() -> str:
+        answer = server.api(None).http.get("/readyz")
+        assert (answer.status_code, answer.json()["ready"]) == (200, True)
+        return answer.json()["parts"]["hot"]
+
+    server.start()
+    try:
+        assert "Redis cannot be used" in hot() and "slower" in hot()
+        made = make(server.key)
+        ok(server.api().publish(made))
+        with redis_server(port):
+            assert hot() == "ok"
+            assert ok(server.api().resolve())["revisions"][0]["revision"] == made.revision
+        assert "Redis cannot be used" in hot()
+        better = make(server.key, content=b"better")
+        ok(server.api().publish(better, made.revision))
+        assert ok(server.api().resolve())["revisions"][0]["revision"] == better.revision
+    finally:
+        lines = server.end()
+    assert any("WARNING" in line and "setting redis" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("settings", "status", "words"),
+    [
+        ({"DATABASE": "postgresql://tester:hunter2@127.0.0.1:9/x"}, 6, ["index", "connection"]),
+        ({"BUCKET": "packs", "BUCKET_ENDPOINT": "http://"}, 6, ["bucket packs"]),
+        ({"LOG": "xml"}, 2, ["CACHESVC_SERVER_LOG", "'json'"]),
+    ],
+)
+def test_what_cannot_be_started_is_told(
+    tmp_path: Path, settings: dict[str, str], status: int, words: list[str]
+) -> None:
+    from test_serve import failed
+
+    variables = {f"CACHESVC_SERVER_{name}": value for name, value in settings.items()}
+    ended, line = failed(tmp_path / "data", **variables)
+    assert ended == status
+    for word in words:
+        assert word in line
+    assert "hunter2" not in line

@@ -1,0 +1,33 @@
+"""redis-server, which keeps nothing on disk."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Iterator
+
+from .process import absent, connects, folder, free_port, running, until
+
+
+@contextlib.contextmanager
+def redis_server(port: int | None = None, *options: str) -> Iterator[str]:
+    """``redis://…`` of an empty server."""
+    program = shutil.which("redis-server")
+    if program is None:
+        absent("redis-server", "redis-server")
+    port = port or free_port()
+    command = [
+        program,
+        "--port",
+        str(port),
+        "--bind",
+        "127.0.0.1",
+        "--save",
+        "",
+        "--appendonly",
+        "no",
+        *options,
+    ]
+    with folder("redis") as place, running(command, place) as process:
+        until(lambda: connects(port), process, place)
+        yield f"redis://127.0.0.1:{port}"
