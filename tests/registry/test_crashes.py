@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from registry_inside import ROOT, START, Clock, Column, Inside, inside
+from registry_inside import EMBEDDED, ROOT, START, Clock, Column, Inside, inside
 from registry_making import Made, make
 
 from cachesvc.registry import audit, fsck, gc, inventory, upkeep
@@ -73,7 +73,9 @@ class DyingBlobs:
         self._fuse.step()
 
 
-def dies_at(steps: int, folder: Path, clock: Clock, act: Callable[[Inside], object], column: Column) -> bool:
+def dies_at(
+    steps: int, folder: Path, clock: Clock, act: Callable[[Inside], object], column: Column = EMBEDDED
+) -> bool:
     """Runs ``act`` in a child that dies at the step; whether it did."""
     child = os.fork()
     if child == 0:
