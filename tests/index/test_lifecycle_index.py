@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from test_index import BERT, LATEST, TEAM, TRUNK, manifest, publish
 
 from cachesvc.index import engine
 from cachesvc.index.engine import open_postgresql, open_sqlite, pending_postgresql, pending_sqlite
+from cachesvc.index.entries import Published
 from cachesvc.index.inventory import Search
 from cachesvc.index.unit import Index
 from cachesvc.index.usefulness import Start
@@ -224,3 +227,47 @@ def test_a_populated_database_is_upgraded(kind: str, tmp_path: Path, request: py
     assert found(opened, dtype="bf16") == ["old"]
     opened.close()
     raw.dispose()
+
+
+def test_entries_are_removed_beside_their_publishers(index: Index) -> None:
+    """Four append to one entry while two remove it whole: each append sees the line or its absence, and what
+    was appended is there or was removed; nobody fails."""
+    lock, appended, removed = threading.Lock(), set(), set()
+    entry = manifest(1).entry
+
+    def append(number: int) -> None:
+        for turn in range(12):
+            with index.write() as unit:
+                made = manifest(1 + turn * 4 + number)
+                key = f"packs/{made.statement.sequence}"
+                unit.objects.add(key, 100)
+                head = unit.entries.lock(made, 100)
+                if head is None or head.sequence < made.statement.sequence:
+                    revision = Digest.of(made.encode())
+                    unit.entries.advance(made, Published(revision, b"e", "k", key, 100, "t"))
+                    with lock:
+                        appended.add(key)
+
+    def remove(_: int) -> None:
+        for _turn in range(40):
+            with index.read() as unit:
+                heads = [row.revision for row in unit.inventory.revisions(entry) if row.head]
+            for head in heads:
+                with index.write() as unit:
+                    gone = unit.entries.remove_whole(entry, head) or []
+                with lock:
+                    assert not removed & set(gone)
+                    removed.update(gone)
+
+    with ThreadPoolExecutor(6) as pool:
+        jobs = [pool.submit(append, number) for number in range(4)] + [
+            pool.submit(remove, number) for number in range(2)
+        ]
+        for job in jobs:
+            job.result(60)
+    with index.read() as unit:
+        left = {key for _, key, _ in unit.entries.packs()}
+        line = unit.inventory.revisions(entry)
+    assert left | removed == appended and not left & removed
+    assert [row.head for row in line] == [place == 0 for place in range(len(line))]
+    assert removed
