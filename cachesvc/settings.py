@@ -54,6 +54,8 @@ class Settings(BaseSettings):
     """Lines for people, or a JSON object a line, with one for each request."""
     shutdown_seconds: int = Field(default=10, ge=0)
     """How long requests under way may take to end."""
+    token_requests: int = Field(default=1000, ge=1)
+    """Requests that one token may have under way at once in this process; more are told to come again."""
     gc_seconds: int = Field(default=3600, ge=10)
     keep_revisions: int = Field(default=10, ge=1)
     keep_days: int = Field(default=30, ge=0)

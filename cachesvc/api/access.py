@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Annotated, Any
 
@@ -13,9 +14,35 @@ from fastapi.security import HTTPBearer
 from cachesvc.domain.access import Token
 from cachesvc.registry.context import Registry
 from cachesvc.registry.tokens import authenticate
-from cachesvc_client.wire.errors import Unauthenticated
+from cachesvc_client.wire.errors import TooMany, Unauthenticated
 
 bearer = HTTPBearer(auto_error=False, description="A cachesvc token (`csv_…`).", scheme_name="token")
+
+
+class Crowd:
+    """The requests under way in this process, by token: one token must not take all of it."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._now: Counter[str] = Counter()
+
+    def enter(self, token: Token) -> Callable[[], None]:
+        """Counts a request in; what it answers counts it out, once. Raises ``TooMany``. For the event loop's
+        thread alone."""
+        name = token.token
+        if self._now[name] >= self._most:
+            raise TooMany(
+                f"token {name}: more than {self._most} requests at once",
+                "use a token for each job, or raise the setting token_requests",
+            )
+        self._now[name] += 1
+
+        def leave() -> None:
+            self._now[name] -= 1
+            if not self._now[name]:
+                del self._now[name]
+
+        return leave
 
 
 class TokenRoute(APIRoute):
@@ -33,7 +60,9 @@ class TokenRoute(APIRoute):
             if scheme.lower() != "bearer" or not secret.strip():
                 raise Unauthenticated("no token", "send Authorization: Bearer csv_…, or: cachesvc login")
             registry: Registry = request.app.state.registry
-            request.state.token = await to_thread.run_sync(authenticate, registry, secret.strip())
+            token = await to_thread.run_sync(authenticate, registry, secret.strip())
+            request.state.token = token
+            request.state.leave = request.app.state.crowd.enter(token)
             return await inner(request)
 
         return handler

@@ -15,14 +15,15 @@ from cachesvc.registry import gc
 from cachesvc.registry.context import Registry
 from cachesvc_client.wire.errors import CacheSvcError
 
-from . import admin_routes, edge, inventory_routes, open_routes, read_routes, write_routes
+from . import access, admin_routes, edge, inventory_routes, open_routes, read_routes, write_routes
 from .metrics import Metrics
 
 _log = logging.getLogger("cachesvc.gc")
 
 
-def create_app(registry: Registry, *, gc_seconds: float | None = None) -> FastAPI:
-    """The application. ``gc_seconds``: collects this often in the background; ``None``: never."""
+def create_app(registry: Registry, *, gc_seconds: float | None = None, token_requests: int = 1000) -> FastAPI:
+    """The application. ``gc_seconds``: collects this often in the background; ``None``: never.
+    ``token_requests``: of one token at once."""
 
     metrics = Metrics(registry)
 
@@ -46,6 +47,7 @@ def create_app(registry: Registry, *, gc_seconds: float | None = None) -> FastAP
     )
     app.state.registry = registry
     app.state.metrics = metrics
+    app.state.crowd = access.Crowd(token_requests)
     for module in (open_routes, read_routes, write_routes, inventory_routes, admin_routes):
         app.include_router(module.router)
     edge.install(app, metrics)

@@ -86,6 +86,8 @@ class Edge:
             sent.status = sent.status or 500  # which is answered outside of here
             raise
         finally:
+            # Only now: an answer that is streamed takes a place until it is sent.
+            scope["state"].get("leave", _nothing)()
             self._told(scope, sent, time.monotonic() - began)
 
     def _told(self, scope: Scope, sent: _Sent, seconds: float) -> None:
@@ -104,6 +106,10 @@ class Edge:
                 "token": token.token if token else None,
             }
             _requests.info("%s %s %d", fields["method"], fields["path"], status, extra={"fields": fields})
+
+
+def _nothing() -> None:
+    """A request that took no place."""
 
 
 class _Sent:

@@ -56,7 +56,7 @@ def _serve(settings: Settings, listener: socket.socket, new_token: bool, ready_f
         made = welcome(registry, signing_key_path(settings), new_token=new_token)
         url = _url(listener)
         _run(
-            create_app(registry, gc_seconds=settings.gc_seconds),
+            create_app(registry, gc_seconds=settings.gc_seconds, token_requests=settings.token_requests),
             listener,
             lambda: _announce(url, made, settings, ready_file),
             settings.shutdown_seconds,

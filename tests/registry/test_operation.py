@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+import socket
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from registry_making import FINGERPRINT, Server, make, ok
+from registry_making import FINGERPRINT, Server, make, ok, refused
 
 import cachesvc
 from tests.services.process import free_port
@@ -74,7 +78,7 @@ def test_logs_as_json_name_the_request(own_server: Server) -> None:
     ok(api.publish(made))
     api.http.get("/v1/whoami", headers={"X-Request-Id": "from-the-proxy"})
     ours = api.http.get("/v1/whoami").headers["x-request-id"]
-    refused = server.api(None).http.get("/v1/whoami")
+    stranger = server.api(None).http.get("/v1/whoami")
     (server.data / "blobs" / "objects" / "packs").rename(server.data / "elsewhere")
     lost = api.pack(made.revision).headers["x-request-id"]
     lines = [json.loads(line) for line in server.end()]
@@ -86,11 +90,46 @@ def test_logs_as_json_name_the_request(own_server: Server) -> None:
     assert line["seconds"] > 0 and line["bytes"] > 0
     assert by_request[ours]["token"] == line["token"]
     assert line["token"].startswith("t-")
-    assert by_request[refused.headers["x-request-id"]]["token"] is None
-    assert by_request[refused.headers["x-request-id"]]["status"] == 401
+    assert by_request[stranger.headers["x-request-id"]]["token"] is None
+    assert by_request[stranger.headers["x-request-id"]]["status"] == 401
     assert by_request[lost]["status"] == 404
     assert by_request[lost]["route"] == "/v1/revisions/{revision}/pack"
     assert server.token not in json.dumps(lines)
+
+
+def test_one_token_cannot_take_the_whole_server(own_server: Server) -> None:
+    """Uploads that are silent hold their places; others come in, and the token again when they are over."""
+    own_server.env = {"CACHESVC_SERVER_TOKEN_REQUESTS": "2"}
+    server = own_server.start()
+    api = server.api()
+    other = ok(api.http.post("/v1/tokens", json={"label": "b", "role": "read", "namespace": "team"}))[
+        "secret"
+    ]
+    host, port = server.url.removeprefix("http://").split(":")
+    made = make(server.key)
+    uploads = [ok(api.begin(made))["upload"] for _ in range(2)]
+    with contextlib.ExitStack() as stack:
+        for upload in uploads:
+            line = stack.enter_context(socket.create_connection((host, int(port))))
+            line.sendall(
+                f"PUT /v1/uploads/{upload}/pack HTTP/1.1\r\nHost: x\r\nContent-Length: {len(made.pack)}\r\n"
+                f"Authorization: Bearer {server.token}\r\n\r\nx".encode()
+            )
+        answer = until(lambda: api.http.get("/v1/whoami"), 429)
+        refused(answer, 429, "too_many", "more than 2 requests at once", "token_requests")
+        assert answer.headers["retry-after"] == "1"
+        assert ok(server.api(other).http.get("/v1/whoami"))["role"] == "read"
+        ok(api.http.get("/healthz"))
+    until(lambda: api.http.get("/v1/whoami"), 200)
+
+
+def until(ask: Callable[[], httpx.Response], status: int) -> httpx.Response:
+    for _ in range(600):
+        answer = ask()
+        if answer.status_code == status:
+            return answer
+        time.sleep(0.05)
+    raise AssertionError(f"never {status}: {answer.text}")
 
 
 @pytest.mark.services

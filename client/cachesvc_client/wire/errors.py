@@ -81,9 +81,9 @@ class RangeInvalid(CacheSvcError):
 
 
 class TooMany(CacheSvcError):
-    """More requests of a kind than a token may make in a while."""
+    """More requests of a kind than a token may make in a while, or at once. Retried, where that is safe."""
 
-    status, code, exit_status = 429, "too_many", 6
+    status, code, retry, exit_status = 429, "too_many", True, 6
 
 
 class Unavailable(CacheSvcError):
