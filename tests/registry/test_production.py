@@ -112,3 +112,39 @@ def test_clients_get_packs_from_the_store_and_else_from_the_registry(
     finally:
         if server.process.poll() is None:
             server.stop()
+
+
+def test_two_replicas_share_what_they_know(
+    tmp_path: Path, database: str, redis_url: str, gateway: Gateway, bucket_at_gateway: str
+) -> None:
+    """What goes in at one is seen at the other at once, though both remember answers; and a token that one
+    revokes is refused by the other."""
+    variables = {
+        **gateway.variables,
+        "CACHESVC_SERVER_DATABASE": database,
+        "CACHESVC_SERVER_REDIS": redis_url,
+        "CACHESVC_SERVER_BUCKET": bucket_at_gateway,
+        "CACHESVC_SERVER_BUCKET_ENDPOINT": gateway.endpoint,
+    }
+    one = Server(tmp_path / "one", env=variables).start()
+    two = Server(tmp_path / "two", env=variables).start()
+    try:
+        assert set(two.ready) == {"url"}  # no second admin, no second key
+        here, there = one.api(), two.api(one.token)
+        head = None
+        for number in range(3):
+            made = make(one.key, content=b"%d" % number)
+            ok((here if number % 2 else there).publish(made, head))
+            head = made.revision
+            for api in (here, there):
+                [found] = ok(api.resolve())["revisions"]
+                assert found["revision"] == head
+                assert api.fetch(found["pack_url"]).content == made.pack
+        token = ok(here.http.post("/v1/tokens", json={"label": "a", "role": "read", "namespace": "team"}))
+        reader = two.api(token["secret"])
+        ok(reader.resolve())
+        ok(here.http.delete(f"/v1/tokens/{token['token']}"))
+        refused(reader.resolve(), 401, "unauthenticated")
+    finally:
+        statuses = [server.stop() for server in (one, two)]
+    assert statuses == [0, 0]
