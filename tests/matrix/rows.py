@@ -3,7 +3,8 @@
 *hit*: nothing is compiled, tuned or started, and the numbers are right. *refused*: nothing is installed, and
 the factor is named first. *compiles*: right numbers, and the factor is named first. *retraced*: PyTorch looks
 for another AOTAutograd key and finds the same kernels: nothing is compiled, and the factor is named first.
-*invisible*: no key knows it; right numbers.
+*invisible*: no key knows it; right numbers. *told*: attach by name cannot know before the compile, so it is
+installed, and the factor is named first once it is known.
 
 ``group``: rows of one group share one consumer process. ``change``: what is done in it (`changes`).
 ``variables`` and ``facts``: how its environment differs; of a row without a group, the fingerprint that asks
@@ -151,6 +152,7 @@ ROWS: list[Row] = [
     refused("MIG slice", "gpu", "gpu", gpu="NVIDIA H200 MIG 1g.18gb", mig="1g.18gb"),
     accepted("driver", "gpu", driver="999.1"),
     accepted("number of GPUs", "gpu", gpu_count=8),
+    Row("device index", "told", "device", facts={"device": ["cuda:1"]}, of="gpu"),
     accepted("CPU of a GPU's host", "gpu", cpu_isa="avx2", cpu_flags=["avx2"], cpu_model="another"),
     # Versions of cachesvc itself.
     refused("entry of a newer schema", "schema", "newer"),

@@ -158,7 +158,8 @@ class World:
             except CacheSvcError as raised:
                 error = raised
             files = [path for root in roots.values() for path in root.rglob("*") if path.is_file()]
-        explained = explain(self.config, name, here=fingerprint).entries[0].differences
+        nearest = explain(self.config, name, here=fingerprint).entries[0]
+        explained = nearest.reasons if row.expect == "told" else nearest.differences
         return judge_asked(row, restored, error, bool(files), [one.factor for one in explained])
 
     @property
@@ -193,9 +194,11 @@ def judge_process(row: Row, seen: dict[str, Any]) -> Outcome:
 def judge_asked(
     row: Row, restored: Restored, error: CacheSvcError | None, files: bool, explained: list[str]
 ) -> Outcome:
-    if row.expect == "installed":
-        holds = error is None and bool(restored.installed) and files and not explained
-        return Outcome(row, "installed" if files else "refused", str(error or ""), "" if holds else "refused")
+    if row.expect in ("installed", "told"):
+        named = explained[:1] == ([row.factor] if row.factor else [])
+        holds = error is None and bool(restored.installed) and files and named
+        problem = "" if holds else f"refused, or not told so ({explained})"
+        return Outcome(row, "installed" if files else "refused", str(error or ""), problem)
     named = bool(restored.rejected) and restored.rejected[0].differences[0].factor == row.factor
     holds = isinstance(error, Incompatible) and not files and named and explained[:1] == [row.factor]
     problem = "" if holds else f"installed, or {row.factor} is not named first ({explained})"
@@ -237,19 +240,27 @@ def _other_machines(made: World) -> None:
     cpu = made.machines["cpu"]
     made.machines |= {"gpu": h200, "newer": cpu, "unknown": cpu, "older": cpu}
     old = {name: cpu[name] for name in ("torch", "python_abi", "platform", "cpu_isa", "cpu_flags", "schema")}
-    _publish(made, "gpu", {**h200, "schema": 1}, ("gpu",))
+    _publish(made, "gpu", {**h200, "schema": 1}, ("gpu",), {"device": ["cuda:0"], "grad": ["no_grad"]})
     _publish(made, "newer", {**cpu, "schema": 99, "colour": "red"}, ("host",))
     _publish(made, "unknown", {**cpu, "colour": "red", "shades": ["dark", "x" * 5000]}, ("host",))
     _publish(made, "older", old, ("host",))
 
 
-def _publish(made: World, name: str, fingerprint: dict[str, Any], scopes: tuple[str, ...]) -> None:
+def _publish(
+    made: World,
+    name: str,
+    fingerprint: dict[str, Any],
+    scopes: tuple[str, ...],
+    asked: dict[str, Any] | None = None,
+) -> None:
     key = SigningKey.load(Path(made.registry.signing_key))
     path = made.place / f"{name}.cachesvc"
     content = b"not a graph, and never loaded here"
     record = SourceFile("inductor", f"fxgraph/aa/f{'a' * 40}/{'b' * 40}", content, 0o644)
     workload = Workload(script=Digest.of(name.encode()))
-    draft = Draft(Name.parse(f"team/{name}"), Target("made"), fingerprint, workload, scopes)
+    draft = Draft(
+        Name.parse(f"team/{name}"), Target("made"), fingerprint, workload, scopes, asked=asked or {}
+    )
     build_bundle([record], draft, key, path)
     with Remote(made.registry.url, made.registry.token) as remote:
         publish_bundle(remote, path, key)
