@@ -27,6 +27,10 @@ def upgrade() -> None:
         op.add_column("revisions", sa.Column(name, sa.BigInteger))
     op.add_column("revisions", sa.Column("quarantine_why", sa.String(300)))
     _last_used()
+    # What is summed and sorted over all rows: reading it must not read the envelopes beside it.
+    op.create_index(None, "entries", ["published", "entry"])
+    op.create_index(None, "revisions", ["entry", "pack_size"])
+    op.create_index(None, "revisions", ["last_used", "published", "revision"])
     op.create_table(
         "audit",
         sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
