@@ -51,13 +51,14 @@ class Inventory:
         query = (
             _heads()
             .where(*_matching(search))
-            .order_by(col(EntryRow.published).desc(), col(EntryRow.entry))
+            .order_by(col(EntryRow.published).desc(), col(EntryRow.entry).desc())
             .limit(limit)
         )
         if after is not None:
             published, entry = after
-            later = sa.and_(col(EntryRow.published) == published, col(EntryRow.entry) > entry)
-            query = query.where(sa.or_(col(EntryRow.published) < published, later))
+            # The first condition says what the second does, in a form that the index serves.
+            later = sa.or_(col(EntryRow.published) < published, col(EntryRow.entry) < entry)
+            query = query.where(col(EntryRow.published) <= published, later)
         return [_entry(row) for row in self._session.connection().execute(query)]
 
     def revisions(self, entry: Digest) -> list[RevisionRecord]:
@@ -189,58 +190,51 @@ class Inventory:
     def ranked(self, namespace: str, by: str, limit: int) -> list[Usage]:
         """The entries that are first by ``by``: *coldest*, *heaviest*, *dearest*. Bytes are those of the
         whole line; hits and seconds those of the head."""
-        sums = (
+        first = self._first(namespace, by, limit)
+        connection = self._session.connection()
+        sizes = (
+            sa.select(col(RevisionRow.entry), sa.func.sum(col(RevisionRow.pack_size)))
+            .where(col(RevisionRow.entry).in_(first))
+            .group_by(col(RevisionRow.entry))
+        )
+        held = {row[0]: int(row[1]) for row in connection.execute(sizes)}
+        rows: dict[str, Any] = {
+            row.entry: row for row in connection.execute(_heads().where(col(EntryRow.entry).in_(first)))
+        }
+        starts = (
             sa.select(
                 col(UsefulnessRow.revision),
-                sa.func.sum(col(UsefulnessRow.hit)).label("hit"),
-                sa.func.sum(col(UsefulnessRow.saved)).label("saved"),
+                sa.func.sum(col(UsefulnessRow.hit)),
+                sa.func.sum(col(UsefulnessRow.saved)),
             )
+            .where(col(UsefulnessRow.revision).in_([row.head for row in rows.values()]))
             .group_by(col(UsefulnessRow.revision))
-            .subquery()
         )
-        sizes = (
-            sa.select(col(RevisionRow.entry), sa.func.sum(col(RevisionRow.pack_size)).label("bytes"))
-            .group_by(col(RevisionRow.entry))
-            .subquery()
-        )
-        last = sa.func.coalesce(col(RevisionRow.last_used), col(RevisionRow.published))
-        saved = sa.func.coalesce(sums.c.saved, 0.0)
-        order = {"coldest": last, "heaviest": sizes.c.bytes.desc(), "dearest": saved.desc()}[by]
-        query = (
-            sa.select(
-                col(EntryRow.entry),
-                *_place()[1:],
-                sizes.c.bytes,
-                sa.func.coalesce(sums.c.hit, 0),
-                saved,
-                col(RevisionRow.measured),
-                last,
-            )
-            .join_from(EntryRow, RevisionRow, col(RevisionRow.revision) == col(EntryRow.head))
-            .join(sizes, sizes.c.entry == col(EntryRow.entry))
-            .outerjoin(sums, sums.c.revision == col(EntryRow.head))
-            .order_by(order, col(EntryRow.entry))
-            .limit(limit)
-        )
+        told = {row[0]: (int(row[1]), float(row[2])) for row in connection.execute(starts)}
+        return [_usage(rows[entry], held[entry], *told.get(rows[entry].head, (0, 0.0))) for entry in first]
+
+    def _first(self, namespace: str, by: str, limit: int) -> list[str]:
+        """The entries, in order; read from indexes alone."""
+        query = sa.select(col(EntryRow.entry)).limit(limit)
         if namespace != ANY:
             query = query.where(col(EntryRow.namespace) == namespace)
-        if by == "dearest":
-            query = query.where(saved > 0)
-        return [
-            Usage(
-                entry=Digest(row[0]),
-                namespace=Namespace(row[1]),
-                name=ShortName(row[2]),
-                tag=Tag(row[3]),
-                target=Target(row[4]),
-                bytes=int(row[5]),
-                hit=int(row[6]),
-                saved=round(float(row[7]), 3),
-                compile_seconds=compile_seconds(row[8]),
-                last_used=row[9],
-            )
-            for row in self._session.connection().execute(query)
-        ]
+        if by == "heaviest":
+            query = query.join_from(
+                EntryRow, RevisionRow, col(RevisionRow.entry) == col(EntryRow.entry)
+            ).group_by(col(EntryRow.entry))
+            query = query.where(col(EntryRow.head).is_not(None))
+            query = query.order_by(sa.func.sum(col(RevisionRow.pack_size)).desc(), col(EntryRow.entry))
+        elif by == "dearest":
+            saved = sa.func.sum(col(UsefulnessRow.saved))
+            query = query.join_from(
+                UsefulnessRow, EntryRow, col(EntryRow.head) == col(UsefulnessRow.revision)
+            ).group_by(col(EntryRow.entry))
+            query = query.having(saved > 0).order_by(saved.desc(), col(EntryRow.entry))
+        else:
+            last = sa.func.coalesce(col(RevisionRow.last_used), col(RevisionRow.published))
+            query = query.join_from(RevisionRow, EntryRow, col(EntryRow.head) == col(RevisionRow.revision))
+            query = query.order_by(last, col(EntryRow.entry))
+        return [row[0] for row in self._session.connection().execute(query)]
 
     def packs(self, after: str, limit: int) -> list[tuple[Digest, str, str, str, int]]:
         """(revision, signer, blob key, pack's digest, size), by revision, beyond ``after``."""
@@ -331,6 +325,21 @@ def _entry(row: Any) -> EntryRecord:
         quarantined=row.quarantined,
         dtypes=tuple((row.dtypes or "").split()),
         shapes=tuple((row.shapes or "").split()),
+    )
+
+
+def _usage(row: Any, size: int, hit: int, saved: float) -> Usage:
+    return Usage(
+        entry=Digest(row.entry),
+        namespace=Namespace(row.namespace),
+        name=ShortName(row.name),
+        tag=Tag(row.tag),
+        target=Target(row.target),
+        bytes=size,
+        hit=hit,
+        saved=round(saved, 3),
+        compile_seconds=compile_seconds(row.measured),
+        last_used=row.published if row.last_used is None else row.last_used,
     )
 
 

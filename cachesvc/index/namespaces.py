@@ -28,7 +28,7 @@ class Namespaces:
         query = select(NamespaceRow).order_by(col(NamespaceRow.namespace))
         if namespace != ANY:
             query = query.where(NamespaceRow.namespace == namespace)
-        entries = self._held(sa.func.count(sa.distinct(col(EntryRow.entry))), namespace)
+        entries = self._entries(namespace)
         revisions = self._held(sa.func.count(), namespace)
         sizes = self._held(sa.func.sum(col(RevisionRow.pack_size)), namespace)
         return [
@@ -65,6 +65,12 @@ class Namespaces:
     def bytes(self, namespace: Namespace) -> int:
         """Of the packs of all its revisions."""
         return self._held(sa.func.sum(col(RevisionRow.pack_size)), namespace).get(namespace, 0)
+
+    def _entries(self, namespace: str) -> dict[str, int]:
+        query = sa.select(col(EntryRow.namespace), sa.func.count()).group_by(col(EntryRow.namespace))
+        if namespace != ANY:
+            query = query.where(col(EntryRow.namespace) == namespace)
+        return {row[0]: row[1] for row in self._session.connection().execute(query)}
 
     def _held(self, what: Any, namespace: str) -> dict[str, int]:
         query = (

@@ -124,6 +124,7 @@ class EntryRow(SQLModel, table=True):
     __table_args__ = (
         sa.Index(None, "namespace", "name", "tag", "lane", "published"),
         sa.Index(None, "head"),
+        sa.Index(None, "published", "entry"),
     )
 
 
@@ -156,7 +157,12 @@ class RevisionRow(SQLModel, table=True):
     pinned: int | None = Field(default=None, sa_type=sa.BigInteger)
     quarantined: int | None = Field(default=None, sa_type=sa.BigInteger)
     quarantine_why: str | None = Field(default=None, max_length=300)
-    __table_args__ = (sa.Index(None, "entry", "sequence"),)
+    __table_args__ = (
+        sa.Index(None, "entry", "sequence"),
+        # Sums and orders over all rows read these alone, and not the envelopes.
+        sa.Index(None, "entry", "pack_size"),
+        sa.Index(None, "last_used", "published", "revision"),
+    )
 
 
 class UsefulnessRow(SQLModel, table=True):

@@ -21,6 +21,8 @@ from .resolve import forget
 PREFIX = "packs/"
 _STORE = "store"
 _PAGE = 500
+MAX_FINDINGS = 5000
+"""Orphans of one check, about; the next check finds more."""
 _DEEP_BYTES = 512 << 20
 """Of packs that are read for one page: a request has to end."""
 _CURSOR = re.compile(r"[0-9a-f]{64}|store")
@@ -143,6 +145,8 @@ def _store(registry: Registry) -> FsckPage:
         if len(held) == _PAGE:
             findings += _orphans(registry, held)
             held = []
+        if len(findings) >= MAX_FINDINGS:
+            break
     findings += _orphans(registry, held)
     return FsckPage(tuple(findings), checked)
 

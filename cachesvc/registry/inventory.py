@@ -12,7 +12,15 @@ from cachesvc.index.inventory import Search
 from cachesvc.index.unit import Unit
 from cachesvc_client.bundle.check import Verified, check_envelope
 from cachesvc_client.bundle.seal import PublicKey
-from cachesvc_client.wire.admin import EntryPage, RevisionDifference, RevisionRecord, Stats, Withheld
+from cachesvc_client.wire import codec
+from cachesvc_client.wire.admin import (
+    EntryPage,
+    EntryRecord,
+    RevisionDifference,
+    RevisionRecord,
+    Stats,
+    Withheld,
+)
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError, Corrupt, InvalidRequest, NotFound
 
@@ -20,6 +28,8 @@ from .context import Registry
 
 WITHHELD = 5000
 RANKED = 100
+PAGE_BYTES = 4 << 20
+"""Of one page of entries: what a publisher may put into a fingerprint is bounded, but not small."""
 _DESCRIBED = 100
 _CURSOR = re.compile(r"(\d{1,18})\.([0-9a-f]{64})")
 _BEGINNING = re.compile(r"(?:sha256:)?([0-9a-f]{4,64})")
@@ -46,8 +56,9 @@ def search_entries(
     narrowed = replace(search, namespace=namespace, lanes=lanes)
     with registry.index.read() as unit:
         rows = unit.inventory.search(narrowed, _after(cursor), limit + 1)
-    last = rows[limit - 1] if len(rows) > limit else None
-    return EntryPage(tuple(rows[:limit]), f"{last.published}.{last.entry.hex}" if last else None)
+    page = _within(rows[:limit], PAGE_BYTES)
+    last = page[-1] if len(page) < len(rows) else None
+    return EntryPage(tuple(page), f"{last.published}.{last.entry.hex}" if last else None)
 
 
 def list_revisions(registry: Registry, by: Token, entry: Digest) -> list[RevisionRecord]:
@@ -190,6 +201,16 @@ def _absent(revision: Digest) -> NotFound:
 def _visible(unit: Unit, by: Token, kind: str, digest: Digest) -> bool:
     rows = unit.inventory.revisions(digest) if kind == "entry" else [unit.inventory.revision(digest)]
     return any(row is not None and may(by, Action.read, row.namespace, row.lane) for row in rows)
+
+
+def _within(rows: list[EntryRecord], most: int) -> list[EntryRecord]:
+    """As many of the first rows as fit, and at least one."""
+    size = 0
+    for place, row in enumerate(rows):
+        size += len(codec.canonical(row))
+        if place and size > most:
+            return rows[:place]
+    return rows
 
 
 def _after(cursor: str | None) -> tuple[int, str] | None:

@@ -284,6 +284,8 @@ def test_the_openapi_document_tells_the_truth(api: Api, key: SigningKey) -> None
     upload = ok(api.http.post("/v1/uploads", json=begin))["upload"]
     resolve = {"namespace": "team", "name": "open", "fingerprint": {**FINGERPRINT, "torch": "0"}}
     other = make(key, name="open", target="other", content=b"other")
+    entry, revision = made.manifest.entry, {"revision": made.revision}
+    orphan = {"problem": "orphan", "key": "packs/u-none", "said": "", "repair": ""}
     calls = [
         ("get", "/healthz", {}, None, 200),
         ("get", "/readyz", {}, None, 200),
@@ -318,6 +320,39 @@ def test_the_openapi_document_tells_the_truth(api: Api, key: SigningKey) -> None
         ("get", "/v1/signers", {}, None, 200),
         ("post", "/v1/signers", {}, {"namespace": "team", "key": key.public}, 201),
         ("post", "/v1/gc", {}, None, 200),
+        ("get", "/v1/gc", {}, None, 200),
+        ("get", "/v1/tokens", {}, None, 200),
+        ("put", "/v1/tokens/{token_id}/expiry", {"token_id": "t-none"}, {"days": 1}, 404),
+        ("put", "/v1/tokens/{token_id}/expiry", {"token_id": "t-none"}, {"days": -1}, 422),
+        ("get", "/v1/namespaces", {}, None, 200),
+        ("put", "/v1/namespaces/{namespace}/policy", {"namespace": "kept"}, {"keep_days": 3}, 200),
+        ("put", "/v1/namespaces/{namespace}/policy", {"namespace": "kept"}, {"keep_days": -3}, 422),
+        ("put", "/v1/namespaces/{namespace}/policy", {"namespace": "kept"}, {"quota_bytes": 1 << 70}, 422),
+        ("get", "/v1/entries", {}, None, 200),
+        ("get", "/v1/entries/{entry}/revisions", {"entry": made.manifest.entry}, None, 200),
+        ("get", "/v1/digests/{kind}/{beginning}", {"kind": "entry", "beginning": entry[7:40]}, None, 200),
+        ("get", "/v1/digests/{kind}/{beginning}", {"kind": "other", "beginning": entry}, None, 422),
+        ("get", "/v1/revisions/{revision}", revision, None, 200),
+        ("get", "/v1/revisions/{revision}/difference/{other}", {**revision, "other": NONE}, None, 404),
+        (
+            "get",
+            "/v1/revisions/{revision}/difference/{other}",
+            {**revision, "other": made.revision},
+            None,
+            200,
+        ),
+        ("put", "/v1/revisions/{revision}/pin", revision, {"why": "x"}, 200),
+        ("put", "/v1/revisions/{revision}/pin", revision, {"why": "\u0000"}, 422),
+        ("delete", "/v1/revisions/{revision}/pin", revision, None, 200),
+        ("put", "/v1/revisions/{revision}/quarantine", revision, {"why": "x"}, 200),
+        ("get", "/v1/quarantine", {}, None, 200),
+        ("get", "/v1/stats", {}, None, 200),
+        ("get", "/v1/audit", {}, None, 200),
+        ("post", "/v1/fsck", {}, None, 200),
+        ("post", "/v1/fsck/repair", {}, orphan, 200),
+        ("post", "/v1/fsck/repair", {}, {**orphan, "problem": "none"}, 422),
+        ("post", "/v1/fsck/repair", {}, {**orphan, "problem": "missing"}, 422),
+        ("delete", "/v1/revisions/{revision}", revision, None, 422),
     ]
     for method, path, parameters, body, status in calls:
         content = {"content": body} if isinstance(body, bytes) else {"json": body}

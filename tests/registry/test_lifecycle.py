@@ -308,6 +308,47 @@ def test_fsck_goes_through_everything_page_by_page(reg: Inside, monkeypatch: pyt
         fsck.check(reg.registry, ROOT, "x")
 
 
+def test_orphans_of_one_check_are_bounded(reg: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fsck, "_PAGE", 2)
+    monkeypatch.setattr(fsck, "MAX_FINDINGS", 3)
+    for number in range(9):
+        reg.registry.blobs.put(f"packs/u-{number}", [b"x"])
+    rounds = 0
+    while found := checked(reg):
+        assert len(found) <= 4
+        assert all(fsck.repair(reg.registry, ROOT, finding).done for finding in found)
+        rounds += 1
+    assert rounds == 3 and reg.blobs() == set()
+
+
+def test_a_page_of_entries_is_bounded_in_bytes(reg: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(1, 6):
+        reg.publish(made(reg, number))
+    monkeypatch.setattr(inventory, "PAGE_BYTES", 2500)
+    seen, cursor, pages = [], None, 0
+    while pages == 0 or cursor:
+        page = inventory.search_entries(reg.registry, ROOT, Search(), cursor, 100)
+        assert 1 <= len(page.rows) < 5
+        seen += [row.target for row in page.rows]
+        cursor, pages = page.next, pages + 1
+    assert sorted(seen) == [f"t{n}" for n in range(1, 6)] and pages > 1
+
+
+def test_a_resolve_answers_though_its_use_cannot_be_written(reg: Inside) -> None:
+    one = made(reg)
+    reg.publish(one)
+
+    class ReadOnly:
+        read = reg.registry.index.read
+
+        def write(self) -> Any:
+            raise StorageFull("the index cannot be written")
+
+    registry = dataclasses.replace(reg.registry, index=ReadOnly())
+    request = ResolveRequest(TEAM, ShortName("bert"), FINGERPRINT)
+    assert one.revision.encode() in resolve.answer(registry, ROOT, request)
+
+
 def test_a_finding_that_has_mended_is_left_alone(reg: Inside) -> None:
     one = made(reg)
     reg.publish(one)
