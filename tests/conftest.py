@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +12,11 @@ import pytest
 from tests.services.ceph import Gateway, ceph_gateway
 from tests.services.postgresql import postgresql_server
 from tests.services.redis import redis_server
+
+# A run in the background of a script, or under nohup, ignores Ctrl-C, and what it starts does too; tests that
+# interrupt a command want it as a terminal has it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SERVICES = {"postgresql", "database", "redis_url", "gateway", "bucket_at_gateway"}
 
