@@ -69,6 +69,11 @@ class Installed:
     files: int
     bytes: int
 
+    @property
+    def keys(self) -> set[str]:
+        """The compilers' own keys that it has something for."""
+        return {part for record in self.manifest.files for part in record.path.split("/")[:-1]}
+
 
 @dataclass(slots=True)
 class Restored:

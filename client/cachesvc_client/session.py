@@ -454,7 +454,7 @@ class _Process:
     def _suspects(self, before: int) -> Sequence[Installed]:
         """The revisions that hold a record which was used since there were ``before`` of them."""
         keys = self.kernels.recorded.keys(since=before)
-        return [entry for _, entry in self._under_canary() if keys & _keys(entry)]
+        return [entry for _, entry in self._under_canary() if keys & entry.keys]
 
     def _not_compared(self, why: str) -> None:
         if len(self._canary_said) < _MAX_SAID:
@@ -492,7 +492,7 @@ class _Process:
         session.error = Distrusted(f"{manifest.statement.full_name}: the canary found wrong numbers")
         session._step = "failed"
         paths = {record.path for record in manifest.files}
-        self.kernels.recorded.forget(paths, _keys(entry))
+        self.kernels.recorded.forget(paths, entry.keys)
         self.kernels.clear()
         if self._store is not None:
             self._store.distrust(manifest.entry, entry.revision)
@@ -779,11 +779,6 @@ def open_local(config: Config) -> Session:
     with state.lock:
         state.sessions.append(session)
     return session
-
-
-def _keys(entry: Installed) -> set[str]:
-    """The compilers' own keys that a revision has something for."""
-    return {part for record in entry.manifest.files for part in record.path.split("/")[:-1]}
 
 
 def _reports(session: Session) -> bool:

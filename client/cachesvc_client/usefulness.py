@@ -104,7 +104,6 @@ def uses(
     for entry in installed:
         statement = entry.manifest.statement
         paths = {record.path for record in entry.manifest.files}
-        keys = {part for path in paths for part in path.split("/")[:-1]}
         made.append(
             RevisionUse(
                 name=str(statement.full_name),
@@ -112,7 +111,7 @@ def uses(
                 revision=str(entry.revision),
                 files=entry.files,
                 bytes=entry.bytes,
-                used=len(paths & used_paths) + len(keys & used_keys),
+                used=len(paths & used_paths) + len(entry.keys & used_keys),
             )
         )
     return tuple(made)
