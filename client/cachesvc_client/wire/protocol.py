@@ -10,6 +10,7 @@ import math
 import re
 from dataclasses import dataclass, field
 
+from .claims import ClaimRef
 from .digest import Digest
 from .factors import Difference, FactorValue
 from .names import Lane, Namespace, ShortName, Tag, Target
@@ -120,10 +121,12 @@ class StoredAnswer:
 @dataclass(frozen=True, slots=True)
 class CommitRequest:
     """``envelope``: the DSSE envelope as text. ``head``: the revision that is replaced, ``None`` if
-    the entry must not have one."""
+    the entry must not have one. ``claim``: under which it was compiled; once it is somebody else's, the
+    commit is refused."""
 
     envelope: str
     head: Digest | None = None
+    claim: ClaimRef | None = None
 
 
 @dataclass(frozen=True, slots=True)
