@@ -15,6 +15,7 @@ from .wire.names import Name, Target
 
 if TYPE_CHECKING:
     from .bundle.pack import SourceFile
+    from .claiming import Claim
     from .node.job import HandIn
     from .publishing import Draft
     from .ranks import Job
@@ -61,6 +62,14 @@ def publish(name: str | None, target: str) -> CommitAnswer:
     return _publish(config, files, draft) if job is None else _publish_with_ranks(config, files, draft, job)
 
 
+def _claim(name: Name) -> Claim | None:
+    """That this process compiled it under, if it has one."""
+    from .session import process
+
+    held = [session.turns.claims for session in process().sessions if session.turns is not None]
+    return next((claims[name] for claims in held if name in claims), None)
+
+
 def _publish(config: Config, files: Sequence[SourceFile], draft: Draft) -> CommitAnswer:
     import tempfile
 
@@ -75,7 +84,11 @@ def _publish(config: Config, files: Sequence[SourceFile], draft: Draft) -> Commi
     with remote, tempfile.TemporaryDirectory(prefix="cachesvc-") as folder:
         path = Path(folder) / "revision.cachesvc"
         build_bundle(files, draft, key, path)
-        return publish_bundle(remote, path, key)
+        claim = _claim(draft.name)
+        answer = publish_bundle(remote, path, key, claim=claim.shown if claim else None)
+        if claim is not None:
+            claim.published()
+        return answer
 
 
 def _publish_with_ranks(config: Config, files: Sequence[SourceFile], draft: Draft, job: Job) -> CommitAnswer:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .bundle.pack import SourceFile
     from .bundle.seal import PublicKey, SigningKey
     from .remote import Remote
+    from .wire.claims import ClaimRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +92,16 @@ def build_bundle(files: Sequence[SourceFile], draft: Draft, key: SigningKey, pat
     return manifest
 
 
-def publish_bundle(remote: Remote, path: Path, key: SigningKey, attempts: int = 3) -> CommitAnswer:
-    """Publishes a bundle that ``key`` signs, as the successor of the entry's present head.
+def publish_bundle(
+    remote: Remote, path: Path, key: SigningKey, attempts: int = 3, claim: ClaimRef | None = None
+) -> CommitAnswer:
+    """Publishes a bundle that ``key`` signs, as the successor of the entry's present head; under ``claim``,
+    which is given back with the commit.
 
     The same manifest is a success and moves no byte. If the head is newer, or another publisher was
     faster, it is signed again over that head, ``attempts`` times in all; then ``HeadConflict``. Raises
-    what ``Remote`` raises, and ``Corrupt`` before the first byte is sent.
+    ``ClaimLost`` if somebody else has taken the claim over, what ``Remote`` raises, and ``Corrupt`` before
+    the first byte is sent.
     """
     verified, offset = _opened(path, [key.public])
     manifest = verified.manifest
@@ -107,7 +112,7 @@ def publish_bundle(remote: Remote, path: Path, key: SigningKey, attempts: int = 
         statement = replace(manifest.statement, sequence=next_sequence(head.sequence))
         return key.sign(replace(manifest, statement=statement))
 
-    return _publish(remote, path, verified, offset, over, attempts)
+    return _publish(remote, path, verified, offset, over, attempts, claim)
 
 
 def publish_signed(remote: Remote, path: Path, trusted: Sequence[PublicKey]) -> tuple[Verified, CommitAnswer]:
@@ -136,6 +141,7 @@ def _publish(
     offset: int,
     over: Callable[[EntrySummary | None], bytes],
     attempts: int,
+    claim: ClaimRef | None = None,
 ) -> CommitAnswer:
     """One upload, then commits: ``over(head)`` is the envelope to put over a head."""
     from .bundle.check import check_pack
@@ -149,7 +155,7 @@ def _publish(
             return CommitAnswer(entry, head.revision, created=False)
         with _uploaded(remote, verified.manifest, pack, offset) as upload:
             for left in reversed(range(attempts)):
-                request = CommitRequest(over(head).decode(), head.revision if head else None)
+                request = CommitRequest(over(head).decode(), head.revision if head else None, claim)
                 try:
                     return remote.commit(upload, request)
                 except HeadConflict:
