@@ -51,7 +51,7 @@ RESOLVED_SECONDS = 6.0
 """Longer than a registry remembers what it answered."""
 _PAUSE_SECONDS = 1.0
 """Between two requests, where the registry does not wait for us."""
-_ENDINGS = ("GITHUB_RUN_ID", "CI_JOB_ID", "BUILD_ID")
+_RUNS = ("GITHUB_RUN_ID", "CI_JOB_ID", "BUILD_ID")
 """What CI systems call a run."""
 
 
@@ -207,7 +207,7 @@ def _looked_again(claim: Claim, look: Callable[[], T | None]) -> Turn[T]:
 
 def whoever() -> str:
     """This host and, in CI, the run: for people who wait for it."""
-    run = next((os.environ[name] for name in _ENDINGS if os.environ.get(name)), "")
+    run = next((os.environ[name] for name in _RUNS if os.environ.get(name)), "")
     said = f"{os.uname().nodename}{f', run {run}' if run else ''}, process {os.getpid()}"
     return "".join(letter for letter in said if letter.isprintable())[:100]
 

@@ -1,5 +1,5 @@
-"""A fleet that may publish, by real processes and a registry, without torch: one compiles, the others wait for
-it; no longer than their deadline, whatever becomes of the one."""
+"""A fleet that may publish, by real processes and a registry, without torch: one compiles, the others wait
+for it; no longer than their deadline, whatever becomes of the one."""
 
 from __future__ import annotations
 
