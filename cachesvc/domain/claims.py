@@ -20,6 +20,10 @@ LIVE_PER_TOKEN = 1000
 KEPT_SECONDS = 86_400
 """A claim that ended is remembered for so long: until then its holder is told who took over."""
 
+RECENT_SECONDS = 10
+"""So long after its end a claim under which something was published is not taken, but shown: to those who
+waited, and to those who looked before it was there."""
+
 Standing = Literal["held", "published", "free"]
 
 
@@ -40,16 +44,18 @@ class Claim:
     who: str = ""
 
 
-def standing(claim: Claim | None, now: int) -> Standing:
-    """What somebody learns who waits: look again, go and take it, or go on waiting.
+def standing(claim: Claim | None, now: int, seen: int = 0) -> Standing:
+    """What somebody learns who wants it: look again, take it, or wait.
 
-    ``done`` comes first: that a revision was published counts whether or not its publisher still holds it.
+    ``seen``: the fence under which he has looked already. That something was published counts whether or not
+    its publisher still holds the claim; `index.claims.Claims.take` takes what is free by this rule.
     """
     if claim is None:
         return "free"
-    if claim.done:
+    held = bool(claim.holder) and claim.expires > now
+    if claim.done and claim.fence != seen and (held or now - claim.expires < RECENT_SECONDS):
         return "published"
-    return "held" if claim.holder and claim.expires > now else "free"
+    return "held" if held else "free"
 
 
 def demand_current(claim: Claim | None, shown: ClaimRef) -> None:

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlmodel import Session, col
 
-from cachesvc.domain.claims import Claim
+from cachesvc.domain.claims import RECENT_SECONDS, Claim
 from cachesvc_client.wire.claims import ClaimRef, ClaimSubject
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Lane, Namespace, ShortName
@@ -30,9 +30,9 @@ class Claims:
         self._table: Any = ClaimRow.__table__  # type: ignore[attr-defined]
 
     def take(
-        self, subject: ClaimSubject, holder: str, who: str, token: str, seconds: int
+        self, subject: ClaimSubject, holder: str, who: str, token: str, seconds: int, seen: int = 0
     ) -> tuple[Claim, int] | None:
-        """The claim, if it was free, or over, or this holder's already; ``None`` if somebody holds it.
+        """The claim, if it was free by ``domain.claims.standing``, or this holder's already; else ``None``.
 
         A new holder's fence is above every earlier one, also above those of rows that were forgotten: it is
         at least the clock. The same holder keeps his.
@@ -52,7 +52,8 @@ class Claims:
             expires=now + seconds,
             done=False,
         )
-        same = table.holder == holder
+        same, over = table.holder == holder, sa.or_(table.holder == "", table.expires <= now)
+        recent = sa.and_(table.done, table.fence != seen, table.expires > now - RECENT_SECONDS)
         above = sa.case((table.fence >= now, table.fence + 1), else_=now)
         statement = made.on_conflict_do_update(
             index_elements=["key"],
@@ -65,7 +66,7 @@ class Claims:
                 "expires": now + seconds,
                 "done": sa.case((same, table.done), else_=sa.false()),
             },
-            where=sa.or_(same, table.holder == "", table.expires <= now),
+            where=sa.or_(same, sa.and_(over, sa.not_(recent))),
         )
         return self._first(statement.returning(*self._table.c, now.label("now")))
 

@@ -28,7 +28,8 @@ def take(registry: Registry, token: Token, request: ClaimRequest) -> ClaimAnswer
     key = subject.key
     with registry.index.write() as unit:
         for _ in range(_TRIES):
-            taken = unit.claims.take(subject, request.holder, request.who, token.token, seconds)
+            asked = (subject, request.holder, request.who, token.token, seconds, request.seen)
+            taken = unit.claims.take(*asked)
             if taken is not None:
                 # The row that was just taken is among them; a transaction that raises takes nothing.
                 if unit.claims.live(token.token) > LIVE_PER_TOKEN:
@@ -37,9 +38,10 @@ def take(registry: Registry, token: Token, request: ClaimRequest) -> ClaimAnswer
                     )
                 return _answer("yours", *taken)
             found = unit.claims.get(key)
-            if found is None or standing(*found) == "free":
-                continue  # it ended between the two statements
-            return _answer("published" if found[0].done else "held", *found)
+            state = standing(*found, request.seen) if found else "free"
+            if found and state != "free":
+                return _answer(state, *found)
+            # It ended between the two statements.
     raise Unavailable(f"claim {key} changes hands too fast", "try again")
 
 

@@ -62,9 +62,9 @@ class Waiting:
                 answer = await asyncio.to_thread(claims.take, self._registry, token, request)
                 if answer.state != "held" or ear is None or self._closed:
                     return answer
-                news = await ear.news(until - loop.time())
-                if news == "published":
-                    return ClaimAnswer("published", answer.key, answer.fence)
+                news, fence = await ear.news(until - loop.time())
+                if news == "published" and fence != request.seen:
+                    return ClaimAnswer("published", answer.key, fence)
                 if news is None or await gone():
                     return answer
 
@@ -120,15 +120,16 @@ class Waiting:
         except CacheSvcError as error:
             _log.debug("no news for those who wait: %s", error)
             return
-        for key in keys:
-            if found[key] != "held":
+        for key, (news, fence) in found.items():
+            if news != "held":
                 for ear in self._ears.get(key, ()):
-                    ear.hear(found[key])
+                    ear.hear(news, fence)
 
-    def _states(self, keys: list[Digest]) -> dict[Digest, Standing]:
+    def _states(self, keys: list[Digest]) -> dict[Digest, tuple[Standing, int]]:
         with self._registry.index.read() as unit:
-            found = unit.claims.states(keys)
-        return {key: standing(*found.get(key, (None, 0))) for key in keys}
+            rows = unit.claims.states(keys)
+        found = ((key, *rows.get(key, (None, 0))) for key in keys)
+        return {key: (standing(claim, now), claim.fence if claim else 0) for key, claim, now in found}
 
 
 class _Ear:
@@ -136,16 +137,16 @@ class _Ear:
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
-        self._news: Standing | None = None
+        self._news: tuple[Standing | None, int] = (None, 0)
 
-    def hear(self, news: Standing | None) -> None:
-        self._news = news
+    def hear(self, news: Standing | None, fence: int = 0) -> None:
+        self._news = news, fence
         self._event.set()
 
-    async def news(self, seconds: float) -> Standing | None:
-        """What is heard within the time; ``None`` if nothing is."""
+    async def news(self, seconds: float) -> tuple[Standing | None, int]:
+        """What is heard within the time, and of which fence; ``None`` if nothing is."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._event.wait(), max(0.0, seconds))
             self._event.clear()
             return self._news
-        return None
+        return None, 0

@@ -176,7 +176,10 @@ def turn(
             return Turn(look(), why="another rank of this job publishes it")
         if answer.state == "published":
             found = _seen(look, patience)
-            return Turn(found, why="" if found is not None else "what was published does not fit here")
+            if found is not None:
+                return Turn(found)
+            request = replace(request, seen=answer.fence)
+            continue
         told(answer)
         if patience() <= 0:
             return Turn(why=f"{answer.who or 'somebody else'} still compiles it, for {answer.age} s now")

@@ -270,11 +270,16 @@ CLAIMS = st.builds(
 )
 
 
-@given(claim=CLAIMS, now=st.integers(0, 20))
-def test_who_waits_for_a_claim_waits_only_while_somebody_has_it(claim: Claim, now: int) -> None:
+@given(claim=CLAIMS, now=st.integers(0, 40), seen=st.integers(0, 3))
+def test_who_waits_for_a_claim_waits_only_while_somebody_has_it(claim: Claim, now: int, seen: int) -> None:
     alive = bool(claim.holder) and claim.expires > now
-    assert standing(claim, now) == ("published" if claim.done else "held" if alive else "free")
-    assert standing(None, now) == "free"
+    told = standing(claim, now, seen)
+    assert (told == "held") <= alive and (told == "free") <= (not alive)
+    if told == "published":
+        assert claim.done and claim.fence != seen
+    elif claim.done:
+        assert claim.fence == seen or (not alive and now >= claim.expires + 10)
+    assert standing(claim, 40, claim.fence) == "free" and standing(None, now) == "free"
 
 
 @given(claim=CLAIMS, holder=st.sampled_from(["a" * 32, "b" * 32]), fence=st.integers(0, 3))

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cachesvc.domain.claims import KEPT_SECONDS, Claim, demand_current, standing
+from cachesvc.domain.claims import KEPT_SECONDS, RECENT_SECONDS, Claim, demand_current, standing
 from cachesvc.index.unit import Index
 from cachesvc_client.wire.claims import ClaimRef, ClaimSubject
 from cachesvc_client.wire.digest import Digest
@@ -36,9 +36,11 @@ def pass_time(index: Index, seconds: int) -> None:
         )
 
 
-def take(index: Index, holder: str, of: ClaimSubject = SUBJECT, token: str = "t-1") -> ClaimRef | None:
+def take(
+    index: Index, holder: str, of: ClaimSubject = SUBJECT, token: str = "t-1", seen: int = 0
+) -> ClaimRef | None:
     with index.write() as unit:
-        taken = unit.claims.take(of, holder, f"host {holder[0]}", token, SECONDS)
+        taken = unit.claims.take(of, holder, f"host {holder[0]}", token, SECONDS, seen)
     return ClaimRef(taken[0].key, taken[0].holder, taken[0].fence) if taken else None
 
 
@@ -93,9 +95,14 @@ def test_who_waits_learns_that_it_is_published(index: Index) -> None:
         assert unit.claims.release(other, done=True)
         assert standing(*unit.claims.get(subject("bart").key)) == "published"
     assert take(index, b) is None, "it is held"
-    assert take(index, a, subject("bart")) is not None, "and this one is not"
-    with index.read() as unit:
+    assert take(index, a, subject("bart")) is None, "who did not see what was published is to look first"
+    anew = take(index, a, subject("bart"), seen=other.fence)
+    assert anew.fence > other.fence, "and who did, may have it"
+    with index.write() as unit:
         assert not unit.claims.get(subject("bart").key)[0].done, "who takes it, takes it anew"
+        unit.claims.release(anew, done=True)
+    pass_time(index, RECENT_SECONDS + 1)
+    assert take(index, b, subject("bart")) is not None, "nobody has looked before that any more"
 
 
 def test_the_number_of_a_tokens_claims(index: Index) -> None:

@@ -154,7 +154,7 @@ def test_who_waits_is_told_at_once_when_it_is_given_back(api: Api) -> None:
         release(api, ref(mine))
         answer = theirs.result(20)
     assert (answer["state"], answer["fence"] > mine["fence"]) == ("yours", True)
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 8
 
 
 def test_all_who_wait_are_told_at_once_when_it_is_published(api: Api, key: SigningKey) -> None:
@@ -178,13 +178,14 @@ def test_all_who_wait_are_told_at_once_when_it_is_published(api: Api, key: Signi
             began = time.monotonic()
             ok(publish(api, made, ref(mine) if shown else None))
             assert [future.result(20)["state"] for future in futures] == ["published"] * 6
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 8
         # The publisher's claim is given back with the commit; one who did not show his goes on to hold it.
         assert (renew(api, ref(mine)).status_code, renew(api, ref(other, "b")).status_code) == (
             (409, 200) if shown else (200, 200)
         )
         late = claim(api, of, "9", wait=20)
-        assert late["state"] == ("yours" if shown else "published")
+        assert (late["state"], late["fence"]) == ("published", mine["fence"])
+        assert claim(api, of, "9", seen=late["fence"])["state"] == ("yours" if shown else "held")
 
 
 def _exact(made: Made) -> str:
@@ -254,7 +255,7 @@ def test_a_crowd_that_waits_keeps_nobody_from_working(server: Server, api: Api, 
     other = make(key, name=name())
     ok(api.publish(other))
     ok(api.resolve(name=other.manifest.statement.name))
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 15
     ok(publish(api, make(key, name=of), ref(mine)))
     for thread in threads:
         thread.join(30)
@@ -325,7 +326,7 @@ def test_replicas_tell_each_other_and_without_redis_a_little_later(
                 assert theirs.result(20)["state"] == "published"
                 took.append(time.monotonic() - committed)
         # With Redis at once; without, at the next look, a second later.
-        assert sorted(took)[1] < (0.4 if redis == "there" else 3), took
+        assert sorted(took)[1] < (0.6 if redis == "there" else 5), took
     finally:
         statuses = [server.stop() for server in (one, two)]
         if running is not None and redis == "there":

@@ -31,12 +31,14 @@ class Script:
     def __init__(self, *answers: Any, renewals: tuple[Any, ...] = (YOURS,)) -> None:
         self.answers, self.renewals = list(answers), list(renewals)
         self.waits: list[float] = []
+        self.seen: list[int] = []
         self.renewed: list[ClaimRef] = []
         self.released: list[ClaimRelease] = []
 
     def claim(self, request: ClaimRequest, deadline: float) -> ClaimAnswer:
         assert request.holder == REQUEST.holder and deadline > time.monotonic() + request.wait
         self.waits.append(request.wait)
+        self.seen.append(request.seen)
         return self._next(self.answers)
 
     def renew_claim(self, claim: ClaimRef, deadline: float) -> ClaimAnswer:
@@ -131,8 +133,11 @@ def test_what_was_published_may_be_seen_a_little_later_or_not_at_all(monkeypatch
     seen = iter([None, None, "it"])
     assert taken(Script(PUBLISHED), lambda: next(seen)).found == "it"
     monkeypatch.setattr(claiming, "RESOLVED_SECONDS", 0.2)
-    done = taken(Script(PUBLISHED))
-    assert (done.found, done.claim, done.why) == (None, None, "what was published does not fit here")
+    script = Script(PUBLISHED, HELD, YOURS)
+    done = taken(script)
+    assert done.found is None and done.claim.shown is not None, "of no use here, and so it is claimed"
+    assert script.seen == [0, PUBLISHED.fence, PUBLISHED.fence]
+    done.claim.release()
 
 
 def test_a_rank_that_does_not_lead_holds_nothing() -> None:

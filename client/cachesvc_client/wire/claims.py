@@ -49,13 +49,15 @@ class ClaimRequest:
     """Takes the claim, or waits for it up to ``wait`` seconds.
 
     ``holder``: 32 hex digits that nobody else has; the same again is the same holder, so that a lost answer
-    can be asked for again. ``who``: for people who wait.
+    can be asked for again. ``who``: for people who wait. ``seen``: the fence under which something was
+    published that the one who asks has looked at, and that does not serve him.
     """
 
     subject: ClaimSubject
     holder: str
     who: str = ""
     wait: float = 0.0
+    seen: int = 0
 
     def __post_init__(self) -> None:
         _check_holder(self.holder)
@@ -63,6 +65,7 @@ class ClaimRequest:
             raise ValueError("who: at most 100 printable characters")
         if not 0 <= self.wait <= MAX_WAIT_SECONDS:  # false for nan
             raise ValueError(f"wait: seconds, 0 to {MAX_WAIT_SECONDS}")
+        _check_fence("seen", self.seen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +78,7 @@ class ClaimRef:
 
     def __post_init__(self) -> None:
         _check_holder(self.holder)
-        if not 0 <= self.fence < 1 << 53:
-            raise ValueError("fence: out of range")
+        _check_fence("fence", self.fence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +91,10 @@ class ClaimRelease:
 
 @dataclass(frozen=True, slots=True)
 class ClaimAnswer:
-    """``state``: ``yours``; ``held`` by somebody else, still; or ``published``: since somebody took it, a
-    revision for it was published, so look again. ``left``: seconds until it ends unless it is renewed;
-    ``age``: seconds since its holder took it: durations, because clocks differ. ``who``: the holder's words.
-    """
+    """``state``: ``yours``; ``held`` by somebody else, still; or ``published``: under this ``fence``
+    something was, so look, and if it does not serve, ask again with ``seen``. ``left``: seconds until it ends
+    unless it is renewed; ``age``: seconds since its holder took it: durations, because clocks differ.
+    ``who``: the holder's words."""
 
     state: str
     key: Digest
@@ -126,6 +128,11 @@ def served_by(manifest: Manifest) -> tuple[Digest, Digest]:
     )
     named = ClaimSubject(*place, known_partition(fingerprint), statement.tag, statement.lane)
     return exact.key, named.key
+
+
+def _check_fence(what: str, fence: int) -> None:
+    if not 0 <= fence < 1 << 53:
+        raise ValueError(f"{what}: out of range")
 
 
 def _check_holder(holder: str) -> None:
