@@ -25,7 +25,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import importhook, kinds, observe
-from .kinds import components
+from .kinds import components, operators
 from .wire.errors import CacheSvcError, Incompatible, InvalidRequest, StorageFull, Unavailable, Unsupported
 
 if TYPE_CHECKING:
@@ -386,7 +386,7 @@ class _Process:
             self.observer = observe.start()
             kinds.inductor.install_hooks(self.kernels)
             components.install_hooks(self.components)
-            kinds.operators.install_hooks()
+            operators.install_hooks()
             kinds.triton.install_hooks(self.triton, self.before_compile, self._launched)
             importhook.when_imported("torch._inductor.compile_fx", self._hook_compile_fx)
             os.register_at_fork(after_in_child=self._after_fork)

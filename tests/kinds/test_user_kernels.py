@@ -149,14 +149,14 @@ def test_a_kernel_that_is_launched_eagerly(tmp_path: Path) -> None:
     def noted(*edit: str) -> Any:
         kernel = program(tmp_path, *edit).scaled
         asked = Asked()
-        launch = "scaled[num_warps=4, num_ctas=1]((x: ('*fp32', 'D')))"
+        launch = "scaled[num_warps=4, num_ctas=1](x)"
         asked.launched({"fn": JitFunctionInfo("module", "scaled", kernel), "repr": launch})
         return asked.facts()["triton_kernels"]
 
     assert noted() == noted(*SAME["another function beside it"])
     assert noted() != noted(*SAME["moved down"]), "Triton's key holds the line"
     assert all(noted() != noted(*EDITS[edit]) for edit in ("body", "what it calls", "constant of the module"))
-    assert noted()[0].startswith("scaled source ") and noted()[0].endswith(" [num_warps=4, num_ctas=1]((x: ('*fp32', 'D')))")
+    assert noted()[0].startswith("scaled source ") and noted()[0].endswith(" [num_warps=4, num_ctas=1](x)")
 
 
 @needs_triton

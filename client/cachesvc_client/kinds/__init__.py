@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from . import inductor, operators, triton
+from . import inductor, triton
 from .rules import KindRules
 
 RULES: Mapping[str, KindRules] = {inductor.NAME: inductor.RULES, triton.NAME: triton.RULES}

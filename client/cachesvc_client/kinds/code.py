@@ -49,9 +49,7 @@ class Followed:
         self._seen[id(thing)] = thing
         if isinstance(thing, types.FunctionType):
             self._function(thing)
-        elif isinstance(thing, types.MethodType):
-            self._waiting.append(thing.__func__)
-        elif isinstance(thing, (classmethod, staticmethod)):
+        elif isinstance(thing, (types.MethodType, classmethod, staticmethod)):
             self._waiting.append(thing.__func__)
         elif isinstance(thing, functools.partial):
             self._waiting += [thing.func, *thing.args, *thing.keywords.values()]

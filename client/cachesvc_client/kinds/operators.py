@@ -1,12 +1,12 @@
 """Operators whose Python code a compile traces into, and which no key of PyTorch's holds.
 
 A graph names an operator; what AOTAutograd finds in it becomes part of the compiled code: the backward of a
-``torch.library.custom_op``, the body of a ``triton_op`` (and its kernels, if it names ``wrap_triton`` in full),
-what a ``Library`` registers for autograd or as a composite, a fake that computes shapes. AOTAutograd's key
-holds the name alone, so that an edit of the code is a hit with the numbers of before [measured, 2.13: wrong
-outputs, and wrong gradients]. Here the code's digest is put into that key where a graph calls such an operator;
-the key of any other graph stays as it is. What an operator does when it runs (the body of a ``custom_op``) is
-not traced, and not in it.
+``torch.library.custom_op``, the body of a ``triton_op`` (and its kernels, where ``torch.library.wrap_triton``
+is named in full), what a ``Library`` registers for autograd or as a composite, a fake that computes shapes.
+AOTAutograd's key holds the name alone, so that an edit of the code is a hit with the numbers of before
+[measured, 2.13: wrong outputs, and wrong gradients]. Here the code's digest is put into that key where a
+graph calls such an operator; the key of any other graph stays as it is. What an operator does when it runs
+(the body of a ``custom_op``) is not traced, and not in it.
 
 Functions are known of operators made with ``custom_op`` and ``triton_op``, and of every registration that
 came after cachesvc. Of an earlier one of a ``Library`` it is known that it exists: then no other process's
@@ -42,8 +42,8 @@ _registered: dict[str, dict[str, Any]] = {}
 
 
 def described(nodes: Iterable[Any]) -> list[str]:
-    """``name code 91c0ed2f4a11`` of each operator in a graph that has traced Python code; its Triton kernels by
-    name. Sorted, each once. Never raises."""
+    """``name code 91c0ed2f4a11`` of each operator in a graph that has traced Python code; its Triton kernels
+    by name. Sorted, each once. Never raises."""
     found: dict[str, str] = {}
     for node in nodes:
         name = _operator(node)
@@ -82,13 +82,13 @@ def _described(name: str, target: Any) -> str:
 
 
 def _functions(name: str, target: Any) -> tuple[list[Any], str]:
-    """What is traced of an operator; or, of a registration whose function nobody knows, what stands for it."""
+    """What is traced of an operator; or, of a registration that nobody knows, what stands for it."""
     import torch
 
     functions = [*_of_definition(torch._library.custom_ops.OPDEFS.get(name)), *_decompositions(target)]
     if name in torch._library.custom_ops.OPDEFS:
         return functions, ""
-    told = torch._C._dispatch_dump(name)
+    told = torch._C._dispatch_dump(str(getattr(target, "_name", name)))
     if _torchs_own("".join(_DEFINED.findall(told)[:1]), os.path.dirname(torch.__file__)):
         return [], ""
     known = _registered.get(name, {})
@@ -185,7 +185,7 @@ def _hook_key(module: ModuleType) -> None:
         return __init__
 
     if not importhook.wrap(module, "AOTAutogradCacheDetails.__init__", around):
-        _log.warning("this torch makes its keys otherwise: an edited operator may be taken for the one before")
+        _log.warning("this torch makes its keys otherwise: an edited operator may be taken for another")
 
 
 def graph_nodes(module: Any) -> Iterator[Any]:

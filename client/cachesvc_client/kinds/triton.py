@@ -240,9 +240,7 @@ def _chained_listener(previous: Any, recorded: Recorded) -> Callable[..., None]:
     return listener
 
 
-def _chained_jit(
-    previous: Any, before_compile: Callable[[], None], launched: Launched
-) -> Callable[..., Any]:
+def _chained_jit(previous: Any, before_compile: Callable[[], None], launched: Launched) -> Callable[..., Any]:
     def jit_cache_hook(**event: Any) -> Any:
         before_compile()
         launched(event)

@@ -2,9 +2,9 @@
 
 In a graph a kernel is an index into a table of the process (``kernel_side_table``); the FX and AOTAutograd
 keys hold its source with all that it calls and the constants in it, its constant arguments and, under
-``triton.autotune``, its configurations (``FxGraphHashDetails.user_defined_triton_source``). Read in torch 2.11
-and 2.13; the sources are taken from the same function of PyTorch's, so that what differs here differs there.
-Half a millisecond for a kernel, and nothing where there is none.
+``triton.autotune``, its configurations (``FxGraphHashDetails.user_defined_triton_source``). Read in torch
+2.11 and 2.13; the sources are taken from the same function of PyTorch's, so that what differs here differs
+there. Half a millisecond for a kernel, and nothing where there is none.
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ def _source(kernel: Any) -> str:
         tuned = sorted(sorted(map(str, one.all_kwargs().items())) for one in configurations)
     except Exception:  # noqa: BLE001 - a kernel that is made otherwise: PyTorch will say what is wrong with it
         return f"{name} source unknown"
-    return f"{name} source {source}" + (f", {len(tuned)} configurations {_digest(str(tuned))}" if tuned else "")
+    return f"{name} source {source}" + (
+        f", {len(tuned)} configurations {_digest(str(tuned))}" if tuned else ""
+    )
 
 
 def _grids(grids: Any) -> str:

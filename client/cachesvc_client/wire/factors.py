@@ -255,8 +255,8 @@ FACTORS: tuple[Factor, ...] = (
     ),
     _asked(
         "python_operators",
-        "the Python code of operators that a compile traces into (a backward, a triton_op's body) is in no key "
-        "of PyTorch's; cachesvc puts its digest into AOTAutograd's",
+        "the Python code of operators that a compile traces into (a backward, a triton_op's body) is in no "
+        "key of PyTorch's; cachesvc puts its digest into AOTAutograd's",
         "warm the operators that are served",
     ),
     _asked(
