@@ -319,6 +319,8 @@ class Matrix:
             for work in works[number % len(works) :] + works[: number % len(works)]:
                 self.guarded(work, row)
         finally:
+            # Tuning results are written where the builder had them: a process may have made that folder again.
+            shutil.rmtree(own, ignore_errors=True)
             away.rename(own)
 
     def copied(self, row: Row) -> None:
