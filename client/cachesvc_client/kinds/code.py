@@ -126,8 +126,12 @@ def _read(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
 
 def _constants(function: types.FunctionType) -> list[str]:
     """The numbers and texts among them. Triton's ``constexpr`` holds a value."""
-    found = ((name, getattr(thing, "value", thing)) for name, thing in _read(function))
-    return [f"{name}={text}" for name, thing in found if thing is not None for text in _plain(thing)]
+    found = ((name, _value(thing)) for name, thing in _read(function))
+    return [f"{name}={text}" for name, value in found if value is not None for text in _plain(value)]
+
+
+def _value(thing: Any) -> Any:
+    return getattr(thing, "value", None) if type(thing).__module__.startswith("triton.") else thing
 
 
 def _plain(value: Any) -> list[str]:
@@ -140,7 +144,9 @@ def _plain(value: Any) -> list[str]:
 
 def _followed(thing: Any) -> bool:
     """Whether it does something, and is the application's, or around something of the application's."""
-    if getattr(getattr(thing, "__func__", thing), "__closure__", None):
+    if isinstance(thing, (types.MethodType, classmethod, staticmethod)):
+        thing = thing.__func__
+    if isinstance(thing, types.FunctionType) and thing.__closure__:
         return True
     return _triton(thing) or (callable(thing) and not _library(thing))
 

@@ -78,7 +78,7 @@ def _described(name: str, target: Any) -> str:
         return ", ".join([f"{name} code {followed.digest}", *kernels]) if followed.anything else ""
     except Exception:  # noqa: BLE001 - a torch that is made otherwise
         _log.debug("%s: its code is not known", name, exc_info=True)
-        return f"{name} code {_nonce()}"
+        return f"{name} code {_nonce('not known')}"
 
 
 def _functions(name: str, target: Any) -> tuple[list[Any], str]:
@@ -93,7 +93,7 @@ def _functions(name: str, target: Any) -> tuple[list[Any], str]:
         return [], ""
     known = _registered.get(name, {})
     if any(key not in known for key in _TRACED.findall(told)):
-        return [], _nonce()
+        return [], _nonce("registered before cachesvc was attached")
     functions += [known[key] for key in sorted(known) if _traced(key)]
     entry = torch._library.simple_registry.singleton._data.get(name)
     if entry is not None and entry.fake_impl.kernel is not None:
@@ -146,8 +146,9 @@ def _decompositions(target: Any) -> Iterator[Any]:
 
 
 @functools.cache
-def _nonce() -> str:
-    return f"registered before cachesvc was attached ({os.urandom(6).hex()})"
+def _nonce(why: str) -> str:
+    """Equal in this process alone."""
+    return f"{why} ({os.urandom(6).hex()})"
 
 
 # Hooks ----------------------------------------------------------------------------------------
