@@ -25,7 +25,6 @@ from types import ModuleType
 from typing import Any
 
 from .. import importhook
-from .code import Followed
 
 _log = logging.getLogger("cachesvc")
 
@@ -70,6 +69,8 @@ def _operator(node: Any) -> str:
 
 def _described(name: str, target: Any) -> str:
     try:
+        from .code import Followed
+
         functions, unknown = _functions(name, target)
         if unknown:
             return f"{name} code {unknown}"
