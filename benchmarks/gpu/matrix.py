@@ -118,6 +118,12 @@ class Matrix:
             self._measure()
             if "kernel_edit" in self.options.steps:
                 self.kernel_edit()
+            for row in self.rows:
+                if row.id in self.options.alone.split(","):
+                    self.guarded(self.alone, row)
+            for row in self.rows:
+                if row.id in self.options.dissect.split(","):
+                    self.guarded(self.dissect, row)
         self.result["spent"] = round(self.spent, 1)
         self.save()
 
@@ -283,12 +289,6 @@ class Matrix:
         for number in range(self.options.rounds):
             for row in compared:
                 self.guarded(functools.partial(self.round, number), row)
-        for row in self.rows:
-            if row.id in self.options.alone.split(","):
-                self.guarded(self.alone, row)
-        for row in self.rows:
-            if row.id in self.options.dissect.split(","):
-                self.guarded(self.dissect, row)
 
     def restored(self, row: Row) -> None:
         """Ours on a fresh host; where there are baselines once more on that node."""
