@@ -1,6 +1,7 @@
 """Every route of the OpenAPI document with what it allows and with what it does not, by schemathesis.
 
-The requests are the same in each run. To search further: ``CACHESVC_FUZZ=200`` is so many of each, drawn anew.
+The requests are the same in each run. To search further: with ``CACHESVC_FUZZ=200`` so many of each are drawn
+anew.
 """
 
 from __future__ import annotations
@@ -138,7 +139,7 @@ def each(world: World, mode: GenerationMode, examples: int, ask: Callable[[Any, 
             asked += 1
         except Unsatisfiable:  # a route without anything that could be wrong
             assert mode is GenerationMode.NEGATIVE
-        except (Exception, FailureGroup) as error:
+        except (Exception, FailureGroup) as error:  # noqa: BLE001
             failures.append(f"{operation.label}: {error}")
     assert failures == [], "\n\n".join(failures)
     assert asked > 35
