@@ -29,6 +29,7 @@ from tests.conftest import new_bucket, new_database
 from tests.services.ceph import Gateway
 from tests.services.postgresql import postgresql_server
 from tests.services.process import absent, free_port
+from tests.services.redis import redis_server
 
 HOUR = timedelta(hours=1)
 
@@ -266,6 +267,23 @@ def _some_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
 
 
+# Redis.
+
+
+@pytest.mark.services
+def test_a_redis_that_refuses_the_password(tmp_path: Path) -> None:
+    """It is told, by the setting's name and without the password; and nobody waits for it."""
+    with redis_server(None, "--requirepass", "right") as url:
+        wrong = url.replace("redis://", "redis://:hunter2@")
+        server = Server(tmp_path / "data", env={"CACHESVC_SERVER_REDIS": wrong}).start()
+        ready = server.api(None).http.get("/readyz")
+        assert ready.status_code == 200 and "setting redis" in ready.json()["parts"]["hot"]
+        ok(server.api().publish(make(server.key)))
+        lines = server.end()
+    assert any("WARNING" in line and "setting redis" in line for line in lines)
+    assert not any("hunter2" in line for line in [*lines, ready.text])
+
+
 # The disk.
 
 
@@ -321,6 +339,13 @@ def test_a_full_disk_refuses_publishing_and_nothing_else(small_disk: Server) -> 
     ok(api.publish(small))
     assert ok(api.http.post("/v1/fsck?deep=true"))["findings"] == []
     assert server.stop() == 0
+
+
+def test_a_disk_that_is_full_at_the_start(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    status, line = failed(data, before=mounted(SMALL.replace("4m", "64k"), data))
+    assert status == 6 and "index.sqlite3" in line and "make room" in line
 
 
 def test_a_read_only_data_folder(tmp_path: Path) -> None:
