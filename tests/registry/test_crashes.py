@@ -18,7 +18,7 @@ import pytest
 from registry_inside import EMBEDDED, ROOT, START, Clock, Column, Inside, inside
 from registry_making import Made, make
 
-from cachesvc.registry import audit, fsck, gc, inventory, upkeep
+from cachesvc.registry import audit, fsck, gc, inventory, startup, tokens, upkeep
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.admin import Policy
 from cachesvc_client.wire.errors import NotFound
@@ -243,6 +243,25 @@ def test_deletion_and_repair_killed_at_each_step(tmp_path: Path, column: Column,
         if not died:
             break
     assert (3 if deed == "delete" else 6) < steps < 99
+
+
+def test_a_first_start_killed_at_each_step(tmp_path: Path, column: Column) -> None:
+    """One admin's token, one key, and it may sign. (A token that was made and not told: ``--new-token``.)"""
+    for steps in range(1, 20):
+        folder, clock = tmp_path / str(steps), Clock()
+        folder.mkdir()
+        key = folder / "signing.key"
+        died = dies_at(steps, folder, clock, lambda reg, key=key: startup.welcome(reg.registry, key), column)
+        with inside(folder, KEY, clock, column=column) as reg:
+            with reg.registry.index.read() as unit:
+                done = unit.tokens.any_admin()
+            welcome = startup.welcome(reg.registry, key)
+            assert (welcome.secret is None) == done
+            assert len(tokens.list_tokens(reg.registry, ROOT)) == 1
+            assert welcome.trust in {row.key for row in tokens.list_signers(reg.registry, ROOT)}
+        if not died:
+            break
+    assert 3 < steps < 19
 
 
 def line(number: int, place: int) -> Made:
