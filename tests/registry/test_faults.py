@@ -37,7 +37,7 @@ HOUR = timedelta(hours=1)
 def opening(folder: Path, **settings: Any) -> CacheSvcError | None:
     """What ``cachesvc serve`` with these settings would end with."""
     try:
-        with open_registry(read_settings(data=folder, **settings)):
+        with open_registry(read_settings(data=folder, **settings), proven=True):
             return None
     except CacheSvcError as error:
         return error
@@ -203,13 +203,27 @@ def test_a_clock_that_is_not_the_stores(
     told(opening(tmp_path, **settings), 6, "RequestTimeTooSkewed", "set it (NTP)")
 
 
-def test_a_bucket_in_another_region(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As AWS answers (https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html); Ceph has none."""
-    answer = b"<Error><Code>AuthorizationHeaderMalformed</Code><Message>m</Message></Error>"
-    with _answering(400, answer) as endpoint:
+@pytest.mark.parametrize(
+    ("code", "status", "word"),
+    [
+        ("AuthorizationHeaderMalformed", 400, "AWS_DEFAULT_REGION"),
+        ("ExpiredToken", 400, "renew them"),
+        ("QuotaExceeded", 403, ""),
+        ("SlowDown", 503, ""),
+    ],
+)
+def test_what_aws_answers_and_ceph_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, status: int, word: str
+) -> None:
+    """By https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html. What passes ends no start."""
+    answer = f"<Error><Code>{code}</Code><Message>m</Message></Error>".encode()
+    with _answering(status, answer) as endpoint:
         _some_keys(monkeypatch)
         error = opening(tmp_path, bucket="b", bucket_endpoint=endpoint)
-        told(error, 6, "AuthorizationHeaderMalformed", "AWS_DEFAULT_REGION")
+        if word:
+            told(error, 6, code, word)
+        else:
+            assert error is None
 
 
 @pytest.mark.parametrize("status", [200, 301, 400, 403, 404, 405, 501])
