@@ -27,8 +27,9 @@ _log = logging.getLogger("cachesvc.bootstrap")
 def open_registry(settings: Settings, *, proven: bool = False) -> Iterator[Registry]:
     """A registry over the backends that the settings name, for as long as the block lasts.
 
-    ``proven``: only over a bucket that does what a registry needs of it. Holds the data folder's lock, if anything is kept there, so that no second server works in it. Raises
-    ``InvalidRequest`` or ``Unavailable`` with one line.
+    ``proven``: only over a bucket that does what a registry needs of it. Holds the data folder's lock, if
+    anything is kept there, so that no second server works in it. Raises ``InvalidRequest`` or ``Unavailable``
+    with one line.
     """
     with _locked(_data_folder(settings.data)) if settings.embedded else nullcontext():
         if settings.database:
