@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import production
+from registry_inside import production
 from registry_making import FINGERPRINT, Made, Server, make, ok, refused
 
 from cachesvc import cli

@@ -16,10 +16,10 @@ from urllib.parse import quote
 import pytest
 import requests
 import schemathesis
-from conftest import COLUMNS, production
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.errors import Unsatisfiable
+from registry_inside import COLUMNS, production
 from registry_making import Made, Server, make, ok
 from schemathesis import checks
 from schemathesis.core.failures import FailureGroup
