@@ -6,11 +6,11 @@ import fcntl
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from cachesvc.blobs.local import LocalBlobStore
-from cachesvc.blobs.store import BlobStore, Links
+from cachesvc.blobs.store import BlobStore, Links, Unusable, prove
 from cachesvc.blobs.wrappers import Meter, Metered, Retrying, Verifying
 from cachesvc.domain.retention import Retention
 from cachesvc.hot.memory import MemoryHot
@@ -18,19 +18,20 @@ from cachesvc.hot.store import Hot
 from cachesvc.index.engine import open_postgresql, open_sqlite, pending_postgresql, pending_sqlite
 from cachesvc.registry.context import Limits, Registry
 from cachesvc.settings import Settings
-from cachesvc_client.wire.errors import InvalidRequest, Unavailable
+from cachesvc_client.wire.errors import InvalidRequest, StorageFull, Unavailable
 
 _log = logging.getLogger("cachesvc.bootstrap")
 
 
 @contextmanager
-def open_registry(settings: Settings) -> Iterator[Registry]:
+def open_registry(settings: Settings, *, proven: bool = False) -> Iterator[Registry]:
     """A registry over the backends that the settings name, for as long as the block lasts.
 
-    Holds the data folder's lock, so that no second server works in it. Raises ``InvalidRequest`` or
-    ``Unavailable`` with one line.
+    ``proven``: only over a bucket that does what a registry needs of it. Holds the data folder's lock, if
+    anything is kept there, so that no second server works in it. Raises ``InvalidRequest`` or ``Unavailable``
+    with one line.
     """
-    with _locked(_data_folder(settings.data)):
+    with _locked(_data_folder(settings.data)) if settings.embedded else nullcontext():
         if settings.database:
             index = open_postgresql(settings.database)
         else:
@@ -39,7 +40,7 @@ def open_registry(settings: Settings) -> Iterator[Registry]:
             hot = _hot(settings)
             try:
                 meter = Meter()
-                blobs, links = _blobs(settings, meter)
+                blobs, links = _blobs(settings, meter, proven)
                 yield Registry(index, blobs, hot, _limits(settings), links=links, meter=meter)
             finally:
                 hot.close()
@@ -70,7 +71,7 @@ def signing_key_path(settings: Settings) -> Path:
     return settings.data / "signing.key"
 
 
-def _blobs(settings: Settings, meter: Meter) -> tuple[BlobStore, Links | None]:
+def _blobs(settings: Settings, meter: Meter, proven: bool) -> tuple[BlobStore, Links | None]:
     if settings.bucket:
         from cachesvc.blobs.s3 import S3BlobStore
 
@@ -80,11 +81,24 @@ def _blobs(settings: Settings, meter: Meter) -> tuple[BlobStore, Links | None]:
             settings.bucket_endpoint or None,
             settings.bucket_public_endpoint or None,
         )
+        if proven:
+            _prove(bucket)
         links = bucket if settings.downloads == "store" else None
         return Metered(Retrying(Verifying(bucket)), meter), links
     local = LocalBlobStore(settings.data / "blobs")
     local.sweep()
     return Metered(Verifying(local), meter), None
+
+
+def _prove(bucket: BlobStore) -> None:
+    """What waiting does not mend ends the start; a store that is down or full does not: until it is back the
+    registry is not ready, and says so."""
+    try:
+        prove(bucket)
+    except Unusable:
+        raise
+    except (Unavailable, StorageFull) as error:
+        _log.warning("%s", error)
 
 
 def _hot(settings: Settings) -> Hot:
@@ -108,7 +122,10 @@ def _limits(settings: Settings) -> Limits:
         link_seconds=settings.link_seconds,
         claim_seconds=settings.claim_seconds,
         pack_bytes=settings.max_pack_bytes,
-        retention=Retention(settings.keep_revisions, settings.keep_days),
+        quota_bytes=settings.quota_bytes,
+        retention=Retention(
+            settings.keep_revisions, settings.keep_days, settings.unused_days, settings.keep_bytes
+        ),
     )
 
 

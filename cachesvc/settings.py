@@ -11,19 +11,24 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tomllib
-from pydantic import AfterValidator, Field, ValidationError
+from pydantic import AfterValidator, ByteSize, Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from cachesvc_client.wire.admin import BOUNDS
 from cachesvc_client.wire.errors import InvalidRequest
 from cachesvc_client.wire.records import MAX_PACK_BYTES
 
 PREFIX = "CACHESVC_SERVER_"
-SECRET = frozenset({"database", "redis"})
+SECRET = frozenset({"database", "redis", "first_token"})
 """Settings that hold passwords: their values are not shown."""
 
 
 def _absolute(path: Path) -> Path:
     return path.expanduser().absolute()
+
+
+Bytes = Annotated[ByteSize, Field(ge=0, le=BOUNDS["keep_bytes"][1])]
+"""A number, or a text such as ``200GiB``."""
 
 
 class Settings(BaseSettings):
@@ -48,6 +53,9 @@ class Settings(BaseSettings):
     link_seconds: int = Field(default=900, ge=60, le=604_800)
     redis: str = Field(default="", pattern="^$|^(redis|rediss|unix)://")
     """Empty: hints stay in each process. What replicas share; losing it costs time, never truth."""
+    first_token: str = Field(default="", pattern="^$|^csv_[A-Za-z0-9_-]{32,200}$")
+    """The secret of the first admin's token, where a deployment has a place for secrets: a database without
+    an admin gets this one, and no signing key is made. Empty: the first start makes and prints both."""
     lease_seconds: int = Field(default=900, ge=60, le=86_400)
     grace_seconds: int = Field(default=7200, ge=0)
     claim_seconds: int = Field(default=60, ge=2, le=3600)
@@ -61,7 +69,19 @@ class Settings(BaseSettings):
     gc_seconds: int = Field(default=3600, ge=10)
     keep_revisions: int = Field(default=10, ge=1)
     keep_days: int = Field(default=30, ge=0)
+    unused_days: int | None = Field(default=None, ge=1, le=BOUNDS["unused_days"][1])
+    """Of every namespace that has no bound of its own, like the four that follow the same names in
+    ``cachesvc admin namespaces set``. Absent: entries stay, however long nobody asks for them."""
+    keep_bytes: Bytes | None = None
+    """Above it collection evicts. Absent: never."""
+    quota_bytes: Bytes | None = None
+    """Above it publishing is refused. Absent: never."""
     max_pack_bytes: int = Field(default=MAX_PACK_BYTES, ge=1, le=MAX_PACK_BYTES)
+
+    @property
+    def embedded(self) -> bool:
+        """Whether ``data`` holds the index or the packs, so that one server at a time works in it."""
+        return not (self.database and self.bucket)
 
 
 def read_settings(config: Path | None = None, **given: Any) -> Settings:

@@ -52,8 +52,10 @@ def _serve(settings: Settings, listener: socket.socket, new_token: bool, ready_f
     from cachesvc.bootstrap import open_registry, signing_key_path
     from cachesvc.registry.startup import welcome
 
-    with open_registry(settings) as registry:
-        made = welcome(registry, signing_key_path(settings), new_token=new_token)
+    with open_registry(settings, proven=True) as registry:
+        made = welcome(
+            registry, signing_key_path(settings), first_token=settings.first_token, new_token=new_token
+        )
         url = _url(listener)
         app = create_app(registry, gc_seconds=settings.gc_seconds, token_requests=settings.token_requests)
         _run(
@@ -136,7 +138,8 @@ def _run(
 
 
 def _announce(url: str, made: Welcome, settings: Settings, ready_file: Path | None) -> None:
-    print(f"data in {settings.data}")
+    if settings.embedded:
+        print(f"data in {settings.data}")
     if made.secret is not None:
         parts = [f"cachesvc login {url} --token {made.secret}"]
         if made.trust is not None:

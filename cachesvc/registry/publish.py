@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -15,6 +16,7 @@ from cachesvc.index.uploads import Upload
 from cachesvc_client.bundle.check import CLOCK_SKEW_SECONDS, Verified, Wanted, check_envelope
 from cachesvc_client.bundle.seal import PublicKey
 from cachesvc_client.wire import codec
+from cachesvc_client.wire.admin import Policy
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import (
     CacheSvcError,
@@ -36,7 +38,7 @@ from cachesvc_client.wire.protocol import (
 )
 from cachesvc_client.wire.records import Manifest
 
-from . import claims
+from . import audit, claims
 from .context import Registry
 from .resolve import forget
 
@@ -46,6 +48,7 @@ EXTEND_SECONDS = 20
 MAX_FACTS_BYTES = 64 << 10
 """Fingerprint and measured seconds are read for every candidate of a resolve."""
 
+_ID = re.compile(r"u-[0-9a-f]{32}")
 _AGAIN = "begin the upload again"
 
 
@@ -66,7 +69,7 @@ def begin(registry: Registry, token: Token, request: UploadRequest) -> UploadAns
         leased_until=registry.now + registry.limits.lease_seconds,
     )
     with registry.index.write() as unit:
-        _demand_room(unit, request.namespace, request.size)
+        _demand_room(registry, unit, request.namespace, request.size)
         unit.uploads.add(upload)
     return UploadAnswer(upload.upload, f"/v1/uploads/{upload.upload}/pack", upload.leased_until)
 
@@ -125,6 +128,8 @@ def commit(registry: Registry, token: Token, upload_id: str, request: CommitRequ
         )
         if created:
             _record(registry, unit, token, upload, verified)
+            if request.deed:
+                _note(registry, unit, token, verified, request)
         served = claims.fulfil(unit, manifest, request.claim) if created else ()
     forget(registry, upload.namespace)
     claims.wake(registry, served)
@@ -141,9 +146,9 @@ def abort(registry: Registry, token: Token, upload_id: str) -> None:
 
 
 def _own(unit: Unit, token: Token, upload_id: str) -> Upload:
-    upload = unit.uploads.get(upload_id)
+    upload = unit.uploads.get(upload_id) if _ID.fullmatch(upload_id) else None
     if upload is None or (upload.token != token.token and token.role is not Role.admin):
-        raise NotFound(f"upload {upload_id[:40]} does not exist, or its lease is long over", _AGAIN)
+        raise NotFound(f"upload {upload_id[:40]!r} does not exist, or its lease is long over", _AGAIN)
     demand(token, Action.write, upload.namespace, upload.lane)
     return upload
 
@@ -153,18 +158,21 @@ def _demand_lease(registry: Registry, upload: Upload) -> None:
         raise LeaseLost(f"the lease of upload {upload.upload} is over", _AGAIN)
 
 
-def _demand_room(unit: Unit, namespace: Namespace, size: int) -> None:
+def _demand_room(registry: Registry, unit: Unit, namespace: Namespace, size: int) -> None:
     """Begin saves a doomed transfer by it; in a commit's transaction it holds: publishers take turns."""
-    quota = unit.namespaces.policy(namespace).quota_bytes
-    if quota is None:
+    if _quota(registry, unit.namespaces.policy(namespace)) is None:
         return
-    quota = unit.namespaces.policy(namespace, lock=True).quota_bytes
+    quota = _quota(registry, unit.namespaces.policy(namespace, lock=True))
     held = unit.namespaces.bytes(namespace)
     if quota is not None and held + size > quota:
         raise StorageFull(
             f"namespace {namespace} holds {held} of the {quota} bytes of its quota; this pack has {size}",
             "an admin makes room: cachesvc admin entries delete, gc, or namespaces set --quota",
         )
+
+
+def _quota(registry: Registry, policy: Policy) -> int | None:
+    return registry.limits.quota_bytes if policy.quota_bytes is None else policy.quota_bytes
 
 
 def _extend(registry: Registry, upload: Upload, key: str) -> None:
@@ -194,7 +202,8 @@ def _signers(unit: Unit, upload: Upload) -> list[PublicKey]:
     keys = [PublicKey(key) for key in unit.signers.keys(upload.namespace)]
     if not keys:
         raise Untrusted(
-            f"no signer is registered for namespace {upload.namespace}", "an admin adds one: POST /v1/signers"
+            f"no signer is registered for namespace {upload.namespace}",
+            "an admin adds one: cachesvc admin signers add",
         )
     return keys
 
@@ -246,11 +255,30 @@ def _record(registry: Registry, unit: Unit, token: Token, upload: Upload, verifi
         raise Corrupt("the uploaded pack is not the one that the manifest names", _AGAIN)
     if verified.signer not in unit.signers.keys(upload.namespace):
         raise Untrusted(f"key {verified.signer.keyid} may no longer sign for {upload.namespace}")
-    _demand_room(unit, upload.namespace, manifest.pack.size)
+    _demand_room(registry, unit, upload.namespace, manifest.pack.size)
     published = Published(
         verified.revision, verified.envelope, verified.signer, upload.key, registry.now, token.token
     )
     unit.entries.advance(manifest, published)
+
+
+def _note(registry: Registry, unit: Unit, token: Token, verified: Verified, request: CommitRequest) -> None:
+    manifest = verified.manifest
+    statement = manifest.statement
+    audit.note(
+        registry,
+        unit,
+        token,
+        f"revision.{request.deed}",
+        statement.namespace,
+        verified.revision,
+        name=statement.full_name,
+        target=statement.target,
+        lane=statement.lane,
+        over=request.head,
+        bytes_of=manifest.provenance.get("bytes_of"),
+        signer=verified.signer,
+    )
 
 
 class _Intake(Iterable[bytes]):

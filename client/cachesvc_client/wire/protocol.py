@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass, field
 
 from .claims import ClaimRef
+from .codec import canonical
 from .digest import Digest
 from .factors import Difference, FactorValue
 from .names import Lane, Namespace, ShortName, Tag, Target
@@ -20,6 +21,8 @@ API_HEADER = "X-Cachesvc-Api"
 MAX_RESOLVED = 256
 """Revisions in one answer, at most; the newest first."""
 
+DEEDS = ("tag", "rollback", "import")
+"""Publications of what was published before."""
 REPORT_FORMAT = "cachesvc.report/1"
 STATES = ("hit", "partial", "inert", "miss", "unused")
 """What a start came to; DESIGN, usefulness."""
@@ -51,6 +54,10 @@ class ResolveRequest:
     def __post_init__(self) -> None:
         if not 0 < len(self.tags) <= 8 or len(self.entries) > MAX_RESOLVED:
             raise ValueError("tags: 1 to 8; entries: at most 256")
+        try:
+            canonical(self.fingerprint)
+        except ValueError:  # halves of characters, infinities: they have no digest
+            raise ValueError("fingerprint: a text or number that JSON cannot carry") from None
 
 
 def pack_path(revision: Digest) -> str:
@@ -122,11 +129,17 @@ class StoredAnswer:
 class CommitRequest:
     """``envelope``: the DSSE envelope as text. ``head``: the revision that is replaced, ``None`` if
     the entry must not have one. ``claim``: under which it was compiled; once it is somebody else's, the
-    commit is refused."""
+    commit is refused. ``deed``: what an operator does by it, for the audit log; ``None`` for what somebody
+    has built."""
 
     envelope: str
     head: Digest | None = None
     claim: ClaimRef | None = None
+    deed: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.deed is not None and self.deed not in DEEDS:
+            raise ValueError(f"deed: {self.deed[:40]!r}; one of {', '.join(DEEDS)}")
 
 
 @dataclass(frozen=True, slots=True)
