@@ -90,9 +90,10 @@ def _blobs(settings: Settings, meter: Meter) -> tuple[BlobStore, Links | None]:
 def _hot(settings: Settings) -> Hot:
     if not settings.redis:
         return MemoryHot()
+    from cachesvc.hot.near import Near
     from cachesvc.hot.redis import RedisHot
 
-    hot = RedisHot(settings.redis)
+    hot = Near(RedisHot(settings.redis))
     try:
         hot.check()
     except Unavailable as error:

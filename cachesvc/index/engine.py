@@ -18,6 +18,8 @@ from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest, ProtocolM
 
 from .unit import Index, translated
 
+CONNECTIONS = 16
+"""Of a process, at most; kept open: the pool's own default closes those above five after each use."""
 BUSY_SECONDS = 10
 """How long a statement waits for SQLite's one writer."""
 
@@ -38,7 +40,10 @@ def open_sqlite(path: Path) -> Index:
     """
     refuse_network_filesystem(path.parent)
     engine = sa.create_engine(
-        sa.URL.create("sqlite", database=str(path)), connect_args={"timeout": BUSY_SECONDS}
+        sa.URL.create("sqlite", database=str(path)),
+        connect_args={"timeout": BUSY_SECONDS},
+        pool_size=CONNECTIONS,
+        max_overflow=0,
     )
     sa.event.listen(engine, "connect", _prepare_sqlite)
     sa.event.listen(engine, "begin", _begin_sqlite)
@@ -94,7 +99,11 @@ def _postgresql(url: str) -> sa.Engine:
         raise InvalidRequest("database: not a URL", "postgresql://user@host/name is expected") from None
     options = "-c statement_timeout=30000 -c lock_timeout=10000 -c idle_in_transaction_session_timeout=60000"
     return sa.create_engine(
-        parsed, pool_pre_ping=True, connect_args={"connect_timeout": 5, "options": options}
+        parsed,
+        pool_pre_ping=True,
+        connect_args={"connect_timeout": 5, "options": options},
+        pool_size=CONNECTIONS,
+        max_overflow=0,
     )
 
 
