@@ -40,7 +40,8 @@ def open_registry(settings: Settings) -> Iterator[Registry]:
             try:
                 meter = Meter()
                 blobs, links = _blobs(settings, meter)
-                yield Registry(index, blobs, hot, _limits(settings), links=links, meter=meter)
+                own = MemoryHot() if settings.redis else None
+                yield Registry(index, blobs, hot, _limits(settings), links=links, meter=meter, own=own)
             finally:
                 hot.close()
         finally:

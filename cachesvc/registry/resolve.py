@@ -53,10 +53,10 @@ def answer(registry: Registry, token: Token, request: ResolveRequest, body: byte
     _demand(token, request.namespace, request.lane)
     era = registry.hot.get(_era(request.namespace)) or b""
     key = _answer_key(body or codec.canonical(request), era)
-    found = registry.hot.get(key)
+    found = registry.answers.get(key)
     if found is None:
         found = codec.canonical(resolve(registry, token, request))
-        registry.hot.put(key, found)
+        registry.answers.put(key, found)
     return found
 
 
@@ -71,7 +71,7 @@ def remembered(registry: Registry, token: Token, body: bytes) -> bytes | None:
     except (ValueError, RecursionError, TypeError, KeyError, AttributeError):
         return None
     era = registry.hot.near(_era(namespace)) if isinstance(namespace, str) else None
-    found = None if era is None else registry.hot.near(_answer_key(body, era))
+    found = None if era is None else registry.answers.near(_answer_key(body, era))
     if found:
         _demand(token, namespace, lane)
     return found or None
