@@ -1,9 +1,9 @@
 """What a registry carries: requests, transfers, sizes of the index, publishers beside readers, memory.
 
-Two columns: *embedded* (SQLite and a folder), *production* (PostgreSQL, Redis and Ceph's S3, all started here on
-loopback). Everything is measured beside its yardstick, round after round: requests beside a bare FastAPI
-endpoint on the same server program, transfers beside boto3 on the same S3 (embedded: FastAPI alone with files).
-Exit status 1 if anything was lost. Usage: ``python -m benchmarks.registry`` (``--quick``: a look in seconds).
+Two columns: *embedded* (SQLite and a folder), *production* (PostgreSQL, Redis and Ceph's S3, all started here
+on loopback). Everything is measured beside its yardstick, round after round: requests beside a bare FastAPI
+endpoint on the same server program, transfers beside boto3 on the same S3 (embedded: FastAPI alone with
+files). Exit status 1 if anything was lost. Usage: ``python -m benchmarks.registry`` (``--quick``: a look).
 """
 
 from __future__ import annotations
@@ -90,13 +90,17 @@ def _report(options: argparse.Namespace, extent: Extent) -> dict[str, Any]:
         if not options.quick:
             found["targets"] = targets(found)
             for row in found["targets"]:
-                print(f"  {'reached' if row['reached'] else 'MISSED ':8} {row['what']}: {row['value']} ({row['bound']})")
+                verdict = "reached" if row["reached"] else "MISSED"
+                print(f"  {verdict:8} {row['what']}: {row['value']} ({row['bound']})")
     return report
 
 
 def _measured(where: Embedded | Production, parts: list[str], extent: Extent) -> dict[str, Any]:
     found: dict[str, Any] = {"column": where.name}
-    with tempfile.TemporaryDirectory(prefix="cachesvc-registry-") as folder, bare(Path(folder, "bare")) as plain:
+    with (
+        tempfile.TemporaryDirectory(prefix="cachesvc-registry-") as folder,
+        bare(Path(folder, "bare")) as plain,
+    ):
         place = Path(folder)
         if "rates" in parts:
             found |= _rates(where, place, plain, extent)
@@ -146,7 +150,16 @@ def _storm(where: Embedded | Production, place: Path, extent: Extent) -> dict[st
 
 def _memory(name: str, frames: int) -> dict[str, int]:
     """By the test that holds it: the peak of the server's memory, before and after one large pack."""
-    command = [sys.executable, "-m", "pytest", "-q", "-s", "-k", f"memory_does_not_grow and {name}", str(_MEMORY)]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-s",
+        "-k",
+        f"memory_does_not_grow and {name}",
+        str(_MEMORY),
+    ]
     env = clean_environment() | {"CACHESVC_TEST_FRAMES": str(frames)}
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     said = re.search(r"(\d+) MiB: the peak rose from (\d+) to (\d+) MiB", done.stdout)
@@ -185,7 +198,12 @@ def _targets(found: dict[str, Any]) -> Iterator[tuple[str, Any, str, bool]]:
         yield "lost, dangling or wrong", len(damage), "none", not damage
     if "memory" in found:
         after = found["memory"]["after_MiB"]
-        yield f"MiB of memory for a pack of {found['memory']['pack_MiB']} MiB", after, "under 200", after < 200
+        yield (
+            f"MiB of memory for a pack of {found['memory']['pack_MiB']} MiB",
+            after,
+            "under 200",
+            after < 200,
+        )
 
 
 def _damage(found: dict[str, Any]) -> list[str]:
@@ -195,20 +213,23 @@ def _damage(found: dict[str, Any]) -> list[str]:
 
 
 def _show_rates(found: dict[str, dict[str, Any]]) -> None:
-    print(f"  {'requests, ' + str(rates.CLIENTS) + ' clients':32} {'/s':>8} {'of bare':>8} {'p50 ms':>8} {'p99 ms':>8} {'CPU us':>8}")
+    heads = ("/s", "of bare", "p50 ms", "p99 ms", "CPU us")
+    print(f"  {f'requests, {rates.CLIENTS} clients':32}" + "".join(f"{head:>9}" for head in heads))
     for name, row in found.items():
-        ratio = row.get("of_bare", "")
-        print(f"  {name:32} {row['rate']:8.0f} {ratio:>8} {row['p50_ms']:8.1f} {row['p99_ms']:8.1f} {row['cpu_us']:8.0f}")
+        numbers = [f"{row[what]:9.1f}" for what in ("p50_ms", "p99_ms", "cpu_us")]
+        print(f"  {name:32}{row['rate']:9.0f}{row.get('of_bare', ''):>9}" + "".join(numbers))
 
 
 def _show_transfers(rows: list[dict[str, Any]]) -> None:
-    print(f"  {'MiB/s':12} {'download':>9} {'plain':>8} {'ratio':>6} {'publish':>9} {'plain':>8} {'ratio':>6}")
+    print(
+        f"  {'MiB/s':12} {'download':>9} {'plain':>8} {'ratio':>6} {'publish':>9} {'plain':>8} {'ratio':>6}"
+    )
     for row in rows:
-        down, up = row["download"], row["publish"]
-        print(
-            f"  {str(row['MiB']) + ' MiB':12} {down:9.0f} {row['plain download']:8.0f} {row['download_ratio']:6}"
-            f" {up:9.0f} {row['plain publish']:8.0f} {row['publish_ratio']:6}"
-        )
+        numbers = [
+            f"{row[way]:9.0f} {row[f'plain {way}']:8.0f} {row[f'{way}_ratio']:6}"
+            for way in ("download", "publish")
+        ]
+        print(f"  {str(row['MiB']) + ' MiB':12} {' '.join(numbers)}")
 
 
 def _versions() -> Iterator[tuple[str, str]]:

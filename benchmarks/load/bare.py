@@ -1,5 +1,5 @@
-"""What a registry's requests and transfers are measured against: FastAPI and nothing else, run by the very code
-that runs the registry."""
+"""What a registry's requests and transfers are measured against: FastAPI and nothing else, run by the very
+code that runs the registry."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class Production:
 
 @contextmanager
 def column(name: str) -> Iterator[Embedded | Production]:
-    """The backends, started for the length of the block. Raises ``Failed`` where a server is not installed."""
+    """The backends, started for the length of the block. Raises ``Failed`` where one is not installed."""
     if name == "embedded":
         yield Embedded()
         return
@@ -97,11 +97,11 @@ def column(name: str) -> Iterator[Embedded | Production]:
 
 
 def _entered(stack: ExitStack, server: Any) -> Any:
-    from pytest import skip  # how the tests' recipes say that a server is not there
+    import pytest  # the tests' recipes say by it that a server is not there
 
     try:
         return stack.enter_context(server)
-    except skip.Exception as error:
+    except pytest.skip.Exception as error:
         raise Failed(str(error)) from None
 
 

@@ -128,8 +128,8 @@ TABLES = ("namespaces", "objects", "entries", "revisions")
 
 
 def _tables(entries: int) -> Iterator[tuple[str, tuple[str, ...], Iterator[tuple[Any, ...]]]]:
-    """(table, columns, rows). Rows come in the order of their keys, which are digests: a B-tree that is filled
-    in random order is slow."""
+    """(table, columns, rows). Rows come in the order of their keys, which are digests: a B-tree that is
+    filled in random order is slow."""
     now = int(time.time())
     namespaces = -(-entries // (PER_NAME * NAMES))
     yield "namespaces", ("namespace", "created"), ((place(n * NAMES)[0], now) for n in range(namespaces))
@@ -140,16 +140,24 @@ def _tables(entries: int) -> Iterator[tuple[str, tuple[str, ...], Iterator[tuple
     )
     yield (
         "entries",
-        ("entry", "namespace", "lane", "name", "tag", "target", "partition", "workload", "model")
-        + ("head", "head_sequence", "published", "dtypes", "shapes"),
+        _words(
+            "entry namespace lane name tag target partition workload model"
+            " head head_sequence published dtypes shapes"
+        ),
         (_entry(n, now) for n in sorted(range(entries), key=lambda n: _id("entry", n))),
     )
     yield (
         "revisions",
-        ("revision", "entry", "sequence", "envelope", "signer", "pack", "pack_key", "pack_size", "files")
-        + ("fingerprint", "scopes", "measured", "published", "published_by", "last_used"),
+        _words(
+            "revision entry sequence envelope signer pack pack_key pack_size files"
+            " fingerprint scopes measured published published_by last_used"
+        ),
         _revisions(entries, now),
     )
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
 
 
 def _entry(n: int, now: int) -> tuple[Any, ...]:

@@ -29,7 +29,9 @@ class Packed:
 def pack(size: int, seed: int) -> Packed:
     """One file of ``size`` bytes that do not compress."""
     out = io.BytesIO()
-    contents = write_pack([SourceFile("triton", "0/a/kernel.cubin", random.Random(seed).randbytes(size))], out)
+    contents = write_pack(
+        [SourceFile("triton", "0/a/kernel.cubin", random.Random(seed).randbytes(size))], out
+    )
     return Packed(contents, out.getvalue())
 
 
@@ -37,14 +39,10 @@ def manifest(packed: Packed, name: str, target: str, head_sequence: int = 0) -> 
     """A successor of the head that has ``head_sequence``."""
     statement = Statement(Namespace("bench"), ShortName(name), Target(target), next_sequence(head_sequence))
     contents, workload = packed.contents, Workload(model=Digest.of(name.encode()))
-    return Manifest(
-        statement, contents.pack, contents.frames, contents.files, FINGERPRINT, workload, SCOPES
-    )
+    return Manifest(statement, contents.pack, contents.frames, contents.files, FINGERPRINT, workload, SCOPES)
 
 
-def publish(
-    remote: Remote, key: SigningKey, packed: Packed, made: Manifest, head: Digest | None
-) -> Digest:
+def publish(remote: Remote, key: SigningKey, packed: Packed, made: Manifest, head: Digest | None) -> Digest:
     """The client's own calls, one after the other; the revision, once it is acknowledged."""
     statement, size = made.statement, len(packed.data)
     upload = remote.begin_upload(UploadRequest(statement.namespace, statement.name, size))

@@ -1,4 +1,4 @@
-"""Requests a second, asked for by wrk: a process of its own, in C, that takes a tenth of what a server takes."""
+"""Requests a second, asked for by wrk: a process of its own, in C, which takes little of the machine."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def measured(loads: list[Load], rounds: int, seconds: float) -> dict[str, list[R
 
 
 def asked(load: Load, seconds: float) -> Rate:
-    """One run of wrk. Raises ``Failed`` if it is missing, or if any request was not answered with a success."""
+    """One run of wrk. Raises ``Failed`` if it is missing, or if any request did not succeed."""
     before = _cpu_seconds(load.pid)
     said = _wrk(load, seconds)
     spent = _cpu_seconds(load.pid) - before
@@ -82,7 +82,10 @@ def _wrk(load: Load, seconds: float) -> dict[str, Any]:
     command = [program, "-t1", f"-c{CLIENTS}", f"-d{seconds:.0f}s", "--timeout", "30s"]
     arguments = [load.kind, load.token, str(load.entries // PER_NAME), str(NAMES), json.dumps(FINGERPRINT)]
     done = subprocess.run(
-        [*command, "-s", str(_SCRIPT), load.url, "--", *arguments], capture_output=True, text=True, check=False
+        [*command, "-s", str(_SCRIPT), load.url, "--", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode:
         raise Failed(f"wrk: {done.stderr or done.stdout}")

@@ -1,5 +1,5 @@
-"""Publishers and readers at once, with collection running beside them; then everything that was acknowledged is
-looked for. Usage, by ``registry.py``: ``python -m benchmarks.load.storm URL TOKEN COUNT SECONDS``."""
+"""Publishers and readers at once, with collection running beside them; then everything that was acknowledged
+is looked for. By itself, for its readers: ``python -m benchmarks.load.storm URL TOKEN COUNT SECONDS``."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,12 @@ from .making import manifest, pack, publish
 
 KEPT = 3
 """Revisions of an entry that outlive a collection."""
-SETTINGS: dict[str, str | int] = {"keep_revisions": KEPT, "keep_days": 0, "gc_seconds": 10, "lease_seconds": 60}
+SETTINGS: dict[str, str | int] = {
+    "keep_revisions": KEPT,
+    "keep_days": 0,
+    "gc_seconds": 10,
+    "lease_seconds": 60,
+}
 NAMES = 4
 ABANDONED = 0.1
 """Of the uploads."""

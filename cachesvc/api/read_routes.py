@@ -32,8 +32,8 @@ from .metrics import TheMetrics
 from .ranges import wanted
 
 RESOLVES = 8
-"""Threads that resolve at once: they wait for the database together, but Python runs one of them at a time, and
-with more it mostly passes that on."""
+"""Threads that resolve at once: they wait for the database together, but Python runs one of them at a time,
+and with more it mostly passes that on."""
 
 router = APIRouter(
     prefix="/v1",

@@ -193,8 +193,8 @@ def _used(_connection: Any, record: Any) -> None:
 
 
 def _check_idle(dialect: Any) -> Callable[..., None]:
-    """The pool's own ``pool_pre_ping``, which asks at each checkout, was a third of a resolve's queries. A server
-    that ends a connection says so: then, and else after a while, it is tried."""
+    """The pool's own ``pool_pre_ping``, which asks at each checkout, was a third of a resolve's queries. A
+    server that ends a connection says so: then, and else after a while, it is tried."""
 
     def check(connection: Any, record: Any, _proxy: Any) -> None:
         idle = time.monotonic() - record.info.get("used", float("inf"))

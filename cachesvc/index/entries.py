@@ -184,27 +184,28 @@ class Entries:
 
         Makes the entry (and its namespace) if there is none.
         """
+        entry = manifest.entry
         query = (
             sa.select(col(EntryRow.head), col(EntryRow.head_sequence))
-            .where(col(EntryRow.entry) == manifest.entry)
+            .where(col(EntryRow.entry) == entry)
             .with_for_update()
         )
         for _ in range(_LOCK_TRIES):
-            self._make(manifest, now)
+            self._make(manifest, entry, now)
             row: Any = self._session.connection().execute(query).first()
             # None: an entry that collection removed between the two statements.
             if row is not None:
                 return Head(Digest(row[0]), row[1]) if row[0] else None
-        raise Unavailable(f"entry {manifest.entry} is being removed", "try again")
+        raise Unavailable(f"entry {entry} is being removed", "try again")
 
-    def _make(self, manifest: Manifest, now: int) -> None:
+    def _make(self, manifest: Manifest, entry: Digest, now: int) -> None:
         statement = manifest.statement
         dtypes, shapes = facets(manifest.workload)
         insert_unless_there(self._session, NamespaceRow(namespace=statement.namespace, created=now))
         insert_unless_there(
             self._session,
             EntryRow(
-                entry=manifest.entry,
+                entry=entry,
                 namespace=statement.namespace,
                 lane=statement.lane or "",
                 name=statement.name,

@@ -29,9 +29,9 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """``hot``: hints that replicas share. ``own``: those that this process keeps for itself (``None``: in ``hot``,
-    which is its own). ``links``: of the store that ``blobs`` wraps, if readers may use it. ``meter``: what passes
-    ``blobs``. ``clock``: seconds of UTC."""
+    """``hot``: hints that replicas share. ``own``: those that this process keeps for itself (``None``: in
+    ``hot``, which is its own). ``links``: of the store that ``blobs`` wraps, if readers may use it.
+    ``meter``: what passes ``blobs``. ``clock``: seconds of UTC."""
 
     index: Index
     blobs: BlobStore

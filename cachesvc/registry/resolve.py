@@ -73,7 +73,7 @@ def remembered(registry: Registry, token: Token, body: bytes) -> bytes | None:
     era = registry.hot.near(_era(namespace)) if isinstance(namespace, str) else None
     found = None if era is None else registry.answers.near(_answer_key(body, era))
     if found:
-        _demand(token, namespace, lane)
+        _demand(token, Namespace(namespace), Lane(lane) if lane else None)
     return found or None
 
 
@@ -108,7 +108,7 @@ def resolve(registry: Registry, token: Token, request: ResolveRequest) -> Resolv
     return ResolveAnswer(revisions, rejected, tag)
 
 
-def _demand(token: Token, namespace: str, lane: str | None) -> None:
+def _demand(token: Token, namespace: Namespace, lane: Lane | None) -> None:
     demand(token, Action.read, namespace, lane)
 
 

@@ -119,8 +119,8 @@ def test_clients_get_packs_from_the_store_and_else_from_the_registry(
 def test_two_replicas_share_what_they_know(
     tmp_path: Path, database: str, redis_url: str, gateway: Gateway, bucket_at_gateway: str
 ) -> None:
-    """What goes in at one is seen at the other in a moment, though both remember answers; and a token that one
-    revokes is refused by the other."""
+    """What goes in at one is seen at the other in a moment, though both remember answers; and a token that
+    one revokes is refused by the other."""
     variables = {
         **gateway.variables,
         "CACHESVC_SERVER_DATABASE": database,

@@ -27,7 +27,7 @@ def canonical(value: Any) -> bytes:
 
 def plain(value: Any) -> Any:
     """Records as dicts, recursively; fields that are ``None`` are left out."""
-    kind = type(value)
+    kind: Any = type(value)
     if kind in _SCALARS:
         return value
     if isinstance(value, str):
@@ -47,7 +47,7 @@ _SCALARS = frozenset({str, int, float, bool, type(None)})
 
 
 @functools.cache
-def _names(kind: type) -> tuple[str, ...] | None:
+def _names(kind: Any) -> tuple[str, ...] | None:
     """A record's fields; ``None`` for what is no record."""
     if not dataclasses.is_dataclass(kind):
         return None
