@@ -12,6 +12,7 @@ from starlette.concurrency import iterate_in_threadpool
 
 from cachesvc.registry import download, names, reports, resolve
 from cachesvc.registry.tokens import whoami
+from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import NotFound, RangeInvalid
 from cachesvc_client.wire.names import Namespace, ShortName, Tag
@@ -27,8 +28,8 @@ from cachesvc_client.wire.protocol import (
 
 from .access import SECURED, Handler, TheRegistry, TheToken, TokenRoute
 from .answers import BINARY, errors
-from .edge import Json, failure
-from .metrics import TheMetrics
+from .edge import MAX_BODY_BYTES, Json, failure
+from .metrics import Metrics, TheMetrics
 from .ranges import wanted
 
 RESOLVES = 8
@@ -51,36 +52,50 @@ async def who_am_i(token: TheToken) -> Json:
 
 
 class ResolveRoute(TokenRoute):
-    """A body that was answered within the last seconds is not parsed again: that, and the way into a thread,
-    took three times as long as all the rest."""
+    """Questions as clients put them are read here. To have FastAPI find out what the endpoint wants took
+    longer than the look-up; it reads what cannot be read here, and says what is wrong with it."""
 
     def shortened(self, inner: Handler) -> Handler:
         async def handler(request: Request) -> Response:
-            state = request.app.state
-            if request.headers.get("content-type") == "application/json":
-                answer = resolve.remembered(state.registry, request.state.token, await request.body())
-                if answer is not None:
-                    state.metrics.resolved("offered" if resolve.offers(answer) else "none_fits")
-                    return Json(answer)
-            return await inner(request)
+            if request.headers.get("content-type") != "application/json":
+                return await inner(request)
+            state, body = request.app.state, await request.body()
+            answer = resolve.remembered(state.registry, request.state.token, body)
+            if answer is not None:
+                return _resolved(state.metrics, answer)
+            asked = _read(body)
+            return await (inner(request) if asked is None else _resolve(request, asked, body))
 
         return handler
 
 
-async def post_resolve(
-    registry: TheRegistry, token: TheToken, metrics: TheMetrics, request: Request, body: ResolveRequest
-) -> Json:
-    """What fits this environment, with signed manifests inline; and why the rest does not."""
-    raw = await request.body()
+def _read(body: bytes) -> ResolveRequest | None:
+    try:
+        return codec.build(ResolveRequest, codec.parse_json(body, limit=MAX_BODY_BYTES, what="the body"))
+    except ValueError:
+        return None
+
+
+async def _resolve(request: Request, asked: ResolveRequest, body: bytes) -> Json:
+    state = request.app.state
     try:
         answer = await to_thread.run_sync(
-            resolve.answer, registry, token, body, raw, limiter=request.app.state.resolves
+            resolve.answer, state.registry, request.state.token, asked, body, limiter=state.resolves
         )
     except NotFound:
-        metrics.resolved("unknown")
+        state.metrics.resolved("unknown")
         raise
+    return _resolved(state.metrics, answer)
+
+
+def _resolved(metrics: Metrics, answer: bytes) -> Json:
     metrics.resolved("offered" if resolve.offers(answer) else "none_fits")
     return Json(answer)
+
+
+async def post_resolve(request: Request, body: ResolveRequest) -> Json:
+    """What fits this environment, with signed manifests inline; and why the rest does not."""
+    return await _resolve(request, body, await request.body())
 
 
 router.add_api_route(
