@@ -36,12 +36,13 @@ _MEMORY = ROOT / "tests" / "registry" / "test_api_publish.py"
 @dataclass(frozen=True)
 class Extent:
     """How much of everything. ``sizes``: entries of the indexes; the headline is of the middle one.
-    ``packs``: (MiB, how many). ``storm``: publishers, readers."""
+    ``packs``: (MiB, how many), which the S3 in memory has to hold some ten times. ``storm``: publishers,
+    readers."""
 
     sizes: tuple[int, ...] = (1_000, 100_000, 1_000_000)
     rounds: int = 5
     seconds: float = 3
-    packs: tuple[tuple[int, int], ...] = ((1, 64), (16, 12), (64, 6))
+    packs: tuple[tuple[int, int], ...] = ((1, 32), (16, 6), (64, 2))
     storm: tuple[int, int] = (16, 64)
     storm_seconds: float = 30
     frames: int = 512
@@ -107,7 +108,7 @@ def _measured(where: Embedded | Production, parts: list[str], extent: Extent) ->
         if "transfers" in parts:
             with serving(where, place / "transfers") as (made, _):
                 found["transfers"] = [
-                    transfers.measured(where, made, plain, size, count, extent.rounds)
+                    transfers.measured(where, made, plain, size, count, min(extent.rounds, 3))
                     for size, count in extent.packs
                 ]
             _show_transfers(found["transfers"])
