@@ -131,7 +131,7 @@ def publish_signed(
     revision is newer or somebody else was first, and what ``Remote`` raises.
     """
     verified, offset = _opened(path, trusted)
-    return verified, _publish(remote, path, verified, offset, lambda _: verified.envelope, 1, deed)
+    return verified, _publish(remote, path, verified, offset, lambda _: verified.envelope, 1, None, deed)
 
 
 def _opened(path: Path, trusted: Sequence[PublicKey]) -> tuple[Verified, int]:
