@@ -151,12 +151,14 @@ def _bootstrap() -> Check:
     folders = {*site.getsitepackages(), *((site.getusersitepackages(),) if site.ENABLE_USER_SITE else ())}
     if any(Path(folder, "cachesvc_client_bootstrap.pth").exists() for folder in folders):
         return Check(
-            "ok", "bootstrap", "the .pth file is in place: CACHESVC_NAME alone attaches every process"
+            "ok",
+            "bootstrap",
+            "the .pth file is in place: CACHESVC_NAME or CACHESVC_BUNDLE alone attaches every process",
         )
     return Check(
         "warn",
         "bootstrap",
-        "the .pth file is not in place: CACHESVC_NAME alone attaches nothing",
+        "the .pth file is not in place: CACHESVC_NAME or CACHESVC_BUNDLE alone attaches nothing",
         "install cachesvc-client with pip, or start with: cachesvc-client run",
     )
 
