@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from cachesvc.registry.startup import Welcome
     from cachesvc.settings import Settings
 
+    from .tls import Certificate
+
+_TICKS_OF_A_LOOK = 100
+"""Of uvicorn, ten a second: a renewed certificate is taken up within ten seconds."""
+
 
 @app.command()
 def serve(
@@ -52,15 +57,27 @@ def _serve(settings: Settings, listener: socket.socket, new_token: bool, ready_f
     from cachesvc.bootstrap import open_registry, signing_key_path
     from cachesvc.registry.startup import welcome
 
+    certificate = _certificate(settings)
     with open_registry(settings) as registry:
         made = welcome(registry, signing_key_path(settings), new_token=new_token)
-        url = _url(listener)
+        url = _url(listener, "https" if certificate else "http")
         _run(
-            create_app(registry, gc_seconds=settings.gc_seconds, token_requests=settings.token_requests),
+            create_app(
+                registry, gc_seconds=settings.gc_seconds or None, token_requests=settings.token_requests
+            ),
             listener,
             lambda: _announce(url, made, settings, ready_file),
             settings.shutdown_seconds,
+            certificate,
         )
+
+
+def _certificate(settings: Settings) -> Certificate | None:
+    from .tls import Certificate
+
+    if settings.tls_certificate is None or settings.tls_key is None:
+        return None
+    return Certificate(settings.tls_certificate, settings.tls_key)
 
 
 def _listening(host: str, port: int) -> socket.socket:
@@ -81,13 +98,17 @@ def _listening(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _url(listener: socket.socket) -> str:
+def _url(listener: socket.socket, scheme: str) -> str:
     host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def _run(
-    application: object, listener: socket.socket, ready: Callable[[], None], shutdown_seconds: int
+    application: object,
+    listener: socket.socket,
+    ready: Callable[[], None],
+    shutdown_seconds: int,
+    certificate: Certificate | None,
 ) -> None:
     """Serves until SIGTERM or SIGINT; requests under way get ``shutdown_seconds`` to end."""
     import uvicorn
@@ -95,6 +116,11 @@ def _run(
     failed: list[CacheSvcError] = []
 
     class Server(uvicorn.Server):
+        async def on_tick(self, counter: int) -> bool:
+            if certificate and self.config.ssl and counter % _TICKS_OF_A_LOOK == 0:
+                certificate.renew(self.config.ssl)
+            return await super().on_tick(counter)
+
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
             if self.started:
@@ -112,6 +138,8 @@ def _run(
         server_header=False,
         lifespan="on",
         timeout_graceful_shutdown=shutdown_seconds,
+        ssl_certfile=certificate.chain if certificate else None,
+        ssl_keyfile=certificate.key if certificate else None,
     )
     # uvicorn sends itself the signal again when it is done: for us that is a normal end.
     for number in (signal.SIGTERM, signal.SIGINT):

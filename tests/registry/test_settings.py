@@ -57,6 +57,8 @@ def test_the_command_line_wins_over_variables_and_these_over_the_file(
             ["grace_seconds: 8000", "link_seconds, 8000", "downloads"],
         ),
         ('bucket_prefix = "eu"', {}, {}, ["bucket_prefix", "bucket is not"]),
+        ("gc_seconds = 5", {}, {}, ["cachesvc.toml: gc_seconds", "0 for never", "5"]),
+        ('tls_key = "/k"', {}, {}, ["tls_certificate", "without the other"]),
     ],
 )
 def test_a_bad_setting_is_named_with_its_place(
