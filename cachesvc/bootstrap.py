@@ -6,7 +6,7 @@ import fcntl
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from cachesvc.blobs.local import LocalBlobStore
@@ -27,10 +27,10 @@ _log = logging.getLogger("cachesvc.bootstrap")
 def open_registry(settings: Settings) -> Iterator[Registry]:
     """A registry over the backends that the settings name, for as long as the block lasts.
 
-    Holds the data folder's lock, so that no second server works in it. Raises ``InvalidRequest`` or
-    ``Unavailable`` with one line.
+    Holds the data folder's lock, if anything is kept there, so that no second server works in it. Raises
+    ``InvalidRequest`` or ``Unavailable`` with one line.
     """
-    with _locked(_data_folder(settings.data)):
+    with _locked(_data_folder(settings.data)) if settings.embedded else nullcontext():
         if settings.database:
             index = open_postgresql(settings.database)
         else:

@@ -18,7 +18,7 @@ from cachesvc_client.wire.errors import InvalidRequest
 from cachesvc_client.wire.records import MAX_PACK_BYTES
 
 PREFIX = "CACHESVC_SERVER_"
-SECRET = frozenset({"database", "redis"})
+SECRET = frozenset({"database", "redis", "first_token"})
 """Settings that hold passwords: their values are not shown."""
 
 
@@ -41,8 +41,8 @@ class Settings(BaseSettings):
     host: str = "127.0.0.1"
     port: int = Field(default=8750, ge=0, le=65535)
     tls_certificate: Path | None = None
-    """Certificate chain (PEM). With ``tls_key`` it serves HTTPS, and takes up files that were renewed; without,
-    HTTP, for loopback or behind a proxy: clients send no token over plain HTTP to another machine."""
+    """Certificate chain (PEM). With ``tls_key`` it serves HTTPS, and takes up renewed files; without, HTTP,
+    for loopback or behind a proxy: clients send no token over plain HTTP to another machine."""
     tls_key: Path | None = None
     database: str = Field(default="", pattern="^$|^postgresql(\\+psycopg)?://")
     """Empty: SQLite in ``data``."""
@@ -58,6 +58,9 @@ class Settings(BaseSettings):
     link_seconds: int = Field(default=900, ge=60, le=604_800)
     redis: str = Field(default="", pattern="^$|^(redis|rediss|unix)://")
     """Empty: hints stay in each process. What replicas share; losing it costs time, never truth."""
+    first_token: str = Field(default="", pattern="^$|^csv_[A-Za-z0-9_-]{32,200}$")
+    """The secret of the first admin's token, where a deployment has a place for secrets. A database without
+    an admin gets this one, and no signing key is made. Empty: the first start makes and prints both."""
     lease_seconds: int = Field(default=900, ge=60, le=86_400)
     grace_seconds: int = Field(default=7200, ge=0)
     log: Literal["text", "json"] = "text"
@@ -71,6 +74,11 @@ class Settings(BaseSettings):
     keep_revisions: int = Field(default=10, ge=1)
     keep_days: int = Field(default=30, ge=0)
     max_pack_bytes: int = Field(default=MAX_PACK_BYTES, ge=1, le=MAX_PACK_BYTES)
+
+    @property
+    def embedded(self) -> bool:
+        """Whether ``data`` holds the index or the packs, so that one server at a time works in it."""
+        return not (self.database and self.bucket)
 
 
 def read_settings(config: Path | None = None, **given: Any) -> Settings:

@@ -59,7 +59,9 @@ def _serve(settings: Settings, listener: socket.socket, new_token: bool, ready_f
 
     certificate = _certificate(settings)
     with open_registry(settings) as registry:
-        made = welcome(registry, signing_key_path(settings), new_token=new_token)
+        made = welcome(
+            registry, signing_key_path(settings), first_token=settings.first_token, new_token=new_token
+        )
         url = _url(listener, "https" if certificate else "http")
         _run(
             create_app(
@@ -153,7 +155,8 @@ def _run(
 
 
 def _announce(url: str, made: Welcome, settings: Settings, ready_file: Path | None) -> None:
-    print(f"data in {settings.data}")
+    if settings.embedded:
+        print(f"data in {settings.data}")
     if made.secret is not None:
         parts = [f"cachesvc login {url} --token {made.secret}"]
         if made.trust is not None:

@@ -9,7 +9,7 @@ from cachesvc.domain.access import ANY, Role, Token
 from cachesvc_client.wire.names import Lane
 from cachesvc_client.wire.protocol import SignerRecord
 
-from .sql import changed, insert_unless_there
+from .sql import changed, insert_unless_there, take_turns
 from .tables import SignerRow, TokenRow
 
 
@@ -55,6 +55,10 @@ class Tokens:
         if namespace != ANY:
             query = query.where(TokenRow.namespace == namespace)
         return [_token(row) for row in self._session.exec(query)]
+
+    def take_turns(self) -> None:
+        """Until this transaction ends nobody else gets past this call."""
+        take_turns(self._session)
 
     def any_admin(self) -> bool:
         """Whether an admin's token was ever made."""

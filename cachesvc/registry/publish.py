@@ -186,7 +186,8 @@ def _signers(unit: Unit, upload: Upload) -> list[PublicKey]:
     keys = [PublicKey(key) for key in unit.signers.keys(upload.namespace)]
     if not keys:
         raise Untrusted(
-            f"no signer is registered for namespace {upload.namespace}", "an admin adds one: POST /v1/signers"
+            f"no signer is registered for namespace {upload.namespace}",
+            "an admin adds one: cachesvc admin signers add",
         )
     return keys
 

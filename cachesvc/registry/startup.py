@@ -1,4 +1,4 @@
-"""The first start: a signing key, a signer for every namespace, and an admin's token."""
+"""The first start: an admin's token and, where one machine is all there is, a signing key."""
 
 from __future__ import annotations
 
@@ -6,38 +6,70 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cachesvc.domain.access import ANY
+from cachesvc.index.unit import Unit
 from cachesvc_client.bundle.seal import PublicKey, SigningKey
+from cachesvc_client.wire.errors import InvalidRequest
 from cachesvc_client.wire.protocol import SignerRecord, TokenRequest
 
 from .context import Registry
-from .tokens import add_signer, create_token
+from .tokens import accept, create_token, issue
+
+_FIRST = TokenRequest("first start", "admin")
 
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """``secret``: of the token that was made now, if one was. ``trust``: the key in ``signing_key``, if
-    the file is there."""
+    """``secret``: of the token that was made now, unless the operator chose it. ``trust``: the key in
+    ``signing_key``, if the file is there."""
 
     secret: str | None
     trust: PublicKey | None
     signing_key: Path
 
 
-def welcome(registry: Registry, signing_key: Path, *, new_token: bool = False) -> Welcome:
-    """Makes what is missing. Safe to repeat: a start that was killed half-way is completed by the next.
+def welcome(
+    registry: Registry, signing_key: Path, *, first_token: str = "", new_token: bool = False
+) -> Welcome:
+    """Makes what is missing, once, however many replicas start together: the first admin's token, and the
+    signing key with its signer for every namespace. Safe to repeat: a start that was killed half-way leaves
+    nothing that counts.
 
-    After the first start a missing key file is not replaced: an operator may have moved it into CI.
+    ``first_token``: the secret that the operator chose for that token. Then nothing is told and no key is
+    made: the keys are with those who build. After the first start neither token nor key is replaced: an
+    operator may have revoked the one and moved the other into CI.
     """
     with registry.index.read() as unit:
         first = not unit.tokens.any_admin()
-    if first and not signing_key.exists():
-        SigningKey.generate().save(signing_key)
-    trust = SigningKey.load(signing_key).public if signing_key.exists() else None
     secret = None
     if first:
-        if trust is not None:
-            add_signer(registry, None, SignerRecord(ANY, trust, "first start"))
-        secret = create_token(registry, None, TokenRequest("first start", "admin")).secret
-    elif new_token:
+        with registry.index.write() as unit:
+            unit.tokens.take_turns()
+            if not unit.tokens.any_admin():
+                secret = _first(registry, unit, signing_key, first_token)
+    if secret is None and new_token:
         secret = create_token(registry, None, TokenRequest("serve --new-token", "admin")).secret
+    trust = SigningKey.load(signing_key).public if signing_key.exists() else None
     return Welcome(secret, trust, signing_key)
+
+
+def _first(registry: Registry, unit: Unit, signing_key: Path, first_token: str) -> str | None:
+    """What a database without an admin lacks; the secret, if somebody has to be told it."""
+    if first_token:
+        issue(registry, unit, None, _FIRST, first_token)
+        return None
+    if not signing_key.exists():
+        # Before the commit: a signer whose key is nowhere would be of no use to anybody.
+        _save(SigningKey.generate(), signing_key)
+    accept(registry, unit, None, SignerRecord(ANY, SigningKey.load(signing_key).public, "first start"))
+    return issue(registry, unit, None, _FIRST).secret
+
+
+def _save(key: SigningKey, path: Path) -> None:
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidRequest(
+            f"signing key {path}: {error.strerror or error}",
+            "name a folder with --data, or set first_token: then no key is made here",
+        ) from None
+    key.save(path)

@@ -45,14 +45,21 @@ def whoami(token: Token) -> WhoAmI:
 
 def create_token(registry: Registry, by: Token | None, request: TokenRequest) -> TokenAnswer:
     """A new token; only this answer holds its secret. ``by=None``: the operator at the console."""
+    with registry.index.write() as unit:
+        return issue(registry, unit, by, request)
+
+
+def issue(
+    registry: Registry, unit: Unit, by: Token | None, request: TokenRequest, secret: str | None = None
+) -> TokenAnswer:
+    """:func:`create_token` within a transaction; its ``secret`` may be one that was agreed on before."""
     token = _new_token(request, registry.now)
     if by is not None:
         demand(by, Action.admin, token.namespace)
-    secret = SECRET_PREFIX + secrets.token_urlsafe(32)
-    with registry.index.write() as unit:
-        unit.tokens.add(token, _hash(secret))
-        told = {"role": token.role.name, "label": token.label, "expires": token.expires}
-        note(registry, unit, by, "token.create", token.namespace, token.token, **told)
+    secret = secret or SECRET_PREFIX + secrets.token_urlsafe(32)
+    unit.tokens.add(token, _hash(secret))
+    told = {"role": token.role.name, "label": token.label, "expires": token.expires}
+    note(registry, unit, by, "token.create", token.namespace, token.token, **told)
     return replace(_answer(token), secret=secret)
 
 
@@ -98,6 +105,12 @@ def _known(unit: Unit, by: Token, token_id: str) -> Token:
 
 def add_signer(registry: Registry, by: Token | None, signer: SignerRecord) -> SignerRecord:
     """Accepts a key's signatures in a namespace; adding it again is a success."""
+    with registry.index.write() as unit:
+        return accept(registry, unit, by, signer)
+
+
+def accept(registry: Registry, unit: Unit, by: Token | None, signer: SignerRecord) -> SignerRecord:
+    """:func:`add_signer` within a transaction."""
     try:
         key = PublicKey(signer.key)
         namespace = signer.namespace if signer.namespace == ANY else Namespace(signer.namespace)
@@ -108,9 +121,8 @@ def add_signer(registry: Registry, by: Token | None, signer: SignerRecord) -> Si
     if by is not None:
         demand(by, Action.admin, namespace)
     made = SignerRecord(namespace, key, signer.label)
-    with registry.index.write() as unit:
-        unit.signers.add(made, registry.now)
-        note(registry, unit, by, "signer.add", namespace, key, label=signer.label)
+    unit.signers.add(made, registry.now)
+    note(registry, unit, by, "signer.add", namespace, key, label=signer.label)
     return made
 
 
