@@ -68,9 +68,13 @@ def invalid(manifest: Manifest) -> list[str]:
             validate.validate(manifest, version, strict=True)
         except validate.SchemaNotFoundError:
             if manifest["kind"] not in NO_SCHEMA:
-                problems.append(f"{version}: {manifest['kind']} {manifest['apiVersion']}: there is no such kind")
+                problems.append(
+                    f"{version}: {manifest['kind']} {manifest['apiVersion']}: there is no such kind"
+                )
         except validate.ValidationError as error:
-            problems.append(f"{version}: {manifest['kind']} {'.'.join(map(str, error.path))}: {error.message}")
+            problems.append(
+                f"{version}: {manifest['kind']} {'.'.join(map(str, error.path))}: {error.message}"
+            )
     return problems
 
 

@@ -108,7 +108,10 @@ def test_everything_that_may_be_set_is_used() -> None:
         ({"replicas": 2}, ["replicas: 2", "SQLite"]),
         ({"bucket": {"name": "x"}}, ["database.existingSecret is not"]),
         ({"database": {"existingSecret": "x"}}, ["bucket.name is not"]),
-        ({"database": {"existingSecret": "x"}, "bucket": {"name": "b"}}, ["firstToken", "kubectl create secret"]),
+        (
+            {"database": {"existingSecret": "x"}, "bucket": {"name": "b"}},
+            ["firstToken", "kubectl create secret"],
+        ),
         ({"ingress": {"enabled": True}}, ["ingress.host"]),
         ({"replicas": 0}, ["replicas"]),
         ({"replicaCount": 2}, ["replicaCount"]),

@@ -1,4 +1,4 @@
-"""Compose file, example manifests, workflow and Dockerfiles: linted offline, and every word in them exists."""
+"""Compose file, example manifests, workflow and Dockerfiles: linted offline; every word in them exists."""
 
 from __future__ import annotations
 
@@ -166,7 +166,9 @@ def test_every_word_exists(path: Path) -> None:
 def test_a_planted_fault_is_found(
     tmp_path: Path, check: Callable[[Path], list[str]], path: Path, old: str, new: str
 ) -> None:
-    shutil.copytree(path.parent, tmp_path / "here", ignore=shutil.ignore_patterns(".*", "tests", "benchmarks"))
+    shutil.copytree(
+        path.parent, tmp_path / "here", ignore=shutil.ignore_patterns(".*", "tests", "benchmarks")
+    )
     text = path.read_text()
     assert old in text
     planted = tmp_path / "here" / path.name

@@ -148,4 +148,3 @@ def test_what_the_notes_say_lets_a_builder_in(
         assert public in run(["admin", "signers", "list"], home, tmp_path)
         rows = run(["admin", "tokens", "list"], home, tmp_path)
         assert "write" in rows and "report" in rows and "first start" in rows
-

@@ -19,7 +19,9 @@ from cachesvc_client import __main__ as client
 
 ROOT = Path(__file__).parents[2]
 _VARIABLE = re.compile(r"\bCACHESVC_[A-Z_]+[A-Z]\b")
-_ELSEWHERE = re.compile(r"\b(?:secrets|vars)\.CACHESVC_\w+|^#\s+(?:secrets? .*|\s+)CACHESVC_\w+", re.MULTILINE)
+_ELSEWHERE = re.compile(
+    r"\b(?:secrets|vars)\.CACHESVC_\w+|^#\s+(?:secrets? .*|\s+)CACHESVC_\w+", re.MULTILINE
+)
 """Names that a CI system's own settings have."""
 _CODE = re.compile(
     r"`([^`\n]+)`|^\s*(?:\$|RUN|#  +)\s*(\S.*)$|^ {2,}(\S.*)$|^(cachesvc(?:-client)? .*)$", re.MULTILINE
@@ -29,7 +31,9 @@ _COMMAND = re.compile(r"(?<![\w./-])(?<!generic )(cachesvc(?:-client)?)(?= +[a-z
 
 def unknown_words(text: str, *, code: bool = False) -> list[str]:
     """What does not exist of what the text names. ``code``: all of it is commands, not only what looks so."""
-    problems = [f"variable {name}" for name in _VARIABLE.findall(_ELSEWHERE.sub("", text)) if not _known(name)]
+    problems = [
+        f"variable {name}" for name in _VARIABLE.findall(_ELSEWHERE.sub("", text)) if not _known(name)
+    ]
     text = re.sub(r"\\\n\s*", " ", text)
     places = [text] if code else [next(filter(None, groups)) for groups in _CODE.findall(text)]
     for place in places:
