@@ -10,7 +10,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from cachesvc.blobs.local import LocalBlobStore
-from cachesvc.blobs.store import BlobStore, Links
+from cachesvc.blobs.store import BlobStore, Links, Unusable, prove
 from cachesvc.blobs.wrappers import Meter, Metered, Retrying, Verifying
 from cachesvc.domain.retention import Retention
 from cachesvc.hot.memory import MemoryHot
@@ -18,7 +18,7 @@ from cachesvc.hot.store import Hot
 from cachesvc.index.engine import open_postgresql, open_sqlite, pending_postgresql, pending_sqlite
 from cachesvc.registry.context import Limits, Registry
 from cachesvc.settings import Settings
-from cachesvc_client.wire.errors import InvalidRequest, Unavailable
+from cachesvc_client.wire.errors import InvalidRequest, StorageFull, Unavailable
 
 _log = logging.getLogger("cachesvc.bootstrap")
 
@@ -80,11 +80,23 @@ def _blobs(settings: Settings, meter: Meter) -> tuple[BlobStore, Links | None]:
             settings.bucket_endpoint or None,
             settings.bucket_public_endpoint or None,
         )
+        _proven(bucket)
         links = bucket if settings.downloads == "store" else None
         return Metered(Retrying(Verifying(bucket)), meter), links
     local = LocalBlobStore(settings.data / "blobs")
     local.sweep()
     return Metered(Verifying(local), meter), None
+
+
+def _proven(bucket: BlobStore) -> None:
+    """What waiting does not mend ends the start; a store that is down or full does not: until it is back the
+    registry is not ready, and says so."""
+    try:
+        prove(bucket)
+    except Unusable:
+        raise
+    except (Unavailable, StorageFull) as error:
+        _log.warning("%s", error)
 
 
 def _hot(settings: Settings) -> Hot:

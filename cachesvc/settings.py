@@ -59,7 +59,7 @@ class Settings(BaseSettings):
     redis: str = Field(default="", pattern="^$|^(redis|rediss|unix)://")
     """Empty: hints stay in each process. What replicas share; losing it costs time, never truth."""
     first_token: str = Field(default="", pattern="^$|^csv_[A-Za-z0-9_-]{32,200}$")
-    """The secret of the first admin's token, where a deployment has a place for secrets. A database without
+    """The secret of the first admin's token, where a deployment has a place for secrets: a database without
     an admin gets this one, and no signing key is made. Empty: the first start makes and prints both."""
     lease_seconds: int = Field(default=900, ge=60, le=86_400)
     grace_seconds: int = Field(default=7200, ge=0)

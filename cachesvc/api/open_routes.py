@@ -27,8 +27,7 @@ async def healthz() -> Json:
 @router.get("/readyz", response_model=Readiness, responses={503: {"model": Readiness}})
 async def readyz(registry: TheRegistry) -> Json:
     """Whether index, blob store and hot store can be used now. Ready needs the first two."""
-    parts = await to_thread.run_sync(health.readiness, registry)
-    ready = health.ready(parts)
+    ready, parts = await to_thread.run_sync(health.readiness, registry)
     return Json(Readiness(ready, parts), 200 if ready else 503)
 
 

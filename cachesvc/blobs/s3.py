@@ -16,10 +16,11 @@ from typing import Any
 import boto3
 import botocore.config
 import botocore.exceptions
+import botocore.parsers
 
 from cachesvc_client.wire.errors import CacheSvcError, RangeInvalid, StorageFull, Unavailable
 
-from .store import CHUNK_BYTES, BlobFacts, checked_key, clipped, missing
+from .store import CHUNK_BYTES, BlobFacts, Unusable, checked_key, clipped, missing
 
 PART_BYTES = 8 << 20
 """S3 takes 10,000 parts at most: enough for 78 GiB. The memory of a put is two parts and a chunk."""
@@ -183,6 +184,38 @@ def _md5(data: bytes) -> str:
 
 _MISSING = {"404", "NoSuchKey", "NotFound"}
 _FULL = {"QuotaExceeded", "InsufficientStorage", "XMinioStorageFull"}
+_REGION = "it is in another region: set AWS_DEFAULT_REGION, and bucket_endpoint if each has its own"
+_KEYS = (
+    "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or what AWS tools read here, are not what the store knows"
+)
+_CLOCK = "this machine's clock and the store's are too far apart: set it (NTP)"
+_RIGHTS = (
+    "the credentials may not do this; needed are s3:ListBucket on the bucket, and s3:GetObject, PutObject, "
+    "DeleteObject and AbortMultipartUpload on its objects"
+)
+_NO_S3 = "is the setting bucket_endpoint the address of an S3?"
+_HINTS = {
+    "NoSuchBucket": "create it, or mend the setting bucket",
+    "InvalidBucketName": "mend the setting bucket",
+    "AccessDenied": _RIGHTS,
+    "AllAccessDisabled": _RIGHTS,
+    "403": _RIGHTS,
+    "InvalidAccessKeyId": _KEYS,
+    "SignatureDoesNotMatch": _KEYS,
+    "ExpiredToken": "the credentials have expired: renew them",
+    "InvalidToken": _KEYS,
+    "RequestTimeTooSkewed": _CLOCK,
+    "RequestExpired": _CLOCK,
+    "PermanentRedirect": _REGION,
+    "AuthorizationHeaderMalformed": _REGION,
+    "IllegalLocationConstraintException": _REGION,
+    "400": _NO_S3,
+    "404": _NO_S3,
+    "405": _NO_S3,
+    "501": _NO_S3,
+}
+"""What a refusal asks for (https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html). A status in
+the place of a code is that of an answer without a body, as to HEAD."""
 
 
 @contextmanager
@@ -191,14 +224,37 @@ def _told(bucket: str, key: str) -> Iterator[None]:
     try:
         yield
     except botocore.exceptions.ClientError as error:
-        code = str(error.response.get("Error", {}).get("Code", ""))
-        if code in _MISSING and key:
-            raise missing(key) from None
-        if code == "InvalidRange":
-            raise RangeInvalid(f"object {key}: range") from None
-        if code in _FULL:
-            raise StorageFull(f"bucket {bucket}: {code}", "raise the bucket's quota") from None
-        hint = "check that the bucket exists and the credentials may use it"
-        raise Unavailable(f"bucket {bucket}: {code or 'error'}", hint) from None
+        raise _refused(bucket, key, error) from None
+    except botocore.exceptions.ParamValidationError as error:
+        raise Unusable(f"bucket {bucket}: {_line(error)}", "mend the setting bucket") from None
+    except botocore.exceptions.NoCredentialsError:
+        raise Unusable(
+            f"bucket {bucket}: no credentials", "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a role"
+        ) from None
+    except (botocore.exceptions.PartialCredentialsError, botocore.exceptions.ProfileNotFound) as error:
+        raise Unusable(f"bucket {bucket}: {_line(error)}", "mend the AWS_ variables or files") from None
+    except (botocore.parsers.ResponseParserError, RecursionError):
+        # botocore follows a redirect to no region without end: that of http to https, for one.
+        raise Unusable(f"bucket {bucket}: what answers does not speak S3", _NO_S3) from None
     except (botocore.exceptions.BotoCoreError, botocore.exceptions.HTTPClientError, OSError) as error:
-        raise Unavailable(f"bucket {bucket}: {' '.join(str(error).split())[:200]}") from None
+        hint = "is the store running, and reachable from here? see the setting bucket_endpoint"
+        raise Unavailable(f"bucket {bucket}: {_line(error)}", hint) from None
+
+
+def _refused(bucket: str, key: str, error: botocore.exceptions.ClientError) -> CacheSvcError:
+    code = str(error.response.get("Error", {}).get("Code", ""))
+    if code in _MISSING and key:
+        return missing(key)
+    if code == "InvalidRange":
+        return RangeInvalid(f"object {key}: range")
+    if code in _FULL:
+        return StorageFull(f"bucket {bucket}: {code}", "raise the bucket's quota")
+    if not code and error.response.get("ResponseMetadata", {}).get("HTTPStatusCode") not in (408, 429):
+        return Unusable(f"bucket {bucket}: what answers does not speak S3", _NO_S3)
+    said = f"bucket {bucket}: {error.operation_name} was refused: {code or 'come again'}"
+    hint = _HINTS.get(code)
+    return Unusable(said, hint) if hint else Unavailable(said, "look into the store's own log")
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]

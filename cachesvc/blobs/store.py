@@ -9,17 +9,18 @@
 - There is no rename, no append and no modification time: S3 has none that could be relied on.
 
 Errors are those of ``cachesvc_client.wire.errors``: ``NotFound``, ``RangeInvalid``, ``StorageFull``,
-``Unavailable``. A backend's own error types do not leave this package.
+``Unavailable`` (of which ``Unusable`` is a kind). A backend's own error types do not leave this package.
 """
 
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from cachesvc_client.wire.errors import NotFound, RangeInvalid
+from cachesvc_client.wire.errors import NotFound, RangeInvalid, Unavailable
 
 CHUNK_BYTES = 1 << 20
 """The size of the chunks that readers get, at most."""
@@ -33,6 +34,10 @@ class BlobFacts:
 
     key: str
     size: int
+
+
+class Unusable(Unavailable):
+    """The store answers, and will refuse until somebody mends what the hint names."""
 
 
 class BlobStore(Protocol):
@@ -79,6 +84,22 @@ class Links(Protocol):
         Made without asking the store: the object need not exist. Anything else than that GET is refused.
         """
         ...
+
+
+def prove(store: BlobStore) -> None:
+    """Writes an object, reads it back and deletes it: whether a registry can live on this store. Raises what
+    the store raises, ``Unusable`` for what waiting does not mend."""
+    key = f"checks/{secrets.token_hex(16)}"
+    store.put(key, [b"cachesvc"])
+    try:
+        if b"".join(store.open(key)) != b"cachesvc":
+            raise Unusable(
+                "the store gives back other bytes than it was given", "is it an S3? see bucket_endpoint"
+            )
+    finally:
+        store.delete(key)
+    for _ in store.list(key):
+        break
 
 
 def checked_key(key: str) -> str:

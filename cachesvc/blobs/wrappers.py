@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from cachesvc_client.wire.errors import Unavailable
 
-from .store import BlobFacts, BlobStore, clipped
+from .store import BlobFacts, BlobStore, Unusable, clipped
 
 T = TypeVar("T")
 
@@ -59,8 +59,8 @@ class Verifying:
 
 
 class Retrying:
-    """Tries again what failed with ``Unavailable``: reads go on where they broke off. A put is not tried
-    again: its chunks are gone.
+    """Tries again what failed with ``Unavailable``, where waiting may mend it: reads go on where they broke
+    off. A put is not tried again: its chunks are gone.
 
     ``attempts`` in all; between them ``sleep`` with a doubling, jittered pause.
     """
@@ -93,6 +93,8 @@ class Retrying:
         for attempt in range(1, self._attempts):
             try:
                 return act()
+            except Unusable:
+                raise
             except Unavailable:
                 self._sleep(_pause(attempt))
         return act()

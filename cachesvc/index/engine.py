@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import importlib.resources
+import logging
 import os
+import re
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +18,21 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest, ProtocolMismatch
+from cachesvc_client.wire.errors import InvalidRequest, ProtocolMismatch, Unavailable
 
-from .unit import Index, translated
+from .unit import Index, said, translated
+
+_log = logging.getLogger("cachesvc.index")
+_STEP = re.compile(r"(?:g(\d{1,4})-)?(\d{4})")
+"""A step's name. Steps of one generation only add; one that takes away what older code needs begins the next
+(``g2-0010``)."""
 
 BUSY_SECONDS = 10
 """How long a statement waits for SQLite's one writer."""
+UPGRADE_SECONDS = 900
+"""How long one step of an upgrade may take, and how long the replicas wait that start meanwhile."""
+LOCK_SECONDS = 10
+"""How long a statement waits for PostgreSQL's locks: others wait behind who waits for a table's."""
 
 NETWORK_FILESYSTEMS = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "lustre", "glusterfs", "gpfs", "beegfs"}
@@ -37,6 +50,9 @@ def open_sqlite(path: Path) -> Index:
     power. Raises ``InvalidRequest`` on a network file system, ``ProtocolMismatch`` for a newer schema.
     """
     refuse_network_filesystem(path.parent)
+    if path.exists() and not os.access(path, os.W_OK):
+        # SQLite itself would open it, and refuse the first write.
+        raise Unavailable(f"the index {path} is read-only", "the file must be writable for this user")
     engine = sa.create_engine(
         sa.URL.create("sqlite", database=str(path)), connect_args={"timeout": BUSY_SECONDS}
     )
@@ -60,12 +76,8 @@ def pending_postgresql(url: str) -> list[tuple[str, str]]:
 
 def _pending(engine: sa.Engine) -> list[tuple[str, str]]:
     try:
-        with engine.connect() as connection:
+        with _told_at_opening(engine), engine.connect() as connection:
             return _steps(MigrationContext.configure(connection).get_current_revision())
-    except (sa.exc.OperationalError, sa.exc.InterfaceError) as error:
-        raise translated(error) from None
-    except sa.exc.DatabaseError as error:
-        raise InvalidRequest(f"the index is not a database of cachesvc: {error.orig}") from None
     finally:
         engine.dispose()
 
@@ -73,7 +85,8 @@ def _pending(engine: sa.Engine) -> list[tuple[str, str]]:
 def _steps(current: str | None) -> list[tuple[str, str]]:
     with importlib.resources.as_file(importlib.resources.files(__package__) / "migrations") as folder:
         known = ScriptDirectory.from_config(_alembic(folder))
-        _demand_known(known, current)
+        if _current(known, current):
+            return []
         steps = []
         for step in known.walk_revisions():
             if step.revision == current:
@@ -83,16 +96,21 @@ def _steps(current: str | None) -> list[tuple[str, str]]:
 
 
 def open_postgresql(url: str) -> Index:
-    """The index at ``postgresql://…``, with the newest schema. Raises ``Unavailable``, ``InvalidRequest``."""
+    """The index at ``postgresql://…``, with the newest schema, or a newer release's that only adds to it.
+
+    Raises ``Unavailable``, ``InvalidRequest``, ``ProtocolMismatch`` for a schema that this code cannot use.
+    """
     return _opened(_postgresql(url))
 
 
 def _postgresql(url: str) -> sa.Engine:
     try:
         parsed = sa.make_url(url).set(drivername="postgresql+psycopg")
-    except sa.exc.ArgumentError:
+    except (sa.exc.ArgumentError, ValueError):
         raise InvalidRequest("database: not a URL", "postgresql://user@host/name is expected") from None
-    options = "-c statement_timeout=30000 -c lock_timeout=10000 -c idle_in_transaction_session_timeout=60000"
+    options = (
+        f"-c statement_timeout=30s -c lock_timeout={LOCK_SECONDS}s -c idle_in_transaction_session_timeout=60s"
+    )
     return sa.create_engine(
         parsed, pool_pre_ping=True, connect_args={"connect_timeout": 5, "options": options}
     )
@@ -130,32 +148,56 @@ def filesystem_type(folder: Path, mounts: str | None = None) -> str:
 
 def _opened(engine: sa.Engine) -> Index:
     try:
-        _upgrade(engine)
-    except (sa.exc.OperationalError, sa.exc.InterfaceError) as error:
-        engine.dispose()
-        raise translated(error) from None
-    except sa.exc.DatabaseError as error:
-        engine.dispose()
-        raise InvalidRequest(f"the index is not a database of cachesvc: {error.orig}") from None
-    except CacheSvcError:
+        with _told_at_opening(engine):
+            _upgrade(engine)
+    except BaseException:
         engine.dispose()
         raise
     return Index(engine)
+
+
+@contextmanager
+def _told_at_opening(engine: sa.Engine) -> Iterator[None]:
+    """The database's errors as ours; what is no database of ours is told as that."""
+    place = engine.url.database or "" if engine.dialect.name == "sqlite" else ""
+    try:
+        yield
+    except (sa.exc.DBAPIError, sa.exc.TimeoutError) as error:
+        if told := translated(error, place):
+            raise told from None
+        what = f"the index {place}".rstrip()
+        cause = getattr(error, "orig", None) or error
+        raise InvalidRequest(
+            f"{what} is not a database of cachesvc: {said(cause)}", "name another, or restore the backup"
+        ) from None
 
 
 def _upgrade(engine: sa.Engine) -> None:
     with importlib.resources.as_file(importlib.resources.files(__package__) / "migrations") as folder:
         config = _alembic(folder)
         known = ScriptDirectory.from_config(config)
+        if engine.dialect.name == "postgresql":
+            # Most starts find nothing to do, and wait for nobody.
+            with engine.connect() as connection:
+                if _current(known, MigrationContext.configure(connection).get_current_revision()):
+                    return
         with engine.execution_options(cachesvc_write=True).connect() as connection, connection.begin():
             if connection.dialect.name == "postgresql":
-                # Replicas that start together upgrade one after the other. The number is any constant.
-                connection.execute(sa.text("SELECT pg_advisory_xact_lock(7236455)"))
+                _take_turns(connection)
             current = MigrationContext.configure(connection).get_current_revision()
-            _demand_known(known, current)
-            if current != known.get_current_head():
+            if not _current(known, current):
                 config.attributes["connection"] = connection
                 command.upgrade(config, "head")
+
+
+def _take_turns(connection: sa.Connection) -> None:
+    """Replicas that start together upgrade one after the other; all of them wait for a long upgrade, and the
+    upgrade for nobody's transaction."""
+    for setting in ("statement_timeout", "lock_timeout"):
+        connection.execute(sa.text(f"SET LOCAL {setting} = '{UPGRADE_SECONDS}s'"))
+    # The number is any constant.
+    connection.execute(sa.text("SELECT pg_advisory_xact_lock(7236455)"))
+    connection.execute(sa.text(f"SET LOCAL lock_timeout = '{LOCK_SECONDS}s'"))
 
 
 def _alembic(folder: Path) -> Config:
@@ -164,12 +206,24 @@ def _alembic(folder: Path) -> Config:
     return config
 
 
-def _demand_known(known: ScriptDirectory, current: str | None) -> None:
-    if current is not None and current not in {step.revision for step in known.walk_revisions()}:
-        raise ProtocolMismatch(
-            f"the database has schema {current[:40]}, which this cachesvc does not know",
-            "a newer cachesvc wrote it: upgrade this one, or restore the backup made before",
+def _current(known: ScriptDirectory, found: str | None) -> bool:
+    """Whether the schema ``found`` is the newest that this code knows, or a newer one that only adds to it:
+    beside a newer release the older one goes on, and starts again. Raises ``ProtocolMismatch`` for others."""
+    head = known.get_current_head() or ""
+    if found is None or found in {step.revision for step in known.walk_revisions()}:
+        return found == head
+    theirs, ours = _STEP.fullmatch(found), _STEP.fullmatch(head)
+    if theirs and ours and theirs[1] == ours[1] and theirs[2] > ours[2]:
+        _log.warning(
+            "the database has schema %s, of a newer cachesvc; this one knows %s and goes on with that",
+            found,
+            head,
         )
+        return True
+    raise ProtocolMismatch(
+        f"the database has schema {found[:40]}, which this cachesvc does not know",
+        "a newer cachesvc wrote it: upgrade this one, or restore the backup made before",
+    )
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, _record: Any) -> None:

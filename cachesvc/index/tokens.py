@@ -6,6 +6,7 @@ import sqlalchemy as sa
 from sqlmodel import Session, col, select
 
 from cachesvc.domain.access import ANY, Role, Token
+from cachesvc_client.wire.errors import Unavailable
 from cachesvc_client.wire.names import Lane
 from cachesvc_client.wire.protocol import SignerRecord
 
@@ -110,10 +111,17 @@ class Signers:
 
 
 def _token(row: TokenRow) -> Token:
+    role = Role.__members__.get(row.role)
+    if role is None:
+        # In the midst of a rolling upgrade: no guess what it may do.
+        raise Unavailable(
+            f"token {row.token} has the role {row.role[:10]!r}, which this replica is too old for",
+            "ask again when all replicas are upgraded",
+        )
     return Token(
         token=row.token,
         label=row.label,
-        role=Role[row.role],
+        role=role,
         namespace=row.namespace,
         lane=Lane(row.lane) if row.lane else None,
         created=row.created,

@@ -80,19 +80,60 @@ class Index:
 def _told() -> Iterator[None]:
     try:
         yield
-    except CacheSvcError:
-        raise
-    except (sa.exc.OperationalError, sa.exc.InterfaceError, sa.exc.TimeoutError) as error:
-        raise translated(error) from None
+    except (sa.exc.DBAPIError, sa.exc.TimeoutError) as error:
+        told = translated(error)
+        if told is None:
+            raise
+        raise told from None
 
 
-def translated(error: Exception) -> CacheSvcError:
-    """The database's error as ours, in one line."""
+def translated(error: Exception, place: str = "") -> CacheSvcError | None:
+    """The database's error as ours, in one line that says how to mend it; ``None`` if it is a defect of ours.
+    ``place``: what the error does not name by itself."""
     cause = getattr(error, "orig", None) or error
-    text = " ".join(str(cause).split())[:200] or type(cause).__name__
-    if "disk is full" in text or getattr(cause, "sqlstate", "") == "53100" or _full(cause):
-        return StorageFull(f"the index cannot be written: {text}", "make room on the database's disk")
-    return Unavailable(f"the index cannot be used: {text}")
+    text = said(cause)
+    state = getattr(cause, "sqlstate", None) or ""
+    index = f"the index {place}".rstrip()
+    if "disk is full" in text or state == "53100" or _full(cause):
+        return StorageFull(f"{index} cannot be written: {text}", "make room on the database's disk")
+    for sign, hint in _HINTS:
+        if sign == state or (not state and sign in text):
+            return Unavailable(f"{index} cannot be used: {text}", hint)
+    if isinstance(error, (sa.exc.OperationalError, sa.exc.InterfaceError, sa.exc.TimeoutError)):
+        return Unavailable(f"{index} cannot be used: {text}")
+    return None
+
+
+def said(cause: BaseException) -> str:
+    """What the database said, in one line."""
+    text = getattr(getattr(cause, "diag", None), "message_primary", None) or str(cause)
+    return " ".join(text.split())[:300] or type(cause).__name__
+
+
+_USER = "the setting database holds user and password: postgresql://user:password@host/name"
+_REACH = "is PostgreSQL running there, and reachable from here? see the setting database"
+_WRITABLE = "the file index.sqlite3 and its folder must be writable for this user"
+_HINTS = (
+    ("password authentication failed", _USER),
+    ("no password supplied", _USER),
+    ("pg_hba.conf", "let this host and user in (pg_hba.conf), or mend the setting database"),
+    ('role "', "create the user, or mend the setting database"),
+    ('database "', "create the database, or mend the setting database"),
+    ("connection failed", _REACH),
+    ("connection timeout", _REACH),
+    ("failed to resolve host", _REACH),
+    ("53300", "raise PostgreSQL's max_connections, or run fewer replicas"),
+    ("42501", "grant the user CREATE and USAGE on the schema, and its tables; or name their owner"),
+    ("25006", "this PostgreSQL is a standby or read-only: name the primary in the setting database"),
+    ("55P03", "somebody holds a lock in the database for long: try again, or end that session"),
+    ("42P01", "its tables are gone: start the server again, or restore the backup"),
+    ("readonly database", _WRITABLE),
+    ("unable to open database", _WRITABLE),
+    ("disk I/O error", "look at the disk of the data folder: full, over a quota, or failing"),
+    ("malformed", "the file is damaged: restore the backup"),
+)
+"""What a message or an SQLSTATE (https://www.postgresql.org/docs/current/errcodes-appendix.html) asks for.
+The first that applies; a failed connection has no state."""
 
 
 def _full(error: object) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cachesvc_client.wire.errors import CacheSvcError
+from cachesvc_client.wire.errors import CacheSvcError, StorageFull
 
 from .context import Registry
 
@@ -12,20 +12,20 @@ NEEDED = ("index", "blobs")
 """Parts without which requests fail. Without the rest they are slower."""
 
 
-def readiness(registry: Registry) -> dict[str, str]:
-    """``ok`` or the cause, for each part that the registry stands on."""
-    parts = {"index": registry.index.check, "blobs": registry.blobs.check, "hot": registry.hot.check}
-    return {name: _state(check) for name, check in parts.items()}
+def readiness(registry: Registry) -> tuple[bool, dict[str, str]]:
+    """(whether requests can be sent here, ``ok`` or the cause for each part that the registry stands on).
+
+    A store that is full is told, and no reason to send nobody here: what it holds is still answered.
+    """
+    checks = {"index": registry.index.check, "blobs": registry.blobs.check, "hot": registry.hot.check}
+    found = {name: _failure(check) for name, check in checks.items()}
+    ready = all(found[name] is None or isinstance(found[name], StorageFull) for name in NEEDED)
+    return ready, {name: "ok" if error is None else str(error) for name, error in found.items()}
 
 
-def ready(parts: dict[str, str]) -> bool:
-    """Whether requests can be sent here, by what :func:`readiness` answers."""
-    return all(parts[name] == "ok" for name in NEEDED)
-
-
-def _state(check: Callable[[], None]) -> str:
+def _failure(check: Callable[[], None]) -> CacheSvcError | None:
     try:
         check()
     except CacheSvcError as error:
-        return str(error)
-    return "ok"
+        return error
+    return None

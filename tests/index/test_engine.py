@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.resources
 import sqlite3
 import threading
 from pathlib import Path
@@ -10,9 +11,16 @@ import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
 
 from cachesvc.index import engine
-from cachesvc.index.engine import filesystem_type, open_postgresql, open_sqlite, refuse_network_filesystem
+from cachesvc.index.engine import (
+    filesystem_type,
+    open_postgresql,
+    open_sqlite,
+    pending_sqlite,
+    refuse_network_filesystem,
+)
 from cachesvc.index.tables import metadata
 from cachesvc.index.unit import Index
 from cachesvc_client.wire.errors import InvalidRequest, ProtocolMismatch, StorageFull, Unavailable
@@ -50,14 +58,37 @@ def test_sqlite_is_durable_and_opened_again(tmp_path: Path) -> None:
     again.close()
 
 
-def test_a_database_of_a_newer_version_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("schema", ["g2-0001", "g2-9999", "0000", "somebody-elses"])
+def test_a_schema_that_this_code_cannot_use_is_refused(tmp_path: Path, schema: str) -> None:
+    path = tmp_path / "index.sqlite3"
+    open_sqlite(path).close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = ?", (schema,))
+    connection.close()
+    with pytest.raises(ProtocolMismatch, match=rf"schema {schema}.*upgrade"):
+        open_sqlite(path)
+    with pytest.raises(ProtocolMismatch, match=rf"schema {schema}.*upgrade"):
+        pending_sqlite(path)
+
+
+def test_a_schema_that_only_adds_to_ours_is_served(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "index.sqlite3"
     open_sqlite(path).close()
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
     connection.close()
-    with pytest.raises(ProtocolMismatch, match=r"schema 9999.*upgrade"):
-        open_sqlite(path)
+    assert pending_sqlite(path) == []
+    opened = open_sqlite(path)
+    opened.check()
+    opened.close()
+    assert "schema 9999, of a newer cachesvc" in caplog.text
+
+
+def test_every_step_has_a_name_that_tells_its_generation() -> None:
+    with importlib.resources.as_file(importlib.resources.files("cachesvc.index") / "migrations") as folder:
+        steps = [step.revision for step in ScriptDirectory(str(folder)).walk_revisions()]
+    assert len(steps) >= 3 and all(engine._STEP.fullmatch(step) for step in steps)
+    assert steps == sorted(steps, key=lambda step: engine._STEP.fullmatch(step)[2], reverse=True)
 
 
 def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:

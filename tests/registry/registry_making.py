@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -160,6 +161,7 @@ class Server:
     data: Path
     options: list[str] = field(default_factory=list)
     env: dict[str, str] = field(default_factory=dict)
+    before: list[str] = field(default_factory=list)
     process: subprocess.Popen[str] | None = None
     ready: dict[str, str] = field(default_factory=dict)
     token: str = ""
@@ -167,7 +169,9 @@ class Server:
     def start(self) -> Server:
         ready = self.data.parent / f"{self.data.name}.ready.json"
         ready.unlink(missing_ok=True)
-        self.process = launch(self.data, "--ready-file", str(ready), *self.options, **self.env)
+        self.process = launch(
+            self.data, "--ready-file", str(ready), *self.options, before=self.before, **self.env
+        )
         while not ready.exists():
             if self.process.poll() is not None:
                 raise AssertionError(
@@ -212,9 +216,9 @@ class Server:
         self.process.stderr.close()
 
 
-def launch(data: Path, *options: str, **env: str) -> subprocess.Popen[str]:
-    """``cachesvc serve`` on a free port."""
-    command = [sys.executable, "-m", "cachesvc", "serve", "--data", str(data)]
+def launch(data: Path, *options: str, before: Sequence[str] = (), **env: str) -> subprocess.Popen[str]:
+    """``cachesvc serve`` on a free port, run by the command ``before``."""
+    command = [*before, sys.executable, "-m", "cachesvc", "serve", "--data", str(data)]
     if "--port" not in options:
         command += ["--port", "0"]
     return subprocess.Popen(

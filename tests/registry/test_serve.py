@@ -10,6 +10,7 @@ import sqlite3
 import stat
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -19,9 +20,9 @@ from cachesvc.cli.serve import _listening
 from cachesvc_client.bundle.seal import SigningKey
 
 
-def failed(data: Path, *options: str, **env: str) -> tuple[int, str]:
+def failed(data: Path, *options: str, before: Sequence[str] = (), **env: str) -> tuple[int, str]:
     """(exit status, the one line on stderr) of a start that must fail."""
-    process = launch(data, *options, **env)
+    process = launch(data, *options, before=before, **env)
     out, err = process.communicate(timeout=30)
     assert out == ""
     lines = err.strip().splitlines()
@@ -126,11 +127,11 @@ def test_a_folder_that_cannot_be_served(own_server: Server) -> None:
     assert (status, "signing.key: not a signing key" in line) == (2, True)
     key.write_text(text)
     with sqlite3.connect(own_server.data / "index.sqlite3") as connection:
-        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+        connection.execute("UPDATE alembic_version SET version_num = 'g2-0001'")
     connection.close()
     status, line = failed(own_server.data)
     assert status == 6
-    assert "9999" in line
+    assert "g2-0001" in line
     assert "upgrade" in line
 
 

@@ -14,8 +14,8 @@ from .process import absent, folder, free_port, running, until
 
 
 @contextlib.contextmanager
-def postgresql_server() -> Iterator[str]:
-    """``postgresql://…`` of a server without databases of ours."""
+def postgresql_server(password: str = "") -> Iterator[str]:
+    """``postgresql://…`` of a server without databases of ours; it asks for ``password`` if there is one."""
     import psycopg
 
     programs = _programs()
@@ -27,12 +27,15 @@ def postgresql_server() -> Iterator[str]:
         data, port = str(place / "data"), free_port()
         initdb = [str(programs / "initdb"), "-D", data, "--no-sync", "-U", "tester"]
         initdb += ["-A", "trust", "-E", "UTF8", "--locale=C"]
+        if password:
+            (place / "password").write_text(password)
+            initdb += ["-A", "scram-sha-256", f"--pwfile={place / 'password'}"]
         subprocess.run([*user, *initdb], check=True, stdout=subprocess.DEVNULL, cwd=place)
         options = ["fsync=off", "synchronous_commit=off", "full_page_writes=off", f"port={port}"]
         options += ["listen_addresses=127.0.0.1", "unix_socket_directories="]
         flags = [part for option in options for part in ("-c", option)]
         command = [*user, str(programs / "postgres"), "-D", data, *flags]
-        url = f"postgresql://tester@127.0.0.1:{port}"
+        url = f"postgresql://tester{':' * bool(password)}{password}@127.0.0.1:{port}"
 
         def answers() -> bool:
             with contextlib.suppress(psycopg.OperationalError):

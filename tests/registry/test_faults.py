@@ -1,0 +1,372 @@
+"""What is wrong around the registry is one line that names the place and the way out, and an exit status."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import botocore.auth
+import pytest
+from registry_making import Server, make, ok, refused
+from test_serve import failed
+
+from cachesvc.bootstrap import open_registry
+from cachesvc.settings import read_settings
+from cachesvc_client.bundle.seal import SigningKey
+from cachesvc_client.wire.errors import CacheSvcError
+from tests.conftest import new_bucket, new_database
+from tests.services.ceph import Gateway
+from tests.services.postgresql import postgresql_server
+from tests.services.process import absent, free_port
+
+HOUR = timedelta(hours=1)
+
+
+def opening(folder: Path, **settings: Any) -> CacheSvcError | None:
+    """What ``cachesvc serve`` with these settings would end with."""
+    try:
+        with open_registry(read_settings(data=folder, **settings)):
+            return None
+    except CacheSvcError as error:
+        return error
+
+
+def told(error: CacheSvcError | None, status: int, *words: str) -> None:
+    assert error is not None
+    assert error.exit_status == status, error
+    assert "\n" not in str(error) and error.hint
+    for word in words:
+        assert word in str(error), (word, str(error))
+
+
+# The database.
+
+
+def test_a_database_that_cannot_be_used(tmp_path: Path, postgresql: str) -> None:
+    import psycopg
+
+    def connect(database: str) -> Any:
+        return psycopg.connect(f"{postgresql}/{database}", autocommit=True)
+
+    with connect("postgres") as connection:
+        connection.execute("CREATE ROLE locked LOGIN PASSWORD 'right'")
+        connection.execute("CREATE ROLE lowly LOGIN")
+        owned, standby = (new_database(postgresql).rpartition("/")[2] for _ in range(2))
+        connection.execute(f"ALTER DATABASE {standby} SET default_transaction_read_only = on")
+    other = new_database(postgresql)
+    with psycopg.connect(other) as connection:
+        connection.execute("CREATE TABLE namespaces (of_somebody_else int)")
+    server = postgresql.partition("@")[2]
+    for url, words in (
+        (f"postgresql://me:hunter2@127.0.0.1:{free_port()}/x", ("Connection refused", "setting database")),
+        ("postgresql://me:hunter2@nowhere.invalid/x", ("nowhere.invalid", "setting database")),
+        (f"{postgresql}/none", ('database "none" does not exist', "create the database")),
+        (f"postgresql://nobody@{server}/{owned}", ('role "nobody" does not exist', "create the user")),
+        (f"postgresql://lowly@{server}/{owned}", ("permission denied for schema public", "CREATE")),
+        (f"{postgresql}/{standby}", ("read-only", "name the primary")),
+    ):
+        error = opening(tmp_path, database=url)
+        told(error, 6, *words)
+        assert "hunter2" not in str(error)
+    told(opening(tmp_path, database=other), 2, "is not a database of cachesvc", "namespaces")
+    told(opening(tmp_path, database="postgresql://me:hunter2@host:port/x"), 2, "not a URL")
+    assert opening(tmp_path, database=f"{postgresql}/{owned}") is None
+
+
+def test_a_wrong_password(tmp_path: Path) -> None:
+    """Of a server that asks for one."""
+    import psycopg
+
+    with postgresql_server(password="right") as url:
+        wrong = url.replace(":right@", ":hunter2@")
+        error = opening(tmp_path, database=f"{wrong}/postgres")
+        told(error, 6, "password authentication failed", "user and password")
+        assert "hunter2" not in str(error)
+        told(opening(tmp_path, database=url.replace(":right@", "@") + "/postgres"), 6, "no password supplied")
+        with psycopg.connect(f"{url}/postgres") as connection:
+            assert connection.execute("SELECT 1").fetchone() == (1,)
+        assert opening(tmp_path, database=f"{url}/postgres") is None
+
+
+def test_a_primary_that_becomes_a_standby_is_unavailable(own_column_server: Server) -> None:
+    """Reads go on; writes are told, and go on when it is a primary again."""
+    url = own_column_server.env.get("CACHESVC_SERVER_DATABASE")
+    if url is None:
+        pytest.skip("of PostgreSQL")
+    import psycopg
+
+    server = own_column_server.start()
+    made = make(server.key)
+    ok(server.api().publish(made))
+
+    def standby(state: str) -> None:
+        base, _, name = url.rpartition("/")
+        with psycopg.connect(f"{base}/postgres", autocommit=True) as connection:
+            connection.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = {state}")
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (name,)
+            )
+
+    standby("on")
+    assert len(ok(server.api().resolve())["revisions"]) == 1
+    refused(server.api().begin(made), 503, "unavailable", "read-only", "name the primary")
+    standby("off")
+    ok(server.api().publish(make(server.key, name="other")))
+
+
+# The bucket.
+
+
+@pytest.fixture
+def bucket(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, str]]:
+    """Settings of a bucket whose policy forbids what is named."""
+    for name, value in gateway.variables.items():
+        monkeypatch.setenv(name, value)
+
+    def made(*forbidden: str) -> dict[str, str]:
+        import boto3
+
+        name = new_bucket(gateway.endpoint, gateway.client)
+        arn = f"arn:aws:s3:::{name}"
+        rules = [
+            {
+                "Effect": "Deny",
+                "Principal": {"AWS": ["*"]},
+                "Action": [f"s3:{action}"],
+                "Resource": [arn if action == "ListBucket" else f"{arn}/*"],
+            }
+            for action in forbidden
+        ]
+        if rules:
+            policy = json.dumps({"Version": "2012-10-17", "Statement": rules})
+            client = boto3.client("s3", endpoint_url=gateway.endpoint, **gateway.client)
+            client.put_bucket_policy(Bucket=name, Policy=policy)
+        return {"bucket": name, "bucket_endpoint": gateway.endpoint}
+
+    return made
+
+
+def test_a_bucket_that_may_be_used(tmp_path: Path, bucket: Callable[..., dict[str, str]]) -> None:
+    assert opening(tmp_path, **bucket()) is None
+
+
+@pytest.mark.parametrize("action", ["PutObject", "GetObject", "DeleteObject", "ListBucket"])
+def test_a_bucket_without_rights(tmp_path: Path, bucket: Callable[..., dict[str, str]], action: str) -> None:
+    settings = bucket(action)
+    told(opening(tmp_path, **settings), 6, f"bucket {settings['bucket']}", action, "credentials may not")
+
+
+def test_a_bucket_that_is_absent_and_wrong_keys(
+    tmp_path: Path, bucket: Callable[..., dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = bucket()
+    told(
+        opening(tmp_path, **{**settings, "bucket": "none-such"}), 6, "none-such", "NoSuchBucket", "create it"
+    )
+    told(opening(tmp_path, **{**settings, "bucket": "No such!"}), 6, "No such!", "setting bucket")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hunter2")
+    error = opening(tmp_path, **settings)
+    told(error, 6, "SignatureDoesNotMatch", "AWS_SECRET_ACCESS_KEY")
+    assert "hunter2" not in str(error)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "nobody")
+    told(opening(tmp_path, **settings), 6, "InvalidAccessKeyId", "AWS_ACCESS_KEY_ID")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    told(opening(tmp_path, **settings), 6, "no credentials", "AWS_ACCESS_KEY_ID")
+
+
+@pytest.mark.parametrize("shift", [HOUR, -HOUR], ids=["ahead", "behind"])
+def test_a_clock_that_is_not_the_stores(
+    tmp_path: Path, bucket: Callable[..., dict[str, str]], monkeypatch: pytest.MonkeyPatch, shift: timedelta
+) -> None:
+    """The requests are signed with this machine's clock; the gateway judges by its own."""
+    settings = bucket()
+    real = botocore.auth.get_current_datetime
+
+    def shifted(*given: Any, **named: Any) -> datetime:
+        return real(*given, **named) + shift
+
+    monkeypatch.setattr(botocore.auth, "get_current_datetime", shifted)
+    told(opening(tmp_path, **settings), 6, "RequestTimeTooSkewed", "set it (NTP)")
+
+
+def test_a_bucket_in_another_region(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As AWS answers (https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html); Ceph has none."""
+    answer = b"<Error><Code>AuthorizationHeaderMalformed</Code><Message>m</Message></Error>"
+    with _answering(400, answer) as endpoint:
+        _some_keys(monkeypatch)
+        error = opening(tmp_path, bucket="b", bucket_endpoint=endpoint)
+        told(error, 6, "AuthorizationHeaderMalformed", "AWS_DEFAULT_REGION")
+
+
+@pytest.mark.parametrize("status", [200, 301, 400, 403, 404, 405, 501])
+def test_an_endpoint_that_is_no_s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int) -> None:
+    with _answering(status, b"<html>hello</html>") as endpoint:
+        _some_keys(monkeypatch)
+        told(opening(tmp_path, bucket="b", bucket_endpoint=endpoint), 6, "S3", "bucket_endpoint")
+
+
+def test_a_store_that_is_down_ends_no_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It will be back; until then the registry is not ready, and says why."""
+    _some_keys(monkeypatch)
+    endpoint = f"http://127.0.0.1:{free_port()}"
+    server = Server(tmp_path / "data", env={
+        "CACHESVC_SERVER_BUCKET": "b", "CACHESVC_SERVER_BUCKET_ENDPOINT": endpoint
+    }).start()  # fmt: skip
+    answer = server.api(None).http.get("/readyz")
+    assert answer.status_code == 503 and "bucket_endpoint" in answer.json()["parts"]["blobs"]
+    [line] = [line for line in server.end() if "WARNING" in line]
+    assert endpoint in line and "is the store running" in line
+
+
+@contextlib.contextmanager
+def _answering(status: int, body: bytes) -> Iterator[str]:
+    """The URL of a web server that has this one answer."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.rfile.read(int(self.headers.get("content-length", 0)))
+            self.send_response(status)
+            self.send_header("content-length", str(len(body)))
+            if status == 301:
+                self.send_header("location", f"https://{self.headers['host']}{self.path}")
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(body)
+
+        do_PUT = do_HEAD = do_DELETE = do_GET
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def _some_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "x")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+
+
+# The disk.
+
+
+SMALL = 'mount -t tmpfs -o size=4m,mode=0700 none "$0"'
+READ_ONLY = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0"'
+
+
+def mounted(how: str, place: Path) -> list[str]:
+    """What to put before a command that is to see ``place`` so, and alone. Read-only holds for root too."""
+    shell = f'{how} && exec "$@"'
+    words = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", shell, str(place)]
+    if shutil.which("unshare") is None or subprocess.run([*words, "true"], capture_output=True).returncode:
+        absent("unshare, and the right to mount in a user namespace,", "util-linux")
+    return words
+
+
+@pytest.fixture
+def small_disk(own_server: Server) -> Server:
+    """A server whose data folder is a disk of 4 MiB."""
+    own_server.data.mkdir()
+    own_server.before = mounted(SMALL, own_server.data)
+    return own_server
+
+
+def test_a_full_disk_refuses_publishing_and_nothing_else(small_disk: Server) -> None:
+    server = small_disk.start()
+    inside = Path(f"/proc/{server.process.pid}/root{server.data}")
+    api = server.api()
+    key = SigningKey.load(inside / "signing.key")
+    held = make(key, content=os.urandom(100_000))
+    ok(api.publish(held))
+    large = make(key, name="large", content=os.urandom(5_000_000))
+    upload = ok(api.begin(large))["upload"]
+    refused(api.put(upload, large.pack), 507, "storage_full", "No space left", "make room")
+    waiting = [ok(api.begin(make(key, name=f"n{number}")))["upload"] for number in range(3)]
+    filler = inside / "filler"
+    with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(b"x" * 4096)
+    small = make(key, name="small")
+    refused(api.put(waiting[0], small.pack), 507, "storage_full", "make room")
+    # The index goes on for as long as what it holds has room, and is full then.
+    for number in range(3000):
+        answer = api.begin(make(key, name=f"m{number}"))
+        if answer.status_code != 201:
+            break
+    refused(answer, 507, "storage_full", "the index", "make room")
+    [found] = ok(api.resolve())["revisions"]
+    assert api.fetch(found["pack_url"]).content == held.pack
+    ready = api.http.get("/readyz")
+    assert ready.status_code == 200 and "No space left" in ready.json()["parts"]["blobs"]
+    filler.unlink()
+    ok(api.publish(small))
+    assert ok(api.http.post("/v1/fsck?deep=true"))["findings"] == []
+    assert server.stop() == 0
+
+
+def test_a_read_only_data_folder(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    status, line = failed(data, before=mounted(READ_ONLY, data))
+    assert (status, line) == (6, f"error: data folder {data}: not writable (name another with --data)")
+
+
+def test_an_index_that_may_not_be_written(own_server: Server) -> None:
+    own_server.start()
+    own_server.stop()
+    index = own_server.data / "index.sqlite3"
+    status, line = failed(own_server.data, before=mounted(READ_ONLY, index))
+    assert status == 6 and str(index) in line and "read-only" in line and "writable" in line
+
+
+def test_a_damaged_index(own_server: Server) -> None:
+    own_server.start()
+    own_server.stop()
+    index = own_server.data / "index.sqlite3"
+    index.write_bytes(secrets.token_bytes(1 << 16))
+    status, line = failed(own_server.data)
+    assert status == 2 and str(index) in line and "restore the backup" in line
+
+
+def test_a_network_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cachesvc.index import engine
+
+    real = engine.filesystem_type
+    mounts = f"22 1 8:1 / / rw - ext4 /dev/sda1 rw\n40 22 0:50 / {tmp_path} rw - nfs4 server:/x rw\n"
+    monkeypatch.setattr(engine, "filesystem_type", lambda folder, _: real(folder, mounts))
+    told(opening(tmp_path / "data"), 2, "network file system (nfs4)", "--data", "PostgreSQL")
+    assert not (tmp_path / "data" / "index.sqlite3").exists()
+
+
+# Clocks of clients.
+
+
+def test_a_publishers_clock(server: Server, key: SigningKey) -> None:
+    """Far ahead, it would lock everybody out of the entry; behind, it is no obstacle."""
+    ahead = make(key, name="clock", sequence=int((time.time() + 3600) * 1000))
+    said = refused(server.api().publish(ahead), 422, "invalid", "s in the future", "signing machine's clock")
+    assert "3600" in said or "3599" in said
+    behind = make(key, name="clock", sequence=int((time.time() - 86_400) * 1000))
+    ok(server.api().publish(behind))
+    late = make(key, name="clock", expires=int(time.time()) - 3600)
+    refused(server.api().publish(late, behind.revision), 403, "untrusted", "expired", "set the clock")
