@@ -37,7 +37,9 @@ def test_a_key_is_made_once_and_is_nobodys_until_it_is_a_signer(command, bundle,
     assert SigningKey.load(tmp_path / "ci.key").public == key.public
     made = bundle("team/own-key", key=key)
     status, _, err = command("push", made, CACHESVC_SIGNING_KEY=str(tmp_path / "ci.key"))
-    assert status == 7 and key.public.keyid in err  # until an admin adds it as a signer
+    assert (
+        status == 7 and key.public.keyid in err and "signers add" in err
+    )  # until an admin adds it as a signer
 
 
 def size(path):

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
+from cachesvc.settings import Settings
+
 from .charts import ROOT, invalid, pods, unsafe
 from .words import unknown_words
 
@@ -106,6 +108,8 @@ def restricted(path: Path) -> list[str]:
     return problems
 
 
+TOOLS = {"max_connections"}
+"""Settings of others."""
 COMPOSE = DEPLOY / "compose" / "compose.yaml"
 WARM = DEPLOY / "github" / "warm.yml"
 INIT = DEPLOY / "kubernetes" / "pull-in-init-container.yaml"
@@ -174,6 +178,49 @@ def test_a_planted_fault_is_found(
     planted = tmp_path / "here" / path.name
     planted.write_text(text.replace(old, new))
     assert check(planted)
+
+
+def pointers(path: Path) -> list[str]:
+    """Tests that a document names and that do not exist."""
+    problems = []
+    for file, test in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", path.read_text()):
+        if not (ROOT / file).exists() or f"def {test}(" not in (ROOT / file).read_text():
+            problems.append(f"{file}::{test}")
+    return problems
+
+
+def test_every_failure_mode_points_to_the_test_that_shows_it(tmp_path: Path) -> None:
+    document = ROOT / "docs" / "operate.md"
+    assert pointers(document) == []
+    table = document.read_text().partition("## When something fails")[2]
+    rows = [line for line in table.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) > 15
+    assert [row for row in rows if not re.search(r"`tests/.*::test_\w+` \|$", row)] == []
+    planted = tmp_path / "operate.md"
+    planted.write_text(document.read_text().replace("::test_redis_is_gone", "::test_redis_was_gone"))
+    assert pointers(planted) == ["tests/registry/test_outages.py::test_redis_was_gone"]
+
+
+def settings_of(path: Path) -> list[str]:
+    """Words with underscores that a document sets in code, and that nobody here knows."""
+    known = set(Settings.model_fields) | TOOLS
+    metrics = (ROOT / "cachesvc" / "api" / "metrics.py").read_text()
+    unknown = []
+    for word in re.findall(r"`([a-z]+(?:_[a-z]+)+)(?: = [^`]*)?`", path.read_text()):
+        metric = word.removeprefix("cachesvc_").removesuffix("_total")
+        if word not in known and not re.search(
+            rf"\b(?:blob_)?{metric}\b|\b{metric.removeprefix('blob_')}\b", metrics
+        ):
+            unknown.append(word)
+    return unknown
+
+
+def test_every_setting_and_metric_of_the_document_exists(tmp_path: Path) -> None:
+    document = ROOT / "docs" / "operate.md"
+    assert settings_of(document) == []
+    planted = tmp_path / "operate.md"
+    planted.write_text("`grace_second`, `cachesvc_gc_runs_total` and `cachesvc_blob_oops_total`")
+    assert settings_of(planted) == ["grace_second", "cachesvc_blob_oops_total"]
 
 
 def test_the_examples_use_the_names_that_they_give() -> None:
