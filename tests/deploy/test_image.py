@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.services.certificate import certificate
 from tests.services.process import folder, free_port
 
 from .charts import ROOT
@@ -35,6 +36,8 @@ class Image:
     env: dict[str, str] = field(default_factory=dict)
     words: dict[str, list[str]] = field(default_factory=dict)
     user: str = ""
+    shared: bool = True
+    """Another user may run its Python."""
 
     def placed(self, text: str) -> str:
         """The file's absolute paths, below ``root``."""
@@ -144,7 +147,7 @@ def fresh(root: Path) -> Image:
     system = [path for path in ("/usr/local/bin/python3", "/usr/bin/python3") if _serves(path)]
     (root / "bin" / "python").symlink_to(system[0] if system else sys.executable)
     (root / "tmp").chmod(0o1777)
-    return Image(root)
+    return Image(root, shared=bool(system))
 
 
 def _serves(path: str) -> bool:
@@ -228,7 +231,7 @@ def test_the_image_holds_the_commands_that_compose_and_chart_run(server: Image) 
 
 
 def test_a_folder_that_is_not_the_users_is_refused_in_one_line(server: Image) -> None:
-    if os.getuid() != 0:
+    if os.getuid() != 0 or not server.shared:
         pytest.skip("needs root, to have a folder of another user's")
     entry = server.words["ENTRYPOINT"]
     status, text = server.done(*entry, "serve", CACHESVC_SERVER_DATA=str(server.root / "src"))
@@ -242,9 +245,6 @@ def test_bytecode_is_there_before_the_root_is_read_only(server: Image) -> None:
 
 
 def _certificate(folder: Path) -> dict[str, str]:
-    chain, key = folder / "tls.crt", folder / "tls.key"
-    if not chain.exists():
-        command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=x"]
-        subprocess.run([*command, "-keyout", key, "-out", chain], check=True, capture_output=True)
-        key.chmod(0o644)
+    chain, key = certificate(folder)
+    key.chmod(0o644)
     return {"CACHESVC_SERVER_TLS_CERTIFICATE": str(chain), "CACHESVC_SERVER_TLS_KEY": str(key)}

@@ -2,51 +2,19 @@
 
 from __future__ import annotations
 
-import datetime
-import ipaddress
 import ssl
 import time
 from pathlib import Path
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 from registry_making import Server
 from test_serve import failed
 
 from cachesvc.cli.tls import Certificate
 from cachesvc_client.remote import Remote
 from cachesvc_client.wire.errors import InvalidRequest, Untrusted
-
-
-def certificate(folder: Path, name: str = "tls", serial: int = 1) -> tuple[Path, Path]:
-    """(certificate, key) of 127.0.0.1, signed by itself."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "cachesvc")])
-    now = datetime.datetime.now(datetime.UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
-        .serial_number(serial)
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False
-        )
-        .sign(key, hashes.SHA256())
-    )
-    chain, private = folder / f"{name}.crt", folder / f"{name}.key"
-    chain.write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    private.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-    )
-    return chain, private
+from tests.services.certificate import certificate
 
 
 def served_serial(url: str) -> int:
