@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from .tls import Certificate
 
+_WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 _TICKS_OF_A_LOOK = 100
 """Of uvicorn, ten a second: a renewed certificate is taken up within ten seconds."""
 
@@ -101,7 +102,9 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 def _url(listener: socket.socket, scheme: str) -> str:
+    """Where this machine reaches it: clients take no wildcard for loopback, and send it no token."""
     host, port = listener.getsockname()[:2]
+    host = _WILDCARDS.get(host, host)
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
@@ -162,7 +165,8 @@ def _announce(url: str, made: Welcome, settings: Settings, ready_file: Path | No
         if made.trust is not None:
             parts.append(f"--trust {made.trust} --signing-key {made.signing_key}")
         print("log in with:\n  " + " ".join(parts))
-    print(f"listening on {url}", flush=True)
+    everywhere = ", and on every other address of this machine" if settings.host in _WILDCARDS else ""
+    print(f"listening on {url}{everywhere}", flush=True)
     if ready_file is not None:
         facts = {
             "url": url,
