@@ -275,6 +275,9 @@ class Matrix:
             for row in compared:
                 self.guarded(functools.partial(self.round, number), row)
         for row in self.rows:
+            if row.id in self.options.alone.split(","):
+                self.guarded(self.alone, row)
+        for row in self.rows:
             if row.id in self.options.dissect.split(","):
                 self.guarded(self.dissect, row)
 
@@ -319,6 +322,8 @@ class Matrix:
             for work in works[number % len(works) :] + works[: number % len(works)]:
                 self.guarded(work, row)
         finally:
+            # Tuning results are written to where the builder had them: that folder may be there again.
+            shutil.rmtree(own, ignore_errors=True)
             away.rename(own)
 
     def copied(self, row: Row) -> None:
@@ -343,6 +348,24 @@ class Matrix:
         self.entry(row)["bytes"]["Redis"] = redis_bytes(variables["TORCHINDUCTOR_REDIS_URL"])
         self.process(row, "Redis", host, variables)
         shutil.rmtree(host.folder, ignore_errors=True)
+
+    def alone(self, row: Row) -> None:
+        """The restore by itself, in processes that do nothing else, each on a fresh host: its seconds beside
+        a main thread that imports torch are mostly those in which the import holds the interpreter."""
+        assert self.registry is not None
+        if self.entry(row).get("warm", {}).get("status") != "warm":
+            return
+        program = (
+            "import json, cachesvc_client as c, cachesvc_client.auto; over = c.wait(60); "
+            "print(json.dumps({'over': over, 'status': c.status(), 'seconds': c.report().seconds}))"
+        )
+        for _ in range(3):
+            host = Host(self.scratch / f"{row.id}-alone")
+            variables = self.registry.service | {"CACHESVC_NAME": row.name}
+            answer = self.step(f"row {row.id} alone", ["-c", program], host, variables, self.options.step)
+            self.entry(row).setdefault("alone", []).append(answer)
+            shutil.rmtree(host.folder, ignore_errors=True)
+        self.save()
 
     def dissect(self, row: Row) -> None:
         """Processes of `dissect`, the kinds of main thread and the cuts alternating; ours, on one node."""
@@ -642,6 +665,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS)
     parser.add_argument("--watch", action="store_true", help="one process more a row: which files are read")
     parser.add_argument("--steps", nargs="*", default=["facts"], choices=["facts", "sharing"])
+    parser.add_argument("--alone", default="", help="ids of rows: the restore by itself, nothing beside it")
     parser.add_argument("--dissect", default="", help="ids of rows, such as 1,4")
     parser.add_argument("--alternate", type=int, default=3, help="rounds of the dissection's cuts")
     parser.add_argument("--cuts", nargs="+", default=CUTS, help="of dissect.py")
