@@ -119,7 +119,10 @@ def _limits(settings: Settings) -> Limits:
         grace_seconds=settings.grace_seconds,
         link_seconds=settings.link_seconds,
         pack_bytes=settings.max_pack_bytes,
-        retention=Retention(settings.keep_revisions, settings.keep_days),
+        quota_bytes=settings.quota_bytes,
+        retention=Retention(
+            settings.keep_revisions, settings.keep_days, settings.unused_days, settings.keep_bytes
+        ),
     )
 
 

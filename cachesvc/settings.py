@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tomllib
-from pydantic import AfterValidator, Field, ValidationError
+from pydantic import AfterValidator, ByteSize, Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from cachesvc_client.wire.admin import BOUNDS
 from cachesvc_client.wire.errors import InvalidRequest
 from cachesvc_client.wire.records import MAX_PACK_BYTES
 
@@ -30,6 +31,10 @@ def _zero_or_ten(seconds: int) -> int:
     if seconds != 0 and seconds < 10:
         raise ValueError("10 or more, or 0 for never")
     return seconds
+
+
+Bytes = Annotated[ByteSize, Field(ge=0, le=BOUNDS["keep_bytes"][1])]
+"""A number, or a text such as ``200GiB``."""
 
 
 class Settings(BaseSettings):
@@ -73,6 +78,13 @@ class Settings(BaseSettings):
     """How often this process collects; 0: never, where ``cachesvc admin gc`` is run from outside."""
     keep_revisions: int = Field(default=10, ge=1)
     keep_days: int = Field(default=30, ge=0)
+    unused_days: int | None = Field(default=None, ge=1, le=BOUNDS["unused_days"][1])
+    """Of every namespace that has no bound of its own, like the four that follow the same names in
+    ``cachesvc admin namespaces set``. Absent: entries stay, however long nobody asks for them."""
+    keep_bytes: Bytes | None = None
+    """Above it collection evicts. Absent: never."""
+    quota_bytes: Bytes | None = None
+    """Above it publishing is refused. Absent: never."""
     max_pack_bytes: int = Field(default=MAX_PACK_BYTES, ge=1, le=MAX_PACK_BYTES)
 
     @property

@@ -101,7 +101,11 @@ PACK_ANSWERS = {
 }
 
 
-@router.head("/revisions/{revision}/pack", responses={200: {"description": "As GET, without the body"}})
+@router.head(
+    "/revisions/{revision}/pack",
+    response_class=Response,
+    responses={200: {"content": BINARY, "description": "As GET, without the body"}},
+)
 @router.get("/revisions/{revision}/pack", response_class=StreamingResponse, responses=PACK_ANSWERS)
 async def get_pack(registry: TheRegistry, token: TheToken, revision: Digest, request: Request) -> Response:
     """The bytes of a revision, with ranges (one per request) and If-Range."""

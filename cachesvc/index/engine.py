@@ -163,12 +163,16 @@ def _told_at_opening(engine: sa.Engine) -> Iterator[None]:
     try:
         yield
     except (sa.exc.DBAPIError, sa.exc.TimeoutError) as error:
-        if told := translated(error, place):
-            raise told from None
         what = f"the index {place}".rstrip()
         cause = getattr(error, "orig", None) or error
+        # SQLite tells of these as it does of a lock.
+        other = any(sign in said(cause) for sign in ("already exists", "duplicate column", "no such table"))
+        told = None if other else translated(error, place)
+        if told is not None:
+            raise told from None
         raise InvalidRequest(
-            f"{what} is not a database of cachesvc: {said(cause)}", "name another, or restore the backup"
+            f"{what} is not a database of cachesvc, or one that was half-migrated by hand: {said(cause)}",
+            "name another, or restore the backup",
         ) from None
 
 

@@ -8,13 +8,11 @@ import sqlalchemy as sa
 from sqlmodel import Session, col, select
 
 from cachesvc.domain.access import ANY
-from cachesvc_client.wire.admin import NamespaceRecord, Policy
+from cachesvc_client.wire.admin import BOUNDS, NamespaceRecord, Policy
 from cachesvc_client.wire.names import Namespace
 
 from .sql import insert_unless_there
 from .tables import EntryRow, NamespaceRow, RevisionRow
-
-_POLICY = ("keep_revisions", "keep_days", "unused_days", "keep_bytes", "quota_bytes")
 
 
 class Namespaces:
@@ -58,7 +56,7 @@ class Namespaces:
         """Sets what it keeps."""
         self._session.flush()
         insert_unless_there(self._session, NamespaceRow(namespace=namespace, created=now))
-        values = {name: getattr(policy, name) for name in _POLICY}
+        values = {name: getattr(policy, name) for name in BOUNDS}
         found = sa.update(NamespaceRow).where(col(NamespaceRow.namespace) == namespace)
         self._session.connection().execute(found.values(**values))
 
@@ -84,4 +82,4 @@ class Namespaces:
 
 
 def _policy(row: NamespaceRow) -> Policy:
-    return Policy(**{name: getattr(row, name) for name in _POLICY})
+    return Policy(**{name: getattr(row, name) for name in BOUNDS})

@@ -15,6 +15,7 @@ from cachesvc.index.uploads import Upload
 from cachesvc_client.bundle.check import CLOCK_SKEW_SECONDS, Verified, Wanted, check_envelope
 from cachesvc_client.bundle.seal import PublicKey
 from cachesvc_client.wire import codec
+from cachesvc_client.wire.admin import Policy
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import (
     CacheSvcError,
@@ -36,6 +37,7 @@ from cachesvc_client.wire.protocol import (
 )
 from cachesvc_client.wire.records import Manifest
 
+from . import audit
 from .context import Registry
 from .resolve import forget
 
@@ -65,7 +67,7 @@ def begin(registry: Registry, token: Token, request: UploadRequest) -> UploadAns
         leased_until=registry.now + registry.limits.lease_seconds,
     )
     with registry.index.write() as unit:
-        _demand_room(unit, request.namespace, request.size)
+        _demand_room(registry, unit, request.namespace, request.size)
         unit.uploads.add(upload)
     return UploadAnswer(upload.upload, f"/v1/uploads/{upload.upload}/pack", upload.leased_until)
 
@@ -119,6 +121,8 @@ def commit(registry: Registry, token: Token, upload_id: str, request: CommitRequ
         )
         if created:
             _record(registry, unit, token, upload, verified)
+            if request.deed:
+                _note(registry, unit, token, verified, request)
     forget(registry, upload.namespace)
     return CommitAnswer(manifest.entry, verified.revision, created)
 
@@ -145,18 +149,21 @@ def _demand_lease(registry: Registry, upload: Upload) -> None:
         raise LeaseLost(f"the lease of upload {upload.upload} is over", _AGAIN)
 
 
-def _demand_room(unit: Unit, namespace: Namespace, size: int) -> None:
+def _demand_room(registry: Registry, unit: Unit, namespace: Namespace, size: int) -> None:
     """Begin saves a doomed transfer by it; in a commit's transaction it holds: publishers take turns."""
-    quota = unit.namespaces.policy(namespace).quota_bytes
-    if quota is None:
+    if _quota(registry, unit.namespaces.policy(namespace)) is None:
         return
-    quota = unit.namespaces.policy(namespace, lock=True).quota_bytes
+    quota = _quota(registry, unit.namespaces.policy(namespace, lock=True))
     held = unit.namespaces.bytes(namespace)
     if quota is not None and held + size > quota:
         raise StorageFull(
             f"namespace {namespace} holds {held} of the {quota} bytes of its quota; this pack has {size}",
             "an admin makes room: cachesvc admin entries delete, gc, or namespaces set --quota",
         )
+
+
+def _quota(registry: Registry, policy: Policy) -> int | None:
+    return registry.limits.quota_bytes if policy.quota_bytes is None else policy.quota_bytes
 
 
 def _extend(registry: Registry, upload: Upload, key: str) -> None:
@@ -243,11 +250,30 @@ def _record(registry: Registry, unit: Unit, token: Token, upload: Upload, verifi
         raise Corrupt("the uploaded pack is not the one that the manifest names", _AGAIN)
     if verified.signer not in unit.signers.keys(upload.namespace):
         raise Untrusted(f"key {verified.signer.keyid} may no longer sign for {upload.namespace}")
-    _demand_room(unit, upload.namespace, manifest.pack.size)
+    _demand_room(registry, unit, upload.namespace, manifest.pack.size)
     published = Published(
         verified.revision, verified.envelope, verified.signer, upload.key, registry.now, token.token
     )
     unit.entries.advance(manifest, published)
+
+
+def _note(registry: Registry, unit: Unit, token: Token, verified: Verified, request: CommitRequest) -> None:
+    manifest = verified.manifest
+    statement = manifest.statement
+    audit.note(
+        registry,
+        unit,
+        token,
+        f"revision.{request.deed}",
+        statement.namespace,
+        verified.revision,
+        name=statement.full_name,
+        target=statement.target,
+        lane=statement.lane,
+        over=request.head,
+        bytes_of=manifest.provenance.get("bytes_of"),
+        signer=verified.signer,
+    )
 
 
 class _Intake(Iterable[bytes]):

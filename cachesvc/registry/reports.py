@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from cachesvc.domain.access import Action, Token, demand, may
-from cachesvc.domain.usefulness import InertHost, useless
+from cachesvc.domain.usefulness import HOSTS, InertHost, useless
 from cachesvc.index.unit import Unit
 from cachesvc.index.usefulness import Reported, Start
 from cachesvc_client.wire.digest import Digest
@@ -58,7 +58,8 @@ def report(registry: Registry, token: Token, request: ReportRequest) -> ReportAn
                     now=registry.now,
                 )
             )
-            now_withheld, changed = _consequence(registry, unit, token, request.node, row, where)
+            host = InertHost(token.token, request.node)
+            now_withheld, changed = _consequence(registry, unit, token, subject, host, row, where)
             moved = moved or changed
             if now_withheld:
                 withheld.append(row.revision)
@@ -107,22 +108,32 @@ def _check(token: Token, request: ReportRequest, row: RevisionReport, subject: R
 
 
 def _consequence(
-    registry: Registry, unit: Unit, token: Token, node: str, row: RevisionReport, where: Digest
+    registry: Registry,
+    unit: Unit,
+    token: Token,
+    subject: Reported,
+    host: InertHost,
+    row: RevisionReport,
+    where: Digest,
 ) -> tuple[bool, bool]:
     """(whether the revision is withheld from the environment now, whether that changed)."""
     if row.state in ("hit", "partial"):
         lifted = unit.usefulness.lift(row.revision, where)
         if lifted:
             _log.info("revision %s: used in environment %s, offered there again", row.revision, where)
+            told = {"environment": where, "why": "it was used there"}
+            note(registry, unit, token, "quarantine.release", subject.namespace, row.revision, **told)
         return False, lifted
     if row.state != "inert":
         return False, False
-    hosts = unit.usefulness.inert(row.revision, where, InertHost(token.token, node), registry.now)
+    hosts = unit.usefulness.inert(row.revision, where, host, registry.now)
     if not useless(hosts):
         return False, False
     changed = unit.usefulness.quarantine(row.revision, where, registry.now)
     if changed:
         _log.warning("revision %s: inert in environment %s, not offered there", row.revision, where)
+        told = {"environment": where, "why": f"{HOSTS} hosts found it inert"}
+        note(registry, unit, token, "quarantine.set", subject.namespace, row.revision, **told)
     return True, changed
 
 

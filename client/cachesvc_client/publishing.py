@@ -91,12 +91,14 @@ def build_bundle(files: Sequence[SourceFile], draft: Draft, key: SigningKey, pat
     return manifest
 
 
-def publish_bundle(remote: Remote, path: Path, key: SigningKey, attempts: int = 3) -> CommitAnswer:
+def publish_bundle(
+    remote: Remote, path: Path, key: SigningKey, attempts: int = 3, deed: str | None = None
+) -> CommitAnswer:
     """Publishes a bundle that ``key`` signs, as the successor of the entry's present head.
 
     The same manifest is a success and moves no byte. If the head is newer, or another publisher was
-    faster, it is signed again over that head, ``attempts`` times in all; then ``HeadConflict``. Raises
-    what ``Remote`` raises, and ``Corrupt`` before the first byte is sent.
+    faster, it is signed again over that head, ``attempts`` times in all; then ``HeadConflict``. ``deed``:
+    see ``CommitRequest``. Raises what ``Remote`` raises, and ``Corrupt`` before the first byte is sent.
     """
     verified, offset = _opened(path, [key.public])
     manifest = verified.manifest
@@ -107,10 +109,12 @@ def publish_bundle(remote: Remote, path: Path, key: SigningKey, attempts: int = 
         statement = replace(manifest.statement, sequence=next_sequence(head.sequence))
         return key.sign(replace(manifest, statement=statement))
 
-    return _publish(remote, path, verified, offset, over, attempts)
+    return _publish(remote, path, verified, offset, over, attempts, deed)
 
 
-def publish_signed(remote: Remote, path: Path, trusted: Sequence[PublicKey]) -> tuple[Verified, CommitAnswer]:
+def publish_signed(
+    remote: Remote, path: Path, trusted: Sequence[PublicKey], deed: str | None = None
+) -> tuple[Verified, CommitAnswer]:
     """Publishes a bundle as it was signed, by a key of ``trusted``, over the head that is there now.
 
     The same manifest is a success and moves no byte. The registry decides whether the signer may.
@@ -118,7 +122,7 @@ def publish_signed(remote: Remote, path: Path, trusted: Sequence[PublicKey]) -> 
     revision is newer or somebody else was first, and what ``Remote`` raises.
     """
     verified, offset = _opened(path, trusted)
-    return verified, _publish(remote, path, verified, offset, lambda _: verified.envelope, attempts=1)
+    return verified, _publish(remote, path, verified, offset, lambda _: verified.envelope, 1, deed)
 
 
 def _opened(path: Path, trusted: Sequence[PublicKey]) -> tuple[Verified, int]:
@@ -136,6 +140,7 @@ def _publish(
     offset: int,
     over: Callable[[EntrySummary | None], bytes],
     attempts: int,
+    deed: str | None,
 ) -> CommitAnswer:
     """One upload, then commits: ``over(head)`` is the envelope to put over a head."""
     from .bundle.check import check_pack
@@ -149,7 +154,7 @@ def _publish(
             return CommitAnswer(entry, head.revision, created=False)
         with _uploaded(remote, verified.manifest, pack, offset) as upload:
             for left in reversed(range(attempts)):
-                request = CommitRequest(over(head).decode(), head.revision if head else None)
+                request = CommitRequest(over(head).decode(), head.revision if head else None, deed)
                 try:
                     return remote.commit(upload, request)
                 except HeadConflict:

@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import production
 from registry_making import FINGERPRINT, Made, Server, make, ok, refused
 
 from cachesvc import cli
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.records import Workload
+from tests.services.ceph import Gateway
 
 INPUTS = {"base": {"args": [{"dtype": "bfloat16", "shape": [8, 128], "device": "cuda"}], "kwargs": {}}}
 
@@ -130,6 +132,9 @@ def test_a_namespace_is_told_what_to_keep(admin: Admin, server: Server, key: Sig
     [row] = admin("namespaces", "set", team, "--quota", "default", "--keep-bytes", "1.5GiB", "--json").json
     assert row["policy"] == {"keep_days": 7, "keep_bytes": 3 << 29}
     publish(server, key, team, first)
+    [row] = admin("namespaces", "set", team, "--keep-bytes", "none", "--keep-days", "none", "--json").json
+    assert row["policy"] == {"keep_days": 36_600, "keep_bytes": 1 << 60}
+    assert admin("namespaces", "show", team).out.splitlines()[1].split()[-2:] == ["none", "none"]
     assert admin("namespaces", "set", team, "--quota", "much").status == 2
     assert admin("namespaces", "set", team, "--keep-revisions", "0").status == 2
     assert admin("namespaces", "set", "No!", "--keep-days", "1").status == 2
@@ -226,6 +231,9 @@ def test_revisions_are_compared_deleted_and_rolled_back(
     assert admin("revisions", "rollback", first.revision, "--apply").status == 0
     [now] = ok(server.api().resolve(team))["revisions"]
     assert now["pack"] == first.manifest.pack.digest
+    [row] = admin("audit", "--action", "revision.rollback", "--subject", now["revision"], "--json").json
+    assert (row["namespace"], row["details"]["over"]) == (team, second.revision)
+    assert row["details"]["bytes_of"].endswith(first.revision)
     assert server.api().pack(now["revision"]).content == first.pack
     line = admin("revisions", "list", first.manifest.entry, "--json").json
     assert line[0]["sequence"] > line[1]["sequence"] > line[2]["sequence"]
@@ -244,6 +252,9 @@ def test_a_tag_is_a_publication(admin: Admin, server: Server, key: SigningKey, t
     assert admin("tag", f"{team}/bert:sha-1", "prod", "--apply").status == 0
     [found] = ok(server.api().resolve(team, tags=["prod"]))["revisions"]
     assert found["pack"] == made.manifest.pack.digest
+    [row] = admin("audit", "--action", "revision.tag", "--subject", found["revision"], "--json").json
+    assert (row["namespace"], row["details"]["name"]) == (team, f"{team}/bert:prod")
+    assert row["details"]["bytes_of"] == f"{team}/bert:sha-1@{made.revision}"
     again = admin("tag", f"{team}/bert:sha-1", "prod", "--apply", "--json")
     assert [row["state"] for row in again.json["plan"]] == ["the same already"]
     assert admin("tag", f"{team}/bert:none", "prod").status == 4
@@ -369,6 +380,8 @@ def test_a_namespace_moves_as_one_file(
     found = {row["revision"] for row in ok(server.api().resolve(team))["revisions"]}
     assert found == {one.revision, two.revision}
     assert server.api().pack(two.revision).content == two.pack
+    told = admin("audit", "--action", "revision.import", "--json").json
+    assert {one.revision, two.revision} <= {row["subject"] for row in told}
     newer = publish(server, key, team, two, target="two", content=b"newer")
     kept = admin("import", out, "--apply", "--json").json["plan"]
     assert sorted(row["state"] for row in kept) == ["kept", "same"]
@@ -437,14 +450,21 @@ def test_what_is_wrong_is_one_line(admin: Admin, monkeypatch: pytest.MonkeyPatch
 
 
 def test_break_glass_works_on_the_database(
-    typed: Admin, own_server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    typed: Admin, own_column_server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    """Beside running servers too, where the data folder holds nothing."""
+    own_server = own_column_server
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    for name, value in own_server.env.items():
+        monkeypatch.setenv(name, value)
     own_server.start()
     made = publish(own_server, own_server.key, "team")
     local = ("admin", "--local", "--data", own_server.data)
     running = typed(*local, "tokens", "list")
-    assert running.status == 2 and "another server works in it" in running.err
+    if own_server.env:
+        assert running.status == 0 and "first start" in running.out
+    else:
+        assert running.status == 2 and "another server works in it" in running.err
     own_server.kill()
     assert [row["label"] for row in typed(*local, "tokens", "list", "--json").json] == ["first start"]
     made_now = typed(*local, "tokens", "create", "--label", "lost it", "--role", "admin", "--json").json
@@ -460,6 +480,41 @@ def test_break_glass_works_on_the_database(
     assert {row["by"] for row in log[:3]} == {"console"}
     own_server.start()
     assert ok(own_server.api(made_now["secret"]).http.get("/v1/whoami"))["role"] == "admin"
+
+
+@pytest.mark.services
+def test_fsck_finds_and_repairs_in_a_bucket(
+    typed: Admin, own_server: Server, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """The same damage, done to the objects by somebody who may."""
+    import boto3
+
+    own_server.env = production(request)
+    gateway: Gateway = request.getfixturevalue("gateway")
+    own_server.start()
+    for name, value in (("URL", own_server.url), ("TOKEN", own_server.token)):
+        monkeypatch.setenv(f"CACHESVC_{name}", value)
+    good, lost, rotten = (
+        publish(own_server, own_server.key, "team", target=what, content=what.encode())
+        for what in ("good", "lost", "rotten")
+    )
+    store = boto3.client("s3", endpoint_url=gateway.endpoint, **gateway.client)
+    place = {"Bucket": own_server.env["CACHESVC_SERVER_BUCKET"]}
+    for row in store.list_objects_v2(**place)["Contents"]:
+        key = {**place, "Key": row["Key"]}
+        held = store.get_object(**key)["Body"].read()
+        if held == lost.pack:
+            store.delete_object(**key)
+        elif held == rotten.pack:
+            store.put_object(**key, Body=held[:-1] + bytes([held[-1] ^ 1]))
+    store.put_object(**place, Key="some/where/packs/u-nobody-knows", Body=b"orphan")
+    quick = typed("admin", "fsck", "--json")
+    assert quick.status == 1
+    assert sorted(row["problem"] for row in quick.json["plan"]) == ["missing", "orphan"]
+    fixed = typed("admin", "fsck", "--deep", "--apply")
+    assert fixed.status == 0 and "3 of 3 repaired" in fixed.out
+    assert [row["revision"] for row in ok(own_server.api().resolve())["revisions"]] == [good.revision]
+    assert typed("admin", "fsck", "--deep").status == 0
 
 
 def test_fsck_finds_and_repairs(typed: Admin, own_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

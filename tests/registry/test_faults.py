@@ -84,6 +84,7 @@ def test_a_database_that_cannot_be_used(tmp_path: Path, postgresql: str) -> None
     assert opening(tmp_path, database=f"{postgresql}/{owned}") is None
 
 
+@pytest.mark.services
 def test_a_wrong_password(tmp_path: Path) -> None:
     """Of a server that asks for one."""
     import psycopg
@@ -99,14 +100,12 @@ def test_a_wrong_password(tmp_path: Path) -> None:
         assert opening(tmp_path, database=f"{url}/postgres") is None
 
 
-def test_a_primary_that_becomes_a_standby_is_unavailable(own_column_server: Server) -> None:
+def test_a_primary_that_becomes_a_standby_is_unavailable(own_server: Server, database: str) -> None:
     """Reads go on; writes are told, and go on when it is a primary again."""
-    url = own_column_server.env.get("CACHESVC_SERVER_DATABASE")
-    if url is None:
-        pytest.skip("of PostgreSQL")
     import psycopg
 
-    server = own_column_server.start()
+    own_server.env["CACHESVC_SERVER_DATABASE"] = url = database
+    server = own_server.start()
     made = make(server.key)
     ok(server.api().publish(made))
 

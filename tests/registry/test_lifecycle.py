@@ -4,6 +4,7 @@ clock of the test's."""
 from __future__ import annotations
 
 import dataclasses
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,14 +12,16 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from registry_inside import LIMITS, ROOT, START, Clock, Inside, inside
+from registry_inside import LIMITS, ROOT, START, Clock, Column, Inside, inside
 from registry_making import FINGERPRINT, Made, make
 
+from cachesvc import bootstrap
 from cachesvc.domain.access import Role, Token
 from cachesvc.index.inventory import Search
 from cachesvc.registry import audit, fsck, gc, inventory, reports, resolve, tokens, upkeep
+from cachesvc.settings import Settings
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.wire.admin import Finding, Policy
+from cachesvc_client.wire.admin import BOUNDS, Finding, Policy
 from cachesvc_client.wire.errors import Forbidden, HeadConflict, InvalidRequest, NotFound, StorageFull
 from cachesvc_client.wire.names import Lane, Namespace, ShortName
 from cachesvc_client.wire.protocol import ReportRequest, ResolveRequest, RevisionReport
@@ -29,8 +32,8 @@ TEAM = Namespace("team")
 
 
 @pytest.fixture
-def reg(tmp_path: Path) -> Iterator[Inside]:
-    with inside(tmp_path, SigningKey.generate(), Clock()) as made:
+def reg(tmp_path: Path, column: Column) -> Iterator[Inside]:
+    with inside(tmp_path, SigningKey.generate(), Clock(), column=column) as made:
         yield made
 
 
@@ -157,12 +160,47 @@ def test_a_quota_is_refused_at_begin_and_at_commit(reg: Inside) -> None:
     assert reg.commit(early, second).created
 
 
-def test_publishers_at_once_keep_to_a_quota(reg: Inside) -> None:
+def test_bounds_of_the_settings_hold_where_a_namespace_has_none(reg: Inside) -> None:
+    bounds = Settings(unused_days=2, keep_bytes="1KiB", quota_bytes=2000)
+    assert bounds.keep_bytes == 1024
+    reg = within(reg, bounds)
+    with pytest.raises(StorageFull, match="of the 2000 bytes"):
+        reg.begin(made(reg, 1, content=os.urandom(3000)))
+    keep(reg, quota_bytes=BOUNDS["quota_bytes"][1])
+    large = made(reg, 1, content=os.urandom(3000))
+    reg.publish(large)
+    reg.clock.now += 7200
+    [row] = gc.plan(reg.registry, ROOT).removals
+    assert row.why.startswith("over 1024 bytes")
+    keep(reg, keep_bytes=BOUNDS["keep_bytes"][1])
+    assert gc.plan(reg.registry, ROOT).removals == ()
+    reg.clock.now += 2 * DAY
+    [row] = gc.plan(reg.registry, ROOT).removals
+    assert row.why == "not used for 2 days"
+    keep(reg, keep_bytes=BOUNDS["keep_bytes"][1], unused_days=3)
+    assert gc.plan(reg.registry, ROOT).removals == ()
+
+
+def within(reg: Inside, settings: Settings) -> Inside:
+    """The same registry under the bounds that ``cachesvc serve`` would give it."""
+    given = bootstrap._limits(settings)
+    limits = dataclasses.replace(
+        reg.registry.limits, retention=given.retention, quota_bytes=given.quota_bytes
+    )
+    return dataclasses.replace(reg, registry=dataclasses.replace(reg.registry, limits=limits))
+
+
+@pytest.mark.parametrize("where", ["namespace", "settings"])
+def test_publishers_at_once_keep_to_a_quota(reg: Inside, where: str) -> None:
     packs = [made(reg, number, content=b"x" * 200 + b"%02d" % number) for number in range(10)]
     uploads = [reg.begin(one) for one in packs]
     for upload, one in zip(uploads, packs, strict=True):
         reg.put(upload, one.pack)
-    keep(reg, quota_bytes=3 * max(len(one.pack) for one in packs))
+    quota = 3 * max(len(one.pack) for one in packs)
+    if where == "namespace":
+        keep(reg, quota_bytes=quota)
+    else:
+        reg = within(reg, Settings(quota_bytes=quota))
     refused: list[str] = []
 
     def commit(number: int) -> None:

@@ -133,6 +133,13 @@ def test_a_hit_lifts_it_and_the_count_begins_anew(server: Server, published: tup
     reader = new_token(server)
     assert offered(reader, name) == []
     send(reader, revision, "hit", 9)
+    told = ok(server.api().http.get("/v1/audit", params={"subject": revision}))["rows"]
+    assert [row["action"] for row in told] == ["quarantine.release", "quarantine.set"]
+    assert all(row["by"].startswith("t-") and row["details"]["environment"] for row in told)
+    assert (told[0]["details"]["why"], told[1]["details"]["why"]) == (
+        "it was used there",
+        "3 hosts found it inert",
+    )
     assert offered(reader, name) == [revision]
     assert send(reader, revision, host=9)["quarantined"] == []
     assert offered(reader, name) == [revision]

@@ -56,6 +56,10 @@ def test_the_command_line_wins_over_variables_and_these_over_the_file(
             {},
             ["grace_seconds: 8000", "link_seconds, 8000", "downloads"],
         ),
+        ('keep_bytes = "much"', {}, {}, ["cachesvc.toml: keep_bytes", "much"]),
+        ("unused_days = 0", {}, {}, ["cachesvc.toml: unused_days", "1"]),
+        ("quota_bytes = -1", {}, {}, ["cachesvc.toml: quota_bytes", "-1"]),
+        ("", {"CACHESVC_SERVER_FIRST_TOKEN": "csv_short"}, {}, ["CACHESVC_SERVER_FIRST_TOKEN"]),
         ('bucket_prefix = "eu"', {}, {}, ["bucket_prefix", "bucket is not"]),
         ("gc_seconds = 5", {}, {}, ["cachesvc.toml: gc_seconds", "0 for never", "5"]),
         ('tls_key = "/k"', {}, {}, ["tls_certificate", "without the other"]),
@@ -85,7 +89,7 @@ def test_settings_that_go_together_may_come_from_two_places(
     assert (settings.grace_seconds, settings.link_seconds) == (9000, 8000)
 
 
-@pytest.mark.parametrize("name", ["database", "redis"])
+@pytest.mark.parametrize("name", ["database", "redis", "first_token"])
 def test_a_value_that_holds_a_password_is_not_shown(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv(f"CACHESVC_SERVER_{name.upper()}", "mysql://me:hunter2@host")
     with pytest.raises(InvalidRequest, match=name) as caught:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from cachesvc_client.commands.tables import bytes_text
-from cachesvc_client.wire.admin import AuditPage, Expiry, NamespaceRecord, Policy
+from cachesvc_client.wire.admin import BOUNDS, AuditPage, Expiry, NamespaceRecord, Policy
 from cachesvc_client.wire.errors import InvalidRequest, NotFound
 from cachesvc_client.wire.names import Lane
 from cachesvc_client.wire.protocol import SignerRecord, TokenAnswer, TokenRequest
@@ -189,14 +189,15 @@ def set_namespace(
     quota: Annotated[str | None, typer.Option(help="Above it publishing is refused.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what a namespace keeps; 'default' takes a bound away. Nothing is removed before the next gc."""
+    """Say what a namespace keeps: bounds of its own, 'none', or 'default' for what the settings say. Nothing
+    is removed before the next gc."""
     name = namespace_of(namespace)
     given: dict[str, Any] = {
-        "keep_revisions": _number("--keep-revisions", keep_revisions),
-        "keep_days": _number("--keep-days", keep_days),
-        "unused_days": _number("--unused-days", unused_days),
-        "keep_bytes": _size("--keep-bytes", keep_bytes),
-        "quota_bytes": _size("--quota", quota),
+        "keep_revisions": _number("--keep-revisions", keep_revisions, "keep_revisions"),
+        "keep_days": _number("--keep-days", keep_days, "keep_days"),
+        "unused_days": _number("--unused-days", unused_days, "unused_days"),
+        "keep_bytes": _size("--keep-bytes", keep_bytes, "keep_bytes"),
+        "quota_bytes": _size("--quota", quota, "quota_bytes"),
     }
     changes = {field: value for field, value in given.items() if value is not _LEFT}
     if not changes:
@@ -225,21 +226,25 @@ def audit(
 _LEFT = object()
 
 
-def _number(option: str, text: str | None) -> Any:
-    if text is None or text == "default":
-        return _LEFT if text is None else None
+def _number(option: str, text: str | None, bound: str) -> Any:
+    if text is None or text in ("default", "none"):
+        return _worded(text, bound)
     if not text.isdecimal():
-        raise InvalidRequest(f"{option}: {text[:40]!r}", "a number, or default")
+        raise InvalidRequest(f"{option}: {text[:40]!r}", "a number, none, or default")
     return int(text)
 
 
-def _size(option: str, text: str | None) -> Any:
-    if text is None or text == "default":
-        return _LEFT if text is None else None
+def _size(option: str, text: str | None, bound: str) -> Any:
+    if text is None or text in ("default", "none"):
+        return _worded(text, bound)
     match = _SIZE.fullmatch(text.strip())
     if match is None:
-        raise InvalidRequest(f"{option}: {text[:40]!r}", "bytes, such as 500MiB or 1.5TiB, or default")
+        raise InvalidRequest(f"{option}: {text[:40]!r}", "bytes, such as 500MiB or 1.5TiB, none, or default")
     return int(float(match[1]) * _UNITS[match[2].lower()])
+
+
+def _worded(text: str | None, bound: str) -> Any:
+    return {None: _LEFT, "default": None, "none": BOUNDS[bound][1]}[text]
 
 
 def _namespace(at: Any, name: str) -> NamespaceRecord:
@@ -250,8 +255,11 @@ def _namespace(at: Any, name: str) -> NamespaceRecord:
     raise NotFound(f"namespace {name} does not exist", "see: cachesvc admin namespaces list")
 
 
-def _bound(value: int | None, size: bool = False) -> str:
-    return "" if value is None else bytes_text(value) if size else str(value)
+def _bound(row: NamespaceRecord, bound: str) -> str:
+    value = getattr(row.policy, bound)
+    if value is None or value == BOUNDS[bound][1]:
+        return "" if value is None else "none"
+    return bytes_text(value) if bound.endswith("_bytes") else str(value)
 
 
 _NAMESPACES = {
@@ -259,11 +267,11 @@ _NAMESPACES = {
     "entries": lambda row: row.entries,
     "revisions": lambda row: row.revisions,
     "bytes": lambda row: bytes_text(row.bytes),
-    "quota": lambda row: _bound(row.policy.quota_bytes, size=True),
-    "keep bytes": lambda row: _bound(row.policy.keep_bytes, size=True),
-    "keep revisions": lambda row: _bound(row.policy.keep_revisions),
-    "keep days": lambda row: _bound(row.policy.keep_days),
-    "unused days": lambda row: _bound(row.policy.unused_days),
+    "quota": lambda row: _bound(row, "quota_bytes"),
+    "keep bytes": lambda row: _bound(row, "keep_bytes"),
+    "keep revisions": lambda row: _bound(row, "keep_revisions"),
+    "keep days": lambda row: _bound(row, "keep_days"),
+    "unused days": lambda row: _bound(row, "unused_days"),
 }
 _AUDIT = {
     "when": lambda row: when(row.at),

@@ -228,7 +228,7 @@ def _republish(
         with _bundle(remote, row, trusted) as (path, _):
             again = path.with_suffix(".again")
             _resealed(path, again, key.sign(manifest))
-            publish_bundle(remote, again, key)
+            publish_bundle(remote, again, key, deed="rollback" if tag == row.tag else "tag")
         state = "published"
     return Republished(name, row.target, row.revision, row.pack_size, head.revision if head else None, state)
 
@@ -309,7 +309,7 @@ def _sent(remote: Remote, path: Path, verified: Verified, keys: list[PublicKey])
     row = _judged(remote, verified)
     if row.state in ("new", "newer"):
         try:
-            publish_signed(remote, path, keys)
+            publish_signed(remote, path, keys, deed="import")
         except HeadConflict:  # somebody published meanwhile
             return replace(row, state="kept")
     return row

@@ -16,6 +16,16 @@ MAX_PAGE = 1000
 MAX_WHY = 300
 
 
+BOUNDS = {
+    "keep_revisions": (1, 1 << 20),
+    "keep_days": (0, 36_600),
+    "unused_days": (1, 36_600),
+    "keep_bytes": (0, 1 << 60),
+    "quota_bytes": (0, 1 << 60),
+}
+"""Least and most of each bound of a policy. The most is as good as none."""
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """What a namespace keeps. ``None``: as the registry's settings say, or without a bound.
@@ -32,10 +42,8 @@ class Policy:
     quota_bytes: int | None = None
 
     def __post_init__(self) -> None:
-        bounds = {"keep_revisions": (1, 1 << 20), "keep_days": (0, 36_600), "unused_days": (1, 36_600)}
-        for name in ("keep_revisions", "keep_days", "unused_days", "keep_bytes", "quota_bytes"):
+        for name, (least, most) in BOUNDS.items():
             value = getattr(self, name)
-            least, most = bounds.get(name, (0, 1 << 60))
             if value is not None and not least <= value <= most:
                 raise ValueError(f"{name}: {least} to {most}")
 

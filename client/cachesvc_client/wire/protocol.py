@@ -19,6 +19,8 @@ API_HEADER = "X-Cachesvc-Api"
 MAX_RESOLVED = 256
 """Revisions in one answer, at most; the newest first."""
 
+DEEDS = ("tag", "rollback", "import")
+"""Publications of what was published before."""
 REPORT_FORMAT = "cachesvc.report/1"
 STATES = ("hit", "partial", "inert", "miss", "unused")
 """What a start came to; DESIGN, usefulness."""
@@ -120,10 +122,16 @@ class StoredAnswer:
 @dataclass(frozen=True, slots=True)
 class CommitRequest:
     """``envelope``: the DSSE envelope as text. ``head``: the revision that is replaced, ``None`` if
-    the entry must not have one."""
+    the entry must not have one. ``deed``: what an operator does by it, for the audit log; ``None`` for what
+    somebody has built."""
 
     envelope: str
     head: Digest | None = None
+    deed: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.deed is not None and self.deed not in DEEDS:
+            raise ValueError(f"deed: {self.deed[:40]!r}; one of {', '.join(DEEDS)}")
 
 
 @dataclass(frozen=True, slots=True)

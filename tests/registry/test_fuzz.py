@@ -1,0 +1,226 @@
+"""Every route of the OpenAPI document with what it allows and with what it does not, by schemathesis.
+
+The requests are the same in each run. To search further: with ``CACHESVC_FUZZ=200`` so many of each are drawn
+anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+import requests
+import schemathesis
+from conftest import COLUMNS, production
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from hypothesis.errors import Unsatisfiable
+from registry_making import Made, Server, make, ok
+from schemathesis import checks
+from schemathesis.core.failures import FailureGroup
+from schemathesis.generation.modes import GenerationMode
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from cachesvc_client.wire.errors import ALL
+
+CHECKS = [
+    checks.not_a_server_error,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+]
+SPOILT = [
+    *(
+        "",
+        "\x00",
+        "a\x00b",
+        "\ud800",
+        "\U0010ffff",
+        "%00",
+        "../..",
+        "x" * 5000,
+        "1" * 5000,
+        "sha256:" + "0" * 64,
+    ),
+    *(
+        -1,
+        0,
+        1 << 31,
+        (1 << 53) + 1,
+        1 << 63,
+        1 << 200,
+        -(1 << 63) - 1,
+        1e308,
+        None,
+        True,
+        [],
+        {},
+        [[]],
+        {"": None},
+    ),
+]
+"""What databases, clocks and file systems choke on; ``\\ud800`` has no UTF-8."""
+SEARCH = int(os.environ.get("CACHESVC_FUZZ", "0"))
+
+
+@dataclass
+class World:
+    """A server, and what it holds: generated names and digests would never meet it."""
+
+    server: Server
+    made: Made
+    tokens: dict[str, str]
+    session: requests.Session
+
+    def meet(self, case: Any) -> None:
+        known = {
+            "namespace": "team",
+            "entry": self.made.manifest.entry,
+            "beginning": self.made.revision.hex[:6],
+        }
+        known |= {"revision": self.made.revision, "other": self.made.revision}
+        for name in case.path_parameters or {}:
+            case.path_parameters[name] = known.get(name, case.path_parameters[name])
+
+    def headers(self, role: str) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.tokens[role]}"} if role in self.tokens else {}
+
+
+@pytest.fixture(scope="module", params=COLUMNS)
+def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    server = Server(tmp_path_factory.mktemp("fuzz") / "data")
+    if request.param == "production":
+        server.env = production(request)
+    server.start()
+    api, made = server.api(), make(server.key)
+    ok(api.publish(made))
+    tokens = {}
+    for role in ("admin", "write", "report", "read"):
+        body = {"label": "fuzz", "role": role, "namespace": "*" if role == "admin" else "team"}
+        tokens[role] = ok(api.http.post("/v1/tokens", json=body))["secret"]
+    with requests.Session() as session:
+        session.trust_env = False
+        yield World(server, made, tokens, session)
+    # It goes on as if nothing had been: and what it held is whole.
+    assert ok(api.http.get("/readyz"))["ready"]
+    assert api.pack(made.revision).content == made.pack
+    assert ok(api.http.post("/v1/fsck?deep=true"))["findings"] == []
+    assert server.stop() == 0
+
+
+def each(world: World, mode: GenerationMode, examples: int, ask: Callable[[Any, Any], None]) -> None:
+    """Asks every operation; all that fail are told together."""
+    schema = schemathesis.openapi.from_url(world.server.url + "/openapi.json")
+    bounded = settings(
+        max_examples=SEARCH or examples,
+        derandomize=not SEARCH,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    failures, asked = [], 0
+    for found in schema.get_all_operations():
+        operation = found.ok()
+        cases = operation.as_strategy(generation_mode=mode)
+        try:
+            bounded(given(cases, st.data())(ask))()
+            asked += 1
+        except Unsatisfiable:  # a route without anything that could be wrong
+            assert mode is GenerationMode.NEGATIVE
+        except (Exception, FailureGroup) as error:  # noqa: BLE001
+            failures.append(f"{operation.label}: {error}")
+    assert failures == [], "\n\n".join(failures)
+    assert asked > 35
+
+
+@pytest.mark.parametrize(
+    ("role", "mode", "examples"),
+    [
+        ("admin", GenerationMode.POSITIVE, 8),
+        ("admin", GenerationMode.NEGATIVE, 8),
+        ("write", GenerationMode.POSITIVE, 3),
+        ("read", GenerationMode.POSITIVE, 3),
+        ("nobody", GenerationMode.NEGATIVE, 2),
+    ],
+)
+def test_every_answer_is_one_that_the_document_names(
+    world: World, role: str, mode: GenerationMode, examples: int
+) -> None:
+    def ask(case: Any, data: st.DataObject) -> None:
+        if case.method != "DELETE" and data.draw(st.booleans()):
+            world.meet(case)
+        case.call_and_validate(session=world.session, headers=world.headers(role), checks=CHECKS)
+
+    each(world, mode, examples, ask)
+
+
+def test_one_spoilt_value_is_refused_in_our_form(world: World) -> None:
+    """In each place of a request that is right otherwise."""
+
+    def ask(case: Any, data: st.DataObject) -> None:
+        if case.method != "DELETE":
+            world.meet(case)
+        places = list(_places(case))
+        if not places:
+            return
+        where, name = data.draw(st.sampled_from(places))
+        value = data.draw(st.sampled_from(SPOILT))
+        where[name] = value
+        if case.body and isinstance(case.body, (dict, list)) and data.draw(st.booleans()):
+            case.body = {"\ud800": 1, **case.body} if isinstance(case.body, dict) else case.body
+        answer = _sent(world, case)
+        assert answer.status_code < 500, (value, answer.status_code, answer.text)
+        if answer.status_code >= 400 and case.method != "HEAD":
+            error = answer.json()["error"]
+            assert answer.status_code in (ALL[error["code"]].status, 405), (value, error)
+            assert "\n" not in error["message"], (value, error)
+
+    each(world, GenerationMode.POSITIVE, 12, ask)
+
+
+def _places(case: Any) -> Iterator[tuple[Any, Any]]:
+    for held in (case.path_parameters, case.query):
+        yield from ((held, name) for name in held or ())
+    yield from _inside(case.body)
+
+
+def _inside(value: Any) -> Iterator[tuple[Any, Any]]:
+    if isinstance(value, (dict, list)):
+        for name in value if isinstance(value, dict) else range(len(value)):
+            yield value, name
+            yield from _inside(value[name])
+
+
+def _sent(world: World, case: Any) -> requests.Response:
+    """As it is, without what a well-meaning library would mend."""
+    path = case.operation.path
+    for name, value in (case.path_parameters or {}).items():
+        path = path.replace(
+            "{" + name + "}", quote(_text(value).encode(errors="surrogatepass"), safe="") or "-"
+        )
+    query = "&".join(
+        f"{name}={quote(_text(value).encode(errors='surrogatepass'))}"
+        for name, value in (case.query or {}).items()
+    )
+    body = case.body if isinstance(case.body, bytes) else None
+    headers = world.headers("admin")
+    if isinstance(case.body, (dict, list)):
+        body, headers["Content-Type"] = json.dumps(case.body, default=_text).encode(), "application/json"
+    url = f"{world.server.url}{path}?{query}"
+    return world.session.request(case.method, url, data=body, headers=headers)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str)

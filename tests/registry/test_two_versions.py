@@ -1,0 +1,105 @@
+"""An older release beside a newer one, as in a rolling upgrade: the newer has migrated the database.
+
+There is no newer release yet, so its steps are written here: what one of the same generation may do (ADR 10).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from registry_making import Server, make, ok, refused
+
+STEPS = (
+    "ALTER TABLE entries ADD COLUMN colour TEXT",
+    "ALTER TABLE namespaces ADD COLUMN region VARCHAR(20) DEFAULT 'eu' NOT NULL",
+    "ALTER TABLE revisions ADD COLUMN joules FLOAT",
+    "CREATE TABLE labels (revision VARCHAR(71) REFERENCES revisions(revision) ON DELETE CASCADE, label TEXT)",
+    "CREATE INDEX ix_entries_colour ON entries (colour)",
+    "UPDATE alembic_version SET version_num = '0900'",
+)
+ROWS = (
+    "INSERT INTO labels SELECT revision, 'blue' FROM revisions",
+    'UPDATE revisions SET measured = \'{"compile": 1.5, "joules": 3.5}\'',
+    'UPDATE audit SET details = \'{"role": "admin", "colour": "red"}\'',
+)
+
+
+@contextlib.contextmanager
+def database(server: Server) -> Iterator[Any]:
+    url = server.env.get("CACHESVC_SERVER_DATABASE")
+    if url is None:
+        with contextlib.closing(sqlite3.connect(server.data / "index.sqlite3", timeout=20)) as connection:
+            yield connection
+            connection.commit()
+    else:
+        import psycopg
+
+        with psycopg.connect(url) as connection:
+            yield connection
+
+
+def test_the_older_one_goes_on_and_starts_again(own_column_server: Server) -> None:
+    server = own_column_server.start()
+    key, api = server.key, server.api()
+    old = make(key)
+    ok(api.publish(old))
+    with database(server) as connection:
+        for statement in (*STEPS, *ROWS):
+            connection.execute(statement)
+    _works(server, old)
+    lines = server.end()
+    assert not any("schema" in line for line in lines), "it was running before"
+    server.start()
+    _works(server, make(key, name="another"))
+    told = [line for line in server.end() if "WARNING" in line]
+    assert len(told) == 1 and "the database has schema 0900, of a newer cachesvc" in told[0]
+    done = subprocess.run(
+        [sys.executable, "-m", "cachesvc", "admin", "--local", "--data", str(server.data), "migrate"],
+        env={**os.environ, **server.env},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout) == (0, "the schema is up to date\n")
+    assert "0900" in done.stderr
+
+
+def test_a_token_of_a_role_that_only_the_newer_one_knows(own_column_server: Server) -> None:
+    """What it may do is not guessed; all other tokens go on."""
+    server = own_column_server.start()
+    made = ok(server.api().http.post("/v1/tokens", json={"label": "new", "role": "read"}))
+    with database(server) as connection:
+        connection.execute(f"UPDATE tokens SET role = 'prune' WHERE token = '{made['token']}'")
+    refused(server.api(made["secret"]).http.get("/v1/whoami"), 503, "unavailable", "'prune'", "upgraded")
+    assert ok(server.api().http.get("/v1/whoami"))["role"] == "admin"
+
+
+def _works(server: Server, first: Any) -> None:
+    """Publish, resolve, download, report, retention, fsck, deletion: all that touches rows."""
+    api, key = server.api(), server.key
+    ok(api.publish(first))
+    second = make(key, name=first.manifest.statement.name, content=b"second")
+    ok(api.publish(second, first.revision))
+    name = str(second.manifest.statement.name)
+    [found] = ok(api.resolve(name=name))["revisions"]
+    assert api.fetch(found["pack_url"]).content == second.pack
+    report = {
+        "node": "0" * 32,
+        "fingerprint": dict(second.manifest.fingerprint),
+        "revisions": [{"revision": second.revision, "state": "hit", "saved": 1.0}],
+    }
+    ok(api.http.post("/v1/reports", json=report))
+    assert ok(api.http.get("/v1/entries", params={"name": name}))["rows"][0]["revision"] == second.revision
+    assert ok(api.http.get("/v1/stats"))["starts"]["hit"] >= 1
+    assert ok(api.http.get("/v1/audit"))["rows"]
+    ok(api.http.put("/v1/namespaces/team/policy", json={"keep_days": 40}))
+    ok(api.http.post("/v1/gc"))
+    assert ok(api.http.post("/v1/fsck?deep=true"))["findings"] == []
+    ok(api.http.delete(f"/v1/revisions/{first.revision}"))
+    ok(api.http.delete(f"/v1/entries/{second.manifest.entry}"))
+    refused(api.resolve(name=name), 404, "not_found")
