@@ -191,6 +191,10 @@ def test_the_client_alone(client: Image) -> None:
         "import importlib.util as u, sys; sys.exit(bool(u.find_spec('cachesvc') or u.find_spec('fastapi')))"
     )
     assert client.done("python", "-c", code)[0] == 0, "the thin image holds the server"
+    attached = "import sys; sys.exit('cachesvc_client.bootstrap' not in sys.modules)"
+    assert client.done("python", "-c", attached)[0] == 1
+    for variable in ("CACHESVC_NAME", "CACHESVC_BUNDLE"):
+        assert client.done("python", "-c", attached, **{variable: "/x"})[0] == 0, "its .pth file does nothing"
     size = sum(path.lstat().st_size for path in (client.root / "venv").rglob("*"))
     assert size < 60 << 20, f"{size >> 20} MiB"
 
