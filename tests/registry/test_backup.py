@@ -20,7 +20,6 @@ from registry_making import Made, Server, make, ok
 from cachesvc_client.bundle.seal import SigningKey
 from tests.conftest import new_bucket, new_database
 from tests.services.ceph import Gateway
-from tests.services.postgresql import _programs
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "operate.md"
 
@@ -31,7 +30,8 @@ def lines_of(title: str, **variables: str) -> None:
     section = re.split(r"^#+ ", text.partition(f"# {title}\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
     block = re.search(r"^```sh\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
     assert block, f"no lines under {title!r}"
-    path = f"{Path(sys.executable).parent}:{_programs()}:{os.environ['PATH']}"
+    programs = [Path(sys.executable).parent, *Path("/usr/lib/postgresql").glob("*/bin")]
+    path = os.pathsep.join([*map(str, programs), os.environ["PATH"]])
     subprocess.run(
         ["sh", "-euc", block[1]], env={**os.environ, "PATH": path, **variables}, check=True, timeout=120
     )

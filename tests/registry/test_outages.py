@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import urlsplit
 
+import httpx
 import pytest
-from registry_making import Made, Server, make, ok, refused
+from registry_making import Api, Made, Server, make, ok, refused
 
 from cachesvc_client.bundle.seal import SigningKey
 from tests.conftest import new_bucket, new_database
 from tests.services.ceph import Gateway
 from tests.services.gate import Gate, gate
+from tests.services.process import free_port
 
 FORGOTTEN_SECONDS = 6
 """After which no replica remembers an answer or a token."""
@@ -128,6 +132,52 @@ def test_redis_is_gone(world: World) -> None:
     finally:
         world.redis.open()
     world.works()
+
+
+def test_replicas_are_replaced_one_by_one_and_nobody_sees_it(
+    postgresql: str, redis_url: str, gateway: Gateway, tmp_path: Path
+) -> None:
+    """As an upgrade does it. Asked as by a load balancer: whoever does not take a connection is not asked."""
+    env = {
+        **gateway.variables,
+        "CACHESVC_SERVER_DATABASE": new_database(postgresql),
+        "CACHESVC_SERVER_REDIS": redis_url,
+        "CACHESVC_SERVER_BUCKET": new_bucket(gateway.endpoint, gateway.client),
+        "CACHESVC_SERVER_BUCKET_ENDPOINT": gateway.endpoint,
+    }
+    replicas = [Server(tmp_path / name, ["--port", str(free_port())], env).start() for name in ("one", "two")]
+    token, made = replicas[0].token, make(replicas[0].key)
+    ok(Api(replicas[0].url, token).publish(made))
+    answers: list[int] = []
+    over = threading.Event()
+
+    def ask() -> None:
+        urls = [server.url for server in replicas]
+        while not over.is_set():
+            urls.reverse()
+            for url in urls:
+                try:
+                    answers.append(Api(url, token).resolve().status_code)
+                    break
+                except httpx.ConnectError:
+                    continue
+            else:
+                answers.append(0)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        for server in replicas:
+            before = len(answers)
+            assert server.stop() == 0
+            server.start()
+            assert len(answers) > before, "nobody asked meanwhile"
+    finally:
+        over.set()
+        asking.join(30)
+        statuses = [server.stop() for server in replicas if server.process.poll() is None]
+    assert statuses == [0, 0]
+    assert set(answers) == {200}
 
 
 def test_the_signing_key_is_lost(own_server: Server) -> None:
