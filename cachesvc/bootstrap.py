@@ -24,11 +24,12 @@ _log = logging.getLogger("cachesvc.bootstrap")
 
 
 @contextmanager
-def open_registry(settings: Settings) -> Iterator[Registry]:
+def open_registry(settings: Settings, *, proven: bool = False) -> Iterator[Registry]:
     """A registry over the backends that the settings name, for as long as the block lasts.
 
-    Holds the data folder's lock, if anything is kept there, so that no second server works in it. Raises
-    ``InvalidRequest`` or ``Unavailable`` with one line.
+    ``proven``: only over a bucket that does what a registry needs of it. Holds the data folder's lock, if
+    anything is kept there, so that no second server works in it. Raises ``InvalidRequest`` or ``Unavailable``
+    with one line.
     """
     with _locked(_data_folder(settings.data)) if settings.embedded else nullcontext():
         if settings.database:
@@ -39,7 +40,7 @@ def open_registry(settings: Settings) -> Iterator[Registry]:
             hot = _hot(settings)
             try:
                 meter = Meter()
-                blobs, links = _blobs(settings, meter)
+                blobs, links = _blobs(settings, meter, proven)
                 yield Registry(index, blobs, hot, _limits(settings), links=links, meter=meter)
             finally:
                 hot.close()
@@ -70,7 +71,7 @@ def signing_key_path(settings: Settings) -> Path:
     return settings.data / "signing.key"
 
 
-def _blobs(settings: Settings, meter: Meter) -> tuple[BlobStore, Links | None]:
+def _blobs(settings: Settings, meter: Meter, proven: bool) -> tuple[BlobStore, Links | None]:
     if settings.bucket:
         from cachesvc.blobs.s3 import S3BlobStore
 
@@ -80,7 +81,8 @@ def _blobs(settings: Settings, meter: Meter) -> tuple[BlobStore, Links | None]:
             settings.bucket_endpoint or None,
             settings.bucket_public_endpoint or None,
         )
-        _proven(bucket)
+        if proven:
+            _prove(bucket)
         links = bucket if settings.downloads == "store" else None
         return Metered(Retrying(Verifying(bucket)), meter), links
     local = LocalBlobStore(settings.data / "blobs")
@@ -88,7 +90,7 @@ def _blobs(settings: Settings, meter: Meter) -> tuple[BlobStore, Links | None]:
     return Metered(Verifying(local), meter), None
 
 
-def _proven(bucket: BlobStore) -> None:
+def _prove(bucket: BlobStore) -> None:
     """What waiting does not mend ends the start; a store that is down or full does not: until it is back the
     registry is not ready, and says so."""
     try:

@@ -7,6 +7,7 @@ LOADED_BY_ATTACH = {
     "cachesvc_client.kinds",
     "cachesvc_client.kinds.components",
     "cachesvc_client.kinds.inductor",
+    "cachesvc_client.kinds.operators",
     "cachesvc_client.kinds.rules",
     "cachesvc_client.kinds.triton",
     "cachesvc_client.kinds.tuning",

@@ -65,8 +65,15 @@ MOVED = ("folder copy", "mega-cache", "Redis")
 OURS = ("ours", "ours again", "ours audited")
 METHODS = ("cold", *LOCAL, *MOVED, *OURS)
 TIMED = METHODS[:-1]
+STEPS = ("facts", "sharing", "kernel_edit")
 COUNTS = ("compilations", "tuning_runs", "compiler_processes")
 CUTS = ("none", "prime in the background", "keys in the background", "no worker pool", "frozen garbage")
+EDITS = {
+    "20": ("user_kernels.py", "total * scale,", "total * scale + 1.0,", "triton_kernels"),
+    "21": ("user_operators.py", "gradient * 2 * given", "gradient * 3 * given", "python_operators"),
+}
+"""Row -> file, what is edited in it, and the factor that must be named first: a Triton kernel's body (which
+needs a GPU), and the gradient of an operator, which no key of PyTorch's holds."""
 PROGRAM = re.compile(r"^/[^ ]*/")
 SWITCHES = ("FX_GRAPH", "AUTOGRAD", "AUTOTUNE")
 GPU_SWITCHES = (*SWITCHES, "BUNDLED_AUTOTUNE")
@@ -109,6 +116,14 @@ class Matrix:
                 (self.scratch / f"{row.id}.json").write_text(row.json())
             self._prepare()
             self._measure()
+            if "kernel_edit" in self.options.steps:
+                self.kernel_edit()
+            for row in self.rows:
+                if row.id in self.options.alone.split(","):
+                    self.guarded(self.alone, row)
+            for row in self.rows:
+                if row.id in self.options.dissect.split(","):
+                    self.guarded(self.dissect, row)
         self.result["spent"] = round(self.spent, 1)
         self.save()
 
@@ -274,12 +289,6 @@ class Matrix:
         for number in range(self.options.rounds):
             for row in compared:
                 self.guarded(functools.partial(self.round, number), row)
-        for row in self.rows:
-            if row.id in self.options.alone.split(","):
-                self.guarded(self.alone, row)
-        for row in self.rows:
-            if row.id in self.options.dissect.split(","):
-                self.guarded(self.dissect, row)
 
     def restored(self, row: Row) -> None:
         """Ours on a fresh host; where there are baselines once more on that node."""
@@ -399,6 +408,44 @@ class Matrix:
         one("--sample")
         shutil.rmtree(host.folder, ignore_errors=True)
 
+    # Edited -----------------------------------------------------------------------------------
+
+    def kernel_edit(self) -> None:
+        """Processes whose kernels or operators are not those that were warmed: they must compile anew, with
+        the right numbers, and be told why."""
+        edits: Answer = self.result.setdefault("kernel_edit", {})
+        rows = {row.id: row for row in self.rows}
+        for ident in EDITS:
+            row = rows.get(ident)
+            if row is None:
+                edits[ident] = {"left out": "this machine has no GPU"}
+            elif self.entry(row).get("warm", {}).get("status") != "warm":
+                edits[ident] = {"left out": "the row is not warm"}
+            else:
+                edits[ident] = self.edited(row)
+                edits[ident]["right"] = edited_right(ident, edits[ident])
+            print(f"[{self.spent:6.1f} s] row {ident} edited: {edits[ident]}"[:600], flush=True)
+            self.save()
+
+    def edited(self, row: Row) -> Answer:
+        """A restoring process of a row, in a copy of the programs with the row's edit."""
+        assert self.registry is not None
+        file, old, new, _ = EDITS[row.id]
+        programs, host = self.scratch / f"{row.id}-programs", Host(self.scratch / f"{row.id}-edited")
+        shutil.copytree(HERE, programs, ignore=shutil.ignore_patterns("__pycache__"))
+        text = (programs / file).read_text()
+        assert old in text, f"{file}: nothing to edit"
+        (programs / file).write_text(text.replace(old, new))
+        place = self.scratch / f"{row.id}-edited.json"
+        command = [programs / "edited.py", self.scratch / f"{row.id}.json", "--answer", place]
+        command += ["--expect", self.builders(row)]
+        variables = self.registry.service | {"CACHESVC_NAME": row.name, "CACHESVC_DEADLINE": "60"}
+        failed = self.step(
+            f"row {row.id} edited", command, host, variables, min(self.options.step, self.left)
+        )
+        shutil.rmtree(host.folder, ignore_errors=True)
+        return dict(json.loads(place.read_text())) if place.is_file() else failed
+
     # Processes --------------------------------------------------------------------------------
 
     def process(
@@ -491,6 +538,15 @@ def medians(answers: list[Answer]) -> Answer:
         | {"processes": len(group), "hits": sum(item["state"] == "hit" for item in group)}
         for label, group in groups.items()
     }
+
+
+def edited_right(ident: str, answer: Answer) -> bool:
+    """No false hit: compiled, the edited code's numbers and not the builder's, and named first everywhere."""
+    if "error" in answer:
+        return False
+    first = {(answer[where] or ["nothing"])[0] for where in ("report", "explain")}
+    numbers = answer["against_eager"]["close"] and not answer["against_builder"]["close"]
+    return bool(answer["compilations"] and numbers and first == {EDITS[ident][3]})
 
 
 def trapped(folder: Path) -> Path:
@@ -646,6 +702,9 @@ def troubles(result: Answer) -> list[str]:
                     lines.append(f"    {run.get('against_builder')} {run['observed'].get('counters')}"[:700])
         if "compilers_called" in entry:
             lines.append(f"row {ident} called {entry['compilers_called'][:5]}")
+    for ident, edit in result.get("kernel_edit", {}).items():
+        if not edit.get("right"):
+            lines.append(f"row {ident} edited: {edit}"[:900])
     return [line for line in lines if line.strip()]
 
 
@@ -664,7 +723,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--baselines", default="anchors", help="anchors, all, none, or ids such as 1,15")
     parser.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS)
     parser.add_argument("--watch", action="store_true", help="one process more a row: which files are read")
-    parser.add_argument("--steps", nargs="*", default=["facts"], choices=["facts", "sharing"])
+    parser.add_argument("--steps", nargs="*", default=["facts"], choices=STEPS)
     parser.add_argument("--alone", default="", help="ids of rows: the restore by itself, nothing beside it")
     parser.add_argument("--dissect", default="", help="ids of rows, such as 1,4")
     parser.add_argument("--alternate", type=int, default=3, help="rounds of the dissection's cuts")
@@ -680,6 +739,8 @@ def main() -> int:
     options = _options()
     try:
         rows = chosen(options.rows, len(gpus()))
+        if "kernel_edit" in options.steps:
+            rows += [row for row in chosen(",".join(EDITS), len(gpus())) if row not in rows]
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -694,7 +755,11 @@ def main() -> int:
             (options.out / "table.md").write_text(table(matrix.result) + "\n")
             print(table(matrix.result))
             print("\n".join(troubles(matrix.result)))
-    return 0 if all(entry.get("hit") for entry in matrix.result["rows"].values()) else 1
+    hits = all(entry.get("hit") for entry in matrix.result["rows"].values())
+    edits = all(
+        edit.get("right", "left out" in edit) for edit in matrix.result.get("kernel_edit", {}).values()
+    )
+    return 0 if hits and edits else 1
 
 
 if __name__ == "__main__":

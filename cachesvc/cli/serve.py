@@ -59,7 +59,7 @@ def _serve(settings: Settings, listener: socket.socket, new_token: bool, ready_f
     from cachesvc.registry.startup import welcome
 
     certificate = _certificate(settings)
-    with open_registry(settings) as registry:
+    with open_registry(settings, proven=True) as registry:
         made = welcome(
             registry, signing_key_path(settings), first_token=settings.first_token, new_token=new_token
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -47,6 +48,7 @@ EXTEND_SECONDS = 20
 MAX_FACTS_BYTES = 64 << 10
 """Fingerprint and measured seconds are read for every candidate of a resolve."""
 
+_ID = re.compile(r"u-[0-9a-f]{32}")
 _AGAIN = "begin the upload again"
 
 
@@ -137,9 +139,9 @@ def abort(registry: Registry, token: Token, upload_id: str) -> None:
 
 
 def _own(unit: Unit, token: Token, upload_id: str) -> Upload:
-    upload = unit.uploads.get(upload_id)
+    upload = unit.uploads.get(upload_id) if _ID.fullmatch(upload_id) else None
     if upload is None or (upload.token != token.token and token.role is not Role.admin):
-        raise NotFound(f"upload {upload_id[:40]} does not exist, or its lease is long over", _AGAIN)
+        raise NotFound(f"upload {upload_id[:40]!r} does not exist, or its lease is long over", _AGAIN)
     demand(token, Action.write, upload.namespace, upload.lane)
     return upload
 

@@ -130,9 +130,10 @@ def remove_signer(registry: Registry, by: Token, namespace: str, key: str) -> No
     """Accepts a key's signatures there no more. What it signed stays: clients decide by the keys that they
     trust. Raises ``NotFound``."""
     demand(by, Action.admin, namespace)
+    known = namespace == ANY or Namespace.pattern.fullmatch(namespace)
     with registry.index.write() as unit:
-        if not key.isprintable() or not unit.signers.remove(namespace, key):
-            where = "every namespace" if namespace == ANY else f"namespace {namespace}"
+        if not (known and key.isprintable() and unit.signers.remove(namespace, key)):
+            where = "every namespace" if namespace == ANY else f"namespace {namespace[:128]!r}"
             raise NotFound(f"{key[:60]} is no signer of {where}", "see: cachesvc admin signers list")
         note(registry, unit, by, "signer.remove", namespace, key)
 

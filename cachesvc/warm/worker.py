@@ -189,9 +189,8 @@ def _run(order: Order, observer: observe.Observer) -> _Ran:
     if job.is_script:
         times = {"script": Times(_run_script(job))}
         observed = observer.snapshot()
-        return _Ran(
-            PhaseResult(order.phase, times=times, observed=observed, fingerprint=detect(), scopes=_scopes())
-        )
+        result = PhaseResult(order.phase, times=times, observed=observed, fingerprint=detect())
+        return _Ran(replace(result, scopes=_scopes(), asked=_asked()))
     from . import subject as subjects
 
     subject = _subject(job)

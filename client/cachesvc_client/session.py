@@ -18,14 +18,14 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import importhook, kinds, observe
-from .kinds import components
+from .kinds import components, operators
 from .wire.errors import CacheSvcError, Incompatible, InvalidRequest, StorageFull, Unavailable, Unsupported
 
 if TYPE_CHECKING:
@@ -388,7 +388,8 @@ class _Process:
             self.observer = observe.start()
             kinds.inductor.install_hooks(self.kernels)
             components.install_hooks(self.components)
-            kinds.triton.install_hooks(self.triton, self.before_compile)
+            operators.install_hooks()
+            kinds.triton.install_hooks(self.triton, self.before_compile, self._launched)
             importhook.when_imported("torch._inductor.compile_fx", self._hook_compile_fx)
             os.register_at_fork(after_in_child=self._after_fork)
             atexit.register(self._say_how_it_was)
@@ -418,6 +419,9 @@ class _Process:
                 self.report_later()
 
         return compile_fx
+
+    def _launched(self, event: Mapping[str, Any]) -> None:
+        self.asked.launched(event)
 
     def before_compile(self) -> None:
         """The one bounded wait of each session. Raises only under CACHESVC_STRICT."""

@@ -12,9 +12,10 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from .kinds.code import Followed
 from .wire.codec import canonical
 from .wire.digest import Digest
 from .wire.factors import FactorValue
@@ -54,7 +55,9 @@ def _lines(model: Any) -> Iterator[str]:
 
     if not isinstance(model, torch.nn.Module):
         yield f"callable {getattr(model, '__qualname__', type(model).__qualname__)}"
-        yield from _sources([model if hasattr(model, "__module__") else type(model)])
+        function = model if hasattr(model, "__module__") else type(model)
+        yield from _sources([function])
+        yield from _kernels([function])
         return
     classes: dict[type, None] = {}
     configured: str | None = None
@@ -73,6 +76,7 @@ def _lines(model: Any) -> Iterator[str]:
         yield f"buffer {name} {_tensor_line(buffer)}"
     bases = {base: None for cls in classes for base in cls.__mro__}
     yield from _sources(bases)
+    yield from _kernels(bases)
 
 
 def _extra(module: torch.nn.Module) -> str:
@@ -144,6 +148,12 @@ def _sources(things: Any) -> Iterator[str]:
             continue  # a notebook's __main__: the structure has to do
     for digest in sorted(digests):
         yield f"source {digest}"
+
+
+def _kernels(things: Iterable[Any]) -> Iterator[str]:
+    """A user's Triton kernels. Without Triton, or without kernels, nothing: the hash is as it was."""
+    if "triton.runtime.jit" in sys.modules:
+        yield from (f"kernel {name} {digest}" for name, digest in sorted(Followed(things).kernels.items()))
 
 
 def input_signature(args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> dict[str, Any]:

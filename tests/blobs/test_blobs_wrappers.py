@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cachesvc.blobs.local import LocalBlobStore
+from cachesvc.blobs.store import Unusable, prove
 from cachesvc.blobs.wrappers import Metered, Retrying, Verifying
 from cachesvc_client.wire.errors import NotFound, Unavailable
 
@@ -126,3 +127,28 @@ def test_metered_counts_calls_bytes_and_errors(tmp_path: Path) -> None:
     assert meter.calls == {"put": 1, "open": 2, "size": 1}
     assert meter.errors["read"] == 1
     assert meter.errors["size"] == 1
+
+
+def test_retrying_does_not_wait_for_what_waiting_does_not_mend(tmp_path: Path) -> None:
+    class Closed(LocalBlobStore):
+        asked = 0
+
+        def size(self, _key: str) -> int:
+            self.asked += 1
+            raise Unusable("no rights")
+
+    store = Closed(tmp_path)
+    with pytest.raises(Unusable):
+        Retrying(store, sleep=lambda _: pytest.fail("it waited")).size("packs/a")
+    assert store.asked == 1
+
+
+def test_a_store_is_proven_by_what_it_does_and_nothing_stays(tmp_path: Path) -> None:
+    class Forgetful(LocalBlobStore):
+        def open(self, *_: object) -> Iterator[bytes]:
+            return iter([b"<html>"])
+
+    prove(LocalBlobStore(tmp_path))
+    with pytest.raises(Unusable, match="other bytes than it was given"):
+        prove(Forgetful(tmp_path))
+    assert list(LocalBlobStore(tmp_path).list()) == []

@@ -7,6 +7,7 @@ import sqlite3
 import threading
 from pathlib import Path
 
+import psycopg
 import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
@@ -22,7 +23,7 @@ from cachesvc.index.engine import (
     refuse_network_filesystem,
 )
 from cachesvc.index.tables import metadata
-from cachesvc.index.unit import Index
+from cachesvc.index.unit import Index, translated
 from cachesvc_client.wire.errors import InvalidRequest, ProtocolMismatch, StorageFull, Unavailable
 
 MOUNTS = """\
@@ -140,6 +141,31 @@ def test_an_absent_server_is_unavailable_in_one_line(postgresql: str) -> None:
         with pytest.raises(Unavailable) as caught:
             open_postgresql(url)
         assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "word"),
+    [
+        (psycopg.errors.DiskFull("could not extend file"), StorageFull, "make room"),
+        (psycopg.errors.TooManyConnections("sorry"), Unavailable, "max_connections"),
+        (psycopg.errors.LockNotAvailable("canceling statement"), Unavailable, "somebody holds a lock"),
+        (
+            psycopg.errors.UndefinedTable('relation "tokens"'),
+            Unavailable,
+            "its tables are gone",
+        ),
+        (psycopg.errors.DeadlockDetected("deadlock detected"), Unavailable, "deadlock"),
+        (psycopg.errors.UndefinedColumn('column "x" does not exist'), None, ""),
+        (psycopg.errors.UniqueViolation("duplicate key"), None, ""),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+def test_what_postgresql_refuses_is_told_and_a_defect_of_ours_is_not_hidden(
+    error: psycopg.Error, kind: type[Exception] | None, word: str
+) -> None:
+    told = translated(sa.exc.DBAPIError.instance("SELECT 1", {}, error, psycopg.Error))
+    assert type(told) is (kind or type(None))
+    assert word in str(told)
 
 
 def test_a_locked_sqlite_is_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

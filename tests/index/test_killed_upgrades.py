@@ -114,23 +114,18 @@ def test_an_upgrade_killed_at_each_step(empty: Database, before: str) -> None:
 
 
 def test_an_upgrade_that_is_killed_does_not_stop_a_replica_that_waits_for_it(database: str) -> None:
-    """Two start; the first dies in the midst, and the other does what it left."""
+    """Two start; the first dies in the midst, and the other, which waits longer than for other locks, does
+    what it left."""
     first = os.fork()
     if first == 0:
         _fuse(15, signal.SIGSTOP)
         open_postgresql(database).close()
         os._exit(0)
     assert os.WIFSTOPPED(os.waitpid(first, os.WUNTRACED)[1])
-    second = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            "import sys; from cachesvc.index.engine import *; open_postgresql(sys.argv[1])",
-            database,
-        ]
-    )
+    code = f"from cachesvc.index import engine; engine.LOCK_SECONDS = 1; engine.open_postgresql({database!r})"
+    second = subprocess.Popen([sys.executable, "-c", code])
     with pytest.raises(subprocess.TimeoutExpired):
-        second.wait(3)
+        second.wait(6)
     assert len(pending_postgresql(database)) >= 3
     os.kill(first, signal.SIGKILL)
     os.waitpid(first, 0)

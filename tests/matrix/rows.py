@@ -13,13 +13,19 @@ the registry for the entry ``of`` a machine (*cpu*: the warmed one; *gpu*: one t
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from cachesvc_client.detect import detect
 
+KERNELS: dict[str, dict[str, Any]] = json.loads(
+    (Path(__file__).parents[1] / "golden" / "triton-kernels-1.json").read_text()
+)
+"""What a real trace made of a program with kernels, as it was built and edited (tests/kinds)."""
 WITHOUT: Any = None
 """In ``facts``: the consumer cannot tell."""
 
@@ -120,6 +126,7 @@ ROWS: list[Row] = [
     *inside("second", "compiles", "width", factor="parameters"),
     *inside("second", "compiles", "layer", factor="parameters"),
     *inside("second", "compiles", "activation", "constant_in_forward", "training_flag", factor="operations"),
+    *inside("second", "compiles", "traced_operator_body", factor="python_operators"),
     *inside("second", "compiles", "library", factor="libraries"),
     process("CI=1", "retraced", "settings", CI="1"),
     process("TORCHINDUCTOR_VEC_ISA_OK=1", "compiles", "settings", TORCHINDUCTOR_VEC_ISA_OK="1"),
@@ -153,6 +160,10 @@ ROWS: list[Row] = [
     accepted("driver", "gpu", driver="999.1"),
     accepted("number of GPUs", "gpu", gpu_count=8),
     Row("device index", "told", "device", facts={"device": ["cuda:1"]}, of="gpu"),
+    *(
+        Row(f"user's Triton kernel: {edit}", "told", "triton_kernels", facts=KERNELS[edit], of="gpu")
+        for edit in ("body", "what it calls", "constant of the module", "configurations")
+    ),
     accepted("CPU of a GPU's host", "gpu", cpu_isa="avx2", cpu_flags=["avx2"], cpu_model="another"),
     # Versions of cachesvc itself.
     refused("entry of a newer schema", "schema", "newer"),

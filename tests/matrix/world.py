@@ -33,7 +33,7 @@ from cachesvc_client.wire.records import Workload
 
 from ..e2e.harness import environment, trap
 from ..e2e.registries import Served, serve
-from .rows import Row
+from .rows import KERNELS, Row
 
 PROGRAMS = Path(__file__).parent / "programs"
 GOLDEN = Path(__file__).parents[1] / "golden" / "fingerprints-1.json"
@@ -240,7 +240,8 @@ def _other_machines(made: World) -> None:
     cpu = made.machines["cpu"]
     made.machines |= {"gpu": h200, "newer": cpu, "unknown": cpu, "older": cpu}
     old = {name: cpu[name] for name in ("torch", "python_abi", "platform", "cpu_isa", "cpu_flags", "schema")}
-    _publish(made, "gpu", {**h200, "schema": 1}, ("gpu",), {"device": ["cuda:0"], "grad": ["no_grad"]})
+    asked = {"device": ["cuda:0"], "grad": ["no_grad"], **KERNELS["as built"]}
+    _publish(made, "gpu", {**h200, "schema": 1}, ("gpu",), asked)
     _publish(made, "newer", {**cpu, "schema": 99, "colour": "red"}, ("host",))
     _publish(made, "unknown", {**cpu, "colour": "red", "shades": ["dark", "x" * 5000]}, ("host",))
     _publish(made, "older", old, ("host",))

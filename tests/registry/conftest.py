@@ -6,27 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from registry_inside import EMBEDDED, Column, Production
+from registry_inside import COLUMNS, EMBEDDED, Column, Production, production
 from registry_making import Api, Server
 
 from cachesvc.index.engine import open_postgresql
 from cachesvc_client.bundle.seal import SigningKey
 from tests.conftest import new_bucket, new_database
-
-COLUMNS = ["embedded", pytest.param("production", marks=pytest.mark.services)]
-
-
-def production(request: pytest.FixtureRequest) -> dict[str, str]:
-    """The variables of a server over real services, in a database and a bucket that nobody else has."""
-    gateway = request.getfixturevalue("gateway")
-    return {
-        **gateway.variables,
-        "CACHESVC_SERVER_DATABASE": new_database(request.getfixturevalue("postgresql")),
-        "CACHESVC_SERVER_REDIS": request.getfixturevalue("redis_url"),
-        "CACHESVC_SERVER_BUCKET": new_bucket(gateway.endpoint, gateway.client),
-        "CACHESVC_SERVER_BUCKET_PREFIX": "some/where",
-        "CACHESVC_SERVER_BUCKET_ENDPOINT": gateway.endpoint,
-    }
 
 
 @pytest.fixture(scope="session", params=COLUMNS)

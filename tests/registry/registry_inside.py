@@ -1,4 +1,4 @@
-"""A registry in this process, with a clock that the test moves."""
+"""A registry in this process, with a clock that the test moves; and the columns of backends."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import pytest
 from registry_making import FINGERPRINT, Made
 
 from cachesvc.blobs.local import LocalBlobStore
@@ -32,6 +33,7 @@ from cachesvc_client.wire.protocol import (
     SignerRecord,
     UploadRequest,
 )
+from tests.conftest import new_bucket, new_database
 from tests.services.ceph import Gateway
 
 START = 1_800_000_000
@@ -137,3 +139,19 @@ def inside(
         yield Inside(registry, key, clock)
     finally:
         index.close()
+
+
+COLUMNS = ["embedded", pytest.param("production", marks=pytest.mark.services)]
+
+
+def production(request: pytest.FixtureRequest) -> dict[str, str]:
+    """The variables of a server over real services, in a database and a bucket that nobody else has."""
+    gateway = request.getfixturevalue("gateway")
+    return {
+        **gateway.variables,
+        "CACHESVC_SERVER_DATABASE": new_database(request.getfixturevalue("postgresql")),
+        "CACHESVC_SERVER_REDIS": request.getfixturevalue("redis_url"),
+        "CACHESVC_SERVER_BUCKET": new_bucket(gateway.endpoint, gateway.client),
+        "CACHESVC_SERVER_BUCKET_PREFIX": "some/where",
+        "CACHESVC_SERVER_BUCKET_ENDPOINT": gateway.endpoint,
+    }

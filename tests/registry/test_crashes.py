@@ -18,7 +18,7 @@ import pytest
 from registry_inside import EMBEDDED, ROOT, START, Clock, Column, Inside, inside
 from registry_making import Made, make
 
-from cachesvc.registry import audit, fsck, gc, inventory, upkeep
+from cachesvc.registry import audit, fsck, gc, inventory, startup, tokens, upkeep
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.admin import Policy
 from cachesvc_client.wire.errors import NotFound
@@ -167,12 +167,12 @@ def test_collection_killed_at_each_step(tmp_path: Path, column: Column) -> None:
     assert 10 < steps < 99
 
 
-def test_retention_and_eviction_killed_at_each_step(tmp_path: Path) -> None:
+def test_retention_and_eviction_killed_at_each_step(tmp_path: Path, column: Column) -> None:
     """Whole entries go, by disuse and by bytes; at every moment an entry is there with a head, or is not."""
     for steps in range(1, 100):
         folder, clock = tmp_path / str(steps), Clock()
         folder.mkdir()
-        with inside(folder, KEY, clock) as reg:
+        with inside(folder, KEY, clock, column=column) as reg:
             for number in range(1, 4):
                 head = reg.publish(line(number, 1)).revision
                 reg.publish(line(number, 2), head)
@@ -182,8 +182,8 @@ def test_retention_and_eviction_killed_at_each_step(tmp_path: Path) -> None:
             clock.now += 7200
             policy = Policy(keep_revisions=9, unused_days=2, keep_bytes=1)
             upkeep.set_policy(reg.registry, ROOT, Namespace("team"), policy)
-        died = dies_at(steps, folder, clock, lambda reg: gc.collect(reg.registry))
-        with inside(folder, KEY, clock) as reg:
+        died = dies_at(steps, folder, clock, lambda reg: gc.collect(reg.registry), column)
+        with inside(folder, KEY, clock, column=column) as reg:
             nothing_dangles(reg)
             # Not by a resolve: what is offered is fresh, and stays.
             for number in range(1, 5):
@@ -201,7 +201,7 @@ def test_retention_and_eviction_killed_at_each_step(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("deed", ["repair", "delete"])
-def test_deletion_and_repair_killed_at_each_step(tmp_path: Path, deed: str) -> None:
+def test_deletion_and_repair_killed_at_each_step(tmp_path: Path, column: Column, deed: str) -> None:
     """A revision's bytes are lost and nobody knows another object; or an operator deletes the entry."""
     good, bad = line(1, 1), line(2, 1)
 
@@ -223,7 +223,7 @@ def test_deletion_and_repair_killed_at_each_step(tmp_path: Path, deed: str) -> N
     for steps in range(1, 100):
         folder, clock = tmp_path / str(steps), Clock()
         folder.mkdir()
-        with inside(folder, KEY, clock) as reg:
+        with inside(folder, KEY, clock, column=column) as reg:
             reg.publish(good)
             [kept] = reg.blobs()
             reg.publish(bad)
@@ -231,8 +231,8 @@ def test_deletion_and_repair_killed_at_each_step(tmp_path: Path, deed: str) -> N
                 for key in reg.blobs() - {kept}:
                     reg.registry.blobs.delete(key)
                 reg.registry.blobs.put("packs/u-lost", [b"nobody knows"])
-        died = dies_at(steps, folder, clock, act)
-        with inside(folder, KEY, clock) as reg:
+        died = dies_at(steps, folder, clock, act, column)
+        with inside(folder, KEY, clock, column=column) as reg:
             act(reg)
             nothing_dangles(reg)
             assert [row.revision for row in reg.resolve().revisions] == [good.revision]
@@ -243,6 +243,25 @@ def test_deletion_and_repair_killed_at_each_step(tmp_path: Path, deed: str) -> N
         if not died:
             break
     assert (3 if deed == "delete" else 6) < steps < 99
+
+
+def test_a_first_start_killed_at_each_step(tmp_path: Path, column: Column) -> None:
+    """One admin's token, one key, and it may sign. (A token that was made and not told: ``--new-token``.)"""
+    for steps in range(1, 20):
+        folder, clock = tmp_path / str(steps), Clock()
+        folder.mkdir()
+        key = folder / "signing.key"
+        died = dies_at(steps, folder, clock, lambda reg, key=key: startup.welcome(reg.registry, key), column)
+        with inside(folder, KEY, clock, column=column) as reg:
+            with reg.registry.index.read() as unit:
+                done = unit.tokens.any_admin()
+            welcome = startup.welcome(reg.registry, key)
+            assert (welcome.secret is None) == done
+            assert len(tokens.list_tokens(reg.registry, ROOT)) == 1
+            assert welcome.trust in {row.key for row in tokens.list_signers(reg.registry, ROOT)}
+        if not died:
+            break
+    assert 3 < steps < 19
 
 
 def line(number: int, place: int) -> Made:

@@ -29,6 +29,7 @@ from tests.conftest import new_bucket, new_database
 from tests.services.ceph import Gateway
 from tests.services.postgresql import postgresql_server
 from tests.services.process import absent, free_port
+from tests.services.redis import redis_server
 
 HOUR = timedelta(hours=1)
 
@@ -36,7 +37,7 @@ HOUR = timedelta(hours=1)
 def opening(folder: Path, **settings: Any) -> CacheSvcError | None:
     """What ``cachesvc serve`` with these settings would end with."""
     try:
-        with open_registry(read_settings(data=folder, **settings)):
+        with open_registry(read_settings(data=folder, **settings), proven=True):
             return None
     except CacheSvcError as error:
         return error
@@ -202,13 +203,27 @@ def test_a_clock_that_is_not_the_stores(
     told(opening(tmp_path, **settings), 6, "RequestTimeTooSkewed", "set it (NTP)")
 
 
-def test_a_bucket_in_another_region(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As AWS answers (https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html); Ceph has none."""
-    answer = b"<Error><Code>AuthorizationHeaderMalformed</Code><Message>m</Message></Error>"
-    with _answering(400, answer) as endpoint:
+@pytest.mark.parametrize(
+    ("code", "status", "word"),
+    [
+        ("AuthorizationHeaderMalformed", 400, "AWS_DEFAULT_REGION"),
+        ("ExpiredToken", 400, "renew them"),
+        ("QuotaExceeded", 403, ""),
+        ("SlowDown", 503, ""),
+    ],
+)
+def test_what_aws_answers_and_ceph_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, status: int, word: str
+) -> None:
+    """By https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html. What passes ends no start."""
+    answer = f"<Error><Code>{code}</Code><Message>m</Message></Error>".encode()
+    with _answering(status, answer) as endpoint:
         _some_keys(monkeypatch)
         error = opening(tmp_path, bucket="b", bucket_endpoint=endpoint)
-        told(error, 6, "AuthorizationHeaderMalformed", "AWS_DEFAULT_REGION")
+        if word:
+            told(error, 6, code, word)
+        else:
+            assert error is None
 
 
 @pytest.mark.parametrize("status", [200, 301, 400, 403, 404, 405, 501])
@@ -266,6 +281,23 @@ def _some_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
 
 
+# Redis.
+
+
+@pytest.mark.services
+def test_a_redis_that_refuses_the_password(tmp_path: Path) -> None:
+    """It is told, by the setting's name and without the password; and nobody waits for it."""
+    with redis_server(None, "--requirepass", "right") as url:
+        wrong = url.replace("redis://", "redis://:hunter2@")
+        server = Server(tmp_path / "data", env={"CACHESVC_SERVER_REDIS": wrong}).start()
+        ready = server.api(None).http.get("/readyz")
+        assert ready.status_code == 200 and "setting redis" in ready.json()["parts"]["hot"]
+        ok(server.api().publish(make(server.key)))
+        lines = server.end()
+    assert any("WARNING" in line and "setting redis" in line for line in lines)
+    assert not any("hunter2" in line for line in [*lines, ready.text])
+
+
 # The disk.
 
 
@@ -321,6 +353,13 @@ def test_a_full_disk_refuses_publishing_and_nothing_else(small_disk: Server) -> 
     ok(api.publish(small))
     assert ok(api.http.post("/v1/fsck?deep=true"))["findings"] == []
     assert server.stop() == 0
+
+
+def test_a_disk_that_is_full_at_the_start(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    status, line = failed(data, before=mounted(SMALL.replace("4m", "64k"), data))
+    assert status == 6 and "index.sqlite3" in line and "make room" in line
 
 
 def test_a_read_only_data_folder(tmp_path: Path) -> None:

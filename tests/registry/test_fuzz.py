@@ -16,10 +16,10 @@ from urllib.parse import quote
 import pytest
 import requests
 import schemathesis
-from conftest import COLUMNS, production
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.errors import Unsatisfiable
+from registry_inside import COLUMNS, production
 from registry_making import Made, Server, make, ok
 from schemathesis import checks
 from schemathesis.core.failures import FailureGroup
@@ -40,6 +40,7 @@ CHECKS = [
     response_schema_conformance,
     status_code_conformance,
 ]
+WORST = ["a\x00b", "\ud800", 1 << 63, None]
 SPOILT = [
     *(
         "",
@@ -111,6 +112,8 @@ def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         tokens[role] = ok(api.http.post("/v1/tokens", json=body))["secret"]
     with requests.Session() as session:
         session.trust_env = False
+        # A refusal before the body is read ends the connection, which then must not be used again.
+        session.headers["Connection"] = "close"
         yield World(server, made, tokens, session)
     # It goes on as if nothing had been: and what it held is whole.
     assert ok(api.http.get("/readyz"))["ready"]
@@ -167,27 +170,27 @@ def test_every_answer_is_one_that_the_document_names(
 
 
 def test_one_spoilt_value_is_refused_in_our_form(world: World) -> None:
-    """In each place of a request that is right otherwise."""
+    """In each place of a request that is right otherwise; the worst in all of them, the rest in some."""
 
     def ask(case: Any, data: st.DataObject) -> None:
         if case.method != "DELETE":
             world.meet(case)
-        places = list(_places(case))
-        if not places:
-            return
-        where, name = data.draw(st.sampled_from(places))
-        value = data.draw(st.sampled_from(SPOILT))
-        where[name] = value
-        if case.body and isinstance(case.body, (dict, list)) and data.draw(st.booleans()):
-            case.body = {"\ud800": 1, **case.body} if isinstance(case.body, dict) else case.body
-        answer = _sent(world, case)
-        assert answer.status_code < 500, (value, answer.status_code, answer.text)
-        if answer.status_code >= 400 and case.method != "HEAD":
-            error = answer.json()["error"]
-            assert answer.status_code in (ALL[error["code"]].status, 405), (value, error)
-            assert "\n" not in error["message"], (value, error)
+        for where, name in list(_places(case)):
+            good = where[name]
+            for value in (*WORST, data.draw(st.sampled_from(SPOILT))):
+                where[name] = value
+                _judge(value, case.method, _sent(world, case))
+            where[name] = good
 
-    each(world, GenerationMode.POSITIVE, 12, ask)
+    each(world, GenerationMode.POSITIVE, 2, ask)
+
+
+def _judge(value: Any, method: str, answer: requests.Response) -> None:
+    assert answer.status_code < 500, (value, answer.status_code, answer.text)
+    if answer.status_code >= 400 and method != "HEAD":
+        error = answer.json()["error"]
+        assert answer.status_code in (ALL[error["code"]].status, 405), (value, error)
+        assert "\n" not in error["message"], (value, error)
 
 
 def _places(case: Any) -> Iterator[tuple[Any, Any]]:

@@ -66,6 +66,16 @@ def test_counts_are_summed_and_files_are_one_set(order, tmp_path):
     assert [path.name for path in (tmp_path / "stage").iterdir()] == ["inductor"]
 
 
+def test_what_the_ranks_asked_for_is_one_workload(order, tmp_path):
+    """Each has a device of its own; an entry serves all of them."""
+    for rank in range(2):
+        leave(tmp_path, rank, asked={"device": [f"cuda:{rank}"], "dtype": ["float32"]})
+    assert combined(order, tmp_path / "result.json").asked == {
+        "device": ["cuda:0", "cuda:1"],
+        "dtype": ["float32"],
+    }
+
+
 def test_the_error_of_a_rank_is_told_though_torchrun_ended_the_others(order, tmp_path):
     leave(tmp_path, 1, error="it.py raised ValueError: no")
     assert combined(order, tmp_path / "result.json").error == "rank 1: it.py raised ValueError: no"

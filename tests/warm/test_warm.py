@@ -159,6 +159,7 @@ def test_bundles_without_a_registry(plain_environment, spec, tmp_path):
         envelope, _ = open_bundle(Path(target["bundle"]))
         manifest = check_envelope(envelope, trusted=[key.public], wanted=None, now=time.time()).manifest
         assert (manifest.statement.target, manifest.scopes) == (name, ("host",))
+        assert manifest.asked and manifest.asked["dtype"] == ["float32"], "of a script too"
         assert len(manifest.files) == target["files_after"]
         assert any(file.path.endswith(".so") for file in manifest.files)
     train = done.targets["train/default"]

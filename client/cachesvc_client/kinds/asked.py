@@ -11,11 +11,12 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..wire.factors import Facts, bounded
+from . import operators, user_kernels
 
 _LIBRARIES = (
     "accelerate", "bitsandbytes", "diffusers", "flash_attn", "peft", "sentence_transformers", "timm",
@@ -38,6 +39,7 @@ class Asked:
 
     def __init__(self) -> None:
         self.graphs: list[Graph] = []
+        self.kernels: set[str] = set()
         self.seconds = 0.0
 
     def note(self, *args: Any, **kwargs: Any) -> Graph:
@@ -53,11 +55,17 @@ class Asked:
         self.seconds += time.perf_counter() - begin
         return graph
 
+    def launched(self, event: Mapping[str, Any]) -> None:
+        """Takes what Triton says of a kernel that the application launches itself."""
+        begin = time.perf_counter()
+        self.kernels.update(user_kernels.launched(event))
+        self.seconds += time.perf_counter() - begin
+
     def facts(self, missed: bool = False) -> Facts:
-        """Of all graphs together, by the names of the factor table. ``missed``: of those that were compiled
-        here, if there are any."""
+        """Of all graphs together, and of the kernels beside them, by the names of the factor table.
+        ``missed``: of those graphs that were compiled here, if there are any."""
         chosen = [graph for graph in self.graphs if graph.compiled] if missed else []
-        union: dict[str, set[str]] = {}
+        union: dict[str, set[str]] = {"triton_kernels": set(self.kernels)} if self.kernels else {}
         for graph in chosen or self.graphs:
             for name, values in graph.facts.items():
                 union.setdefault(name, set()).update(values)
@@ -90,7 +98,10 @@ def _facts(module: Any, patches: Any) -> Iterator[tuple[str, list[str]]]:
     yield "functorch_config", _set_in_code("torch._functorch.config")
     yield "libraries", list(_libraries())
     yield "parameters", sorted({_sizes(tensors[name]) for name in own})
-    yield "operations", _operations(module.graph.nodes)
+    nodes = list(operators.graph_nodes(module))
+    yield "python_operators", operators.described(nodes)
+    yield "triton_kernels", sorted(set(user_kernels.described(nodes)))
+    yield "operations", _operations(nodes)
 
 
 def _autocast(torch: Any) -> str:

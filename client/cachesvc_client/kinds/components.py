@@ -53,6 +53,7 @@ _WORDS = {
     "system_info": "system",
     "user_defined_triton_source": "source of a Triton kernel",
     "triton_kernel_source_codes": "source of a Triton kernel",
+    "python_operators": "code of an operator",
     "example_inputs": "input",
     "aot_config": "how parameters and inputs are passed",
     "gm": "graph",

@@ -25,7 +25,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 from types import ModuleType
 from typing import Any, cast
@@ -104,13 +104,22 @@ class Recorded:
         return found
 
 
-def install_hooks(recorded: Recorded, before_compile: Callable[[], None]) -> None:
+Launched = Callable[[Mapping[str, Any]], None]
+"""Takes what Triton says of a kernel that is launched without Inductor."""
+
+
+def install_hooks(
+    recorded: Recorded, before_compile: Callable[[], None], launched: Launched = lambda _: None
+) -> None:
     """Puts the hooks in place when the application imports Triton. Safe to call again.
 
     ``before_compile`` runs before the first look-up of a kernel that is launched without Inductor, and of
-    the driver's helper: a kernel's first launch needs that one before it comes to its own.
+    the driver's helper: a kernel's first launch needs that one before it comes to its own. ``launched`` takes
+    the event of each such look-up, and must not raise.
     """
-    importhook.when_imported("triton.knobs", functools.partial(_hook_knobs, recorded, before_compile))
+    importhook.when_imported(
+        "triton.knobs", functools.partial(_hook_knobs, recorded, before_compile, launched)
+    )
     around = _around_build(recorded, before_compile)
     for module in ("triton.runtime.build", "triton.backends.nvidia.driver"):
         # The second has the function by name; where the first was hooked in time this changes nothing.
@@ -140,12 +149,14 @@ def _settle_ptxas(heuristics: ModuleType) -> None:
         nvidia.get_ptxas_version.cache_clear()
 
 
-def _hook_knobs(recorded: Recorded, before_compile: Callable[[], None], knobs: ModuleType) -> None:
+def _hook_knobs(
+    recorded: Recorded, before_compile: Callable[[], None], launched: Launched, knobs: ModuleType
+) -> None:
     compilation, runtime = getattr(knobs, "compilation", None), getattr(knobs, "runtime", None)
     if compilation is not None:
         compilation.listener = _chained_listener(getattr(compilation, "listener", None), recorded)
     if runtime is not None and hasattr(runtime, "jit_cache_hook"):
-        runtime.jit_cache_hook = _chained_jit(runtime.jit_cache_hook, before_compile)
+        runtime.jit_cache_hook = _chained_jit(runtime.jit_cache_hook, before_compile, launched)
 
 
 def _hook_build(around: Callable[[Any], Any], module: ModuleType) -> None:
@@ -229,9 +240,10 @@ def _chained_listener(previous: Any, recorded: Recorded) -> Callable[..., None]:
     return listener
 
 
-def _chained_jit(previous: Any, before_compile: Callable[[], None]) -> Callable[..., Any]:
+def _chained_jit(previous: Any, before_compile: Callable[[], None], launched: Launched) -> Callable[..., Any]:
     def jit_cache_hook(**event: Any) -> Any:
         before_compile()
+        launched(event)
         return previous(**event) if previous is not None else None
 
     return jit_cache_hook

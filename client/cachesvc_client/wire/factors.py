@@ -248,6 +248,18 @@ FACTORS: tuple[Factor, ...] = (
         "warm the model that is served",
     ),
     _asked(
+        "triton_kernels",
+        "the source of a user's Triton kernels, with what they call, their constants and their "
+        "configurations, is in the key",
+        "warm the kernels that are served",
+    ),
+    _asked(
+        "python_operators",
+        "the Python code of operators that a compile traces into (a backward, a triton_op's body) is in no "
+        "key of PyTorch's; cachesvc puts its digest into AOTAutograd's",
+        "warm the operators that are served",
+    ),
+    _asked(
         "operations",
         "the traced graph is the key: its operations, and the constants in them",
         "warm the model that is served",
@@ -278,6 +290,7 @@ FACTORS: tuple[Factor, ...] = (
 DECIDERS: tuple[Decider, ...] = ("cachesvc", "compiler", "nobody")
 
 BY_NAME: Mapping[str, Factor] = {factor.name: factor for factor in FACTORS}
+_MODEL = ("parameters", "triton_kernels", "python_operators", "operations")
 _RANK = {name: rank for rank, name in enumerate(BY_NAME)}
 
 
@@ -400,7 +413,7 @@ def nearness(found: Sequence[Difference]) -> tuple[int, bool, int, int]:
     """Sorts entries by their differences: fewest by which cachesvc decides; the same model before another;
     fewest of all; of these, the one whose first difference matters least."""
     first = _RANK.get(found[0].factor, -1) if found else len(FACTORS)
-    other_model = any(one.factor in ("parameters", "operations") for one in found)
+    other_model = any(one.factor in _MODEL for one in found)
     return sum(one.decides for one in found), other_model, len(found), -first
 
 

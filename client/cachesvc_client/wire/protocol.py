@@ -10,6 +10,7 @@ import math
 import re
 from dataclasses import dataclass, field
 
+from .codec import canonical
 from .digest import Digest
 from .factors import Difference, FactorValue
 from .names import Lane, Namespace, ShortName, Tag, Target
@@ -52,6 +53,10 @@ class ResolveRequest:
     def __post_init__(self) -> None:
         if not 0 < len(self.tags) <= 8 or len(self.entries) > MAX_RESOLVED:
             raise ValueError("tags: 1 to 8; entries: at most 256")
+        try:
+            canonical(self.fingerprint)
+        except ValueError:  # halves of characters, infinities: they have no digest
+            raise ValueError("fingerprint: a text or number that JSON cannot carry") from None
 
 
 def pack_path(revision: Digest) -> str:

@@ -301,6 +301,13 @@ def constant_in_forward():
 
 
 @change
+def traced_operator_body():
+    """A constant that only an operator's body reads: the graph, and PyTorch's own key, stay as they are."""
+    with setting(subject, SLOPE=2.0):
+        yield Ask(subject.wave(), batch(8, 16), {"dynamic": True})
+
+
+@change
 def library():
     """Another version of a model's library, whose code traces to something else."""
     library = ModuleType("transformers")

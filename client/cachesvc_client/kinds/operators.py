@@ -1,0 +1,199 @@
+"""Operators whose Python code a compile traces into, and which no key of PyTorch's holds.
+
+A graph names an operator; what AOTAutograd finds in it becomes part of the compiled code: the backward of a
+``torch.library.custom_op``, the body of a ``triton_op`` (and its kernels, where ``torch.library.wrap_triton``
+is named in full), what a ``Library`` registers for autograd or as a composite, a fake that computes shapes.
+AOTAutograd's key holds the name alone, so that an edit of the code is a hit with the numbers of before
+[measured, 2.13: wrong outputs, and wrong gradients]. Here the code's digest is put into that key where a
+graph calls such an operator; the key of any other graph stays as it is. What an operator does when it runs
+(the body of a ``custom_op``) is not traced, and not in it.
+
+Functions are known of operators made with ``custom_op`` and ``triton_op``, and of every registration that
+came after cachesvc. Of an earlier one of a ``Library`` it is known that it exists: then no other process's
+key is met, which costs a trace and no compilation. Read in torch 2.11 and 2.13.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from types import ModuleType
+from typing import Any
+
+from .. import importhook
+
+_log = logging.getLogger("cachesvc")
+
+ATTRIBUTE = "python_operators"
+"""Of the details that AOTAutograd's key is made of: the component's name."""
+_CORE = frozenset({"aten", "prim", "prims"})
+"""Namespaces of PyTorch's own operators, whose code is in every key as torch's version."""
+_TRACED = re.compile(
+    r"^(Autograd\w*|CompositeImplicitAutograd)(?:\[alias\])?: registered at .+\.py:\d+", re.MULTILINE
+)
+_DEFINED = re.compile(r"^debug: registered at (.+):\d+", re.MULTILINE)
+_registered: dict[str, dict[str, Any]] = {}
+"""Operator -> dispatch key -> function, of libraries outside of ``_CORE``."""
+
+
+def described(nodes: Iterable[Any]) -> list[str]:
+    """``name code 91c0ed2f4a11`` of each operator in a graph that has traced Python code; its Triton kernels
+    by name. Sorted, each once. Never raises."""
+    found: dict[str, str] = {}
+    for node in nodes:
+        name = _operator(node)
+        if name and name not in found:
+            found[name] = _described(name, node.target)
+    return sorted(text for text in found.values() if text)
+
+
+def install_hooks() -> None:
+    """Puts the hooks in place when the application imports the modules. Safe to call again."""
+    importhook.when_imported("torch.library", _hook_library)
+    importhook.when_imported("torch._functorch._aot_autograd.autograd_cache", _hook_key)
+
+
+def _operator(node: Any) -> str:
+    """``namespace::name`` of an operator that is not PyTorch's own."""
+    if node.op != "call_function":
+        return ""
+    target = node.target
+    name = str(getattr(target, "_qualified_op_name", None) or getattr(target, "_name", ""))
+    namespace, _, rest = name.partition("::")
+    return f"{namespace}::{rest.partition('.')[0]}" if rest and namespace not in _CORE else ""
+
+
+def _described(name: str, target: Any) -> str:
+    try:
+        from .code import Followed
+
+        functions, unknown = _functions(name, target)
+        if unknown:
+            return f"{name} code {unknown}"
+        followed = Followed(functions, _by_name())
+        kernels = [f"{kernel} source {source}" for kernel, source in followed.kernels.items()]
+        return ", ".join([f"{name} code {followed.digest}", *kernels]) if followed.anything else ""
+    except Exception:  # noqa: BLE001 - a torch that is made otherwise
+        _log.debug("%s: its code is not known", name, exc_info=True)
+        return f"{name} code {_nonce('not known')}"
+
+
+def _functions(name: str, target: Any) -> tuple[list[Any], str]:
+    """What is traced of an operator; or, of a registration that nobody knows, what stands for it."""
+    import torch
+
+    functions = [*_of_definition(torch._library.custom_ops.OPDEFS.get(name)), *_decompositions(target)]
+    if name in torch._library.custom_ops.OPDEFS:
+        return functions, ""
+    told = torch._C._dispatch_dump(str(getattr(target, "_name", name)))
+    if _torchs_own("".join(_DEFINED.findall(told)[:1]), os.path.dirname(torch.__file__)):
+        return [], ""
+    known = _registered.get(name, {})
+    if any(key not in known for key in _TRACED.findall(told)):
+        return [], _nonce("registered before cachesvc was attached")
+    functions += [known[key] for key in sorted(known) if _traced(key)]
+    entry = torch._library.simple_registry.singleton._data.get(name)
+    if entry is not None and entry.fake_impl.kernel is not None:
+        functions.append(entry.fake_impl.kernel.func)
+    return functions, ""
+
+
+def _of_definition(made: Any) -> list[Any]:
+    """Of what ``custom_op`` and ``triton_op`` make: all but what runs."""
+    if made is None:
+        return []
+    dispatched = sorted(made._torch_dispatch_fns.items(), key=lambda item: str(item[0]))
+    parts = [made._abstract_fn, made._setup_context_fn, made._backward_fn, made._vmap_fn]
+    return [part for part in (*parts, *(part for _, part in dispatched)) if part is not None]
+
+
+def _by_name() -> dict[str, list[Any]]:
+    """What the operators do that a body may call, by their names without namespace."""
+    import torch
+
+    found: dict[str, list[Any]] = {}
+    for name, made in list(torch._library.custom_ops.OPDEFS.items()):
+        found.setdefault(name.partition("::")[2], []).extend(_of_definition(made))
+    for name, known in _registered.items():
+        traced = [known[key] for key in sorted(known) if _traced(key)]
+        found.setdefault(name.partition("::")[2], []).extend(traced)
+    return found
+
+
+def _traced(key: str) -> bool:
+    return key.startswith("Autograd") or key in ("CompositeImplicitAutograd", "Meta")
+
+
+def _torchs_own(path: str, place: str) -> bool:
+    """Whether an operator is defined by PyTorch itself, and not by what it offers to others."""
+    offered = (os.path.join(place, "library.py"), os.path.join(place, "_library", "custom_ops.py"))
+    return (path.startswith(place + os.sep) and path not in offered) or "/torch/csrc/" in path
+
+
+def _decompositions(target: Any) -> Iterator[Any]:
+    """Python code that was registered for one overload."""
+    overloads = getattr(target, "overloads", None)
+    for overload in (getattr(target, name) for name in overloads()) if overloads else (target,):
+        yield from (fn for _, fn in sorted(overload.py_kernels.items(), key=lambda item: str(item[0])))
+        for table in ("torch._decomp.decomposition_table", "torch._inductor.decomposition.decompositions"):
+            module, _, attribute = table.rpartition(".")
+            found = getattr(sys.modules.get(module), attribute, {}).get(overload)
+            if found is not None:
+                yield found
+
+
+@functools.cache
+def _nonce(why: str) -> str:
+    """Equal in this process alone."""
+    return f"{why} ({os.urandom(6).hex()})"
+
+
+# Hooks ----------------------------------------------------------------------------------------
+
+
+def _hook_library(module: ModuleType) -> None:
+    def around(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def impl(self: Any, op_name: Any, fn: Any, dispatch_key: Any = "", *args: Any, **kwargs: Any) -> Any:
+            answer = original(self, op_name, fn, dispatch_key, *args, **kwargs)
+            _note(self, op_name, fn, str(dispatch_key or self.dispatch_key or "CompositeImplicitAutograd"))
+            return answer
+
+        return impl
+
+    if not importhook.wrap(module, "Library.impl", around):
+        _log.debug("this torch has no Library.impl: code that a library registers is not known")
+
+
+def _note(library: Any, operator: Any, function: Any, key: str) -> None:
+    name = str(getattr(operator, "_name", operator))
+    qualified = (name if "::" in name else f"{library.ns}::{name}").partition(".")[0]
+    if qualified.partition("::")[0] not in _CORE:
+        _registered.setdefault(qualified, {})[key] = function
+
+
+def _hook_key(module: ModuleType) -> None:
+    def around(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def __init__(self: Any, gm: Any, *args: Any, **kwargs: Any) -> None:
+            original(self, gm, *args, **kwargs)
+            if found := described(graph_nodes(gm)):
+                setattr(self, ATTRIBUTE, found)
+
+        return __init__
+
+    if not importhook.wrap(module, "AOTAutogradCacheDetails.__init__", around):
+        _log.warning("this torch makes its keys otherwise: an edited operator may be taken for another")
+
+
+def graph_nodes(module: Any) -> Iterator[Any]:
+    """Of a graph and of the graphs inside it: what is checkpointed or branched lies in one of its own."""
+    import torch
+
+    for inner in module.modules():
+        if isinstance(inner, torch.fx.GraphModule):
+            yield from inner.graph.nodes
