@@ -3,6 +3,8 @@
 #   docker build --target server -t cachesvc .           the registry
 # Both run as user 10001 and need no writable root: the registry writes under /data and /tmp alone
 #   docker run --read-only --tmpfs /tmp -v cachesvc:/data -p 8750:8750 cachesvc
+# Settings are CACHESVC_SERVER_* variables. Other commands of the same image, with the same variables:
+#   docker run … cachesvc admin --local migrate --apply      (also: admin --local gc --apply, tokens, fsck)
 
 FROM python:3.12-slim-bookworm AS base
 ENV PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 PATH=/venv/bin:$PATH
@@ -38,11 +40,13 @@ FROM base AS server
 COPY --from=build-server /venv /venv
 RUN install -d -o 10001 -g 10001 -m 0700 /data
 USER 10001:10001
-ENV HOME=/data
+# Variables and not options, so that they hold for `admin --local` too and can be set otherwise.
+ENV HOME=/data CACHESVC_SERVER_HOST=0.0.0.0 CACHESVC_SERVER_DATA=/data
 VOLUME /data
 EXPOSE 8750
 STOPSIGNAL SIGTERM
+# Asks the port and by the protocol that the variables set; Kubernetes has probes of its own.
 HEALTHCHECK --interval=10s --timeout=3s --start-period=20s \
-    CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8750/healthz', timeout=2)"]
+    CMD ["python", "-c", "import os, ssl, urllib.request as r; e = os.environ.get; s = e('CACHESVC_SERVER_TLS_KEY'); r.urlopen('http%s://127.0.0.1:%s/healthz' % ('s' * bool(s), e('CACHESVC_SERVER_PORT') or 8750), timeout=2, context=ssl._create_unverified_context() if s else None)"]
 ENTRYPOINT ["cachesvc"]
-CMD ["serve", "--host", "0.0.0.0", "--data", "/data"]
+CMD ["serve"]

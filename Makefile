@@ -15,8 +15,8 @@ COMPILE := $(BIN)/uv pip compile -q --universal --generate-hashes --no-python-do
 	--no-emit-index-url --no-emit-find-links --no-emit-package cachesvc --no-emit-package cachesvc-client
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-services matrix keys lint format types contracts bench bench-registry bench-gpu requirements \
-	triton clean tools
+.PHONY: help venv demo test test-services matrix deploy-check keys lint format types contracts bench bench-registry \
+	bench-gpu requirements triton clean tools
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1 /p' $(MAKEFILE_LIST) | while read -r name what; do \
@@ -50,13 +50,16 @@ test-services: $(STAMP)  ## those over real PostgreSQL, Redis and Ceph S3; a ser
 matrix: $(STAMP)  ## every difference between builder and consumer, and what it does; ARGS="hit" for some rows
 	@$(BIN)/python -m tests.matrix $(ARGS)
 
+deploy-check: $(STAMP)  ## renders, lints and judges deploy/, offline; runs what it says where servers are there
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests/deploy $(ARGS)
+
 keys: $(STAMP)  ## docs/keys.md from the factor table
 	@$(BIN)/python -m tools.keys
 
 lint: $(STAMP)  ## ruff and hadolint
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/hadolint Dockerfile
+	@$(BIN)/hadolint Dockerfile deploy/kubernetes/Dockerfile.bundles
 
 format: $(STAMP)  ## ruff, writing
 	@$(BIN)/ruff check --fix .

@@ -27,6 +27,12 @@ def _absolute(path: Path) -> Path:
     return path.expanduser().absolute()
 
 
+def _zero_or_ten(seconds: int) -> int:
+    if seconds != 0 and seconds < 10:
+        raise ValueError("10 or more, or 0 for never")
+    return seconds
+
+
 Bytes = Annotated[ByteSize, Field(ge=0, le=BOUNDS["keep_bytes"][1])]
 """A number, or a text such as ``200GiB``."""
 
@@ -39,6 +45,10 @@ class Settings(BaseSettings):
     data: Annotated[Path, AfterValidator(_absolute)] = Path("cachesvc-data")
     host: str = "127.0.0.1"
     port: int = Field(default=8750, ge=0, le=65535)
+    tls_certificate: Path | None = None
+    """Certificate chain (PEM). With ``tls_key`` it serves HTTPS, and takes up renewed files; without, HTTP,
+    for loopback or behind a proxy: clients send no token over plain HTTP to another machine."""
+    tls_key: Path | None = None
     database: str = Field(default="", pattern="^$|^postgresql(\\+psycopg)?://")
     """Empty: SQLite in ``data``."""
     bucket: str = ""
@@ -66,7 +76,8 @@ class Settings(BaseSettings):
     """How long requests under way may take to end."""
     token_requests: int = Field(default=1000, ge=1)
     """Requests that one token may have under way at once in this process; more are told to come again."""
-    gc_seconds: int = Field(default=3600, ge=10)
+    gc_seconds: Annotated[int, AfterValidator(_zero_or_ten)] = 3600
+    """How often this process collects; 0: never, where ``cachesvc admin gc`` is run from outside."""
     keep_revisions: int = Field(default=10, ge=1)
     keep_days: int = Field(default=30, ge=0)
     unused_days: int | None = Field(default=None, ge=1, le=BOUNDS["unused_days"][1])
@@ -110,6 +121,8 @@ def _check_together(settings: Settings) -> None:
     for name in ("bucket_prefix", "bucket_endpoint", "bucket_public_endpoint"):
         if getattr(settings, name) and not settings.bucket:
             raise InvalidRequest(f"{name}: is set, and bucket is not", "name the bucket, or remove it")
+    if (settings.tls_certificate is None) != (settings.tls_key is None):
+        raise InvalidRequest("tls_certificate, tls_key: one is set without the other", "set both or none")
 
 
 def _validated(values: dict[str, Any], where: Callable[[str], str]) -> Settings:

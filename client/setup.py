@@ -16,7 +16,7 @@ from setuptools.command.editable_wheel import editable_wheel
 NAME = "cachesvc_client_bootstrap.pth"
 # Python runs this line at each start; it has to be one line, cheap, and never an error.
 LINE = (
-    'import os; (os.environ.get("CACHESVC_NAME") or os.environ.get("CACHESVC_OBSERVE")) and '
+    'import os; any(map(os.environ.get, ("CACHESVC_NAME", "CACHESVC_BUNDLE", "CACHESVC_OBSERVE"))) and '
     'exec("try:\\n import cachesvc_client.bootstrap\\nexcept Exception:\\n pass")\n'
 )
 

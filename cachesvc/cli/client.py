@@ -9,6 +9,7 @@ import typer
 from . import app
 
 _CLIENT_COMMANDS = {
+    "keygen": "Make a signing key, for whoever publishes.",
     "login": "Store a registry, its token and trusted keys for this user.",
     "run": "Start a command with every Python process of it attached.",
     "explain": "Which entries fit here, and what differs from the others.",

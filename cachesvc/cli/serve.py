@@ -20,6 +20,12 @@ if TYPE_CHECKING:
     from cachesvc.registry.startup import Welcome
     from cachesvc.settings import Settings
 
+    from .tls import Certificate
+
+_WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+_TICKS_OF_A_LOOK = 100
+"""Of uvicorn, ten a second: a renewed certificate is taken up within ten seconds."""
+
 
 @app.command()
 def serve(
@@ -52,19 +58,31 @@ def _serve(settings: Settings, listener: socket.socket, new_token: bool, ready_f
     from cachesvc.bootstrap import open_registry, signing_key_path
     from cachesvc.registry.startup import welcome
 
+    certificate = _certificate(settings)
     with open_registry(settings, proven=True) as registry:
         made = welcome(
             registry, signing_key_path(settings), first_token=settings.first_token, new_token=new_token
         )
-        url = _url(listener)
-        app = create_app(registry, gc_seconds=settings.gc_seconds, token_requests=settings.token_requests)
+        url = _url(listener, "https" if certificate else "http")
+        app = create_app(
+            registry, gc_seconds=settings.gc_seconds or None, token_requests=settings.token_requests
+        )
         _run(
             app,
             listener,
             lambda: _announce(url, made, settings, ready_file),
             app.state.waiting.close,
             settings.shutdown_seconds,
+            certificate,
         )
+
+
+def _certificate(settings: Settings) -> Certificate | None:
+    from .tls import Certificate
+
+    if settings.tls_certificate is None or settings.tls_key is None:
+        return None
+    return Certificate(settings.tls_certificate, settings.tls_key)
 
 
 def _listening(host: str, port: int) -> socket.socket:
@@ -85,9 +103,11 @@ def _listening(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _url(listener: socket.socket) -> str:
+def _url(listener: socket.socket, scheme: str) -> str:
+    """Where this machine reaches it: clients take no wildcard for loopback, and send it no token."""
     host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    host = _WILDCARDS.get(host, host)
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def _run(
@@ -96,6 +116,7 @@ def _run(
     ready: Callable[[], None],
     ending: Callable[[], None],
     shutdown_seconds: int,
+    certificate: Certificate | None,
 ) -> None:
     """Serves until SIGTERM or SIGINT; requests under way get ``shutdown_seconds`` to end, and ``ending`` is
     called before they do."""
@@ -104,6 +125,11 @@ def _run(
     failed: list[CacheSvcError] = []
 
     class Server(uvicorn.Server):
+        async def on_tick(self, counter: int) -> bool:
+            if certificate and self.config.ssl and counter % _TICKS_OF_A_LOOK == 0:
+                certificate.renew(self.config.ssl)
+            return await super().on_tick(counter)
+
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
             if self.started:
@@ -125,6 +151,8 @@ def _run(
         server_header=False,
         lifespan="on",
         timeout_graceful_shutdown=shutdown_seconds,
+        ssl_certfile=certificate.chain if certificate else None,
+        ssl_keyfile=certificate.key if certificate else None,
     )
     # uvicorn sends itself the signal again when it is done: for us that is a normal end.
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -145,7 +173,8 @@ def _announce(url: str, made: Welcome, settings: Settings, ready_file: Path | No
         if made.trust is not None:
             parts.append(f"--trust {made.trust} --signing-key {made.signing_key}")
         print("log in with:\n  " + " ".join(parts))
-    print(f"listening on {url}", flush=True)
+    everywhere = ", and on every other address of this machine" if settings.host in _WILDCARDS else ""
+    print(f"listening on {url}{everywhere}", flush=True)
     if ready_file is not None:
         facts = {
             "url": url,

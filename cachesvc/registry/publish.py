@@ -213,7 +213,11 @@ def _verified(
 ) -> Verified:
     wanted = Wanted(upload.namespace, upload.name, None, upload.lane)
     verified = check_envelope(
-        request.envelope.encode(errors="replace"), trusted=trusted, wanted=wanted, now=registry.clock()
+        request.envelope.encode(errors="replace"),
+        trusted=trusted,
+        wanted=wanted,
+        now=registry.clock(),
+        to_trust=f"an admin accepts a key with: cachesvc admin signers add KEY -n {upload.namespace}",
     )
     statement = verified.manifest.statement
     if statement.lane != upload.lane:

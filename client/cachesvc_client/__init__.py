@@ -45,7 +45,8 @@ def attach(
     """Starts to restore what is published under ``name`` (``namespace/name[:tag]``), in the background.
 
     Returns at once and never raises. Without arguments everything comes from the CACHESVC_* variables and
-    the login file. ``bundle``: a ``.cachesvc`` file, or a folder of them, instead of a registry.
+    the login file. ``bundle``: a ``.cachesvc`` file, or a folder of them, instead of a registry; so is
+    CACHESVC_BUNDLE, whatever the name.
     ``deadline``: seconds that the first compile waits, at most. ``fallback``: tags to try after the name's
     own. ``canary``: compare the first output of each restored graph with eager's, once, where gradients are
     not wanted; if it is wrong this process compiles, and its node does not install that revision again.

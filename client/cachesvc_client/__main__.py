@@ -50,9 +50,24 @@ def _parser(program: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(program, description="Starts services with compiled code.")
     parser.add_argument("--version", action="version", version=f"{program} {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for add in (_add_login, _add_run, _add_doctor, _add_explain, _add_pull, _add_push):
+    for add in (_add_keygen, _add_login, _add_run, _add_doctor, _add_explain, _add_pull, _add_push):
         add(commands)
     return parser
+
+
+def _add_keygen(commands: Any) -> None:
+    keygen = commands.add_parser("keygen", help="make a signing key, for whoever publishes")
+    keygen.add_argument("file", type=Path, metavar="FILE", help="of the private key; must not exist")
+    keygen.set_defaults(command=_keygen)
+
+
+def _keygen(arguments: argparse.Namespace) -> int:
+    from .bundle.seal import SigningKey
+
+    key = SigningKey.generate()
+    key.save(arguments.file)
+    print(key.public)
+    return 0
 
 
 def _add_login(commands: Any) -> None:

@@ -1,13 +1,13 @@
 """``import cachesvc_client.auto``: attaches to what the CACHESVC_* variables name, and nothing else.
 
-Never raises; without CACHESVC_NAME, or with CACHESVC_MODE=off, it does nothing.
+Never raises; without CACHESVC_NAME and CACHESVC_BUNDLE, or with CACHESVC_MODE=off, it does nothing.
 """
 
 from __future__ import annotations
 
 import os
 
-if os.environ.get("CACHESVC_NAME"):
+if os.environ.get("CACHESVC_NAME") or os.environ.get("CACHESVC_BUNDLE"):
     from . import attach
 
     attach()

@@ -1,9 +1,9 @@
 """What the .pth file and ``every_process/sitecustomize.py`` import at the start of an interpreter.
 
-Where ``CACHESVC_NAME`` is set it attaches from the ``CACHESVC_*`` variables once this process begins to
-import torch: most interpreters of a job never do. Where ``CACHESVC_OBSERVE`` is set (`warm` and tests) it
-lists the processes that this one starts. Whatever goes wrong is one line in the log and never an error of
-the interpreter.
+Where ``CACHESVC_NAME`` or ``CACHESVC_BUNDLE`` is set it attaches from the ``CACHESVC_*`` variables once this
+process begins to import torch: most interpreters of a job never do. Where ``CACHESVC_OBSERVE`` is set
+(`warm` and tests) it lists the processes that this one starts. Whatever goes wrong is one line in the log
+and never an error of the interpreter.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from . import enabled
 
 
 def _attach() -> None:
-    if not os.environ.get("CACHESVC_NAME") or not enabled():
+    if not (os.environ.get("CACHESVC_NAME") or os.environ.get("CACHESVC_BUNDLE")) or not enabled():
         return
     if any("compile_worker" in word for word in sys.orig_argv):
         return  # Inductor's own workers compile what their parent did not find

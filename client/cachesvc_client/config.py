@@ -45,6 +45,7 @@ _TOKEN = re.compile(r"[\x21-\x7e]{1,512}")
 class Config:
     """Read once. ``deadline`` in seconds; ``store``: the node store's folder, if one was named.
 
+    ``bundle``: a bundle file, or a folder of them, instead of a registry.
     ``tag_fallback``: tags that are tried after a name's own, in order. ``report``: whether the registry is
     told what came of it.
     """
@@ -52,6 +53,7 @@ class Config:
     url: str | None = None
     token: str | None = field(default=None, repr=False)
     names: tuple[Name, ...] = ()
+    bundle: Path | None = None
     tag_fallback: tuple[Tag, ...] = ()
     lane: Lane | None = None
     mode: Mode = "read"
@@ -81,14 +83,15 @@ class Config:
             url=url,
             token=_variable(environ, "CACHESVC_TOKEN", _token, known.token),
             names=_variable(environ, "CACHESVC_NAME", _names, ()),
+            bundle=_variable(environ, "CACHESVC_BUNDLE", _path, None),
             tag_fallback=_variable(environ, "CACHESVC_TAG_FALLBACK", _tags, ()),
             lane=_variable(environ, "CACHESVC_LANE", Lane, None),
             mode=_variable(environ, "CACHESVC_MODE", _mode, "read"),
             deadline=_variable(environ, "CACHESVC_DEADLINE", _seconds, DEFAULT_DEADLINE),
             strict=_variable(environ, "CACHESVC_STRICT", _switch, False),
             trusted_keys=_variable(environ, "CACHESVC_TRUSTED_KEYS", _keys, known.trusted_keys),
-            store=_variable(environ, "CACHESVC_STORE", _folder, None),
-            signing_key=_variable(environ, "CACHESVC_SIGNING_KEY", _folder, signing_key),
+            store=_variable(environ, "CACHESVC_STORE", _path, None),
+            signing_key=_variable(environ, "CACHESVC_SIGNING_KEY", _path, signing_key),
             untested=_variable(environ, "CACHESVC_UNTESTED", _switch, False),
             canary=_variable(environ, "CACHESVC_CANARY", _switch, False),
             report=_variable(environ, "CACHESVC_REPORT", _switch, True),
@@ -282,7 +285,7 @@ def _switch(text: str) -> bool:
     return text.lower() in ("1", "true", "yes", "on")
 
 
-def _folder(text: str) -> Path:
+def _path(text: str) -> Path:
     if not text.startswith(("/", "~/")):
         raise ValueError("allowed: an absolute path")
     try:

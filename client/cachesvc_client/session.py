@@ -85,7 +85,8 @@ class Wanted(NamedTuple):
     @property
     def label(self) -> str:
         """What the log calls it."""
-        return self.name or self.bundle or os.environ.get("CACHESVC_NAME") or "(no name)"
+        given = self.name or self.bundle
+        return given or os.environ.get("CACHESVC_NAME") or os.environ.get("CACHESVC_BUNDLE") or "(no name)"
 
 
 class Session:
@@ -249,15 +250,16 @@ class Session:
             raise InvalidRequest(f"attach: {error}") from None
         self.config = config = replace(
             config,
+            bundle=Path(wanted.bundle) if wanted.bundle else config.bundle,
             url=wanted.url or config.url,
             token=wanted.token or config.token,
             deadline=config.deadline if wanted.deadline is None else float(wanted.deadline),
             canary=config.canary if wanted.canary is None else wanted.canary,
         )
         self._configured.set()
-        if config.mode != "off" and not wanted.bundle:
+        if config.mode != "off" and config.bundle is None:
             if not names:
-                raise InvalidRequest("attach: no name", "give one, or set CACHESVC_NAME")
+                raise InvalidRequest("attach: no name", "give one, or set CACHESVC_NAME or CACHESVC_BUNDLE")
             if not config.url:
                 raise InvalidRequest("attach: no registry", "run cachesvc login, or set CACHESVC_URL")
             self.wishes = tuple(Wish(name, fallback, config.lane, wanted.model) for name in names)
@@ -305,8 +307,8 @@ class Session:
     def _restore_with(self, config: Config, means: Means, restored: Restored) -> None:
         from .restore import restore, restore_files
 
-        if self.wanted.bundle:
-            restore_files(_bundles(Path(self.wanted.bundle)), means, restored)
+        if config.bundle is not None:
+            restore_files(_bundles(config.bundle), means, restored)
             self._install_held(means, [])
             return
         self._restore_wishes(self.wishes, restore, config, means, restored)
@@ -873,10 +875,11 @@ def open_local(config: Config) -> Session:
 def _reports(session: Session) -> bool:
     """Whether there is anything to tell, and somebody to tell it to."""
     config, restored = session.config, session.restored
-    told = config is not None and config.report and bool(config.url and config.token)
+    if config is None or config.bundle is not None:
+        return False
     return (
-        told
-        and not session.wanted.bundle
+        config.report
+        and bool(config.url and config.token)
         and restored is not None
         and bool(restored.installed or restored.distrusted)
     )

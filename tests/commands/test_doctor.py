@@ -80,6 +80,17 @@ def test_caches_that_are_switched_off_are_a_failure(command):
     assert "warn  settings    CI=true (it alone changes PyTorch's AOT keys" in out
 
 
+def test_bundles_are_asked_for_and_no_registry(command, bundle, tmp_path):
+    (tmp_path / "bundles").mkdir()
+    variables = {"CACHESVC_BUNDLE": str(tmp_path / "bundles"), "CACHESVC_URL": "http://127.0.0.1:9"}
+    status, out, _ = command("doctor", **variables)
+    assert (status, lines(out)["bundle"].startswith("fail")) == (1, True), out
+    bundle("team/one", path=tmp_path / "bundles" / "one.cachesvc")
+    found = lines(command("doctor", **variables)[1])
+    assert found["bundle"] == f"ok: {tmp_path}/bundles: 1 of them, and no registry is asked"
+    assert "registry" not in found
+
+
 def test_what_does_not_fit_is_said_with_the_nearest(command, bundle):
     command("push", bundle("team/far", platform="linux-s390x"))
     status, out, _ = command("doctor", "team/far")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import time
 
 import pytest
@@ -23,6 +24,22 @@ def test_push_then_pull_gives_the_same_bundle(command, bundle, tmp_path, registr
     assert pulled.name.startswith("bert-default-")
     assert str(pulled) in out
     assert registry.trust.keyid in out
+
+
+def test_a_key_is_made_once_and_is_nobodys_until_it_is_a_signer(command, bundle, tmp_path):
+    status, public, err = command("keygen", tmp_path / "ci.key")
+    assert (status, err) == (0, "")
+    assert stat.S_IMODE((tmp_path / "ci.key").stat().st_mode) == 0o600
+    key = SigningKey.load(tmp_path / "ci.key")
+    assert public == f"{key.public}\n"
+    status, out, err = command("keygen", tmp_path / "ci.key")
+    assert (status, out) == (2, "") and "is not overwritten" in err
+    assert SigningKey.load(tmp_path / "ci.key").public == key.public
+    made = bundle("team/own-key", key=key)
+    status, _, err = command("push", made, CACHESVC_SIGNING_KEY=str(tmp_path / "ci.key"))
+    assert (
+        status == 7 and key.public.keyid in err and "signers add" in err
+    )  # until an admin adds it as a signer
 
 
 def size(path):

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from cachesvc_client.children import python_path
+
 from .conftest import Built
-from .harness import run
+from .harness import environment, run
 
 pytestmark = pytest.mark.compiles
 
@@ -39,6 +41,22 @@ def test_a_fresh_process_does_not_compile(tmp_path: Path, built: Built, when: st
     assert done.compilers == [] and seen["processes"] == []
     assert seen["aot_hits"] >= 1 and seen["fx_hits"] >= 1
     assert answer["same_as_builder"] and answer["eager_difference"] < 1e-5
+
+
+@pytest.mark.parametrize("way", ["auto", "every process"])
+def test_a_variable_names_the_bundle_and_no_code_does(tmp_path: Path, built: Built, way: str) -> None:
+    """As an image has it: the folder that `pull` filled, and no registry."""
+    bundles = tmp_path / "bundles"
+    bundles.mkdir()
+    shutil.copy(built.bundle, bundles)
+    variables = {"CACHESVC_BUNDLE": str(bundles), "CACHESVC_TRUSTED_KEYS": built.trusted}
+    if way != "auto":
+        variables["PYTHONPATH"] = python_path(environment(tmp_path)["PYTHONPATH"])
+    when = "when=auto" if way == "auto" else "when=never"
+    done = run("serve.py", when, f"expect={built.expect}", place=tmp_path, compilers=False, **variables)
+    answer, seen = done.answer, done.answer["observed"]
+    assert answer["state"] == "hit" and answer["same_as_builder"], (answer, done.err)
+    assert (seen["compilations"], seen["processes"], done.compilers) == (0, [], [])
 
 
 @pytest.fixture

@@ -42,6 +42,7 @@ def test_all_variables():
             "CACHESVC_URL": "HTTPS://Cache.Example:443/x/".replace("HTTPS", "https"),
             "CACHESVC_TOKEN": "csv_1",
             "CACHESVC_NAME": "team/bert:v1, team/vit",
+            "CACHESVC_BUNDLE": "/bundles",
             "CACHESVC_TAG_FALLBACK": "latest",
             "CACHESVC_LANE": "pr-1",
             "CACHESVC_MODE": "readwrite",
@@ -63,6 +64,7 @@ def test_all_variables():
     )
     assert (config.strict, config.untested, config.trusted_keys) == (True, True, (KEY, OTHER))
     assert (config.store, config.signing_key) == (Path("/var/cache/x"), Path("/keys/k"))
+    assert config.bundle == Path("/bundles")
     assert "csv_1" not in repr(config)
 
 
@@ -74,6 +76,7 @@ def test_all_variables():
         ("CACHESVC_URL", "https://host:99999", "port"),
         ("CACHESVC_NAME", "bert", "namespace/name"),
         ("CACHESVC_NAME", "team/bert,,", "namespace/name"),
+        ("CACHESVC_BUNDLE", "bundles", "absolute"),
         ("CACHESVC_LANE", "PR 1", "lane"),
         ("CACHESVC_MODE", "write", "read, readwrite, off"),
         ("CACHESVC_DEADLINE", "-1", "0 to 3600"),

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from registry_making import Server, launch, make, ok, refused
 
-from cachesvc.cli.serve import _listening
+from cachesvc.cli.serve import _listening, _url
 from cachesvc_client.bundle.seal import SigningKey
 
 
@@ -91,6 +91,14 @@ def test_answers_are_not_held_back() -> None:
         listener.listen()
         with socket.create_connection(listener.getsockname()), listener.accept()[0] as accepted:
             assert accepted.proto == socket.IPPROTO_TCP
+
+
+@pytest.mark.parametrize(("host", "url"), [("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.1")])
+def test_the_line_to_copy_names_an_address_that_takes_a_token(host: str, url: str) -> None:
+    """As in a container, which listens on every address."""
+    with socket.socket() as bound:
+        bound.bind((host, 0))
+        assert _url(bound, "http") == f"http://{url}:{bound.getsockname()[1]}"
 
 
 def test_a_port_in_use(tmp_path: Path) -> None:

@@ -61,6 +61,8 @@ def test_the_command_line_wins_over_variables_and_these_over_the_file(
         ("quota_bytes = -1", {}, {}, ["cachesvc.toml: quota_bytes", "-1"]),
         ("", {"CACHESVC_SERVER_FIRST_TOKEN": "csv_short"}, {}, ["CACHESVC_SERVER_FIRST_TOKEN"]),
         ('bucket_prefix = "eu"', {}, {}, ["bucket_prefix", "bucket is not"]),
+        ("gc_seconds = 5", {}, {}, ["cachesvc.toml: gc_seconds", "0 for never", "5"]),
+        ('tls_key = "/k"', {}, {}, ["tls_certificate", "without the other"]),
     ],
 )
 def test_a_bad_setting_is_named_with_its_place(

@@ -50,11 +50,17 @@ class Verified:
 
 
 def check_envelope(
-    envelope: bytes, *, trusted: Sequence[PublicKey], wanted: Wanted | None, now: float
+    envelope: bytes,
+    *,
+    trusted: Sequence[PublicKey],
+    wanted: Wanted | None,
+    now: float,
+    to_trust: str = "set CACHESVC_TRUSTED_KEYS or run: cachesvc login URL",
 ) -> Verified:
     """The manifest in ``envelope``, if a key of ``trusted`` signed it for what is ``wanted``.
 
     ``now``: seconds of UTC. ``wanted=None`` accepts any name (a bundle that the user named by its path).
+    ``to_trust``: how one more key is trusted here, for the message.
     Guarantees that the manifest's layout is sound (:class:`Layout`). Raises ``Untrusted`` (signer,
     statement) or ``Corrupt`` (form) with one line.
     """
@@ -64,7 +70,7 @@ def check_envelope(
             f"envelope: payload type {_line(payload_type)!r}, this client reads {PAYLOAD_TYPE}",
             "made by another version of cachesvc?",
         )
-    signer = _signer(payload_type, payload, signatures, trusted)
+    signer = _signer(payload_type, payload, signatures, trusted, to_trust)
     manifest = _manifest(payload)
     _check_statement(manifest.statement, signer, wanted, now)
     Layout(manifest.pack, manifest.frames, manifest.files)
@@ -137,10 +143,14 @@ def _signature(value: object) -> tuple[str, bytes]:
 
 
 def _signer(
-    payload_type: str, payload: bytes, signatures: list[tuple[str, bytes]], trusted: Sequence[PublicKey]
+    payload_type: str,
+    payload: bytes,
+    signatures: list[tuple[str, bytes]],
+    trusted: Sequence[PublicKey],
+    to_trust: str,
 ) -> PublicKey:
     if not trusted:
-        raise Untrusted("no key is trusted", "set CACHESVC_TRUSTED_KEYS or run: cachesvc login URL")
+        raise Untrusted("no key is trusted", to_trust)
     message = pae(payload_type, payload)
     by_id = {key.keyid: key for key in trusted}
     # A keyid is a hint; only keys that it names are tried, so that the work is bounded.
@@ -153,7 +163,7 @@ def _signer(
     signers = ", ".join(_line(keyid)[:40] for keyid, _ in signatures)
     raise Untrusted(
         f"signed by key {signers or 'none'}, which is not trusted; trusted: {', '.join(sorted(by_id))}",
-        "set CACHESVC_TRUSTED_KEYS or run: cachesvc login URL",
+        to_trust,
     )
 
 

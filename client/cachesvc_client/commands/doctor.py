@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from ..bundle.check import CLOCK_SKEW_SECONDS
+from ..bundle.file import SUFFIX
 from ..bundle.seal import SigningKey
 from ..config import Config, login_path
 from ..detect import detect, supported
@@ -66,6 +67,8 @@ def diagnose(names: tuple[Name, ...] = ()) -> list[Check]:
     if config.mode == "off":
         checks.append(Check("warn", "mode", "CACHESVC_MODE=off: nothing is restored", "unset it"))
     checks += [_store(config), *_login_file(), *_keys(config)]
+    if config.bundle is not None and not names:
+        return [*checks, _bundle(config.bundle)]
     return [*checks, *_registry(config, here, names or config.names)]
 
 
@@ -151,12 +154,14 @@ def _bootstrap() -> Check:
     folders = {*site.getsitepackages(), *((site.getusersitepackages(),) if site.ENABLE_USER_SITE else ())}
     if any(Path(folder, "cachesvc_client_bootstrap.pth").exists() for folder in folders):
         return Check(
-            "ok", "bootstrap", "the .pth file is in place: CACHESVC_NAME alone attaches every process"
+            "ok",
+            "bootstrap",
+            "the .pth file is in place: CACHESVC_NAME or CACHESVC_BUNDLE alone attaches every process",
         )
     return Check(
         "warn",
         "bootstrap",
-        "the .pth file is not in place: CACHESVC_NAME alone attaches nothing",
+        "the .pth file is not in place: CACHESVC_NAME or CACHESVC_BUNDLE alone attaches nothing",
         "install cachesvc-client with pip, or start with: cachesvc-client run",
     )
 
@@ -194,6 +199,15 @@ def _store(config: Config) -> Check:
     if free < 1 << 30:
         return Check("warn", "node store", f"{store.root}: {free >> 20} MiB free", "free some room")
     return Check("ok", "node store", f"{store.root}: writable, {free >> 30} GiB free")
+
+
+def _bundle(path: Path) -> Check:
+    """CACHESVC_BUNDLE is instead of a registry, so what is there decides."""
+    found = list(path.glob(f"*{SUFFIX}")) if path.is_dir() else [path] if path.is_file() else []
+    if not found:
+        mend = "cachesvc-client pull NAME --into DIR"
+        return Check("fail", "bundle", f"{path}: no bundle (*{SUFFIX}) is there: nothing is restored", mend)
+    return Check("ok", "bundle", f"{path}: {len(found)} of them, and no registry is asked")
 
 
 def _login_file() -> Iterator[Check]:

@@ -29,6 +29,6 @@ def _run_the_next_one() -> None:
 try:
     _run_the_next_one()
 finally:
-    if os.environ.get("CACHESVC_NAME") or os.environ.get("CACHESVC_OBSERVE"):
+    if any(map(os.environ.get, ("CACHESVC_NAME", "CACHESVC_BUNDLE", "CACHESVC_OBSERVE"))):
         with contextlib.suppress(Exception):  # the job's interpreter goes first
             importlib.import_module("cachesvc_client.bootstrap")

@@ -1,0 +1,62 @@
+"""TLS of ``cachesvc serve``: its certificate, and the one that follows it."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest
+
+_log = logging.getLogger("cachesvc.serve")
+
+
+@dataclass
+class Certificate:
+    """A chain and its key (PEM). Raises ``InvalidRequest`` that names the files if they cannot be used."""
+
+    chain: Path
+    key: Path
+    _seen: tuple[int, ...] = field(default=(), init=False)
+
+    def __post_init__(self) -> None:
+        self._check()
+        self._seen = self._changed()
+
+    def renew(self, context: ssl.SSLContext) -> None:
+        """New connections get the files as they are now, if they changed and are whole; else the old ones."""
+        try:
+            now = self._changed()
+            if now == self._seen:
+                return
+            self._check()
+            context.load_cert_chain(self.chain, self.key)
+        except CacheSvcError as error:  # half-written: the next look sees them whole
+            _log.warning("%s; the certificate from before stays", error)
+            return
+        self._seen = now
+        _log.info("took up the certificate in %s", self.chain)
+
+    def _check(self) -> None:
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.chain, self.key)
+        except ssl.SSLError as error:
+            raise InvalidRequest(
+                f"tls_certificate {self.chain}, tls_key {self.key}: {error.reason or error}",
+                "a PEM certificate chain and the PEM key of its first certificate",
+            ) from None
+        except OSError as error:
+            raise self._unreadable(error) from None
+
+    def _changed(self) -> tuple[int, ...]:
+        try:
+            return tuple(path.stat().st_mtime_ns for path in (self.chain, self.key))
+        except OSError as error:
+            raise self._unreadable(error) from None
+
+    def _unreadable(self, error: OSError) -> InvalidRequest:
+        return InvalidRequest(
+            f"tls_certificate {self.chain}, tls_key {self.key}: {error.strerror or error}",
+            "both must be readable by the server",
+        )

@@ -1,0 +1,1 @@
+"""What is in deploy/: rendered, linted and, where no container engine is needed, run."""

@@ -1,0 +1,237 @@
+"""Compose file, example manifests, workflow and Dockerfiles: linted offline; every word in them exists."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cachesvc.settings import Settings
+
+from .charts import ROOT, invalid, pods, unsafe
+from .words import unknown_words
+
+DEPLOY = ROOT / "deploy"
+EXAMPLES = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
+TEXTS = [
+    *(path for path in sorted(DEPLOY.rglob("*")) if path.is_file() and "templates" not in path.parts),
+    ROOT / "Dockerfile",
+    ROOT / "docs" / "operate.md",
+]
+
+
+def program(name: str, *arguments: object, cwd: Path = ROOT) -> list[str]:
+    """What a linter says; nothing if it is content."""
+    found = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
+    assert found, f"{name} is not installed: make venv"
+    done = subprocess.run(
+        [found, *map(str, arguments)], cwd=cwd, capture_output=True, text=True, timeout=120, check=False
+    )
+    return [] if done.returncode == 0 else [*done.stdout.splitlines(), *done.stderr.splitlines(), "failed"]
+
+
+def by_schema(name: str) -> Callable[[Path], list[str]]:
+    return lambda path: program("check-jsonschema", "--builtin-schema", f"vendor.{name}", path)
+
+
+def yamllint(path: Path) -> list[str]:
+    return program("yamllint", "--strict", "-c", ROOT / ".yamllint.yaml", path)
+
+
+def hadolint(path: Path) -> list[str]:
+    return program("hadolint", path)
+
+
+def words(path: Path) -> list[str]:
+    return unknown_words(path.read_text())
+
+
+def manifests(path: Path) -> list[str]:
+    loaded = [manifest for manifest in yaml.safe_load_all(path.read_text()) if manifest]
+    return [*unsafe(loaded), *(problem for manifest in loaded for problem in invalid(manifest))]
+
+
+def kustomized(path: Path) -> list[str]:
+    """Every example is in the kustomization, and nothing else."""
+    named = set(yaml.safe_load(path.read_text())["resources"])
+    there = {other.name for other in path.parent.glob("*.yaml")} - {path.name}
+    return sorted(named ^ there)
+
+
+def workflow(path: Path) -> list[str]:
+    """No job that a pull request starts can write to the trunk, and a fork's job gets no secret to lose."""
+    loaded: dict[str, Any] = yaml.safe_load(path.read_text())
+    problems = []
+    if loaded["permissions"] != {"contents": "read"}:
+        problems.append("the workflow's own token may do more than read")
+    if "pull_request_target" in loaded[True]:
+        problems.append("pull_request_target runs a fork's code with secrets")
+    for name, job in loaded["jobs"].items():
+        secrets = set(re.findall(r"secrets\.(\w+)", str(job)))
+        if "push" not in str(job.get("if")) and secrets & {"CACHESVC_WRITE_TOKEN", "CACHESVC_SIGNING_KEY"}:
+            problems.append(f"{name}: a pull request gets the key of main")
+        if secrets - {"CACHESVC_READ_TOKEN"} and "environment" not in job:
+            problems.append(f"{name}: a secret that no environment guards")
+        if "timeout-minutes" not in job:
+            problems.append(f"{name}: may run forever")
+    return problems
+
+
+def restricted(path: Path) -> list[str]:
+    """Services of the compose file: no capability that is not named, and ours read-only and not root."""
+    loaded = yaml.safe_load(path.read_text())
+    problems = []
+    for name, service in loaded["services"].items():
+        ours = "build" in service
+        if name != "postgres" and (service.get("cap_drop") != ["ALL"] or not service.get("read_only")):
+            problems.append(f"{name}: not restricted")
+        if ours and service.get("user") != "10001:10001":
+            problems.append(f"{name}: runs as root")
+        long = not any(
+            "completed" in other["depends_on"][name]["condition"]
+            for other in loaded["services"].values()
+            if name in other.get("depends_on", {})
+        )
+        if long and service.get("restart") != "unless-stopped":
+            problems.append(f"{name}: does not come back")
+        if long and not ours and name != "proxy" and "healthcheck" not in service:
+            problems.append(f"{name}: nobody knows whether it is well")
+        if ":" not in service["image"].rpartition("}")[2] and "${" not in service["image"]:
+            problems.append(f"{name}: any version")
+    return problems
+
+
+TOOLS = {"max_connections"}
+"""Settings of others."""
+COMPOSE = DEPLOY / "compose" / "compose.yaml"
+WARM = DEPLOY / "github" / "warm.yml"
+INIT = DEPLOY / "kubernetes" / "pull-in-init-container.yaml"
+BUNDLES = DEPLOY / "kubernetes" / "Dockerfile.bundles"
+KUSTOMIZATION = DEPLOY / "kubernetes" / "kustomization.yaml"
+CHECKS: list[tuple[Callable[[Path], list[str]], Path, str, str]] = [
+    # (check, file, what to replace, by what it must not be)
+    (by_schema("compose-spec"), COMPOSE, "    healthcheck:", "    healtcheck:"),
+    (by_schema("compose-spec"), COMPOSE, "condition: service_healthy", "condition: healthy"),
+    (restricted, COMPOSE, "cap_drop: [ALL]", "cap_drop: []"),
+    (restricted, COMPOSE, "    restart: unless-stopped\n    deploy:", "    deploy:"),
+    (by_schema("github-workflows"), WARM, "runs-on:", "run-on:"),
+    (workflow, WARM, "secrets.CACHESVC_READ_TOKEN", "secrets.CACHESVC_WRITE_TOKEN"),
+    (workflow, WARM, "  pull_request:\n", "  pull_request_target:\n"),
+    (workflow, WARM, "    environment: cachesvc-lane\n", ""),
+    (yamllint, WARM, "      - uses", "     - uses"),
+    (yamllint, COMPOSE, "volumes:\n  certificates:", "volumes:\n  certificates:\n  certificates:"),
+    (yamllint, INIT, "          command:\n            - sh", "          command:\n           - sh"),
+    (manifests, INIT, "emptyDir: {sizeLimit: 10Gi}", "emptydir: {sizeLimit: 10Gi}"),
+    (manifests, INIT, "readOnlyRootFilesystem: true", "readOnlyRootFilesystem: false"),
+    (kustomized, KUSTOMIZATION, "  - access.yaml\n", ""),
+    (hadolint, ROOT / "Dockerfile", "FROM python:3.12-slim-bookworm", "FROM python"),
+    (hadolint, BUNDLES, "COPY --from=bundles", "ADD --from=bundles"),
+    (words, COMPOSE, "CACHESVC_SERVER_LOG", "CACHESVC_SERVER_LOGS"),
+    (words, WARM, "cachesvc warm warm.toml --check", "cachesvc warm warm.toml --chek"),
+    (words, INIT, "cachesvc-client pull team/bert --all", "cachesvc-client pull team/bert --every"),
+    (words, INIT, "CACHESVC_BUNDLE", "CACHESVC_BUNDLES"),
+    (words, BUNDLES, "cachesvc-client pull", "cachesvc-client fetch"),
+    (words, ROOT / "Dockerfile", "cachesvc admin --local migrate", "cachesvc admin --lokal migrate"),
+    (words, ROOT / "docs" / "operate.md", "cachesvc admin fsck", "cachesvc admin check"),
+]
+
+
+@pytest.mark.parametrize(
+    ("check", "path"), {(check, path): None for check, path, _, _ in CHECKS if check is not words}
+)
+def test_a_file_passes(check: Callable[[Path], list[str]], path: Path) -> None:
+    assert check(path) == []
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_is_taken_by_kubernetes_and_by_us(path: Path) -> None:
+    if path != KUSTOMIZATION:
+        assert manifests(path) == []
+    assert yamllint(path) == []
+
+
+def test_the_whole_folder_is_well_formed_yaml() -> None:
+    assert yamllint(Path("deploy")) == []  # relative, as the configuration's `ignore` is
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_word_exists(path: Path) -> None:
+    assert words(path) == []
+
+
+@pytest.mark.parametrize(("check", "path", "old", "new"), CHECKS)
+def test_a_planted_fault_is_found(
+    tmp_path: Path, check: Callable[[Path], list[str]], path: Path, old: str, new: str
+) -> None:
+    shutil.copytree(
+        path.parent, tmp_path / "here", ignore=shutil.ignore_patterns(".*", "tests", "benchmarks")
+    )
+    text = path.read_text()
+    assert old in text
+    planted = tmp_path / "here" / path.name
+    planted.write_text(text.replace(old, new))
+    assert check(planted)
+
+
+def pointers(path: Path) -> list[str]:
+    """Tests that a document names and that do not exist."""
+    problems = []
+    for file, test in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", path.read_text()):
+        if not (ROOT / file).exists() or f"def {test}(" not in (ROOT / file).read_text():
+            problems.append(f"{file}::{test}")
+    return problems
+
+
+def test_every_failure_mode_points_to_the_test_that_shows_it(tmp_path: Path) -> None:
+    document = ROOT / "docs" / "operate.md"
+    assert pointers(document) == []
+    table = document.read_text().partition("## When something fails")[2]
+    rows = [line for line in table.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) > 15
+    assert [row for row in rows if not re.search(r"`tests/.*::test_\w+` \|$", row)] == []
+    planted = tmp_path / "operate.md"
+    planted.write_text(document.read_text().replace("::test_redis_is_gone", "::test_redis_was_gone"))
+    assert pointers(planted) == ["tests/registry/test_outages.py::test_redis_was_gone"]
+
+
+def settings_of(path: Path) -> list[str]:
+    """Words with underscores that a document sets in code, and that nobody here knows."""
+    known = set(Settings.model_fields) | TOOLS
+    metrics = (ROOT / "cachesvc" / "api" / "metrics.py").read_text()
+    unknown = []
+    for word in re.findall(r"`([a-z]+(?:_[a-z]+)+)(?: = [^`]*)?`", path.read_text()):
+        metric = word.removeprefix("cachesvc_").removesuffix("_total")
+        if word not in known and not re.search(
+            rf"\b(?:blob_)?{metric}\b|\b{metric.removeprefix('blob_')}\b", metrics
+        ):
+            unknown.append(word)
+    return unknown
+
+
+def test_every_setting_and_metric_of_the_document_exists(tmp_path: Path) -> None:
+    document = ROOT / "docs" / "operate.md"
+    assert settings_of(document) == []
+    planted = tmp_path / "operate.md"
+    planted.write_text("`grace_second`, `cachesvc_gc_runs_total` and `cachesvc_blob_oops_total`")
+    assert settings_of(planted) == ["grace_second", "cachesvc_blob_oops_total"]
+
+
+def test_the_examples_use_the_names_that_they_give() -> None:
+    """The config map and the secret that the services read are those of access.yaml."""
+    [access] = yaml.safe_load_all((DEPLOY / "kubernetes" / "access.yaml").read_text())
+    for path in EXAMPLES:
+        loaded = [manifest for manifest in yaml.safe_load_all(path.read_text()) if manifest]
+        for _, template in pods(loaded):
+            for container in [*template["spec"].get("initContainers", []), *template["spec"]["containers"]]:
+                for source in container.get("envFrom", []):
+                    assert source["configMapRef"]["name"] == access["metadata"]["name"]
+                names = {row["name"] for row in container.get("env", [])}
+                if "CACHESVC_TOKEN" in names:
+                    assert container["envFrom"]

@@ -1,0 +1,150 @@
+"""What the chart, the compose file and the examples say, done: with real servers, without containers."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cachesvc_client.bundle.seal import SigningKey
+from cachesvc_client.remote import Remote
+from tests.services.ceph import Gateway
+
+from .charts import CHART, ROOT, of_kind, render, values_of
+from .running import environment, get, run, serving, variables
+
+TOKEN = "csv_" + "0123456789abcdef" * 3
+
+
+def test_what_the_chart_says_runs(
+    tmp_path: Path, database: str, redis_url: str, gateway: Gateway, bucket_at_gateway: str
+) -> None:
+    """The hook, two replicas at once on the empty database, and the collection, in the order of Helm."""
+    values = {
+        **values_of("production"),
+        "redis": {"existingSecret": "cachesvc-redis"},
+        "bucket": {
+            "name": bucket_at_gateway,
+            "endpoint": gateway.endpoint,
+            "prefix": "eu",
+            "existingSecret": "cachesvc-bucket",
+        },
+    }
+    manifests, _ = render(values)
+    keys = {name: value for name, value in gateway.variables.items() if name != "AWS_DEFAULT_REGION"}
+    secrets = {
+        "cachesvc-database": {"url": database},
+        "cachesvc-bucket": keys,
+        "cachesvc-redis": {"url": redis_url},
+        "cachesvc-first-token": {"token": TOKEN},
+    }
+    [migrate] = of_kind(manifests, "Job")["spec"]["template"]["spec"]["containers"]
+    hook = variables(migrate, secrets)
+    assert "steps" in run(migrate["args"], hook, tmp_path)
+    assert "up to date" in run(migrate["args"], hook, tmp_path)  # as at every upgrade without new steps
+    [registry] = of_kind(manifests, "Deployment")["spec"]["template"]["spec"]["containers"]
+    env = variables(registry, secrets)
+    with serving(registry["args"], env, tmp_path) as one, serving(registry["args"], env, tmp_path) as two:
+        for url in (one, two):
+            ready = get(url + registry["readinessProbe"]["httpGet"]["path"])
+            assert ready["ready"] and ready["parts"] == {"index": "ok", "blobs": "ok", "hot": "ok"}
+            assert get(url + registry["livenessProbe"]["httpGet"]["path"])
+            with Remote(url, TOKEN) as remote:
+                assert remote.whoami().role == "admin"
+        gc = of_kind(manifests, "CronJob")["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]
+        assert "removed 0 revisions" in run(gc["args"], variables(gc, secrets), tmp_path)
+    assert not (tmp_path / "cachesvc-data").exists()
+
+
+def compose(env: Mapping[str, str]) -> dict[str, Any]:
+    """The compose file with its variables filled in, as `docker compose config` does."""
+    text = (ROOT / "deploy" / "compose" / "compose.yaml").read_text()
+
+    def fill(match: re.Match[str]) -> str:
+        name, _, default = match[1].partition(":-")
+        name, _, message = name.partition(":?")
+        value = env.get(name) or default
+        assert value or not message, f"{name}: {message}"
+        return value
+
+    loaded: dict[str, Any] = yaml.safe_load(re.sub(r"\$\{([^}]+)\}", fill, text))
+    return loaded
+
+
+def env_file() -> dict[str, str]:
+    """``.env.example``, with what is left open filled in."""
+    lines = (ROOT / "deploy" / "compose" / ".env.example").read_text().splitlines()
+    rows = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+    open_ones = {name for name, value in rows.items() if not value}
+    assert open_ones == {"POSTGRES_PASSWORD", "S3_SECRET_KEY", "FIRST_TOKEN"}
+    return {**rows, **dict.fromkeys(open_ones, "0123abcd"), "FIRST_TOKEN": TOKEN}
+
+
+def test_the_example_of_the_variables_is_all_that_compose_asks_for() -> None:
+    filled = env_file()
+    services = compose(filled)["services"]
+    assert services["registry"]["deploy"]["replicas"] == 2
+    for name in filled:
+        less = {other: value for other, value in filled.items() if other != name}
+        with pytest.raises(AssertionError, match=r"see \.env\.example"):
+            compose(less)
+    database = services["registry"]["environment"]["CACHESVC_SERVER_DATABASE"]
+    assert database == "postgresql://cachesvc:0123abcd@postgres/cachesvc"
+    assert services["postgres"]["environment"]["POSTGRES_PASSWORD"] == "0123abcd"
+    assert services["postgres"]["environment"]["POSTGRES_USER"] == "cachesvc"
+
+
+def test_what_compose_says_runs(tmp_path: Path, database: str, redis_url: str, gateway: Gateway) -> None:
+    """Bucket, migration, two replicas: with the variables of the file, on this machine's servers."""
+    services = compose(env_file())["services"]
+    here = {
+        "postgresql://cachesvc:0123abcd@postgres/cachesvc": database,
+        "http://s3:7070": gateway.endpoint,
+        "redis://redis:6379/0": redis_url,
+        "https://cachesvc-s3.example.com": gateway.endpoint,
+    }
+    env = {name: here.pop(value, value) for name, value in services["registry"]["environment"].items()}
+    assert not here, "the file names other addresses"
+    env |= {**gateway.variables, "CACHESVC_SERVER_BUCKET": "compose-packs"}
+    bucket = services["bucket"]
+    assert bucket["environment"] == services["registry"]["environment"]
+    for _ in range(2):  # it may run again at every `up`
+        command = [sys.executable, *bucket["entrypoint"][1:]]
+        subprocess.run(command, env=environment(tmp_path, env), check=True, timeout=60)
+    run(services["migrate"]["command"], env, tmp_path)
+    with serving(["serve"], env, tmp_path) as one, serving(["serve"], env, tmp_path) as two:
+        for url in (one, two):
+            assert get(f"{url}/readyz")["ready"]
+            with Remote(url, TOKEN) as remote:
+                assert remote.whoami().role == "admin"
+
+
+def test_what_the_notes_say_lets_a_builder_in(
+    tmp_path: Path, database: str, gateway: Gateway, bucket_at_gateway: str
+) -> None:
+    """From the chosen first token to a key that may publish, by the commands of NOTES.txt."""
+    env = {
+        **gateway.variables,
+        "CACHESVC_SERVER_DATABASE": database,
+        "CACHESVC_SERVER_BUCKET": bucket_at_gateway,
+        "CACHESVC_SERVER_BUCKET_ENDPOINT": gateway.endpoint,
+        "CACHESVC_SERVER_FIRST_TOKEN": TOKEN,
+    }
+    notes = (CHART / "templates" / "NOTES.txt").read_text()
+    with serving(["serve"], env, tmp_path) as url:
+        home = {"HOME": str(tmp_path)}
+        run(["login", url, "--token", TOKEN], home, tmp_path)
+        public = run(["keygen", "ci.key"], home, tmp_path).strip()
+        assert SigningKey.load(tmp_path / "ci.key").public == public
+        for line in re.findall(r"^  cachesvc (admin .*)$", notes, re.MULTILINE):
+            words = line.replace("TEAM", "team").replace('"ed25519:…"', public).split()
+            assert run(words, home, tmp_path)
+        assert public in run(["admin", "signers", "list"], home, tmp_path)
+        rows = run(["admin", "tokens", "list"], home, tmp_path)
+        assert "write" in rows and "report" in rows and "first start" in rows

@@ -1,0 +1,201 @@
+"""docs/operate.md's failure modes: what users see while a part is gone, and that nobody has to restart."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from registry_making import Api, Made, Server, make, ok, refused
+
+from cachesvc_client.bundle.seal import SigningKey
+from tests.conftest import new_bucket, new_database
+from tests.services.ceph import Gateway
+from tests.services.gate import Gate, gate
+from tests.services.process import free_port
+
+FORGOTTEN_SECONDS = 6
+"""After which no replica remembers an answer or a token."""
+
+
+@dataclass
+class World:
+    server: Server
+    database: Gate
+    store: Gate
+    redis: Gate
+    made: Made
+
+    def readiness(self) -> tuple[int, dict[str, str]]:
+        answer = self.server.api(None).http.get("/readyz")
+        return answer.status_code, answer.json()["parts"]
+
+    def link(self) -> str:
+        [found] = ok(self.server.api().resolve())["revisions"]
+        return str(found["pack_url"])
+
+    def works(self) -> None:
+        """All of it, within seconds of the part's return."""
+        until = time.monotonic() + 20
+        while self.readiness()[0] != 200:
+            assert time.monotonic() < until, self.readiness()
+            time.sleep(0.2)
+        assert self.server.api().fetch(self.link()).content == self.made.pack
+        ok(self.server.api().publish(make(self.server.key, name=f"after-{time.monotonic_ns()}")))
+
+
+@pytest.fixture(scope="module")
+def world(
+    postgresql: str, redis_url: str, gateway: Gateway, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[World]:
+    """A registry whose three parts can be taken away."""
+    database = new_database(postgresql)
+    with contextlib.ExitStack() as stack:
+        gates = [
+            stack.enter_context(gate(f"{urlsplit(url).hostname}:{urlsplit(url).port}"))
+            for url in (database, gateway.endpoint, redis_url)
+        ]
+        server = Server(tmp_path_factory.mktemp("outages") / "data")
+        server.env = {
+            **gateway.variables,
+            "CACHESVC_SERVER_DATABASE": database.replace(
+                urlsplit(database).netloc, f"tester@{gates[0].address}"
+            ),
+            "CACHESVC_SERVER_BUCKET": new_bucket(gateway.endpoint, gateway.client),
+            "CACHESVC_SERVER_BUCKET_ENDPOINT": f"http://{gates[1].address}",
+            "CACHESVC_SERVER_REDIS": f"redis://{gates[2].address}",
+        }
+        server.start()
+        made = make(server.key, content=b"kernel" * 100)
+        ok(server.api().publish(made))
+        yield World(server, *gates, made)
+        assert server.stop() == 0
+
+
+def test_the_database_is_gone(world: World) -> None:
+    """Links that were given out still work. Nothing else does, and it says so; the process is well."""
+    link = world.link()
+    world.database.close()
+    try:
+        time.sleep(FORGOTTEN_SECONDS)
+        status, parts = world.readiness()
+        assert (status, parts["blobs"]) == (503, "ok") and "index" in parts["index"]
+        assert ok(world.server.api(None).http.get("/healthz"))
+        refused(world.server.api().resolve(), 503, "unavailable", "index")
+        refused(world.server.api().begin(world.made), 503, "unavailable", "index")
+        assert world.server.api().fetch(link).content == world.made.pack
+    finally:
+        world.database.open()
+    world.works()
+
+
+def test_the_store_is_gone(world: World) -> None:
+    """What is there is still named, so that nodes which have its bytes start from them."""
+    other = make(world.server.key, name="while-it-is-gone")
+    world.store.close()
+    try:
+        status, parts = world.readiness()
+        assert (status, parts["index"]) == (503, "ok") and "bucket" in parts["blobs"]
+        [found] = ok(world.server.api().resolve())["revisions"]
+        refused(world.server.api().pack(found["revision"]), 503, "unavailable", "bucket")
+        upload = ok(world.server.api().begin(other))["upload"]
+        refused(world.server.api().put(upload, other.pack), 503, "unavailable", "bucket")
+        refused(world.server.api().commit(upload, other), 422, "invalid", "was not uploaded")
+    finally:
+        world.store.open()
+    world.works()
+    ok(world.server.api().put(upload, other.pack))
+    ok(world.server.api().commit(upload, other))
+
+
+def test_redis_is_gone(world: World) -> None:
+    """It is slower, and never wrong."""
+    world.redis.close()
+    try:
+        status, parts = world.readiness()
+        assert status == 200 and parts["hot"] != "ok"
+        head = make(world.server.key, name="no-redis", content=b"1")
+        ok(world.server.api().publish(head))
+        [found] = ok(world.server.api().resolve(name="no-redis"))["revisions"]
+        assert found["revision"] == head.revision
+        token = ok(world.server.api().http.post("/v1/tokens", json={"label": "a", "role": "read"}))
+        ok(world.server.api(token["secret"]).resolve(name="no-redis"))
+        ok(world.server.api().http.delete(f"/v1/tokens/{token['token']}"))
+        time.sleep(FORGOTTEN_SECONDS)
+        refused(world.server.api(token["secret"]).resolve(name="no-redis"), 401, "unauthenticated")
+    finally:
+        world.redis.open()
+    world.works()
+
+
+def test_replicas_are_replaced_one_by_one_and_nobody_sees_it(
+    postgresql: str, redis_url: str, gateway: Gateway, tmp_path: Path
+) -> None:
+    """As an upgrade does it. Asked as by a load balancer: whoever does not take a connection is not asked."""
+    env = {
+        **gateway.variables,
+        "CACHESVC_SERVER_DATABASE": new_database(postgresql),
+        "CACHESVC_SERVER_REDIS": redis_url,
+        "CACHESVC_SERVER_BUCKET": new_bucket(gateway.endpoint, gateway.client),
+        "CACHESVC_SERVER_BUCKET_ENDPOINT": gateway.endpoint,
+    }
+    replicas = [Server(tmp_path / name, ["--port", str(free_port())], env).start() for name in ("one", "two")]
+    token, made = replicas[0].token, make(replicas[0].key)
+    ok(Api(replicas[0].url, token).publish(made))
+    answers: list[int] = []
+    over = threading.Event()
+
+    def ask() -> None:
+        urls = [server.url for server in replicas]
+        while not over.is_set():
+            urls.reverse()
+            for url in urls:
+                try:
+                    answers.append(Api(url, token).resolve().status_code)
+                    break
+                except httpx.ConnectError:
+                    continue
+            else:
+                answers.append(0)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        for server in replicas:
+            before = len(answers)
+            assert server.stop() == 0
+            server.start()
+            assert len(answers) > before, "nobody asked meanwhile"
+    finally:
+        over.set()
+        asking.join(30)
+        statuses = [server.stop() for server in replicas if server.process.poll() is None]
+    assert statuses == [0, 0]
+    assert set(answers) == {200}
+
+
+def test_the_signing_key_is_lost(own_server: Server) -> None:
+    """What it signed stays. A new one is made, added, and publishes over it."""
+    server = own_server.start()
+    old = make(server.key, content=b"old")
+    ok(server.api().publish(old))
+    (server.data / "signing.key").unlink()
+    fresh = SigningKey.generate()
+    new = make(fresh, content=b"new")
+    refused(server.api().publish(new, old.revision), 403, "untrusted", fresh.public.keyid, "signers add")
+    signer = {"namespace": "team", "key": str(fresh.public), "label": "ci"}
+    ok(server.api().http.post("/v1/signers", json=signer))
+    [found] = ok(server.api().resolve())["revisions"]
+    assert found["revision"] == old.revision
+    ok(server.api().publish(new, old.revision))
+    [found] = ok(server.api().resolve())["revisions"]
+    assert found["revision"] == new.revision
+    server.stop()
+    server.start()
+    assert set(server.ready) == {"url"}  # nobody makes another in its place
