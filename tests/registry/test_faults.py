@@ -309,8 +309,12 @@ def mounted(how: str, place: Path) -> list[str]:
     """What to put before a command that is to see ``place`` so, and alone. Read-only holds for root too."""
     shell = f'{how} && exec "$@"'
     words = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", shell, str(place)]
-    if shutil.which("unshare") is None or subprocess.run([*words, "true"], capture_output=True).returncode:
-        absent("unshare, and the right to mount in a user namespace,", "util-linux")
+    if shutil.which("unshare") is None:
+        absent("unshare", "util-linux")
+    tried = subprocess.run([*words, "true"], capture_output=True, text=True)
+    if tried.returncode:
+        # No package mends it: a container's runtime, or the kernel, does not allow it.
+        pytest.skip(f"no right to mount in a user namespace: {tried.stderr.strip()[:200]}")
     return words
 
 
