@@ -80,7 +80,15 @@ class Near:
         self._shared.wake(key)
 
     def listen(self, heard: Heard) -> Callable[[], None]:
-        return self._shared.listen(heard)
+        def told(key: str | None) -> None:
+            # Who is woken looks at what has changed, and must not be shown what was held before.
+            with self._lock:
+                self._changes += 1
+                self._held.clear()
+                self._bytes = 0
+            heard(key)
+
+        return self._shared.listen(told)
 
     def check(self) -> None:
         self._shared.check()

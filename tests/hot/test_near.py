@@ -74,6 +74,21 @@ def test_what_another_replica_does_is_seen_in_a_moment(shared: Asked, clock: Clo
     assert there.near("a") is None and there.get("a") is None
 
 
+def test_who_is_woken_sees_what_another_replica_put(shared: Asked, clock: Clock) -> None:
+    here, there = Near(shared, clock), Near(shared, clock)
+    seen: list[tuple[str | None, bytes | None]] = []
+    stop = there.listen(lambda key: seen.append((key, there.get("a"))))
+    here.put("a", b"1")
+    assert there.get("a") == b"1"
+    here.put("a", b"2")
+    assert there.get("a") == b"1"  # for a moment
+    here.wake("claim")
+    assert seen == [("claim", b"2")]
+    stop()
+    here.wake("again")
+    assert len(seen) == 1
+
+
 def test_an_answer_that_was_under_way_does_not_hide_what_was_put_meanwhile(clock: Clock) -> None:
     class Slow(MemoryHot):
         def get(self, key: str) -> bytes | None:
