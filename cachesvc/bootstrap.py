@@ -120,6 +120,7 @@ def _limits(settings: Settings) -> Limits:
         lease_seconds=settings.lease_seconds,
         grace_seconds=settings.grace_seconds,
         link_seconds=settings.link_seconds,
+        claim_seconds=settings.claim_seconds,
         pack_bytes=settings.max_pack_bytes,
         quota_bytes=settings.quota_bytes,
         retention=Retention(

@@ -68,6 +68,8 @@ class Settings(BaseSettings):
     an admin gets this one, and no signing key is made. Empty: the first start makes and prints both."""
     lease_seconds: int = Field(default=900, ge=60, le=86_400)
     grace_seconds: int = Field(default=7200, ge=0)
+    claim_seconds: int = Field(default=60, ge=2, le=3600)
+    """How long who compiles what others wait for may be silent, before one of them takes over."""
     log: Literal["text", "json"] = "text"
     """Lines for people, or a JSON object a line, with one for each request."""
     shutdown_seconds: int = Field(default=10, ge=0)

@@ -13,9 +13,19 @@ from fastapi import FastAPI
 import cachesvc
 from cachesvc.registry import gc
 from cachesvc.registry.context import Registry
+from cachesvc.registry.waiting import Waiting
 from cachesvc_client.wire.errors import CacheSvcError
 
-from . import access, admin_routes, edge, inventory_routes, open_routes, read_routes, write_routes
+from . import (
+    access,
+    admin_routes,
+    claim_routes,
+    edge,
+    inventory_routes,
+    open_routes,
+    read_routes,
+    write_routes,
+)
 from .metrics import Metrics
 
 _log = logging.getLogger("cachesvc.gc")
@@ -25,12 +35,14 @@ def create_app(registry: Registry, *, gc_seconds: float | None = None, token_req
     """The application. ``gc_seconds``: collects this often in the background; ``None``: never.
     ``token_requests``: of one token at once."""
 
-    metrics = Metrics(registry)
+    waiting = Waiting(registry)
+    metrics = Metrics(registry, lambda: waiting.number)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.uploads = anyio.CapacityLimiter(write_routes.UPLOADS)
         async with anyio.create_task_group() as group:
+            group.start_soon(waiting.run)
             if gc_seconds is not None:
                 group.start_soon(_collecting, registry, metrics, gc_seconds)
             yield
@@ -47,8 +59,9 @@ def create_app(registry: Registry, *, gc_seconds: float | None = None, token_req
     )
     app.state.registry = registry
     app.state.metrics = metrics
+    app.state.waiting = waiting
     app.state.crowd = access.Crowd(token_requests)
-    for module in (open_routes, read_routes, write_routes, inventory_routes, admin_routes):
+    for module in (open_routes, read_routes, write_routes, claim_routes, inventory_routes, admin_routes):
         app.include_router(module.router)
     edge.install(app, metrics)
     return app

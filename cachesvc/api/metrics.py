@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
 from fastapi import Depends, Request
@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 
 import cachesvc
 from cachesvc.registry.context import Registry
+from cachesvc_client.wire.claims import CLAIM_STATES
 from cachesvc_client.wire.protocol import API_VERSION, ReportRequest
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -24,7 +25,7 @@ SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 
 class Metrics:
     """The numbers of one application. Labels are of bounded variety: no name, namespace or token is one."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, waiting: Callable[[], int]) -> None:
         self._all = CollectorRegistry()
         ProcessCollector(registry=self._all)
         self._all.register(_Backends(registry))
@@ -46,12 +47,17 @@ class Metrics:
         self._resolves = self._counter(
             "resolves", "Resolves: revisions were offered, none_fits, or the name is unknown", "outcome"
         )
+        self._claims = self._counter("claims", "Claims that were asked for, by what was answered", "state")
+        waits = Gauge("cachesvc_claim_waiters", "Requests that wait for a claim now", registry=self._all)
+        waits.set_function(waiting)
         self._starts = self._counter("starts", "Revisions in starts that were reported, by state", "state")
         self._saved = self._counter("saved_seconds", "Seconds that reported starts took less than compiling")
         self._collections = self._counter("gc_runs", "Collections in the background", "outcome")
         self._collected = self._counter("gc_removed", "What collections in the background removed", "what")
         for outcome in ("offered", "none_fits", "unknown"):
             self._resolves.labels(outcome)
+        for state in CLAIM_STATES:
+            self._claims.labels(state)
         for outcome in ("ok", "failed"):
             self._collections.labels(outcome)
 
@@ -68,6 +74,10 @@ class Metrics:
     def resolved(self, outcome: str) -> None:
         """One of ``offered``, ``none_fits``, ``unknown``."""
         self._resolves.labels(outcome).inc()
+
+    def claimed(self, state: str) -> None:
+        """One of ``CLAIM_STATES``."""
+        self._claims.labels(state).inc()
 
     def reported(self, report: ReportRequest) -> None:
         """A report that was counted. A start that took longer than compiling saves nothing."""

@@ -62,7 +62,11 @@ async def put_pack(registry: TheRegistry, token: TheToken, upload: str, request:
     return Json(await to_thread.run_sync(receive, abandon_on_cancel=True, limiter=limiter))
 
 
-@router.post("/{upload}/commit", response_model=CommitAnswer, responses=errors("head_conflict", "untrusted"))
+@router.post(
+    "/{upload}/commit",
+    response_model=CommitAnswer,
+    responses=errors("head_conflict", "claim_lost", "untrusted"),
+)
 async def post_commit(registry: TheRegistry, token: TheToken, upload: str, body: CommitRequest) -> Json:
     """Makes the uploaded pack the head of its entry, if the head is the one that is named."""
     return Json(await to_thread.run_sync(publish.commit, registry, token, upload, body))

@@ -64,12 +64,13 @@ def _serve(settings: Settings, listener: socket.socket, new_token: bool, ready_f
             registry, signing_key_path(settings), first_token=settings.first_token, new_token=new_token
         )
         url = _url(listener, "https" if certificate else "http")
+        gc_seconds = settings.gc_seconds or None
+        app = create_app(registry, gc_seconds=gc_seconds, token_requests=settings.token_requests)
         _run(
-            create_app(
-                registry, gc_seconds=settings.gc_seconds or None, token_requests=settings.token_requests
-            ),
+            app,
             listener,
             lambda: _announce(url, made, settings, ready_file),
+            app.state.waiting.close,
             settings.shutdown_seconds,
             certificate,
         )
@@ -112,10 +113,12 @@ def _run(
     application: object,
     listener: socket.socket,
     ready: Callable[[], None],
+    ending: Callable[[], None],
     shutdown_seconds: int,
     certificate: Certificate | None,
 ) -> None:
-    """Serves until SIGTERM or SIGINT; requests under way get ``shutdown_seconds`` to end."""
+    """Serves until SIGTERM or SIGINT; requests under way get ``shutdown_seconds`` to end, and ``ending`` is
+    called before they do."""
     import uvicorn
 
     failed: list[CacheSvcError] = []
@@ -134,6 +137,10 @@ def _run(
                 except CacheSvcError as error:
                     failed.append(error)
                     self.should_exit = True
+
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            ending()
+            await super().shutdown(sockets)
 
     config = uvicorn.Config(
         application,  # type: ignore[arg-type]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import queue
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 from .store import MAX_SECONDS, Hot
 
 PassTime = Callable[[float], None]
+Ears = queue.SimpleQueue[str | None]
 
 
 def remembers(hot: Hot, _pass_time: PassTime) -> None:
@@ -54,12 +57,50 @@ def counts(hot: Hot, pass_time: PassTime) -> None:
     _true(hot.count("counts/a", 2.0) == 1)
 
 
+def wakes(hot: Hot, _pass_time: PassTime) -> None:
+    """Who listens hears what is woken, in order; who stopped does not, and nobody hears what came before."""
+    first, second = Ears(), Ears()
+    hot.wake("wakes/before")
+    stop, stop_second = hot.listen(first.put), hot.listen(second.put)
+    for ears in (first, second):
+        _ready(hot, ears)
+    hot.wake("wakes/begin")
+    for ears in (first, second):
+        _true("wakes/before" not in _until(ears, "wakes/begin"))
+    for number in range(20):
+        hot.wake(f"wakes/{number}")
+    for ears in (first, second):
+        _true([ears.get(timeout=5) for _ in range(20)] == [f"wakes/{number}" for number in range(20)])
+    stop()
+    hot.wake("wakes/end")
+    _until(second, "wakes/end")
+    stop_second()
+    _true(first.empty())
+
+
+def _ready(hot: Hot, ears: Ears) -> None:
+    for _ in range(50):
+        hot.wake("wakes/probe")
+        with suppress(queue.Empty):
+            _until(ears, "wakes/probe", 0.1)
+            return
+    _true(False)
+
+
+def _until(ears: Ears, last: str, seconds: float = 5.0) -> list[str | None]:
+    """What is heard up to ``last``."""
+    heard: list[str | None] = []
+    while not heard or heard[-1] != last:
+        heard.append(ears.get(timeout=seconds))
+    return heard
+
+
 def is_usable(hot: Hot, _pass_time: PassTime) -> None:
     """``check`` passes."""
     hot.check()
 
 
-CHECKS: tuple[Callable[[Hot, PassTime], None], ...] = (is_usable, remembers, drops, forgets, counts)
+CHECKS: tuple[Callable[[Hot, PassTime], None], ...] = (is_usable, remembers, drops, forgets, counts, wakes)
 
 
 def _true(holds: bool) -> None:

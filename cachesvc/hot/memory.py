@@ -6,8 +6,9 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 
-from .store import MAX_SECONDS
+from .store import MAX_SECONDS, Heard
 
 
 class MemoryHot:
@@ -20,6 +21,7 @@ class MemoryHot:
         self._max_bytes, self._clock = max_bytes, clock
         self._held: OrderedDict[str, tuple[float, bytes]] = OrderedDict()
         self._bytes = 0
+        self._listeners: list[Heard] = []
         self._lock = threading.Lock()
 
     def get(self, key: str) -> bytes | None:
@@ -49,11 +51,28 @@ class MemoryHot:
             self._keep(key, until, b"%d" % number)
             return number
 
+    def wake(self, key: str) -> None:
+        with self._lock:
+            listeners = list(self._listeners)
+        for heard in listeners:
+            heard(key)
+
+    def listen(self, heard: Heard) -> Callable[[], None]:
+        with self._lock:
+            self._listeners.append(heard)
+
+        def stop() -> None:
+            with self._lock, suppress(ValueError):
+                self._listeners.remove(heard)
+
+        return stop
+
     def check(self) -> None:
         return
 
     def close(self) -> None:
-        return
+        with self._lock:
+            self._listeners.clear()
 
     def _keep(self, key: str, until: float, value: bytes) -> None:
         self._forget(key)

@@ -15,7 +15,7 @@ from redis.retry import Retry
 import cachesvc
 from cachesvc_client.wire.errors import InvalidRequest, Unavailable
 
-from .store import MAX_SECONDS
+from .store import MAX_SECONDS, Heard
 
 TIMEOUT_SECONDS = 0.5
 """For a connection, and for each answer."""
@@ -23,6 +23,11 @@ PAUSE_SECONDS = 1.0
 """After a failure Redis is left alone for so long: a request must not wait for it each time."""
 MAX_BYTES = 4 << 20
 """Larger values are not remembered: fetching them from here would take longer than making them anew."""
+
+_WAKE = "wake"
+"""The channel of wake-ups."""
+_LISTEN_SECONDS = 1.0
+"""After so long a listener looks whether it is to stop."""
 
 _log = logging.getLogger("cachesvc.hot")
 T = TypeVar("T")
@@ -43,6 +48,7 @@ class RedisHot:
         self._blind_until = float("-inf")
         self._blind = False
         self._lock = threading.Lock()
+        self._ears: list[_Ear] = []
         self._prefix = f"cachesvc/{cachesvc.__version__}/"
         try:
             # Tried twice, as a connection that lay idle may have been closed by the other side.
@@ -79,6 +85,16 @@ class RedisHot:
 
         return self._asked(step, 0)
 
+    def wake(self, key: str) -> None:
+        self._asked(lambda: self._redis.publish(self._prefix + _WAKE, key), 0)
+
+    def listen(self, heard: Heard) -> Callable[[], None]:
+        ear = _Ear(self._redis, self._prefix + _WAKE, heard)
+        with self._lock:
+            self._ears.append(ear)
+        ear.start()
+        return ear.stop
+
     def check(self) -> None:
         try:
             self._redis.ping()
@@ -86,6 +102,10 @@ class RedisHot:
             raise Unavailable(f"Redis cannot be used: {_line(error)}", _hint(error)) from None
 
     def close(self) -> None:
+        with self._lock:
+            ears, self._ears = self._ears, []
+        for ear in ears:
+            ear.stop()
         self._redis.close()
 
     def _asked(self, ask: Callable[[], T], otherwise: T) -> T:
@@ -112,6 +132,38 @@ class RedisHot:
             told, self._blind = self._blind, False
         if told:
             _log.info("Redis can be used again")
+
+
+class _Ear(threading.Thread):
+    """Listens on a connection of its own, and connects again for as long as it is not stopped."""
+
+    def __init__(self, client: Any, channel: str, heard: Heard) -> None:
+        super().__init__(name="cachesvc-ear", daemon=True)
+        self._redis, self._channel, self._heard = client, channel, heard
+        self._stopped = threading.Event()
+
+    def run(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                with self._redis.pubsub() as wakes:
+                    wakes.subscribe(self._channel)
+                    self._listen(wakes)
+            except (redis.RedisError, ValueError, OSError) as error:
+                _log.debug("not listening: %s", _line(error))
+                self._stopped.wait(PAUSE_SECONDS)
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def _listen(self, wakes: Any) -> None:
+        while not self._stopped.is_set():
+            message = wakes.get_message(timeout=_LISTEN_SECONDS)
+            if message is None or self._stopped.is_set():
+                continue
+            if message["type"] == "subscribe":
+                self._heard(None)
+            elif message["type"] == "message":
+                self._heard(message["data"].decode("utf-8", "replace"))
 
 
 def _milliseconds(seconds: float) -> int:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 MAX_SECONDS = 5.0
 """No hint lives longer: so revocation and quarantine reach every replica within it (DESIGN, invariant 10)."""
 
 
+Heard = Callable[[str | None], None]
+"""Takes what was woken, in a thread of the store's. ``None``: something may have been missed."""
+
+
 class Hot(Protocol):
-    """Hints by key. A value that was put may be forgotten at any time, and is after its seconds; what
-    ``get`` answers was put under this key and is whole. But for ``check`` nothing raises: a store that is
-    down knows nothing. Safe for use from several threads.
+    """Hints by key, and wake-ups. A value that was put may be forgotten at any time and is after its seconds;
+    what ``get`` answers was put under this key and is whole. But for ``check`` nothing raises: a store that
+    is down knows nothing. Safe for use from several threads.
     """
 
     def get(self, key: str) -> bytes | None:
@@ -31,10 +36,19 @@ class Hot(Protocol):
         first call began: for limits. No call is lost among threads or replicas; 0 while the store is down."""
         ...
 
+    def wake(self, key: str) -> None:
+        """Tells everybody who listens now, in all processes that share the store. May be lost."""
+        ...
+
+    def listen(self, heard: Heard) -> Callable[[], None]:
+        """Has ``heard`` called for each key that is woken from soon on, until the answer is called. It must
+        not block. While the store is down nothing is heard; afterwards ``None`` is."""
+        ...
+
     def check(self) -> None:
         """Raises ``Unavailable`` with the cause if the store is down: the one method that tells."""
         ...
 
     def close(self) -> None:
-        """Gives connections back."""
+        """Gives connections back, and ends listening."""
         ...

@@ -99,6 +99,28 @@ class UploadRow(SQLModel, table=True):
     key: str | None = Field(default=None, max_length=200)
 
 
+class ClaimRow(SQLModel, table=True):
+    """Who compiles now what ``key`` stands for (``wire.claims.ClaimSubject``). Times: the database's clock.
+
+    ``holder``: empty once it was given back. ``who``: the holder's words, for people; trusted for nothing.
+    ``fence``: grows with every holder. ``done``: since this holder took it, a revision for it was published.
+    """
+
+    __tablename__ = "claims"
+    key: str = Field(primary_key=True, max_length=DIGEST)
+    namespace: str = Field(max_length=128)
+    name: str = Field(max_length=1100)
+    lane: str = Field(max_length=128)
+    holder: str = Field(max_length=32)
+    who: str = Field(max_length=100)
+    token: str = Field(max_length=40)
+    fence: int = Field(sa_type=sa.BigInteger)
+    taken: int = Field(sa_type=sa.BigInteger)
+    expires: int = Field(sa_type=sa.BigInteger, index=True)
+    done: bool
+    __table_args__ = (sa.Index(None, "token", "expires"),)
+
+
 class EntryRow(SQLModel, table=True):
     """A line of revisions. ``entry`` is the digest of the columns that follow, up to ``workload``.
 

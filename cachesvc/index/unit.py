@@ -12,6 +12,7 @@ from sqlmodel import Session
 from cachesvc_client.wire.errors import CacheSvcError, StorageFull, Unavailable
 
 from .audit import Audit
+from .claims import Claims
 from .entries import Entries
 from .inventory import Inventory
 from .namespaces import Namespaces
@@ -29,6 +30,7 @@ class Unit:
         self.signers = Signers(session)
         self.objects = Objects(session)
         self.uploads = Uploads(session)
+        self.claims = Claims(session)
         self.entries = Entries(session)
         self.usefulness = Usefulness(session)
         self.namespaces = Namespaces(session)

@@ -18,13 +18,14 @@ from cachesvc_client.wire.records import MAX_PACK_BYTES
 class Limits:
     """``lease_seconds``: how long an upload may be silent. ``grace_seconds``: how long an object outlives
     its last reference; at least the longest download, and longer than ``link_seconds``: how long a link to
-    the store holds. ``pack_bytes``: of one upload. ``retention`` and ``quota_bytes``: of namespaces that
-    have no bounds of their own."""
+    the store holds. ``pack_bytes``: of one upload. ``claim_seconds``: how long the holder of a claim may be
+    silent. ``retention`` and ``quota_bytes``: of namespaces that have no bounds of their own."""
 
     lease_seconds: int = 900
     grace_seconds: int = 7200
     link_seconds: int = 900
     pack_bytes: int = MAX_PACK_BYTES
+    claim_seconds: int = 60
     quota_bytes: int | None = None
     retention: Retention = field(default_factory=Retention)
 

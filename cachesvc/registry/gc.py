@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cachesvc.domain.access import ANY, Action, Token, demand
+from cachesvc.domain.claims import KEPT_SECONDS
 from cachesvc.domain.retention import DAY, Retention, RevisionAge, collectable, evicted, expired, unused
 from cachesvc.domain.usefulness import KEPT_DAYS
 from cachesvc.index.unit import Unit
@@ -55,6 +56,7 @@ def collect(registry: Registry, by: Token | None = None) -> Collected:
     revisions, entries = _retain(registry)
     with registry.index.write() as unit:
         uploads = unit.uploads.drop_over(registry.now)
+        unit.claims.forget(KEPT_SECONDS)
         unit.usefulness.forget(registry.now - KEPT_DAYS * DAY)
         unit.audit.forget(registry.now - audit.KEPT_DAYS * DAY)
     collected = Collected(revisions, uploads, _sweep(registry), entries)

@@ -38,7 +38,7 @@ from cachesvc_client.wire.protocol import (
 )
 from cachesvc_client.wire.records import Manifest
 
-from . import audit
+from . import audit, claims
 from .context import Registry
 from .resolve import forget
 
@@ -106,7 +106,9 @@ def commit(registry: Registry, token: Token, upload_id: str, request: CommitRequ
     """Makes the uploaded pack the entry's head, in one transaction, or changes nothing.
 
     Committing what is the head already is a success, so that a lost answer can be asked for again.
-    Raises ``HeadConflict``, ``LeaseLost``, ``Corrupt``, ``Untrusted``, ``InvalidRequest``, ``StorageFull``.
+    A claim that is shown must be current, or nothing is changed; who waits for one that this revision serves
+    is told. Raises ``HeadConflict``, ``ClaimLost``, ``LeaseLost``, ``Corrupt``, ``Untrusted``,
+    ``InvalidRequest``, ``StorageFull``.
     """
     with registry.index.read() as unit:
         upload = _own(unit, token, upload_id)
@@ -115,6 +117,9 @@ def commit(registry: Registry, token: Token, upload_id: str, request: CommitRequ
     manifest = verified.manifest
     with registry.index.write() as unit:
         head = unit.entries.lock(manifest, registry.now)
+        # Not of what is committed already: that gave the claim back.
+        if request.claim is not None and (head is None or head.revision != verified.revision):
+            claims.demand_claim(unit, upload, request.claim)
         created = advances(
             head,
             expected=request.head,
@@ -125,7 +130,9 @@ def commit(registry: Registry, token: Token, upload_id: str, request: CommitRequ
             _record(registry, unit, token, upload, verified)
             if request.deed:
                 _note(registry, unit, token, verified, request)
+        served = claims.fulfil(unit, manifest, request.claim) if created else ()
     forget(registry, upload.namespace)
+    claims.wake(registry, served)
     return CommitAnswer(manifest.entry, verified.revision, created)
 
 

@@ -1,6 +1,7 @@
 """The straight line of `warm`, per job, and the run over all of them.
 
-    eager -> (skip what the registry has) -> compile -> finalise, if something was tuned -> capture
+    eager -> (skip what the registry has; wait, if another run compiles it) -> compile
+    -> finalise, if something was tuned -> capture
     -> replays from the bundle alone, until one does nothing -> trim to what a replay used
     -> one more replay of the trimmed bundle, which is the verdict -> seal -> publish, or write
 
@@ -27,24 +28,28 @@ from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.bundle.seal import PublicKey, SigningKey
 from cachesvc_client.publishing import Draft, build_bundle, publish_bundle
 from cachesvc_client.wire import codec
-from cachesvc_client.wire.errors import CacheSvcError, NotFound
+from cachesvc_client.wire.errors import CacheSvcError, ClaimLost, NotFound
 from cachesvc_client.wire.factors import INERT
 from cachesvc_client.wire.keyfacts import KeyFacts
 from cachesvc_client.wire.names import Lane, Name
-from cachesvc_client.wire.protocol import ResolveRequest
+from cachesvc_client.wire.protocol import CommitAnswer, ResolveRequest
 from cachesvc_client.wire.records import Manifest, Workload
 
-from . import judge
+from . import judge, turns
 from .fresh import Cancelled, Launcher
 from .plan import Job
 from .results import Captured, Numbers, Outcome, PhaseResult, Share, Verdict
 from .worker import Order
 
 if TYPE_CHECKING:
+    from cachesvc_client.claiming import Claim
     from cachesvc_client.remote import Remote
 
 MAX_REPLAYS = 8
 """Replays until the cache must have settled; the verdict's is one more."""
+
+TURNS = 3
+"""How often a run that was taken over tries under a new claim; then the head alone decides."""
 
 MEASURED = ("compile", "first_call", "steady", "eager_first", "eager_steady", "restored_first")
 """What a manifest's ``measured`` holds, by the names of `Numbers`."""
@@ -98,6 +103,7 @@ class _State:
     processes: int = 0
     finalised: bool = False
     keys: KeyFacts | None = None
+    claim: Claim | None = None
     notes: list[str] = field(default_factory=list)
 
 
@@ -162,8 +168,7 @@ def _warm(job: Job, means: Means, folder: Path) -> Outcome:
         found, why = _published(state)
         if means.check:
             return _check(state, found, why)
-        if found:
-            return _fresh(state, found)
+        return _fresh(state, found) if found else _build_in_turn(state)
     return _build(state)
 
 
@@ -210,11 +215,11 @@ def _published(state: _State) -> tuple[Manifest | None, str]:
     return None, f"{name} does not have this target"
 
 
-def _fresh(state: _State, found: Manifest) -> Outcome:
+def _fresh(state: _State, found: Manifest, why: str = "published already") -> Outcome:
     return Outcome(
         str(state.job.target),
         "fresh",
-        ("published already for this environment and workload (--force compiles again)",),
+        (f"{why} for this environment and workload (--force compiles again)",),
         numbers=codec.build(
             Numbers, {name: found.measured[name] for name in MEASURED if name in found.measured}
         ),
@@ -257,6 +262,40 @@ def _check(state: _State, found: Manifest | None, why: str) -> Outcome:
 
 
 # Building -------------------------------------------------------------------------------------
+
+
+def _build_in_turn(state: _State) -> Outcome:
+    """Unless another run does: then what that one publishes is as good."""
+    found = _take_turn(state)
+    if found is not None:
+        return _fresh(state, found, "published by another run meanwhile")
+    try:
+        return _build(state)
+    finally:
+        if state.claim is not None:
+            state.claim.release()
+
+
+def _take_turn(state: _State) -> Manifest | None:
+    """What another run has published; or this one has the claim now, if it could be had."""
+    means = state.means
+    assert means.registry is not None
+    of = turns.subject(means.name, means.lane, state.job.target, state.eager.fingerprint, state.workload)
+    taken = turns.take(
+        means.registry.remote,
+        of,
+        lambda: _published(state)[0],
+        lambda step: means.tell(state.job, step),
+        lambda: means.launcher.cancelled,
+    )
+    if means.launcher.cancelled:
+        if taken.claim is not None:
+            taken.claim.release()
+        raise Cancelled
+    state.claim = taken.claim
+    if taken.why:
+        state.notes.append(f"compiled without a claim: {taken.why}")
+    return taken.found
 
 
 def _build(state: _State) -> Outcome:
@@ -389,10 +428,35 @@ def _deliver(state: _State, final: PhaseResult) -> Outcome:
     outcome = replace(outcome, pack_bytes=manifest.pack.size)
     if means.out:
         return replace(outcome, bundle=str(path))
-    assert means.registry is not None
     means.tell(job, "publish")
-    answer = publish_bundle(means.registry.remote, path, means.key)
+    answer = _publish(state, path)
+    if isinstance(answer, Manifest):
+        return _fresh(state, answer, "this run was silent for too long, and another one has published")
     return replace(outcome, revision=str(answer.revision))
+
+
+def _publish(state: _State, path: Path) -> CommitAnswer | Manifest:
+    """What was published; by another run, if that one has taken over. What is proven already is published all
+    the same where that one gave up."""
+    means = state.means
+    assert means.registry is not None and means.key is not None
+    for _ in range(TURNS):
+        claim = state.claim
+        try:
+            shown = claim.shown if claim is not None else None
+            answer = publish_bundle(means.registry.remote, path, means.key, claim=shown)
+        except ClaimLost as error:
+            means.tell(state.job, str(error))
+            assert claim is not None
+            claim.published()
+            found = _take_turn(state)
+            if found is not None:
+                return found
+            continue
+        if claim is not None:
+            claim.published()
+        return answer
+    return publish_bundle(means.registry.remote, path, means.key)
 
 
 def _draft(state: _State, measured: Mapping[str, float]) -> Draft:

@@ -87,7 +87,9 @@ def compile(model: Any = None, *, name: str | None = None, canary: bool | None =
 
 def publish(name: str | None = None, *, target: str = "service") -> CommitAnswer:
     """Publishes what this process compiled or used. Needs CACHESVC_MODE=readwrite, a write token and
-    CACHESVC_SIGNING_KEY. Raises ``CacheSvcError`` with what is missing; blocks until it is committed.
+    CACHESVC_SIGNING_KEY. Raises ``CacheSvcError`` with what is missing; blocks until it is committed. Where
+    nothing had to be compiled, what was restored is published already: the answer is that revision, which is
+    not ``created``. ``ClaimLost``: this process was silent for too long, and another one compiles or has.
 
     To be called after the first backward, where there is one. In a job of several ranks on one node every
     rank calls it: they become one revision, which rank 0 publishes (it alone needs token and key)."""

@@ -15,6 +15,7 @@ from .wire.names import Name, Target
 
 if TYPE_CHECKING:
     from .bundle.pack import SourceFile
+    from .claiming import Claim
     from .node.job import HandIn
     from .publishing import Draft
     from .ranks import Job
@@ -57,8 +58,34 @@ def publish(name: str | None, target: str) -> CommitAnswer:
     names = [_name(name)] if name else [wish.name for session in sessions for wish in session.wishes]
     if not names:
         raise InvalidRequest("publish: no name", "give one, or attach to one")
-    draft, files, job = _draft(config, names[0], target), sessions[0].capture(), this_job()
-    return _publish(config, files, draft) if job is None else _publish_with_ranks(config, files, draft, job)
+    draft, job = _draft(config, names[0], target), this_job()
+    if job is not None:
+        return _publish_with_ranks(config, sessions[0].capture(), draft, job)
+    return _restored(draft) or _publish(config, sessions[0].capture(), draft)
+
+
+def _restored(draft: Draft) -> CommitAnswer | None:
+    """The revision of this very entry that was restored, where nothing was compiled beside it: there is
+    nothing to publish, and each process of a fleet would put another revision of the same over it."""
+    from .session import process
+    from .wire.protocol import CommitAnswer
+    from .wire.records import Statement, entry_key
+
+    if process().report().state != "hit":
+        return None
+    statement = Statement(draft.name.namespace, draft.name.name, draft.target, 1, draft.name.tag, draft.lane)
+    entry = entry_key(statement, draft.fingerprint, draft.scopes, draft.workload)
+    results = [session.restored for session in process().sessions if session.restored is not None]
+    found = [one.revision for result in results for one in result.installed if one.manifest.entry == entry]
+    return CommitAnswer(entry, found[0], created=False) if found else None
+
+
+def _claim(name: Name) -> Claim | None:
+    """That this process compiled it under, if it has one."""
+    from .session import process
+
+    held = [session.turns.claims for session in process().sessions if session.turns is not None]
+    return next((claims[name] for claims in held if name in claims), None)
 
 
 def _publish(config: Config, files: Sequence[SourceFile], draft: Draft) -> CommitAnswer:
@@ -75,7 +102,11 @@ def _publish(config: Config, files: Sequence[SourceFile], draft: Draft) -> Commi
     with remote, tempfile.TemporaryDirectory(prefix="cachesvc-") as folder:
         path = Path(folder) / "revision.cachesvc"
         build_bundle(files, draft, key, path)
-        return publish_bundle(remote, path, key)
+        claim = _claim(draft.name)
+        answer = publish_bundle(remote, path, key, claim=claim.shown if claim else None)
+        if claim is not None:
+            claim.published()
+        return answer
 
 
 def _publish_with_ranks(config: Config, files: Sequence[SourceFile], draft: Draft, job: Job) -> CommitAnswer:

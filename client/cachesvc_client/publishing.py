@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .bundle.pack import SourceFile
     from .bundle.seal import PublicKey, SigningKey
     from .remote import Remote
+    from .wire.claims import ClaimRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +93,21 @@ def build_bundle(files: Sequence[SourceFile], draft: Draft, key: SigningKey, pat
 
 
 def publish_bundle(
-    remote: Remote, path: Path, key: SigningKey, attempts: int = 3, deed: str | None = None
+    remote: Remote,
+    path: Path,
+    key: SigningKey,
+    attempts: int = 3,
+    *,
+    claim: ClaimRef | None = None,
+    deed: str | None = None,
 ) -> CommitAnswer:
-    """Publishes a bundle that ``key`` signs, as the successor of the entry's present head.
+    """Publishes a bundle that ``key`` signs, as the successor of the entry's present head; under ``claim``,
+    which is given back with the commit.
 
     The same manifest is a success and moves no byte. If the head is newer, or another publisher was
     faster, it is signed again over that head, ``attempts`` times in all; then ``HeadConflict``. ``deed``:
-    see ``CommitRequest``. Raises what ``Remote`` raises, and ``Corrupt`` before the first byte is sent.
+    see ``CommitRequest``. Raises ``ClaimLost`` if somebody else has taken the claim over, what ``Remote``
+    raises, and ``Corrupt`` before the first byte is sent.
     """
     verified, offset = _opened(path, [key.public])
     manifest = verified.manifest
@@ -109,7 +118,7 @@ def publish_bundle(
         statement = replace(manifest.statement, sequence=next_sequence(head.sequence))
         return key.sign(replace(manifest, statement=statement))
 
-    return _publish(remote, path, verified, offset, over, attempts, deed)
+    return _publish(remote, path, verified, offset, over, attempts, claim, deed)
 
 
 def publish_signed(
@@ -122,7 +131,7 @@ def publish_signed(
     revision is newer or somebody else was first, and what ``Remote`` raises.
     """
     verified, offset = _opened(path, trusted)
-    return verified, _publish(remote, path, verified, offset, lambda _: verified.envelope, 1, deed)
+    return verified, _publish(remote, path, verified, offset, lambda _: verified.envelope, 1, None, deed)
 
 
 def _opened(path: Path, trusted: Sequence[PublicKey]) -> tuple[Verified, int]:
@@ -140,6 +149,7 @@ def _publish(
     offset: int,
     over: Callable[[EntrySummary | None], bytes],
     attempts: int,
+    claim: ClaimRef | None,
     deed: str | None,
 ) -> CommitAnswer:
     """One upload, then commits: ``over(head)`` is the envelope to put over a head."""
@@ -154,7 +164,7 @@ def _publish(
             return CommitAnswer(entry, head.revision, created=False)
         with _uploaded(remote, verified.manifest, pack, offset) as upload:
             for left in reversed(range(attempts)):
-                request = CommitRequest(over(head).decode(), head.revision if head else None, deed)
+                request = CommitRequest(over(head).decode(), head.revision if head else None, claim, deed)
                 try:
                     return remote.commit(upload, request)
                 except HeadConflict:

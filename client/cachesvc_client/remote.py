@@ -25,9 +25,11 @@ from typing import BinaryIO, TypeVar
 from . import __version__
 from .transport import CHUNK, Body, Breaker, Clock, Origin, Pool, Response, split_url
 from .wire import codec
+from .wire.claims import ClaimAnswer, ClaimRef, ClaimRelease, ClaimRequest
 from .wire.digest import Digest
 from .wire.errors import (
     CacheSvcError,
+    ClaimLost,
     Corrupt,
     InvalidRequest,
     NotFound,
@@ -222,6 +224,19 @@ class Remote:
             transfer=True,
         )
         return self._parse(StoredAnswer, answer.body, MAX_ANSWER_BYTES)
+
+    def claim(self, request: ClaimRequest, deadline: float | None = None) -> ClaimAnswer:
+        """Takes a claim, or waits for it as long as the request says, which the ``deadline`` must exceed."""
+        return self.call("POST", "/v1/claims", request, ClaimAnswer, deadline=deadline)
+
+    def renew_claim(self, claim: ClaimRef, deadline: float | None = None) -> ClaimAnswer:
+        """Says that the holder still compiles. Raises ``ClaimLost`` if the claim is somebody else's."""
+        return self.call("POST", "/v1/claims/renew", claim, ClaimAnswer, deadline=deadline)
+
+    def release_claim(self, request: ClaimRelease, deadline: float | None = None) -> None:
+        """Gives a claim back. One that is over is a success."""
+        with suppress(ClaimLost):
+            self.tell("POST", "/v1/claims/release", request, deadline)
 
     def commit(self, upload: str, request: CommitRequest, deadline: float | None = None) -> CommitAnswer:
         """Makes the uploaded revision the head. Retried: the same manifest again is a success."""

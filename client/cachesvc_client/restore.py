@@ -38,7 +38,8 @@ class Means:
 
     ``roots`` is asked at install time (kind -> folder). ``may_install`` is asked before every file: once
     it says no, only the node store is filled. ``held``: where there is one, revisions are put on this node
-    and checked, but left in it for the caller to install: ranks agree first.
+    and checked, but left in it for the caller to install: ranks agree first. ``fresh``: the registry is
+    asked, whatever another process of this node was answered a moment ago.
     """
 
     store: NodeStore
@@ -48,6 +49,7 @@ class Means:
     roots: Callable[[], Mapping[str, Path]]
     may_install: Callable[[], bool] = lambda: True
     held: list[Held] | None = None
+    fresh: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +184,7 @@ def _resolve(wish: Wish, remote: Remote, means: Means, restored: Restored) -> Re
 
     request = wish.request(means.fingerprint)
     key = Digest.of(canonical([remote.identity, request]))
-    recent = means.store.recent_answer(key)
+    recent = None if means.fresh else means.store.recent_answer(key)
     if recent is not None:
         with suppress(CacheSvcError):
             return parse_resolved(recent)

@@ -26,16 +26,26 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import importhook, kinds, observe
 from .kinds import components, operators
-from .wire.errors import CacheSvcError, Incompatible, InvalidRequest, StorageFull, Unavailable, Unsupported
+from .wire.errors import (
+    CacheSvcError,
+    Incompatible,
+    InvalidRequest,
+    NotFound,
+    StorageFull,
+    Unavailable,
+    Unsupported,
+)
 
 if TYPE_CHECKING:
     from .bundle.pack import SourceFile
     from .canary import Trial
+    from .claiming import Turns
     from .config import Config
     from .kinds.asked import Asked
     from .node.job import Round
     from .node.store import NodeStore
     from .ranks import Job
+    from .remote import Remote
     from .reporting import Reporter
     from .restore import Held, Installed, Means, Restored, Wish
     from .usefulness import KeyDifference, Report, RevisionUse
@@ -49,6 +59,11 @@ _LONGEST_CONFIGURE = 10.0
 """Seconds that a compile waits for a thread that does not even get to read its deadline."""
 _AGREE_SHARE = 0.6
 """Of the deadline: until then the ranks of a job must have agreed; the rest is for their installs."""
+_TURN_SHARE = 0.9
+"""Of the deadline: so long the first compile waits for another process that compiles the same. What is left
+is for the restore of what that one published."""
+_RANKS_TURN_SHARE = 0.5
+"""The same, where ranks have to agree afterwards."""
 _ASK_SECONDS = (0.01, 0.25)
 """Between two looks for the other ranks' votes: while a compile waits, and otherwise."""
 _MAX_SAID = 8
@@ -84,6 +99,9 @@ class Session:
         self.wishes: tuple[Wish, ...] = ()
         self.restored: Restored | None = None
         self.error: CacheSvcError | None = None
+        self.turns: Turns | None = None
+        """Who compiles what was missed: where this process may publish, from its first compile on."""
+        self._in_turn = False
         self.waited = False
         """A compile has gone on without or after this restore: the cache folders are its alone."""
         self._configured = threading.Event()
@@ -94,6 +112,9 @@ class Session:
         """Somebody waits: what is not known of this process's rank by now has to do."""
         self._compile_began: float | None = None
         self._voted = False
+        self._means: Means | None = None
+        self._missed: tuple[Wish, ...] = ()
+        """What nothing fits, and this process may publish."""
 
     @property
     def label(self) -> str:
@@ -138,12 +159,18 @@ class Session:
         self._compile_began = begin
         self._awaited.set()
         self._ensure_running()
+        self._begin_turn()
 
     def _wait_for_compile(self, begin: float) -> None:
         """At most the deadline, counted from ``begin``."""
         self._configured.wait(_LONGEST_CONFIGURE)
         deadline = self.config.deadline if self.config else 0.0
-        if not self._done.wait(max(0.0, begin + deadline - time.perf_counter())):
+
+        def over() -> bool:
+            return self._done.wait(max(0.0, begin + deadline - time.perf_counter()))
+
+        # A restore that ended while this waited for it may have missed; then there is a turn to take.
+        if not over() or (self._begin_turn() and not over()):
             _log.warning("%s: not restored after %.1f s, this process compiles", self.label, deadline)
         self.waited = True
 
@@ -156,8 +183,21 @@ class Session:
         with self._process.lock:
             if self._done.is_set() or (self._thread is not None and self._thread.is_alive()):
                 return
-            self._thread = threading.Thread(target=self._run, name="cachesvc-restore", daemon=True)
-            self._thread.start()
+            self._start()
+
+    def _start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="cachesvc-restore", daemon=True)
+        self._thread.start()
+
+    def _begin_turn(self) -> bool:
+        """Once, for what the restore missed: only who compiles asks who compiles. Answers whether it did."""
+        with self._process.lock:
+            if self._in_turn or not self._missed or not self._done.is_set():
+                return False
+            self._in_turn = True
+            self.error, self._voted, self._done = None, False, threading.Event()
+            self._start()
+        return True
 
     def _begin_again(self) -> None:
         """In a forked child: what was not over has no thread any more."""
@@ -173,7 +213,10 @@ class Session:
     def _run(self) -> None:
         self._step = "running"
         try:
-            self._restore()
+            if self._in_turn:
+                self._restore_in_turn()
+            else:
+                self._restore()
         except CacheSvcError as error:
             self._fail(error)
         except Exception as error:  # noqa: BLE001 - whatever it is, the service compiles by itself
@@ -189,7 +232,8 @@ class Session:
 
     def _fail(self, error: CacheSvcError) -> None:
         self.error, self._step = error, "failed"
-        _log.warning("%s: not restored, this process compiles: %s", self.label, error)
+        level = logging.INFO if self._in_turn else logging.WARNING  # it was said before
+        _log.log(level, "%s: not restored, this process compiles: %s", self.label, error)
 
     def _configure(self) -> Config:
         from dataclasses import replace
@@ -231,7 +275,7 @@ class Session:
             self._step = "off"
             return
         store, fingerprint = self._process.prepare(config, self.restored)
-        means = Means(
+        self._means = means = Means(
             store=store,
             trusted=config.trusted_keys,
             fingerprint=fingerprint,
@@ -245,6 +289,21 @@ class Session:
         finally:
             self._step = "restored" if self.restored.installed else "stored"
 
+    def _restore_in_turn(self) -> None:
+        """What was missed, once more: another process may compile and publish it while this one waits."""
+        from dataclasses import replace
+
+        from .claiming import Turns
+
+        config, means, restored = self.config, self._means, self.restored
+        assert config is not None and means is not None and restored is not None
+        means = replace(means, held=None if means.held is None else [])
+        self.turns = Turns(config, self._patience, self._job(), self.wanted.label)
+        try:
+            self._restore_wishes(self._missed, self.turns.restore, config, means, restored)
+        finally:
+            self._step = "restored" if restored.installed else "stored"
+
     def _restore_with(self, config: Config, means: Means, restored: Restored) -> None:
         from .restore import restore, restore_files
 
@@ -252,18 +311,33 @@ class Session:
             restore_files(_bundles(config.bundle), means, restored)
             self._install_held(means, [])
             return
+        self._restore_wishes(self.wishes, restore, config, means, restored)
+
+    def _restore_wishes(
+        self,
+        wishes: Iterable[Wish],
+        restore: Callable[[Wish, Remote, Means, Restored], None],
+        config: Config,
+        means: Means,
+        restored: Restored,
+    ) -> None:
         from .remote import Remote
 
         failures: list[CacheSvcError] = []
+        missed: list[Wish] = []
         # Half of what the compile waits, so that a hung registry leaves time for the node's last answer.
         seconds = min(10.0, max(0.2, config.deadline / 2))
         with Remote(config.url or "", config.token, timeout=seconds) as remote:
-            for wish in self.wishes:
+            for wish in wishes:
                 try:
                     restore(wish, remote, means, restored)
                 except CacheSvcError as error:
                     failures.append(error)
+                    if isinstance(error, (NotFound, Incompatible)):
+                        missed.append(wish)
             self._install_held(means, failures)
+        if config.mode == "readwrite" and config.token:
+            self._missed = tuple(missed)
         if failures:
             raise failures[0]
 
@@ -323,7 +397,8 @@ class Session:
         self._voted = True
         if not job.here:
             return None
-        key = Digest.of(canonical([job.key, self.wanted.label, self._process.round_of(self)]))
+        said = [job.key, self.wanted.label, self._process.round_of(self), self._in_turn]
+        key = Digest.of(canonical(said))
         round_ = Round(store.job(key), job.local, job.here)
         round_.vote(sorted(str(one.revision) for one in held), problem)
         return round_
@@ -338,6 +413,16 @@ class Session:
             with suppress(CacheSvcError, OSError):
                 root = self.config.store if self.config else None
                 self._vote(job, NodeStore(root or default_root()), (), str(error))
+
+    def _patience(self) -> float:
+        """Seconds that may still be waited for another process that compiles."""
+        from .ranks import this_job
+
+        began, config = self._compile_began, self.config
+        if began is None or config is None or self.waited:
+            return 0.0
+        share = _TURN_SHARE if this_job() is None else _RANKS_TURN_SHARE
+        return began + share * config.deadline - time.perf_counter()
 
     def _time_is_up(self) -> bool:
         began, config = self._compile_began, self.config

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cachesvc.domain.access import ANY, Action, Role, Token, alive, demand, may
+from cachesvc.domain.claims import Claim, demand_current, standing
 from cachesvc.domain.difference import facets
 from cachesvc.domain.retention import (
     DAY,
@@ -22,9 +23,10 @@ from cachesvc.domain.retention import (
 )
 from cachesvc.domain.revisions import Head, advances
 from cachesvc_client.wire.admin import Policy
+from cachesvc_client.wire.claims import ClaimRef
 from cachesvc_client.wire.digest import Digest
-from cachesvc_client.wire.errors import Forbidden, HeadConflict, Unauthenticated
-from cachesvc_client.wire.names import Lane
+from cachesvc_client.wire.errors import ClaimLost, Forbidden, HeadConflict, Unauthenticated
+from cachesvc_client.wire.names import Lane, Namespace, ShortName
 from cachesvc_client.wire.records import Workload
 
 PR = Lane("pr-1")
@@ -254,3 +256,40 @@ def test_collectable() -> None:
     assert not collectable(dataclasses.replace(loose, referenced=True), 101)
     assert collectable(dataclasses.replace(loose, state="deleting"), 1)
     assert not collectable(dataclasses.replace(loose, state="deleting", referenced=True), 1)
+
+
+HOLDERS = st.sampled_from(["", "a" * 32, "b" * 32])
+CLAIMS = st.builds(
+    lambda holder, fence, expires, done: Claim(
+        Digest.of(b"k"), Namespace("team"), ShortName("m"), None, holder, fence, 0, expires, done
+    ),
+    HOLDERS,
+    st.integers(0, 3),
+    st.integers(0, 20),
+    st.booleans(),
+)
+
+
+@given(claim=CLAIMS, now=st.integers(0, 40), seen=st.integers(0, 3))
+def test_who_waits_for_a_claim_waits_only_while_somebody_has_it(claim: Claim, now: int, seen: int) -> None:
+    alive = bool(claim.holder) and claim.expires > now
+    told = standing(claim, now, seen)
+    assert (told == "held") <= alive and (told == "free") <= (not alive)
+    if told == "published":
+        assert claim.done and claim.fence != seen
+    elif claim.done:
+        assert claim.fence == seen or (not alive and now >= claim.expires + 10)
+    assert standing(claim, 40, claim.fence) == "free" and standing(None, now) == "free"
+
+
+@given(claim=CLAIMS, holder=st.sampled_from(["a" * 32, "b" * 32]), fence=st.integers(0, 3))
+def test_a_claim_counts_for_its_last_holder_alone(claim: Claim, holder: str, fence: int) -> None:
+    """Whether it has ended by now does not matter, as long as nobody took it."""
+    shown = ClaimRef(claim.key, holder, fence)
+    if (claim.holder, claim.fence) == (holder, fence):
+        demand_current(claim, shown)
+    else:
+        with pytest.raises(ClaimLost):
+            demand_current(claim, shown)
+    with pytest.raises(ClaimLost):
+        demand_current(None, shown)

@@ -6,9 +6,13 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+
+from cachesvc_client.remote import Remote
+from cachesvc_client.wire.names import Name
 
 from .conftest import NAME, Built
 from .harness import Ran, environment, run
@@ -230,3 +234,25 @@ def test_publish_from_a_service_is_restored_by_the_next(
         **registry.variables,
     )
     assert second.answer["state"] == "hit" and second.compilers == [], second.answer
+
+
+def test_of_two_that_publish_one_compiles_and_the_other_waits_for_it(
+    tmp_path: Path, built: Built, registry: Served
+) -> None:
+    """Both at once, on hosts of their own; nothing but a deadline tells them to."""
+    variables = {**registry.publisher, "CACHESVC_MODE": "readwrite", "CACHESVC_DEADLINE": "120"}
+
+    def start(number: int) -> Ran:
+        words = ("name=team/turns", "publish=1", "small=1")
+        return run("serve.py", *words, place=tmp_path / str(number), TMPDIR=built.headers, **variables)
+
+    with ThreadPoolExecutor(2) as pool:
+        answers = [ran.answer for ran in pool.map(start, range(2))]
+    builder, other = sorted(answers, key=lambda answer: answer["state"] == "hit")
+    assert builder["state"] != "hit" and builder["observed"]["compilations"] > 0
+    assert (other["state"], other["observed"]["compilations"]) == ("hit", 0)
+    assert other["seconds"]["wait"] > 1
+    with Remote(registry.url, registry.token) as remote:
+        [entry] = remote.entries(Name.parse("team/turns"))
+        revisions = json.loads(remote.raw(f"/v1/entries/{entry.entry}/revisions", 1 << 20))
+    assert len(revisions) == 1, "what was restored is not published again"

@@ -68,6 +68,12 @@ class LeaseLost(CacheSvcError):
     status, code, exit_status = 410, "lease_lost", 5
 
 
+class ClaimLost(CacheSvcError):
+    """A claim that is not the holder's any more: he was silent for too long, and another may compile."""
+
+    status, code, exit_status = 409, "claim_lost", 5
+
+
 class TooLarge(CacheSvcError):
     """Over a limit that is told in the message."""
 
@@ -151,6 +157,7 @@ ALL: dict[str, type[CacheSvcError]] = {
         NotFound,
         HeadConflict,
         LeaseLost,
+        ClaimLost,
         TooLarge,
         RangeInvalid,
         TooMany,

@@ -428,6 +428,14 @@ def partition(fingerprint: Fingerprint, scopes: Iterable[str]) -> Digest:
     return Digest.of(canonical({"scopes": sorted(counted), "factors": deciding}))
 
 
+def known_partition(fingerprint: Fingerprint) -> Digest:
+    """The digest of the deciding factors that every process knows from its start on: what may be unknown, and
+    is taken from the entry then, is left out."""
+    optional = {factor.name for factor in FACTORS if factor.absent_mine == "accept"}
+    known = {name: value for name, value in fingerprint.items() if name not in optional}
+    return partition(known, ("gpu", "host"))
+
+
 def environment(mine: Fingerprint, theirs: Fingerprint, scopes: Iterable[str]) -> Digest:
     """The partition that ``mine`` is, seen from an entry: what an environment cannot tell, and may take from
     the entry, is the entry's. So a service that has not loaded torch yet, and knows no number of threads, is

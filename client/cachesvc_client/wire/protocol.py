@@ -10,6 +10,7 @@ import math
 import re
 from dataclasses import dataclass, field
 
+from .claims import ClaimRef
 from .codec import canonical
 from .digest import Digest
 from .factors import Difference, FactorValue
@@ -127,11 +128,13 @@ class StoredAnswer:
 @dataclass(frozen=True, slots=True)
 class CommitRequest:
     """``envelope``: the DSSE envelope as text. ``head``: the revision that is replaced, ``None`` if
-    the entry must not have one. ``deed``: what an operator does by it, for the audit log; ``None`` for what
-    somebody has built."""
+    the entry must not have one. ``claim``: under which it was compiled; once it is somebody else's, the
+    commit is refused. ``deed``: what an operator does by it, for the audit log; ``None`` for what somebody
+    has built."""
 
     envelope: str
     head: Digest | None = None
+    claim: ClaimRef | None = None
     deed: str | None = None
 
     def __post_init__(self) -> None:

@@ -1,0 +1,158 @@
+"""Claims: one row for each, taken by one conditional upsert. The clock is the database's, so that replicas
+whose own clocks differ agree on when a claim ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlmodel import Session, col
+
+from cachesvc.domain.claims import RECENT_SECONDS, Claim
+from cachesvc_client.wire.claims import ClaimRef, ClaimSubject
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.names import Lane, Namespace, ShortName
+
+from .sql import changed
+from .tables import ClaimRow
+
+_BATCH = 500
+
+
+class Claims:
+    """Every method but ``states`` is one statement; each answers with the database's clock at that moment."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._dialect = session.get_bind().dialect.name
+        self._table: Any = ClaimRow.__table__  # type: ignore[attr-defined]
+
+    def take(
+        self, subject: ClaimSubject, holder: str, who: str, token: str, seconds: int, seen: int = 0
+    ) -> tuple[Claim, int] | None:
+        """The claim, if it was free by ``domain.claims.standing``, or this holder's already; else ``None``.
+
+        A new holder's fence is above every earlier one, also above those of rows that were forgotten: it is
+        at least the clock. The same holder keeps his.
+        """
+        now, table = self._clock(), self._table.c
+        insert: Any = postgresql.insert if self._dialect == "postgresql" else sqlite.insert
+        made = insert(self._table).values(
+            key=subject.key,
+            namespace=subject.namespace,
+            name=subject.name,
+            lane=subject.lane or "",
+            holder=holder,
+            who=who,
+            token=token,
+            fence=now,
+            taken=now,
+            expires=now + seconds,
+            done=False,
+        )
+        same, over = table.holder == holder, sa.or_(table.holder == "", table.expires <= now)
+        recent = sa.and_(table.done, table.fence != seen, table.expires > now - RECENT_SECONDS)
+        above = sa.case((table.fence >= now, table.fence + 1), else_=now)
+        statement = made.on_conflict_do_update(
+            index_elements=["key"],
+            set_={
+                "holder": holder,
+                "who": who,
+                "token": token,
+                "fence": sa.case((same, table.fence), else_=above),
+                "taken": sa.case((same, table.taken), else_=now),
+                "expires": now + seconds,
+                "done": sa.case((same, table.done), else_=sa.false()),
+            },
+            where=sa.or_(same, sa.and_(over, sa.not_(recent))),
+        )
+        return self._first(statement.returning(*self._table.c, now.label("now")))
+
+    def renew(self, shown: ClaimRef, seconds: int) -> tuple[Claim, int] | None:
+        """Moves its end; ``None`` if it is not the holder's any more."""
+        now = self._clock()
+        statement = sa.update(self._table).where(*self._current(shown)).values(expires=now + seconds)
+        return self._first(statement.returning(*self._table.c, now.label("now")))
+
+    def release(self, shown: ClaimRef, *, done: bool) -> bool:
+        """Whether it was the holder's until now. ``done``: what it was for is published."""
+        ended: dict[str, Any] = {"holder": "", "expires": self._clock()}
+        if done:
+            ended["done"] = True
+        statement = sa.update(self._table).where(*self._current(shown)).values(**ended)
+        return bool(changed(self._session, statement))
+
+    def fulfil(self, keys: Sequence[Digest]) -> list[Digest]:
+        """A revision for these was published: who waits for them looks again. Those that there are."""
+        statement = sa.update(self._table).where(self._table.c.key.in_(keys)).values(done=True)
+        rows = self._session.connection().execute(statement.returning(self._table.c.key))
+        return [Digest(key) for (key,) in rows]
+
+    def lock(self, key: Digest) -> Claim | None:
+        """The row; nobody takes, renews or releases it before this transaction ends."""
+        found = self._first(self._select().where(self._table.c.key == key).with_for_update())
+        return found[0] if found else None
+
+    def get(self, key: Digest) -> tuple[Claim, int] | None:
+        """The row as it is now, and the clock."""
+        return self._first(self._select().where(self._table.c.key == key))
+
+    def states(self, keys: Sequence[Digest]) -> dict[Digest, tuple[Claim, int]]:
+        """Those that there are, each with the clock."""
+        found: dict[Digest, tuple[Claim, int]] = {}
+        for begin in range(0, len(keys), _BATCH):
+            some = self._select().where(self._table.c.key.in_(keys[begin : begin + _BATCH]))
+            for row in self._session.connection().execute(some):
+                claim = _claim(row)
+                found[claim.key] = claim, row.now
+        return found
+
+    def live(self, token: str) -> int:
+        """How many claims of this token hold now."""
+        table = self._table.c
+        query = sa.select(sa.func.count()).where(
+            table.token == token, table.holder != "", table.expires > self._clock()
+        )
+        return int(self._session.connection().execute(query.select_from(self._table)).scalar() or 0)
+
+    def forget(self, seconds: int) -> int:
+        """Those that ended longer ago; how many."""
+        over = sa.delete(ClaimRow).where(col(ClaimRow.expires) < self._clock() - seconds)
+        return changed(self._session, over)
+
+    def _current(self, shown: ClaimRef) -> tuple[Any, ...]:
+        table = self._table.c
+        return table.key == shown.key, table.holder == shown.holder, table.fence == shown.fence
+
+    def _select(self) -> Any:
+        return sa.select(*self._table.c, self._clock().label("now"))
+
+    def _first(self, statement: Any) -> tuple[Claim, int] | None:
+        self._session.flush()
+        row: Any = self._session.connection().execute(statement).first()
+        return (_claim(row), row.now) if row is not None else None
+
+    def _clock(self) -> sa.ColumnElement[int]:
+        """The clock as it is when the row is looked at: past the wait for a lock, where there was one."""
+        if self._dialect == "postgresql":
+            seconds: Any = sa.func.floor(sa.func.extract("epoch", sa.func.clock_timestamp()))
+        else:
+            seconds = sa.func.strftime("%s", "now")
+        return sa.cast(seconds, sa.BigInteger)
+
+
+def _claim(row: Any) -> Claim:
+    return Claim(
+        key=Digest(row.key),
+        namespace=Namespace(row.namespace),
+        name=ShortName(row.name),
+        lane=Lane(row.lane) if row.lane else None,
+        holder=row.holder,
+        fence=row.fence,
+        taken=row.taken,
+        expires=row.expires,
+        done=bool(row.done),
+        who=row.who,
+    )

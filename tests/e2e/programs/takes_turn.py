@@ -1,0 +1,77 @@
+"""A service up to its first compile, without torch: attaches to NAME, then does as it is told, a word a line.
+
+``compile``: as a compile begins; ``publish``: what it is said to have compiled; ``fork``: a child that ends;
+``end``. Answers each with a line of JSON."""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import cachesvc_client
+from cachesvc_client.bundle.pack import SourceFile
+from cachesvc_client.bundle.seal import SigningKey
+from cachesvc_client.config import Config
+from cachesvc_client.publishing import Draft, build_bundle, publish_bundle
+from cachesvc_client.remote import Remote
+from cachesvc_client.restore import Restored
+from cachesvc_client.session import process
+from cachesvc_client.wire.errors import CacheSvcError
+from cachesvc_client.wire.names import Name, Target
+from cachesvc_client.wire.records import Workload
+
+NAME = Name.parse(sys.argv[1])
+session = cachesvc_client.attach(sys.argv[1])
+session.wait(60)
+
+
+def claims():
+    return session.turns.claims if session.turns is not None else {}
+
+
+def compiling():
+    begin = time.monotonic()
+    process().before_compile()
+    restored = session.restored
+    return {
+        "waited": time.monotonic() - begin,
+        "installed": [entry.revision for entry in restored.installed] if restored else [],
+        "holds": NAME in claims(),
+        "status": session.status,
+    }
+
+
+def publishing():
+    config = Config.read()
+    draft = Draft(
+        NAME, Target("service"), process().prepare(config, Restored())[1], Workload(), (), config.lane
+    )
+    path = Path(os.environ["TMPDIR"]) / "made.cachesvc"
+    made = [SourceFile("inductor", f"fxgraph/ab/f{'a' * 30}/{'b' * 30}", str(os.getpid()).encode())]
+    build_bundle(made, draft, SigningKey.load(config.signing_key), path)
+    claim = claims().get(NAME)
+    try:
+        with Remote(config.url, config.token) as remote:
+            key = SigningKey.load(config.signing_key)
+            answer = publish_bundle(remote, path, key, claim=claim.shown if claim else None)
+    except CacheSvcError as error:
+        return {"error": error.code, "message": error.message}
+    if claim is not None:
+        claim.published()
+    return {"revision": answer.revision, "created": answer.created}
+
+
+def forking():
+    child = os.fork()
+    if child == 0:
+        sys.exit(0)
+    return {"status": os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}
+
+
+WORDS = {"compile": compiling, "publish": publishing, "fork": forking}
+print(json.dumps({"pid": os.getpid(), "status": session.status}), flush=True)
+for line in sys.stdin:
+    if line.strip() == "end":
+        break
+    print(json.dumps(WORDS[line.strip()]()), flush=True)

@@ -1,0 +1,277 @@
+"""A fleet that may publish, by real processes and a registry, without torch: one compiles, the others wait
+for it; no longer than their deadline, whatever becomes of the one."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cachesvc_client.bundle.seal import SigningKey
+from cachesvc_client.remote import Remote
+from cachesvc_client.wire.names import Name
+from tests.services.process import free_port
+from tests.services.redis import redis_server
+
+from .harness import PROGRAMS, environment
+from .registries import Served, prepare, serve
+
+CLAIM_SECONDS = 3
+MODE = {"CACHESVC_MODE": "readwrite", "CACHESVC_UNTESTED": "1", "CACHESVC_REPORT": "0"}
+
+
+@dataclass
+class Service:
+    process: subprocess.Popen[str]
+    pid: int = 0
+
+    def say(self, word: str) -> None:
+        self.process.stdin.write(word + "\n")
+        self.process.stdin.flush()
+
+    def answer(self) -> dict[str, Any]:
+        line = self.process.stdout.readline()
+        assert line, self.process.stderr.read()[-3000:]
+        return json.loads(line)
+
+    def does(self, word: str) -> dict[str, Any]:
+        self.say(word)
+        return self.answer()
+
+
+class Fleet:
+    """Services of one registry, each on an empty node of its own unless ``node`` names one."""
+
+    def __init__(self, served: Served, folder: Path) -> None:
+        self.served, self._folder, self._stack = served, folder, ExitStack()
+        self.name = f"team/m{secrets.token_hex(4)}"
+        self._number = 0
+
+    def start(self, number: int, *, deadline: float = 30, node: str = "", **more: str) -> list[Service]:
+        made = []
+        for _ in range(number):
+            self._number += 1
+            place = self._folder / (node or f"node-{self._number}")
+            own = {**environment(place), **self.served.publisher, **MODE, "CACHESVC_DEADLINE": str(deadline)}
+            (place / f"tmp-{self._number}").mkdir()
+            process = subprocess.Popen(
+                [sys.executable, str(PROGRAMS / "takes_turn.py"), self.name],
+                env={**own, "TMPDIR": str(place / f"tmp-{self._number}"), **more},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            self._stack.callback(self._end, process)
+            made.append(Service(process))
+        for one in made:
+            one.pid = one.answer()["pid"]
+        return made
+
+    def __enter__(self) -> Fleet:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @staticmethod
+    def _end(process: subprocess.Popen[str]) -> None:
+        process.kill()
+        process.communicate()
+
+    def revision(self) -> str:
+        with Remote(self.served.url, self.served.token) as remote:
+            [entry] = remote.entries(Name.parse(self.name))
+        return str(entry.revision)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with registry(tmp_path_factory.mktemp("registry")) as made:
+        yield made
+
+
+def registry(folder: Path, settings: str = "") -> Any:
+    prepare(folder, SigningKey.generate().text)
+    config = folder / "registry.toml"
+    config.write_text(f"claim_seconds = {CLAIM_SECONDS}\n{settings}")
+    return serve(folder, "--config", str(config))
+
+
+@pytest.fixture
+def fleet(served: Served, tmp_path: Path) -> Iterator[Fleet]:
+    with Fleet(served, tmp_path) as made:
+        yield made
+
+
+def test_of_eight_one_compiles_and_seven_have_what_it_published(fleet: Fleet) -> None:
+    services = fleet.start(8)
+    for one in services:
+        one.say("compile")
+    # The one whose compile goes on at once is the one that compiles; nobody else's does meanwhile.
+    with ThreadPoolExecutor(8) as pool:
+        answers = [pool.submit(one.answer) for one in services]
+        until = time.monotonic() + 20
+        while time.monotonic() < until and not any(answer.done() for answer in answers):
+            time.sleep(0.02)
+        time.sleep(1.5 * CLAIM_SECONDS)  # a compile that takes longer than a claim lasts unless it is renewed
+        [builder] = [number for number, answer in enumerate(answers) if answer.done()]
+        told = answers[builder].result()
+        assert (told["holds"], told["installed"], told["status"]) == (True, [], "failed")
+        published = services[builder].does("publish")
+        began = time.monotonic()
+        others = [answer.result(30) for answer in answers if answer is not answers[builder]]
+    took = time.monotonic() - began
+    assert published["created"] and fleet.revision() == published["revision"]
+    assert [(one["installed"], one["holds"]) for one in others] == [([published["revision"]], False)] * 7
+    assert {one["status"] for one in others} == {"restored"}
+    assert all(4 < one["waited"] < 20 for one in others), others
+    assert took < 8, "told at once; what remains is seven restores on two cores"
+    [late] = fleet.start(1)
+    assert late.does("compile")["installed"] == [published["revision"]], "and later starts just restore"
+
+
+def test_when_the_one_is_killed_another_takes_over(fleet: Fleet) -> None:
+    first, *others = fleet.start(3)
+    assert first.does("compile")["holds"]
+    for one in others:
+        one.say("compile")
+    time.sleep(1)
+    first.process.send_signal(signal.SIGKILL)
+    killed = time.monotonic()
+    with ThreadPoolExecutor(2) as pool:
+        answers = [pool.submit(one.answer) for one in others]
+        while not any(answer.done() for answer in answers):
+            assert time.monotonic() < killed + CLAIM_SECONDS + 8
+            time.sleep(0.05)
+        [second] = [number for number, answer in enumerate(answers) if answer.done()]
+        assert answers[second].result()["holds"]
+        published = others[second].does("publish")
+        third = answers[1 - second].result(20)
+    assert third["installed"] == [published["revision"]]
+
+
+def test_one_that_ends_gives_it_back_at_once(fleet: Fleet) -> None:
+    first, second = fleet.start(2)
+    assert first.does("compile")["holds"]
+    assert first.does("fork")["status"] == 0, "a child that ends gives nothing back"
+    second.say("compile")
+    time.sleep(CLAIM_SECONDS + 1)
+    began = time.monotonic()
+    first.say("end")
+    assert second.answer()["holds"]
+    assert time.monotonic() - began < CLAIM_SECONDS - 0.5
+
+
+def test_one_that_stalled_and_was_taken_over_may_not_publish(fleet: Fleet) -> None:
+    first, second = fleet.start(2)
+    assert first.does("compile")["holds"]
+    first.process.send_signal(signal.SIGSTOP)
+    assert second.does("compile")["holds"]
+    published = second.does("publish")
+    first.process.send_signal(signal.SIGCONT)
+    refused = first.does("publish")
+    assert refused["error"] == "claim_lost", refused
+    assert fleet.revision() == published["revision"]
+
+
+def test_nobody_waits_beyond_the_deadline(fleet: Fleet) -> None:
+    [first] = fleet.start(1)
+    assert first.does("compile")["holds"]
+    [second] = fleet.start(1, deadline=3)
+    told = second.does("compile")
+    assert (told["holds"], told["installed"]) == (False, [])
+    assert 2 < told["waited"] < 3.8
+    # It compiles, and may publish what it made: that is nobody's loss, and who waits gets it.
+    assert second.does("publish")["created"]
+    assert first.does("publish")["created"]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"CACHESVC_MODE": "read"}, {"CACHESVC_SIGNING_KEY": ""}, {"CACHESVC_TOKEN": ""}],
+    ids=["reader", "no-key", "no-token"],
+)
+def test_who_cannot_publish_neither_takes_nor_waits(fleet: Fleet, more: dict[str, str]) -> None:
+    [reader] = fleet.start(1, **more)
+    told = reader.does("compile")
+    assert not told["holds"] and told["waited"] < 2
+    [first] = fleet.start(1)
+    assert first.does("compile")["holds"]
+    [reader] = fleet.start(1, **more)
+    told = reader.does("compile")
+    assert not told["holds"] and told["waited"] < 2
+
+
+def test_a_registry_that_ends_meanwhile_keeps_nobody(tmp_path: Path) -> None:
+    with registry(tmp_path / "registry") as served, Fleet(served, tmp_path) as fleet:
+        first, second = fleet.start(2, deadline=20)
+        assert first.does("compile")["holds"]
+        second.say("compile")
+        time.sleep(1)
+        served.process.send_signal(signal.SIGKILL)
+        told = second.answer()
+        assert not told["holds"] and told["waited"] < 10
+        assert first.does("publish")["error"] == "unavailable"
+
+
+@pytest.mark.services
+def test_redis_that_ends_meanwhile_costs_a_second(tmp_path: Path) -> None:
+    port, stack = free_port(), ExitStack()
+    with stack:
+        redis = ExitStack()
+        stack.enter_context(redis)
+        redis.enter_context(redis_server(port))
+        settings = f'redis = "redis://127.0.0.1:{port}"\n'
+        served = stack.enter_context(registry(tmp_path / "registry", settings))
+        fleet = stack.enter_context(Fleet(served, tmp_path))
+        first, second = fleet.start(2)
+        assert first.does("compile")["holds"]
+        second.say("compile")
+        time.sleep(1)
+        redis.close()
+        published = first.does("publish")
+        began = time.monotonic()
+        assert second.answer()["installed"] == [published["revision"]]
+        assert time.monotonic() - began < 5
+
+
+def test_the_ranks_of_a_job_are_one_and_another_job_waits_for_it(fleet: Fleet) -> None:
+    def job(port: int) -> list[Service]:
+        common = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
+        ranks = [{"RANK": "0"}, {"RANK": "1", "CACHESVC_SIGNING_KEY": ""}]
+        return [
+            service
+            for rank in ranks
+            for service in fleet.start(
+                1,
+                node=f"node-{port}",
+                TORCHINDUCTOR_CACHE_DIR=str(fleet._folder / f"{port}-{rank['RANK']}"),
+                **common,
+                **rank,
+            )
+        ]
+
+    first, second = job(1), job(2)
+    for rank in first:
+        rank.say("compile")
+    told = [rank.answer() for rank in first]
+    assert [(one["holds"], one["installed"]) for one in told] == [(True, []), (False, [])], told
+    assert all(one["waited"] < 8 for one in told), "no rank waits for another one's claim"
+    for rank in second:
+        rank.say("compile")
+    time.sleep(CLAIM_SECONDS + 1)
+    published = first[0].does("publish")
+    told = [rank.answer() for rank in second]
+    assert [one["installed"] for one in told] == [[published["revision"]]] * 2, told

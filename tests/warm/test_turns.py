@@ -1,0 +1,222 @@
+"""Several runs for one entry: a real registry and real claims, over processes whose answers are scripted; and
+the command itself."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from cachesvc.warm import turns
+from cachesvc.warm.plan import plan
+from cachesvc.warm.results import Outcome, PhaseResult
+from cachesvc.warm.run import Means, Registry, run
+from cachesvc.warm.spec import parse_spec
+from cachesvc_client.bundle.seal import SigningKey
+from cachesvc_client.remote import Remote
+from cachesvc_client.wire.errors import Unavailable
+from cachesvc_client.wire.names import Name
+from tests.e2e.registries import Served, prepare, serve
+
+from .conftest import command
+from .test_run import A, Answer, Scripted
+from .test_warm import TARGET, spec, warm  # noqa: F401 - spec is a fixture
+
+CLAIM_SECONDS = 2
+SPEC = '[[target]]\nid = "x"\nfactory = "m:f"\n'
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("registry")
+    prepare(folder, SigningKey.generate().text)
+    (folder / "registry.toml").write_text(f"claim_seconds = {CLAIM_SECONDS}\n")
+    with serve(folder, "--config", str(folder / "registry.toml")) as made:
+        yield made
+
+
+class Partitioned(Remote):
+    """A real one, of a machine whose renewals do not come through once ``silent`` is set."""
+
+    def __init__(self, *arguments: str, silent: threading.Event) -> None:
+        super().__init__(*arguments, timeout=60)
+        self._silent = silent
+
+    def renew_claim(self, *arguments, **more):
+        if self._silent.is_set():
+            raise Unavailable("the network is down")
+        return super().renew_claim(*arguments, **more)
+
+
+class Timed(Scripted):
+    """Its compile begins and ends when the test says so."""
+
+    def __init__(self, *answers: Answer) -> None:
+        super().__init__(*answers)
+        self.compiles, self.may_end = threading.Event(), threading.Event()
+
+    def run(self, order, folder: Path, extra, *, keep: bool = False) -> PhaseResult:
+        if order.phase == "compile":
+            self.compiles.set()
+            assert self.may_end.wait(60)
+        return replace(super().run(order, folder, extra, keep=keep), fingerprint={"torch": "2.13.0"})
+
+
+@dataclass
+class Run:
+    """One CI job."""
+
+    launcher: Timed
+    outcome: Future[Outcome]
+    steps: list[str] = field(default_factory=list)
+    silent: threading.Event = field(default_factory=threading.Event)
+
+    def says(self, word: str) -> None:
+        until = time.monotonic() + 30
+        while not any(word in step for step in self.steps):
+            assert time.monotonic() < until and not self.outcome.done(), (self.steps, self.outcome)
+            time.sleep(0.02)
+
+
+@pytest.fixture
+def start(served: Served, tmp_path: Path) -> Iterator[Callable[..., Run]]:
+    """Starts a run of one target, in a thread."""
+    name = Name.parse(f"team/{tmp_path.name.lower().replace('_', '-')}")
+    key = SigningKey.load(Path(served.signing_key))
+    (job,) = plan(parse_spec(f'name = "{name}"\n{SPEC}', tmp_path / "w.toml"))
+    pool, started = ThreadPoolExecutor(4), []
+
+    def go(*answers: Answer, ended: bool = False, **more) -> Run:
+        launcher = Timed(*(answers or (Answer((A,)), Answer())))
+        made = Run(launcher, Future())
+        remote = Partitioned(served.url, served.token, silent=made.silent)
+        registry = Registry(remote, (key.public,), served.token)
+        means = Means(
+            name, launcher, lambda _, step: made.steps.append(step), registry, key, scratch=tmp_path, **more
+        )
+        if ended:
+            launcher.may_end.set()
+        made.outcome = pool.submit(lambda: run([job], means)[0])
+        started.append(made)
+        return made
+
+    yield go
+    for one in started:
+        one.launcher.cancel()
+        one.launcher.may_end.set()
+    pool.shutdown()
+
+
+def test_the_second_waits_for_the_first_and_has_what_it_published(start) -> None:
+    first = start()
+    first.launcher.compiles.wait(30)
+    second = start()
+    second.says("waiting for ")
+    time.sleep(CLAIM_SECONDS + 1)  # it is renewed
+    assert not second.outcome.done()
+    first.launcher.may_end.set()
+    published = time.monotonic()
+    done, other = first.outcome.result(30), second.outcome.result(30)
+    assert time.monotonic() - published < 5
+    assert (done.status, other.status) == ("warm", "fresh")
+    assert other.reasons[0].startswith("published by another run meanwhile")
+    assert (second.launcher.phases, other.files_after) == (["eager"], done.files_after)
+    [step] = [step for step in second.steps if step.startswith("waiting")]
+    assert f"process {os.getpid()}, which compiles it since" in step
+
+
+def test_one_that_fails_is_followed_at_once(start) -> None:
+    first = start(Answer((), error="it does not compile"))
+    first.launcher.compiles.wait(30)
+    second = start(ended=True)
+    second.says("waiting for ")
+    began = time.monotonic()
+    first.launcher.may_end.set()
+    assert first.outcome.result(30).status == "failed"
+    assert second.outcome.result(30).status == "warm"
+    assert time.monotonic() - began < CLAIM_SECONDS + 2
+
+
+def test_who_waits_can_be_interrupted(start) -> None:
+    first = start()
+    first.launcher.compiles.wait(30)
+    second = start()
+    second.says("waiting for ")
+    second.launcher.cancel()
+    assert second.outcome.result(turns.POLL_SECONDS + 5).status == "cancelled"
+    first.launcher.may_end.set()
+    assert first.outcome.result(30).status == "warm"
+
+
+def test_force_takes_no_turn(start) -> None:
+    first = start()
+    first.launcher.compiles.wait(30)
+    forced = start(ended=True, force=True).outcome.result(30)
+    assert forced.status == "warm"
+    first.launcher.may_end.set()
+    done = first.outcome.result(30)
+    assert done.status == "warm" and done.revision != forced.revision
+
+
+def test_one_that_was_silent_learns_that_another_has_published(start) -> None:
+    first = start()
+    first.launcher.compiles.wait(30)
+    first.silent.set()
+    second = start(ended=True).outcome.result(30)
+    assert second.status == "warm"
+    first.launcher.may_end.set()
+    done = first.outcome.result(30)
+    assert done.status == "fresh" and "silent for too long" in done.reasons[0], done
+    assert any("was taken over" in step for step in first.steps) or "given back" in str(first.steps)
+
+
+def test_one_that_was_silent_publishes_what_it_has_where_the_other_gave_up(start) -> None:
+    first = start()
+    first.launcher.compiles.wait(30)
+    first.silent.set()
+    second = start(Answer((), error="it does not compile"))
+    assert second.launcher.compiles.wait(30), "it has taken over"
+    first.launcher.may_end.set()
+    first.says("waiting for ")
+    first.silent.clear()
+    second.launcher.may_end.set()
+    assert second.outcome.result(30).status == "failed"
+    done = first.outcome.result(30)
+    assert done.status == "warm" and done.revision
+    assert first.launcher.phases == ["eager", "compile", "replay"], "nothing is compiled twice"
+
+
+@pytest.mark.compiles
+def test_an_interrupted_command_leaves_its_turn_to_the_next(registry, spec, tmp_path) -> None:  # noqa: F811
+    """Two real runs of the command at once: the first is interrupted while it compiles."""
+    path = spec(TARGET.replace("[4, 8]", "[6, 8]"))
+    first = _started(registry, path, tmp_path / "first")
+    _says(first, tmp_path / "first", "tiny/default: compile\n")
+    second = _started(registry, path, tmp_path / "second")
+    _says(second, tmp_path / "second", "tiny/default: waiting for ")
+    first.send_signal(signal.SIGINT)
+    assert first.wait(60) == 130
+    assert second.wait(200) == 0, (tmp_path / "second").read_text()
+    said = (tmp_path / "second").read_text()
+    assert said.index("waiting for") < said.index("tiny/default: compile\n") < said.index("publish")
+    assert warm(registry, path, "--json").targets["tiny/default"]["status"] == "fresh"
+
+
+def _started(env: dict[str, str], path: Path, log: Path) -> subprocess.Popen[bytes]:
+    with open(log, "wb") as out:
+        return subprocess.Popen(command("warm", path), env=env, stdout=out, stderr=out)
+
+
+def _says(process: subprocess.Popen[bytes], log: Path, word: str) -> None:
+    until = time.monotonic() + 120
+    while word not in log.read_text():
+        assert process.poll() is None and time.monotonic() < until, log.read_text()
+        time.sleep(0.05)
