@@ -15,8 +15,8 @@ COMPILE := $(BIN)/uv pip compile -q --universal --generate-hashes --no-python-do
 	--no-emit-index-url --no-emit-find-links --no-emit-package cachesvc --no-emit-package cachesvc-client
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-services matrix deploy-check keys lint format types contracts bench bench-gpu requirements \
-	triton clean tools
+.PHONY: help venv demo test test-services matrix deploy-check keys lint format types contracts bench bench-registry \
+	bench-gpu requirements triton clean tools
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1 /p' $(MAKEFILE_LIST) | while read -r name what; do \
@@ -75,6 +75,9 @@ contracts: $(STAMP)  ## who may import whom
 bench: $(STAMP)  ## the benchmarks, into benchmarks/results
 	@$(BIN)/python benchmarks/cold_start.py $(ARGS)
 	@$(BIN)/python benchmarks/restore.py $(ARGS)
+
+bench-registry: $(STAMP)  ## what a registry carries, over both columns of real servers; needs wrk
+	@$(BIN)/python -m benchmarks.registry $(ARGS)
 
 # With the Python that has torch for the GPU, and this project's requirements: no environment is made.
 bench-gpu:  ## the workload matrix on this machine's GPUs (ARGS="--rows 1-4"); PYTHON is the one with torch

@@ -118,12 +118,13 @@ def _end(process: subprocess.Popen[Any]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """An embedded registry that runs: its address and the variables of its users."""
+    """A registry that runs: its address, the variables of its users, its process."""
 
     url: str
     token: str
     trust: str
     signing_key: str
+    pid: int
 
     @property
     def service(self) -> dict[str, str]:
@@ -142,19 +143,21 @@ def serve_command(data: Path) -> list[str]:
 
 
 @contextmanager
-def registry(data: Path) -> Iterator[Registry]:
-    """Runs an embedded registry for the length of the block. Raises ``Failed`` if it does not come up."""
+def registry(data: Path, **variables: str) -> Iterator[Registry]:
+    """Runs a registry for the length of the block, its first start: embedded, unless the variables name other
+    backends. Raises ``Failed`` if it does not come up."""
     data.mkdir(parents=True, exist_ok=True)
     ready = data / "ready.json"
     ready.unlink(missing_ok=True)  # of a run before: it would name another port
     with open(data / "log", "wb") as log:
         command = cachesvc(serve_command(data))
-        with started(command, env=clean_environment(), stdout=log, stderr=subprocess.STDOUT) as process:
+        env = clean_environment() | variables
+        with started(command, env=env, stdout=log, stderr=subprocess.STDOUT) as process:
             while not ready.exists():
                 if process.poll() is not None:
                     raise Failed(f"cachesvc serve ended:\n{(data / 'log').read_text()[-3000:]}")
                 time.sleep(0.05)
-            yield Registry(**json.loads(ready.read_text()))
+            yield Registry(**json.loads(ready.read_text()), pid=process.pid)
 
 
 def cachesvc(command: Sequence[str]) -> list[str]:

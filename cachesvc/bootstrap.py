@@ -41,7 +41,8 @@ def open_registry(settings: Settings, *, proven: bool = False) -> Iterator[Regis
             try:
                 meter = Meter()
                 blobs, links = _blobs(settings, meter, proven)
-                yield Registry(index, blobs, hot, _limits(settings), links=links, meter=meter)
+                own = MemoryHot() if settings.redis else None
+                yield Registry(index, blobs, hot, _limits(settings), links=links, meter=meter, own=own)
             finally:
                 hot.close()
         finally:
@@ -104,9 +105,10 @@ def _prove(bucket: BlobStore) -> None:
 def _hot(settings: Settings) -> Hot:
     if not settings.redis:
         return MemoryHot()
+    from cachesvc.hot.near import Near
     from cachesvc.hot.redis import RedisHot
 
-    hot = RedisHot(settings.redis)
+    hot = Near(RedisHot(settings.redis))
     try:
         hot.check()
     except Unavailable as error:

@@ -41,6 +41,7 @@ def create_app(registry: Registry, *, gc_seconds: float | None = None, token_req
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.uploads = anyio.CapacityLimiter(write_routes.UPLOADS)
+        app.state.resolves = anyio.CapacityLimiter(read_routes.RESOLVES)
         async with anyio.create_task_group() as group:
             group.start_soon(waiting.run)
             if gc_seconds is not None:

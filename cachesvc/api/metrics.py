@@ -123,7 +123,7 @@ class _Backends(Collector):
         yield pool
 
 
-def _metrics(request: Request) -> Metrics:
+async def _metrics(request: Request) -> Metrics:
     metrics: Metrics = request.app.state.metrics
     return metrics
 

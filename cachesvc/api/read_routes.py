@@ -12,6 +12,7 @@ from starlette.concurrency import iterate_in_threadpool
 
 from cachesvc.registry import download, names, reports, resolve
 from cachesvc.registry.tokens import whoami
+from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import NotFound, RangeInvalid
 from cachesvc_client.wire.names import Namespace, ShortName, Tag
@@ -25,11 +26,15 @@ from cachesvc_client.wire.protocol import (
     WhoAmI,
 )
 
-from .access import SECURED, TheRegistry, TheToken, TokenRoute
+from .access import SECURED, Handler, TheRegistry, TheToken, TokenRoute
 from .answers import BINARY, errors
-from .edge import Json, failure
-from .metrics import TheMetrics
+from .edge import MAX_BODY_BYTES, Json, failure
+from .metrics import Metrics, TheMetrics
 from .ranges import wanted
+
+RESOLVES = 8
+"""Threads that resolve at once: they wait for the database together, but Python runs one of them at a time,
+and with more it mostly passes that on."""
 
 router = APIRouter(
     prefix="/v1",
@@ -46,18 +51,60 @@ async def who_am_i(token: TheToken) -> Json:
     return Json(whoami(token))
 
 
-@router.post("/resolve", response_model=ResolveAnswer)
-async def post_resolve(
-    registry: TheRegistry, token: TheToken, metrics: TheMetrics, body: ResolveRequest
-) -> Json:
-    """What fits this environment, with signed manifests inline; and why the rest does not."""
+class ResolveRoute(TokenRoute):
+    """Questions as clients put them are read here. To have FastAPI find out what the endpoint wants took
+    longer than the look-up; it reads what cannot be read here, and says what is wrong with it."""
+
+    def shortened(self, inner: Handler) -> Handler:
+        async def handler(request: Request) -> Response:
+            if request.headers.get("content-type") != "application/json":
+                return await inner(request)
+            state, body = request.app.state, await request.body()
+            answer = resolve.remembered(state.registry, request.state.token, body)
+            if answer is not None:
+                return _resolved(state.metrics, answer)
+            asked = _read(body)
+            return await (inner(request) if asked is None else _resolve(request, asked, body))
+
+        return handler
+
+
+def _read(body: bytes) -> ResolveRequest | None:
     try:
-        answer = await to_thread.run_sync(resolve.answer, registry, token, body)
+        return codec.build(ResolveRequest, codec.parse_json(body, limit=MAX_BODY_BYTES, what="the body"))
+    except ValueError:
+        return None
+
+
+async def _resolve(request: Request, asked: ResolveRequest, body: bytes) -> Json:
+    state = request.app.state
+    try:
+        answer = await to_thread.run_sync(
+            resolve.answer, state.registry, request.state.token, asked, body, limiter=state.resolves
+        )
     except NotFound:
-        metrics.resolved("unknown")
+        state.metrics.resolved("unknown")
         raise
+    return _resolved(state.metrics, answer)
+
+
+def _resolved(metrics: Metrics, answer: bytes) -> Json:
     metrics.resolved("offered" if resolve.offers(answer) else "none_fits")
     return Json(answer)
+
+
+async def post_resolve(request: Request, body: ResolveRequest) -> Json:
+    """What fits this environment, with signed manifests inline; and why the rest does not."""
+    return await _resolve(request, body, await request.body())
+
+
+router.add_api_route(
+    "/resolve",
+    post_resolve,
+    methods=["POST"],
+    response_model=ResolveAnswer,
+    route_class_override=ResolveRoute,
+)
 
 
 @router.post("/reports", response_model=ReportAnswer, responses=errors("too_many"))

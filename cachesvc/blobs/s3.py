@@ -11,9 +11,13 @@ import contextlib
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import boto3
+import botocore.auth
+import botocore.awsrequest
 import botocore.config
 import botocore.exceptions
 import botocore.parsers
@@ -45,8 +49,8 @@ class S3BlobStore:
     ) -> None:
         self._bucket = bucket
         self._prefix = prefix.strip("/") + "/" if prefix.strip("/") else ""
-        self._s3 = _client(bucket, endpoint, client)
-        self._public = _client(bucket, public_endpoint, client) if public_endpoint else self._s3
+        self._s3, self._credentials = _client(bucket, endpoint, client)
+        self._public = _client(bucket, public_endpoint, client)[0] if public_endpoint else self._s3
 
     def put(self, key: str, chunks: Iterable[bytes]) -> int:
         parts = _parts(chunks)
@@ -99,9 +103,23 @@ class S3BlobStore:
 
     def link(self, key: str, seconds: int) -> str:
         with _told(self._bucket, key):
-            return str(
-                self._public.generate_presigned_url("get_object", Params=self._at(key), ExpiresIn=seconds)
+            base, region, service = self._linking
+            request = botocore.awsrequest.AWSRequest("GET", base + checked_key(key))
+            signer = botocore.auth.S3SigV4QueryAuth(
+                self._credentials.get_frozen_credentials(), service, region, expires=seconds
             )
+            signer.add_auth(request)
+            return str(request.url)
+
+    @cached_property
+    def _linking(self) -> tuple[str, str, str]:
+        """Where objects are for readers, and the region and service that links are signed for, as boto3 has
+        them: of one link. To look for them anew is most of what boto3 does for each."""
+        sample = urlsplit(
+            self._public.generate_presigned_url("get_object", Params=self._at("x"), ExpiresIn=60)
+        )
+        _, _, region, service, _ = parse_qs(sample.query)["X-Amz-Credential"][0].rsplit("/", 4)
+        return f"{sample.scheme}://{sample.netloc}{sample.path.removesuffix('x')}", region, service
 
     def _at(self, key: str) -> dict[str, str]:
         return {"Bucket": self._bucket, "Key": self._prefix + checked_key(key)}
@@ -141,7 +159,8 @@ class S3BlobStore:
             body.close()
 
 
-def _client(bucket: str, endpoint: str | None, options: dict[str, Any]) -> Any:
+def _client(bucket: str, endpoint: str | None, options: dict[str, Any]) -> tuple[Any, Any]:
+    """A client, and the credentials that it signs with, which may renew themselves."""
     config = botocore.config.Config(
         signature_version="s3v4",
         connect_timeout=5,
@@ -153,7 +172,9 @@ def _client(bucket: str, endpoint: str | None, options: dict[str, Any]) -> Any:
     )
     with _told(bucket, ""):
         try:
-            return boto3.session.Session().client("s3", endpoint_url=endpoint, config=config, **options)
+            session = boto3.session.Session(**options)
+            client = session.client("s3", endpoint_url=endpoint, config=config)
+            return client, session.get_credentials()
         except ValueError as error:  # boto3's check of the endpoint
             raise Unavailable(f"bucket {bucket}: {error}") from None
 

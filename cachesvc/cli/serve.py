@@ -64,8 +64,9 @@ def _serve(settings: Settings, listener: socket.socket, new_token: bool, ready_f
             registry, signing_key_path(settings), first_token=settings.first_token, new_token=new_token
         )
         url = _url(listener, "https" if certificate else "http")
-        gc_seconds = settings.gc_seconds or None
-        app = create_app(registry, gc_seconds=gc_seconds, token_requests=settings.token_requests)
+        app = create_app(
+            registry, gc_seconds=settings.gc_seconds or None, token_requests=settings.token_requests
+        )
         _run(
             app,
             listener,

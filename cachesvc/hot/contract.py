@@ -23,6 +23,17 @@ def remembers(hot: Hot, _pass_time: PassTime) -> None:
     _true(hot.get("remembers/b") == b"other")
 
 
+def is_near(hot: Hot, _pass_time: PassTime) -> None:
+    """What is known without asking is what ``get`` answers, at each time."""
+    for value in (b"", b"1", b"2"):
+        if value:
+            hot.put("near", value)
+        _true(hot.near("near") in (None, hot.get("near") or b""))
+        _true(hot.near("near") in (None, hot.get("near") or b""))
+    hot.drop("near")
+    _true(hot.near("near") in (None, b""))
+
+
 def drops(hot: Hot, _pass_time: PassTime) -> None:
     """Dropping one key touches no other, and dropping nothing is fine."""
     hot.put("drops/a", b"1")
@@ -100,7 +111,15 @@ def is_usable(hot: Hot, _pass_time: PassTime) -> None:
     hot.check()
 
 
-CHECKS: tuple[Callable[[Hot, PassTime], None], ...] = (is_usable, remembers, drops, forgets, counts, wakes)
+CHECKS: tuple[Callable[[Hot, PassTime], None], ...] = (
+    is_usable,
+    remembers,
+    is_near,
+    drops,
+    forgets,
+    counts,
+    wakes,
+)
 
 
 def _true(holds: bool) -> None:

@@ -34,6 +34,9 @@ class MemoryHot:
                 return None
             return found[1]
 
+    def near(self, key: str) -> bytes | None:
+        return self.get(key) or b""
+
     def put(self, key: str, value: bytes, seconds: float = MAX_SECONDS) -> None:
         with self._lock:
             self._keep(key, self._clock() + min(seconds, MAX_SECONDS), value)

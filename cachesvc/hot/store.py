@@ -23,6 +23,11 @@ class Hot(Protocol):
         """What was put, while it lives."""
         ...
 
+    def near(self, key: str) -> bytes | None:
+        """What ``get`` answers, where that is known without waiting for anybody, so that an event loop may
+        ask: nothing as ``b""``. ``None``: ask with ``get``."""
+        ...
+
     def put(self, key: str, value: bytes, seconds: float = MAX_SECONDS) -> None:
         """Remembers ``value`` for at most ``seconds``, which is cut to ``MAX_SECONDS``."""
         ...

@@ -20,7 +20,7 @@ from cachesvc_client.wire.protocol import EntrySummary, NameSummary
 from cachesvc_client.wire.records import Manifest
 
 from .sql import changed, insert_unless_there
-from .tables import EntryRow, NamespaceRow, RevisionRow
+from .tables import EntryRow, NamespaceRow, RevisionRow, UsefulnessRow
 
 LISTED = 5000
 """Rows of one listing, at most."""
@@ -29,7 +29,8 @@ _LOCK_TRIES = 5
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """The head of an entry, with what decides whether it is answered; its envelope is fetched later."""
+    """The head of an entry, with what decides whether it is answered; its envelope, of ``envelope_bytes``, is
+    fetched later. ``withheld``: it is quarantined in an environment, this one or another."""
 
     entry: Digest
     lane: Lane | None
@@ -48,6 +49,9 @@ class Candidate:
     last_used: int | None = None
     quarantined: int | None = None
     quarantine_why: str = ""
+    pack_key: str = ""
+    envelope_bytes: int = 0
+    withheld: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +87,8 @@ class Entries:
         self, namespace: Namespace, name: ShortName, tag: Tag, lanes: Sequence[Lane | None], limit: int
     ) -> list[Candidate]:
         """The heads under a name, newest first."""
-        query = self._heads(namespace, name, lanes).where(col(EntryRow.tag) == tag)
-        rows = self._session.connection().execute(query.limit(limit))
-        return [_candidate(row) for row in rows]
+        asked = {"namespace": namespace, "name": name, "lanes": _lanes(lanes), "tag": tag, "limit": limit}
+        return [_candidate(row) for row in self._session.connection().execute(_HEADS_OF_TAG, asked)]
 
     def heads_by_key(
         self,
@@ -95,8 +98,8 @@ class Entries:
         lanes: Sequence[Lane | None],
     ) -> list[Candidate]:
         """The heads of these entries, as far as they belong to the name."""
-        query = self._heads(namespace, name, lanes).where(col(EntryRow.entry).in_(entries))
-        return [_candidate(row) for row in self._session.connection().execute(query)]
+        asked = {"namespace": namespace, "name": name, "lanes": _lanes(lanes), "entries": entries}
+        return [_candidate(row) for row in self._session.connection().execute(_HEADS_BY_KEY, asked)]
 
     def tags(self, namespace: Namespace, name: ShortName, lanes: Sequence[Lane | None]) -> list[Tag]:
         """The tags that exist under a name."""
@@ -105,21 +108,8 @@ class Entries:
 
     def envelopes(self, revisions: Sequence[Digest]) -> Iterator[tuple[Digest, bytes]]:
         """(revision, envelope's exact bytes), one query each ``revisions``, in no order."""
-        query = select(RevisionRow.revision, RevisionRow.envelope)
-        rows = self._session.exec(query.where(col(RevisionRow.revision).in_(revisions)))
+        rows = self._session.connection().execute(_ENVELOPES, {"revisions": revisions})
         return ((Digest(revision), bytes(envelope)) for revision, envelope in rows)
-
-    def envelope_sizes(self, revisions: Sequence[Digest]) -> dict[Digest, int]:
-        """Bytes of each envelope."""
-        size = sa.func.length(col(RevisionRow.envelope))
-        query = sa.select(col(RevisionRow.revision), size).where(col(RevisionRow.revision).in_(revisions))
-        return {Digest(row[0]): row[1] for row in self._session.connection().execute(query)}
-
-    def pack_keys(self, revisions: Sequence[Digest]) -> dict[Digest, str]:
-        """The object that holds each revision's pack."""
-        query = select(RevisionRow.revision, RevisionRow.pack_key)
-        rows = self._session.exec(query.where(col(RevisionRow.revision).in_(revisions)))
-        return {Digest(revision): key for revision, key in rows}
 
     def place(self, revision: Digest) -> PackPlace | None:
         """The pack of a revision."""
@@ -194,27 +184,28 @@ class Entries:
 
         Makes the entry (and its namespace) if there is none.
         """
+        entry = manifest.entry
         query = (
             sa.select(col(EntryRow.head), col(EntryRow.head_sequence))
-            .where(col(EntryRow.entry) == manifest.entry)
+            .where(col(EntryRow.entry) == entry)
             .with_for_update()
         )
         for _ in range(_LOCK_TRIES):
-            self._make(manifest, now)
+            self._make(manifest, entry, now)
             row: Any = self._session.connection().execute(query).first()
             # None: an entry that collection removed between the two statements.
             if row is not None:
                 return Head(Digest(row[0]), row[1]) if row[0] else None
-        raise Unavailable(f"entry {manifest.entry} is being removed", "try again")
+        raise Unavailable(f"entry {entry} is being removed", "try again")
 
-    def _make(self, manifest: Manifest, now: int) -> None:
+    def _make(self, manifest: Manifest, entry: Digest, now: int) -> None:
         statement = manifest.statement
         dtypes, shapes = facets(manifest.workload)
         insert_unless_there(self._session, NamespaceRow(namespace=statement.namespace, created=now))
         insert_unless_there(
             self._session,
             EntryRow(
-                entry=manifest.entry,
+                entry=entry,
                 namespace=statement.namespace,
                 lane=statement.lane or "",
                 name=statement.name,
@@ -361,24 +352,6 @@ class Entries:
         query = select(RevisionRow.revision, RevisionRow.pack_key, RevisionRow.pack_size)
         return ((Digest(revision), key, size) for revision, key, size in self._session.exec(query))
 
-    def _heads(self, namespace: Namespace, name: ShortName, lanes: Sequence[Lane | None]) -> Any:
-        return (
-            sa.select(
-                EntryRow.__table__.c,  # type: ignore[attr-defined]
-                col(RevisionRow.pack),
-                col(RevisionRow.pack_size),
-                col(RevisionRow.expires),
-                col(RevisionRow.fingerprint),
-                col(RevisionRow.scopes),
-                col(RevisionRow.last_used),
-                col(RevisionRow.quarantined),
-                col(RevisionRow.quarantine_why),
-            )
-            .join_from(EntryRow, RevisionRow, col(RevisionRow.revision) == col(EntryRow.head))
-            .where(*_under(namespace, name, lanes))
-            .order_by(col(EntryRow.published).desc(), col(EntryRow.entry))
-        )
-
 
 def compile_seconds(measured: dict[str, float]) -> float:
     """What the builder spent on it: the longer of compilation and first call; 0 if nobody measured."""
@@ -390,14 +363,51 @@ def spaced(words: Sequence[str]) -> str:
     return f" {' '.join(words)} "
 
 
+def _lanes(lanes: Sequence[Lane | None]) -> list[str]:
+    return [lane or "" for lane in lanes]
+
+
 def _under(
     namespace: Namespace, name: ShortName, lanes: Sequence[Lane | None]
 ) -> tuple[sa.ColumnElement[bool], ...]:
     return (
         col(EntryRow.namespace) == namespace,
         col(EntryRow.name) == name,
-        col(EntryRow.lane).in_([lane or "" for lane in lanes]),
+        col(EntryRow.lane).in_(_lanes(lanes)),
     )
+
+
+def _heads() -> Any:
+    """Candidates under a name. What is asked of every resolve is one statement, and built once: to build it
+    took longer than the database did."""
+    entries, revisions = EntryRow.__table__.c, RevisionRow.__table__.c  # type: ignore[attr-defined]
+    withheld = sa.exists().where(
+        col(UsefulnessRow.revision) == entries.head, col(UsefulnessRow.quarantined).is_not(None)
+    )
+    return (
+        sa.select(
+            *(entries[name] for name in ("entry", "lane", "tag", "target", "partition", "workload", "model")),
+            *(entries[name] for name in ("head", "published")),
+            *(revisions[name] for name in ("pack", "pack_size", "pack_key", "expires", "fingerprint")),
+            *(revisions[name] for name in ("scopes", "last_used", "quarantined", "quarantine_why")),
+            sa.func.length(revisions.envelope).label("envelope_bytes"),
+            withheld.label("withheld"),
+        )
+        .join_from(EntryRow, RevisionRow, revisions.revision == entries.head)
+        .where(
+            entries.namespace == sa.bindparam("namespace"),
+            entries.name == sa.bindparam("name"),
+            entries.lane.in_(sa.bindparam("lanes", expanding=True)),
+        )
+        .order_by(entries.published.desc(), entries.entry)
+    )
+
+
+_HEADS_OF_TAG = _heads().where(col(EntryRow.tag) == sa.bindparam("tag")).limit(sa.bindparam("limit"))
+_HEADS_BY_KEY = _heads().where(col(EntryRow.entry).in_(sa.bindparam("entries", expanding=True)))
+_ENVELOPES = sa.select(col(RevisionRow.revision), col(RevisionRow.envelope)).where(
+    col(RevisionRow.revision).in_(sa.bindparam("revisions", expanding=True))
+)
 
 
 def _summaries() -> Any:
@@ -430,6 +440,9 @@ def _candidate(row: Any) -> Candidate:
         last_used=row.last_used,
         quarantined=row.quarantined,
         quarantine_why=row.quarantine_why or "",
+        pack_key=row.pack_key,
+        envelope_bytes=row.envelope_bytes,
+        withheld=bool(row.withheld),
     )
 
 

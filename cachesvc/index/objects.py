@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import sqlalchemy as sa
 from sqlmodel import Session, col, select
@@ -12,6 +13,9 @@ from cachesvc_client.wire.digest import Digest
 
 from .sql import changed
 from .tables import ObjectRow, RevisionRow
+
+_TABLE: Any = ObjectRow.__table__  # type: ignore[attr-defined]
+_BY_KEY = sa.select(_TABLE.c.state, _TABLE.c.digest, _TABLE.c.size).where(_TABLE.c.key == sa.bindparam("key"))
 
 
 class Objects:
@@ -35,7 +39,8 @@ class Objects:
 
     def content(self, key: str) -> tuple[Digest, int] | None:
         """What was received, if the object is whole and live."""
-        row = self._session.get(ObjectRow, key, populate_existing=True)
+        self._session.flush()
+        row: Any = self._session.connection().execute(_BY_KEY, {"key": key}).first()
         if row is None or row.state != "live" or row.digest is None or row.size is None:
             return None
         return Digest(row.digest), row.size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import sqlalchemy as sa
@@ -11,11 +12,16 @@ from sqlmodel import Session, SQLModel
 
 def insert_unless_there(session: Session, row: SQLModel) -> None:
     """``INSERT … ON CONFLICT DO NOTHING``: whoever is first wins, and nobody's transaction fails."""
-    table: Any = type(row).__table__  # type: ignore[attr-defined]
     session.flush()
     connection = session.connection()
-    make = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-    connection.execute(make(table).values(row.model_dump()).on_conflict_do_nothing())
+    connection.execute(_insert(type(row), connection.dialect.name), row.model_dump())
+
+
+@functools.cache
+def _insert(kind: type[SQLModel], dialect: str) -> Any:
+    """Built once: a commit makes three of them."""
+    make = postgresql.insert if dialect == "postgresql" else sqlite.insert
+    return make(kind.__table__).on_conflict_do_nothing()  # type: ignore[attr-defined]
 
 
 def take_turns(session: Session) -> None:

@@ -47,6 +47,9 @@ class Index:
 
     def __init__(self, engine: sa.Engine) -> None:
         self._reading = engine
+        if engine.dialect.name == "postgresql":
+            # No transaction holds its statements together anyway: so there is none to begin and to end.
+            self._reading = engine.execution_options(isolation_level="AUTOCOMMIT")
         self._writing = engine.execution_options(cachesvc_write=True)
 
     @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import sqlalchemy as sa
 from sqlmodel import Session, col
@@ -25,6 +26,10 @@ class Upload:
     size: int
     leased_until: int
     key: str | None = None
+
+
+_TABLE: Any = UploadRow.__table__  # type: ignore[attr-defined]
+_BY_ID = sa.select(_TABLE).where(_TABLE.c.upload == sa.bindparam("upload"))
 
 
 class Uploads:
@@ -50,7 +55,8 @@ class Uploads:
 
     def get(self, upload: str) -> Upload | None:
         """By id."""
-        row = self._session.get(UploadRow, upload, populate_existing=True)
+        self._session.flush()
+        row: Any = self._session.connection().execute(_BY_ID, {"upload": upload}).first()
         if row is None:
             return None
         lane = Lane(row.lane) if row.lane else None

@@ -32,8 +32,9 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """``links``: of the store that ``blobs`` wraps, if readers may use it. ``meter``: what passes
-    ``blobs``. ``clock``: seconds of UTC."""
+    """``hot``: hints that replicas share. ``own``: those that this process keeps for itself (``None``: in
+    ``hot``, which is its own). ``links``: of the store that ``blobs`` wraps, if readers may use it.
+    ``meter``: what passes ``blobs``. ``clock``: seconds of UTC."""
 
     index: Index
     blobs: BlobStore
@@ -42,6 +43,12 @@ class Registry:
     clock: Callable[[], float] = time.time
     links: Links | None = None
     meter: Meter = field(default_factory=Meter)
+    own: Hot | None = None
+
+    @property
+    def answers(self) -> Hot:
+        """Where answers are remembered. To give them to other replicas costs each more than it saves."""
+        return self.own or self.hot
 
     @property
     def now(self) -> int:

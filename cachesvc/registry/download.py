@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cachesvc.domain.access import Action, Token, may
-from cachesvc.index.unit import Unit
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import NotFound
 from cachesvc_client.wire.protocol import pack_path
@@ -23,16 +22,15 @@ class Pack:
     key: str
 
 
-def pack_urls(registry: Registry, unit: Unit, revisions: Sequence[Digest]) -> Callable[[Digest], str]:
-    """Where clients get each revision's pack: by a link to the store, or else by a path of this registry.
+def pack_url(registry: Registry, revision: Digest, key: str) -> str:
+    """Where clients get a revision's pack, the object ``key``: by a link to the store, or else by a path of
+    this registry.
 
     A link outlives the answer that holds it by ``link_seconds`` less the 5 s that the answer is remembered.
     """
-    links = registry.links
-    if links is None:
-        return pack_path
-    keys = unit.entries.pack_keys(revisions)
-    return lambda revision: links.link(keys[revision], registry.limits.link_seconds)
+    if registry.links is None:
+        return pack_path(revision)
+    return registry.links.link(key, registry.limits.link_seconds)
 
 
 def find_pack(registry: Registry, token: Token, revision: Digest) -> Pack:

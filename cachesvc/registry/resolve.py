@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import secrets
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -31,7 +33,7 @@ from cachesvc_client.wire.protocol import (
 from cachesvc_client.wire.records import MAX_ENVELOPE_BYTES
 
 from .context import Registry
-from .download import pack_urls
+from .download import pack_url
 
 CANDIDATES = 4096
 """Heads under one name and tag that are looked at, the newest first."""
@@ -43,19 +45,36 @@ USED_STEP_SECONDS = 6 * 3600
 """That a revision was offered is written down this often, not at each start."""
 
 
-def answer(registry: Registry, token: Token, request: ResolveRequest) -> bytes:
-    """:func:`resolve` as canonical JSON, remembered for at most 5 s.
+def answer(registry: Registry, token: Token, request: ResolveRequest, body: bytes = b"") -> bytes:
+    """:func:`resolve` as canonical JSON, remembered for at most 5 s. ``body``: the request as it came.
 
-    A publish through this replica (or one that shares its hot store) is seen at once.
+    A publish through this replica is seen at once, and one through another that shares its hot store almost.
     """
-    _demand(token, request)
+    _demand(token, request.namespace, request.lane)
     era = registry.hot.get(_era(request.namespace)) or b""
-    key = f"resolve/{Digest.of(codec.canonical(request) + era).hex}"
-    found = registry.hot.get(key)
+    key = _answer_key(body or codec.canonical(request), era)
+    found = registry.answers.get(key)
     if found is None:
         found = codec.canonical(resolve(registry, token, request))
-        registry.hot.put(key, found)
+        registry.answers.put(key, found)
     return found
+
+
+def remembered(registry: Registry, token: Token, body: bytes) -> bytes | None:
+    """The :func:`answer` to a body that was answered before, where that is known without waiting.
+
+    The body is not checked: none but a good one has an answer.
+    """
+    try:
+        asked = json.loads(body)
+        namespace, lane = asked["namespace"], asked.get("lane")
+    except (ValueError, RecursionError, TypeError, KeyError, AttributeError):
+        return None
+    era = registry.hot.near(_era(namespace)) if isinstance(namespace, str) else None
+    found = None if era is None else registry.answers.near(_answer_key(body, era))
+    if found:
+        _demand(token, Namespace(namespace), Lane(lane) if lane else None)
+    return found or None
 
 
 def offers(answer: bytes) -> bool:
@@ -75,7 +94,7 @@ def resolve(registry: Registry, token: Token, request: ResolveRequest) -> Resolv
     A lane's entry hides the trunk's of the same target, partition and workload. Raises ``NotFound`` if the
     name has no entry under any of the tags; asking by entry keys never does.
     """
-    _demand(token, request)
+    _demand(token, request.namespace, request.lane)
     lanes = (None, request.lane) if request.lane else (None,)
     with registry.index.read() as unit:
         tag, found = _candidates(unit, request, lanes)
@@ -89,12 +108,16 @@ def resolve(registry: Registry, token: Token, request: ResolveRequest) -> Resolv
     return ResolveAnswer(revisions, rejected, tag)
 
 
-def _demand(token: Token, request: ResolveRequest) -> None:
-    demand(token, Action.read, request.namespace, request.lane)
+def _demand(token: Token, namespace: Namespace, lane: Lane | None) -> None:
+    demand(token, Action.read, namespace, lane)
 
 
-def _era(namespace: Namespace) -> str:
+def _era(namespace: str) -> str:
     return f"era/{namespace}"
+
+
+def _answer_key(body: bytes, era: bytes) -> str:
+    return f"resolve/{hashlib.sha256(body + era).hexdigest()}"
 
 
 def _candidates(
@@ -148,9 +171,9 @@ def _offered(
 ) -> tuple[list[Candidate], tuple[Rejected, ...]]:
     """Without those that an operator withholds, and those that are known to do nothing in this environment
     (``domain.usefulness``)."""
-    withheld = unit.usefulness.quarantined([row.revision for row in fitting])
-    if not withheld and all(row.quarantined is None for row in fitting):
+    if not any(row.withheld or row.quarantined is not None for row in fitting):
         return fitting, ()
+    withheld = unit.usefulness.quarantined([row.revision for row in fitting if row.withheld])
     offered: list[Candidate] = []
     refused: list[Rejected] = []
     for row in fitting:
@@ -177,16 +200,14 @@ def _used(registry: Registry, fitting: list[Candidate], offered: set[Digest]) ->
 
 
 def _with_envelopes(registry: Registry, unit: Unit, rows: list[Candidate]) -> tuple[ResolvedRevision, ...]:
-    sizes = unit.entries.envelope_sizes([row.revision for row in rows])
     chosen: list[Candidate] = []
     total = 0
     for row in rows:
-        total += sizes.get(row.revision, 0)
+        total += row.envelope_bytes
         if chosen and total > MAX_ANSWER_BYTES:
             break
         chosen.append(row)
-    envelopes = dict(unit.entries.envelopes([row.revision for row in chosen]))
-    pack_url = pack_urls(registry, unit, list(envelopes))
+    envelopes = dict(unit.entries.envelopes([row.revision for row in chosen])) if chosen else {}
     return tuple(
         ResolvedRevision(
             row.entry,
@@ -194,7 +215,7 @@ def _with_envelopes(registry: Registry, unit: Unit, rows: list[Candidate]) -> tu
             envelopes[row.revision].decode(),
             row.pack,
             row.pack_size,
-            pack_url(row.revision),
+            pack_url(registry, row.revision, row.pack_key),
         )
         for row in chosen
         if row.revision in envelopes

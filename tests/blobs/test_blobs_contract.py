@@ -164,3 +164,25 @@ def test_local_folder_that_went_away_is_unavailable(tmp_path: Path) -> None:
         store.check()
     with pytest.raises(Unavailable):
         store.put("a", [b"x"])
+
+
+@pytest.mark.parametrize("token", [None, "of-a-session+/="])
+@pytest.mark.parametrize(
+    ("endpoint", "bucket", "prefix"),
+    [
+        (None, "packs", "some/where"),
+        (None, "packs.with.dots", ""),
+        ("http://127.0.0.1:9", "packs", "ünder a+b"),
+        ("https://s3.example:8443/base", "packs", "eu"),
+    ],
+)
+def test_links_are_boto3s_own(endpoint: str | None, bucket: str, prefix: str, token: str | None) -> None:
+    keys = {**KEYS, "region_name": "eu-west-1", "aws_session_token": token}
+    store = S3BlobStore(bucket, prefix, endpoint, **keys)
+    key = "packs/u-0123456789abcdef-01"
+    for _ in range(5):  # both name the second they were made in
+        boto3s = store._public.generate_presigned_url("get_object", Params=store._at(key), ExpiresIn=77)
+        if store.link(key, 77) == boto3s:
+            break
+    else:
+        pytest.fail(f"{store.link(key, 77)} is not {boto3s}")

@@ -221,3 +221,21 @@ def test_network_file_systems_are_refused() -> None:
         refuse_network_filesystem(Path("/srv/nfs share/data"), MOUNTS)
     refuse_network_filesystem(Path("/srv/nfs share/local"), MOUNTS)
     refuse_network_filesystem(Path("/srv"), "")
+
+
+def test_connections_that_the_server_ended_are_not_used(database: str) -> None:
+    import psycopg
+
+    index = open_postgresql(database)
+    with index.read() as unit:
+        unit.namespaces.names()
+    base, _, name = database.rpartition("/")
+    with psycopg.connect(f"{base}/postgres", autocommit=True) as connection:
+        ended = connection.execute(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = %s", (name,)
+        )
+        assert len(ended.fetchall()) >= 1
+    for block in (index.read, index.write):
+        with block() as unit:
+            assert unit.namespaces.names() == []
+    index.close()

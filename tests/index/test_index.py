@@ -133,7 +133,11 @@ def test_an_entry_moves_its_head_and_shows_it(index: Index) -> None:
         assert (candidate.entry, candidate.model) == (first.entry, Digest.of(b"m"))
         assert unit.entries.has(one)
         assert dict(unit.entries.envelopes([one, two]))[one] == b"envelope " + one.encode()
-        assert unit.entries.envelope_sizes([one]) == {one: 9 + 71}
+        assert (candidate.envelope_bytes, candidate.pack_key, candidate.withheld) == (
+            9 + 71,
+            "packs/2",
+            False,
+        )
         place = unit.entries.place(one)
         assert (place.namespace, place.lane, place.key, place.size) == (TEAM, None, "packs/1", 1001)
         assert unit.entries.place(Digest.of(b"none")) is None

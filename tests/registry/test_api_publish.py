@@ -13,6 +13,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from registry_making import FINGERPRINT, Api, Made, Server, make, ok, refused
@@ -401,3 +402,49 @@ def test_memory_does_not_grow_with_the_pack(own_column_server: Server) -> None:
     print(f"{size >> 20} MiB: the peak rose from {before >> 20} to {peak() >> 20} MiB")
     assert peak() - before < 48 << 20 < size // 3
     assert peak() < 200 << 20
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"unknown": [1]},
+        {"tags": ["v1", "latest"], "lane": None, "entries": [], "model": None},
+        {"tags": []},
+        {"tags": "latest"},
+        {"namespace": "Not One"},
+        {"namespace": None},
+        {"namespace": ["team"]},
+        {"name": 7},
+        {"lane": ""},
+        {"lane": "pr 1"},
+        {"model": "sha256:zz"},
+        {"entries": ["x"] * 300},
+        {"fingerprint": None},
+        {"fingerprint": []},
+        {"fingerprint": {}},
+        {"fingerprint": {**FINGERPRINT, "threads": 2, "half": True}},
+        {"fingerprint": {**FINGERPRINT, "nested": {"a": 1}}},
+        {"fingerprint": {**FINGERPRINT, "float": 1.5}},
+        {"fingerprint": {**FINGERPRINT, "none": None}},
+        {"fingerprint": {**FINGERPRINT, "mixed": ["a", 1]}},
+    ],
+    ids=lambda change: ",".join(change) or "nothing",
+)
+def test_a_question_is_read_alike_by_both_readers(api: Api, key: SigningKey, change: dict[str, Any]) -> None:
+    """Clients' own content type is read without FastAPI, and any other JSON type by it."""
+    ok(
+        api.publish(
+            make(key, name="readers", target=f"t-{secrets.token_hex(4)}", content=secrets.token_bytes(9))
+        )
+    )
+    body = json.dumps({"namespace": "team", "name": "readers", "fingerprint": FINGERPRINT, **change})
+    ours, fastapis = (
+        api.http.post("/v1/resolve", content=body, headers={"Content-Type": kind})
+        for kind in ("application/json", "application/json; charset=utf-8")
+    )
+    assert (ours.status_code, ours.json()) == (fastapis.status_code, fastapis.json())
+    for text in (body[:-1], "", "[]", '{"namespace":"team","namespace":"other"}', "NaN"):
+        for kind in ("application/json", "application/json; charset=utf-8"):
+            answer = api.http.post("/v1/resolve", content=text, headers={"Content-Type": kind})
+            refused(answer, 422, "invalid")

@@ -14,9 +14,10 @@ from registry_making import FINGERPRINT, make
 from cachesvc.domain.access import Role, Token
 from cachesvc.registry import gc, publish, resolve, tokens
 from cachesvc_client.bundle.seal import SigningKey
+from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
-from cachesvc_client.wire.errors import HeadConflict, LeaseLost, NotFound, Unauthenticated
-from cachesvc_client.wire.names import Namespace, ShortName
+from cachesvc_client.wire.errors import Forbidden, HeadConflict, LeaseLost, NotFound, Unauthenticated
+from cachesvc_client.wire.names import Lane, Namespace, ShortName
 from cachesvc_client.wire.protocol import ResolveRequest, TokenRequest
 
 DAY = 86_400
@@ -182,6 +183,37 @@ def test_answers_are_remembered_for_five_seconds_and_forgotten_at_a_publish(reg:
     assert three.revision.encode() not in answer(elsewhere)
     reg.clock.now += 5
     assert three.revision.encode() in answer(elsewhere)
+
+
+def test_what_was_answered_is_known_without_waiting(reg: Inside) -> None:
+    """To those who may have it, as long as it holds; and nothing else is."""
+    request = ResolveRequest(Namespace("team"), ShortName("bert"), FINGERPRINT, lane=Lane("pr-1"))
+    body = codec.canonical(request)
+    head = reg.publish(made(reg, 1)).revision
+    assert resolve.remembered(reg.registry, ROOT, body) is None
+    answer = resolve.answer(reg.registry, ROOT, request, body)
+    assert resolve.remembered(reg.registry, ROOT, body) == answer
+    assert resolve.remembered(reg.registry, ROOT, body.replace(b"team", b"meat")) is None
+    for stranger in (
+        Token("t-1", "other team", Role.admin, "other"),
+        Token("t-2", "other lane", Role.read, "team", Lane("pr-2")),
+    ):
+        with pytest.raises(Forbidden):
+            resolve.remembered(reg.registry, stranger, body)
+    reg.publish(made(reg, 2), head)
+    assert resolve.remembered(reg.registry, ROOT, body) is None
+    resolve.answer(reg.registry, ROOT, request, body)
+    reg.clock.now += 5
+    assert resolve.remembered(reg.registry, ROOT, body) is None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"[]", b"1", b"{}", b'{"namespace":[]}', b'{"namespace":null}', b"\xff", b"[" * 100_000],
+    ids=lambda body: repr(body[:20]),
+)
+def test_no_body_breaks_what_looks_for_its_answer(reg: Inside, body: bytes) -> None:
+    assert resolve.remembered(reg.registry, ROOT, body) is None
 
 
 def test_a_signer_that_was_removed_before_the_commit_does_not_count(reg: Inside) -> None:

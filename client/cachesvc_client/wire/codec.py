@@ -27,14 +27,31 @@ def canonical(value: Any) -> bytes:
 
 def plain(value: Any) -> Any:
     """Records as dicts, recursively; fields that are ``None`` are left out."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        pairs = ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))
+    kind: Any = type(value)
+    if kind in _SCALARS:
+        return value
+    if isinstance(value, str):
+        return str(value)
+    names = _names(kind)
+    if names is not None:
+        pairs = ((name, getattr(value, name)) for name in names)
         return {name: plain(item) for name, item in pairs if item is not None}
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
-    return str(value) if isinstance(value, str) else value
+    return value
+
+
+_SCALARS = frozenset({str, int, float, bool, type(None)})
+
+
+@functools.cache
+def _names(kind: Any) -> tuple[str, ...] | None:
+    """A record's fields; ``None`` for what is no record."""
+    if not dataclasses.is_dataclass(kind):
+        return None
+    return tuple(field.name for field in dataclasses.fields(kind))
 
 
 def parse_json(data: bytes, *, limit: int, what: str) -> Any:

@@ -1,0 +1,50 @@
+"""What is published: real packs, signed."""
+
+from __future__ import annotations
+
+import io
+import random
+from dataclasses import dataclass
+
+from cachesvc_client.bundle.pack import PackContents, SourceFile, write_pack
+from cachesvc_client.bundle.seal import SigningKey
+from cachesvc_client.publishing import next_sequence
+from cachesvc_client.remote import Remote
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.names import Namespace, ShortName, Target
+from cachesvc_client.wire.protocol import CommitRequest, UploadRequest
+from cachesvc_client.wire.records import Manifest, Statement, Workload
+
+from .filling import FINGERPRINT, SCOPES
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A pack and what a manifest says of it."""
+
+    contents: PackContents
+    data: bytes
+
+
+def pack(size: int, seed: int) -> Packed:
+    """One file of ``size`` bytes that do not compress."""
+    out = io.BytesIO()
+    contents = write_pack(
+        [SourceFile("triton", "0/a/kernel.cubin", random.Random(seed).randbytes(size))], out
+    )
+    return Packed(contents, out.getvalue())
+
+
+def manifest(packed: Packed, name: str, target: str, head_sequence: int = 0) -> Manifest:
+    """A successor of the head that has ``head_sequence``."""
+    statement = Statement(Namespace("bench"), ShortName(name), Target(target), next_sequence(head_sequence))
+    contents, workload = packed.contents, Workload(model=Digest.of(name.encode()))
+    return Manifest(statement, contents.pack, contents.frames, contents.files, FINGERPRINT, workload, SCOPES)
+
+
+def publish(remote: Remote, key: SigningKey, packed: Packed, made: Manifest, head: Digest | None) -> Digest:
+    """The client's own calls, one after the other; the revision, once it is acknowledged."""
+    statement, size = made.statement, len(packed.data)
+    upload = remote.begin_upload(UploadRequest(statement.namespace, statement.name, size))
+    remote.put_pack(upload, io.BytesIO(packed.data), size)
+    return remote.commit(upload.upload, CommitRequest(key.sign(made).decode(), head)).revision

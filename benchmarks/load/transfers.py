@@ -1,0 +1,136 @@
+"""Packs down and up, against the plainest way of moving the same bytes between the same two places.
+
+Production: boto3 on the same S3. Embedded, which has no such thing: FastAPI alone, that sends a file, and
+writes one. ``WORKERS`` threads move packs at once; what is received is counted, and not kept.
+"""
+
+from __future__ import annotations
+
+import http.client
+import io
+import statistics
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from benchmarks.hosts import Failed, Registry
+from cachesvc_client.bundle.seal import SigningKey
+from cachesvc_client.remote import Remote
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.names import Namespace, ShortName
+from cachesvc_client.wire.protocol import ResolveRequest
+
+from .columns import Bare, Embedded, Production
+from .filling import FINGERPRINT
+from .making import Packed, manifest, pack, publish
+
+WORKERS = 4
+
+
+def measured(
+    where: Embedded | Production, made: Registry, bare: Bare, megabytes: int, count: int, rounds: int
+) -> dict[str, Any]:
+    """``count`` packs of so many MiB each way, ``rounds`` times; MiB a second, medians, and ratios."""
+    packed = pack(megabytes << 20, megabytes)
+    plain = _Boto(where, packed) if isinstance(where, Production) else _Files(bare, packed)
+    ways: dict[str, Callable[[int], int]] = {
+        "plain download": plain.download,
+        "download": (ours := _Ours(made, packed, f"pack-{megabytes}")).download,
+        "plain publish": plain.publish,
+        "publish": ours.publish,
+    }
+    found: dict[str, list[float]] = {way: [] for way in ways}
+    for move in ways.values():
+        _timed(move, WORKERS, len(packed.data))
+    for _ in range(rounds):
+        for way, move in ways.items():
+            found[way].append(round(_timed(move, count, len(packed.data)), 1))
+    return {
+        "MiB": megabytes,
+        "count": count,
+        **{way: statistics.median(rates) for way, rates in found.items()},
+        **{f"{way}_ratio": _ratio(found[way], found[f"plain {way}"]) for way in ("download", "publish")},
+        "rounds": found,
+    }
+
+
+def _ratio(ours: list[float], plain: list[float]) -> float:
+    return round(statistics.median(one / other for one, other in zip(ours, plain, strict=True)), 3)
+
+
+def _timed(move: Callable[[int], int], count: int, size: int) -> float:
+    """MiB a second of ``count`` moves."""
+    began = time.perf_counter()
+    with ThreadPoolExecutor(WORKERS) as pool:
+        moved = sum(pool.map(move, range(count)))
+    seconds = time.perf_counter() - began
+    if moved != count * size:
+        raise Failed(f"{moved} bytes were moved, {count * size} expected")
+    return moved / seconds / (1 << 20)
+
+
+class _Ours:
+    """The client's :class:`Remote`. Every publication is a new revision of its worker's entry."""
+
+    def __init__(self, made: Registry, packed: Packed, name: str) -> None:
+        self._remote, self._packed, self._name = Remote(made.url, made.token, timeout=60), packed, name
+        self._key = SigningKey.load(Path(made.signing_key))
+        self._heads: dict[int, tuple[Digest, int]] = {}
+        self.publish(0)
+        request = ResolveRequest(Namespace("bench"), ShortName(name), FINGERPRINT)
+        [self._found] = self._remote.resolve(request).revisions
+
+    def download(self, _number: int) -> int:
+        return sum(map(len, self._remote.fetch(self._found, self._packed.contents.pack)))
+
+    def publish(self, number: int) -> int:
+        head, sequence = self._heads.pop(number, (None, 0))
+        made = manifest(self._packed, self._name, f"target-{number}", sequence)
+        revision = publish(self._remote, self._key, self._packed, made, head)
+        self._heads[number] = (revision, made.statement.sequence)
+        return len(self._packed.data)
+
+
+class _Boto:
+    """boto3 as it is: a streamed GET; ``upload_fileobj``, which sends large objects in parts and threads."""
+
+    def __init__(self, where: Production, packed: Packed) -> None:
+        self._s3, self._data = where.s3(), packed.data
+        self._s3.create_bucket(Bucket="plain")
+        self._s3.upload_fileobj(io.BytesIO(self._data), "plain", "source")
+
+    def download(self, _number: int) -> int:
+        body = self._s3.get_object(Bucket="plain", Key="source")["Body"]
+        return sum(map(len, body.iter_chunks(1 << 20)))
+
+    def publish(self, number: int) -> int:
+        self._s3.upload_fileobj(io.BytesIO(self._data), "plain", f"copy-{number}")
+        return len(self._data)
+
+
+class _Files:
+    """``bare.py``, by the standard library's client."""
+
+    def __init__(self, bare: Bare, packed: Packed) -> None:
+        self._host, self._data = urlsplit(bare.url).netloc, packed.data
+        (bare.folder / "source").write_bytes(packed.data)
+
+    def download(self, _number: int) -> int:
+        connection = http.client.HTTPConnection(self._host)
+        connection.request("GET", "/files/source")
+        answer, moved = connection.getresponse(), 0
+        while chunk := answer.read(1 << 20):
+            moved += len(chunk)
+        connection.close()
+        return moved
+
+    def publish(self, number: int) -> int:
+        connection = http.client.HTTPConnection(self._host)
+        connection.request("PUT", f"/files/copy-{number}", self._data)
+        if connection.getresponse().status != 200:
+            raise Failed("the bare server did not take a file")
+        connection.close()
+        return len(self._data)
