@@ -38,5 +38,6 @@ def configure(form: str) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines() if form == "json" else logging.Formatter(TEXT))
     logging.basicConfig(handlers=[handler], level=logging.INFO, force=True)
-    logging.getLogger("alembic").setLevel(logging.WARNING)
+    for talkative in ("alembic", "botocore"):
+        logging.getLogger(talkative).setLevel(logging.WARNING)
     logging.getLogger("cachesvc.requests").setLevel(logging.INFO if form == "json" else logging.WARNING)

@@ -1,5 +1,7 @@
-"""Claims: who compiles a missing key now. Adds a table only: an older replica goes on beside it, and marks no
-claim as done when it commits, so that those who wait learn of it when the claim ends."""
+"""Claims: who compiles a missing key now. Adds a table only: an older replica goes on beside it.
+
+That one marks no claim as done when it commits: those who wait learn of it when the claim ends.
+"""
 
 import sqlalchemy as sa
 from alembic import op
