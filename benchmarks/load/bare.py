@@ -41,5 +41,12 @@ async def put_file(name: str, request: Request) -> None:
 
 if __name__ == "__main__":
     with _listening("127.0.0.1", 0) as listener:
-        ready = FOLDER / "ready.json"
-        _run(app, listener, lambda: ready.write_text(json.dumps({"url": _url(listener)})), 1)
+        url = _url(listener, "http")
+        _run(
+            app,
+            listener,
+            lambda: (FOLDER / "ready.json").write_text(json.dumps({"url": url})),
+            ending=lambda: None,
+            shutdown_seconds=1,
+            certificate=None,
+        )
