@@ -37,3 +37,5 @@ install --require-hashes -r requirements/dev.txt
 say "$torch"
 install_torch
 install --no-deps --no-build-isolation -e ./client -e .
+# An editable install leaves that to whoever imports first, which may be told not to write.
+"$python" -m compileall -q client/cachesvc_client cachesvc
