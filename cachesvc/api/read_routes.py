@@ -33,8 +33,8 @@ from .metrics import Metrics, TheMetrics
 from .ranges import wanted
 
 RESOLVES = 2
-"""Threads that resolve at once. Python runs one of them at a time: while one waits for the database another may
-work, and with more they mostly pass the interpreter on. With eight a resolve took 1.6 times the CPU."""
+"""Threads that resolve at once. Python runs one of them at a time: while one waits for the database another
+may work, and more mostly pass the interpreter on. With eight a resolve took 1.6 times the CPU."""
 
 router = APIRouter(
     prefix="/v1",
