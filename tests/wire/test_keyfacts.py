@@ -41,6 +41,23 @@ def test_what_is_said_once_is_true_of_all_and_comes_back(keys: dict[str, dict[st
         assert {mine.get(component, text) for mine in keys.values()} == {text}
 
 
+def test_names_of_settings_do_not_travel_and_come_from_here() -> None:
+    settings = {f"inductor_config[setting_{part}_{part * 7919}]": str(part % 3) for part in range(600)}
+    few = {f"fx_kwargs[{part}]": "x" for part in range(4)}
+    facts = decode(
+        together({"f1": {**settings, **few, "gm": "a"}, "f2": {**settings, **few, "gm": "b"}}).encode()
+    )
+    assert facts.of("f1") == {**few, "gm": "a"}
+    assert facts.of("f2", settings) == {**settings, **few, "gm": "b"}
+    assert "setting_" not in json.dumps(codec.plain(facts)) and len(facts.encode()) < 1000
+
+    renamed = [*list(settings)[1:], "inductor_config[another]"]
+    assert facts.of("f2", renamed) == {**few, "gm": "b"}
+    one_differs = {"f1": settings, "f2": {**settings, next(iter(settings)): "other"}}
+    held = decode(together(one_differs).encode())
+    assert {key: held.of(key) for key in one_differs} == one_differs
+
+
 def test_what_does_not_fit_is_left_out() -> None:
     noise = random.Random(1)
     keys = {
@@ -72,6 +89,8 @@ def _packed(value: object) -> str:
         _packed({"keys": {"f": {"a": 1}}}),
         _packed({"keys": {"f": {"a": "x" * 200}}}),
         _packed({"keys": {"f": {"a": "\x1b[2J"}}}),
+        _packed({"unnamed": {"inductor_config": []}}),
+        _packed({"unnamed": {"inductor_config": ["x" * 200]}}),
         _packed({"keys": {f"f{number}": {} for number in range(MAX_KEYS + 1)}}),
     ],
 )

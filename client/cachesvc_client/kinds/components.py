@@ -131,7 +131,8 @@ def differing(missed: Mapping[str, Mapping[str, str]], entries: Sequence[KeyFact
     for key, mine in missed.items():
         if key in there:
             continue  # the key is there, and was not taken: its guards, or a damaged file
-        candidates = [_between(mine, facts.of(other)) for other, facts in there.items() if other[0] == key[0]]
+        near = {other: facts for other, facts in there.items() if other[0] == key[0]}
+        candidates = [_between(mine, facts.of(other, mine)) for other, facts in near.items()]
         if candidates:
             for row in min(candidates, key=len):
                 found.setdefault(row.component, row)
