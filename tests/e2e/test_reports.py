@@ -20,7 +20,7 @@ from cachesvc_client.bundle.check import check_envelope
 from cachesvc_client.bundle.file import open_bundle
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.digest import Digest
-from cachesvc_client.wire.keyfacts import MAX_ENCODED, decode
+from cachesvc_client.wire.keyfacts import decode
 
 from .conftest import NAME
 from .harness import PROGRAMS, Ran, environment, run
@@ -93,7 +93,7 @@ def start(place: Path, built: Tiny, registry: Served, *arguments: str, **more: s
 def test_what_a_bundle_says_of_its_keys_is_small(built: Tiny) -> None:
     envelope, _ = open_bundle(built.bundle)
     manifest = check_envelope(envelope, trusted=[built.key.public], wanted=None, now=time.time()).manifest
-    assert manifest.key_facts is not None and len(manifest.key_facts) < MAX_ENCODED / 8
+    assert manifest.key_facts is not None and len(manifest.key_facts) < 5000
     facts = decode(manifest.key_facts)
     files = {part for record in manifest.files for part in record.path.split("/")}
     assert facts.keys and set(facts.keys) <= files
@@ -101,10 +101,11 @@ def test_what_a_bundle_says_of_its_keys_is_small(built: Tiny) -> None:
     assert layers == {"a", "f"}, "AOTAutograd's and Inductor's"
     aot = next(facts.of(key) for key in facts.keys if key[0] == "a")
     assert aot["grad_enabled"] == "False" and aot["cpp_runtime_thread_count"] == "2"
-    assert any(name.startswith("functorch_config[") for name in aot)
     fx = next(facts.of(key) for key in facts.keys if key[0] == "f")
-    assert fx["inductor_config[max_autotune]"] == "False"
     assert fx["example_inputs[0]"].startswith("float32[")
+    # Whoever looks has the names: its own keys' of the same torch.
+    assert len(facts.unnamed["functorch_config"]) > 32 and len(facts.unnamed["inductor_config"]) > 300
+    assert not any(name.startswith(("functorch_config[", "inductor_config[")) for name in (*aot, *fx))
 
 
 def test_a_hit_is_told_and_shown(tmp_path: Path, built: Tiny, registry: Served) -> None:
