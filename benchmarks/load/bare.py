@@ -11,7 +11,7 @@ from pathlib import Path
 from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse
 
-from cachesvc.cli.serve import _listening, _run, _url  # the same server program, with the same options
+from cachesvc.cli.server import listening, run, url_of  # the same server program, with the same options
 
 FOLDER = Path(sys.argv[1])
 app = FastAPI()
@@ -40,9 +40,9 @@ async def put_file(name: str, request: Request) -> None:
 
 
 if __name__ == "__main__":
-    with _listening("127.0.0.1", 0) as listener:
-        url = _url(listener, "http")
-        _run(
+    with listening("127.0.0.1", 0) as listener:
+        url = url_of(listener, "http")
+        run(
             app,
             listener,
             lambda: (FOLDER / "ready.json").write_text(json.dumps({"url": url})),

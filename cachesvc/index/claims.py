@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlmodel import Session, col
 
 from cachesvc.domain.claims import RECENT_SECONDS, Claim
@@ -15,7 +14,7 @@ from cachesvc_client.wire.claims import ClaimRef, ClaimSubject
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Lane, Namespace, ShortName
 
-from .sql import changed
+from .sql import changed, upsert
 from .tables import ClaimRow
 
 _BATCH = 500
@@ -38,8 +37,7 @@ class Claims:
         at least the clock. The same holder keeps his.
         """
         now, table = self._clock(), self._table.c
-        insert: Any = postgresql.insert if self._dialect == "postgresql" else sqlite.insert
-        made = insert(self._table).values(
+        made = upsert(self._table, self._dialect).values(
             key=subject.key,
             namespace=subject.namespace,
             name=subject.name,

@@ -20,8 +20,12 @@ def insert_unless_there(session: Session, row: SQLModel) -> None:
 @functools.cache
 def _insert(kind: type[SQLModel], dialect: str) -> Any:
     """Built once: a commit makes three of them."""
-    make = postgresql.insert if dialect == "postgresql" else sqlite.insert
-    return make(kind.__table__).on_conflict_do_nothing()  # type: ignore[attr-defined]
+    return upsert(kind.__table__, dialect).on_conflict_do_nothing()  # type: ignore[attr-defined]
+
+
+def upsert(table: Any, dialect: str) -> Any:
+    """An ``INSERT`` that can say what is to be done ``ON CONFLICT``."""
+    return (postgresql.insert if dialect == "postgresql" else sqlite.insert)(table)
 
 
 def take_turns(session: Session) -> None:

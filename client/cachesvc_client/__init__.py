@@ -32,6 +32,11 @@ def enabled() -> bool:
     return os.environ.get("CACHESVC_MODE", "").strip() != "off" and sys.platform == "linux"
 
 
+def named() -> bool:
+    """Whether the variables say what to attach to."""
+    return bool(os.environ.get("CACHESVC_NAME") or os.environ.get("CACHESVC_BUNDLE"))
+
+
 def attach(
     name: str | None = None,
     *,

@@ -5,9 +5,7 @@ Never raises; without CACHESVC_NAME and CACHESVC_BUNDLE, or with CACHESVC_MODE=o
 
 from __future__ import annotations
 
-import os
+from . import attach, named
 
-if os.environ.get("CACHESVC_NAME") or os.environ.get("CACHESVC_BUNDLE"):
-    from . import attach
-
+if named():
     attach()

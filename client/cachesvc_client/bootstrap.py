@@ -11,11 +11,11 @@ from __future__ import annotations
 import os
 import sys
 
-from . import enabled
+from . import enabled, named
 
 
 def _attach() -> None:
-    if not (os.environ.get("CACHESVC_NAME") or os.environ.get("CACHESVC_BUNDLE")) or not enabled():
+    if not named() or not enabled():
         return
     if any("compile_worker" in word for word in sys.orig_argv):
         return  # Inductor's own workers compile what their parent did not find

@@ -26,6 +26,7 @@ from test_lifecycle_index import older_replica_writes
 from cachesvc.index import engine
 from cachesvc.index.engine import open_postgresql, open_sqlite, pending_postgresql, pending_sqlite
 from cachesvc.index.tables import metadata
+from tests.killed import was_killed
 
 
 @dataclass
@@ -147,18 +148,11 @@ def test_a_database_that_was_half_migrated_by_hand_is_told(tmp_path: Path) -> No
 
 
 def _dies_at(steps: int, database: Database) -> bool:
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            _fuse(steps, signal.SIGKILL)
-            database.open().close()
-            status = 0
-        finally:
-            os._exit(status)
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    assert status in (0, -signal.SIGKILL), status
-    return status != 0
+    def act() -> None:
+        _fuse(steps, signal.SIGKILL)
+        database.open().close()
+
+    return was_killed(act)
 
 
 def _fuse(steps: int, number: int) -> None:

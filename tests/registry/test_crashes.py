@@ -23,6 +23,7 @@ from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.admin import Policy
 from cachesvc_client.wire.errors import NotFound
 from cachesvc_client.wire.names import Namespace
+from tests.killed import was_killed
 
 KEY = SigningKey.generate()
 
@@ -77,21 +78,15 @@ def dies_at(
     steps: int, folder: Path, clock: Clock, act: Callable[[Inside], object], column: Column = EMBEDDED
 ) -> bool:
     """Runs ``act`` in a child that dies at the step; whether it did."""
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            with inside(folder, KEY, clock, column=column) as reg:
-                fuse = Fuse(steps)
-                registry = reg.registry
-                index, blobs = DyingIndex(registry.index, fuse), DyingBlobs(registry.blobs, fuse)
-                act(Inside(dataclasses.replace(registry, index=index, blobs=blobs), KEY, clock))
-            status = 0
-        finally:
-            os._exit(status)
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    assert status in (0, -signal.SIGKILL), status
-    return status != 0
+
+    def dying() -> None:
+        with inside(folder, KEY, clock, column=column) as reg:
+            fuse = Fuse(steps)
+            registry = reg.registry
+            index, blobs = DyingIndex(registry.index, fuse), DyingBlobs(registry.blobs, fuse)
+            act(Inside(dataclasses.replace(registry, index=index, blobs=blobs), KEY, clock))
+
+    return was_killed(dying)
 
 
 def made(number: int) -> Made:

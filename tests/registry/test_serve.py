@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from registry_making import Server, launch, make, ok, refused
 
-from cachesvc.cli.serve import _listening, _url
+from cachesvc.cli.server import listening, url_of
 from cachesvc_client.bundle.seal import SigningKey
 
 
@@ -87,7 +87,7 @@ def test_a_key_that_was_moved_away_is_not_replaced(own_server: Server) -> None:
 
 def test_answers_are_not_held_back() -> None:
     """asyncio turns Nagle's delay off only for sockets that name their protocol: 40 ms an answer."""
-    with _listening("127.0.0.1", 0) as listener:
+    with listening("127.0.0.1", 0) as listener:
         listener.listen()
         with socket.create_connection(listener.getsockname()), listener.accept()[0] as accepted:
             assert accepted.proto == socket.IPPROTO_TCP
@@ -98,7 +98,7 @@ def test_the_line_to_copy_names_an_address_that_takes_a_token(host: str, url: st
     """As in a container, which listens on every address."""
     with socket.socket() as bound:
         bound.bind((host, 0))
-        assert _url(bound, "http") == f"http://{url}:{bound.getsockname()[1]}"
+        assert url_of(bound, "http") == f"http://{url}:{bound.getsockname()[1]}"
 
 
 def test_a_port_in_use(tmp_path: Path) -> None:

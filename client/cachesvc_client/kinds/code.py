@@ -41,7 +41,7 @@ class Followed:
     @property
     def digest(self) -> str:
         """Twelve letters of the digest of all lines."""
-        return _short("\n".join(self.lines))
+        return short("\n".join(self.lines))
 
     def _take(self, thing: Any) -> None:
         if id(thing) in self._seen:
@@ -68,7 +68,7 @@ class Followed:
         self._waiting.append(function)
         if isinstance(source := getattr(thing, "src", None), str):
             read = "\n".join(_constants(function)) if isinstance(function, types.FunctionType) else ""
-            self.kernels[str(getattr(function, "__name__", "kernel"))] = _short(f"{source}\n{read}")
+            self.kernels[str(getattr(function, "__name__", "kernel"))] = short(f"{source}\n{read}")
             self.lines.append(source)
             return
         configurations = sorted(str(one) for one in getattr(thing, "configs", None) or ())
@@ -164,5 +164,6 @@ def _in_library(module: str) -> bool:
     return module.partition(".")[0] in _LIBRARIES
 
 
-def _short(text: str) -> str:
+def short(text: str) -> str:
+    """Twelve letters of a text's digest: enough to tell two versions of it apart."""
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]

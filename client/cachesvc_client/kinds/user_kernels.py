@@ -9,7 +9,6 @@ there. Half a millisecond for a kernel, and nothing where there is none.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -57,18 +56,18 @@ def _source(kernel: Any) -> str:
     configurations = getattr(kernel, "configs", None) or ()
     function = getattr(kernel, "fn", kernel) if type(kernel).__name__ == "Autotuner" else kernel
     name = str(getattr(function, "__name__", "kernel"))
+    from .code import short  # as the hooks do: `attach` loads it for nobody who has no kernels
+
     try:
         from torch._inductor.codegen.wrapper import (
             user_defined_triton_kernel_transitive_closure_source_code as closure,
         )
 
-        source = _digest(closure(function))
+        source = short(closure(function))
         tuned = sorted(sorted(map(str, one.all_kwargs().items())) for one in configurations)
     except Exception:  # noqa: BLE001 - a kernel that is made otherwise: PyTorch will say what is wrong with it
         return f"{name} source unknown"
-    return f"{name} source {source}" + (
-        f", {len(tuned)} configurations {_digest(str(tuned))}" if tuned else ""
-    )
+    return f"{name} source {source}" + (f", {len(tuned)} configurations {short(str(tuned))}" if tuned else "")
 
 
 def _grids(grids: Any) -> str:
@@ -81,7 +80,3 @@ def _text(value: Any) -> str:
     """Without an address, so that it is the same in every process."""
     text = str(value)
     return text if " at 0x" not in text else type(value).__qualname__
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]

@@ -1,0 +1,99 @@
+"""The server program: a socket, uvicorn over it until a signal, and a certificate that may be renewed."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest, Unavailable
+
+if TYPE_CHECKING:
+    from .tls import Certificate
+
+WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+"""Addresses that stand for all of this machine's, and one of these."""
+_TICKS_OF_A_LOOK = 100
+"""Of uvicorn, ten a second: a renewed certificate is taken up within ten seconds."""
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """Bound, not yet accepting. Raises ``InvalidRequest``, or ``Unavailable`` if the port is taken."""
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        # With the protocol named, asyncio turns Nagle's delay off: without, each answer takes 40 ms.
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    except OSError as error:
+        raise InvalidRequest(f"--host {host}: {error.strerror or error}") from None
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(address)
+    except OSError as error:
+        listener.close()
+        raise Unavailable(
+            f"cannot listen on {host}:{port}: {error.strerror or error}", "choose another with --port"
+        ) from None
+    return listener
+
+
+def url_of(listener: socket.socket, scheme: str) -> str:
+    """Where this machine reaches it: clients take no wildcard for loopback, and send it no token."""
+    host, port = listener.getsockname()[:2]
+    host = WILDCARDS.get(host, host)
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
+def run(
+    application: object,
+    listener: socket.socket,
+    ready: Callable[[], None],
+    ending: Callable[[], None],
+    shutdown_seconds: int,
+    certificate: Certificate | None,
+) -> None:
+    """Serves until SIGTERM or SIGINT; requests under way get ``shutdown_seconds`` to end, and ``ending`` is
+    called before they do."""
+    import uvicorn
+
+    failed: list[CacheSvcError] = []
+
+    class Server(uvicorn.Server):
+        async def on_tick(self, counter: int) -> bool:
+            if certificate and self.config.ssl and counter % _TICKS_OF_A_LOOK == 0:
+                certificate.renew(self.config.ssl)
+            return await super().on_tick(counter)
+
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            if self.started:
+                try:
+                    ready()
+                except CacheSvcError as error:
+                    failed.append(error)
+                    self.should_exit = True
+
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            ending()
+            await super().shutdown(sockets)
+
+    config = uvicorn.Config(
+        application,  # type: ignore[arg-type]
+        log_level="warning",
+        log_config=None,  # its words go where ours go
+        access_log=False,
+        server_header=False,
+        lifespan="on",
+        timeout_graceful_shutdown=shutdown_seconds,
+        ssl_certfile=certificate.chain if certificate else None,
+        ssl_keyfile=certificate.key if certificate else None,
+    )
+    # uvicorn sends itself the signal again when it is done: for us that is a normal end.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
+    server = Server(config)
+    server.run([listener])
+    if failed:
+        raise failed[0]
+    if not server.started:
+        raise Unavailable("the server did not start", "see the log above")
