@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 
 from cachesvc.domain.access import Action, Token, demand
-from cachesvc.index.entries import Candidate
-from cachesvc.index.unit import Unit
+from cachesvc.index.heads import Candidate, Heads
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError, NotFound
 from cachesvc_client.wire.factors import (
+    Difference,
     Incompatible,
     compare,
     environment,
@@ -41,6 +42,10 @@ MAX_REJECTED = 64
 MAX_ANSWER_BYTES = MAX_ENVELOPE_BYTES
 """Envelopes in one answer; the first is always there."""
 
+KEPT_VERDICTS = 512
+KEPT_CHARACTERS = 32_000
+"""Of the two fingerprints of one that is kept."""
+
 USED_STEP_SECONDS = 6 * 3600
 """That a revision was offered is written down this often, not at each start."""
 
@@ -51,8 +56,8 @@ def answer(registry: Registry, token: Token, request: ResolveRequest, body: byte
     A publish through this replica is seen at once, and one through another that shares its hot store almost.
     """
     _demand(token, request.namespace, request.lane)
-    era = registry.hot.get(_era(request.namespace)) or b""
-    key = _answer_key(body or codec.canonical(request), era)
+    era = registry.hot.get(_ANY_ERA) and registry.hot.get(_era(request.namespace))
+    key = _answer_key(body or codec.canonical(request), era or b"")
     found = registry.answers.get(key)
     if found is None:
         found = codec.canonical(resolve(registry, token, request))
@@ -70,7 +75,9 @@ def remembered(registry: Registry, token: Token, body: bytes) -> bytes | None:
         namespace, lane = asked["namespace"], asked.get("lane")
     except (ValueError, RecursionError, TypeError, KeyError, AttributeError):
         return None
-    era = registry.hot.near(_era(namespace)) if isinstance(namespace, str) else None
+    era = registry.hot.near(_ANY_ERA)
+    if era:
+        era = registry.hot.near(_era(namespace)) if isinstance(namespace, str) else None
     found = None if era is None else registry.answers.near(_answer_key(body, era))
     if found:
         _demand(token, Namespace(namespace), Lane(lane) if lane else None)
@@ -85,7 +92,8 @@ def offers(answer: bytes) -> bool:
 
 def forget(registry: Registry, namespace: Namespace) -> None:
     """Remembered answers of a namespace count no more. The mark outlives every answer it replaces."""
-    registry.hot.put(_era(namespace), secrets.token_bytes(8))
+    for key in (_era(namespace), _ANY_ERA):  # in this order: who sees the second one looks at the first
+        registry.hot.put(key, secrets.token_bytes(8))
 
 
 def resolve(registry: Registry, token: Token, request: ResolveRequest) -> ResolveAnswer:
@@ -95,21 +103,27 @@ def resolve(registry: Registry, token: Token, request: ResolveRequest) -> Resolv
     name has no entry under any of the tags; asking by entry keys never does.
     """
     _demand(token, request.namespace, request.lane)
-    lanes = (None, request.lane) if request.lane else (None,)
-    with registry.index.read() as unit:
-        tag, found = _candidates(unit, request, lanes)
-        live = [row for row in found if row.expires is None or row.expires > registry.clock()]
-        fitting, refused = _judge(_overlaid(live), request)
-        fitting, withheld = _offered(unit, fitting, request)
-        rejected = (*withheld, *refused)[:MAX_REJECTED]
-        fitting.sort(key=lambda row: (row.model is None or row.model != request.model, -row.published))
-        revisions = _with_envelopes(registry, unit, fitting[:MAX_RESOLVED])
+    with registry.index.look() as heads:
+        tag, found = _candidates(heads, request)
+    if tag is None and not request.entries:
+        raise _unknown(registry, request)
+    live = [row for row in found if row.expires is None or row.expires > registry.clock()]
+    fitting, refused = _judge(_overlaid(live), request)
+    fitting, withheld = _offered(registry, fitting, request)
+    rejected = (*withheld, *refused)[:MAX_REJECTED]
+    fitting.sort(key=lambda row: (row.model is None or row.model != request.model, -row.published))
+    revisions = _with_envelopes(registry, fitting[:MAX_RESOLVED])
     _used(registry, fitting, {row.revision for row in revisions})
     return ResolveAnswer(revisions, rejected, tag)
 
 
 def _demand(token: Token, namespace: Namespace, lane: Lane | None) -> None:
     demand(token, Action.read, namespace, lane)
+
+
+_ANY_ERA = "eras"
+"""Stands as long as any namespace's mark does: without it, none is asked for. Where each of many namespaces
+was asked for by itself, ten times a second at most, nearly every resolve asked Redis."""
 
 
 def _era(namespace: str) -> str:
@@ -120,21 +134,26 @@ def _answer_key(body: bytes, era: bytes) -> str:
     return f"resolve/{hashlib.sha256(body + era).hexdigest()}"
 
 
-def _candidates(
-    unit: Unit, request: ResolveRequest, lanes: Sequence[Lane | None]
-) -> tuple[Tag | None, list[Candidate]]:
-    namespace, name = request.namespace, request.name
+def _candidates(heads: Heads, request: ResolveRequest) -> tuple[Tag | None, list[Candidate]]:
+    """The tag that has heads, with these; none, if none has."""
+    namespace, name, lane = request.namespace, request.name, request.lane
     if request.entries:
-        return None, unit.entries.heads_by_key(namespace, name, request.entries, lanes)
+        return None, heads.by_key(namespace, name, request.entries, lane)
     for tag in request.tags:
-        found = unit.entries.heads(namespace, name, tag, lanes, CANDIDATES)
+        found = heads.under(namespace, name, tag, lane, CANDIDATES)
         if found:
             return tag, found
-    tags = unit.entries.tags(namespace, name, lanes)
+    return None, []
+
+
+def _unknown(registry: Registry, request: ResolveRequest) -> NotFound:
+    namespace, name = request.namespace, request.name
+    with registry.index.read() as unit:
+        tags = unit.entries.tags(namespace, name, (None, request.lane) if request.lane else (None,))
     asked = " or ".join(request.tags)
     if tags:
-        raise NotFound(f"{namespace}/{name} has no tag {asked}", f"it has: {', '.join(tags[:10])}")
-    raise NotFound(
+        return NotFound(f"{namespace}/{name} has no tag {asked}", f"it has: {', '.join(tags[:10])}")
+    return NotFound(
         f"nothing is published as {namespace}/{name}:{asked}",
         "check the name, or publish it with cachesvc warm",
     )
@@ -145,7 +164,7 @@ def _overlaid(found: Iterable[Candidate]) -> list[Candidate]:
     for row in found:
         key = (row.tag, row.target, row.partition, row.workload)
         held = chosen.get(key)
-        if held is None or (held.lane is None and row.lane is not None):
+        if held is None or (row.lane and not held.lane):
             chosen[key] = row
     return list(chosen.values())
 
@@ -155,33 +174,49 @@ def _judge(
 ) -> tuple[list[Candidate], tuple[Rejected, ...]]:
     fitting: list[Candidate] = []
     refused: list[tuple[tuple[int, ...], Rejected]] = []
+    mine = codec.canonical(request.fingerprint).decode()
     for row in found:
-        verdict = compare(request.fingerprint, row.fingerprint, row.scopes)
-        if isinstance(verdict, Incompatible):
-            rejected = Rejected(row.entry, row.target, row.tag, verdict.differences)
-            refused.append(((*nearness(verdict.differences), -row.published), rejected))
+        differences = _differences(mine, row.fingerprint, row.scopes)
+        if differences:
+            rejected = Rejected(row.entry, row.target, row.tag, differences)
+            refused.append(((*nearness(differences), -row.published), rejected))
         else:
             fitting.append(row)
     refused.sort(key=lambda pair: pair[0])
     return fitting, tuple(rejected for _, rejected in refused[:MAX_REJECTED])
 
 
+def _differences(mine: str, theirs: str, scopes: str) -> tuple[Difference, ...]:
+    """Of two fingerprints as JSON, those that decide. Many ask from few environments for what was built in
+    few: what was found is kept, unless the texts are long, which nothing honest is."""
+    if len(mine) + len(theirs) + len(scopes) > KEPT_CHARACTERS:
+        return _differences_kept.__wrapped__(mine, theirs, scopes)
+    return _differences_kept(mine, theirs, scopes)
+
+
+@functools.lru_cache(KEPT_VERDICTS)
+def _differences_kept(mine: str, theirs: str, scopes: str) -> tuple[Difference, ...]:
+    verdict = compare(json.loads(mine), json.loads(theirs), json.loads(scopes))
+    return verdict.differences if isinstance(verdict, Incompatible) else ()
+
+
 def _offered(
-    unit: Unit, fitting: list[Candidate], request: ResolveRequest
+    registry: Registry, fitting: list[Candidate], request: ResolveRequest
 ) -> tuple[list[Candidate], tuple[Rejected, ...]]:
     """Without those that an operator withholds, and those that are known to do nothing in this environment
     (``domain.usefulness``)."""
     if not any(row.withheld or row.quarantined is not None for row in fitting):
         return fitting, ()
-    withheld = unit.usefulness.quarantined([row.revision for row in fitting if row.withheld])
+    with registry.index.read() as unit:
+        withheld = unit.usefulness.quarantined([row.revision for row in fitting if row.withheld])
     offered: list[Candidate] = []
     refused: list[Rejected] = []
     for row in fitting:
         if row.quarantined is not None:
-            said = withdrawn(row.revision, row.quarantine_why)
+            said = withdrawn(row.revision, row.quarantine_why or "")
             refused.append(Rejected(row.entry, row.target, row.tag, (said,)))
             continue
-        here = environment(request.fingerprint, row.fingerprint, row.scopes)
+        here = environment(request.fingerprint, json.loads(row.fingerprint), json.loads(row.scopes))
         why = withheld.get((row.revision, here))
         if why is None:
             offered.append(row)
@@ -199,7 +234,7 @@ def _used(registry: Registry, fitting: list[Candidate], offered: set[Digest]) ->
             unit.entries.used(stale, registry.now)
 
 
-def _with_envelopes(registry: Registry, unit: Unit, rows: list[Candidate]) -> tuple[ResolvedRevision, ...]:
+def _with_envelopes(registry: Registry, rows: list[Candidate]) -> tuple[ResolvedRevision, ...]:
     chosen: list[Candidate] = []
     total = 0
     for row in rows:
@@ -207,7 +242,10 @@ def _with_envelopes(registry: Registry, unit: Unit, rows: list[Candidate]) -> tu
         if chosen and total > MAX_ANSWER_BYTES:
             break
         chosen.append(row)
-    envelopes = dict(unit.entries.envelopes([row.revision for row in chosen])) if chosen else {}
+    envelopes = {row.revision: row.envelope for row in chosen if row.envelope is not None}
+    if len(envelopes) < len(chosen):
+        with registry.index.look() as heads:
+            envelopes |= heads.envelopes([row.revision for row in chosen if row.envelope is None])
     return tuple(
         ResolvedRevision(
             row.entry,
