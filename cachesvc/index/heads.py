@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlmodel import col
@@ -19,6 +20,15 @@ FEW = 16
 """Heads under most names and tags are fewer: they are asked for with their envelopes, by one statement."""
 SMALL_BYTES = 32 << 10
 """Of an envelope that comes with its head."""
+
+
+class Place(NamedTuple):
+    """What heads are asked for by."""
+
+    namespace: Namespace
+    name: ShortName
+    tag: Tag
+    lane: Lane | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +71,14 @@ class Heads:
     def __init__(self, connection: sa.Connection) -> None:
         self._connection = connection
 
-    def under(
-        self, namespace: Namespace, name: ShortName, tag: Tag, lane: Lane | None, limit: int
-    ) -> list[Candidate]:
-        """The newest heads under a name and tag, newest first; of fewer than ``FEW`` the small envelopes."""
+    def under_each(self, places: Sequence[Place], limit: int) -> list[list[Candidate]]:
+        """The newest heads under each, newest first; of fewer than ``FEW`` the small envelopes."""
         few = min(limit, FEW)
-        asked = {"namespace": namespace, "name": name, "tag": tag, "lane": lane or ""}
-        found = self._fetched(_FEW_HEADS, {**asked, "limit": few})
-        if len(found) == few < limit:
-            found = self._fetched(_HEADS, {**asked, "limit": limit})
-        return [Candidate(*row) for row in found]
+        found = self._fetched(_FEW_HEADS, [{**_asked(place), "limit": few} for place in places])
+        for number, rows in enumerate(found):
+            if len(rows) == few < limit:
+                [found[number]] = self._fetched(_HEADS, [{**_asked(places[number]), "limit": limit}])
+        return [[Candidate(*row) for row in rows] for rows in found]
 
     def by_key(
         self, namespace: Namespace, name: ShortName, entries: Sequence[Digest], lane: Lane | None
@@ -84,22 +92,34 @@ class Heads:
         rows = self._connection.execute(_ENVELOPES, {"revisions": revisions})
         return {Digest(revision): bytes(envelope) for revision, envelope in rows}
 
-    def _fetched(self, statement: sa.Select[Any], asked: dict[str, Any]) -> Sequence[tuple[Any, ...]]:
-        """The rows, from the driver's own cursor: what SQLAlchemy makes around one, and of each row, took
-        longer than the query. Raises what SQLAlchemy raises."""
+    def _fetched(self, statement: sa.Select[Any], asked: list[dict[str, Any]]) -> list[list[Any]]:
+        """The rows of each, from the driver's own cursors: what SQLAlchemy makes around one, and of each row,
+        took longer than the query. PostgreSQL is asked for all in one round trip. Raises what SQLAlchemy
+        raises."""
         dialect: Any = self._connection.dialect
-        text, parameters = _compiled(statement, dialect)(asked)
-        driver = self._connection.connection
-        cursor = driver.cursor(binary=True) if dialect.name == "postgresql" else driver.cursor()
+        made = [_compiled(statement, dialect)(parameters) for parameters in asked]
+        driver: Any = self._connection.connection
         try:
-            cursor.execute(text, parameters)
-            return cursor.fetchall()
+            if dialect.name != "postgresql":
+                return [driver.cursor().execute(*one).fetchall() for one in made]
+            with driver.pipeline() if len(made) > 1 else nullcontext():
+                cursors = [driver.cursor(binary=True).execute(*one) for one in made]
+            return [cursor.fetchall() for cursor in cursors]
         except dialect.loaded_dbapi.Error as error:
-            if dialect.is_disconnect(error, driver.dbapi_connection, cursor):
+            if dialect.is_disconnect(error, driver.dbapi_connection, None):
                 self._connection.invalidate(error)
             raise sa.exc.DBAPIError.instance(
-                text, parameters, error, dialect.loaded_dbapi.Error, dialect=dialect
+                made[0][0], None, error, dialect.loaded_dbapi.Error, dialect=dialect
             ) from error
+
+
+def _asked(place: Place) -> dict[str, Any]:
+    return {
+        "namespace": place.namespace,
+        "name": place.name,
+        "tag": place.tag,
+        "lane": place.lane or "",
+    }
 
 
 def _heads(*more: Any) -> sa.Select[Any]:

@@ -6,11 +6,12 @@ import functools
 import hashlib
 import json
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 from cachesvc.domain.access import Action, Token, demand
-from cachesvc.index.heads import Candidate, Heads
+from cachesvc.index.heads import Candidate, Heads, Place
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError, NotFound
@@ -50,19 +51,44 @@ USED_STEP_SECONDS = 6 * 3600
 """That a revision was offered is written down this often, not at each start."""
 
 
-def answer(registry: Registry, token: Token, request: ResolveRequest, body: bytes = b"") -> bytes:
-    """:func:`resolve` as canonical JSON, remembered for at most 5 s. ``body``: the request as it came.
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A request, and the body that it came as. There is none that the token may not ask: ``Forbidden``."""
+
+    token: Token
+    request: ResolveRequest
+    body: bytes = b""
+
+    def __post_init__(self) -> None:
+        _demand(self.token, self.request.namespace, self.request.lane)
+
+
+def answer_each(registry: Registry, questions: Sequence[Question]) -> list[bytes | CacheSvcError]:
+    """For each :func:`resolve` as canonical JSON, remembered for at most 5 s, or its error. The database is
+    asked for all at once: an error of it is the error of all that had to be looked up.
 
     A publish through this replica is seen at once, and one through another that shares its hot store almost.
     """
-    _demand(token, request.namespace, request.lane)
-    era = registry.hot.get(_ANY_ERA) and registry.hot.get(_era(request.namespace))
-    key = _answer_key(body or codec.canonical(request), era or b"")
-    found = registry.answers.get(key)
-    if found is None:
-        found = codec.canonical(resolve(registry, token, request))
-        registry.answers.put(key, found)
-    return found
+    keys = [_key(registry, question) for question in questions]
+    known: dict[str, bytes | CacheSvcError] = {}
+    new: dict[str, Question] = {}
+    for key, question in zip(keys, questions, strict=True):
+        found = registry.answers.get(key)
+        if found is None:
+            new[key] = question
+        else:
+            known[key] = found
+    if new:
+        known |= _answered(registry, new)
+    return [known[key] for key in keys]
+
+
+def answer(registry: Registry, token: Token, request: ResolveRequest, body: bytes = b"") -> bytes:
+    """:func:`answer_each` of one."""
+    [made] = answer_each(registry, [Question(token, request, body)])
+    if isinstance(made, CacheSvcError):
+        raise made
+    return made
 
 
 def remembered(registry: Registry, token: Token, body: bytes) -> bytes | None:
@@ -102,9 +128,34 @@ def resolve(registry: Registry, token: Token, request: ResolveRequest) -> Resolv
     A lane's entry hides the trunk's of the same target, partition and workload. Raises ``NotFound`` if the
     name has no entry under any of the tags; asking by entry keys never does.
     """
-    _demand(token, request.namespace, request.lane)
-    with registry.index.look() as heads:
-        tag, found = _candidates(heads, request)
+    question = Question(token, request)
+    [(tag, found)] = _candidates_of_each(registry, [question])
+    return _judged(registry, request, tag, found)
+
+
+def _key(registry: Registry, question: Question) -> str:
+    era = registry.hot.get(_ANY_ERA) and registry.hot.get(_era(question.request.namespace))
+    return _answer_key(question.body or codec.canonical(question.request), era or b"")
+
+
+def _answered(registry: Registry, questions: dict[str, Question]) -> dict[str, bytes | CacheSvcError]:
+    made: dict[str, bytes | CacheSvcError] = {}
+    try:
+        found = _candidates_of_each(registry, list(questions.values()))
+    except CacheSvcError as error:
+        return dict.fromkeys(questions, error)
+    for (key, question), (tag, heads) in zip(questions.items(), found, strict=True):
+        try:
+            made[key] = told = codec.canonical(_judged(registry, question.request, tag, heads))
+            registry.answers.put(key, told)
+        except CacheSvcError as error:
+            made[key] = error
+    return made
+
+
+def _judged(
+    registry: Registry, request: ResolveRequest, tag: Tag | None, found: list[Candidate]
+) -> ResolveAnswer:
     if tag is None and not request.entries:
         raise _unknown(registry, request)
     live = [row for row in found if row.expires is None or row.expires > registry.clock()]
@@ -134,16 +185,31 @@ def _answer_key(body: bytes, era: bytes) -> str:
     return f"resolve/{hashlib.sha256(body + era).hexdigest()}"
 
 
-def _candidates(heads: Heads, request: ResolveRequest) -> tuple[Tag | None, list[Candidate]]:
-    """The tag that has heads, with these; none, if none has."""
-    namespace, name, lane = request.namespace, request.name, request.lane
+def _candidates_of_each(
+    registry: Registry, questions: Sequence[Question]
+) -> list[tuple[Tag | None, list[Candidate]]]:
+    """For each the tag that has heads, with these; none, if none has."""
+    requests = [question.request for question in questions]
+    by_tag = [_place(request, request.tags[0]) for request in requests if not request.entries]
+    with registry.index.look() as heads:
+        newest = iter(heads.under_each(by_tag, CANDIDATES))
+        return [_candidates(heads, request, newest) for request in requests]
+
+
+def _candidates(
+    heads: Heads, request: ResolveRequest, newest: Iterator[list[Candidate]]
+) -> tuple[Tag | None, list[Candidate]]:
     if request.entries:
-        return None, heads.by_key(namespace, name, request.entries, lane)
-    for tag in request.tags:
-        found = heads.under(namespace, name, tag, lane, CANDIDATES)
-        if found:
-            return tag, found
-    return None, []
+        return None, heads.by_key(request.namespace, request.name, request.entries, request.lane)
+    found, [tag, *others] = next(newest), request.tags
+    while others and not found:
+        tag = others.pop(0)
+        [found] = heads.under_each([_place(request, tag)], CANDIDATES)
+    return (tag, found) if found else (None, [])
+
+
+def _place(request: ResolveRequest, tag: Tag) -> Place:
+    return Place(request.namespace, request.name, tag, request.lane)
 
 
 def _unknown(registry: Registry, request: ResolveRequest) -> NotFound:

@@ -13,7 +13,7 @@ from cachesvc.domain.access import Role, Token
 from cachesvc.domain.revisions import Head
 from cachesvc.domain.usefulness import InertHost
 from cachesvc.index.entries import Published
-from cachesvc.index.heads import FEW, SMALL_BYTES, Candidate
+from cachesvc.index.heads import FEW, SMALL_BYTES, Candidate, Place
 from cachesvc.index.unit import Index
 from cachesvc.index.uploads import Upload
 from cachesvc.index.usefulness import Start
@@ -59,7 +59,8 @@ def heads(
     limit: int = 10,
 ) -> list[Candidate]:
     with index.look() as looked:
-        return looked.under(namespace, name, tag, lane, limit)
+        [found] = looked.under_each([Place(namespace, name, tag, lane)], limit)
+    return found
 
 
 def test_tokens_are_found_by_hash_and_revoked_once(index: Index) -> None:
@@ -217,6 +218,19 @@ def test_small_envelopes_of_few_heads_come_along(index: Index) -> None:
         assert found[0].target == f"t{sequence}"
         assert not any(row.envelope for row in found)
     assert len(heads(index, limit=FEW)) == FEW
+
+
+def test_several_places_are_asked_for_at_once(index: Index) -> None:
+    """Each has its own, also where one has so many that it is asked for again, and where one has none."""
+    for sequence in range(1, FEW + 2):
+        publish(index, manifest(sequence, target=f"t{sequence}"), now=100 + sequence)
+    publish(index, manifest(90, tag="v1"))
+    places = [Place(TEAM, BERT, Tag(tag)) for tag in ("v1", "latest", "v2", "v1", "latest")]
+    with index.look() as looked:
+        one, many, none, *again = looked.under_each(places, 100)
+        assert looked.under_each([], 100) == []
+    assert ([row.tag for row in one], len(many), none) == (["v1"], FEW + 1, [])
+    assert again == [one, many]
 
 
 def test_a_head_is_never_removed(index: Index) -> None:
