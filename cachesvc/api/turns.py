@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
@@ -14,6 +14,9 @@ A = TypeVar("A")
 
 MOST = 8
 """Questions of one turn: the first waits for the last."""
+
+END_SECONDS = 5.0
+"""That the end waits for a thread: a database that does not answer must not hold it up."""
 
 Answer = Callable[[Sequence[Q]], Sequence[A | Exception]]
 """Answers each question, or says by which error it has none. What it raises is the error of all."""
@@ -29,7 +32,8 @@ class Turns(Generic[Q, A]):
 
     @contextmanager
     def running(self, threads: int) -> Iterator[None]:
-        """Has so many threads for the length of the block. What waits when it ends is answered before."""
+        """Has so many threads for the length of the block. What waits when it ends is answered before, if it
+        takes no thread longer than ``END_SECONDS``."""
         loop = asyncio.get_running_loop()
         made = [threading.Thread(target=self._serve, args=(loop,), daemon=True) for _ in range(threads)]
         for thread in made:
@@ -40,7 +44,7 @@ class Turns(Generic[Q, A]):
             for _ in made:
                 self._waiting.put(None)
             for thread in made:
-                thread.join()
+                thread.join(END_SECONDS)
 
     async def ask(self, question: Q) -> A:
         """Its answer; or raises its error."""
@@ -55,7 +59,8 @@ class Turns(Generic[Q, A]):
                 answers = self._answer(questions)
             except Exception as error:  # noqa: BLE001 - whoever asked has it
                 answers = [error] * len(turn)
-            loop.call_soon_threadsafe(_told, futures, answers)
+            with suppress(RuntimeError):  # the loop did not wait for it
+                loop.call_soon_threadsafe(_told, futures, answers)
 
     def _turn(self) -> list[tuple[Q, asyncio.Future[A]]]:
         """What waits now, or else the next; nothing at the end."""
