@@ -711,10 +711,11 @@ class _Process:
         if off and state in ("inert", "partial"):
             yield f"PyTorch's caches are switched off in this process ({off}): nothing restored is looked at"
             told, in_keys = (), ()
+        yield from map(kinds.inductor.uncached, observed.bypassed)
         yield from (difference.advice for difference in told)
         for difference in in_keys[:3]:
             yield f"PyTorch's key differs from the nearest installed one: {difference}"
-        if state == "inert" and not (off or told or in_keys or self._canary_said):
+        if state == "inert" and not (off or told or in_keys or observed.bypassed or self._canary_said):
             yield "PyTorch looked for other keys than the installed ones: compare with cachesvc explain"
         if observed.missing:
             yield "not counted in this torch: " + ", ".join(observed.missing)
