@@ -25,6 +25,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import importhook, kinds, observe
+from .collector import Collector
 from .kinds import components, operators
 from .wire.errors import (
     CacheSvcError,
@@ -454,6 +455,7 @@ class _Process:
         """Reasons, once each, in their order."""
         self._seconds = {"wait": 0.0, "compile": 0.0}
         self.reporter: Reporter | None = None
+        self.collector = Collector()
         self._depth = threading.local()
 
     @functools.cached_property
@@ -474,6 +476,7 @@ class _Process:
             kinds.inductor.install_hooks(self.kernels)
             components.install_hooks(self.components)
             operators.install_hooks()
+            self.collector.install_hooks()
             kinds.triton.install_hooks(self.triton, self.before_compile, self._launched)
             importhook.when_imported("torch._inductor.compile_fx", self._hook_compile_fx)
             os.register_at_fork(after_in_child=self._after_fork)
@@ -635,6 +638,8 @@ class _Process:
         done, roots = session.restored, self.folders.roots()
         if done is None or not done.installed:
             return
+        if session.config is not None and session.config.hold_collector:
+            self.collector.allow()
         for entry in done.installed:
             paths = [record.path for record in entry.manifest.files if record.kind == kinds.inductor.NAME]
             for folder in kinds.inductor.accepted_folders(roots[kinds.inductor.NAME], paths):
