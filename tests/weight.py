@@ -3,6 +3,7 @@
 LOADED_BY_ATTACH = {
     "cachesvc_client",
     "cachesvc_client.children",
+    "cachesvc_client.collector",
     "cachesvc_client.deadline",
     "cachesvc_client.importhook",
     "cachesvc_client.kinds",

@@ -82,10 +82,11 @@ def _reasons(
     if off and state in ("inert", "partial"):
         yield f"PyTorch's caches are switched off in this process ({off}): nothing restored is looked at"
         differing, in_keys = (), ()
+    yield from map(kinds.inductor.uncached, observed.bypassed)
     yield from (difference.advice for difference in differing)
     for difference in in_keys[:3]:
         yield f"PyTorch's key differs from the nearest installed one: {difference}"
-    if state == "inert" and not (off or differing or in_keys or canary):
+    if state == "inert" and not (off or differing or in_keys or observed.bypassed or canary):
         yield "PyTorch looked for other keys than the installed ones: compare with cachesvc explain"
     if observed.missing:
         yield "not counted in this torch: " + ", ".join(observed.missing)

@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from . import importhook, kinds, observe
+from .collector import Collector
 from .kinds import components, operators
 from .wire.errors import Unsupported
 
@@ -48,6 +49,7 @@ class Process:
         self.folders = kinds.Folders(compiled_already=self.compiled_before > 0)
         self.fingerprint: Fingerprint | None = None
         self.seconds = {"wait": 0.0, "compile": 0.0}
+        self.collector = Collector()
         self._store: NodeStore | None = None
         self._depth = threading.local()
 
@@ -76,6 +78,7 @@ class Process:
         kinds.inductor.install_hooks(self.kernels)
         components.install_hooks(self.components)
         operators.install_hooks()
+        self.collector.install_hooks()
         kinds.triton.install_hooks(self.triton, before, self._launched)
         around = functools.partial(self._around_compile_fx, before, watch, after)
         importhook.when_imported("torch._inductor.compile_fx", functools.partial(_hook_compile_fx, around))

@@ -286,6 +286,8 @@ class Session:
         done = self.restored
         if done is None or not done.installed:
             return
+        if self.config is not None and self.config.hold_collector:
+            self._process.collector.allow()
         self._process.accept(done.installed)
         _log.info(
             "%s: %d revisions, %d files restored in %.2f s, %d bytes moved",
