@@ -44,7 +44,7 @@ from model import inputs, make  # noqa: E402
 
 import cachesvc_client  # noqa: E402
 from cachesvc_client import observe  # noqa: E402
-from cachesvc_client.session import process  # noqa: E402
+from cachesvc_client.process import process  # noqa: E402
 from cachesvc_client.wire.codec import plain  # noqa: E402
 from cachesvc_client.workload import model_hash  # noqa: E402
 
