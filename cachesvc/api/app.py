@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 import anyio
 from anyio import to_thread
 from fastapi import FastAPI
 
 import cachesvc
-from cachesvc.registry import gc
+from cachesvc.registry import gc, resolve
 from cachesvc.registry.context import Registry
 from cachesvc.registry.waiting import Waiting
 from cachesvc_client.wire.errors import CacheSvcError
@@ -27,6 +28,7 @@ from . import (
     write_routes,
 )
 from .metrics import Metrics
+from .turns import Turns
 
 _log = logging.getLogger("cachesvc.gc")
 
@@ -41,13 +43,13 @@ def create_app(registry: Registry, *, gc_seconds: float | None = None, token_req
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.uploads = anyio.CapacityLimiter(write_routes.UPLOADS)
-        app.state.resolves = anyio.CapacityLimiter(read_routes.RESOLVES)
-        async with anyio.create_task_group() as group:
-            group.start_soon(waiting.run)
-            if gc_seconds is not None:
-                group.start_soon(_collecting, registry, metrics, gc_seconds)
-            yield
-            group.cancel_scope.cancel()
+        with app.state.resolves.running(read_routes.RESOLVES):
+            async with anyio.create_task_group() as group:
+                group.start_soon(waiting.run)
+                if gc_seconds is not None:
+                    group.start_soon(_collecting, registry, metrics, gc_seconds)
+                yield
+                group.cancel_scope.cancel()
 
     app = FastAPI(
         title="cachesvc registry",
@@ -61,6 +63,7 @@ def create_app(registry: Registry, *, gc_seconds: float | None = None, token_req
     app.state.registry = registry
     app.state.metrics = metrics
     app.state.waiting = waiting
+    app.state.resolves = Turns(partial(resolve.answer_each, registry))
     app.state.crowd = access.Crowd(token_requests)
     for module in (open_routes, read_routes, write_routes, claim_routes, inventory_routes, admin_routes):
         app.include_router(module.router)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
+import random
 import re
-import secrets
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
@@ -70,7 +70,7 @@ class Edge:
             return
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
         given = headers.get(b"x-request-id", "")
-        request_id = given if _ID.fullmatch(given) else secrets.token_hex(8)
+        request_id = given if _ID.fullmatch(given) else f"{random.getrandbits(64):016x}"
         scope.setdefault("state", {})["request_id"] = request_id
         logs.request_id.set(request_id)
         sent = _Sent(send, request_id)

@@ -14,44 +14,16 @@ from cachesvc.domain.retention import RevisionAge
 from cachesvc.domain.revisions import Head
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Unavailable
-from cachesvc_client.wire.factors import FactorValue
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag, Target
 from cachesvc_client.wire.protocol import EntrySummary, NameSummary
 from cachesvc_client.wire.records import Manifest
 
 from .sql import changed, insert_unless_there
-from .tables import EntryRow, NamespaceRow, RevisionRow, UsefulnessRow
+from .tables import EntryRow, NamespaceRow, RevisionRow
 
 LISTED = 5000
 """Rows of one listing, at most."""
 _LOCK_TRIES = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """The head of an entry, with what decides whether it is answered; its envelope, of ``envelope_bytes``, is
-    fetched later. ``withheld``: it is quarantined in an environment, this one or another."""
-
-    entry: Digest
-    lane: Lane | None
-    tag: Tag
-    target: Target
-    partition: Digest
-    workload: Digest
-    model: Digest | None
-    revision: Digest
-    pack: Digest
-    pack_size: int
-    published: int
-    expires: int | None
-    fingerprint: dict[str, FactorValue]
-    scopes: tuple[str, ...]
-    last_used: int | None = None
-    quarantined: int | None = None
-    quarantine_why: str = ""
-    pack_key: str = ""
-    envelope_bytes: int = 0
-    withheld: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,33 +55,10 @@ class Entries:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def heads(
-        self, namespace: Namespace, name: ShortName, tag: Tag, lanes: Sequence[Lane | None], limit: int
-    ) -> list[Candidate]:
-        """The heads under a name, newest first."""
-        asked = {"namespace": namespace, "name": name, "lanes": _lanes(lanes), "tag": tag, "limit": limit}
-        return [_candidate(row) for row in self._session.connection().execute(_HEADS_OF_TAG, asked)]
-
-    def heads_by_key(
-        self,
-        namespace: Namespace,
-        name: ShortName,
-        entries: Sequence[Digest],
-        lanes: Sequence[Lane | None],
-    ) -> list[Candidate]:
-        """The heads of these entries, as far as they belong to the name."""
-        asked = {"namespace": namespace, "name": name, "lanes": _lanes(lanes), "entries": entries}
-        return [_candidate(row) for row in self._session.connection().execute(_HEADS_BY_KEY, asked)]
-
     def tags(self, namespace: Namespace, name: ShortName, lanes: Sequence[Lane | None]) -> list[Tag]:
         """The tags that exist under a name."""
         query = select(EntryRow.tag).where(*_under(namespace, name, lanes)).distinct().limit(100)
         return sorted(Tag(tag) for tag in self._session.exec(query))
-
-    def envelopes(self, revisions: Sequence[Digest]) -> Iterator[tuple[Digest, bytes]]:
-        """(revision, envelope's exact bytes), one query each ``revisions``, in no order."""
-        rows = self._session.connection().execute(_ENVELOPES, {"revisions": revisions})
-        return ((Digest(revision), bytes(envelope)) for revision, envelope in rows)
 
     def place(self, revision: Digest) -> PackPlace | None:
         """The pack of a revision."""
@@ -363,51 +312,14 @@ def spaced(words: Sequence[str]) -> str:
     return f" {' '.join(words)} "
 
 
-def _lanes(lanes: Sequence[Lane | None]) -> list[str]:
-    return [lane or "" for lane in lanes]
-
-
 def _under(
     namespace: Namespace, name: ShortName, lanes: Sequence[Lane | None]
 ) -> tuple[sa.ColumnElement[bool], ...]:
     return (
         col(EntryRow.namespace) == namespace,
         col(EntryRow.name) == name,
-        col(EntryRow.lane).in_(_lanes(lanes)),
+        col(EntryRow.lane).in_([lane or "" for lane in lanes]),
     )
-
-
-def _heads() -> Any:
-    """Candidates under a name. What is asked of every resolve is one statement, and built once: to build it
-    took longer than the database did."""
-    entries, revisions = EntryRow.__table__.c, RevisionRow.__table__.c  # type: ignore[attr-defined]
-    withheld = sa.exists().where(
-        col(UsefulnessRow.revision) == entries.head, col(UsefulnessRow.quarantined).is_not(None)
-    )
-    return (
-        sa.select(
-            *(entries[name] for name in ("entry", "lane", "tag", "target", "partition", "workload", "model")),
-            *(entries[name] for name in ("head", "published")),
-            *(revisions[name] for name in ("pack", "pack_size", "pack_key", "expires", "fingerprint")),
-            *(revisions[name] for name in ("scopes", "last_used", "quarantined", "quarantine_why")),
-            sa.func.length(revisions.envelope).label("envelope_bytes"),
-            withheld.label("withheld"),
-        )
-        .join_from(EntryRow, RevisionRow, revisions.revision == entries.head)
-        .where(
-            entries.namespace == sa.bindparam("namespace"),
-            entries.name == sa.bindparam("name"),
-            entries.lane.in_(sa.bindparam("lanes", expanding=True)),
-        )
-        .order_by(entries.published.desc(), entries.entry)
-    )
-
-
-_HEADS_OF_TAG = _heads().where(col(EntryRow.tag) == sa.bindparam("tag")).limit(sa.bindparam("limit"))
-_HEADS_BY_KEY = _heads().where(col(EntryRow.entry).in_(sa.bindparam("entries", expanding=True)))
-_ENVELOPES = sa.select(col(RevisionRow.revision), col(RevisionRow.envelope)).where(
-    col(RevisionRow.revision).in_(sa.bindparam("revisions", expanding=True))
-)
 
 
 def _summaries() -> Any:
@@ -419,31 +331,6 @@ def _summaries() -> Any:
         col(RevisionRow.scopes),
         col(RevisionRow.measured),
     ).join_from(EntryRow, RevisionRow, col(RevisionRow.revision) == col(EntryRow.head))
-
-
-def _candidate(row: Any) -> Candidate:
-    return Candidate(
-        entry=Digest(row.entry),
-        lane=Lane(row.lane) if row.lane else None,
-        tag=Tag(row.tag),
-        target=Target(row.target),
-        partition=Digest(row.partition),
-        workload=Digest(row.workload),
-        model=Digest(row.model) if row.model else None,
-        revision=Digest(row.head),
-        pack=Digest(row.pack),
-        pack_size=row.pack_size,
-        published=row.published,
-        expires=row.expires,
-        fingerprint=row.fingerprint,
-        scopes=tuple(row.scopes),
-        last_used=row.last_used,
-        quarantined=row.quarantined,
-        quarantine_why=row.quarantine_why or "",
-        pack_key=row.pack_key,
-        envelope_bytes=row.envelope_bytes,
-        withheld=bool(row.withheld),
-    )
 
 
 def _summary(row: Any) -> EntrySummary:

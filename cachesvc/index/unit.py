@@ -14,6 +14,7 @@ from cachesvc_client.wire.errors import CacheSvcError, StorageFull, Unavailable
 from .audit import Audit
 from .claims import Claims
 from .entries import Entries
+from .heads import Heads
 from .inventory import Inventory
 from .namespaces import Namespaces
 from .objects import Objects
@@ -57,6 +58,12 @@ class Index:
         """A consistent view (SQLite) or one statement each (PostgreSQL); never waits for a writer."""
         with _told(), Session(self._reading) as session:
             yield Unit(session)
+
+    @contextmanager
+    def look(self) -> Iterator[Heads]:
+        """What every resolve asks for, one statement each. Like ``read``, for a tenth of its price."""
+        with _told(), self._reading.connect() as connection:
+            yield Heads(connection)
 
     @contextmanager
     def write(self) -> Iterator[Unit]:

@@ -16,6 +16,7 @@ from benchmarks import hosts, registry
 from benchmarks.load import filling
 from benchmarks.load.rates import Rate, summary
 from cachesvc.index.engine import open_sqlite
+from cachesvc.index.heads import Place
 from cachesvc.index.tables import metadata
 from cachesvc_client.wire.factors import Compatible, compare
 from cachesvc_client.wire.names import Namespace, ShortName, Tag
@@ -78,11 +79,15 @@ def test_a_fill_is_what_resolves_expect(tmp_path: Path) -> None:
     assert filling.fill_sqlite(path, 800).entries == 800
     index = open_sqlite(path)
     try:
-        with index.read() as unit:
+        with index.look() as heads:
             for number in (0, 150, 199):
                 namespace, name = filling.place(number)
-                rows = unit.entries.heads(Namespace(namespace), ShortName(name), Tag("latest"), [None], 10)
-                verdicts = [compare(filling.FINGERPRINT, row.fingerprint, row.scopes) for row in rows]
+                place = Place(Namespace(namespace), ShortName(name), Tag("latest"))
+                [rows] = heads.under_each([place], 10)
+                verdicts = [
+                    compare(filling.FINGERPRINT, json.loads(row.fingerprint), json.loads(row.scopes))
+                    for row in rows
+                ]
                 assert [isinstance(verdict, Compatible) for verdict in verdicts].count(True) == 2
                 assert len(rows) == filling.PER_NAME and all(row.envelope_bytes > 2000 for row in rows)
     finally:

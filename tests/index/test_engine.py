@@ -22,9 +22,11 @@ from cachesvc.index.engine import (
     pending_sqlite,
     refuse_network_filesystem,
 )
+from cachesvc.index.heads import Place
 from cachesvc.index.tables import metadata
 from cachesvc.index.unit import Index, translated
 from cachesvc_client.wire.errors import InvalidRequest, ProtocolMismatch, StorageFull, Unavailable
+from cachesvc_client.wire.names import Namespace, ShortName, Tag
 
 MOUNTS = """\
 22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
@@ -224,8 +226,6 @@ def test_network_file_systems_are_refused() -> None:
 
 
 def test_connections_that_the_server_ended_are_not_used(database: str) -> None:
-    import psycopg
-
     index = open_postgresql(database)
     with index.read() as unit:
         unit.namespaces.names()
@@ -238,4 +238,23 @@ def test_connections_that_the_server_ended_are_not_used(database: str) -> None:
     for block in (index.read, index.write):
         with block() as unit:
             assert unit.namespaces.names() == []
+    index.close()
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_a_connection_that_ends_while_it_is_looked_with_is_given_up(database: str, number: int) -> None:
+    """As the server goes down in the middle: told as everywhere, and the next one is a new one."""
+    index = open_postgresql(database)
+    base, _, name = database.rpartition("/")
+    end = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = %s"
+    places = [Place(Namespace("team"), ShortName("bert"), Tag("latest"))] * number
+    with (
+        psycopg.connect(f"{base}/postgres", autocommit=True) as connection,
+        pytest.raises(Unavailable, match="the index cannot be used"),
+        index.look() as looked,
+    ):
+        connection.execute(end, (name,))
+        looked.under_each(places, 10)
+    with index.look() as looked:
+        assert looked.under_each(places, 10) == [[]] * number
     index.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,6 +13,7 @@ from cachesvc.domain.access import Role, Token
 from cachesvc.domain.revisions import Head
 from cachesvc.domain.usefulness import InertHost
 from cachesvc.index.entries import Published
+from cachesvc.index.heads import FEW, SMALL_BYTES, Candidate, Place
 from cachesvc.index.unit import Index
 from cachesvc.index.uploads import Upload
 from cachesvc.index.usefulness import Start
@@ -33,17 +35,32 @@ def manifest(sequence: int, *, lane: str | None = None, tag: str = "latest", tar
     )
 
 
-def publish(index: Index, made: Manifest, *, key: str | None = None, now: int = 100) -> Digest:
+def publish(
+    index: Index, made: Manifest, *, key: str | None = None, now: int = 100, envelope: bytes = b""
+) -> Digest:
     revision, key = Digest.of(made.encode()), key or f"packs/{made.statement.sequence}"
+    envelope = envelope or b"envelope " + revision.encode()
     with index.write() as unit:
         if unit.objects.content(key) is None:
             unit.objects.add(key, now + 50)
         unit.objects.received(key, made.pack.digest, made.pack.size, now + 50)
         unit.entries.lock(made, now)
-        unit.entries.advance(
-            made, Published(revision, b"envelope " + revision.encode(), "key", key, now, "t-1")
-        )
+        unit.entries.advance(made, Published(revision, envelope, "key", key, now, "t-1"))
     return revision
+
+
+def heads(
+    index: Index,
+    *,
+    namespace: Namespace = TEAM,
+    name: ShortName = BERT,
+    tag: Tag = LATEST,
+    lane: Lane | None = None,
+    limit: int = 10,
+) -> list[Candidate]:
+    with index.look() as looked:
+        [found] = looked.under_each([Place(namespace, name, tag, lane)], limit)
+    return found
 
 
 def test_tokens_are_found_by_hash_and_revoked_once(index: Index) -> None:
@@ -127,12 +144,16 @@ def test_an_entry_moves_its_head_and_shows_it(index: Index) -> None:
         assert unit.entries.lock(second, 101) == Head(one, 1)
     two = publish(index, second, now=101)
     with index.read() as unit:
-        [candidate] = unit.entries.heads(TEAM, BERT, LATEST, TRUNK, 10)
+        [candidate] = heads(index)
         assert (candidate.revision, candidate.pack_size, candidate.published) == (two, 1002, 101)
-        assert (candidate.fingerprint, candidate.scopes) == (first.fingerprint, ("host",))
+        assert json.loads(candidate.fingerprint) == first.fingerprint
+        assert json.loads(candidate.scopes) == ["host"]
         assert (candidate.entry, candidate.model) == (first.entry, Digest.of(b"m"))
         assert unit.entries.has(one)
-        assert dict(unit.entries.envelopes([one, two]))[one] == b"envelope " + one.encode()
+        assert candidate.envelope == b"envelope " + two.encode()
+        with index.look() as found:
+            both = found.envelopes([one, two, Digest.of(b"none")])
+        assert both == {key: b"envelope " + key.encode() for key in (one, two)}
         assert (candidate.envelope_bytes, candidate.pack_key, candidate.withheld) == (
             9 + 71,
             "packs/2",
@@ -153,17 +174,14 @@ def test_queries_keep_to_namespace_name_tag_and_lane(index: Index) -> None:
         publish(index, manifest(sequence, lane=lane, tag=tag))
     with index.read() as unit:
 
-        def lanes(*asked: str | None, tag: str = "latest") -> set[str | None]:
-            found = unit.entries.heads(
-                TEAM, BERT, Tag(tag), [Lane(lane) if lane else None for lane in asked], 10
-            )
-            return {row.lane for row in found}
+        def lanes(lane: str | None = None, tag: str = "latest") -> set[str]:
+            return {row.lane for row in heads(index, tag=Tag(tag), lane=Lane(lane) if lane else None)}
 
-        assert lanes(None) == {None}
-        assert lanes(None, "pr-1") == {None, "pr-1"}
-        assert lanes(None, "pr-1", tag="v1") == {None}
-        assert unit.entries.heads(TEAM, ShortName("bart"), LATEST, TRUNK, 10) == []
-        assert unit.entries.heads(Namespace("tea"), BERT, LATEST, TRUNK, 10) == []
+        assert lanes() == {""}
+        assert lanes("pr-1") == {"", "pr-1"}
+        assert lanes("pr-1", tag="v1") == {""}
+        assert heads(index, name=ShortName("bart")) == []
+        assert heads(index, namespace=Namespace("tea")) == []
         assert unit.entries.tags(TEAM, BERT, TRUNK) == ["latest", "v1"]
         assert unit.entries.tags(TEAM, BERT, [Lane("pr-1")]) == ["latest"]
         [name] = unit.entries.names(TEAM, None)
@@ -172,17 +190,47 @@ def test_queries_keep_to_namespace_name_tag_and_lane(index: Index) -> None:
         assert len(unit.entries.listing(TEAM, None, None, None)) == 4
         assert len(unit.entries.listing(TEAM, TRUNK, BERT, Tag("v1"))) == 1
         keys = [manifest(1).entry, manifest(2, lane="pr-1").entry]
-        assert len(unit.entries.heads_by_key(TEAM, BERT, keys, [None, Lane("pr-1")])) == 2
-        assert len(unit.entries.heads_by_key(TEAM, BERT, keys, TRUNK)) == 1
-        assert unit.entries.heads_by_key(TEAM, ShortName("bart"), keys, TRUNK) == []
+    with index.look() as found:
+        assert len(found.by_key(TEAM, BERT, keys, Lane("pr-1"))) == 2
+        [trunk] = found.by_key(TEAM, BERT, keys, None)
+        assert (trunk.entry, trunk.envelope) == (keys[0], None)
+        assert found.by_key(TEAM, ShortName("bart"), keys, None) == []
 
 
 def test_heads_are_newest_first_and_limited(index: Index) -> None:
     for sequence in (3, 1, 2):
         publish(index, manifest(sequence, target=f"t{sequence}"), now=100 + sequence)
-    with index.read() as unit:
-        found = unit.entries.heads(TEAM, BERT, LATEST, TRUNK, 2)
-    assert [row.target for row in found] == ["t3", "t2"]
+    assert [row.target for row in heads(index, limit=2)] == ["t3", "t2"]
+
+
+def test_small_envelopes_of_few_heads_come_along(index: Index) -> None:
+    large = publish(index, manifest(99, target="large"), now=99, envelope=b"x" * (SMALL_BYTES + 1))
+    for sequence in range(1, FEW - 1):
+        publish(index, manifest(sequence, target=f"t{sequence}"), now=100 + sequence)
+    found = heads(index, limit=FEW + 5)
+    assert len(found) == FEW - 1 and found[-1].revision == large
+    assert (found[-1].envelope, found[-1].envelope_bytes) == (None, SMALL_BYTES + 1)
+    assert all(row.envelope == b"envelope " + row.revision.encode() for row in found[:-1])
+    for sequence in (FEW, FEW + 1):
+        publish(index, manifest(sequence, target=f"t{sequence}"), now=200 + sequence)
+        found = heads(index, limit=FEW + 5)
+        assert len(found) == sequence and found[-1].revision == large
+        assert found[0].target == f"t{sequence}"
+        assert not any(row.envelope for row in found)
+    assert len(heads(index, limit=FEW)) == FEW
+
+
+def test_several_places_are_asked_for_at_once(index: Index) -> None:
+    """Each has its own, also where one has so many that it is asked for again, and where one has none."""
+    for sequence in range(1, FEW + 2):
+        publish(index, manifest(sequence, target=f"t{sequence}"), now=100 + sequence)
+    publish(index, manifest(90, tag="v1"))
+    places = [Place(TEAM, BERT, Tag(tag)) for tag in ("v1", "latest", "v2", "v1", "latest")]
+    with index.look() as looked:
+        one, many, none, *again = looked.under_each(places, 100)
+        assert looked.under_each([], 100) == []
+    assert ([row.tag for row in one], len(many), none) == (["v1"], FEW + 1, [])
+    assert again == [one, many]
 
 
 def test_a_head_is_never_removed(index: Index) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from alembic import command
-from test_index import BERT, LATEST, TEAM, TRUNK, manifest, publish
+from test_index import TEAM, heads, manifest, publish
 
 from cachesvc.index import engine
 from cachesvc.index.engine import open_postgresql, open_sqlite, pending_postgresql, pending_sqlite
@@ -119,9 +119,9 @@ def test_use_and_quarantine_are_remembered(index: Index) -> None:
         assert unit.inventory.quarantine(two, 70, "bad")
         assert not unit.inventory.quarantine(two, 80, "worse")
     with index.read() as unit:
-        heads = {row.revision: row for row in unit.entries.heads(TEAM, BERT, LATEST, TRUNK, 10)}
-        assert (heads[one].last_used, heads[one].quarantined) == (90, None)
-        assert (heads[two].quarantined, heads[two].quarantine_why) == (70, "bad")
+        rows = {row.revision: row for row in heads(index)}
+        assert (rows[one].last_used, rows[one].quarantined) == (90, None)
+        assert (rows[two].quarantined, rows[two].quarantine_why) == (70, "bad")
         assert [row.revision for row in unit.entries.idle(50, TEAM)] == [two]
         assert unit.entries.idle(5, TEAM) == []
         [row] = unit.inventory.withheld("*", 10)
@@ -210,8 +210,8 @@ def test_a_populated_database_is_upgraded(kind: str, tmp_path: Path, request: py
     assert pending() == []
     with raw.begin() as connection:
         older_replica_writes(connection, "beside", namespace=False)
+    rows = {row.revision: row for row in heads(opened)}
     with opened.write() as unit:
-        rows = {row.revision: row for row in unit.entries.heads(TEAM, BERT, LATEST, TRUNK, 10)}
         assert len(rows) == 2
         before, beside = Digest.of(b"rbefore"), Digest.of(b"rbeside")
         # What was there counts as used at the upgrade: retention must not take it at once.

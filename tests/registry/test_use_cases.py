@@ -17,7 +17,7 @@ from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Forbidden, HeadConflict, LeaseLost, NotFound, Unauthenticated
-from cachesvc_client.wire.names import Lane, Namespace, ShortName
+from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag
 from cachesvc_client.wire.protocol import ResolveRequest, TokenRequest
 
 DAY = 86_400
@@ -205,6 +205,29 @@ def test_what_was_answered_is_known_without_waiting(reg: Inside) -> None:
     resolve.answer(reg.registry, ROOT, request, body)
     reg.clock.now += 5
     assert resolve.remembered(reg.registry, ROOT, body) is None
+
+
+def test_questions_that_come_together_have_each_its_answer(reg: Inside) -> None:
+    """Or its error; those that were answered, and those that are alike, with them."""
+    first, other = made(reg, 1), made(reg, 2, name="bart", fingerprint={**FINGERPRINT, "torch": "1.0"})
+    for one in (first, other):
+        reg.publish(one)
+
+    def question(name: str, **more) -> resolve.Question:
+        request = ResolveRequest(Namespace("team"), ShortName(name), FINGERPRINT, **more)
+        return resolve.Question(ROOT, request, codec.canonical(request))
+
+    known = resolve.answer_each(reg.registry, [question("bert")])[0]
+    by_key = question("bert", entries=(first.manifest.entry,))
+    later = question("bert", tags=(Tag("v9"), Tag("latest")))
+    asked = [question("none"), question("bert"), by_key, question("bart"), later, question("bart")]
+    none, bert, keyed, bart, fallen, again = resolve.answer_each(reg.registry, asked)
+    assert isinstance(none, NotFound)
+    assert bert == known == fallen and first.revision.encode() in known
+    assert first.revision.encode() in keyed and keyed != bert
+    assert bart == again and b'"factor":"torch"' in bart and not resolve.offers(bart)
+    with pytest.raises(Forbidden):
+        resolve.Question(Token("t-1", "other", Role.admin, "other"), asked[0].request)
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,7 @@ R = TypeVar("R")
 
 def canonical(value: Any) -> bytes:
     """Canonical JSON of plain values and records. Raises ``ValueError`` on NaN and infinities."""
-    return json.dumps(
-        plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
-    ).encode()
+    return _CANONICAL.encode(value).encode()
 
 
 def plain(value: Any) -> Any:
@@ -32,10 +30,8 @@ def plain(value: Any) -> Any:
         return value
     if isinstance(value, str):
         return str(value)
-    names = _names(kind)
-    if names is not None:
-        pairs = ((name, getattr(value, name)) for name in names)
-        return {name: plain(item) for name, item in pairs if item is not None}
+    if _names(kind) is not None:
+        return {name: plain(item) for name, item in _record(value).items()}
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -43,6 +39,19 @@ def plain(value: Any) -> Any:
     return value
 
 
+def _record(value: Any) -> dict[str, Any]:
+    """What JSON's encoder asks for where it meets a record; all else it walks itself, and faster."""
+    kind: Any = type(value)
+    names = _names(kind)
+    if names is None:
+        raise TypeError(f"{kind.__name__} is neither JSON nor a record")
+    pairs = ((name, getattr(value, name)) for name in names)
+    return {name: item for name, item in pairs if item is not None}
+
+
+_CANONICAL = json.JSONEncoder(
+    default=_record, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+)
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 
 

@@ -1,0 +1,68 @@
+"""Threads for questions that come in crowds."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+
+import pytest
+
+from cachesvc.api.turns import MOST, Turns
+
+
+class Odd(Exception):
+    pass
+
+
+def test_what_waits_is_answered_together_and_each_has_its_own() -> None:
+    taken: list[int] = []
+    begun, go_on = threading.Event(), threading.Event()
+
+    def halves(questions: Sequence[int]) -> list[int | Exception]:
+        taken.append(len(questions))
+        begun.set()
+        go_on.wait(10)
+        return [Odd(number) if number % 2 else number // 2 for number in questions]
+
+    async def crowd() -> list[int | BaseException]:
+        turns = Turns(halves)
+        with turns.running(1):
+            first = asyncio.create_task(turns.ask(0))
+            while not begun.is_set():
+                await asyncio.sleep(0.01)
+            rest = [asyncio.create_task(turns.ask(number)) for number in range(1, 2 * MOST)]
+            await asyncio.sleep(0)
+            rest[2].cancel()  # who asked went away; the others have theirs
+            go_on.set()
+            return await asyncio.gather(first, *rest, return_exceptions=True)
+
+    answers = asyncio.run(crowd())
+    assert taken == [1, MOST, MOST - 1]
+    assert isinstance(answers.pop(3), asyncio.CancelledError)
+    asked = [number for number in range(2 * MOST) if number != 3]
+    for number, answer in zip(asked, answers, strict=True):
+        assert (str(answer) == str(number)) if number % 2 else answer == number // 2
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_what_waits_at_the_end_is_answered_and_a_defect_is_told(threads: int) -> None:
+    def answer(questions: Sequence[int]) -> list[int | Exception]:
+        if 7 in questions:
+            raise Odd
+        return list(questions)
+
+    async def crowd() -> list[int | BaseException]:
+        turns = Turns(answer)
+        with turns.running(threads):
+            tasks = [asyncio.create_task(turns.ask(number)) for number in range(50)]
+            await asyncio.sleep(0)
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    before = threading.active_count()
+    answers = asyncio.run(crowd())
+    assert threading.active_count() == before
+    assert isinstance(answers[7], Odd)
+    failed = [number for number, told in enumerate(answers) if told != number]
+    assert 7 in failed and len(failed) <= MOST
+    assert all(isinstance(answers[number], Odd) for number in failed)
