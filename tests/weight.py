@@ -3,6 +3,8 @@
 LOADED_BY_ATTACH = {
     "cachesvc_client",
     "cachesvc_client.children",
+    "cachesvc_client.collector",
+    "cachesvc_client.deadline",
     "cachesvc_client.importhook",
     "cachesvc_client.kinds",
     "cachesvc_client.kinds.components",
@@ -12,6 +14,7 @@ LOADED_BY_ATTACH = {
     "cachesvc_client.kinds.triton",
     "cachesvc_client.kinds.tuning",
     "cachesvc_client.observe",
+    "cachesvc_client.process",
     "cachesvc_client.session",
     "cachesvc_client.wire",
     "cachesvc_client.wire.errors",

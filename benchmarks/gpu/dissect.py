@@ -9,30 +9,20 @@ which shares the interpreter's lock with whatever a cut does in the background; 
 in which they are spent; it slows the process down, so its seconds are shares, not times to compare.
 """
 
+import argparse
+import contextlib
+import gc
+import importlib
+import json
+import os
+import sys
+import threading
 import time
-
-began = time.perf_counter()
-import cachesvc_client.auto  # noqa: E402
-
-attached = time.perf_counter()
-
-import argparse  # noqa: E402
-import contextlib  # noqa: E402
-import gc  # noqa: E402
-import importlib  # noqa: E402
-import json  # noqa: E402
-import os  # noqa: E402
-import sys  # noqa: E402
-import threading  # noqa: E402
-from collections import Counter  # noqa: E402
-from collections.abc import Callable, Iterator  # noqa: E402
-from pathlib import Path  # noqa: E402
-from types import FrameType  # noqa: E402
-from typing import Any  # noqa: E402
-
-import cachesvc_client  # noqa: E402
-from cachesvc_client import observe  # noqa: E402
-from cachesvc_client.wire.codec import plain  # noqa: E402
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 SECONDS = 2.0
@@ -70,11 +60,20 @@ what is around it. (piece of the file's path, function; empty: any)"""
 def main() -> None:
     options = _options()
     row = json.loads(options.row.read_text())
+    if options.cut in TAKEN_OUT:
+        TAKEN_OUT[options.cut]()
+    began = time.perf_counter()
+    import cachesvc_client.auto
+
+    attached = time.perf_counter()
+    from cachesvc_client import observe
+    from cachesvc_client.wire.codec import plain
+
     observer = observe.start(audit=options.cut == "audit")
     import torch
 
     imported = time.perf_counter()
-    CUTS[options.cut](torch)
+    CUTS.get(options.cut, _nothing)(torch)
     cut = time.perf_counter()
     worked = _between(options.main)
     import outputs
@@ -118,7 +117,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("row", type=Path)
     parser.add_argument("--answer", type=Path, required=True)
-    parser.add_argument("--cut", choices=list(CUTS), default="none")
+    parser.add_argument("--cut", choices=[*CUTS, *TAKEN_OUT], default="none")
     parser.add_argument("--main", choices=("free", "idle", "busy"), default="free")
     parser.add_argument("--sample", action="store_true")
     return parser.parse_args()
@@ -159,6 +158,8 @@ def _keys() -> None:
 
 
 def _prime() -> None:
+    import cachesvc_client
+
     cachesvc_client.prime()
 
 
@@ -181,6 +182,29 @@ CUTS: dict[str, Callable[[Any], None]] = {
 }
 """Each changes no key and no result. The garbage collector's act just before the first call; *audit* is no
 cut but what `warm` and the tests pay for the list of started processes."""
+
+
+def _collector_as_it_is() -> None:
+    os.environ["CACHESVC_HOLD_COLLECTOR"] = "0"
+
+
+def _key_when_asked() -> None:
+    from cachesvc_client.kinds import triton
+
+    triton._begin_key = lambda _: None
+
+
+def _without_both() -> None:
+    _collector_as_it_is()
+    _key_when_asked()
+
+
+TAKEN_OUT: dict[str, Callable[[], None]] = {
+    "collector not held": _collector_as_it_is,
+    "key when asked": _key_when_asked,
+    "without both": _without_both,
+}
+"""Cuts that the client makes, each taken out before it is attached."""
 
 
 def _just_before(cut: str) -> None:

@@ -71,9 +71,9 @@ def device_memory() -> int | None:
 
 def compilers() -> dict[str, object]:
     from cachesvc_client import observe
-    from cachesvc_client.session import process
+    from cachesvc_client.session import attached
 
-    process().arm()
+    attached().arm()
     observe.start()
     import torch
 

@@ -67,7 +67,7 @@ METHODS = ("cold", *LOCAL, *MOVED, *OURS)
 TIMED = METHODS[:-1]
 STEPS = ("facts", "sharing", "kernel_edit")
 COUNTS = ("compilations", "tuning_runs", "compiler_processes")
-CUTS = ("none", "prime in the background", "keys in the background", "no worker pool", "frozen garbage")
+CUTS = ("none", "without both", "collector not held", "key when asked", "prime in the background")
 EDITS = {
     "20": ("user_kernels.py", "total * scale,", "total * scale + 1.0,", "triton_kernels"),
     "21": ("user_operators.py", "gradient * 2 * given", "gradient * 3 * given", "python_operators"),

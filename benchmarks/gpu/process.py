@@ -130,7 +130,7 @@ def memory() -> int:
 
 def folders() -> list[Path]:
     """The cache folders of this process, made if they are not there; PyTorch's own without a session."""
-    from cachesvc_client.session import process
+    from cachesvc_client.process import process
 
     roots = process().folders.roots() or {kinds.inductor.NAME: Path(os.environ[kinds.inductor.VARIABLE])}
     outer = [root for root in roots.values() if not any(other in root.parents for other in roots.values())]

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
 
+from cachesvc_client.kinds import inductor
 from cachesvc_client.numerics import Compared
 from cachesvc_client.observe import Observation
 
@@ -68,6 +69,11 @@ def numbers(
 def tuned(result: PhaseResult) -> bool:
     """Whether the process tuned anything, so that a finalising compile is worth it."""
     return result.observed is not None and result.observed.tuning_runs > 0
+
+
+def uncached(compiled: PhaseResult) -> tuple[str, ...]:
+    """Why no bundle can hold all that was compiled: PyTorch caches not all of it. Empty if it does."""
+    return tuple(map(inductor.uncached, compiled.observed.bypassed)) if compiled.observed else ()
 
 
 def _work(observed: Observation) -> list[str]:

@@ -14,7 +14,7 @@ from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.observe import Observation
 from cachesvc_client.ranks import joined
 from cachesvc_client.wire import codec
-from cachesvc_client.wire.factors import Facts, bounded
+from cachesvc_client.wire.factors import union
 
 from .results import Captured, PhaseResult, Times
 
@@ -57,7 +57,7 @@ def combined(order: Order, answer: Path) -> PhaseResult | None:
         added=_union([result.added for result in every]),
         captured=_captured(results, Path(order.stage)) if order.stage else (),
         scopes=_union([result.scopes for result in every]),
-        asked=_asked([result.asked for result in every]),
+        asked=union(result.asked for result in every),  # each has a device of its own
         restore_seconds=max(result.restore_seconds for result in every),
         seconds=max(result.seconds for result in every),
     )
@@ -65,14 +65,6 @@ def combined(order: Order, answer: Path) -> PhaseResult | None:
 
 def _slowest(times: Sequence[Mapping[str, Times]]) -> dict[str, Times]:
     return {name: Times(max(one[name].first for one in times)) for name in times[0]}
-
-
-def _asked(facts: Sequence[Facts]) -> Facts:
-    """Of all ranks together, as of all graphs of one: each has a device of its own."""
-    union: dict[str, set[str]] = {}
-    for name, value in ((name, value) for one in facts for name, value in one.items()):
-        union.setdefault(name, set()).update(map(str, value) if isinstance(value, list) else [str(value)])
-    return bounded(union)
 
 
 def _summed(observed: Sequence[Observation]) -> Observation:

@@ -304,6 +304,8 @@ def _build(state: _State) -> Outcome:
         return _outcome(state, "failed", (compiled.error,), trace=compiled.trace)
     if inexact := judge.inexact(compiled):
         return _outcome(state, "failed", inexact)
+    if uncached := judge.uncached(compiled):
+        return _outcome(state, "failed", uncached)  # and no number of fresh processes changes that
     if not state.files:
         return _outcome(state, "failed", ("nothing was compiled, so there is nothing to publish",))
     replay, reasons = _settle(state)

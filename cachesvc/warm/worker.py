@@ -231,13 +231,13 @@ def _run_script(job: Job) -> float:
 
 
 def _scopes() -> tuple[str, ...]:
-    from cachesvc_client.session import process
+    from cachesvc_client.process import process
 
     return process().scopes()
 
 
 def _asked() -> Facts:
-    from cachesvc_client.session import process
+    from cachesvc_client.process import process
 
     return process().asked.facts()
 
@@ -301,7 +301,7 @@ def _against_builder(order: Order, ran: _Ran) -> PhaseResult:
 
 
 def _roots() -> dict[str, Path]:
-    from cachesvc_client.session import process
+    from cachesvc_client.process import process
 
     roots = process().folders.roots()
     for root in roots.values():
@@ -338,7 +338,7 @@ def _named(roots: dict[str, Path], paths: Iterable[Path]) -> set[str]:
 def _with_capture(order: Order, session: Session, result: PhaseResult) -> PhaseResult:
     """Copies what this process produced or used, in portable form, to the stage; what its entries hold and
     PyTorch wrote out of them needs no second copy."""
-    from cachesvc_client.session import process
+    from cachesvc_client.process import process
 
     if not order.stage:
         return result

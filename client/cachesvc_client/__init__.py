@@ -105,35 +105,35 @@ def publish(name: str | None = None, *, target: str = "service") -> CommitAnswer
 
 def report() -> Report:
     """What this process compiled, tuned and used: `Report`, with ``state`` and ``reasons``."""
-    from .session import process
+    from .session import attached
 
-    return process().report()
+    return attached().report()
 
 
 def send_report(timeout: float = 1.0) -> bool:
     """Tells the registry now what this start came to, and answers whether it was told, now or before; at exit
     it is not told again. It is told by itself too, a minute after the last compile or at exit: this is for
     processes that end otherwise. Takes at most ``timeout`` seconds. Never raises."""
-    from .session import process
+    from .session import attached
 
-    reporter = process().reporter
+    reporter = attached().reporter
     return reporter is not None and reporter.end(timeout)
 
 
 def wait(timeout: float | None = None) -> bool:
     """Waits until every attached restore is over; answers whether they are. Raises only under
     CACHESVC_STRICT=1."""
-    from .session import process
+    from .session import attached
 
-    over = [session.wait(timeout) for session in process().sessions]
+    over = [session.wait(timeout) for session in attached().sessions]
     return all(over)
 
 
 def status() -> dict[str, str]:
     """What each attached name is at: for readiness probes."""
-    from .session import process
+    from .session import attached
 
-    return {session.label: session.status for session in process().sessions}
+    return {session.label: session.status for session in attached().sessions}
 
 
 def prime() -> None:

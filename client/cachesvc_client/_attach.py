@@ -30,7 +30,8 @@ _published: Counter[tuple[Name, Target]] = Counter()
 
 def register(model: Any, name: str | None, canary: bool | None = None) -> None:
     """Tells the sessions of a model that is about to be compiled; attaches if nothing is. Never raises."""
-    from .session import Wanted, open_session, process
+    from .process import process
+    from .session import Wanted, attached, open_session
 
     try:
         from .workload import model_hash
@@ -38,7 +39,7 @@ def register(model: Any, name: str | None, canary: bool | None = None) -> None:
         digest = model_hash(model) if hasattr(model, "named_modules") else None
         if digest is not None:
             process().models.append(digest)
-        if name or not process().sessions:
+        if name or not attached().sessions:
             open_session(Wanted(name, model=digest, canary=canary))
     except Exception as error:  # noqa: BLE001 - the cache is never the reason that a service fails
         _log.warning("compile: not registered: %s: %s", type(error).__name__, error)
@@ -47,12 +48,12 @@ def register(model: Any, name: str | None, canary: bool | None = None) -> None:
 def publish(name: str | None, target: str) -> CommitAnswer:
     """See `cachesvc_client.publish`."""
     from .ranks import this_job
-    from .session import process
+    from .session import attached
 
     config = Config.read()
     if config.mode != "readwrite":
         raise Forbidden("publish: CACHESVC_MODE is not readwrite", "set it where publishing is meant")
-    sessions = process().sessions
+    sessions = attached().sessions
     if not sessions:
         raise NotWarm("publish: nothing was recorded", "call attach before the first compile")
     names = [_name(name)] if name else [wish.name for session in sessions for wish in session.wishes]
@@ -67,24 +68,24 @@ def publish(name: str | None, target: str) -> CommitAnswer:
 def _restored(draft: Draft) -> CommitAnswer | None:
     """The revision of this very entry that was restored, where nothing was compiled beside it: there is
     nothing to publish, and each process of a fleet would put another revision of the same over it."""
-    from .session import process
+    from .session import attached
     from .wire.protocol import CommitAnswer
     from .wire.records import Statement, entry_key
 
-    if process().report().state != "hit":
+    if attached().report().state != "hit":
         return None
     statement = Statement(draft.name.namespace, draft.name.name, draft.target, 1, draft.name.tag, draft.lane)
     entry = entry_key(statement, draft.fingerprint, draft.scopes, draft.workload)
-    results = [session.restored for session in process().sessions if session.restored is not None]
+    results = [session.restored for session in attached().sessions if session.restored is not None]
     found = [one.revision for result in results for one in result.installed if one.manifest.entry == entry]
     return CommitAnswer(entry, found[0], created=False) if found else None
 
 
 def _claim(name: Name) -> Claim | None:
     """That this process compiled it under, if it has one."""
-    from .session import process
+    from .session import attached
 
-    held = [session.turns.claims for session in process().sessions if session.turns is not None]
+    held = [session.turns.claims for session in attached().sessions if session.turns is not None]
     return next((claims[name] for claims in held if name in claims), None)
 
 
@@ -164,9 +165,9 @@ def _name(text: str) -> Name:
 
 
 def _draft(config: Config, name: Name, target: str) -> Draft:
+    from .process import process
     from .publishing import Draft
     from .restore import Restored
-    from .session import process
     from .wire.records import Workload
 
     state = process()

@@ -47,7 +47,7 @@ class Config:
 
     ``bundle``: a bundle file, or a folder of them, instead of a registry.
     ``tag_fallback``: tags that are tried after a name's own, in order. ``report``: whether the registry is
-    told what came of it.
+    told what came of it. ``hold_collector``: see `collector`.
     """
 
     url: str | None = None
@@ -65,6 +65,7 @@ class Config:
     untested: bool = False
     canary: bool = False
     report: bool = True
+    hold_collector: bool = True
 
     @classmethod
     def read(cls, environ: Mapping[str, str] | None = None) -> Config:
@@ -95,6 +96,7 @@ class Config:
             untested=_variable(environ, "CACHESVC_UNTESTED", _switch, False),
             canary=_variable(environ, "CACHESVC_CANARY", _switch, False),
             report=_variable(environ, "CACHESVC_REPORT", _switch, True),
+            hold_collector=_variable(environ, "CACHESVC_HOLD_COLLECTOR", _switch, True),
         )
 
 

@@ -52,11 +52,15 @@ by `missing`."""
 _COMPILATIONS = ("graphs_compiled", "cpp_builds", "triton_compilations", "worker_jobs")
 COMPILERS = ("g++", "gcc", "c++", "cc", "cc1plus", "clang", "clang++", "ld", "as", "nvcc", "ptxas", "icpx")
 
+_LONGEST_WHY, _MOST_WHYS = 200, 8
+
 counts: Counter[str] = Counter()
 spent: dict[str, float] = {}
 """Seconds inside what was counted, of the outermost call of each thread."""
 _inside = threading.local()
 missing: set[str] = set()
+bypassed: list[str] = []
+"""Why PyTorch cached a graph neither for reading nor for writing, in its words; once each."""
 _processes: list[str] = []
 _installed = False
 _owner = 0
@@ -72,6 +76,8 @@ class Observation:
     here or handed to a worker. ``tuning_runs``: kernels or choices that were tuned. ``processes``: what was
     started here, then what Python children started (audit only); ``compiler_processes``: those of them
     that are compilers, or compile commands run. ``seconds``: spent in this process, by what is counted.
+    ``bypassed``: why PyTorch caches graphs of this process nowhere, in its words, once each: no entry can
+    hold them.
     """
 
     compilations: int = 0
@@ -87,6 +93,7 @@ class Observation:
     counters: dict[str, int] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
     seconds: dict[str, float] = field(default_factory=dict)
+    bypassed: tuple[str, ...] = ()
 
     @property
     def clean(self) -> bool:
@@ -102,6 +109,7 @@ class Observer:
         self._spent_before = dict(spent)
         self._processes_before = len(_processes), len(_started_by_children())
         self._counters_before = _torch_counters()
+        self._bypassed_before = len(bypassed)
 
     def snapshot(self) -> Observation:
         """What happened so far. Imports nothing; microseconds, and under ``audit`` a small file read."""
@@ -129,6 +137,7 @@ class Observer:
                 for name, total in sorted(spent.items())
                 if total > self._spent_before.get(name, 0.0)
             },
+            bypassed=tuple(bypassed[self._bypassed_before :]),
         )
 
 
@@ -145,6 +154,8 @@ def start(audit: bool = False) -> Observer:
             importhook.when_imported(module, functools.partial(_count_calls, path, count))
         importhook.when_imported("torch._inductor.compile_worker.subproc_pool", _count_worker_jobs)
         importhook.when_imported("triton.knobs", _count_triton)
+        for module, path, around in _BYPASSING:
+            importhook.when_imported(module, functools.partial(_note_bypasses, path, around))
     if audit and _children is None:
         _owner, _children = os.getpid(), children.open_log()
         sys.addaudithook(_audit)
@@ -231,6 +242,48 @@ def _count_triton(knobs: ModuleType) -> None:
             previous(**event)
 
     compilation.listener = listener
+
+
+def _around_prepare_key(original: Any) -> Any:
+    """It answers no key and why, of a graph that is compiled without a look into any cache."""
+
+    @functools.wraps(original)
+    def prepare_key(*args: Any, **kwargs: Any) -> Any:
+        answer = original(*args, **kwargs)
+        if isinstance(answer, tuple) and len(answer) == 2 and answer[0] is None:
+            _bypass(dict(answer[1]).get("cache_bypass_reason"))
+        return answer
+
+    return prepare_key
+
+
+def _around_autograd_key(original: Any) -> Any:
+    @functools.wraps(original)
+    def autograd_cache_key(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return original(*args, **kwargs)
+        except Exception as error:
+            _bypass(error)
+            raise
+
+    return autograd_cache_key
+
+
+_BYPASSING: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
+    ("torch._inductor.codecache", "FxGraphCache.prepare_key", _around_prepare_key),
+    ("torch._functorch._aot_autograd.autograd_cache", "autograd_cache_key", _around_autograd_key),
+)
+
+
+def _note_bypasses(path: str, around: Callable[[Any], Any], module: ModuleType) -> None:
+    if not importhook.wrap(module, path, around):
+        missing.add(f"{module.__name__}.{path}")
+
+
+def _bypass(why: object) -> None:
+    text = " ".join(str(why).split())[:_LONGEST_WHY]
+    if text not in bypassed and len(bypassed) < _MOST_WHYS:
+        bypassed.append(text)
 
 
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:

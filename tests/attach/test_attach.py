@@ -71,8 +71,8 @@ def test_the_same_name_in_another_spelling_is_one_session(tmp_path, other):
         "threading.Thread.start = lambda self: None\n"
         f"one, two = cachesvc_client.attach('team/x'), cachesvc_client.attach({other!r})\n"
         "three = cachesvc_client.attach('team/x:v2')\n"
-        "from cachesvc_client.session import process\n"
-        "answer = {'same': one is two, 'other': one is three, 'sessions': len(process().sessions)}",
+        "from cachesvc_client.session import attached\n"
+        "answer = {'same': one is two, 'other': one is three, 'sessions': len(attached().sessions)}",
         CACHESVC_URL="http://127.0.0.1:9",
     )
     assert answer == {"same": True, "other": False, "sessions": 2}

@@ -229,11 +229,11 @@ def test_three_hosts_by_two_tokens_and_the_next_start_is_told_why(
     assert resolved.answer["state"] == "hit"
     code = (
         "import sys, json\n"
-        "from cachesvc_client.session import process\n"
+        "from cachesvc_client.process import process\n"
         "from cachesvc_client.wire.codec import plain\n"
         "import cachesvc_client\n"
         f"session = cachesvc_client.attach({NAME!r}); session.wait(60)\n"
-        "print(json.dumps([plain(process()._fingerprint), session.restored.installed[0].revision]))\n"
+        "print(json.dumps([plain(process().fingerprint), session.restored.installed[0].revision]))\n"
     )
     env = {**environment(tmp_path / "two"), **registry.variables, "CACHESVC_REPORT": "0"}
     fingerprint, revision = json.loads(subprocess.check_output([sys.executable, "-c", code], env=env))
@@ -272,7 +272,7 @@ def test_told_after_a_quiet_minute_without_an_exit(tmp_path: Path, built: Tiny, 
         "import torch\n"
         "from model import inputs\n"
         "with torch.no_grad(): torch.compile(lambda x: x.cos() * 2 + 1)(inputs())\n"
-        "reporter = __import__('cachesvc_client.session').session.process().reporter\n"
+        "reporter = __import__('cachesvc_client.session').session.attached().reporter\n"
         "reporter._thread.join(60)\n"
         "os._exit(0)\n"
     )

@@ -43,6 +43,20 @@ def test_a_fresh_process_does_not_compile(tmp_path: Path, built: Built, when: st
     assert answer["same_as_builder"] and answer["eager_difference"] < 1e-5
 
 
+@pytest.mark.parametrize("hold", ["", "0"])
+def test_the_collector_is_as_it_was(tmp_path: Path, built: Built, hold: str) -> None:
+    done = _serve(tmp_path, built, "quiet=1", compilers=False, CACHESVC_HOLD_COLLECTOR=hold)
+    seen = done.answer["collector"]
+    assert done.answer["state"] == "hit" and seen["numbers"] == seen["before"], done.answer
+    assert (seen["held"] > 0.5) is (not hold)
+
+
+def test_a_process_that_restores_nothing_keeps_its_collector(tmp_path: Path, built: Built) -> None:
+    (tmp_path / "none").mkdir()
+    done = _serve(tmp_path, built, f"bundle={tmp_path / 'none'}", "small=1", compilers=True)
+    assert done.answer["collector"]["held"] == 0, done.answer
+
+
 @pytest.mark.parametrize("way", ["auto", "every process"])
 def test_a_variable_names_the_bundle_and_no_code_does(tmp_path: Path, built: Built, way: str) -> None:
     """As an image has it: the folder that `pull` filled, and no registry."""

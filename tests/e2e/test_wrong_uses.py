@@ -53,6 +53,13 @@ def test_caches_that_the_user_switched_off_stay_off(tmp_path: Path, small: Built
     assert any("switched off in this process (force_disable_caches)" in text for text in answer["reasons"])
 
 
+def test_what_pytorch_caches_nowhere_is_told_in_its_words(tmp_path: Path, small: Built) -> None:
+    answer = _use("plain", tmp_path, small, compilers=True, TORCHINDUCTOR_FREEZING="1").answer
+    assert answer["state"] in ("inert", "partial") and answer["compilations"] > 0, answer
+    [told] = [why for why in answer["reasons"] if "does not cache a graph of this model: Cannot" in why]
+    assert told.endswith("compile without freezing")
+
+
 def _unwritable(folder: Path) -> tuple[str, ...]:
     """Makes it so, and answers what must stand before a command of root's for that to count."""
     for path in (folder, *folder.rglob("*")):

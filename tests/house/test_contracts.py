@@ -26,6 +26,7 @@ PLANTS = [
     ("The client's rooms, one way", "cachesvc_client.bundle.planted", "cachesvc_client.node"),
     ("The client's rooms, one way", "cachesvc_client.node.planted", "cachesvc_client.remote"),
     ("The client's rooms, one way", "cachesvc_client.restore", "cachesvc_client.session"),
+    ("The client's rooms, one way", "cachesvc_client.process", "cachesvc_client.session"),
     ("The client's rooms, one way", "cachesvc_client.room_without_a_place", "json"),
     ("The server's rooms, one way", "cachesvc.domain.planted", "cachesvc.registry.planted"),
     ("The server's rooms, one way", "cachesvc.blobs.planted", "cachesvc.index.planted"),

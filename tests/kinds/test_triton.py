@@ -230,3 +230,44 @@ def test_another_folder_and_an_image_without_programs_compile_nothing(tmp_path: 
     _moved(tmp_path / "builder", tmp_path / "service", tmp_path)
     assert told("service", "/nonexistent") == ["0", "0", "0", "2", "True"]
     assert triton.VARIABLE == "TRITON_CACHE_DIR"
+
+
+KEY_PROGRAM = """
+import sys, threading
+from cachesvc_client.kinds import triton as kind
+kind.install_hooks(kind.Recorded(), lambda: None)
+import triton
+from triton.runtime.autotuner import triton_key
+ahead = [thread for thread in threading.enumerate() if thread.name == "cachesvc-triton-key"]
+imported = set(sys.modules)
+[thread.join() for thread in ahead]
+known = triton_key.__wrapped__
+print(len(ahead), known.cache_info().misses, triton_key() == known.__wrapped__(), set(sys.modules) - imported)
+"""
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None, reason="Triton is not installed (make triton)"
+)
+def test_tritons_key_is_computed_ahead_once_and_is_the_same() -> None:
+    done = subprocess.run([sys.executable, "-c", KEY_PROGRAM], capture_output=True, text=True, check=False)
+    assert done.stdout.split("\n")[0] == "1 1 True set()", done.stdout + done.stderr
+
+
+def test_a_walk_that_would_import_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ("walked", "walked/compiler", "walked/compiler/deep", "walked/other"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "__init__.py").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    package = importlib.import_module("walked")
+
+    def imported(part: str) -> bool:
+        return triton._imported(package.__path__, "walked.", part)
+
+    assert not imported("compiler")
+    importlib.import_module("walked.compiler")
+    assert not imported("compiler")
+    importlib.import_module("walked.compiler.deep")
+    assert imported("compiler") and not imported("other")
+    for name in [name for name in sys.modules if name.startswith("walked")]:
+        monkeypatch.delitem(sys.modules, name)

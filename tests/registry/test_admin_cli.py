@@ -42,7 +42,9 @@ Admin = Callable[..., Said]
 
 @pytest.fixture
 def typed(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Admin:
-    """Runs ``cachesvc`` with these words, in this process."""
+    """Runs ``cachesvc`` with these words, in this process, as its script does: click asks ``__main__`` how it
+    was started, which without xdist is ``python -m pytest``."""
+    monkeypatch.setattr(sys.modules["__main__"], "__package__", "", raising=False)
 
     def run(*words: object) -> Said:
         capfd.readouterr()

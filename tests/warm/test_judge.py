@@ -48,6 +48,16 @@ def test_added_files_errors_and_missing_observations_are_not_settled():
     assert not judge.verdict(EXACT, replace(QUIET, error="it died")).warm
 
 
+def test_what_no_cache_holds_is_told_with_what_it_means():
+    why = "Can't cache HigherOrderOperator: graphsafe_run_with_rng_state"
+    assert judge.uncached(replace(EXACT, observed=Observation(bypassed=(why, "Reduce unsupported")))) == (
+        f"PyTorch does not cache a graph of this model: {why}: gradient checkpointing on a GPU with its "
+        "random state kept, which torch 2.13 caches (pytorch#185562)",
+        "PyTorch does not cache a graph of this model: Reduce unsupported",
+    )
+    assert judge.uncached(replace(EXACT, observed=Observation())) == judge.uncached(EXACT) == ()
+
+
 def test_numbers_that_differ_fail_whoever_they_differ_from():
     off = {"a": Compared(0.5, 1.0, 0.1)}
     compiled = judge.verdict(replace(EXACT, compared=off), QUIET)

@@ -193,6 +193,10 @@ FAILURES = {
         'factory = "models:wrong"\ninputs = {a = {x = {shape = [4, 8]}}}',
         "compiled output against eager, inputs 'a': differs by 1",
     ),
+    "uncached": (
+        'factory = "models:breaking"\nenv = {TORCHINDUCTOR_FREEZING = "1"}',
+        "does not cache a graph of this model: Cannot cache a graph with freezing enabled",
+    ),
 }
 
 

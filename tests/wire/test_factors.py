@@ -22,6 +22,7 @@ from cachesvc_client.wire.factors import (
     differences,
     explaining,
     partition,
+    union,
 )
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "fingerprints-1.json"
@@ -191,6 +192,13 @@ def test_what_travels_is_bounded(facts):
         assert isinstance(value, (bool, int, str, list))
         texts = value if isinstance(value, list) else [value]
         assert all(len(str(text)) <= MAX_TEXT for text in texts if not isinstance(text, int))
+
+
+def test_a_union_has_every_value_once():
+    ranks = [{"device": ["cuda:0"], "grad": "no_grad"}, {"device": ["cuda:1", "cuda:0"], "shapes": {"4x32"}}]
+    assert union(ranks) == {"device": ["cuda:0", "cuda:1"], "grad": ["no_grad"], "shapes": ["4x32"]}
+    many = [{"operations": [f"op{number}"]} for number in range(2 * MAX_LISTED)]
+    assert len(union(many)["operations"]) == MAX_LISTED
 
 
 def test_long_lists_stay_different():

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..wire.factors import Facts, bounded
+from ..wire.factors import Facts, union
 from . import operators, user_kernels
 
 _LIBRARIES = (
@@ -65,11 +65,8 @@ class Asked:
         """Of all graphs together, and of the kernels beside them, by the names of the factor table.
         ``missed``: of those graphs that were compiled here, if there are any."""
         chosen = [graph for graph in self.graphs if graph.compiled] if missed else []
-        union: dict[str, set[str]] = {"triton_kernels": set(self.kernels)} if self.kernels else {}
-        for graph in chosen or self.graphs:
-            for name, values in graph.facts.items():
-                union.setdefault(name, set()).update(values)
-        return bounded(union)
+        beside = [{"triton_kernels": self.kernels}] if self.kernels else []
+        return union([*beside, *(graph.facts for graph in chosen or self.graphs)])
 
 
 def _facts(module: Any, patches: Any) -> Iterator[tuple[str, list[str]]]:

@@ -97,6 +97,21 @@ RULES = KindRules(
 )
 
 
+_LIMITS = {
+    "graphsafe_run_with_rng_state": "gradient checkpointing on a GPU with its random state kept, which "
+    "torch 2.13 caches (pytorch#185562)",
+    "freezing": "graphs with frozen weights hold them: compile without freezing",
+}
+"""What PyTorch's reason for not caching a graph holds -> what it means to who reads it."""
+
+
+def uncached(why: str) -> str:
+    """PyTorch's reason why it caches a graph nowhere (`observe.Observation.bypassed`), with what it means
+    where that is known."""
+    known = next((meaning for mark, meaning in _LIMITS.items() if mark in why), "")
+    return f"PyTorch does not cache a graph of this model: {why}" + (f": {known}" if known else "")
+
+
 class Recorded:
     """What this process produced or used of the kind. ``kernels``: relative path -> where it lies.
 

@@ -25,7 +25,9 @@ import json
 import logging
 import os
 import re
-from collections.abc import Callable, Mapping
+import sys
+import threading
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from types import ModuleType
 from typing import Any, cast
@@ -126,6 +128,75 @@ def install_hooks(
         importhook.when_imported(module, functools.partial(_hook_build, around))
     importhook.when_imported("triton.runtime.autotuner", _hook_autotuner)
     importhook.when_imported("torch._inductor.runtime.triton_heuristics", _settle_ptxas)
+    importhook.when_imported("triton.runtime.cache", _hook_key)
+    importhook.when_imported("triton", _begin_key)
+
+
+class _Key:
+    """Triton's key, computed once: who asks while it is being computed waits for it."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.compute: Callable[[], Any] | None = None
+        os.register_at_fork(after_in_child=self._after_fork)
+
+    def around(self, original: Callable[[], Any]) -> Callable[[], Any]:
+        @functools.wraps(original)
+        def triton_key() -> Any:
+            with self.lock:
+                return original()  # which keeps its answer
+
+        self.compute = triton_key
+        return triton_key
+
+    def _after_fork(self) -> None:
+        self.lock = threading.Lock()
+
+
+_key = _Key()
+
+
+def _hook_key(module: ModuleType) -> None:
+    if not hasattr(getattr(module, "triton_key", None), "cache_info") or not importhook.wrap(
+        module, "triton_key", _key.around
+    ):
+        _log.debug("this Triton has no triton_key that keeps its answer: it is computed when it is asked for")
+
+
+def _begin_key(package: ModuleType) -> None:
+    """Computes Triton's key on a thread of its own as soon as Triton is there.
+
+    Every key of PyTorch's holds it. Nearly all of it is one digest over a library of up to 500 MB, for which
+    the interpreter is free: 0.3 s of the first call otherwise. Not where its walk over Triton's packages
+    would import one: a thread that imports beside the application can deadlock it.
+    """
+    compute, path = _key.compute, list(package.__path__)
+    if compute is None or not all(_imported(path, "triton.", part) for part in _WALKED):
+        return
+
+    def ahead() -> None:
+        try:
+            compute()
+        except Exception:  # noqa: BLE001 - who asks for it is told
+            _log.debug("Triton's key could not be computed ahead", exc_info=True)
+
+    threading.Thread(target=ahead, name="cachesvc-triton-key", daemon=True).start()
+
+
+_WALKED = ("compiler", "backends", "language")
+"""Where ``triton_key`` walks (3.6, 3.9)."""
+
+
+def _imported(path: Iterable[str], prefix: str, only: str = "") -> bool:
+    """Whether all packages below are, so that a walk over them imports nothing."""
+    import pkgutil
+
+    packages = [item.name for item in pkgutil.iter_modules(path, prefix) if item.ispkg]
+    packages = [name for name in packages if not only or name == prefix + only]
+    return all(
+        (module := sys.modules.get(name)) is not None and _imported(module.__path__, name + ".")
+        for name in packages
+    )
 
 
 def _settle_ptxas(heuristics: ModuleType) -> None:
@@ -138,8 +209,6 @@ def _settle_ptxas(heuristics: ModuleType) -> None:
     compiles them again. What the user set stays.
     """
     del heuristics
-    import sys
-
     from torch._inductor.runtime import compile_tasks
 
     before = os.environ.get("TRITON_PTXAS_PATH")

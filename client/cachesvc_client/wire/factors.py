@@ -506,6 +506,17 @@ def bounded(facts: Mapping[str, Any]) -> Facts:
     return made
 
 
+def union(every: Iterable[Mapping[str, Any]]) -> Facts:
+    """All values that each fact has in any of ``every``: of the graphs of a process, of the ranks of a job;
+    `bounded`."""
+    made: dict[str, set[str]] = {}
+    for facts in every:
+        for name, value in facts.items():
+            values = value if isinstance(value, (list, tuple, set, frozenset)) else [value]
+            made.setdefault(name, set()).update(map(str, values))
+    return bounded(made)
+
+
 def _cut(text: str) -> str:
     if len(text) <= MAX_TEXT:
         return text

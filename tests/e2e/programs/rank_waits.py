@@ -6,11 +6,11 @@ import os
 import sys
 
 import cachesvc_client
-from cachesvc_client.session import process
+from cachesvc_client.session import attached
 
 if os.environ["RANK"] != os.environ.get("ABSENT"):
     cachesvc_client.attach(sys.argv[1] or None)
-process().before_compile()
+attached().before_compile()
 report = cachesvc_client.report()
 answer = {
     "rank": int(os.environ["RANK"]),

@@ -4,14 +4,17 @@ Arguments: NAME=VALUE. ``bundle``: attach to a file; ``name``: attach to a name;
 after (import torch), late (after a compile), twice, fork, auto (import cachesvc_client.auto), never,
 compile (no attach: `prime`, `wait`, then cachesvc_client.compile with the name);
 ``small``: a function instead of the model; ``grad``: with gradients, of the input too; ``threads``: torch's;
-``publish``: publish afterwards;
+``publish``: publish afterwards; ``quiet``: wait until the collector is let go;
 ``expect``: a saved output to compare with.
 """
 
+import gc
 import json
 import os
 import sys
+import time
 
+numbers = gc.get_threshold()
 options = dict(argument.split("=", 1) for argument in sys.argv[1:])
 when = options.get("when", "before")
 
@@ -41,7 +44,7 @@ from model import inputs, make  # noqa: E402
 
 import cachesvc_client  # noqa: E402
 from cachesvc_client import observe  # noqa: E402
-from cachesvc_client.session import process  # noqa: E402
+from cachesvc_client.process import process  # noqa: E402
 from cachesvc_client.wire.codec import plain  # noqa: E402
 from cachesvc_client.workload import model_hash  # noqa: E402
 
@@ -68,6 +71,11 @@ with torch.set_grad_enabled("grad" in options):
         output = torch.compile(model)(batch)
 if "publish" in options:
     cachesvc_client.publish()
+collector = process().collector
+for _ in range(100 if "quiet" in options else 0):
+    if not collector.held:
+        break
+    time.sleep(0.1)
 report = cachesvc_client.report()
 answer = {
     "state": report.state,
@@ -82,6 +90,7 @@ answer = {
     "bytes_moved": report.bytes_moved,
     "torch": torch.__file__,
     "primed": primed,
+    "collector": {"held": collector.seconds, "numbers": gc.get_threshold(), "before": numbers},
     "status": cachesvc_client.status(),
     "compiled": f"{type(compiled).__module__}.{type(compiled).__qualname__}",
     "registered": process().models == [model_hash(model)],

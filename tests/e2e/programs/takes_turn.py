@@ -13,10 +13,11 @@ import cachesvc_client
 from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.config import Config
+from cachesvc_client.process import process
 from cachesvc_client.publishing import Draft, build_bundle, publish_bundle
 from cachesvc_client.remote import Remote
 from cachesvc_client.restore import Restored
-from cachesvc_client.session import process
+from cachesvc_client.session import attached
 from cachesvc_client.wire.errors import CacheSvcError
 from cachesvc_client.wire.names import Name, Target
 from cachesvc_client.wire.records import Workload
@@ -32,7 +33,7 @@ def claims():
 
 def compiling():
     begin = time.monotonic()
-    process().before_compile()
+    attached().before_compile()
     restored = session.restored
     return {
         "waited": time.monotonic() - begin,

@@ -56,7 +56,7 @@ elif how == "plain":
     exec(ATTACH + IMPORT, space)
 elif how == "without":
     exec(
-        "import cachesvc_client\nfrom cachesvc_client.session import process\nprocess().arm()\n" + IMPORT,
+        "import cachesvc_client\nfrom cachesvc_client.session import attached\nattached().arm()\n" + IMPORT,
         space,
     )
 

@@ -30,7 +30,7 @@ from changes import named  # noqa: E402
 
 from cachesvc_client import observe  # noqa: E402
 from cachesvc_client.kinds.asked import Asked  # noqa: E402
-from cachesvc_client.session import process  # noqa: E402
+from cachesvc_client.process import process  # noqa: E402
 from cachesvc_client.wire.codec import plain  # noqa: E402
 
 

@@ -1,0 +1,71 @@
+"""What the canary watches in this process, and what follows when it finds wrong numbers.
+
+Imports torch, for the canary: for the thread that compiles alone, and only where one was asked for.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from . import kinds
+from .canary import Trial
+
+if TYPE_CHECKING:
+    from .process import Process
+    from .restore import Installed
+
+_log = logging.getLogger("cachesvc")
+
+
+class Watched(NamedTuple):
+    """A revision that is under canary. ``drop`` takes it out of what its session has restored;
+    ``raise_if_strict`` raises what that session ended with, under CACHESVC_STRICT."""
+
+    entry: Installed
+    drop: Callable[[], None]
+    raise_if_strict: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """``watched``: what is under canary now. ``wrong`` and ``skipped`` are told the reasons, in words."""
+
+    process: Process
+    watched: Callable[[], Iterable[Watched]]
+    wrong: Callable[[str], object]
+    skipped: Callable[[str], None]
+
+    def around(self, graph: Any) -> Callable[[Any], Any]:
+        """To be asked before ``graph`` is compiled; takes what it was compiled to, and answers that with its
+        first output judged. Raises what `Trial` does."""
+        before = len(self.process.kernels.recorded)
+        return Trial(graph, lambda: self._suspects(before), self._distrust, self.skipped).watch
+
+    def _suspects(self, before: int) -> Sequence[Installed]:
+        """The revisions that hold a record which was used since there were ``before`` of them."""
+        keys = self.process.kernels.recorded.keys(since=before)
+        return [one.entry for one in self.watched() if keys & one.entry.keys]
+
+    def _distrust(self, suspects: Sequence[Installed], why: str) -> None:
+        """Nothing of these revisions is used in this process again, nor installed on this node. Raises only
+        under CACHESVC_STRICT."""
+        found = [one for one in self.watched() if one.entry in suspects]
+        for one in found:
+            statement = one.entry.manifest.statement
+            text = f"canary: {statement.full_name} {statement.target}: {why}: compiling here instead"
+            _log.warning("%s (revision %s)", text, one.entry.revision)
+            self.wrong(text)
+            try:
+                one.drop()
+                self.process.forget(one.entry)
+            except Exception as error:  # noqa: BLE001 - the graph runs eagerly at least
+                _log.warning("canary: %s: %s", type(error).__name__, error)
+        try:
+            kinds.inductor.forget_compiled("restored code was wrong")
+        except Exception as error:  # noqa: BLE001 - as above
+            _log.warning("canary: graphs run eagerly until torch.compiler.reset(): %s", error)
+        for one in found:
+            one.raise_if_strict()

@@ -1,0 +1,122 @@
+"""The collector's hold: what it changes, when it lets go, and what it never does."""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from cachesvc_client import collector
+from cachesvc_client.collector import Collector
+
+NUMBERS = (611, 7, 9)
+
+
+@pytest.fixture(autouse=True)
+def numbers() -> Iterator[None]:
+    """Numbers that nobody else has."""
+    before, enabled = gc.get_threshold(), gc.isenabled()
+    gc.set_threshold(*NUMBERS)
+    yield
+    gc.set_threshold(*before)
+    (gc.enable if enabled else gc.disable)()
+
+
+class Callbacks:
+    """As ``torch._dynamo.callback`` keeps them."""
+
+    def __init__(self) -> None:
+        self.begin: list[Callable[[Any], None]] = []
+        self.end: list[Callable[[Any], None]] = []
+        self.register_start_callback, self.register_end_callback = self.begin.append, self.end.append
+
+    def begins(self) -> None:
+        for call in self.begin:
+            call(None)
+
+    def ends(self) -> None:
+        for call in self.end:
+            call(None)
+
+
+@pytest.fixture
+def dynamo(monkeypatch: pytest.MonkeyPatch) -> tuple[Collector, Callbacks]:
+    monkeypatch.setattr(collector, "QUIET", 0.3)
+    made, callbacks = Collector(), Callbacks()
+    made._hook_callbacks(SimpleNamespace(callback_handler=callbacks))  # type: ignore[arg-type]
+    return made, callbacks
+
+
+def until(true: Callable[[], bool], seconds: float = 20.0) -> bool:
+    end = time.monotonic() + seconds
+    while not true() and time.monotonic() < end:
+        time.sleep(0.01)
+    return true()
+
+
+def test_the_oldest_wait_while_it_compiles_and_the_young_do_not(dynamo: tuple[Collector, Callbacks]) -> None:
+    held, callbacks = dynamo
+    held.allow()
+    assert gc.get_threshold() == NUMBERS, "nothing compiles"
+    for _ in range(2):
+        callbacks.begins()
+        assert gc.get_threshold()[:2] == NUMBERS[:2] and gc.get_threshold()[2] > 1e6
+        time.sleep(2 * collector.QUIET)
+        assert held.held, "a compile that takes longer than the quiet is one all the same"
+        callbacks.ends()
+        assert until(lambda: gc.get_threshold() == NUMBERS)
+    assert held.seconds >= 4 * collector.QUIET
+
+
+def test_nothing_restored_nothing_held_and_a_late_restore_counts(dynamo: tuple[Collector, Callbacks]) -> None:
+    held, callbacks = dynamo
+    callbacks.begins()
+    assert gc.get_threshold() == NUMBERS
+    held.allow()
+    assert held.held and gc.get_threshold() != NUMBERS
+    callbacks.ends()
+    assert until(lambda: not held.held)
+
+
+def test_it_ends_whatever_becomes_of_the_callbacks(
+    dynamo: tuple[Collector, Callbacks], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``torch._dynamo.reset`` takes them off: then no compile ever ends."""
+    monkeypatch.setattr(collector, "MOST", 0.4)
+    held, callbacks = dynamo
+    held.allow()
+    callbacks.begins()
+    assert held.held and until(lambda: gc.get_threshold() == NUMBERS)
+    callbacks.begins()
+    assert not held.held, "all that a process may is used up"
+
+
+def test_what_others_set_meanwhile_stays(dynamo: tuple[Collector, Callbacks]) -> None:
+    held, callbacks = dynamo
+    held.allow()
+    gc.disable()
+    callbacks.begins()
+    gc.set_threshold(1000, 20, 30)
+    callbacks.ends()
+    assert until(lambda: not held.held)
+    assert gc.get_threshold() == (1000, 20, 30) and not gc.isenabled()
+
+
+def test_a_forked_child_collects(dynamo: tuple[Collector, Callbacks]) -> None:
+    held, callbacks = dynamo
+    held.install_hooks()
+    held.allow()
+    callbacks.begins()
+    assert held.held
+    child = os.fork()
+    if not child:
+        os._exit(0 if gc.get_threshold() == NUMBERS and not held.held else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert held.held
+    callbacks.ends()
+    assert until(lambda: not held.held)
