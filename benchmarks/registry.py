@@ -42,7 +42,7 @@ class Extent:
     sizes: tuple[int, ...] = (1_000, 100_000, 1_000_000)
     rounds: int = 5
     seconds: float = 3
-    packs: tuple[tuple[int, int], ...] = ((1, 32), (16, 6), (64, 2))
+    packs: tuple[tuple[float, int], ...] = ((0.25, 64), (1, 32), (16, 6), (64, 2))
     storm: tuple[int, int] = (16, 64)
     storm_seconds: float = 30
     frames: int = 512

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 
 from cachesvc_client.bundle.pack import PackContents, SourceFile, write_pack
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.publishing import next_sequence
+from cachesvc_client.publishing import delivery, next_sequence
 from cachesvc_client.remote import Remote
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Namespace, ShortName, Target
-from cachesvc_client.wire.protocol import CommitRequest, UploadRequest
 from cachesvc_client.wire.records import Manifest, Statement, Workload
 
 from .filling import FINGERPRINT, SCOPES
@@ -44,7 +43,5 @@ def manifest(packed: Packed, name: str, target: str, head_sequence: int = 0) -> 
 
 def publish(remote: Remote, key: SigningKey, packed: Packed, made: Manifest, head: Digest | None) -> Digest:
     """The client's own calls, one after the other; the revision, once it is acknowledged."""
-    statement, size = made.statement, len(packed.data)
-    upload = remote.begin_upload(UploadRequest(statement.namespace, statement.name, size))
-    remote.put_pack(upload, io.BytesIO(packed.data), size)
-    return remote.commit(upload.upload, CommitRequest(key.sign(made).decode(), head)).revision
+    with delivery(remote, made, io.BytesIO(packed.data), 0) as commit:
+        return commit(key.sign(made), head).revision

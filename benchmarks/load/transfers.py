@@ -31,10 +31,11 @@ WORKERS = 4
 
 
 def measured(
-    where: Embedded | Production, made: Registry, bare: Bare, megabytes: int, count: int, rounds: int
+    where: Embedded | Production, made: Registry, bare: Bare, megabytes: float, count: int, rounds: int
 ) -> dict[str, Any]:
     """``count`` packs of so many MiB each way, ``rounds`` times; MiB a second, medians, and ratios."""
-    packed = pack(megabytes << 20, megabytes)
+    size = int(megabytes * (1 << 20))
+    packed = pack(size, size)
     plain = _Boto(where, packed) if isinstance(where, Production) else _Files(bare, packed)
     ways: dict[str, Callable[[int], int]] = {
         "plain download": plain.download,

@@ -45,7 +45,7 @@ Send = Callable[[Message], Awaitable[None]]
 _log = logging.getLogger("cachesvc.api")
 _requests = logging.getLogger("cachesvc.requests")
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_PACK = re.compile(r"/v1/uploads/[^/]+/pack")
+_PACK = re.compile(r"/v1/uploads/[^/]+/pack|/v1/bundles")
 _COMMIT = re.compile(r"/v1/uploads/[^/]+/commit")
 
 

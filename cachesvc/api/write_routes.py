@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Annotated, TypeVar
 
 import anyio
 from anyio import from_thread, to_thread
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 
 from cachesvc.registry import publish
-from cachesvc_client.wire.errors import Unavailable
+from cachesvc_client.wire.claims import ClaimRef
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.errors import InvalidRequest, Unavailable
+from cachesvc_client.wire.names import Lane, Namespace, ShortName
 from cachesvc_client.wire.protocol import (
+    BundleRequest,
     CommitAnswer,
     CommitRequest,
     StoredAnswer,
@@ -28,8 +33,11 @@ UPLOADS = 32
 """Bodies received at once by a process; more wait."""
 _BATCH = 1 << 20
 
+T = TypeVar("T")
+BODY = {"requestBody": {"required": True, "content": BINARY}}
+
 router = APIRouter(
-    prefix="/v1/uploads",
+    prefix="/v1",
     tags=["publish"],
     route_class=TokenRoute,
     dependencies=SECURED,
@@ -37,33 +45,53 @@ router = APIRouter(
 )
 
 
-@router.post("", response_model=UploadAnswer, status_code=201)
+@router.post("/uploads", response_model=UploadAnswer, status_code=201)
 async def post_upload(registry: TheRegistry, token: TheToken, body: UploadRequest) -> Json:
     """Takes a lease for a pack of exactly `size` bytes."""
     return Json(await to_thread.run_sync(publish.begin, registry, token, body), 201)
 
 
-@router.put(
-    "/{upload}/pack",
-    response_model=StoredAnswer,
-    openapi_extra={"requestBody": {"required": True, "content": BINARY}},
-)
+@router.put("/uploads/{upload}/pack", response_model=StoredAnswer, openapi_extra=BODY)
 async def put_pack(registry: TheRegistry, token: TheToken, upload: str, request: Request) -> Json:
     """Streams the pack in. A transfer that failed may be sent again from its beginning."""
     length = request.headers.get("content-length", "")
     announced = int(length) if length.isdigit() else None
-    chunks = _pulled(_batched(request.stream()))
-    limiter: anyio.CapacityLimiter = request.app.state.uploads
-
-    def receive() -> StoredAnswer:
-        return publish.receive(registry, token, upload, chunks, announced)
-
-    # Abandoned at shutdown: a silent client must not hold it up. GC and the next start clean up.
-    return Json(await to_thread.run_sync(receive, abandon_on_cancel=True, limiter=limiter))
+    return Json(
+        await _received(request, lambda chunks: publish.receive(registry, token, upload, chunks, announced))
+    )
 
 
 @router.post(
-    "/{upload}/commit",
+    "/bundles",
+    response_model=CommitAnswer,
+    openapi_extra=BODY,
+    responses=errors("head_conflict", "claim_lost", "untrusted"),
+)
+async def post_bundle(
+    registry: TheRegistry,
+    token: TheToken,
+    request: Request,
+    namespace: Annotated[Namespace, Query()],
+    name: Annotated[ShortName, Query()],
+    lane: Annotated[Lane | None, Query()] = None,
+    head: Annotated[Digest | None, Query()] = None,
+    claim: Annotated[Digest | None, Query()] = None,
+    holder: Annotated[str | None, Query()] = None,
+    fence: Annotated[int | None, Query()] = None,
+    deed: Annotated[str | None, Query()] = None,
+) -> Json:
+    """Upload and commit in one: for what is small. A bundle is the magic line `cachesvc-bundle-1`, the
+    envelope's length (8 bytes, big-endian), the envelope, the pack. `claim`, `holder` and `fence`: all, or
+    none."""
+    try:
+        asked = BundleRequest(namespace, name, lane, head, _claim(claim, holder, fence), deed)
+    except ValueError as error:
+        raise InvalidRequest(f"query: {error}") from None
+    return Json(await _received(request, lambda chunks: publish.bundle(registry, token, asked, chunks)))
+
+
+@router.post(
+    "/uploads/{upload}/commit",
     response_model=CommitAnswer,
     responses=errors("head_conflict", "claim_lost", "untrusted"),
 )
@@ -72,11 +100,27 @@ async def post_commit(registry: TheRegistry, token: TheToken, upload: str, body:
     return Json(await to_thread.run_sync(publish.commit, registry, token, upload, body))
 
 
-@router.delete("/{upload}", status_code=204, response_class=Response)
+@router.delete("/uploads/{upload}", status_code=204, response_class=Response)
 async def delete_upload(registry: TheRegistry, token: TheToken, upload: str) -> Response:
     """Gives the lease back."""
     await to_thread.run_sync(publish.abort, registry, token, upload)
     return Response(status_code=204)
+
+
+def _claim(key: Digest | None, holder: str | None, fence: int | None) -> ClaimRef | None:
+    if key is None and holder is None and fence is None:
+        return None
+    if key is None or holder is None or fence is None:
+        raise ValueError("claim, holder and fence: all, or none")
+    return ClaimRef(key, holder, fence)
+
+
+async def _received(request: Request, act: Callable[[Iterator[bytes]], T]) -> T:
+    """``act``, in a thread, of the body's pieces."""
+    chunks = _pulled(_batched(request.stream()))
+    limiter: anyio.CapacityLimiter = request.app.state.uploads
+    # Abandoned at shutdown: a silent client must not hold it up. GC and the next start clean up.
+    return await to_thread.run_sync(act, chunks, abandon_on_cancel=True, limiter=limiter)
 
 
 async def _batched(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -29,16 +29,15 @@ class LocalBlobStore:
 
     def put(self, key: str, chunks: Iterable[bytes]) -> int:
         final, temp = self._path(key), self._tmp / secrets.token_hex(16)
-        size = 0
         with _told(final):
             fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
             for chunk in chunks:
                 with _told(final):
                     _write_all(fd, chunk)
-                size += len(chunk)
             with _told(final):
                 os.fsync(fd)
+                size = os.fstat(fd).st_size
                 self._publish(temp, final)
         finally:
             os.close(fd)

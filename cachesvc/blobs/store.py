@@ -44,7 +44,8 @@ class BlobStore(Protocol):
     """See the module. Safe for use from several threads."""
 
     def put(self, key: str, chunks: Iterable[bytes]) -> int:
-        """Stores the concatenation of ``chunks``, in memory independent of its size; returns the size.
+        """Stores the concatenation of ``chunks``, in memory independent of its size; returns the size that
+        the store itself tells.
 
         What ``chunks`` raises is raised, and nothing is stored.
         """

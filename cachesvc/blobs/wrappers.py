@@ -34,8 +34,7 @@ class Verifying:
                 passed += len(chunk)
                 yield chunk
 
-        self._inner.put(key, counted())
-        stored = self._inner.size(key)
+        stored = self._inner.put(key, counted())
         if stored != passed:
             self._inner.delete(key)
             raise Unavailable(f"object {key}: {passed} bytes were put, the store holds {stored}")

@@ -20,6 +20,14 @@ from .tables import ClaimRow
 _BATCH = 500
 
 
+_FULFIL = (
+    sa.update(ClaimRow)
+    .where(col(ClaimRow.key).in_(sa.bindparam("keys", expanding=True)))
+    .values(done=True)
+    .returning(col(ClaimRow.key))
+)
+
+
 class Claims:
     """Every method but ``states`` is one statement; each answers with the database's clock at that moment."""
 
@@ -84,8 +92,7 @@ class Claims:
 
     def fulfil(self, keys: Sequence[Digest]) -> list[Digest]:
         """A revision for these was published: who waits for them looks again. Those that there are."""
-        statement = sa.update(self._table).where(self._table.c.key.in_(keys)).values(done=True)
-        rows = self._session.connection().execute(statement.returning(self._table.c.key))
+        rows = self._session.connection().execute(_FULFIL, {"keys": keys})
         return [Digest(key) for (key,) in rows]
 
     def lock(self, key: Digest) -> Claim | None:

@@ -134,38 +134,34 @@ class Entries:
         Makes the entry (and its namespace) if there is none.
         """
         entry = manifest.entry
-        query = (
-            sa.select(col(EntryRow.head), col(EntryRow.head_sequence))
-            .where(col(EntryRow.entry) == entry)
-            .with_for_update()
-        )
         for _ in range(_LOCK_TRIES):
-            self._make(manifest, entry, now)
-            row: Any = self._session.connection().execute(query).first()
-            # None: an entry that collection removed between the two statements.
+            row: Any = self._session.connection().execute(_LOCKED, {"entry": entry}).first()
             if row is not None:
                 return Head(Digest(row[0]), row[1]) if row[0] else None
+            # New; or it was made here, and collection removed it between the two statements.
+            self._make(manifest, entry, now)
         raise Unavailable(f"entry {entry} is being removed", "try again")
 
     def _make(self, manifest: Manifest, entry: Digest, now: int) -> None:
         statement = manifest.statement
         dtypes, shapes = facets(manifest.workload)
-        insert_unless_there(self._session, NamespaceRow(namespace=statement.namespace, created=now))
+        insert_unless_there(self._session, NamespaceRow, namespace=statement.namespace, created=now)
         insert_unless_there(
             self._session,
-            EntryRow(
-                entry=entry,
-                namespace=statement.namespace,
-                lane=statement.lane or "",
-                name=statement.name,
-                tag=statement.tag,
-                target=statement.target,
-                partition=manifest.partition,
-                workload=manifest.workload.key,
-                model=manifest.workload.model,
-                dtypes=spaced(dtypes),
-                shapes=spaced(shapes),
-            ),
+            EntryRow,
+            entry=entry,
+            namespace=statement.namespace,
+            lane=statement.lane or "",
+            name=statement.name,
+            tag=statement.tag,
+            target=statement.target,
+            partition=manifest.partition,
+            workload=manifest.workload.key,
+            model=manifest.workload.model,
+            head_sequence=0,
+            published=0,
+            dtypes=spaced(dtypes),
+            shapes=spaced(shapes),
         )
 
     def has(self, revision: Digest) -> bool:
@@ -174,36 +170,33 @@ class Entries:
 
     def advance(self, manifest: Manifest, published: Published) -> None:
         """Records the revision and makes it the head; ``lock`` came before."""
+        entry = manifest.entry
         insert_unless_there(
             self._session,
-            RevisionRow(
-                revision=published.revision,
-                entry=manifest.entry,
-                sequence=manifest.statement.sequence,
-                envelope=published.envelope,
-                signer=published.signer,
-                pack=manifest.pack.digest,
-                pack_key=published.pack_key,
-                pack_size=manifest.pack.size,
-                files=len(manifest.files),
-                fingerprint=manifest.fingerprint,
-                scopes=list(manifest.scopes),
-                measured=manifest.measured,
-                expires=manifest.statement.expires,
-                published=published.published,
-                published_by=published.published_by,
-            ),
+            RevisionRow,
+            revision=published.revision,
+            entry=entry,
+            sequence=manifest.statement.sequence,
+            envelope=published.envelope,
+            signer=published.signer,
+            pack=manifest.pack.digest,
+            pack_key=published.pack_key,
+            pack_size=manifest.pack.size,
+            files=len(manifest.files),
+            fingerprint=manifest.fingerprint,
+            scopes=list(manifest.scopes),
+            measured=manifest.measured,
+            expires=manifest.statement.expires,
+            published=published.published,
+            published_by=published.published_by,
         )
-        moved = (
-            sa.update(EntryRow)
-            .where(col(EntryRow.entry) == manifest.entry)
-            .values(
-                head=published.revision,
-                head_sequence=manifest.statement.sequence,
-                published=published.published,
-            )
-        )
-        changed(self._session, moved)
+        moved = {
+            "entry_": entry,
+            "revision": published.revision,
+            "sequence": manifest.statement.sequence,
+            "now": published.published,
+        }
+        self._session.connection().execute(_MOVE, moved)
 
     def crowded(self, keep: int, namespace: Namespace | None = None) -> list[RevisionAge]:
         """All revisions of the entries that have more than ``keep``."""
@@ -320,6 +313,20 @@ def _under(
         col(EntryRow.name) == name,
         col(EntryRow.lane).in_([lane or "" for lane in lanes]),
     )
+
+
+_LOCKED = (
+    sa.select(col(EntryRow.head), col(EntryRow.head_sequence))
+    .where(col(EntryRow.entry) == sa.bindparam("entry"))
+    .with_for_update()
+)
+_MOVE = (
+    sa.update(EntryRow)
+    .where(col(EntryRow.entry) == sa.bindparam("entry_"))
+    .values(
+        head=sa.bindparam("revision"), head_sequence=sa.bindparam("sequence"), published=sa.bindparam("now")
+    )
+)
 
 
 def _summaries() -> Any:

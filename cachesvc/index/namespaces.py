@@ -14,6 +14,11 @@ from cachesvc_client.wire.names import Namespace
 from .sql import insert_unless_there
 from .tables import EntryRow, NamespaceRow, RevisionRow
 
+_QUOTA = sa.select(col(NamespaceRow.quota_bytes)).where(
+    col(NamespaceRow.namespace) == sa.bindparam("namespace")
+)
+_QUOTA_LOCKED = _QUOTA.with_for_update()
+
 
 class Namespaces:
     """One row for each; made by the first commit or the first policy."""
@@ -45,17 +50,22 @@ class Namespaces:
         """All of them."""
         return [Namespace(name) for name in self._session.exec(select(NamespaceRow.namespace))]
 
-    def policy(self, namespace: str, *, lock: bool = False) -> Policy:
-        """What it keeps; empty for one that does not exist. ``lock``: until this transaction ends nobody else
-        who locks it goes on, so that what is counted against a quota stays counted."""
-        query = select(NamespaceRow).where(NamespaceRow.namespace == namespace)
-        row = self._session.exec(query.with_for_update() if lock else query).first()
+    def policy(self, namespace: str) -> Policy:
+        """What it keeps; empty for one that does not exist."""
+        row = self._session.exec(select(NamespaceRow).where(NamespaceRow.namespace == namespace)).first()
         return _policy(row) if row else Policy()
+
+    def quota(self, namespace: str, *, lock: bool = False) -> int | None:
+        """Bytes, of its policy. ``lock``: until this transaction ends nobody else who locks it goes on, so
+        that what is counted against a quota stays counted."""
+        query = _QUOTA_LOCKED if lock else _QUOTA
+        quota: int | None = self._session.connection().execute(query, {"namespace": namespace}).scalar()
+        return quota
 
     def keep(self, namespace: Namespace, policy: Policy, now: int) -> None:
         """Sets what it keeps."""
         self._session.flush()
-        insert_unless_there(self._session, NamespaceRow(namespace=namespace, created=now))
+        insert_unless_there(self._session, NamespaceRow, namespace=namespace, created=now)
         values = {name: getattr(policy, name) for name in BOUNDS}
         found = sa.update(NamespaceRow).where(col(NamespaceRow.namespace) == namespace)
         self._session.connection().execute(found.values(**values))

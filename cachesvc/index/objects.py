@@ -17,6 +17,14 @@ from .tables import ObjectRow, RevisionRow
 _TABLE: Any = ObjectRow.__table__  # type: ignore[attr-defined]
 _BY_KEY = sa.select(_TABLE.c.state, _TABLE.c.digest, _TABLE.c.size).where(_TABLE.c.key == sa.bindparam("key"))
 
+_ADD = sa.insert(_TABLE)
+_LIVE = sa.update(_TABLE).where(_TABLE.c.key == sa.bindparam("key_"), _TABLE.c.state == "live")
+_HELD = _LIVE.returning(_TABLE.c.digest, _TABLE.c.size)
+_HOLD = _HELD.values(leased_until=sa.bindparam("until"))
+_RECEIVE = _HELD.values(
+    leased_until=sa.bindparam("until"), digest=sa.bindparam("digest_"), size=sa.bindparam("size_")
+)
+
 
 class Objects:
     """Rows are made before their object's first byte and removed after its last."""
@@ -26,20 +34,32 @@ class Objects:
 
     def add(self, key: str, leased_until: int) -> None:
         """An object that will be written now."""
-        self._session.add(ObjectRow(key=key, leased_until=leased_until))
+        row = {"key": key, "state": "live", "leased_until": leased_until}
+        self._session.connection().execute(_ADD, row)
 
     def received(self, key: str, digest: Digest, size: int, leased_until: int) -> bool:
         """All bytes are durable. False if GC took the object meanwhile."""
-        return self._change(key, digest=digest, size=size, leased_until=leased_until)
+        return self.hold(key, leased_until, (digest, size)) is not None
 
     def lease(self, key: str, leased_until: int) -> bool:
-        """Moves the lease of a live object; false if there is none. A commit does this first: it holds the
-        row until it ends, and ``mark`` waits for it."""
-        return self._change(key, leased_until=leased_until)
+        """Moves the lease of a live object; false if there is none."""
+        return self.hold(key, leased_until) is not None
+
+    def hold(
+        self, key: str, leased_until: int, received: tuple[Digest, int] | None = None
+    ) -> tuple[Digest | None, int | None] | None:
+        """Moves the lease of a live object and says what it holds; ``None`` if there is none. ``received``:
+        that, as all of its bytes are durable. For a commit: it has the row from now until it ends, and
+        ``mark`` waits for it."""
+        values: dict[str, Any] = {"key_": key, "until": leased_until}
+        if received is not None:
+            values |= {"digest_": received[0], "size_": received[1]}
+        statement = _HOLD if received is None else _RECEIVE
+        row: Any = self._session.connection().execute(statement, values).first()
+        return None if row is None else (Digest(row.digest) if row.digest else None, row.size)
 
     def content(self, key: str) -> tuple[Digest, int] | None:
         """What was received, if the object is whole and live."""
-        self._session.flush()
         row: Any = self._session.connection().execute(_BY_KEY, {"key": key}).first()
         if row is None or row.state != "live" or row.digest is None or row.size is None:
             return None
@@ -79,10 +99,6 @@ class Objects:
         """The object is gone from the store."""
         gone = sa.delete(ObjectRow).where(col(ObjectRow.key) == key, col(ObjectRow.state) == "deleting")
         changed(self._session, gone)
-
-    def _change(self, key: str, **values: object) -> bool:
-        live = sa.update(ObjectRow).where(col(ObjectRow.key) == key, col(ObjectRow.state) == "live")
-        return bool(changed(self._session, live.values(**values)))
 
 
 def _loose(now: int) -> tuple[sa.ColumnElement[bool], ...]:

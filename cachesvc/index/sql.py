@@ -10,11 +10,12 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlmodel import Session, SQLModel
 
 
-def insert_unless_there(session: Session, row: SQLModel) -> None:
-    """``INSERT … ON CONFLICT DO NOTHING``: whoever is first wins, and nobody's transaction fails."""
+def insert_unless_there(session: Session, kind: type[SQLModel], **row: object) -> None:
+    """``INSERT … ON CONFLICT DO NOTHING``: whoever is first wins, and nobody's transaction fails. ``row``:
+    a value for each column that must have one; the others are NULL."""
     session.flush()
     connection = session.connection()
-    connection.execute(_insert(type(row), connection.dialect.name), row.model_dump())
+    connection.execute(_insert(kind, connection.dialect.name), row)
 
 
 @functools.cache

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import sqlalchemy as sa
 from sqlmodel import Session, col, select
 
@@ -11,7 +13,7 @@ from cachesvc_client.wire.names import Lane
 from cachesvc_client.wire.protocol import SignerRecord
 
 from .sql import changed, insert_unless_there, take_turns
-from .tables import SignerRow, TokenRow
+from .tables import NamespaceRow, SignerRow, TokenRow
 
 
 class Tokens:
@@ -79,6 +81,15 @@ class Tokens:
         changed(self._session, found.values(expires=expires))
 
 
+_HERE: Any = sa.bindparam("namespace")
+_ACCEPTED = (
+    sa.select(col(SignerRow.key), col(NamespaceRow.quota_bytes))
+    .join_from(SignerRow, NamespaceRow, col(NamespaceRow.namespace) == _HERE, isouter=True)
+    .where(col(SignerRow.namespace).in_([_HERE, ANY]))
+    .distinct()
+)
+
+
 class Signers:
     """Keys whose signatures a namespace accepts."""
 
@@ -89,7 +100,11 @@ class Signers:
         """Adds it unless it is there."""
         insert_unless_there(
             self._session,
-            SignerRow(namespace=signer.namespace, key=signer.key, label=signer.label, created=now),
+            SignerRow,
+            namespace=signer.namespace,
+            key=signer.key,
+            label=signer.label,
+            created=now,
         )
 
     def remove(self, namespace: str, key: str) -> bool:
@@ -97,10 +112,11 @@ class Signers:
         gone = sa.delete(SignerRow).where(col(SignerRow.namespace) == namespace, col(SignerRow.key) == key)
         return bool(changed(self._session, gone))
 
-    def keys(self, namespace: str) -> list[str]:
-        """The keys that may sign for ``namespace``: its own and those of ``*``."""
-        query = select(SignerRow.key).where(col(SignerRow.namespace).in_([namespace, ANY])).distinct()
-        return list(self._session.exec(query))
+    def accepted(self, namespace: str) -> tuple[list[str], int | None]:
+        """The keys that may sign for ``namespace``, its own and those of ``*``; and, for whoever is about to
+        publish, the quota of its policy, in bytes, which is ``None`` also where nobody may sign."""
+        rows: Any = self._session.connection().execute(_ACCEPTED, {"namespace": namespace}).all()
+        return [row.key for row in rows], rows[0].quota_bytes if rows else None
 
     def all(self, namespace: str) -> list[SignerRecord]:
         """Those registered for ``namespace``; of ``*``: all."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import sqlalchemy as sa
@@ -31,6 +31,11 @@ class Upload:
 _TABLE: Any = UploadRow.__table__  # type: ignore[attr-defined]
 _BY_ID = sa.select(_TABLE).where(_TABLE.c.upload == sa.bindparam("upload"))
 
+_ADD = sa.insert(_TABLE)
+_THIS = sa.update(_TABLE).where(_TABLE.c.upload == sa.bindparam("upload_"))
+_LEASE = _THIS.values(leased_until=sa.bindparam("until"))
+_HOLD = _THIS.where(_TABLE.c.key.is_(None)).values(key=sa.bindparam("key_"))
+
 
 class Uploads:
     """One row per upload."""
@@ -40,22 +45,10 @@ class Uploads:
 
     def add(self, upload: Upload) -> None:
         """A new one."""
-        self._session.add(
-            UploadRow(
-                upload=upload.upload,
-                token=upload.token,
-                namespace=upload.namespace,
-                name=upload.name,
-                lane=upload.lane or "",
-                size=upload.size,
-                leased_until=upload.leased_until,
-                key=upload.key,
-            )
-        )
+        self._session.connection().execute(_ADD, {**asdict(upload), "lane": upload.lane or ""})
 
     def get(self, upload: str) -> Upload | None:
         """By id."""
-        self._session.flush()
         row: Any = self._session.connection().execute(_BY_ID, {"upload": upload}).first()
         if row is None:
             return None
@@ -65,13 +58,13 @@ class Uploads:
 
     def lease(self, upload: str, leased_until: int) -> bool:
         """Moves the lease; false if the row is gone."""
-        found = sa.update(UploadRow).where(col(UploadRow.upload) == upload)
-        return bool(changed(self._session, found.values(leased_until=leased_until)))
+        values = {"upload_": upload, "until": leased_until}
+        return bool(self._session.connection().execute(_LEASE, values).rowcount)
 
     def hold(self, upload: str, key: str) -> bool:
         """Names the object that was received; false if another one was first, or the row is gone."""
-        free = sa.update(UploadRow).where(col(UploadRow.upload) == upload, col(UploadRow.key).is_(None))
-        return bool(changed(self._session, free.values(key=key)))
+        values = {"upload_": upload, "key_": key}
+        return bool(self._session.connection().execute(_HOLD, values).rowcount)
 
     def drop(self, upload: str) -> None:
         """Forgets it; absent is fine."""

@@ -117,9 +117,12 @@ class Usefulness:
             return held
         insert_unless_there(
             self._session,
-            InertHostRow(
-                revision=revision, environment=environment, token=host.token, node=host.node, seen=now
-            ),
+            InertHostRow,
+            revision=revision,
+            environment=environment,
+            token=host.token,
+            node=host.node,
+            seen=now,
         )
         return [*held, host]
 

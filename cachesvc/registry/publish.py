@@ -1,12 +1,16 @@
-"""Publishing: begin, receive, commit. A crash anywhere leaves nothing that is visible, and GC the rest."""
+"""Publishing: begin, receive, commit; or a bundle, which is all three in one request.
+
+A crash anywhere leaves nothing that is visible, and GC the rest.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import re
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from cachesvc.domain.access import Action, Role, Token, demand
 from cachesvc.domain.revisions import advances
@@ -14,9 +18,9 @@ from cachesvc.index.entries import Published
 from cachesvc.index.unit import Unit
 from cachesvc.index.uploads import Upload
 from cachesvc_client.bundle.check import CLOCK_SKEW_SECONDS, Verified, Wanted, check_envelope
+from cachesvc_client.bundle.file import split_bundle
 from cachesvc_client.bundle.seal import PublicKey
 from cachesvc_client.wire import codec
-from cachesvc_client.wire.admin import Policy
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import (
     CacheSvcError,
@@ -30,6 +34,7 @@ from cachesvc_client.wire.errors import (
 )
 from cachesvc_client.wire.names import Namespace
 from cachesvc_client.wire.protocol import (
+    BundleRequest,
     CommitAnswer,
     CommitRequest,
     StoredAnswer,
@@ -55,21 +60,10 @@ _AGAIN = "begin the upload again"
 def begin(registry: Registry, token: Token, request: UploadRequest) -> UploadAnswer:
     """Takes a lease. Raises ``Forbidden``, ``TooLarge``, ``StorageFull`` above the namespace's quota."""
     demand(token, Action.write, request.namespace, request.lane)
-    if request.size <= 0:
-        raise InvalidRequest(f"size: {request.size}; a pack has at least one byte")
-    if request.size > registry.limits.pack_bytes:
-        raise TooLarge(f"a pack of {request.size} bytes; this registry takes {registry.limits.pack_bytes}")
-    upload = Upload(
-        upload="u-" + secrets.token_hex(16),
-        token=token.token,
-        namespace=request.namespace,
-        name=request.name,
-        lane=request.lane,
-        size=request.size,
-        leased_until=registry.now + registry.limits.lease_seconds,
-    )
+    upload = _new(registry, token, request, request.size)
     with registry.index.write() as unit:
-        _demand_room(registry, unit, request.namespace, request.size)
+        quota = unit.namespaces.quota(request.namespace)
+        _demand_room(registry, unit, request.namespace, request.size, quota)
         unit.uploads.add(upload)
     return UploadAnswer(upload.upload, f"/v1/uploads/{upload.upload}/pack", upload.leased_until)
 
@@ -87,17 +81,15 @@ def receive(
     _demand_lease(registry, upload)
     if announced is not None and announced > upload.size:
         raise TooLarge(f"a body of {announced} bytes; the upload declared {upload.size}", _AGAIN)
-    key = f"packs/{upload.upload}-{secrets.token_hex(4)}"
-    with registry.index.write() as unit:
+    key = _new_key(upload)
+    with registry.index.write_once() as unit:
         unit.objects.add(key, registry.now + registry.limits.lease_seconds)
     intake = _Intake(chunks, upload.size, lambda: _extend(registry, upload, key), registry.clock)
     try:
         registry.blobs.put(key, intake)
         _hold(registry, upload, key, intake.digest, intake.size)
     except BaseException:
-        # A courtesy to GC; if it fails, the lease runs out by itself.
-        with suppress(CacheSvcError), registry.index.write() as unit:
-            unit.objects.lease(key, 0)
+        _let_go(registry, key)
         raise
     return StoredAnswer(intake.digest, intake.size)
 
@@ -112,28 +104,40 @@ def commit(registry: Registry, token: Token, upload_id: str, request: CommitRequ
     """
     with registry.index.read() as unit:
         upload = _own(unit, token, upload_id)
-        trusted = _signers(unit, upload)
-    verified = _verified(registry, upload, request, trusted)
-    manifest = verified.manifest
-    with registry.index.write() as unit:
-        head = unit.entries.lock(manifest, registry.now)
-        # Not of what is committed already: that gave the claim back.
-        if request.claim is not None and (head is None or head.revision != verified.revision):
-            claims.demand_claim(unit, upload, request.claim)
-        created = advances(
-            head,
-            expected=request.head,
-            revision=verified.revision,
-            sequence=manifest.statement.sequence,
-        )
-        if created:
-            _record(registry, unit, token, upload, verified)
-            if request.deed:
-                _note(registry, unit, token, verified, request)
-        served = claims.fulfil(unit, manifest, request.claim) if created else ()
-    forget(registry, upload.namespace)
-    claims.wake(registry, served)
-    return CommitAnswer(manifest.entry, verified.revision, created)
+        trusted, _ = _accepted(unit, upload.namespace)
+    verified = _verified(registry, upload, request.envelope.encode(errors="replace"), trusted)
+    return _commit(registry, token, upload, verified, request)
+
+
+def bundle(registry: Registry, token: Token, request: BundleRequest, chunks: Iterable[bytes]) -> CommitAnswer:
+    """:func:`begin`, :func:`receive` and :func:`commit` of a bundle that comes in one piece, with their
+    guarantees; what is not signed by a key that may sign there is refused before its pack is stored.
+
+    Raises what they raise. An upload that nobody names needs no row: the pack's object holds its lease.
+    """
+    demand(token, Action.write, request.namespace, request.lane)
+    envelope, pack = split_bundle(chunks)
+    with registry.index.read() as unit:
+        trusted, quota = _accepted(unit, request.namespace)
+    verified = _verified(registry, request, envelope, trusted)
+    upload = _new(registry, token, request, verified.manifest.pack.size)
+    if _quota(registry, quota) is not None:
+        with registry.index.read() as unit:
+            _demand_room(registry, unit, upload.namespace, upload.size, quota)
+    key = _new_key(upload)
+    with registry.index.write_once() as unit:
+        unit.objects.add(key, upload.leased_until)
+    intake = _Intake(pack, upload.size, lambda: _extend_object(registry, key), registry.clock)
+    created = False
+    try:
+        registry.blobs.put(key, intake)
+        received = intake.digest, intake.size
+        answer = _commit(registry, token, replace(upload, key=key), verified, request, received)
+        created = answer.created
+    finally:
+        if not created:
+            _let_go(registry, key)
+    return answer
 
 
 def abort(registry: Registry, token: Token, upload_id: str) -> None:
@@ -143,6 +147,32 @@ def abort(registry: Registry, token: Token, upload_id: str) -> None:
         unit.uploads.drop(upload_id)
         if upload.key is not None:
             unit.objects.lease(upload.key, 0)
+
+
+def _new(registry: Registry, token: Token, request: UploadRequest | BundleRequest, size: int) -> Upload:
+    if size <= 0:
+        raise InvalidRequest(f"size: {size}; a pack has at least one byte")
+    if size > registry.limits.pack_bytes:
+        raise TooLarge(f"a pack of {size} bytes; this registry takes {registry.limits.pack_bytes}")
+    return Upload(
+        upload="u-" + secrets.token_hex(16),
+        token=token.token,
+        namespace=request.namespace,
+        name=request.name,
+        lane=request.lane,
+        size=size,
+        leased_until=registry.now + registry.limits.lease_seconds,
+    )
+
+
+def _new_key(upload: Upload) -> str:
+    return f"packs/{upload.upload}-{secrets.token_hex(4)}"
+
+
+def _let_go(registry: Registry, key: str) -> None:
+    """A courtesy to GC; if it fails, the lease runs out by itself. What a revision names stays."""
+    with suppress(CacheSvcError), registry.index.write_once() as unit:
+        unit.objects.lease(key, 0)
 
 
 def _own(unit: Unit, token: Token, upload_id: str) -> Upload:
@@ -158,11 +188,13 @@ def _demand_lease(registry: Registry, upload: Upload) -> None:
         raise LeaseLost(f"the lease of upload {upload.upload} is over", _AGAIN)
 
 
-def _demand_room(registry: Registry, unit: Unit, namespace: Namespace, size: int) -> None:
-    """Begin saves a doomed transfer by it; in a commit's transaction it holds: publishers take turns."""
-    if _quota(registry, unit.namespaces.policy(namespace)) is None:
+def _demand_room(registry: Registry, unit: Unit, namespace: Namespace, size: int, own: int | None) -> None:
+    """Begin saves a doomed transfer by it; in a commit's transaction it holds: publishers take turns.
+
+    ``own``: the quota of the namespace's policy, a moment ago."""
+    if _quota(registry, own) is None:
         return
-    quota = _quota(registry, unit.namespaces.policy(namespace, lock=True))
+    quota = _quota(registry, unit.namespaces.quota(namespace, lock=True))
     held = unit.namespaces.bytes(namespace)
     if quota is not None and held + size > quota:
         raise StorageFull(
@@ -171,8 +203,8 @@ def _demand_room(registry: Registry, unit: Unit, namespace: Namespace, size: int
         )
 
 
-def _quota(registry: Registry, policy: Policy) -> int | None:
-    return registry.limits.quota_bytes if policy.quota_bytes is None else policy.quota_bytes
+def _quota(registry: Registry, own: int | None) -> int | None:
+    return registry.limits.quota_bytes if own is None else own
 
 
 def _extend(registry: Registry, upload: Upload, key: str) -> None:
@@ -180,6 +212,12 @@ def _extend(registry: Registry, upload: Upload, key: str) -> None:
     with registry.index.write() as unit:
         if not (unit.uploads.lease(upload.upload, until) and unit.objects.lease(key, until)):
             raise LeaseLost(f"upload {upload.upload} was ended while it was received", _AGAIN)
+
+
+def _extend_object(registry: Registry, key: str) -> None:
+    with registry.index.write_once() as unit:
+        if not unit.objects.lease(key, registry.now + registry.limits.lease_seconds):
+            raise LeaseLost("the bundle was collected while it was received", _AGAIN)
 
 
 def _hold(registry: Registry, upload: Upload, key: str, digest: Digest, size: int) -> None:
@@ -198,31 +236,32 @@ def _hold(registry: Registry, upload: Upload, key: str, digest: Digest, size: in
         unit.objects.lease(key, 0)
 
 
-def _signers(unit: Unit, upload: Upload) -> list[PublicKey]:
-    keys = [PublicKey(key) for key in unit.signers.keys(upload.namespace)]
+def _accepted(unit: Unit, namespace: Namespace) -> tuple[list[PublicKey], int | None]:
+    """Whose signatures count there, and the quota of its policy."""
+    keys, quota = unit.signers.accepted(namespace)
     if not keys:
         raise Untrusted(
-            f"no signer is registered for namespace {upload.namespace}",
+            f"no signer is registered for namespace {namespace}",
             "an admin adds one: cachesvc admin signers add",
         )
-    return keys
+    return [PublicKey(key) for key in keys], quota
 
 
 def _verified(
-    registry: Registry, upload: Upload, request: CommitRequest, trusted: list[PublicKey]
+    registry: Registry, place: Upload | BundleRequest, envelope: bytes, trusted: list[PublicKey]
 ) -> Verified:
-    wanted = Wanted(upload.namespace, upload.name, None, upload.lane)
+    wanted = Wanted(place.namespace, place.name, None, place.lane)
     verified = check_envelope(
-        request.envelope.encode(errors="replace"),
+        envelope,
         trusted=trusted,
         wanted=wanted,
         now=registry.clock(),
-        to_trust=f"an admin accepts a key with: cachesvc admin signers add KEY -n {upload.namespace}",
+        to_trust=f"an admin accepts a key with: cachesvc admin signers add KEY -n {place.namespace}",
     )
     statement = verified.manifest.statement
-    if statement.lane != upload.lane:
+    if statement.lane != place.lane:
         raise InvalidRequest(
-            f"signed for {statement.lane or 'the trunk'}, uploaded to {upload.lane or 'the trunk'}",
+            f"signed for {statement.lane or 'the trunk'}, uploaded to {place.lane or 'the trunk'}",
             "sign for the lane that the upload names",
         )
     _check_bounds(verified.manifest)
@@ -247,26 +286,74 @@ def _check_bounds(manifest: Manifest) -> None:
         raise InvalidRequest(f"manifest.fingerprint and measured: more than {MAX_FACTS_BYTES} bytes")
 
 
-def _record(registry: Registry, unit: Unit, token: Token, upload: Upload, verified: Verified) -> None:
+def _commit(
+    registry: Registry,
+    token: Token,
+    upload: Upload,
+    verified: Verified,
+    request: CommitRequest | BundleRequest,
+    received: tuple[Digest, int] | None = None,
+) -> CommitAnswer:
+    """The transaction. ``received``: what is under the upload's key, if the index does not know it yet."""
     manifest = verified.manifest
-    _demand_lease(registry, upload)
+    served: Sequence[Digest] = ()
+    with registry.index.write() as unit:
+        head = unit.entries.lock(manifest, registry.now)
+        # Not of what is committed already: that gave the claim back.
+        if request.claim is not None and (head is None or head.revision != verified.revision):
+            claims.demand_claim(unit, upload, request.claim)
+        created = advances(
+            head,
+            expected=request.head,
+            revision=verified.revision,
+            sequence=manifest.statement.sequence,
+        )
+        if created:
+            _record(registry, unit, token, upload, verified, received)
+            if request.deed:
+                _note(registry, unit, token, verified, request)
+            served = claims.fulfil(unit, manifest, request.claim)
+    forget(registry, upload.namespace)
+    claims.wake(registry, served)
+    return CommitAnswer(manifest.entry, verified.revision, created)
+
+
+def _record(
+    registry: Registry,
+    unit: Unit,
+    token: Token,
+    upload: Upload,
+    verified: Verified,
+    received: tuple[Digest, int] | None = None,
+) -> None:
+    manifest = verified.manifest
+    if received is None:
+        _demand_lease(registry, upload)
     if upload.key is None:
         raise InvalidRequest("the pack was not uploaded", f"PUT /v1/uploads/{upload.upload}/pack first")
     # First of all the lock on the object's row, past GC: see Objects.mark.
-    if not unit.objects.lease(upload.key, registry.now + registry.limits.grace_seconds):
+    held = unit.objects.hold(upload.key, registry.now + registry.limits.grace_seconds, received)
+    if held is None:
         raise LeaseLost(f"what upload {upload.upload} received was collected", _AGAIN)
-    if unit.objects.content(upload.key) != (manifest.pack.digest, manifest.pack.size):
+    if held != (manifest.pack.digest, manifest.pack.size):
         raise Corrupt("the uploaded pack is not the one that the manifest names", _AGAIN)
-    if verified.signer not in unit.signers.keys(upload.namespace):
+    signers, quota = unit.signers.accepted(upload.namespace)
+    if verified.signer not in signers:
         raise Untrusted(f"key {verified.signer.keyid} may no longer sign for {upload.namespace}")
-    _demand_room(registry, unit, upload.namespace, manifest.pack.size)
+    _demand_room(registry, unit, upload.namespace, manifest.pack.size, quota)
     published = Published(
         verified.revision, verified.envelope, verified.signer, upload.key, registry.now, token.token
     )
     unit.entries.advance(manifest, published)
 
 
-def _note(registry: Registry, unit: Unit, token: Token, verified: Verified, request: CommitRequest) -> None:
+def _note(
+    registry: Registry,
+    unit: Unit,
+    token: Token,
+    verified: Verified,
+    request: CommitRequest | BundleRequest,
+) -> None:
     manifest = verified.manifest
     statement = manifest.statement
     audit.note(

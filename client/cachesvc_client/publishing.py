@@ -5,17 +5,17 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from .wire.digest import Digest
 from .wire.errors import Corrupt, HeadConflict, NotFound, NotWarm
 from .wire.factors import Facts, Fingerprint
 from .wire.keyfacts import KeyFacts
 from .wire.names import Lane, Name, Target
-from .wire.protocol import CommitAnswer, CommitRequest, EntrySummary, UploadRequest
+from .wire.protocol import BundleRequest, CommitAnswer, CommitRequest, EntrySummary, UploadRequest
 from .wire.records import Manifest, Statement, Workload
 
 if TYPE_CHECKING:
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from .bundle.seal import PublicKey, SigningKey
     from .remote import Remote
     from .wire.claims import ClaimRef
+
+ONE_REQUEST_BYTES = 4_000_000
+"""Up to this size a pack goes with its envelope: to send both again costs little. Registries that know no
+bundles answer that there is no such route, up to 4 MiB, and above that the body is too large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +156,7 @@ def _publish(
     claim: ClaimRef | None,
     deed: str | None,
 ) -> CommitAnswer:
-    """One upload, then commits: ``over(head)`` is the envelope to put over a head."""
+    """Commits until the head stands still: ``over(head)`` is the envelope to put over a head."""
     from .bundle.check import check_pack
 
     entry = verified.manifest.entry
@@ -162,11 +166,10 @@ def _publish(
         head = _head(remote, entry)
         if head is not None and head.revision == verified.revision:
             return CommitAnswer(entry, head.revision, created=False)
-        with _uploaded(remote, verified.manifest, pack, offset) as upload:
+        with delivery(remote, verified.manifest, pack, offset) as commit:
             for left in reversed(range(attempts)):
-                request = CommitRequest(over(head).decode(), head.revision if head else None, claim, deed)
                 try:
-                    return remote.commit(upload, request)
+                    return commit(over(head), head.revision if head else None, claim, deed)
                 except HeadConflict:
                     if not left:
                         raise
@@ -179,6 +182,46 @@ def _head(remote: Remote, entry: Digest) -> EntrySummary | None:
         return remote.entry(entry)
     except NotFound:
         return None
+
+
+class Commit(Protocol):
+    """Publishes an envelope. Raises what ``Remote.commit`` raises; after ``HeadConflict`` it may be called
+    again."""
+
+    def __call__(
+        self,
+        envelope: bytes,
+        head: Digest | None = None,
+        claim: ClaimRef | None = None,
+        deed: str | None = None,
+    ) -> CommitAnswer: ...
+
+
+@contextmanager
+def delivery(remote: Remote, manifest: Manifest, pack: BinaryIO, offset: int) -> Iterator[Commit]:
+    """How the pack of ``manifest``, in ``pack`` from ``offset``, gets to a registry: with each commit, if it
+    is small and the registry takes that; else by one upload before the first."""
+    statement, size = manifest.statement, manifest.pack.size
+    upload: str | None = None
+    with ExitStack() as stack:
+
+        def commit(
+            envelope: bytes,
+            head: Digest | None = None,
+            claim: ClaimRef | None = None,
+            deed: str | None = None,
+        ) -> CommitAnswer:
+            nonlocal upload
+            if upload is None and len(envelope) + size <= ONE_REQUEST_BYTES:
+                asked = BundleRequest(statement.namespace, statement.name, statement.lane, head, claim, deed)
+                pack.seek(offset)
+                with suppress(NotFound):  # a registry of an earlier release
+                    return remote.put_bundle(asked, envelope, pack, size)
+            if upload is None:
+                upload = stack.enter_context(_uploaded(remote, manifest, pack, offset))
+            return remote.commit(upload, CommitRequest(envelope.decode(), head, claim, deed))
+
+        yield commit
 
 
 @contextmanager

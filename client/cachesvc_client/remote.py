@@ -10,6 +10,7 @@ Standard library only: a service image gets no HTTP package from us.
 from __future__ import annotations
 
 import email.utils
+import itertools
 import logging
 import os
 import platform
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import BinaryIO, TypeVar
 
 from . import __version__
+from .bundle.file import bundle_head
 from .transport import CHUNK, Body, Breaker, Clock, Origin, Pool, Response, split_url
 from .wire import codec
 from .wire.claims import ClaimAnswer, ClaimRef, ClaimRelease, ClaimRequest
@@ -43,6 +45,7 @@ from .wire.names import Name, Namespace
 from .wire.protocol import (
     API_HEADER,
     API_VERSION,
+    BundleRequest,
     CommitAnswer,
     CommitRequest,
     EntrySummary,
@@ -224,6 +227,29 @@ class Remote:
             transfer=True,
         )
         return self._parse(StoredAnswer, answer.body, MAX_ANSWER_BYTES)
+
+    def put_bundle(
+        self,
+        request: BundleRequest,
+        envelope: bytes,
+        pack: Path | BinaryIO,
+        size: int,
+        deadline: float | None = None,
+    ) -> CommitAnswer:
+        """``begin_upload``, ``put_pack`` and ``commit`` in one request, which is retried as a whole: the same
+        again is a success. Raises ``NotFound`` from a registry that knows the three only."""
+        start = 0 if isinstance(pack, Path) else pack.tell()
+        head = bundle_head(envelope)
+        answer = self._exchange(
+            "POST",
+            f"/v1/bundles?{_query(request)}",
+            lambda: itertools.chain([head], _file_chunks(pack, start, size)),
+            deadline=deadline,
+            idempotent=True,
+            length=len(head) + size,
+            transfer=True,
+        )
+        return self._parse(CommitAnswer, answer.body, MAX_ANSWER_BYTES)
 
     def claim(self, request: ClaimRequest, deadline: float | None = None) -> ClaimAnswer:
         """Takes a claim, or waits for it as long as the request says, which the ``deadline`` must exceed."""
@@ -516,6 +542,16 @@ class Remote:
                 f"{origin}: the pack is not there (status {response.status})", "resolve once more"
             )
         return ProtocolMismatch(f"{origin}: status {response.status} for a pack")
+
+
+def _query(request: BundleRequest) -> str:
+    said: dict[str, object] = {name: getattr(request, name) for name in _SAID}
+    if request.claim is not None:
+        said |= {"claim": request.claim.key, "holder": request.claim.holder, "fence": request.claim.fence}
+    return urllib.parse.urlencode({name: value for name, value in said.items() if value is not None})
+
+
+_SAID = ("namespace", "name", "lane", "head", "deed")
 
 
 def parse_resolved(raw: bytes) -> ResolveAnswer:

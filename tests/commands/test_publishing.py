@@ -1,18 +1,22 @@
-"""The one way into a registry: as it was signed, or signed again over a newer head."""
+"""The one way into a registry: as it was signed, or signed again over a newer head. Small packs go with their
+envelope, large ones by an upload before; each is tried with both."""
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 
 import pytest
 
+from cachesvc_client import publishing
 from cachesvc_client.bundle.check import check_envelope
 from cachesvc_client.bundle.file import open_bundle
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.publishing import publish_bundle, publish_signed
 from cachesvc_client.remote import Remote
-from cachesvc_client.wire.errors import Corrupt, HeadConflict, Untrusted
+from cachesvc_client.wire.errors import Corrupt, HeadConflict, NotFound, Untrusted
+from cachesvc_client.wire.protocol import BundleRequest
 
 
 class Counting(Remote):
@@ -32,6 +36,11 @@ class Counting(Remote):
         self.did.append("put")
         return super().put_pack(*arguments, **more)
 
+    def put_bundle(self, *arguments, **more):
+        self._before_commit()
+        self.did.append("bundle")
+        return super().put_bundle(*arguments, **more)
+
     def commit(self, *arguments, **more):
         self._before_commit()
         self.did.append("commit")
@@ -40,6 +49,26 @@ class Counting(Remote):
     def abort(self, *arguments, **more):
         self.did.append("abort")
         return super().abort(*arguments, **more)
+
+
+class Older(Counting):
+    """Asks as if the registry was of a release that has no such route: so does it answer."""
+
+    def _exchange(self, method, path, *arguments, **more):
+        return super()._exchange(method, path.replace("/v1/bundles", "/v1/unheard-of"), *arguments, **more)
+
+
+@pytest.fixture(params=["bundle", "upload"])
+def way(request, monkeypatch):
+    if request.param == "upload":
+        monkeypatch.setattr(publishing, "ONE_REQUEST_BYTES", 0)
+    return request.param
+
+
+def done(way, commits=1, *, given_back=False):
+    if way == "bundle":
+        return ["bundle"] * commits
+    return ["begin", "put", *["commit"] * commits, *["abort"] * given_back]
 
 
 @pytest.fixture
@@ -58,37 +87,39 @@ def manifest_of(path, key):
 NOW = time.time_ns() // 1_000_000
 
 
-def test_as_it_was_signed_and_again_without_a_byte(remote, bundle, registry):
-    path = bundle("publishing/signed")
+def test_as_it_was_signed_and_again_without_a_byte(remote, bundle, registry, way):
+    path = bundle(f"publishing/signed-{way}")
     client = remote()
     verified, answer = publish_signed(client, path, [registry.trust])
     assert answer.created and answer.revision == verified.revision
-    assert client.did == ["begin", "put", "commit"]
+    assert client.did == done(way)
     for again in (
         publish_signed(client, path, [registry.trust])[1],
         publish_bundle(client, path, registry.key),
     ):
         assert not again.created and again.revision == verified.revision
-    assert client.did == ["begin", "put", "commit"]
+    assert client.did == done(way)
 
 
-def test_over_a_newer_head_only_who_has_the_key_goes_on(remote, bundle, registry):
-    publish_signed(remote(), bundle("publishing/newer", content=b"new", sequence=NOW), [registry.trust])
-    older = bundle("publishing/newer", content=b"old", sequence=NOW - 1000)
+def test_over_a_newer_head_only_who_has_the_key_goes_on(remote, bundle, registry, way):
+    publish_signed(
+        remote(), bundle(f"publishing/newer-{way}", content=b"new", sequence=NOW), [registry.trust]
+    )
+    older = bundle(f"publishing/newer-{way}", content=b"old", sequence=NOW - 1000)
     client = remote()
     with pytest.raises(HeadConflict):
         publish_signed(client, older, [registry.trust])
-    assert client.did == ["begin", "put", "commit", "abort"], "the lease is given back"
+    assert client.did == done(way, given_back=True), "the lease is given back"
     client = remote()
     answer = publish_bundle(client, older, registry.key)
-    assert answer.created and client.did == ["begin", "put", "commit"]
+    assert answer.created and client.did == done(way)
     head = client.entry(manifest_of(older, registry.key).entry)
     assert head.revision == answer.revision and head.sequence > NOW
 
 
-def test_a_faster_publisher_is_followed_without_another_upload(remote, bundle, registry):
-    mine = bundle("publishing/race", content=b"mine", sequence=NOW)
-    theirs = [bundle("publishing/race", content=b"theirs", sequence=NOW + 1000)]
+def test_a_faster_publisher_is_followed_without_another_upload(remote, bundle, registry, way):
+    mine = bundle(f"publishing/race-{way}", content=b"mine", sequence=NOW)
+    theirs = [bundle(f"publishing/race-{way}", content=b"theirs", sequence=NOW + 1000)]
 
     def first():
         if theirs:
@@ -96,32 +127,61 @@ def test_a_faster_publisher_is_followed_without_another_upload(remote, bundle, r
 
     client = remote(before_commit=first)
     answer = publish_bundle(client, mine, registry.key)
-    assert answer.created and client.did == ["begin", "put", "commit", "commit"]
+    assert answer.created and client.did == done(way, 2)
     assert client.entry(answer.entry).revision == answer.revision
 
 
 def test_giving_back_a_lease_that_was_committed_takes_nothing_away(
-    command, remote, bundle, registry, tmp_path
+    command, remote, bundle, registry, tmp_path, monkeypatch
 ):
     """A commit whose answer was lost is followed by an abort."""
+    monkeypatch.setattr(publishing, "ONE_REQUEST_BYTES", 0)
     client = remote()
     publish_bundle(client, bundle("publishing/lost"), registry.key)
     client.abort(client.lease.upload)
     assert command("pull", "publishing/lost", "--into", tmp_path / "into")[0] == 0
 
 
-def test_who_is_always_late_gives_up(remote, bundle, registry):
-    mine, sequences = bundle("publishing/late", content=b"mine", sequence=NOW), iter(range(1, 10))
+@pytest.mark.parametrize("size", [500, 3_900_000])
+def test_a_registry_of_an_earlier_release_gets_an_upload(registry, bundle, size):
+    """Whether it has answered before all was sent, or after."""
+    path = bundle(f"publishing/older-{size}", content=random.Random(size).randbytes(size))
+    client = Older(registry.url, registry.token)
+    assert publish_bundle(client, path, registry.key).created
+    assert client.did == ["bundle", "begin", "put", "commit"]
+    with pytest.raises(NotFound, match="/v1/unheard-of"):
+        client.call("GET", "/v1/bundles", None, object)
+
+
+def test_a_bundle_sent_again_is_a_success(remote, bundle, registry):
+    """As after an answer that was lost."""
+    path = bundle("publishing/twice")
+    envelope, offset = open_bundle(path)
+    statement = manifest_of(path, registry.key).statement
+    asked = BundleRequest(statement.namespace, statement.name)
+    created = []
+    with path.open("rb") as pack:
+        for _ in range(2):
+            pack.seek(offset)
+            size = path.stat().st_size - offset
+            created.append(remote().put_bundle(asked, envelope, pack, size).created)
+    assert created == [True, False]
+
+
+def test_who_is_always_late_gives_up(remote, bundle, registry, way):
+    mine, sequences = bundle(f"publishing/late-{way}", content=b"mine", sequence=NOW), iter(range(1, 10))
 
     def first():
         newer = time.time_ns() // 1_000_000 + next(sequences)
         content = str(newer).encode()
-        publish_signed(remote(), bundle("publishing/late", content=content, sequence=newer), [registry.trust])
+        publish_signed(
+            remote(), bundle(f"publishing/late-{way}", content=content, sequence=newer), [registry.trust]
+        )
 
     client = remote(before_commit=first)
     with pytest.raises(HeadConflict):
         publish_bundle(client, mine, registry.key, attempts=2)
-    assert client.did == ["begin", "put", "commit", "commit", "abort"]
+    assert client.did == done(way, 2, given_back=True)
 
 
 def test_publishers_at_once_leave_one_of_theirs(remote, bundle, registry):

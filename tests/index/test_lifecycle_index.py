@@ -140,7 +140,9 @@ def test_policies_and_sizes(index: Index) -> None:
     publish(index, made(2))
     with index.write() as unit:
         unit.namespaces.keep(TEAM, Policy(quota_bytes=1 << 40, keep_revisions=2), 5)
-        assert unit.namespaces.policy("team", lock=True) == Policy(quota_bytes=1 << 40, keep_revisions=2)
+        assert unit.namespaces.policy("team") == Policy(quota_bytes=1 << 40, keep_revisions=2)
+        assert unit.namespaces.quota("team", lock=True) == unit.namespaces.quota("team") == 1 << 40
+        assert unit.namespaces.quota("none") is None
         assert unit.namespaces.policy("none") == Policy()
         assert unit.namespaces.bytes(TEAM) == 2003
         assert unit.namespaces.bytes(Namespace("new")) == 0

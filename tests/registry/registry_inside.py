@@ -22,10 +22,12 @@ from cachesvc.index.engine import open_postgresql, open_sqlite
 from cachesvc.index.unit import Index
 from cachesvc.registry import download, publish, resolve, tokens
 from cachesvc.registry.context import Limits, Registry
+from cachesvc_client.bundle.file import bundle_head
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Namespace, ShortName
 from cachesvc_client.wire.protocol import (
+    BundleRequest,
     CommitAnswer,
     CommitRequest,
     ResolveAnswer,
@@ -75,6 +77,13 @@ class Inside:
         upload = self.begin(made)
         self.put(upload, made.pack)
         return self.commit(upload, made, head)
+
+    def bundle(self, made: Made, head: Digest | None = None, token: Token = ROOT) -> CommitAnswer:
+        statement = made.manifest.statement
+        request = BundleRequest(statement.namespace, statement.name, statement.lane, head)
+        data = bundle_head(made.envelope) + made.pack
+        chunks = (data[start : start + 500] for start in range(0, len(data), 500))
+        return publish.bundle(self.registry, token, request, chunks)
 
     def resolve(self, name: str = "bert", **more: Any) -> ResolveAnswer:
         request = ResolveRequest(Namespace("team"), ShortName(name), FINGERPRINT, **more)

@@ -16,6 +16,7 @@ from typing import Any
 
 import httpx
 
+from cachesvc_client.bundle.file import bundle_head
 from cachesvc_client.bundle.pack import SourceFile, write_pack
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.digest import Digest
@@ -120,6 +121,12 @@ class Api:
         upload = ok(self.begin(made))["upload"]
         ok(self.put(upload, made.pack))
         return self.commit(upload, made, head)
+
+    def bundle(self, made: Made, head: str | None = None, **more: Any) -> httpx.Response:
+        statement = made.manifest.statement
+        said = {"namespace": statement.namespace, "name": statement.name, "lane": statement.lane}
+        asked = {name: value for name, value in {**said, "head": head, **more}.items() if value is not None}
+        return self.http.post("/v1/bundles", params=asked, content=bundle_head(made.envelope) + made.pack)
 
     def resolve(self, namespace: str = "team", name: str = "bert", **more: Any) -> httpx.Response:
         body = {"namespace": namespace, "name": name, "fingerprint": FINGERPRINT, **more}

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from registry_making import FINGERPRINT, Api, Made, Server, make, ok, refused
 
+from cachesvc_client.bundle.file import bundle_head
 from cachesvc_client.bundle.layout import PACK_MAGIC
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.digest import Digest
@@ -252,6 +253,67 @@ def test_a_bad_commit_publishes_nothing(
     ok(api.put(upload, made.pack))
     refused(api.commit(upload, made), status, code, words)
     refused(api.resolve(name="bad"), 404, "not_found")
+
+
+@pytest.mark.parametrize(
+    ("bad", "status", "code", "words"), BAD, ids=lambda value: getattr(value, "__name__", "")
+)
+def test_a_bad_bundle_publishes_nothing(
+    api: Api, key: SigningKey, bad: Callable[[SigningKey], Made], status: int, code: str, words: str
+) -> None:
+    refused(api.bundle(bad(key)), status, code, words)
+    refused(api.resolve(name="bad"), 404, "not_found")
+
+
+def test_a_bundle_is_a_publication_in_one_request(api: Api, key: SigningKey) -> None:
+    first, second = make(key, name="whole"), make(key, name="whole", content=secrets.token_bytes(3_000_000))
+    committed = {"entry": first.manifest.entry, "revision": first.revision, "created": True}
+    assert ok(api.bundle(first)) == committed
+    assert ok(api.bundle(first)) == {**committed, "created": False}
+    refused(api.bundle(second), 409, "head_conflict", first.revision[:19])
+    assert ok(api.bundle(second, first.revision))["created"] is True
+    [found] = ok(api.resolve(name="whole"))["revisions"]
+    assert found["envelope"].encode() == second.envelope
+    assert api.fetch(found["pack_url"]).content == second.pack
+    lane = make(key, name="whole", lane="pr-1")
+    assert ok(api.bundle(lane))["created"] is True
+    assert lane.revision in {
+        row["revision"] for row in ok(api.resolve(name="whole", lane="pr-1"))["revisions"]
+    }
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (lambda *_: b"", "does not begin as a bundle"),
+        (lambda whole, _: whole[:20], "does not begin as a bundle"),
+        (lambda whole, _: b"x" + whole[1:], "does not begin as a bundle"),
+        (lambda whole, _: whole[:18] + (1 << 40).to_bytes(8, "big") + whole[26:], "an envelope of"),
+        (lambda whole, at: whole[: at - 1], "ends within its envelope"),
+        (lambda whole, at: whole[:at], "0 bytes came"),
+        (lambda whole, _: whole[:-1], "bytes came; the upload declared"),
+        (lambda whole, _: whole + b"!", "more than the"),
+    ],
+)
+def test_what_is_no_bundle_is_refused(
+    api: Api, key: SigningKey, body: Callable[[bytes, int], bytes], words: str
+) -> None:
+    made = make(key, name="no-bundle")
+    whole, asked = bundle_head(made.envelope) + made.pack, {"namespace": "team", "name": "no-bundle"}
+    answer = api.http.post("/v1/bundles", params=asked, content=body(whole, len(whole) - len(made.pack)))
+    assert answer.status_code in (413, 422) and words in answer.json()["error"]["message"], answer.text
+    refused(api.resolve(name="no-bundle"), 404, "not_found")
+
+
+def test_what_a_bundle_is_asked_with_is_checked(api: Api, key: SigningKey) -> None:
+    made = make(key, name="asked")
+    digest = str(Digest.of(b"claim"))
+    refused(api.bundle(made, claim=digest), 422, "invalid", "all, or none")
+    refused(api.bundle(made, claim=digest, holder="x", fence=1), 422, "invalid", "holder")
+    refused(api.bundle(made, deed="arson"), 422, "invalid", "deed")
+    refused(api.bundle(made, head="x"), 422, "invalid", "query.head")
+    refused(api.bundle(made, claim=digest, holder="0" * 32, fence=1), 409, "claim_lost")
+    refused(api.resolve(name="asked"), 404, "not_found")
 
 
 def test_a_commit_needs_the_bytes(api: Api, key: SigningKey) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import dataclasses
 import functools
 import shutil
 import tempfile
@@ -19,7 +20,7 @@ from registry_making import Made, make
 from cachesvc.index.engine import open_sqlite
 from cachesvc.registry import gc, publish
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.wire.errors import HeadConflict, InvalidRequest, LeaseLost, NotFound
+from cachesvc_client.wire.errors import Corrupt, HeadConflict, InvalidRequest, LeaseLost, NotFound
 
 KEY = SigningKey.generate()
 TARGETS = ("a", "b")
@@ -89,6 +90,20 @@ class Lifecycle(RuleBasedStateMachine):
             if answer.created:
                 assert put
                 self.lines[to].append((made, self.reg.registry.now))
+
+    @rule(to=st.sampled_from(TARGETS), right=st.booleans(), whole=st.booleans())
+    def publish_whole(self, to: str, right: bool, whole: bool) -> None:
+        made, head = self.new(to), self.head(to)
+        sent = made if whole else dataclasses.replace(made, pack=made.pack[:-1] + b"?")
+        try:
+            answer = self.reg.bundle(sent, head.revision if head and right else None)
+        except HeadConflict:
+            assert head is not None and not right
+        except Corrupt:
+            assert not whole
+        else:
+            assert answer.created and whole
+            self.lines[to].append((made, self.reg.registry.now))
 
     @rule(held=uploads)
     def abort(self, held: tuple[str, Made, str, float, bool]) -> None:

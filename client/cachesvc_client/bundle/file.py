@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -32,8 +32,13 @@ def write_bundle(path: Path, envelope: bytes, pack: Path) -> None:
     except OSError as error:
         raise NotFound(f"pack {pack}: {error.strerror or error}") from None
     with source, _replacing(path) as out:
-        out.write(BUNDLE_MAGIC + len(envelope).to_bytes(8, "big") + envelope)
+        out.write(bundle_head(envelope))
         shutil.copyfileobj(source, out, 1 << 20)
+
+
+def bundle_head(envelope: bytes) -> bytes:
+    """What stands before the pack."""
+    return BUNDLE_MAGIC + len(envelope).to_bytes(8, "big") + envelope
 
 
 def open_bundle(path: Path) -> tuple[bytes, int]:
@@ -43,18 +48,46 @@ def open_bundle(path: Path) -> tuple[bytes, int]:
     """
     try:
         with open(path, "rb") as file:
-            header = file.read(_HEADER)
-            size = int.from_bytes(header[len(BUNDLE_MAGIC) :], "big")
-            if not header.startswith(BUNDLE_MAGIC) or len(header) < _HEADER:
-                raise Corrupt(f"bundle {path}: it does not begin as a bundle of this version does")
-            if not 0 < size <= MAX_ENVELOPE_BYTES:
-                raise Corrupt(f"bundle {path}: an envelope of {size} bytes")
+            size = _envelope_size(file.read(_HEADER), f"bundle {path}")
             envelope = file.read(size)
     except OSError as error:
         raise NotFound(f"bundle {path}: {error.strerror or error}") from None
     if len(envelope) < size:
         raise Corrupt(f"bundle {path}: ends within its envelope")
     return envelope, _HEADER + size
+
+
+def split_bundle(chunks: Iterable[bytes]) -> tuple[bytes, Iterator[bytes]]:
+    """:func:`open_bundle` for one that arrives in pieces: (envelope, the pack's pieces as they come).
+
+    Holds the envelope and a piece. Raises ``Corrupt``, and what ``chunks`` raises.
+    """
+    source, held = iter(chunks), bytearray()
+
+    def gather(size: int) -> None:
+        while len(held) < size and (chunk := next(source, None)) is not None:
+            held.extend(chunk)
+
+    def pack() -> Iterator[bytes]:
+        if len(held) > end:
+            yield bytes(memoryview(held)[end:])
+        yield from source
+
+    gather(_HEADER)
+    end = _HEADER + _envelope_size(bytes(held[:_HEADER]), "bundle")
+    gather(end)
+    if len(held) < end:
+        raise Corrupt("bundle: ends within its envelope")
+    return bytes(memoryview(held)[_HEADER:end]), pack()
+
+
+def _envelope_size(header: bytes, what: str) -> int:
+    size = int.from_bytes(header[len(BUNDLE_MAGIC) :], "big")
+    if not header.startswith(BUNDLE_MAGIC) or len(header) < _HEADER:
+        raise Corrupt(f"{what}: it does not begin as a bundle of this version does")
+    if not 0 < size <= MAX_ENVELOPE_BYTES:
+        raise Corrupt(f"{what}: an envelope of {size} bytes")
+    return size
 
 
 @contextmanager

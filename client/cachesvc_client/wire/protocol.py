@@ -138,8 +138,28 @@ class CommitRequest:
     deed: str | None = None
 
     def __post_init__(self) -> None:
-        if self.deed is not None and self.deed not in DEEDS:
-            raise ValueError(f"deed: {self.deed[:40]!r}; one of {', '.join(DEEDS)}")
+        _check_deed(self.deed)
+
+
+@dataclass(frozen=True, slots=True)
+class BundleRequest:
+    """A publication in one request: the query beside a bundle (``bundle.file``) as the body. ``head``,
+    ``claim`` and ``deed``: see ``CommitRequest``. The same again is a success."""
+
+    namespace: Namespace
+    name: ShortName
+    lane: Lane | None = None
+    head: Digest | None = None
+    claim: ClaimRef | None = None
+    deed: str | None = None
+
+    def __post_init__(self) -> None:
+        _check_deed(self.deed)
+
+
+def _check_deed(deed: str | None) -> None:
+    if deed is not None and deed not in DEEDS:
+        raise ValueError(f"deed: {deed[:40]!r}; one of {', '.join(DEEDS)}")
 
 
 @dataclass(frozen=True, slots=True)
