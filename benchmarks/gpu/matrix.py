@@ -32,6 +32,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+import sysconfig
 import threading
 import time
 from collections.abc import Callable
@@ -67,6 +68,7 @@ METHODS = ("cold", *LOCAL, *MOVED, *OURS)
 TIMED = METHODS[:-1]
 STEPS = ("facts", "sharing", "kernel_edit")
 COUNTS = ("compilations", "tuning_runs", "compiler_processes")
+_PACKAGES = ("stdlib", "purelib", "platlib")
 CUTS = ("none", "without both", "collector not held", "key when asked", "prime in the background")
 EDITS = {
     "20": ("user_kernels.py", "total * scale,", "total * scale + 1.0,", "triton_kernels"),
@@ -109,6 +111,8 @@ class Matrix:
 
     def run(self) -> None:
         """Everything, within the budget."""
+        if self.options.bytecode:
+            self.compile_packages()
         with ExitStack() as stack:
             self.registry = stack.enter_context(registry(self.scratch / "registry"))
             self._start_redis(stack)
@@ -126,6 +130,21 @@ class Matrix:
                     self.guarded(self.dissect, row)
         self.result["spent"] = round(self.spent, 1)
         self.save()
+
+    def compile_packages(self) -> None:
+        """Bytecode of every package, for all processes of all methods. A machine whose package folder cannot
+        be written may have none of some: each process would compile them anew, a second of an import."""
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        os.environ["PYTHONPYCACHEPREFIX"] = str(self.scratch / "bytecode")
+        folders = [
+            *filter(None, os.environ["PYTHONPATH"].split(os.pathsep)),
+            *map(sysconfig.get_path, _PACKAGES),
+        ]
+        command = [sys.executable, "-m", "compileall", "-qq", "-j", "0", *dict.fromkeys(folders)]
+        begin = time.monotonic()
+        subprocess.run(command, check=False, stdout=subprocess.DEVNULL)  # some are tests of bad syntax
+        self.result["bytecode"] = round(time.monotonic() - begin, 1)
+        print(f"[{self.spent:6.1f} s] bytecode of all packages", flush=True)
 
     def _start_redis(self, stack: ExitStack) -> None:
         if not any(map(self.has_baselines, self.rows)) or "Redis" not in self.options.methods:
@@ -726,6 +745,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS)
     parser.add_argument("--watch", action="store_true", help="one process more a row: which files are read")
     parser.add_argument("--steps", nargs="*", default=["facts"], choices=STEPS)
+    parser.add_argument(
+        "--bytecode", action="store_true", help="compile all packages first, as images have them"
+    )
     parser.add_argument("--alone", default="", help="ids of rows: the restore by itself, nothing beside it")
     parser.add_argument("--dissect", default="", help="ids of rows, such as 1,4")
     parser.add_argument("--alternate", type=int, default=3, help="rounds of the dissection's cuts")

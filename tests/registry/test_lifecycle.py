@@ -377,7 +377,7 @@ def test_a_resolve_answers_though_its_use_cannot_be_written(reg: Inside) -> None
     reg.publish(one)
 
     class ReadOnly:
-        read = reg.registry.index.read
+        read, look = reg.registry.index.read, reg.registry.index.look
 
         def write(self) -> Any:
             raise StorageFull("the index cannot be written")
