@@ -85,15 +85,18 @@ def main() -> None:
     built = time.perf_counter()
     _just_before(options.cut)
     sampler = Sampler() if options.sample else None
+    collecting = Collecting()
     with sampler or contextlib.nullcontext():
         begin = time.perf_counter()
         run(workloads.compiler(row))
         workloads.synchronise()
         ready = time.perf_counter()
+    collecting.end()
     observed = observer.snapshot()
     report, told = cachesvc_client.report(), metrics()
     answer: dict[str, Any] = {
         "first": ready - begin,
+        "collecting": collecting.seconds,
         "second": _again(run, workloads, row),
         "attach": attached - began,
         "import": imported - attached,
@@ -258,6 +261,25 @@ def metrics() -> dict[str, Any]:
             }
         )
     return {"phases": dict(sorted(phases.items(), key=lambda item: -item[1])[:60]), "compilations": logged}
+
+
+class Collecting:
+    """``seconds`` inside Python's collector, by generation, until the end."""
+
+    def __init__(self) -> None:
+        self.seconds = [0.0, 0.0, 0.0]
+        self._began = 0.0
+        gc.callbacks.append(self._called)
+
+    def end(self) -> None:
+        gc.callbacks.remove(self._called)
+        self.seconds = [round(seconds, 4) for seconds in self.seconds]
+
+    def _called(self, phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            self._began = time.perf_counter()
+        else:
+            self.seconds[info["generation"]] += time.perf_counter() - self._began
 
 
 class Sampler:
