@@ -8,10 +8,15 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.services.ceph import Gateway, ceph_gateway
 from tests.services.postgresql import postgresql_server
 from tests.services.redis import redis_server
+
+# The machines that run this are shared: how long an example takes to run or to be made says nothing.
+settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("shared")
 
 # A run in the background of a script, or under nohup, ignores Ctrl-C, and what it starts does too; tests that
 # interrupt a command want it as a terminal has it.
