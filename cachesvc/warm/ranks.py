@@ -74,7 +74,8 @@ def _summed(observed: Sequence[Observation]) -> Observation:
         if isinstance(values[0], dict):
             made[field.name] = dict(sum((Counter(value) for value in values), Counter()))
         elif isinstance(values[0], tuple):
-            made[field.name] = tuple(item for value in values for item in value)
+            items = [item for value in values for item in value]
+            made[field.name] = items if field.name == "processes" else list(dict.fromkeys(items))
         else:
             made[field.name] = sum(values)
     return codec.build(Observation, codec.plain(made))

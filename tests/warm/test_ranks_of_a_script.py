@@ -37,7 +37,7 @@ def leave(tmp_path, rank, **more):
     result = PhaseResult(
         "compile",
         times={"script": Times(1.0 + rank)},
-        observed=Observation(compilations=2, processes=("g++",), counters={"hits": 1}),
+        observed=Observation(compilations=2, processes=("g++",), counters={"hits": 1}, bypassed=("why",)),
         captured=tuple(captured),
         read=(f"inductor/{OWN}{rank}",),
         added=("inductor/x",),
@@ -51,7 +51,9 @@ def test_counts_are_summed_and_files_are_one_set(order, tmp_path):
     for rank in range(2):
         leave(tmp_path, rank)
     whole = combined(order, tmp_path / "result.json")
-    assert whole.observed == Observation(compilations=4, processes=("g++", "g++"), counters={"hits": 2})
+    assert whole.observed == Observation(
+        compilations=4, processes=("g++", "g++"), counters={"hits": 2}, bypassed=("why",)
+    )
     assert whole.times == {"script": Times(2.0)}
     assert whole.read == (f"inductor/{OWN}0", f"inductor/{OWN}1")
     assert whole.added == ("inductor/x",)
