@@ -151,11 +151,11 @@ def start(audit: bool = False) -> Observer:
     if not _installed:
         _installed = True
         for module, path, count in _COUNTED:
-            importhook.when_imported(module, functools.partial(_count_calls, path, count))
+            importhook.when_imported(module, functools.partial(_put_around, path, _counter_of(count)))
         importhook.when_imported("torch._inductor.compile_worker.subproc_pool", _count_worker_jobs)
         importhook.when_imported("triton.knobs", _count_triton)
         for module, path, around in _BYPASSING:
-            importhook.when_imported(module, functools.partial(_note_bypasses, path, around))
+            importhook.when_imported(module, functools.partial(_put_around, path, around))
     if audit and _children is None:
         _owner, _children = os.getpid(), children.open_log()
         sys.addaudithook(_audit)
@@ -182,8 +182,8 @@ def _saw(program: str) -> None:
         children.append(_children, program)
 
 
-def _count_calls(path: str, count: str, module: ModuleType) -> None:
-    if not importhook.wrap(module, path, _counter_of(count)):
+def _put_around(path: str, around: Callable[[Any], Any], module: ModuleType) -> None:
+    if not importhook.wrap(module, path, around):
         missing.add(f"{module.__name__}.{path}")
 
 
@@ -273,11 +273,6 @@ _BYPASSING: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
     ("torch._inductor.codecache", "FxGraphCache.prepare_key", _around_prepare_key),
     ("torch._functorch._aot_autograd.autograd_cache", "autograd_cache_key", _around_autograd_key),
 )
-
-
-def _note_bypasses(path: str, around: Callable[[Any], Any], module: ModuleType) -> None:
-    if not importhook.wrap(module, path, around):
-        missing.add(f"{module.__name__}.{path}")
 
 
 def _bypass(why: object) -> None:

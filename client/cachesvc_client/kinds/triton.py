@@ -27,7 +27,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 from types import ModuleType
 from typing import Any, cast
@@ -170,8 +170,8 @@ def _begin_key(package: ModuleType) -> None:
     the interpreter is free: 0.3 s of the first call otherwise. Not where its walk over Triton's packages
     would import one: a thread that imports beside the application can deadlock it.
     """
-    compute, path = _key.compute, list(package.__path__)
-    if compute is None or not all(_imported(path, "triton.", part) for part in _WALKED):
+    compute = _key.compute
+    if compute is None or not all(_imported(f"{package.__name__}.{part}") for part in _WALKED):
         return
 
     def ahead() -> None:
@@ -187,15 +187,13 @@ _WALKED = ("compiler", "backends", "language")
 """Where ``triton_key`` walks (3.6, 3.9)."""
 
 
-def _imported(path: Iterable[str], prefix: str, only: str = "") -> bool:
-    """Whether all packages below are, so that a walk over them imports nothing."""
+def _imported(package: str) -> bool:
+    """Whether it and all packages below it are, so that a walk over them imports nothing."""
     import pkgutil
 
-    packages = [item.name for item in pkgutil.iter_modules(path, prefix) if item.ispkg]
-    packages = [name for name in packages if not only or name == prefix + only]
-    return all(
-        (module := sys.modules.get(name)) is not None and _imported(module.__path__, name + ".")
-        for name in packages
+    module = sys.modules.get(package)
+    return module is not None and all(
+        _imported(item.name) for item in pkgutil.iter_modules(module.__path__, f"{package}.") if item.ispkg
     )
 
 
