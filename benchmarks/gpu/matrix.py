@@ -5,10 +5,11 @@
 For a machine without network: needs this tree, its requirements and torch. It starts an embedded registry.
 *Prepare*: ``cachesvc warm`` for each row, several at once; for rows with baselines also a cold process of
 PyTorch alone and one that fills a Redis cache. *Measure*, each process on a host of its own (empty HOME,
-TMPDIR, working directory and folders), the builder's folders gone; alone where it is compared with others:
+TMPDIR and folders), the builder's folders gone; alone where it is compared with others. What is timed starts
+in the directory that was warmed for, as containers do, for cuDNN's kernels hold it:
 
     ours, ours again    restored from the registry, a PATH without compilers; then once more on that node
-    ours audited        the same as ours on one more host, not timed: all started processes are listed
+    ours audited        on one more host, in another directory, not timed: all started processes are listed
     local first/settled PyTorch alone over the cold process's folders, where they were made
     folder copy         TORCHINDUCTOR_CACHE_DIR copied to a fresh host, the folders it was made in gone
     mega-cache          load_cache_artifacts() on a fresh host
@@ -67,7 +68,7 @@ OURS = ("ours", "ours again", "ours audited")
 METHODS = ("cold", *LOCAL, *MOVED, *OURS)
 TIMED = METHODS[:-1]
 STEPS = ("facts", "sharing", "kernel_edit")
-COUNTS = ("compilations", "tuning_runs", "compiler_processes", "driver_compiled")
+COUNTS = ("compilations", "tuning_runs", "compiler_processes")
 _PACKAGES = ("stdlib", "purelib", "platlib")
 CUTS = ("none", "without both", "collector not held", "key when asked", "prime in the background")
 EDITS = {
@@ -88,6 +89,8 @@ class Matrix:
 
     def __init__(self, options: argparse.Namespace, scratch: Path, rows: list[Row]) -> None:
         self.options, self.scratch, self.rows = options, scratch, rows
+        self.service = scratch / "service"
+        self.service.mkdir()
         self.begin = time.monotonic()
         self.registry: Registry | None = None
         self.redis: str | None = None
@@ -211,7 +214,7 @@ class Matrix:
         keep = self.scratch / f"{row.id}-kept"
         keep.mkdir()
         spec = self.scratch / f"{row.id}.toml"
-        spec.write_text(row.spec(self.scratch / f"{row.id}.json", keep, seconds))
+        spec.write_text(row.spec(self.scratch / f"{row.id}.json", keep, self.service, seconds))
         answer = self.step(
             f"row {row.id} warm",
             [*cachesvc(["cachesvc", "warm", str(spec), "--json", "--force"])[1:]],
@@ -483,7 +486,9 @@ class Matrix:
             answer: Answer = {"left out": "no time left"}
         else:
             variables = variables | libraries(row)
-            failed = self.step(f"row {row.id} {method}", [*command, *options], host, variables, seconds)
+            work = host.folder / "work" if method == "ours audited" else self.service
+            what = f"row {row.id} {method}"
+            failed = self.step(what, [*command, *options], host, variables, seconds, work=work)
             answers = [of_rank(place, rank) for rank in range(max(1, row.ranks))]
             answer = joined(answers) if all(path.is_file() for path in answers) else failed
         with self.lock:
@@ -499,15 +504,16 @@ class Matrix:
         variables: dict[str, str],
         seconds: float,
         whole: bool = False,
+        work: Path | None = None,
     ) -> Answer:
-        """Runs Python on a host; answers the JSON of its last line (or of all its output), or
-        ``{"error": ...}``. It is ended, with its children, after ``seconds``."""
+        """Runs Python on a host, in its working directory or in ``work``; answers the JSON of its last line
+        (or of all its output), or ``{"error": ...}``. It is ended, with its children, after ``seconds``."""
         begin = time.monotonic()
         environment = host.environment() | {"CACHESVC_UNTESTED": "1"} | variables
         with started(
             [sys.executable, *map(str, arguments)],
             env=environment,
-            cwd=host.folder / "work",
+            cwd=work or host.folder / "work",
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -683,7 +689,7 @@ def _text(value: Any) -> str:
 
 def table(result: Answer) -> str:
     """Markdown: seconds of first calls (medians), counts of the restored processes, bytes."""
-    names = ("row", "hit", *TIMED, "wait", *COUNTS, "= builder", "pack")
+    names = ("row", "hit", *TIMED, "wait", *COUNTS, "of libraries", "= builder", "pack")
     lines = ["| " + " | ".join(names) + " |", "|---|---|" + "---:|" * (len(names) - 2)]
     for ident, entry in result["rows"].items():
         runs, warm = entry["runs"], entry.get("warm", {})
@@ -694,7 +700,9 @@ def table(result: Answer) -> str:
         equal = "-"
         if ours:
             equal = "yes" if all(run.get("against_builder", {}).get("equal") for run in ours) else "no"
+        beside = [str(run["beside"]) for run in ours]
         cells = [f"{ident} {entry['title']}", "yes" if entry.get("hit") else "no", *first, wait, *counts]
+        cells.append(" / ".join(beside) or "-")
         lines.append("| " + " | ".join([*cells, equal, str(warm.get("pack_bytes") or "-")]) + " |")
     return "\n".join(lines)
 

@@ -37,6 +37,8 @@ def main() -> None:
     logging.getLogger("cachesvc").setLevel(logging.DEBUG)
     row = json.loads(options.row.read_text())
     observer = observe.start(audit=options.audit)
+    libraries = kinds.cuda.Recorded()
+    libraries.begin(of_libraries())  # of PyTorch alone; ours names a folder of its own
     tell_what_is_done()
     import torch
 
@@ -69,6 +71,7 @@ def main() -> None:
         "process": ready - began,
         "observed": plain(observed),
         "work": work[:20],
+        "beside": made_by_libraries(libraries),
         "memory": memory(),
     }
     if options.load:
@@ -126,6 +129,20 @@ def memory() -> int:
     import resource
 
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def of_libraries() -> Path:
+    """Where libraries keep what they compile, in this process."""
+    return Path(os.environ.get(kinds.cuda.VARIABLE) or Path.home() / ".nv/ComputeCache")
+
+
+def made_by_libraries(before: kinds.cuda.Recorded) -> int:
+    """Kernels that libraries compiled in this process, cuDNN's for one."""
+    from cachesvc_client.process import process
+
+    if os.environ.get("CACHESVC_NAME"):
+        return process().made_by_libraries()
+    return len(before.made(of_libraries()))
 
 
 def folders() -> list[Path]:

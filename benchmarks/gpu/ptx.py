@@ -1,9 +1,9 @@
-"""What the CUDA driver's cache of compiled PTX takes and refuses, and what it saves: ``ptx.py --out DIR``.
+"""What the cache of the CUDA driver's compiler takes and refuses, and what it saves: ``ptx.py --out DIR``.
 
 The facts behind the kind `cuda`, from fresh processes. First without torch: one loads PTX of its own through
-the driver and says whether the driver loaded its compiler for that (by its mapped files, and as the client
-tells it). Then cuDNN's attention through torch: the first call with an empty cache, and with a copy of a
-filled one. Needs a GPU. Writes ``ptx.json``; exit status 0 if everything was as the client relies on.
+the driver, and its mapped files tell whether the driver loaded its compiler for that. Then cuDNN's attention
+through torch: the first call with an empty cache, with a copy of a filled one, and with that in another
+working directory. Needs a GPU. Writes ``ptx.json``; exit status 0 if all was as the client relies on.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[0:1] = [str(HERE.parent.parent / "client")]
 
-from cachesvc_client import observe  # noqa: E402
 from cachesvc_client.kinds import cuda  # noqa: E402
 from cachesvc_client.node.folders import listing  # noqa: E402
 
@@ -40,12 +39,15 @@ mov.f32 %f1, 0f{bits:08X}; st.global.f32 [%rd1], %f1; ret; }}
 SHAPES = ((16, 128, 128), (32, 128, 64))
 """Heads, length, width of a head: of Qwen3 and Llama in the matrix."""
 Answer = dict[str, Any]
+Change = Callable[[Path], object]
 
 
-def load(late: str, numbers: list[int]) -> Answer:
+# The processes ---------------------------------------------------------------------------------
+
+
+def load(late: str, full: str, numbers: list[int]) -> Answer:
     """Loads a kernel for each number, which writes that number. ``late``: the folder is named after the
-    driver was initialised."""
-    observer = observe.start()
+    driver was initialised. ``full``: the entries of that folder are put into the named one then."""
     driver = ctypes.CDLL("libcuda.so.1")
 
     def call(name: str, *arguments: Any) -> None:
@@ -60,7 +62,9 @@ def load(late: str, numbers: list[int]) -> Answer:
     call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
     call("cuCtxSetCurrent", context)
     call("cuMemAlloc_v2", ctypes.byref(place), 4)
-    right = True
+    if full:
+        copy_entries(Path(full), Path(os.environ[cuda.VARIABLE]))
+    right, compiled = True, []
     begin = time.perf_counter()
     for number in numbers:
         bits = struct.unpack("<I", struct.pack("<f", float(number)))[0]
@@ -71,17 +75,12 @@ def load(late: str, numbers: list[int]) -> Answer:
         call("cuLaunchKernel", kernel, 1, 1, 1, 1, 1, 1, 0, None, arguments, None)
         call("cuMemcpyDtoH_v2", ctypes.byref(found), place, 4)
         right = right and found.value == number
-    return {
-        "seconds": time.perf_counter() - begin,
-        "right": right,
-        "compiled": COMPILER in Path("/proc/self/maps").read_text(),
-        "told": bool(observer.snapshot().driver_compiled),
-    }
+        compiled.append(COMPILER in Path("/proc/self/maps").read_text())
+    return {"seconds": time.perf_counter() - begin, "right": right, "compiled": compiled}
 
 
 def attend() -> Answer:
     """The first call of cuDNN's attention for each shape, and the second."""
-    observer = observe.start()
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -97,12 +96,10 @@ def attend() -> Answer:
         for shape in SHAPES:
             query = torch.randn(1, *shape, device="cuda", dtype=torch.bfloat16)
             seconds["x".join(map(str, shape))] = [timed(query), timed(query)]
-    told = bool(observer.snapshot().driver_compiled)
-    return {
-        "first, second": seconds,
-        "told": told,
-        "compiled": COMPILER in Path("/proc/self/maps").read_text(),
-    }
+    return {"first, second": seconds}
+
+
+# The cases -------------------------------------------------------------------------------------
 
 
 class Cases:
@@ -114,16 +111,23 @@ class Cases:
         self.result: dict[str, Answer] = {}
         self.right = True
 
-    def fresh(self, *words: str, folder: Path | None, **variables: str) -> Answer:
-        """A process of this script with a home of its own."""
+    def fresh(self, *words: str, folder: Path | None, work: str = "work", **variables: str) -> Answer:
+        """A process of this script with a home of its own, in the working directory ``work``."""
         home = self.scratch / f"home-{len(list(self.scratch.iterdir()))}"
         home.mkdir()
+        (self.scratch / work).mkdir(exist_ok=True)
         environment = {name: value for name, value in os.environ.items() if not name.startswith("CUDA_CACHE")}
         environment |= {"HOME": str(home), **variables}
         if folder is not None:
             environment[cuda.VARIABLE] = str(folder)
-        command = [sys.executable, str(HERE / "ptx.py"), *words]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [sys.executable, str(HERE / "ptx.py"), *words],
+            env=environment,
+            cwd=self.scratch / work,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         try:
             answer: Answer = json.loads(done.stdout.strip().splitlines()[-1])
         except (ValueError, IndexError):
@@ -131,58 +135,99 @@ class Cases:
         return answer
 
     def case(
-        self, name: str, compiles: bool, change: Callable[[Path], object] = lambda _: None, **run: Any
+        self, name: str, compiles: bool, change: Change | None = None, *, late: bool = False, **variables: str
     ) -> None:
+        """The kernels 1 and 2: both are compiled, or neither."""
+        folder = self._copied(change)
+        words = ["--late", str(folder)] if late else []
+        answer = self.fresh("--load", *words, "1", "2", folder=None if late else folder, **variables)
+        self._keep(name, answer, answer["compiled"] == [compiles, compiles])
+
+    def written(self, name: str, survive: bool, change: Change, *, put: bool = False) -> None:
+        """Kernel 1, which is there, then 9, which is not: whether the others are there afterwards. ``put``:
+        they come when the driver has been initialised."""
+        folder = self._copied(change)
+        words = ["--full", str(self.full)] if put else []
+        answer = self.fresh("--load", *words, "1", "9", folder=folder)
+        there = listing(folder, cuda.RULES)
+        answer |= {"others survive": listing(self.full, cuda.RULES) <= there, "entries": len(there)}
+        self._keep(name, answer, (answer["compiled"], answer["others survive"]) == ([False, True], survive))
+
+    def _copied(self, change: Change | None) -> Path:
         folder = self.scratch / f"case-{len(self.result)}"
         shutil.copytree(self.full, folder)
-        change(folder)
-        late = str(folder) if run.pop("late", False) else ""
-        answer = self.fresh("--load", f"--late={late}", "1", "2", folder=None if late else folder, **run)
-        as_expected = answer["compiled"] == answer["told"] == compiles and answer["right"]
+        if change is not None:
+            change(folder)
+        return folder
+
+    def _keep(self, name: str, answer: Answer, as_expected: bool) -> None:
+        as_expected = as_expected and answer["right"]
         self.result[name] = answer | {"as expected": as_expected}
         self.right = self.right and as_expected
-        print(f"{name:46} compiled {answer['compiled']!s:5} as expected {as_expected}", flush=True)
+        print(f"{name:46} compiled {answer['compiled']!s:14} as expected {as_expected}", flush=True)
 
     def run(self) -> None:
         filled = self.fresh("--load", "1", "2", folder=self.full)
-        assert filled["compiled"] and filled["told"], filled
+        assert filled["compiled"] == [True, True], filled
         self.case("as it was made", False)
         self.case("without its index", False, lambda folder: (folder / "index").unlink())
         self.case("beside an index of something else", False, lambda f: (f / "index").write_bytes(b"x" * 999))
-        self.case("entries alone, of mode 0600", False, only_entries)
-        self.case("read-only", False, lambda f: subprocess.run(["chmod", "-R", "a-w", f], check=True))
+        self.case("of mode 0600", False, lambda folder: each(folder, None))
         self.case("a byte changed in each", True, lambda folder: each(folder, changed))
         self.case("each cut", True, lambda folder: each(folder, lambda data: data[:200]))
         self.case("each empty", True, lambda folder: each(folder, lambda _: b""))
         self.case("the two swapped", True, swap)
         self.case("named after the driver was initialised", True, late=True)
         self.case("CUDA_CACHE_DISABLE=1", True, CUDA_CACHE_DISABLE="1")
+        self.written("no index, and another is written", False, lambda folder: (folder / "index").unlink())
+        self.written("the client's index, and another is written", True, own_index)
+        self.written("the same, put after the driver's start", True, only_own_index, put=True)
 
     def attention(self, pairs: int) -> None:
         """First calls without and with a copy of what an earlier process left, in turn."""
         made = self.scratch / "attention"
         self.fresh("--attend", folder=made)
-        answers: dict[str, list[Answer]] = {"without": [], "with": []}
-        for _ in range(pairs):
-            answers["without"].append(self.fresh("--attend", folder=None))
-            copy = self.scratch / f"copy-{len(answers['with'])}"
-            for path in listing(made, cuda.RULES):
-                (copy / path).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(made / path, copy / path)
-            answers["with"].append(self.fresh("--attend", folder=copy))
-        self.right = self.right and not any(one["compiled"] or one["told"] for one in answers["with"])
-        sizes = [(made / path).stat().st_size for path in listing(made, cuda.RULES)]
+        entries = listing(made, cuda.RULES)
+        answers: dict[str, list[Answer]] = {"without": [], "with": [], "in another directory": []}
+        for name, given in (pair for _ in range(pairs) for pair in answers.items()):
+            folder = self.scratch / f"{name}-{len(given)}"
+            cuda.prepare(folder)
+            if name != "without":
+                copy_entries(made, folder)
+            answer = self.fresh("--attend", folder=folder, work="another" if "another" in name else "work")
+            given.append(answer | {"new entries": len(listing(folder, cuda.RULES) - entries)})
+        self.right = self.right and not any(answer["new entries"] for answer in answers["with"])
+        sizes = [(made / path).stat().st_size for path in entries]
         self.result["attention"] = {**answers, "files": len(sizes), "bytes": sum(sizes)}
         for name, given in answers.items():
             shown = [
                 {shape: round(both[0], 3) for shape, both in one["first, second"].items()} for one in given
             ]
-            print(f"attention {name:8} {shown}", flush=True)
+            print(f"attention {name:20} {shown} {[one['new entries'] for one in given]}", flush=True)
 
 
-def each(folder: Path, change: Callable[[bytes], bytes]) -> None:
+def copy_entries(source: Path, target: Path) -> None:
+    """Without the index, as an install does it."""
+    for path in listing(source, cuda.RULES):
+        (target / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source / path, target / path)
+
+
+def own_index(folder: Path) -> None:
+    (folder / "index").unlink()
+    cuda.prepare(folder)
+
+
+def only_own_index(folder: Path) -> None:
+    shutil.rmtree(folder)
+    cuda.prepare(folder)
+
+
+def each(folder: Path, change: Callable[[bytes], bytes] | None) -> None:
     for path in listing(folder, cuda.RULES):
-        (folder / path).write_bytes(change((folder / path).read_bytes()))
+        (folder / path).chmod(0o600)
+        if change is not None:
+            (folder / path).write_bytes(change((folder / path).read_bytes()))
 
 
 def changed(data: bytes) -> bytes:
@@ -197,23 +242,19 @@ def swap(folder: Path) -> None:
     other.write_bytes(first)
 
 
-def only_entries(folder: Path) -> None:
-    (folder / "index").unlink()
-    for path in listing(folder, cuda.RULES):
-        (folder / path).chmod(0o600)
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path)
     parser.add_argument("--pairs", type=int, default=3)
-    parser.add_argument("--load", action="store_true", help="for the processes that it starts")
-    parser.add_argument("--attend", action="store_true", help="the same")
-    parser.add_argument("--late", default="")
+    for name in ("--load", "--attend"):
+        parser.add_argument(name, action="store_true", help="for the processes that it starts")
+    for name in ("--late", "--full"):
+        parser.add_argument(name, default="", help="the same")
     parser.add_argument("numbers", type=int, nargs="*")
     options = parser.parse_args()
     if options.load or options.attend:
-        print(json.dumps(load(options.late, options.numbers) if options.load else attend()), flush=True)
+        answer = load(options.late, options.full, options.numbers) if options.load else attend()
+        print(json.dumps(answer), flush=True)
         os._exit(0)
     if options.out is None:
         parser.error("--out is needed")

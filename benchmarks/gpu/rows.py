@@ -57,10 +57,11 @@ class Row:
     def json(self) -> str:
         return json.dumps(asdict(self))
 
-    def spec(self, description: Path, keep: Path, timeout: float) -> str:
+    def spec(self, description: Path, keep: Path, service: Path, timeout: float) -> str:
         """The warm spec (TOML): a script, the general way, so that one program serves all rows, and its
-        processes keep what they computed in ``keep``."""
+        processes keep what they computed in ``keep``. ``service``: the working directory of who restores."""
         lines = [f'name = "{self.name}"', "[[target]]", f'id = "row-{self.id}"', f"timeout = {timeout:.0f}"]
+        lines.append(f"cwd = {json.dumps(str(service))}")
         lines += [f"script = {json.dumps(str(HERE / 'call.py'))}", f"args = {json.dumps([str(description)])}"]
         lines += [f"files = {json.dumps([str(HERE / name) for name in SOURCES] + [str(description)])}"]
         if self.ranks:

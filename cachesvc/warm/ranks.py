@@ -55,6 +55,7 @@ def combined(order: Order, answer: Path) -> PhaseResult | None:
         observed=_summed([result.observed for result in every if result.observed is not None]),
         read=_union([result.read for result in every]),
         added=_union([result.added for result in every]),
+        beside=_union([result.beside for result in every]),
         captured=_captured(results, Path(order.stage)) if order.stage else (),
         scopes=_union([result.scopes for result in every]),
         asked=union(result.asked for result in every),  # each has a device of its own

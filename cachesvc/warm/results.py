@@ -66,7 +66,8 @@ class PhaseResult:
 
     Of files, by ``kind/path``: ``read``; ``looked_at``: had to be there, read or not; ``added``: produced by
     this process after the bundle had been installed; ``emitted``: written by the compiler out of an entry
-    that it hit, so neither new nor to be captured. ``compared``: with eager (compile) or with the builder's
+    that it hit, so neither new nor to be captured; ``beside``: what libraries compiled for themselves, which
+    is no work of the model's compile. ``compared``: with eager (compile) or with the builder's
     compiled output (replay). ``seconds``: of the whole phase, imports included. ``keys``: what the keys
     that were compiled for were made of.
     """
@@ -85,6 +86,7 @@ class PhaseResult:
     looked_at: tuple[str, ...] = ()
     added: tuple[str, ...] = ()
     emitted: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
     captured: tuple[Captured, ...] = ()
     fingerprint: dict[str, FactorValue] = field(default_factory=dict)
     script: Digest | None = None

@@ -419,10 +419,10 @@ def _phase(
 def _deliver(state: _State, final: PhaseResult) -> Outcome:
     """Seals with the real key, and publishes or writes. An entry is whole or not there."""
     means, job = state.means, state.job
-    if final.observed is not None and final.observed.driver_compiled:
+    if final.beside:
         state.notes.append(
-            "the CUDA driver compiles kernels of a library in each process and keeps none of them: "
-            "CUDA_CACHE_DISABLE?"
+            f"a fresh process compiled {len(final.beside)} kernels of libraries (cuDNN's attention is one): "
+            "they hold the working directory, set cwd to the service's"
         )
     outcome = _outcome(state, "warm", (), final)
     assert means.key is not None

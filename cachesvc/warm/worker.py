@@ -152,13 +152,16 @@ def _replay(order: Order) -> PhaseResult:
         watches = {root: stack.enter_context(observe.ReadWatch(root)) for root in _outermost(roots)}
         ran = _run(order, observer)
     emitted = _named(roots, kernels.emitted) - before
+    new = set(_known_files(roots)) - before - emitted
+    beside = {name for name in new if name.startswith(f"{kinds.cuda.NAME}/")}
     read = _named(roots, (root / path for root, watch in watches.items() for path in watch.read()))
     result = replace(
         _against_builder(order, ran),
         read=tuple(sorted(read & before)),
         read_method="+".join(sorted({watch.method for watch in watches.values()})),
         looked_at=tuple(sorted(_named(roots, kernels.looked_at) & before)),
-        added=tuple(sorted(set(_known_files(roots)) - before - emitted)),
+        added=tuple(sorted(new - beside)),
+        beside=tuple(sorted(beside)),
         emitted=tuple(sorted(emitted)),
         restore_seconds=restored,
     )

@@ -52,7 +52,7 @@ def account(
         state=state if not distrusted else "inert",
         reasons=(
             *_reasons(process, state, observed, told, canary, differing, in_keys),
-            *_driver(process, observed, installed),
+            *_libraries(process, installed),
         ),
         observed=observed,
         revisions=(*by_revision(state, installed, used, saved, process.models), *wrong),
@@ -95,19 +95,18 @@ def _reasons(
         yield "not counted in this torch: " + ", ".join(observed.missing)
 
 
-def _driver(process: Process, observed: observe.Observation, installed: Sequence[Installed]) -> Iterable[str]:
-    """Why the CUDA driver compiled what a revision could have held. No hit becomes less for it: the driver
-    decides no entry, so processes with two drivers would replace each other's revisions for ever."""
-    if not (observed.driver_compiled and installed):
+def _libraries(process: Process, installed: Sequence[Installed]) -> Iterable[str]:
+    """What libraries compiled that a revision could have held. No hit becomes less for it: neither driver nor
+    working directory decide an entry, so processes would replace each other's revisions for ever."""
+    made = process.made_by_libraries()
+    if not (made and installed):
         return
     here = (process.fingerprint or {}).get("driver")
-    holding = [one for one in installed if any(file.kind == kinds.cuda.NAME for file in one.manifest.files)]
-    drivers = {one.manifest.fingerprint.get("driver") for one in holding}
-    others = sorted(map(str, drivers - {here, None}))
-    yield "the CUDA driver compiled kernels of a library here (cuDNN's attention, for one): " + (
-        f"the restored ones are of driver {', '.join(others)}, here is {here}"
-        if others
-        else "not all of them were restored: attach before CUDA is initialised, or warm again"
+    drivers = {entry.manifest.fingerprint.get("driver") for entry in installed} - {here, None}
+    yield f"{made} kernels of libraries were compiled here (cuDNN's attention, for one): " + (
+        f"the restored ones are of driver {', '.join(sorted(map(str, drivers)))}, here is {here}"
+        if drivers
+        else "cuDNN's hold the working directory: warm with the service's (cwd in the spec)"
     )
 
 

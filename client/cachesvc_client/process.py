@@ -150,6 +150,7 @@ class Process:
         roots = self.folders.roots()
         root = roots[kinds.inductor.NAME]
         self.kernels.accept(root / kinds.inductor.HOST_FOLDER / kinds.inductor.host_id(fingerprint))
+        kinds.cuda.prepare(roots[kinds.cuda.NAME])
         self.cuda.begin(roots[kinds.cuda.NAME])
 
     def accept(self, installed: Iterable[Installed]) -> None:
@@ -190,6 +191,11 @@ class Process:
         if whole:
             found = {kind: paths | listing(roots[kind], kinds.RULES[kind]) for kind, paths in found.items()}
         return capture(found, kinds.RULES, roots)
+
+    def made_by_libraries(self) -> int:
+        """How many kernels were compiled beside the compilers, for all that the folder tells."""
+        root = self.folders.roots().get(kinds.cuda.NAME)
+        return len(self.cuda.made(root)) if root is not None else 0
 
     def key_facts(self) -> KeyFacts | None:
         """What the keys that this process compiled for were made of, for who publishes them."""
