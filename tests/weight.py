@@ -8,6 +8,7 @@ LOADED_BY_ATTACH = {
     "cachesvc_client.importhook",
     "cachesvc_client.kinds",
     "cachesvc_client.kinds.components",
+    "cachesvc_client.kinds.cuda",
     "cachesvc_client.kinds.inductor",
     "cachesvc_client.kinds.operators",
     "cachesvc_client.kinds.rules",

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import cachesvc_client
+from cachesvc_client import kinds
 from cachesvc_client.bundle.file import SUFFIX
 from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.bundle.seal import PublicKey, SigningKey
@@ -306,7 +307,7 @@ def _build(state: _State) -> Outcome:
         return _outcome(state, "failed", inexact)
     if uncached := judge.uncached(compiled):
         return _outcome(state, "failed", uncached)  # and no number of fresh processes changes that
-    if not state.files:
+    if all(file.kind == kinds.cuda.NAME for file in state.files):
         return _outcome(state, "failed", ("nothing was compiled, so there is nothing to publish",))
     replay, reasons = _settle(state)
     if reasons:
@@ -418,6 +419,11 @@ def _phase(
 def _deliver(state: _State, final: PhaseResult) -> Outcome:
     """Seals with the real key, and publishes or writes. An entry is whole or not there."""
     means, job = state.means, state.job
+    if final.observed is not None and final.observed.driver_compiled:
+        state.notes.append(
+            "the CUDA driver compiles kernels of a library in each process and keeps none of them: "
+            "CUDA_CACHE_DISABLE?"
+        )
     outcome = _outcome(state, "warm", (), final)
     assert means.key is not None
     figures = {name: getattr(outcome.numbers, name) for name in MEASURED}

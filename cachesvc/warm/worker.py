@@ -92,7 +92,8 @@ def as_rank(order: Order, answer: Path) -> tuple[Order, Path, int]:
     if not order.ranks:
         return order, answer, 0
     rank = os.environ["RANK"]
-    os.environ[kinds.inductor.VARIABLE] = str(Path(os.environ["CACHESVC_STORE"], "ranks", rank))
+    for variable, folder in ((kinds.inductor.VARIABLE, "ranks"), (kinds.cuda.VARIABLE, "ranks-cuda")):
+        os.environ[variable] = str(Path(os.environ["CACHESVC_STORE"], folder, rank))
     stage = str(ranks.folder(Path(order.stage), int(rank))) if order.stage else ""
     return replace(order, stage=stage), ranks.result_file(answer, int(rank)), 1
 

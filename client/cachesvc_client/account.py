@@ -50,7 +50,10 @@ def account(
     wrong = by_revision("inert", distrusted, uses(distrusted, set(), set()), None)
     return Report(
         state=state if not distrusted else "inert",
-        reasons=tuple(_reasons(process, state, observed, told, canary, differing, in_keys)),
+        reasons=(
+            *_reasons(process, state, observed, told, canary, differing, in_keys),
+            *_driver(process, observed, installed),
+        ),
         observed=observed,
         revisions=(*by_revision(state, installed, used, saved, process.models), *wrong),
         rejected=tuple(one for result in results for one in result.rejected),
@@ -90,6 +93,22 @@ def _reasons(
         yield "PyTorch looked for other keys than the installed ones: compare with cachesvc explain"
     if observed.missing:
         yield "not counted in this torch: " + ", ".join(observed.missing)
+
+
+def _driver(process: Process, observed: observe.Observation, installed: Sequence[Installed]) -> Iterable[str]:
+    """Why the CUDA driver compiled what a revision could have held. No hit becomes less for it: the driver
+    decides no entry, so processes with two drivers would replace each other's revisions for ever."""
+    if not (observed.driver_compiled and installed):
+        return
+    here = (process.fingerprint or {}).get("driver")
+    holding = [one for one in installed if any(file.kind == kinds.cuda.NAME for file in one.manifest.files)]
+    drivers = {one.manifest.fingerprint.get("driver") for one in holding}
+    others = sorted(map(str, drivers - {here, None}))
+    yield "the CUDA driver compiled kernels of a library here (cuDNN's attention, for one): " + (
+        f"the restored ones are of driver {', '.join(others)}, here is {here}"
+        if others
+        else "not all of them were restored: attach before CUDA is initialised, or warm again"
+    )
 
 
 def _nearest(here: Facts, installed: Sequence[Installed]) -> tuple[Difference, ...]:

@@ -52,6 +52,8 @@ by `missing`."""
 _COMPILATIONS = ("graphs_compiled", "cpp_builds", "triton_compilations", "worker_jobs")
 COMPILERS = ("g++", "gcc", "c++", "cc", "cc1plus", "clang", "clang++", "ld", "as", "nvcc", "ptxas", "icpx")
 
+_PTX_COMPILER = "libnvidia-ptxjitcompiler.so.1"
+
 _LONGEST_WHY, _MOST_WHYS = 200, 8
 
 counts: Counter[str] = Counter()
@@ -77,7 +79,8 @@ class Observation:
     started here, then what Python children started (audit only); ``compiler_processes``: those of them
     that are compilers, or compile commands run. ``seconds``: spent in this process, by what is counted.
     ``bypassed``: why PyTorch caches graphs of this process nowhere, in its words, once each: no entry can
-    hold them.
+    hold them. ``driver_compiled``: 1 if the CUDA driver has loaded its compiler, which it does for the first
+    kernel that a library brings as PTX and that its cache does not hold (`kinds.cuda`); it tells no number.
     """
 
     compilations: int = 0
@@ -94,6 +97,7 @@ class Observation:
     missing: tuple[str, ...] = ()
     seconds: dict[str, float] = field(default_factory=dict)
     bypassed: tuple[str, ...] = ()
+    driver_compiled: int = 0
 
     @property
     def clean(self) -> bool:
@@ -110,6 +114,7 @@ class Observer:
         self._processes_before = len(_processes), len(_started_by_children())
         self._counters_before = _torch_counters()
         self._bypassed_before = len(bypassed)
+        self._driver_before = _driver_compiles()
 
     def snapshot(self) -> Observation:
         """What happened so far. Imports nothing; microseconds, and under ``audit`` a small file read."""
@@ -138,6 +143,7 @@ class Observer:
                 if total > self._spent_before.get(name, 0.0)
             },
             bypassed=tuple(bypassed[self._bypassed_before :]),
+            driver_compiled=int(_driver_compiles() and not self._driver_before),
         )
 
 
@@ -299,6 +305,18 @@ def _named(program: str, command: Any) -> str:
 
 def _text(value: Any) -> str:
     return os.fsdecode(value) if isinstance(value, (str, bytes, os.PathLike)) else str(value)
+
+
+def _driver_compiles() -> bool:
+    """Whether the driver's compiler of PTX is in this process. Loads nothing: microseconds."""
+    ctypes = sys.modules.get("ctypes")  # torch imports it, and without torch there is no driver to ask
+    if ctypes is None:
+        return False
+    try:
+        ctypes.CDLL(_PTX_COMPILER, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+    except OSError:
+        return False
+    return True
 
 
 def _torch_counters() -> Counter[str]:

@@ -41,6 +41,7 @@ class Process:
         self.lock = threading.RLock()
         self.kernels = kinds.inductor.HostKernels()
         self.triton = kinds.triton.Recorded()
+        self.cuda = kinds.cuda.Recorded()
         self.components = components.Recorder()
         self.observer: observe.Observer | None = None
         """There is one once the hooks are armed."""
@@ -124,14 +125,18 @@ class Process:
         """
         from .detect import detect, supported
         from .node.store import NodeStore, default_root
+        from .wire.digest import Digest
 
         self._store = store = NodeStore(config.store or default_root())
         with self.lock:
             if self.fingerprint is None:
+                # Before the rest: the application may initialise CUDA any moment.
+                self.folders.settle_drivers(lambda: store.folder(Digest.of(kinds.cuda.NAME.encode())))
                 with restored.timed("detect"):
                     fingerprint = detect()
                 reason = supported(fingerprint, untested=config.untested)
                 if reason:
+                    self.folders.leave_drivers()
                     raise Unsupported(reason)
                 self.fingerprint = fingerprint
                 self.kernels.own(fingerprint)
@@ -142,16 +147,20 @@ class Process:
         from .wire.factors import partition
 
         self.folders.settle(lambda: store.folder(partition(fingerprint, ("gpu", "host"))))
-        root = self.folders.roots()[kinds.inductor.NAME]
+        roots = self.folders.roots()
+        root = roots[kinds.inductor.NAME]
         self.kernels.accept(root / kinds.inductor.HOST_FOLDER / kinds.inductor.host_id(fingerprint))
+        self.cuda.begin(roots[kinds.cuda.NAME])
 
     def accept(self, installed: Iterable[Installed]) -> None:
-        """Host kernels of these revisions may be loaded from now on."""
+        """Host kernels of these revisions may be loaded from now on, and the driver's are this process's."""
         root = self.folders.roots()[kinds.inductor.NAME]
         for entry in installed:
-            paths = [record.path for record in entry.manifest.files if record.kind == kinds.inductor.NAME]
+            files = entry.manifest.files
+            paths = [record.path for record in files if record.kind == kinds.inductor.NAME]
             for folder in kinds.inductor.accepted_folders(root, paths):
                 self.kernels.accept(folder)
+            self.cuda.accept(record.path for record in files if record.kind == kinds.cuda.NAME)
 
     def forget(self, entry: Installed) -> None:
         """Takes a wrong revision out of this process and its folders, and off this node."""
@@ -176,6 +185,7 @@ class Process:
         found = {
             kinds.inductor.NAME: self.kernels.recorded.paths(roots[kinds.inductor.NAME]),
             kinds.triton.NAME: self.triton.paths(roots[kinds.triton.NAME]),
+            kinds.cuda.NAME: self.cuda.paths(roots[kinds.cuda.NAME]),
         }
         if whole:
             found = {kind: paths | listing(roots[kind], kinds.RULES[kind]) for kind, paths in found.items()}

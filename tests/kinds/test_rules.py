@@ -26,6 +26,8 @@ REAL = [
     ("triton", f"{KEY}/cuda_utils.cpython-312-x86_64-linux-gnu.so", "immutable"),
     ("triton", f"{KEY}/__triton_launcher.cpython-312-x86_64-linux-gnu.so", "immutable"),
     ("triton", f"{KEY}/_tuned_sum.autotune.json", "immutable"),
+    ("cuda", "a/2/daf144f9da5951", "immutable"),
+    ("cuda", "0/1/0a67439f97f785", "immutable"),
 ]
 NONE_OF_OURS = [
     ("inductor", f"wz/c{HASH}.py"),
@@ -43,6 +45,12 @@ NONE_OF_OURS = [
     ("triton", f"{KEY}/x.py"),
     ("triton", f"{KEY}/.x.so"),
     ("triton", "x.json"),
+    ("cuda", "index"),
+    ("cuda", "a/2/index"),
+    ("cuda", "a/2/DAF144F9DA5951"),
+    ("cuda", "a/2/../daf144f9da5951"),
+    ("cuda", "a/2/daf144f9da5951.tmp"),
+    ("cuda", ".cachesvc/2/daf144f9da5951"),
 ]
 
 

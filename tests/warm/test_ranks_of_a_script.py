@@ -91,10 +91,12 @@ def test_a_rank_that_left_nothing_is_not_overlooked(order, tmp_path):
 def test_a_rank_has_a_folder_a_stage_and_a_result_of_its_own(order, tmp_path, monkeypatch):
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("CACHESVC_STORE", str(tmp_path / "store"))
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "")
+    for name in ("TORCHINDUCTOR_CACHE_DIR", "CUDA_CACHE_PATH"):
+        monkeypatch.setenv(name, "")
     own, answer, bad = as_rank(order, tmp_path / "result.json")
     assert (own.stage, answer.name, bad) == (str(tmp_path / "stage" / "rank-1"), "result-1.json", 1)
     assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "store" / "ranks" / "1")
+    assert os.environ["CUDA_CACHE_PATH"] == str(tmp_path / "store" / "ranks-cuda" / "1")
 
 
 def test_only_a_script_runs_as_ranks(tmp_path):

@@ -301,6 +301,7 @@ def test_a_fresh_process_finds_nothing_of_the_builders(job, tmp_path):
         "TMPDIR": "/scratch",
         "TORCHINDUCTOR_CACHE_DIR": "/cache",
         "TRITON_CACHE_DIR": "/cache/triton",
+        "CUDA_CACHE_PATH": "/cache/cuda",
         "CACHESVC_NAME": "team/x",
         "CACHESVC_TOKEN": "secret",
         "CACHESVC_UNTESTED": "1",
@@ -317,7 +318,8 @@ def test_a_fresh_process_finds_nothing_of_the_builders(job, tmp_path):
     assert made["HF_HOME"] == "/home/user/.cache/huggingface"
     for name in ("HOME", "TMPDIR", "CACHESVC_STORE"):
         assert made[name].startswith(str(tmp_path / "f"))
-    for name in ("CI", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "CACHESVC_NAME", "CACHESVC_TOKEN"):
+    caches = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "CUDA_CACHE_PATH")
+    for name in ("CI", *caches, "CACHESVC_NAME", "CACHESVC_TOKEN"):
         assert name not in made
 
 

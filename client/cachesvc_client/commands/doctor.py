@@ -168,7 +168,7 @@ def _bootstrap() -> Check:
 
 def _folders() -> Iterator[Check]:
     """What the user set is honoured, so it has to work."""
-    for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
+    for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "CUDA_CACHE_PATH"):
         path = os.environ.get(name)
         if path:
             there = Path(path)

@@ -7,10 +7,10 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from . import inductor, triton
+from . import cuda, inductor, triton
 from .rules import KindRules
 
-RULES: Mapping[str, KindRules] = {inductor.NAME: inductor.RULES, triton.NAME: triton.RULES}
+RULES: Mapping[str, KindRules] = {kind.NAME: kind.RULES for kind in (inductor, triton, cuda)}
 
 
 class Folders:
@@ -32,6 +32,23 @@ class Folders:
         if triton_set and inductor_set is None and Path(triton_set).parent == _pytorch_default() / "triton":
             triton_set = None
         self._triton = Path(triton_set) if triton_set else None
+        cuda_set = os.environ.get(cuda.VARIABLE)
+        self._cuda = Path(cuda_set) if cuda_set else None
+        self._cuda_is_ours = False
+
+    def settle_drivers(self, private: Callable[[], Path]) -> None:
+        """Decides where the CUDA driver keeps what it compiles, unless the user did. It asks once, when CUDA
+        is initialised: to be called as early as can be. One folder serves all environments, for its entries
+        say what they are of."""
+        if self._cuda is None:
+            self._cuda, self._cuda_is_ours = private(), True
+            os.environ[cuda.VARIABLE] = str(self._cuda)
+
+    def leave_drivers(self) -> None:
+        """Takes that back: this process goes on as if cachesvc were not there."""
+        if self._cuda_is_ours and os.environ.get(cuda.VARIABLE) == str(self._cuda):
+            del os.environ[cuda.VARIABLE]
+            self._cuda, self._cuda_is_ours = None, False
 
     def settle(self, private: Callable[[], Path]) -> None:
         """Decides what the user left open, in a folder that ``private`` makes if it is needed. To be called
@@ -52,10 +69,11 @@ class Folders:
         """Kind -> folder; empty before `settle` if the user set none."""
         if self._inductor is None:
             return {}
-        return {
+        roots = {
             inductor.NAME: self._inductor,
             triton.NAME: self._triton or self._inductor / "triton" / "0",
         }
+        return roots if self._cuda is None else {**roots, cuda.NAME: self._cuda}
 
 
 def _pytorch_default() -> Path:

@@ -1,0 +1,187 @@
+"""The CUDA driver's own cache: which folder, which of its files are this process's, and whether it compiled.
+What the driver takes and refuses is shown on a GPU by `benchmarks/gpu/ptx.py`."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cachesvc_client.bundle.pack import SourceFile
+from cachesvc_client.bundle.seal import SigningKey
+from cachesvc_client.detect import detect
+from cachesvc_client.kinds import Folders, cuda
+from cachesvc_client.publishing import Draft, build_bundle
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.names import Name, Target
+from cachesvc_client.wire.records import Workload
+from tests.e2e.harness import environment
+
+RESTORED, THERE, MADE = "0/1/6ccdff9c1448c4", "a/2/daf144f9da5951", "f/c/9183179f32b83f"
+
+
+def put(root: Path, *paths: str) -> None:
+    for path in (*paths, "index"):
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_bytes(path.encode())
+
+
+def test_what_was_there_before_is_others(tmp_path: Path) -> None:
+    recorded = cuda.Recorded()
+    put(tmp_path, THERE)
+    recorded.begin(tmp_path)
+    assert recorded.paths(tmp_path) == set()
+    put(tmp_path, MADE)
+    assert recorded.paths(tmp_path) == {MADE}
+
+
+def test_what_was_restored_is_ours_whoever_put_it_there(tmp_path: Path) -> None:
+    recorded = cuda.Recorded()
+    put(tmp_path, RESTORED, THERE)
+    recorded.begin(tmp_path)
+    recorded.accept([RESTORED, MADE])
+    assert recorded.paths(tmp_path) == {RESTORED}, "an entry that the driver has evicted is no file"
+
+
+def test_a_folder_that_is_not_there_yet_holds_nothing(tmp_path: Path) -> None:
+    recorded = cuda.Recorded()
+    recorded.begin(tmp_path / "later")
+    assert recorded.paths(tmp_path / "later") == set()
+    put(tmp_path / "later", MADE)
+    assert recorded.paths(tmp_path / "later") == {MADE}
+
+
+@pytest.fixture
+def unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(cuda.VARIABLE, "")  # so that what is set below is taken back
+    monkeypatch.delenv(cuda.VARIABLE)
+
+
+@pytest.mark.usefixtures("unset")
+def test_the_driver_gets_a_private_folder_and_loses_it_where_nothing_is_restored(tmp_path: Path) -> None:
+    folders = Folders()
+    folders.settle_drivers(lambda: tmp_path / "private")
+    assert os.environ[cuda.VARIABLE] == str(tmp_path / "private")
+    folders.leave_drivers()
+    assert cuda.VARIABLE not in os.environ
+
+
+@pytest.mark.usefixtures("unset")
+def test_a_folder_of_the_users_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(cuda.VARIABLE, str(tmp_path / "mine"))
+    folders = Folders()
+    folders.settle_drivers(lambda: tmp_path / "private")
+    folders.settle(lambda: tmp_path / "others")
+    assert folders.roots()[cuda.NAME] == tmp_path / "mine"
+    folders.leave_drivers()
+    assert os.environ[cuda.VARIABLE] == str(tmp_path / "mine")
+
+
+PROGRAM = """
+import ctypes, json, os, sys
+import cachesvc_client
+session = cachesvc_client.attach(bundle=sys.argv[1])
+assert session.wait(60), session.status
+made = os.path.join(os.environ["CUDA_CACHE_PATH"], sys.argv[2])
+os.makedirs(os.path.dirname(made))
+open(made, "wb").write(b"made")  # as the driver does
+captured = [f"{file.kind}/{file.path}" for file in session.capture()]
+for library in sys.argv[3:]:
+    ctypes.CDLL(library)
+print(json.dumps({
+    "folder": os.environ["CUDA_CACHE_PATH"],
+    "captured": captured,
+    "status": session.status,
+    "reasons": session.report().reasons,
+}))
+"""
+
+
+def start(tmp_path: Path, *libraries: Path, driver: str = "", **variables: str) -> dict[str, Any]:
+    """A process that restores a bundle with one entry of the driver's, and makes another; it loads the
+    libraries then. ``driver``: the bundle's."""
+    key, bundle = SigningKey.generate(), tmp_path / "one.cachesvc"
+    environ = environment(tmp_path, CACHESVC_TRUSTED_KEYS=str(key.public), **variables)
+    draft = Draft(
+        name=Name.parse("team/one"),
+        target=Target("one"),
+        fingerprint=detect(environ) | ({"driver": driver} if driver else {}),
+        workload=Workload(script=Digest.of(b"one")),
+        scopes=("host",),
+    )
+    build_bundle([SourceFile(cuda.NAME, RESTORED, b"machine code")], draft, key, bundle)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(bundle), MADE, *map(str, libraries)],
+        env=environ,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_process_restores_into_a_folder_that_is_its_users_alone(tmp_path: Path) -> None:
+    answer = start(tmp_path)
+    folder = Path(answer["folder"])
+    assert answer["status"] == "restored" and folder.is_relative_to(tmp_path / "home")
+    assert (folder / RESTORED).read_bytes() == b"machine code"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert sorted(answer["captured"]) == [f"cuda/{RESTORED}", f"cuda/{MADE}"]
+
+
+def test_a_process_restores_into_the_folder_that_its_user_named(tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    put(mine, THERE)
+    answer = start(tmp_path, CUDA_CACHE_PATH=str(mine))
+    assert answer["folder"] == str(mine)
+    assert (mine / RESTORED).read_bytes() == b"machine code"
+    assert sorted(answer["captured"]) == [f"cuda/{RESTORED}", f"cuda/{MADE}"], "what was there is not ours"
+
+
+COUNTING = """
+import ctypes, sys
+from cachesvc_client import observe
+observer = observe.start()
+told = [observer.snapshot().driver_compiled]
+library = ctypes.CDLL(sys.argv[1])
+told += [observer.snapshot().driver_compiled, observe.start().snapshot().driver_compiled]
+print(told)
+"""
+
+
+@pytest.fixture(scope="module")
+def compiler(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library of the name of the driver's compiler. The loader finds a loaded library by the name that is
+    in it, wherever it lies: the driver's is in a file that is named after its version."""
+    place = tmp_path_factory.mktemp("driver")
+    source, library = place / "empty.c", place / "libnvidia-ptxjitcompiler.so.580.159.04"
+    source.write_text("")
+    name = "-Wl,-soname,libnvidia-ptxjitcompiler.so.1"
+    subprocess.run(["g++", "-x", "c", "-shared", "-fPIC", name, "-o", library, source], check=True)
+    return library
+
+
+@pytest.mark.parametrize(("driver", "why"), [("570.1", "of driver 570.1"), ("", "not all of them")])
+def test_why_the_driver_compiled_is_told(tmp_path: Path, compiler: Path, driver: str, why: str) -> None:
+    answer = start(tmp_path, compiler, driver=driver)
+    assert [why in reason for reason in answer["reasons"]] == [True], answer["reasons"]
+
+
+def test_where_the_driver_compiled_nothing_nothing_is_told(tmp_path: Path) -> None:
+    assert start(tmp_path, driver="570.1")["reasons"] == []
+
+
+def test_that_the_driver_compiled_is_told_by_the_library_that_it_loads(compiler: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", COUNTING, str(compiler)], capture_output=True, text=True, check=True
+    )
+    assert json.loads(done.stdout) == [0, 1, 0], "before, after, and since a later beginning"
