@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import cached_property
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -51,6 +50,7 @@ class S3BlobStore:
         self._prefix = prefix.strip("/") + "/" if prefix.strip("/") else ""
         self._s3, self._credentials = _client(bucket, endpoint, client)
         self._public = _client(bucket, public_endpoint, client)[0] if public_endpoint else self._s3
+        self._places: dict[int, tuple[str, str, str]] = {}
 
     def put(self, key: str, chunks: Iterable[bytes]) -> int:
         parts = _parts(chunks)
@@ -58,9 +58,12 @@ class S3BlobStore:
         if len(part) < PART_BYTES:  # the first is the last
             md5 = _md5(part)
             with _told(self._bucket, key):
-                made = self._s3.put_object(**self._at(key), Body=part, ContentMD5=_base64(md5))
+                etag = self._put_at_once(key, part, md5)
+                if etag is None:
+                    made = self._s3.put_object(**self._at(key), Body=part, ContentMD5=_base64(md5))
+                    etag = made.get("ETag", "")
             # Most stores answer with the MD5 of what they hold: then there is nothing left to ask.
-            return len(part) if made.get("ETag", "").strip('"') == md5.hex() else self.size(key)
+            return len(part) if etag.strip('"') == md5.hex() else self.size(key)
         with self._multipart(key) as upload:
             while part:
                 upload(part)
@@ -103,7 +106,7 @@ class S3BlobStore:
 
     def link(self, key: str, seconds: int) -> str:
         with _told(self._bucket, key):
-            base, region, service = self._linking
+            base, region, service = self._place_of(self._public)
             request = botocore.awsrequest.AWSRequest("GET", base + checked_key(key))
             signer = botocore.auth.S3SigV4QueryAuth(
                 self._credentials.get_frozen_credentials(), service, region, expires=seconds
@@ -111,15 +114,33 @@ class S3BlobStore:
             signer.add_auth(request)
             return str(request.url)
 
-    @cached_property
-    def _linking(self) -> tuple[str, str, str]:
-        """Where objects are for readers, and the region and service that links are signed for, as boto3 has
-        them: of one link. To look for them anew is most of what boto3 does for each."""
-        sample = urlsplit(
-            self._public.generate_presigned_url("get_object", Params=self._at("x"), ExpiresIn=60)
-        )
-        _, _, region, service, _ = parse_qs(sample.query)["X-Amz-Credential"][0].rsplit("/", 4)
-        return f"{sample.scheme}://{sample.netloc}{sample.path.removesuffix('x')}", region, service
+    def _put_at_once(self, key: str, part: bytes, md5: bytes) -> str | None:
+        """The ETag of a put that botocore's signer and session did alone: what boto3 does around them takes
+        longer than they do. ``None`` if it did not succeed: boto3 then does it over, as often as it has to,
+        and says what is wrong. The payload's SHA-256 is signed, also over TLS."""
+        try:
+            base, region, service = self._place_of(self._s3)
+            request = botocore.awsrequest.AWSRequest(
+                "PUT", base + checked_key(key), {"Content-MD5": _base64(md5)}, part
+            )
+            credentials = self._credentials.get_frozen_credentials()
+            botocore.auth.S3SigV4Auth(credentials, service, region).add_auth(request)
+            # The client's own: with its pool, its proxies and the authorities that it trusts.
+            answer = self._s3._endpoint.http_session.send(request.prepare())
+        except _BOTO3_TELLS:
+            return None
+        return str(answer.headers.get("ETag", "")) if answer.status_code == 200 else None
+
+    def _place_of(self, client: Any) -> tuple[str, str, str]:
+        """Where objects are for ``client``, and the region and service that it signs for, as boto3 has them:
+        of one link. To look for them anew is most of what boto3 does for each."""
+        found = self._places.get(id(client))
+        if found is None:
+            sample = urlsplit(client.generate_presigned_url("get_object", Params=self._at("x"), ExpiresIn=60))
+            _, _, region, service, _ = parse_qs(sample.query)["X-Amz-Credential"][0].rsplit("/", 4)
+            base = f"{sample.scheme}://{sample.netloc}{sample.path.removesuffix('x')}"
+            found = self._places[id(client)] = base, region, service
+        return found
 
     def _at(self, key: str) -> dict[str, str]:
         return {"Bucket": self._bucket, "Key": self._prefix + checked_key(key)}
@@ -209,6 +230,8 @@ def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
+_BOTO3_TELLS = (botocore.exceptions.BotoCoreError, AttributeError, LookupError, ValueError)
+"""No credentials, a place or a way of signing that is not the usual one, no connection."""
 _MISSING = {"404", "NoSuchKey", "NotFound"}
 _FULL = {"QuotaExceeded", "InsufficientStorage", "XMinioStorageFull"}
 _REGION = "it is in another region: set AWS_DEFAULT_REGION, and bucket_endpoint if each has its own"

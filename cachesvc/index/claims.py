@@ -3,6 +3,7 @@ whose own clocks differ agree on when a claim ends."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,18 +15,18 @@ from cachesvc_client.wire.claims import ClaimRef, ClaimSubject
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Lane, Namespace, ShortName
 
-from .sql import changed, upsert
+from .sql import changed, driven, upsert
 from .tables import ClaimRow
 
 _BATCH = 500
 
 
-_FULFIL = (
-    sa.update(ClaimRow)
-    .where(col(ClaimRow.key).in_(sa.bindparam("keys", expanding=True)))
-    .values(done=True)
-    .returning(col(ClaimRow.key))
-)
+@functools.cache
+def _fulfil(number: int) -> Any:
+    """Of so many keys: two, or three."""
+    keys: list[Any] = [sa.bindparam(f"key{index}") for index in range(number)]
+    fulfilled = sa.update(ClaimRow).where(col(ClaimRow.key).in_(keys)).values(done=True)
+    return fulfilled.returning(col(ClaimRow.key))
 
 
 class Claims:
@@ -92,7 +93,8 @@ class Claims:
 
     def fulfil(self, keys: Sequence[Digest]) -> list[Digest]:
         """A revision for these was published: who waits for them looks again. Those that there are."""
-        rows = self._session.connection().execute(_FULFIL, {"keys": keys})
+        named = {f"key{number}": key for number, key in enumerate(keys)}
+        rows = driven(self._session.connection(), _fulfil(len(keys)), named).fetchall()
         return [Digest(key) for (key,) in rows]
 
     def lock(self, key: Digest) -> Claim | None:

@@ -18,7 +18,7 @@ from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag, Target
 from cachesvc_client.wire.protocol import EntrySummary, NameSummary
 from cachesvc_client.wire.records import Manifest
 
-from .sql import changed, insert_unless_there
+from .sql import changed, driven, insert_unless_there
 from .tables import EntryRow, NamespaceRow, RevisionRow
 
 LISTED = 5000
@@ -135,7 +135,7 @@ class Entries:
         """
         entry = manifest.entry
         for _ in range(_LOCK_TRIES):
-            row: Any = self._session.connection().execute(_LOCKED, {"entry": entry}).first()
+            row = driven(self._session.connection(), _LOCKED, {"entry": entry}).fetchone()
             if row is not None:
                 return Head(Digest(row[0]), row[1]) if row[0] else None
             # New; or it was made here, and collection removed it between the two statements.
@@ -196,7 +196,7 @@ class Entries:
             "sequence": manifest.statement.sequence,
             "now": published.published,
         }
-        self._session.connection().execute(_MOVE, moved)
+        driven(self._session.connection(), _MOVE, moved)
 
     def crowded(self, keep: int, namespace: Namespace | None = None) -> list[RevisionAge]:
         """All revisions of the entries that have more than ``keep``."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,6 +12,7 @@ from sqlmodel import col
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag, Target
 
+from .sql import driven_each
 from .tables import EntryRow, RevisionRow, UsefulnessRow
 
 FEW = 16
@@ -93,24 +92,7 @@ class Heads:
         return {Digest(revision): bytes(envelope) for revision, envelope in rows}
 
     def _fetched(self, statement: sa.Select[Any], asked: list[dict[str, Any]]) -> list[list[Any]]:
-        """The rows of each, from the driver's own cursors: what SQLAlchemy makes around one, and of each row,
-        took longer than the query. PostgreSQL is asked for all in one round trip. Raises what SQLAlchemy
-        raises."""
-        dialect: Any = self._connection.dialect
-        made = [_compiled(statement, dialect)(parameters) for parameters in asked]
-        driver: Any = self._connection.connection
-        try:
-            if dialect.name != "postgresql":
-                return [driver.cursor().execute(*one).fetchall() for one in made]
-            with driver.pipeline() if len(made) > 1 else nullcontext():
-                cursors = [driver.cursor(binary=True).execute(*one) for one in made]
-            return [cursor.fetchall() for cursor in cursors]
-        except dialect.loaded_dbapi.Error as error:
-            if dialect.is_disconnect(error, driver.dbapi_connection, None):
-                self._connection.invalidate(error)
-            raise sa.exc.DBAPIError.instance(
-                made[0][0], None, error, dialect.loaded_dbapi.Error, dialect=dialect
-            ) from error
+        return [cursor.fetchall() for cursor in driven_each(self._connection, statement, asked)]
 
 
 def _asked(place: Place) -> dict[str, Any]:
@@ -160,16 +142,3 @@ _HEADS_BY_KEY = _heads().where(col(EntryRow.entry).in_(sa.bindparam("entries", e
 _ENVELOPES = sa.select(col(RevisionRow.revision), col(RevisionRow.envelope)).where(
     col(RevisionRow.revision).in_(sa.bindparam("revisions", expanding=True))
 )
-
-
-@functools.lru_cache(maxsize=16)
-def _compiled(statement: sa.Select[Any], dialect: sa.Dialect) -> Callable[[dict[str, Any]], tuple[str, Any]]:
-    """Makes the text and the parameters of what is asked, as the driver takes them."""
-    made = statement.compile(dialect=dialect, compile_kwargs={"render_postcompile": True})
-    text, fixed, order = str(made), dict(made.params), made.positiontup
-
-    def asked(parameters: dict[str, Any]) -> tuple[str, Any]:
-        given = {**fixed, **parameters}
-        return text, given if order is None else [given[name] for name in order]
-
-    return asked

@@ -11,7 +11,7 @@ from sqlmodel import Session, col, select
 from cachesvc.domain.retention import ObjectFacts
 from cachesvc_client.wire.digest import Digest
 
-from .sql import changed
+from .sql import changed, driven
 from .tables import ObjectRow, RevisionRow
 
 _TABLE: Any = ObjectRow.__table__  # type: ignore[attr-defined]
@@ -35,7 +35,7 @@ class Objects:
     def add(self, key: str, leased_until: int) -> None:
         """An object that will be written now."""
         row = {"key": key, "state": "live", "leased_until": leased_until}
-        self._session.connection().execute(_ADD, row)
+        driven(self._session.connection(), _ADD, row)
 
     def received(self, key: str, digest: Digest, size: int, leased_until: int) -> bool:
         """All bytes are durable. False if GC took the object meanwhile."""
@@ -55,8 +55,8 @@ class Objects:
         if received is not None:
             values |= {"digest_": received[0], "size_": received[1]}
         statement = _HOLD if received is None else _RECEIVE
-        row: Any = self._session.connection().execute(statement, values).first()
-        return None if row is None else (Digest(row.digest) if row.digest else None, row.size)
+        row = driven(self._session.connection(), statement, values).fetchone()
+        return None if row is None else (Digest(row[0]) if row[0] else None, row[1])
 
     def content(self, key: str) -> tuple[Digest, int] | None:
         """What was received, if the object is whole and live."""

@@ -12,7 +12,7 @@ from cachesvc_client.wire.errors import Unavailable
 from cachesvc_client.wire.names import Lane
 from cachesvc_client.wire.protocol import SignerRecord
 
-from .sql import changed, insert_unless_there, take_turns
+from .sql import changed, driven, insert_unless_there, take_turns
 from .tables import NamespaceRow, SignerRow, TokenRow
 
 
@@ -115,8 +115,8 @@ class Signers:
     def accepted(self, namespace: str) -> tuple[list[str], int | None]:
         """The keys that may sign for ``namespace``, its own and those of ``*``; and, for whoever is about to
         publish, the quota of its policy, in bytes, which is ``None`` also where nobody may sign."""
-        rows: Any = self._session.connection().execute(_ACCEPTED, {"namespace": namespace}).all()
-        return [row.key for row in rows], rows[0].quota_bytes if rows else None
+        rows = driven(self._session.connection(), _ACCEPTED, {"namespace": namespace}).fetchall()
+        return [key for key, _ in rows], rows[0][1] if rows else None
 
     def all(self, namespace: str) -> list[SignerRecord]:
         """Those registered for ``namespace``; of ``*``: all."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import sqlalchemy as sa
 from sqlmodel import Session
@@ -57,7 +58,8 @@ class Index:
     @contextmanager
     def read(self) -> Iterator[Unit]:
         """A consistent view (SQLite) or one statement each (PostgreSQL); never waits for a writer."""
-        with _told(), Session(self._reading) as session:
+        with _told(), self._reading.connect() as connection, _Within(connection) as session:
+            connection.begin()  # ends with the connection, and keeps nothing
             yield Unit(session)
 
     @contextmanager
@@ -69,15 +71,15 @@ class Index:
     @contextmanager
     def write(self) -> Iterator[Unit]:
         """One transaction, committed and durable when the block ends."""
-        with _told(), Session(self._writing) as session, session.begin():
-            yield Unit(session)
+        with _writing(self._writing) as unit:
+            yield unit
 
     @contextmanager
     def write_once(self) -> Iterator[Unit]:
         """:meth:`write` for a block of one statement, which needs no transaction around it: on PostgreSQL one
         round trip instead of three."""
-        with _told(), Session(self._single) as session, session.begin():
-            yield Unit(session)
+        with _writing(self._single) as unit:
+            yield unit
 
     def check(self) -> None:
         """Raises ``Unavailable`` unless a statement can be run and the schema is there."""
@@ -94,6 +96,26 @@ class Index:
     def close(self) -> None:
         """Gives all connections back."""
         self._reading.dispose()
+
+
+class _Within(Session):
+    """Of a connection whose transaction has begun and is ended by whoever began it. A transaction of the
+    session's own, which took longer than a statement, is made for what asks by rows alone."""
+
+    def __init__(self, connection: sa.Connection) -> None:
+        super().__init__(connection)
+        self._begun = connection
+
+    def connection(self, *_: Any, **__: Any) -> sa.Connection:
+        """Where this session's statements run."""
+        return self._begun
+
+
+@contextmanager
+def _writing(engine: sa.Engine) -> Iterator[Unit]:
+    with _told(), engine.connect() as connection, connection.begin(), _Within(connection) as session:
+        yield Unit(session)
+        session.flush()
 
 
 @contextmanager

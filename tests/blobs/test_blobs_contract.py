@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import os
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -120,6 +125,94 @@ def test_s3_leaves_no_parts_of_a_put_that_broke_off(s3_endpoint: str, bucket: st
         store.put("a", chunks())
     client = boto3.client("s3", endpoint_url=s3_endpoint, **KEYS)
     assert client.list_multipart_uploads(Bucket=bucket).get("Uploads", []) == []
+
+
+@pytest.mark.services
+@pytest.mark.parametrize("prefix", ["", "some/where", "a b/+ü%"])
+def test_a_small_put_does_without_boto3(
+    gateway: Gateway, bucket_at_gateway: str, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a store that checks signatures: else it would be refused, and done over."""
+    store = S3BlobStore(bucket_at_gateway, prefix, gateway.endpoint, **gateway.client)
+    monkeypatch.setattr(store._s3, "put_object", None)
+    data = os.urandom(300_000)
+    assert store.put("a", [data[:1000], data[1000:]]) == len(data)
+    monkeypatch.undo()
+    assert b"".join(store.open("a")) == data
+
+
+@pytest.mark.parametrize(
+    ("statuses", "etag", "asked"),
+    [
+        ([], None, ["PUT alone"]),
+        ([], '"of another kind"', ["PUT alone", "HEAD boto3"]),
+        ([503], None, ["PUT alone", "PUT boto3"]),
+        ([0], None, ["PUT alone", "PUT boto3"]),
+        ([500, 503], None, ["PUT alone", "PUT boto3", "PUT boto3"]),
+    ],
+)
+def test_a_small_put_that_fails_is_done_over_by_boto3(
+    statuses: list[int], etag: str | None, asked: list[str]
+) -> None:
+    with _store(statuses, etag) as (endpoint, seen):
+        assert S3BlobStore("bucket", "", endpoint, **KEYS).put("a", [b"whole"]) == 5
+    assert seen == asked
+
+
+def test_a_small_put_that_is_refused_is_told_as_boto3_tells_it() -> None:
+    with (
+        _store([403] * 9, None) as (endpoint, _),
+        pytest.raises(Unavailable, match="PutObject was refused: SignatureDoesNotMatch"),
+    ):
+        S3BlobStore("bucket", "", endpoint, **KEYS).put("a", [b"whole"])
+
+
+@contextmanager
+def _store(statuses: list[int], etag: str | None) -> Iterator[tuple[str, list[str]]]:
+    """An S3 of one object, whose first answers to puts have these statuses (0: it hangs up): (its address,
+    what it is asked, and by whom). What is not signed, or not what was signed, it does not take."""
+    seen: list[str] = []
+
+    class Answers(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_PUT(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            assert self.headers["x-amz-content-sha256"] == hashlib.sha256(body).hexdigest()
+            assert "content-md5;" in self.headers["Authorization"]
+            md5 = hashlib.md5(body)
+            assert self.headers["Content-MD5"] == base64.b64encode(md5.digest()).decode()
+            self._note()
+            status = statuses.pop(0) if statuses else 200
+            if not status:
+                self.close_connection = True
+                return
+            error = b"<Error><Code>SignatureDoesNotMatch</Code></Error>" if status == 403 else b""
+            self._answer(status, error, etag or f'"{md5.hexdigest()}"')
+
+        def do_HEAD(self) -> None:
+            self._note()
+            self._answer(200, b"12345", "")
+
+        def _note(self) -> None:
+            seen.append(f"{self.command} {'boto3' if 'amz-sdk-invocation-id' in self.headers else 'alone'}")
+
+        def _answer(self, status: int, body: bytes, tag: str) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.send_header("ETag", tag)
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}", seen
+        server.shutdown()
 
 
 def test_local_sweeps_what_a_killed_put_left(tmp_path: Path) -> None:
