@@ -103,7 +103,8 @@ def _libraries(process: Process, installed: Sequence[Installed]) -> Iterable[str
         return
     here = (process.fingerprint or {}).get("driver")
     drivers = {entry.manifest.fingerprint.get("driver") for entry in installed} - {here, None}
-    yield f"{made} kernels of libraries were compiled here (cuDNN's attention, for one): " + (
+    what = f"{made} kernels of libraries were" if made > 1 else "1 kernel of a library was"
+    yield f"{what} compiled here (cuDNN's attention, for one): " + (
         f"the restored ones are of driver {', '.join(sorted(map(str, drivers)))}, here is {here}"
         if drivers
         else "cuDNN's hold the working directory: warm with the service's (cwd in the spec)"

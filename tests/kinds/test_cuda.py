@@ -170,4 +170,4 @@ def test_a_process_restores_into_the_folder_that_its_user_named(tmp_path: Path) 
 def test_why_a_library_compiled_is_told(tmp_path: Path, driver: str, why: str) -> None:
     answer = start(tmp_path, driver)
     assert answer["quiet"] == [], "nothing was compiled until then"
-    assert [why in reason and "1 kernels" in reason for reason in answer["reasons"]] == [True]
+    assert [why in reason and reason.startswith("1 kernel ") for reason in answer["reasons"]] == [True]
