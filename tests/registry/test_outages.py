@@ -172,6 +172,10 @@ def test_replicas_are_replaced_one_by_one_and_nobody_sees_it(
             assert server.stop() == 0
             server.start()
             assert len(answers) > before, "nobody asked meanwhile"
+            # The next only when this one is asked again: whoever found it closed now finds the other open.
+            after, end = len(answers), time.monotonic() + 60
+            while len(answers) < after + 2 and time.monotonic() < end:
+                time.sleep(0.01)
     finally:
         over.set()
         asking.join(30)
