@@ -39,6 +39,8 @@ class Process:
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
+        self._preparing = threading.RLock()
+        """Not the other one, for which the application asks inside of an import: who prepares imports."""
         self.kernels = kinds.inductor.HostKernels()
         self.triton = kinds.triton.Recorded()
         self.cuda = kinds.cuda.Recorded()
@@ -60,6 +62,10 @@ class Process:
         from .kinds.asked import Asked
 
         return Asked()
+
+    def begin_again(self) -> None:
+        """In a forked child: whoever held a lock is not there."""
+        self.lock, self._preparing = threading.RLock(), threading.RLock()
 
     # Hooks --------------------------------------------------------------------------------
 
@@ -128,7 +134,7 @@ class Process:
         from .wire.digest import Digest
 
         self._store = store = NodeStore(config.store or default_root())
-        with self.lock:
+        with self._preparing:
             if self.fingerprint is None:
                 # Before the rest: the application may initialise CUDA any moment.
                 self.folders.settle_drivers(lambda: store.folder(Digest.of(kinds.cuda.NAME.encode())))

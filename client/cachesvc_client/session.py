@@ -364,7 +364,7 @@ class Attached:
 
     def _after_fork(self) -> None:
         """In the child there is no background thread: what was under way begins again when needed."""
-        self.process.lock = threading.RLock()
+        self.process.begin_again()
         self.reporter = None
         for session in self.sessions:
             session._begin_again()

@@ -50,6 +50,36 @@ def test_attach_loads_few_modules_and_never_torch(tmp_path):
     assert not heavy & set(answer["more"])
 
 
+def test_an_import_of_torch_beside_the_detection_does_not_lock_both(tmp_path):
+    """Python holds its import lock while finders look (3.11), ours among them, and detection looks for
+    packages: it must not hold what our finder waits for."""
+    answer, _ = said(
+        tmp_path,
+        "import threading, time\n"
+        "from cachesvc_client import detect\n"
+        "detecting, looking, real = threading.Event(), threading.Event(), detect.detect\n"
+        "class Tells:\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        "        if name == 'torch':\n"
+        "            looking.set()\n"
+        "def late():\n"
+        "    detecting.set()\n"
+        "    looking.wait(30)\n"
+        "    time.sleep(0.5)\n"
+        "    return real()\n"
+        "detect.detect = late\n"
+        "from cachesvc_client.session import Wanted, open_session\n"
+        "open_session(Wanted('team/x'), with_torch=True)  # as the .pth file does\n"
+        "cachesvc_client.attach('team/x')\n"
+        "sys.meta_path.insert(0, Tells())\n"
+        "detecting.wait(30)\n"
+        "import torch\n"
+        "answer = {'over': cachesvc_client.wait(30), 'looked': looking.is_set()}",
+        CACHESVC_URL="http://127.0.0.1:9",
+    )
+    assert answer == {"over": True, "looked": True}
+
+
 def test_the_thread_does_not_import_torch_either(tmp_path):
     answer, lines = said(
         tmp_path,
