@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SERVICE = ROOT / "benchmarks" / "service.py"
 COMPILERS = ("gcc", "cc", "cc1plus", "clang", "clang++", "ld", "as", "nvcc", "ptxas", "openssl")
 """No ``g++``: a script of that name would be another compiler to cachesvc, and none is an image without."""
-_CLEARED = ("CI", "CXX", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "PYTHONSTARTUP")
+_CLEARED = ("CI", "CUDA_CACHE_PATH", "CXX", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "PYTHONSTARTUP")
 _CLEARED_PREFIXES = ("CACHESVC_", "TORCHINDUCTOR_", "TORCH_COMPILE", "TORCH_LOGS", "TRITON_")
 _GRACE = 15.0
 """Seconds that a process has to end by itself when it is told to."""

@@ -24,6 +24,7 @@ from pathlib import Path  # noqa: E402
 
 import cachesvc_client  # noqa: E402
 from cachesvc_client import importhook, kinds, observe  # noqa: E402
+from cachesvc_client.node.folders import listing  # noqa: E402
 from cachesvc_client.wire.codec import plain  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -131,9 +132,10 @@ def memory() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def of_libraries() -> Path:
-    """Where libraries keep what they compile, in this process."""
-    return Path(os.environ.get(kinds.cuda.VARIABLE) or Path.home() / ".nv/ComputeCache")
+def of_libraries() -> set[str]:
+    """What libraries keep of what they compiled, in the folder that this process's environment names."""
+    folder = Path(os.environ.get(kinds.cuda.VARIABLE) or Path.home() / ".nv/ComputeCache")
+    return listing(folder, kinds.cuda.RULES)
 
 
 def made_by_libraries(before: kinds.cuda.Recorded) -> int:

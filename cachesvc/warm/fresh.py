@@ -27,7 +27,7 @@ from .plan import Job
 from .results import PhaseResult
 from .worker import Order
 
-_CLEARED = (kinds.inductor.VARIABLE, kinds.triton.VARIABLE, kinds.cuda.VARIABLE, "TRITON_HOME", "CI")
+_CLEARED = (*kinds.VARIABLES, "TRITON_HOME", "CI")
 _KEPT_OWN = ("CACHESVC_UNTESTED",)
 _LOG_TAIL = 4000
 

@@ -37,6 +37,7 @@ from typing import Any
 
 import tomllib
 
+from cachesvc_client import kinds
 from cachesvc_client.numerics import Tolerance
 from cachesvc_client.wire.errors import SpecError
 from cachesvc_client.wire.names import Name
@@ -51,14 +52,7 @@ INTEGERS = ("int64", "int32", "int16", "int8", "uint8")
 FILLS = ("random", "zeros", "ones", "arange")
 GRADS = ("no_grad", "inference_mode", "grad")
 KINDS = ("inference", "training")
-OWN_VARIABLES = (
-    "TORCHINDUCTOR_CACHE_DIR",
-    "TRITON_CACHE_DIR",
-    "CUDA_CACHE_PATH",
-    "HOME",
-    "TMPDIR",
-    "PYTHONPATH",
-)
+OWN_VARIABLES = (*kinds.VARIABLES, "HOME", "TMPDIR", "PYTHONPATH")
 """Set by `warm` for each phase: a fresh process must find nothing of the builder's."""
 MAX_SPEC_BYTES = 1 << 20
 MAX_ELEMENTS = 1 << 34

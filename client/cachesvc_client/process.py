@@ -150,6 +150,7 @@ class Process:
             return store, self.fingerprint
 
     def _choose_folders(self, store: NodeStore, fingerprint: Fingerprint) -> None:
+        from .node.folders import listing
         from .wire.factors import partition
 
         self.folders.settle(lambda: store.folder(partition(fingerprint, ("gpu", "host"))))
@@ -157,7 +158,7 @@ class Process:
         root = roots[kinds.inductor.NAME]
         self.kernels.accept(root / kinds.inductor.HOST_FOLDER / kinds.inductor.host_id(fingerprint))
         kinds.cuda.prepare(roots[kinds.cuda.NAME])
-        self.cuda.begin(roots[kinds.cuda.NAME])
+        self.cuda.begin(listing(roots[kinds.cuda.NAME], kinds.cuda.RULES))
 
     def accept(self, installed: Iterable[Installed]) -> None:
         """Host kernels of these revisions may be loaded from now on, and the driver's are this process's."""
@@ -192,7 +193,7 @@ class Process:
         found = {
             kinds.inductor.NAME: self.kernels.recorded.paths(roots[kinds.inductor.NAME]),
             kinds.triton.NAME: self.triton.paths(roots[kinds.triton.NAME]),
-            kinds.cuda.NAME: self.cuda.paths(roots[kinds.cuda.NAME]),
+            kinds.cuda.NAME: self.cuda.paths(listing(roots[kinds.cuda.NAME], kinds.cuda.RULES)),
         }
         if whole:
             found = {kind: paths | listing(roots[kind], kinds.RULES[kind]) for kind, paths in found.items()}
@@ -200,8 +201,10 @@ class Process:
 
     def made_by_libraries(self) -> int:
         """How many kernels were compiled beside the compilers, for all that the folder tells."""
+        from .node.folders import listing
+
         root = self.folders.roots().get(kinds.cuda.NAME)
-        return len(self.cuda.made(root)) if root is not None else 0
+        return len(self.cuda.made(listing(root, kinds.cuda.RULES))) if root is not None else 0
 
     def key_facts(self) -> KeyFacts | None:
         """What the keys that this process compiled for were made of, for who publishes them."""

@@ -17,6 +17,7 @@ from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.detect import detect
 from cachesvc_client.kinds import Folders, cuda
+from cachesvc_client.node.folders import listing
 from cachesvc_client.publishing import Draft, build_bundle
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Name, Target
@@ -32,29 +33,33 @@ def put(root: Path, *paths: str) -> None:
         (root / path).write_bytes(path.encode())
 
 
+def there(root: Path) -> set[str]:
+    return listing(root, cuda.RULES)
+
+
 def test_what_was_there_before_is_others(tmp_path: Path) -> None:
     recorded = cuda.Recorded()
     put(tmp_path, THERE)
-    recorded.begin(tmp_path)
-    assert recorded.paths(tmp_path) == set()
+    recorded.begin(there(tmp_path))
+    assert recorded.paths(there(tmp_path)) == set()
     put(tmp_path, MADE)
-    assert recorded.paths(tmp_path) == {MADE}
+    assert recorded.paths(there(tmp_path)) == {MADE}
 
 
 def test_what_was_restored_is_ours_whoever_put_it_there(tmp_path: Path) -> None:
     recorded = cuda.Recorded()
     put(tmp_path, RESTORED, THERE)
-    recorded.begin(tmp_path)
+    recorded.begin(there(tmp_path))
     recorded.accept([RESTORED, MADE])
-    assert recorded.paths(tmp_path) == {RESTORED}, "an entry that the driver has evicted is no file"
+    assert recorded.paths(there(tmp_path)) == {RESTORED}, "an entry that the driver has evicted is no file"
 
 
 def test_what_was_restored_was_not_compiled_here(tmp_path: Path) -> None:
     recorded = cuda.Recorded()
-    recorded.begin(tmp_path)
+    recorded.begin(there(tmp_path))
     recorded.accept([RESTORED])
     put(tmp_path, RESTORED, MADE)
-    assert recorded.made(tmp_path) == {MADE}
+    assert recorded.made(there(tmp_path)) == {MADE}
 
 
 def test_there_is_an_index_or_the_first_entry_that_is_written_would_empty_the_folder(tmp_path: Path) -> None:
@@ -70,10 +75,10 @@ def test_there_is_an_index_or_the_first_entry_that_is_written_would_empty_the_fo
 
 def test_a_folder_that_is_not_there_yet_holds_nothing(tmp_path: Path) -> None:
     recorded = cuda.Recorded()
-    recorded.begin(tmp_path / "later")
-    assert recorded.paths(tmp_path / "later") == set()
+    recorded.begin(there(tmp_path / "later"))
+    assert recorded.paths(there(tmp_path / "later")) == set()
     put(tmp_path / "later", MADE)
-    assert recorded.paths(tmp_path / "later") == {MADE}
+    assert recorded.paths(there(tmp_path / "later")) == {MADE}
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from .. import kinds
 from ..bundle.check import CLOCK_SKEW_SECONDS
 from ..bundle.file import SUFFIX
 from ..bundle.seal import SigningKey
@@ -168,7 +169,7 @@ def _bootstrap() -> Check:
 
 def _folders() -> Iterator[Check]:
     """What the user set is honoured, so it has to work."""
-    for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "CUDA_CACHE_PATH"):
+    for name in kinds.VARIABLES:
         path = os.environ.get(name)
         if path:
             there = Path(path)

@@ -11,6 +11,8 @@ from . import cuda, inductor, triton
 from .rules import KindRules
 
 RULES: Mapping[str, KindRules] = {kind.NAME: kind.RULES for kind in (inductor, triton, cuda)}
+VARIABLES = (inductor.VARIABLE, triton.VARIABLE, cuda.VARIABLE)
+"""With which the user names the folders."""
 
 
 class Folders:

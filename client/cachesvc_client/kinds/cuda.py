@@ -43,21 +43,21 @@ class Recorded:
         self._before: frozenset[str] = frozenset()
         self._restored: set[str] = set()
 
-    def begin(self, root: Path) -> None:
-        """From now on; what is in the folder already is others'."""
-        self._before = frozenset(_entries(root))
+    def begin(self, there: Iterable[str]) -> None:
+        """From now on; what is in the folder already is others'. Paths are relative to it, here and below."""
+        self._before = frozenset(there)
 
     def accept(self, paths: Iterable[str]) -> None:
         """Those are restored for this process."""
         self._restored.update(paths)
 
-    def made(self, root: Path) -> set[str]:
-        """Relative paths of those that were compiled."""
-        return _entries(root) - self._before - self._restored
+    def made(self, there: set[str]) -> set[str]:
+        """Those of what is in the folder now that were compiled."""
+        return there - self._before - self._restored
 
-    def paths(self, root: Path) -> set[str]:
-        """Relative paths of all."""
-        return self.made(root) | (_entries(root) & self._restored)
+    def paths(self, there: set[str]) -> set[str]:
+        """All of them that are in the folder now."""
+        return there - (self._before - self._restored)
 
 
 def prepare(root: Path) -> None:
@@ -69,8 +69,3 @@ def prepare(root: Path) -> None:
             os.write(handle, _EMPTY_INDEX)
         finally:
             os.close(handle)
-
-
-def _entries(root: Path) -> set[str]:
-    found = (path.relative_to(root).as_posix() for path in root.glob("?/?/*"))
-    return {path for path in found if RULES.rule(path) is not None}
