@@ -13,6 +13,7 @@ import argparse
 import contextlib
 import gc
 import importlib
+import itertools
 import json
 import os
 import sys
@@ -27,6 +28,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 SECONDS = 2.0
 EVERY = 0.002
+STAY = 0.02
+"""Seconds in one call that are told by themselves."""
+STAY_FRAMES = 6
 IMPORTS = (
     "torch._dynamo.convert_frame",
     "torch._inductor.compile_fx",
@@ -289,6 +293,7 @@ class Sampler:
         self.parts: Counter[str] = Counter()
         self.self_time: Counter[str] = Counter()
         self.inclusive: Counter[str] = Counter()
+        self.stays: list[tuple[float, float, str]] = []
         self.taken = 0
         self._thread = threading.get_ident()
         self._stop = threading.Event()
@@ -309,7 +314,19 @@ class Sampler:
         while not self._stop.wait(EVERY):
             frame = sys._current_frames().get(self._thread)
             if frame is not None:
+                self._stay(frame, time.perf_counter() - self._began)
                 self._take(frame)
+
+    def _stay(self, frame: FrameType, now: float) -> None:
+        """Where the thread is and was at the last look: in one call that does not return."""
+        where = " < ".join(
+            f"{Path(item.f_code.co_filename).name}:{item.f_lineno}"
+            for item in itertools.islice(_upwards(frame), STAY_FRAMES)
+        )
+        if self.stays and self.stays[-1][2] == where:
+            self.stays[-1] = (self.stays[-1][0], now, where)
+        else:
+            self.stays.append((now, now, where))
 
     def _take(self, frame: FrameType) -> None:
         stack = [(item.f_code.co_filename, item.f_code.co_name) for item in _upwards(frame)]
@@ -331,6 +348,11 @@ class Sampler:
             "parts": seconds(self.parts, 40),
             "self": seconds(self.self_time, 60),
             "inclusive": seconds(self.inclusive, 160),
+            "stays": [
+                {"at": round(begin, 3), "seconds": round(end - begin, 3), "where": where}
+                for begin, end, where in self.stays
+                if end - begin >= STAY
+            ],
         }
 
 

@@ -399,36 +399,43 @@ class Matrix:
         self.save()
 
     def dissect(self, row: Row) -> None:
-        """Processes of `dissect`, the kinds of main thread and the cuts alternating; ours, on one node."""
-        assert self.registry is not None
+        """Processes of `dissect` in the directory that was warmed for, host after host: a sampled one that
+        finds it fresh, the kinds of main thread and the cuts alternating, and a sampled one again."""
         if self.entry(row).get("warm", {}).get("status") != "warm":
             return
-        host = Host(self.scratch / f"{row.id}-dissect")
+        answers: list[Answer] = []
+        for number in range(self.options.hosts):
+            host = Host(self.scratch / f"{row.id}-dissect")
+            self.dissected(row, host, number, ("--sample",), answers)
+            for _ in range(self.options.alternate):
+                for cut, main in itertools.product(self.options.cuts, self.options.mains):
+                    self.dissected(row, host, number, ("--cut", cut, "--main", main), answers)
+            self.dissected(row, host, number, ("--sample",), answers)
+            shutil.rmtree(host.folder, ignore_errors=True)
+
+    def dissected(
+        self, row: Row, host: Host, number: int, extra: tuple[str, ...], answers: list[Answer]
+    ) -> None:
+        """One process of `dissect`; its answer is added, with whether its host was fresh."""
+        assert self.registry is not None
+        if self.left < 25:
+            return
+        fresh = not any(answer["host"] == number for answer in answers)
+        place = host.folder / "answer.json"
+        place.unlink(missing_ok=True)
         variables = self.registry.service | {
             "CACHESVC_NAME": row.name,
             "PATH": str(trapped(host.folder / "t")),
         }
-        answers: list[Answer] = []
-
-        def one(*extra: str) -> None:
-            if self.left < 25:
-                return
-            place = host.folder / "answer.json"
-            place.unlink(missing_ok=True)
-            command = [HERE / "dissect.py", self.scratch / f"{row.id}.json", "--answer", place, *extra]
-            self.step(f"row {row.id} dissect {' '.join(extra)}", command, host, variables, self.options.step)
-            if place.is_file():
-                answers.append({"options": extra} | json.loads(place.read_text()))
-                self.result.setdefault("dissected", {})[row.id] = medians(answers)
-                kept = {"summary": medians(answers), "processes": answers}
-                (self.options.out / f"dissect-{row.id}.json").write_text(json.dumps(kept, indent=1) + "\n")
-
-        one("--sample")
-        for _ in range(self.options.alternate):
-            for cut, main in itertools.product(self.options.cuts, self.options.mains):
-                one("--cut", cut, "--main", main)
-        one("--sample")
-        shutil.rmtree(host.folder, ignore_errors=True)
+        command = [HERE / "dissect.py", self.scratch / f"{row.id}.json", "--answer", place, *extra]
+        what = f"row {row.id} dissect {' '.join(extra)}"
+        self.step(what, command, host, variables, self.options.step, work=self.service)
+        if place.is_file():
+            told = json.loads(place.read_text())
+            answers.append({"options": extra, "host": number, "fresh": fresh} | told)
+            self.result.setdefault("dissected", {})[row.id] = medians(answers)
+            kept = {"summary": medians(answers), "processes": answers}
+            (self.options.out / f"dissect-{row.id}.json").write_text(json.dumps(kept, indent=1) + "\n")
 
     # Edited -----------------------------------------------------------------------------------
 
@@ -550,7 +557,8 @@ def medians(answers: list[Answer]) -> Answer:
     """By cut and main thread: seconds, with how many processes they are of."""
     groups: dict[str, list[Answer]] = {}
     for answer in answers:
-        groups.setdefault(" ".join(answer["options"]), []).append(answer)
+        label = " ".join(answer["options"]) + (", fresh host" if answer["fresh"] else "")
+        groups.setdefault(label, []).append(answer)
     names = ("first", "second", "cut", "between", "build", "process")
     return {
         label: {name: round(statistics.median(item[name] for item in group), 3) for name in names}
@@ -759,6 +767,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--alone", default="", help="ids of rows: the restore by itself, nothing beside it")
     parser.add_argument("--dissect", default="", help="ids of rows, such as 1,4")
     parser.add_argument("--alternate", type=int, default=3, help="rounds of the dissection's cuts")
+    parser.add_argument("--hosts", type=int, default=1, help="of the dissection, one after the other")
     parser.add_argument("--cuts", nargs="+", default=CUTS, help="of dissect.py")
     parser.add_argument("--mains", nargs="+", default=["idle", "busy"], choices=["free", "idle", "busy"])
     options = parser.parse_args()
