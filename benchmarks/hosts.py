@@ -80,14 +80,16 @@ class Host:
         were called (``compilers=False``). Raises ``Failed``."""
         traps = self.folder / "traps"
         if not compilers:
-            variables |= {"PATH": str(_trap(traps))}
+            variables |= {"PATH": str(trap(traps))}
         out, _ = self.run(str(SERVICE), model, *options, **variables)
         called = (traps / "called").read_text().splitlines() if (traps / "called").exists() else []
         answer: dict[str, Any] = json.loads(out.strip().splitlines()[-1])
         return answer | {"called": called}
 
 
-def _trap(folder: Path) -> Path:
+def trap(folder: Path) -> Path:
+    """A PATH on which every compiler only writes its name and arguments to ``called`` and fails; without g++,
+    as in an image without compilers: one of ours would be another compiler than the builder's."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in COMPILERS:
         script = folder / name

@@ -52,13 +52,13 @@ from rows import Row, chosen, family  # noqa: E402
 
 from benchmarks.cold_start import redis_bytes, redis_server  # noqa: E402
 from benchmarks.hosts import (  # noqa: E402
-    COMPILERS,
     Failed,
     Host,
     Registry,
     cachesvc,
     registry,
     started,
+    trap,
 )
 from cachesvc.cli.signals import interruptible  # noqa: E402
 
@@ -326,16 +326,15 @@ class Matrix:
         """Restoring processes, one after the other, on a fresh host without compilers."""
         assert self.registry is not None
         host = Host(self.scratch / f"{row.id}-{place}")
-        trap = trapped(host.folder / "trap")
         variables = self.registry.service | {"CACHESVC_NAME": row.name, "CACHESVC_DEADLINE": "60"}
-        variables |= {"PATH": str(trap), **row.measured_env}
+        variables |= {"PATH": str(trap(host.folder / "trap")), **row.measured_env}
         expect = ("--expect", self.builders(row))
         audit = ("--audit", "--watch") if self.options.watch else ("--audit",)
         for name in names:
             extra = audit if name == "ours audited" else ()
             self.process(row, name, host, variables, *expect, *extra)
-        if (trap / "called").exists():
-            self.entry(row)["compilers_called"] = (trap / "called").read_text().splitlines()[:20]
+        if (called := host.folder / "trap/called").exists():
+            self.entry(row)["compilers_called"] = called.read_text().splitlines()[:20]
         shutil.rmtree(host.folder, ignore_errors=True)
 
     def round(self, number: int, row: Row) -> None:
@@ -425,7 +424,7 @@ class Matrix:
         place.unlink(missing_ok=True)
         variables = self.registry.service | {
             "CACHESVC_NAME": row.name,
-            "PATH": str(trapped(host.folder / "t")),
+            "PATH": str(trap(host.folder / "t")),
         }
         command = [HERE / "dissect.py", self.scratch / f"{row.id}.json", "--answer", place, *extra]
         what = f"row {row.id} dissect {' '.join(extra)}"
@@ -582,17 +581,6 @@ def edited_right(ident: str, answer: Answer) -> bool:
     # Small values may lie within the tolerance of both: whose they are is told by the distance.
     numbers = eager["close"] and builder["difference"] > 100 * eager["difference"]
     return bool(answer["compilations"] and numbers and first == {EDITS[ident][3]})
-
-
-def trapped(folder: Path) -> Path:
-    """A PATH on which every compiler only tells that it was called; without g++, as in an image without
-    compilers: one of ours would be another compiler than the builder's."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in COMPILERS:
-        script = folder / name
-        script.write_text(f'#!/bin/sh\necho "{name} $*" >> {folder}/called\nexit 1\n')
-        script.chmod(0o755)
-    return folder
 
 
 def launcher(row: Row) -> list[str]:

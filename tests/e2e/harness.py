@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.hosts import trap
+
 PROGRAMS = Path(__file__).parent / "programs"
-COMPILERS = ("gcc", "cc", "cc1plus", "clang", "clang++", "ld", "as", "nvcc", "ptxas", "openssl")
-"""No ``g++``: an image without a compiler has none, and one of ours would be another compiler."""
 _KEPT = ("PIP_FIND_LINKS", "LANG", "LC_ALL", "LD_LIBRARY_PATH")
 
 
@@ -32,16 +32,6 @@ class Ran:
         """The JSON of the last line."""
         assert self.code == 0, self.err[-4000:]
         return json.loads(self.out.strip().splitlines()[-1])
-
-
-def trap(folder: Path) -> Path:
-    """A PATH without g++, on which every other compiler writes its name to ``called`` and fails."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in COMPILERS:
-        script = folder / name
-        script.write_text(f'#!/bin/sh\necho "{name} $*" >> {folder}/called\nexit 1\n')
-        script.chmod(0o755)
-    return folder
 
 
 def environment(place: Path, **variables: str) -> dict[str, str]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.hosts import trap
 from cachesvc_client import kinds
 from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.bundle.seal import PublicKey, SigningKey
@@ -31,7 +32,7 @@ from cachesvc_client.wire.errors import CacheSvcError, Incompatible
 from cachesvc_client.wire.names import Name, Target
 from cachesvc_client.wire.records import Workload
 
-from ..e2e.harness import environment, trap
+from ..e2e.harness import environment
 from ..e2e.registries import Served, serve
 from .rows import KERNELS, Row
 
