@@ -77,7 +77,8 @@ EDITS = {
 }
 """Row -> file, what is edited in it, and the factor that must be named first: a Triton kernel's body (which
 needs a GPU), and the gradient of an operator, which no key of PyTorch's holds."""
-PROGRAM = re.compile(r"^/[^ ]*/")
+PROGRAM = re.compile(r"(?:^|(?<==))/[^ ]*/")
+"""Folders before a program's name, alone or as a variable's value."""
 SWITCHES = ("FX_GRAPH", "AUTOGRAD", "AUTOTUNE")
 GPU_SWITCHES = (*SWITCHES, "BUNDLED_AUTOTUNE")
 """PyTorch's remote caches; without Triton the bundled one fails the compile (torch 2.13)."""
@@ -663,7 +664,7 @@ def without_places(value: Any, scratch: str) -> Any:
         return value
     for place in (scratch, str(TREE), sys.prefix, sys.base_prefix):
         value = value.replace(place, "...")
-    return PROGRAM.sub("", value) if value.startswith("/") else value
+    return PROGRAM.sub("", value)
 
 
 def gpus() -> list[str]:
