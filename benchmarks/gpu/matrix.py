@@ -404,23 +404,21 @@ class Matrix:
         if self.entry(row).get("warm", {}).get("status") != "warm":
             return
         answers: list[Answer] = []
-        for number in range(self.options.hosts):
+        for _ in range(self.options.hosts):
             host = Host(self.scratch / f"{row.id}-dissect")
-            self.dissected(row, host, number, ("--sample",), answers)
+            self.dissected(row, host, ("--sample",), answers)
             for _ in range(self.options.alternate):
                 for cut, main in itertools.product(self.options.cuts, self.options.mains):
-                    self.dissected(row, host, number, ("--cut", cut, "--main", main), answers)
-            self.dissected(row, host, number, ("--sample",), answers)
+                    self.dissected(row, host, ("--cut", cut, "--main", main), answers)
+            self.dissected(row, host, ("--sample",), answers)
             shutil.rmtree(host.folder, ignore_errors=True)
 
-    def dissected(
-        self, row: Row, host: Host, number: int, extra: tuple[str, ...], answers: list[Answer]
-    ) -> None:
+    def dissected(self, row: Row, host: Host, extra: tuple[str, ...], answers: list[Answer]) -> None:
         """One process of `dissect`; its answer is added, with whether its host was fresh."""
         assert self.registry is not None
         if self.left < 25:
             return
-        fresh = not any(answer["host"] == number for answer in answers)
+        fresh = not host.folder.exists()
         place = host.folder / "answer.json"
         place.unlink(missing_ok=True)
         variables = self.registry.service | {
@@ -432,9 +430,9 @@ class Matrix:
         self.step(what, command, host, variables, self.options.step, work=self.service)
         if place.is_file():
             told = json.loads(place.read_text())
-            answers.append({"options": extra, "host": number, "fresh": fresh} | told)
-            self.result.setdefault("dissected", {})[row.id] = medians(answers)
-            kept = {"summary": medians(answers), "processes": answers}
+            answers.append({"options": extra, "fresh": fresh} | told)
+            summary = self.result.setdefault("dissected", {})[row.id] = medians(answers)
+            kept = {"summary": summary, "processes": answers}
             (self.options.out / f"dissect-{row.id}.json").write_text(json.dumps(kept, indent=1) + "\n")
 
     # Edited -----------------------------------------------------------------------------------

@@ -150,7 +150,6 @@ class Process:
             return store, self.fingerprint
 
     def _choose_folders(self, store: NodeStore, fingerprint: Fingerprint) -> None:
-        from .node.folders import listing
         from .wire.factors import partition
 
         self.folders.settle(lambda: store.folder(partition(fingerprint, ("gpu", "host"))))
@@ -158,7 +157,7 @@ class Process:
         root = roots[kinds.inductor.NAME]
         self.kernels.accept(root / kinds.inductor.HOST_FOLDER / kinds.inductor.host_id(fingerprint))
         kinds.cuda.prepare(roots[kinds.cuda.NAME])
-        self.cuda.begin(listing(roots[kinds.cuda.NAME], kinds.cuda.RULES))
+        self.cuda.begin(self._of_libraries())
 
     def accept(self, installed: Iterable[Installed]) -> None:
         """Host kernels of these revisions may be loaded from now on, and the driver's are this process's."""
@@ -193,7 +192,7 @@ class Process:
         found = {
             kinds.inductor.NAME: self.kernels.recorded.paths(roots[kinds.inductor.NAME]),
             kinds.triton.NAME: self.triton.paths(roots[kinds.triton.NAME]),
-            kinds.cuda.NAME: self.cuda.paths(listing(roots[kinds.cuda.NAME], kinds.cuda.RULES)),
+            kinds.cuda.NAME: self.cuda.paths(self._of_libraries()),
         }
         if whole:
             found = {kind: paths | listing(roots[kind], kinds.RULES[kind]) for kind, paths in found.items()}
@@ -201,10 +200,14 @@ class Process:
 
     def made_by_libraries(self) -> int:
         """How many kernels were compiled beside the compilers, for all that the folder tells."""
+        return len(self.cuda.made(self._of_libraries()))
+
+    def _of_libraries(self) -> set[str]:
+        """What is in the driver's folder now, relative to it; nothing before there is one."""
         from .node.folders import listing
 
         root = self.folders.roots().get(kinds.cuda.NAME)
-        return len(self.cuda.made(listing(root, kinds.cuda.RULES))) if root is not None else 0
+        return listing(root, kinds.cuda.RULES) if root is not None else set()
 
     def key_facts(self) -> KeyFacts | None:
         """What the keys that this process compiled for were made of, for who publishes them."""
