@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from . import compiler
+from .instruction_sets import ARM_FLAGS, X86_FLAGS, shows_all
 from .wire.factors import SCHEMA, FactorValue, Fingerprint
 
 TESTED_CPU = ("2.13",)
@@ -42,7 +43,7 @@ def detect(environ: Mapping[str, str] | None = None) -> Fingerprint:
         "platform": f"{sys.platform}-{os.uname().machine}",
         "cuda": accelerator,
         "cpu_isa": cpu_isa(os.uname().machine, _flags(cpuinfo), environ),
-        "cpu_flags": cpu_flags(os.uname().machine, _flags(cpuinfo)),
+        "cpu_flags": cpu_flags(os.uname().machine, cpuinfo),
         "cxx": compiler.identity(environ),
         "libc": _libc(),
         "threads": _threads(environ),
@@ -143,36 +144,21 @@ def _metadata(name: str) -> str | None:
 
 # The CPU.
 
-_X86_FLAGS_TEXT = """
-mmx fxsr sse sse2 pni ssse3 sse4_1 sse4_2 sse4a popcnt abm cx16 lahf_lm movbe pclmulqdq aes sha_ni sha512
-sm3 sm4 gfni vaes vpclmulqdq fma fma4 xop tbm f16c avx avx2 avx_vnni avx_vnni_int8 avx_vnni_int16 avx_ifma
-avx_ne_convert bmi1 bmi2 adx fsgsbase rdrand rdseed rdpid clflushopt clwb clzero cldemote mwaitx wbnoinvd
-xsave xsaveopt xsavec xsaves prfchw 3dnow 3dnowext 3dnowprefetch lwp rtm hle pku ospke waitpkg serialize
-movdiri movdir64b enqcmd tsxldtrk ptwrite shstk user_shstk cmpccxadd raoint hreset kl widekl uintr
-avx512f avx512cd avx512bw avx512dq avx512vl avx512ifma avx512vbmi avx512_vbmi2 avx512_vnni avx512_bitalg
-avx512_vpopcntdq avx512_bf16 avx512_fp16 avx512_vp2intersect avx512er avx512pf avx512_4vnniw avx512_4fmaps
-avx10_1 avx10_2 apx_f amx_tile amx_int8 amx_bf16 amx_fp16 amx_complex
-"""
-_X86_FLAGS = frozenset(_X86_FLAGS_TEXT.split())
-_ARM_FLAGS_TEXT = """
-fp asimd aes pmull sha1 sha2 crc32 atomics fphp asimdhp asimdrdm jscvt fcma lrcpc dcpop sha3 sm3 sm4
-asimddp sha512 sve asimdfhm dit uscat ilrcpc flagm ssbs sb paca pacg dcpodp sve2 sveaes svepmull
-svebitperm svesha3 svesm4 flagm2 frint svei8mm svef32mm svef64mm svebf16 i8mm bf16 dgh rng bti mte afp
-rpres sme sme2 ebf16 sveebf16 cssc lse128 mops
-"""
-_ARM_FLAGS = frozenset(_ARM_FLAGS_TEXT.split())
+def cpu_flags(machine: str, cpuinfo: Mapping[str, str]) -> list[str] | None:
+    """Name the instruction sets, sorted, that ``-march=native`` may turn on, by the kernel's names.
 
-
-def cpu_flags(machine: str, flags: frozenset[str]) -> list[str] | None:
-    """The instruction sets, sorted, that ``-march=native`` may turn on, by the kernel's names.
-
-    ``flags`` of ``/proc/cpuinfo`` hold more: topology, power, virtualisation and mitigations, which
-    differ between like machines and decide nothing. The list follows GCC's and LLVM's detection of the
-    host (``gcc/common/config/i386/cpuinfo.h``, ``llvm/lib/TargetParser/Host.cpp``) and, for arm64,
-    ``arch/arm64/kernel/cpuinfo.c``. ``None`` if nothing is known.
+    Where ``/proc/cpuinfo`` may show less than the compiler turns on, the list names the CPU's model too, as
+    ``model:GenuineIntel-6-173``: code that was built there fits CPUs of this model alone. ``None`` if nothing
+    is known.
     """
-    known = _ARM_FLAGS if machine in ("aarch64", "arm64") else _X86_FLAGS
-    return sorted(flags & known) or None
+    flags = _flags(cpuinfo)
+    if machine in ("aarch64", "arm64"):
+        return sorted(flags & ARM_FLAGS) or None
+    known = flags & X86_FLAGS
+    if known and not shows_all(cpuinfo, flags):
+        parts = (cpuinfo.get(key, "?") for key in ("vendor_id", "cpu family", "model"))
+        known |= {f"model:{'-'.join(parts)}"}
+    return sorted(known) or None
 
 
 def cpu_isa(machine: str, flags: frozenset[str], environ: Mapping[str, str]) -> str | None:

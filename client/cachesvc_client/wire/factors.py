@@ -134,7 +134,7 @@ FACTORS: tuple[Factor, ...] = (
         1,
         "refuse",
         "kernels are built with -march=native: code for flags that this CPU lacks dies with SIGILL",
-        "warm on the oldest CPU generation of the fleet",
+        "warm on the oldest CPU generation of the fleet; on the same model if the entry names one (model:…)",
     ),
     Factor(
         "cxx",
