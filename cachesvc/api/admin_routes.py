@@ -54,8 +54,8 @@ async def post_token(registry: TheRegistry, token: TheToken, body: TokenRequest)
 
 @router.put("/tokens/{token_id}/expiry", response_model=TokenAnswer)
 async def put_expiry(registry: TheRegistry, token: TheToken, token_id: str, body: Expiry) -> Json:
-    """Has a token end some days from now, or never; that holds everywhere within 5 s."""
-    return Json(await to_thread.run_sync(tokens.expire_token, registry, token, token_id, body.days))
+    """Sets when a token ends: some days from now (0: at once), or never. That holds everywhere within 5 s."""
+    return Json(await to_thread.run_sync(tokens.expire_token, registry, token, token_id, body))
 
 
 @router.delete("/tokens/{token_id}", status_code=204, response_class=Response)

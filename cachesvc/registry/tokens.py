@@ -13,9 +13,16 @@ from cachesvc.domain.retention import DAY
 from cachesvc.index.unit import Unit
 from cachesvc_client.bundle.seal import PublicKey
 from cachesvc_client.wire import codec
+from cachesvc_client.wire.admin import Expiry
 from cachesvc_client.wire.errors import InvalidRequest, NotFound, Unauthenticated
 from cachesvc_client.wire.names import Lane, Namespace
-from cachesvc_client.wire.protocol import SignerRecord, TokenAnswer, TokenRequest, WhoAmI
+from cachesvc_client.wire.protocol import (
+    DEFAULT_TOKEN_DAYS,
+    SignerRecord,
+    TokenAnswer,
+    TokenRequest,
+    WhoAmI,
+)
 
 from .audit import note
 from .context import Registry
@@ -90,10 +97,12 @@ def revoke_token(registry: Registry, by: Token, token_id: str) -> None:
     registry.hot.drop(_hint_key(secret_hash or ""))
 
 
-def expire_token(registry: Registry, by: Token, token_id: str, days: int | None) -> TokenAnswer:
-    """Has a token end in ``days`` from now (``None``: never). Raises ``NotFound`` as ``revoke_token`` does,
-    ``InvalidRequest`` for one that was revoked."""
-    expires = _expires(days, registry.now)
+def expire_token(registry: Registry, by: Token, token_id: str, expiry: Expiry) -> TokenAnswer:
+    """Set when a token ends. Raises ``NotFound`` as ``revoke_token`` does, ``InvalidRequest`` for a token
+    that was revoked and for an ``expiry`` that does not say when."""
+    if expiry.days is None and not expiry.never:
+        raise InvalidRequest("days: missing", "days from now (0: at once), or never = true")
+    expires = _expires(expiry, registry.now, least=0)
     with registry.index.write() as unit:
         token = _known(unit, by, token_id)
         if token.revoked is not None:
@@ -165,7 +174,7 @@ def _new_token(request: TokenRequest, now: int) -> Token:
         raise InvalidRequest(f"role: {request.role[:40]!r}", f"one of: {', '.join(Role.__members__)}")
     if not 0 < len(request.label) <= MAX_LABEL or not request.label.isprintable():
         raise InvalidRequest(f"label: 1 to {MAX_LABEL} printable characters")
-    expires = _expires(request.days, now)
+    expires = _expires(request, now)
     role = Role[request.role]
     if request.lane is not None and (role is Role.admin or namespace == ANY):
         raise InvalidRequest("lane: only for read, report and write tokens of one namespace")
@@ -180,10 +189,15 @@ def _new_token(request: TokenRequest, now: int) -> Token:
     )
 
 
-def _expires(days: int | None, now: int) -> int | None:
-    if days is not None and not 0 < days <= MAX_DAYS:
-        raise InvalidRequest(f"days: 1 to {MAX_DAYS}", "leave it out for a token that does not expire")
-    return None if days is None else now + days * DAY
+def _expires(wanted: TokenRequest | Expiry, now: int, least: int = 1) -> int | None:
+    if wanted.never:
+        if wanted.days is not None:
+            raise InvalidRequest("days: not together with never", "say one of them")
+        return None
+    days = DEFAULT_TOKEN_DAYS if wanted.days is None else wanted.days
+    if not least <= days <= MAX_DAYS:
+        raise InvalidRequest(f"days: {least} to {MAX_DAYS}", "never = true for a token that does not expire")
+    return now + days * DAY
 
 
 def _answer(token: Token) -> TokenAnswer:

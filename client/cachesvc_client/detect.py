@@ -144,6 +144,7 @@ def _metadata(name: str) -> str | None:
 
 # The CPU.
 
+
 def cpu_flags(machine: str, cpuinfo: Mapping[str, str]) -> list[str] | None:
     """Name the instruction sets, sorted, that ``-march=native`` may turn on, by the kernel's names.
 

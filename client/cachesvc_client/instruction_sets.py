@@ -77,7 +77,7 @@ ARM_FLAGS = frozenset(
     smesmop4
     """.split()
 )
-"""On arm64 GCC (``gcc/config/aarch64/driver-aarch64.cc``) and LLVM read the same line of ``/proc/cpuinfo``, so
+"""On arm64 GCC (``gcc/config/aarch64/driver-aarch64.cc``) and LLVM read the same line of ``/proc/cpuinfo``:
 what it does not show is not used."""
 
 

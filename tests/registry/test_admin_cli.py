@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import tarfile
 from collections.abc import Callable
@@ -101,11 +102,43 @@ def test_tokens_are_made_listed_shortened_and_revoked(admin: Admin, server: Serv
     assert again.status == 2 and "was revoked" in again.err
 
 
+def test_a_token_that_never_expires_or_opens_all_namespaces_is_asked_for(admin: Admin, team: str) -> None:
+    """What is left out means neither for ever nor everywhere; a refusal changes nothing."""
+    before = {row["token"]: row.get("expires") for row in admin("tokens", "list", "--json").json}
+    nowhere = admin("tokens", "create", "--label", "ci", "--role", "write")
+    assert nowhere.status == 2 and nowhere.err.count("\n") == 1 and "-n '*'" in nowhere.err
+    both = admin("tokens", "create", "--label", "ci", "-n", team, "--days", 3, "--never")
+    assert both.status == 2 and "--never" in both.err
+    assert {row["token"]: row.get("expires") for row in admin("tokens", "list", "--json").json} == before
+
+    plain = admin("tokens", "create", "--label", "ci", "-n", team)
+    assert re.search(r"expires\s+20\d\d-", plain.out), "the default is told"
+    made = admin("tokens", "create", "--label", "ci", "-n", "*", "--json").json
+    assert made["namespace"] == "*" and made["expires"] == made["created"] + 90 * 86_400
+    forever = admin("tokens", "create", "--label", "ci", "-n", team, "--never")
+    assert re.search(r"expires\s+never", forever.out)
+
+    token = made["token"]
+    for options in (
+        (),
+        ("--days", 1, "--never"),
+        ("--now", "--never"),
+        ("--now", "--days", 1),
+        ("--days", 0),
+    ):
+        unclear = admin("tokens", "expire", token, *options)
+        assert unclear.status == 2 and unclear.err.count("\n") == 1 and "--now" in unclear.err
+    [row] = [row for row in admin("tokens", "list", "--json").json if row["token"] == token]
+    assert row["expires"] == made["expires"]
+    assert "expires" not in admin("tokens", "expire", token, "--never", "--json").json[0]
+    assert admin("tokens", "expire", token, "--now").status == 0
+
+
 def test_the_role_for_services_is_a_role(admin: Admin, team: str) -> None:
     assert admin("tokens", "create", "--label", "pods", "--role", "report", "-n", team, "--json").json[
         "role"
     ] == ("report")
-    wrong = admin("tokens", "create", "--label", "x", "--role", "root")
+    wrong = admin("tokens", "create", "--label", "x", "--role", "root", "-n", team)
     assert wrong.status == 2 and "one of: read, report, write, admin" in wrong.err
 
 
@@ -469,7 +502,9 @@ def test_break_glass_works_on_the_database(
         assert running.status == 2 and "another server works in it" in running.err
     own_server.kill()
     assert [row["label"] for row in typed(*local, "tokens", "list", "--json").json] == ["first start"]
-    made_now = typed(*local, "tokens", "create", "--label", "lost it", "--role", "admin", "--json").json
+    made_now = typed(
+        *local, "tokens", "create", "--label", "lost it", "--role", "admin", "-n", "*", "--json"
+    ).json
     assert typed(*local, "revisions", "pin", made.revision.hex[:12]).status == 0
     assert typed(*local, "entries", "show", "zz").status == 2
     assert typed(*local, "revisions", "show", Digest.of(b"?")).status == 4

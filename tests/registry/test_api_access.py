@@ -189,6 +189,21 @@ def test_a_namespaces_admin_rules_there_and_nowhere_else(server: Server, key: Si
     refused(admin.http.delete(f"/v1/tokens/{root}"), 404, "not_found")
 
 
+def test_a_token_expires_unless_the_request_says_never(server: Server) -> None:
+    api = server.api().http
+    body = {"label": "x", "role": "read", "namespace": "team"}
+    made = ok(api.post("/v1/tokens", json=body))
+    assert made["expires"] == made["created"] + 90 * 86_400
+    assert "expires" not in ok(api.post("/v1/tokens", json={**body, "never": True}))
+    path = f"/v1/tokens/{made['token']}/expiry"
+    for unclear in ({}, {"days": None}, {"never": False}, {"days": 1, "never": True}):
+        refused(api.put(path, json=unclear), 422, "invalid", "days")
+    assert "expires" not in ok(api.put(path, json={"never": True}))
+    assert ok(server.api(made["secret"]).http.get("/v1/whoami"))["role"] == "read"
+    ok(api.put(path, json={"days": 0}))
+    refused(server.api(made["secret"]).http.get("/v1/whoami"), 401, "unauthenticated", "expired")
+
+
 def test_a_revoked_token_is_refused_at_once_by_this_replica(server: Server) -> None:
     gone = new_token(server, "read")
     token = ok(gone.http.get("/v1/whoami"))["token"]
@@ -224,10 +239,12 @@ BAD_BODIES = [
     ("/v1/resolve", b'{"namespace": "team", "name": "a\\u0000", "fingerprint": {}}', "body.name"),
     ("/v1/uploads", b'{"namespace": "team", "name": "a", "size": "many"}', "body.size"),
     ("/v1/uploads/u-1/commit", b'{"head": "x", "envelope": ""}', "body.head"),
-    ("/v1/tokens", b'{"label": "x", "role": "king"}', "read, report, write, admin"),
-    ("/v1/tokens", b'{"label": "", "role": "read"}', "label"),
+    ("/v1/tokens", b'{"label": "x", "role": "king", "namespace": "team"}', "read, report, write, admin"),
+    ("/v1/tokens", b'{"label": "", "role": "read", "namespace": "team"}', "label"),
     ("/v1/tokens", b'{"label": "x", "role": "read", "namespace": "A"}', "namespace"),
-    ("/v1/tokens", b'{"label": "x", "role": "read", "days": 0}', "days"),
+    ("/v1/tokens", b'{"label": "x", "role": "read"}', "body.namespace"),
+    ("/v1/tokens", b'{"label": "x", "role": "read", "namespace": "team", "days": 0}', "days: 1 to"),
+    ("/v1/tokens", b'{"label": "x", "role": "read", "namespace": "*", "days": 1, "never": true}', "never"),
     ("/v1/tokens", b'{"label": "x", "role": "admin", "namespace": "team", "lane": "pr-1"}', "lane"),
     ("/v1/signers", b'{"namespace": "team", "key": "ed25519:abc"}', "public key"),
 ]

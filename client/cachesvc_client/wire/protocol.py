@@ -246,16 +246,21 @@ class NameSummary:
     bytes: int
 
 
+DEFAULT_TOKEN_DAYS = 90
+"""Days until a token expires whose request says neither ``days`` nor ``never``."""
+
+
 @dataclass(frozen=True, slots=True)
 class TokenRequest:
-    """``role``: read, report (read, and tell what came of it), write or admin. ``namespace``: one, or ``*``.
-    ``days``: until it expires."""
+    """``role``: read, report (read, and tell what came of it), write or admin. ``namespace``: one, or ``*``
+    for all. ``days``: until it expires (``DEFAULT_TOKEN_DAYS`` if absent); ``never``: it does not expire."""
 
     label: str
     role: str
-    namespace: str = "*"
+    namespace: str
     lane: Lane | None = None
     days: int | None = None
+    never: bool = False
 
 
 @dataclass(frozen=True, slots=True)
