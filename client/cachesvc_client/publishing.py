@@ -21,7 +21,7 @@ from .wire.records import Manifest, Statement, Workload
 if TYPE_CHECKING:
     from .bundle.check import Verified
     from .bundle.pack import SourceFile
-    from .bundle.seal import PublicKey, SigningKey
+    from .bundle.seal import PublicKey, SigningKey, TrustedKey
     from .remote import Remote
     from .wire.claims import ClaimRef
 
@@ -126,7 +126,7 @@ def publish_bundle(
 
 
 def publish_signed(
-    remote: Remote, path: Path, trusted: Sequence[PublicKey], deed: str | None = None
+    remote: Remote, path: Path, trusted: Sequence[PublicKey | TrustedKey], deed: str | None = None
 ) -> tuple[Verified, CommitAnswer]:
     """Publishes a bundle as it was signed, by a key of ``trusted``, over the head that is there now.
 
@@ -138,7 +138,7 @@ def publish_signed(
     return verified, _publish(remote, path, verified, offset, lambda _: verified.envelope, 1, None, deed)
 
 
-def _opened(path: Path, trusted: Sequence[PublicKey]) -> tuple[Verified, int]:
+def _opened(path: Path, trusted: Sequence[PublicKey | TrustedKey]) -> tuple[Verified, int]:
     from .bundle.check import check_envelope
     from .bundle.file import open_bundle
 
