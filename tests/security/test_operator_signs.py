@@ -217,8 +217,9 @@ def test_tag_signs_one_revision_of_each_entry(liar: Liar, team: str) -> None:
     new = liar.publish(make(liar.server.key, namespace=team, name="good", content=b"new"), old)
     row = listed(liar.server, new)
     liar.lie = only(row, {**row, "revision": old.revision})
-    status, said = liar.admin("tag", f"{team}/good", "prod")
+    status, said = liar.admin("tag", f"{team}/good", "prod", "--apply")
     assert status == 7 and "twice" in said, said
+    assert liar.sent() == []
 
 
 def test_tag_signs_nothing_older_than_what_this_machine_has_seen(liar: Liar, team: str) -> None:

@@ -126,12 +126,10 @@ def tag(
     signer = _Signer.of(config)
     query = {"namespace": source.namespace, "name": source.name, "tag": source.tag, "trunk": True}
     wanted = Wanted(source.namespace, source.name, (source.tag,))
-    rows = []
     with remote:
-        for verified in _heads(
-            remote, signer, pages(remote, "/v1/entries", EntryPage, None, **query), wanted
-        ):
-            rows.append(_republish(remote, signer, verified, target, apply))
+        listed = pages(remote, "/v1/entries", EntryPage, None, **query)
+        heads = list(_heads(remote, signer, listed, wanted))  # all are checked before one is signed
+        rows = [_republish(remote, signer, verified, target, apply) for verified in heads]
     if not rows:
         raise NotFound(f"nothing is published as {source}", "see: cachesvc admin names list")
     moved = sum(row.state != "the same already" for row in rows)
