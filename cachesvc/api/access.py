@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Annotated, Any
 
 from anyio import to_thread
@@ -48,7 +49,10 @@ class Crowd:
 
 
 class TokenRoute(APIRoute):
-    """A route that strangers cannot make read a body."""
+    """A route that strangers cannot make read a body. ``remembers_tokens``: whether a token that was read
+    from the index in the last 5 s is good enough."""
+
+    remembers_tokens = True
 
     def get_route_handler(self) -> Handler:
         inner = self.shortened(super().get_route_handler())
@@ -62,9 +66,10 @@ class TokenRoute(APIRoute):
             if scheme.lower() != "bearer" or not secret.strip():
                 raise Unauthenticated("no token", "send Authorization: Bearer csv_…, or: cachesvc login")
             registry: Registry = request.app.state.registry
-            token = recognise(registry, secret.strip())
+            token = recognise(registry, secret.strip()) if self.remembers_tokens else None
             if token is None:
-                token = await to_thread.run_sync(authenticate, registry, secret.strip())
+                look_up = partial(authenticate, registry, secret.strip(), remembered=self.remembers_tokens)
+                token = await to_thread.run_sync(look_up)
             request.state.token = token
             request.state.leave = request.app.state.crowd.enter(token)
             return await inner(request)
@@ -74,6 +79,13 @@ class TokenRoute(APIRoute):
     def shortened(self, inner: Handler) -> Handler:
         """What answers a request of a known token: ``inner``, or something that may do without."""
         return inner
+
+
+class AdminRoute(TokenRoute):
+    """A route of operators: each request reads the token from the index, so that a revocation holds at
+    once."""
+
+    remembers_tokens = False
 
 
 async def _registry(request: Request) -> Registry:

@@ -22,14 +22,14 @@ from cachesvc_client.wire.admin import (
 from cachesvc_client.wire.names import Namespace
 from cachesvc_client.wire.protocol import SignerRecord, TokenAnswer, TokenRequest
 
-from .access import SECURED, TheRegistry, TheToken, TokenRoute
+from .access import SECURED, AdminRoute, TheRegistry, TheToken
 from .answers import Word, errors
 from .edge import Json
 
 router = APIRouter(
     prefix="/v1",
     tags=["admin"],
-    route_class=TokenRoute,
+    route_class=AdminRoute,
     dependencies=SECURED,
     responses=errors("unauthenticated", "forbidden", "not_found"),
 )

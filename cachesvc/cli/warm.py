@@ -173,7 +173,7 @@ def _run(
 def _with_registry(means: Means, config: Config, stack: ExitStack) -> Means:
     """Registry and keys, as far as this run needs them; what is missing is told before anything compiles."""
     from cachesvc.warm.run import Registry
-    from cachesvc_client.bundle.seal import SigningKey
+    from cachesvc_client.bundle.seal import SigningKey, TrustedKey
     from cachesvc_client.remote import Remote
 
     key = None if means.check else means.key
@@ -192,7 +192,8 @@ def _with_registry(means: Means, config: Config, stack: ExitStack) -> Means:
     role = remote.whoami().role
     if not means.check and role not in ("write", "admin"):
         raise Forbidden(f"the token may only {role}", "publishing needs a write token; --check does not")
-    trusted = tuple(dict.fromkeys((*config.trusted_keys, *((key.public,) if key else ()))))
+    own = (TrustedKey(f"{means.name.namespace}={key.public}"),) if key else ()
+    trusted = tuple(dict.fromkeys((*config.trusted_keys, *own)))
     return replace(means, key=key, registry=Registry(remote, trusted, config.token or ""))
 
 

@@ -19,8 +19,7 @@ from .resolve import forget
 
 RATE_SECONDS = 5
 RATE = 500
-"""Reports that a token may send in each of these spans, to one replica (or to all that share a hot store): a
-fleet that ends at once."""
+"""Reports that a token may send to one replica in each of these spans: a fleet that ends at once."""
 FACTS = ("gpu", "torch", "triton", "platform", "cpu_isa", "python_abi")
 """Factors that people tell an environment by."""
 
@@ -87,7 +86,7 @@ def lift(registry: Registry, by: Token, revision: Digest) -> None:
 def _bound(registry: Registry, token: Token) -> None:
     span = int(registry.clock()) // RATE_SECONDS
     key = f"reports/{token.token}/{span}"
-    if registry.hot.count(key, RATE_SECONDS) > RATE:
+    if registry.memory.count(key, RATE_SECONDS) > RATE:
         raise TooMany(
             f"token {token.token}: more than {RATE} reports in {RATE_SECONDS} s",
             "they are counted best effort",

@@ -73,7 +73,7 @@ def answer_each(registry: Registry, questions: Sequence[Question]) -> list[bytes
     known: dict[str, bytes | CacheSvcError] = {}
     new: dict[str, Question] = {}
     for key, question in zip(keys, questions, strict=True):
-        found = registry.answers.get(key)
+        found = registry.memory.get(key)
         if found is None:
             new[key] = question
         else:
@@ -104,7 +104,7 @@ def remembered(registry: Registry, token: Token, body: bytes) -> bytes | None:
     era = registry.hot.near(_ANY_ERA)
     if era:
         era = registry.hot.near(_era(namespace)) if isinstance(namespace, str) else None
-    found = None if era is None else registry.answers.near(_answer_key(body, era))
+    found = None if era is None else registry.memory.near(_answer_key(body, era))
     if found:
         _demand(token, Namespace(namespace), Lane(lane) if lane else None)
     return found or None
@@ -147,7 +147,7 @@ def _answered(registry: Registry, questions: dict[str, Question]) -> dict[str, b
     for (key, question), (tag, heads) in zip(questions.items(), found, strict=True):
         try:
             made[key] = told = codec.canonical(_judged(registry, question.request, tag, heads))
-            registry.answers.put(key, told)
+            registry.memory.put(key, told)
         except CacheSvcError as error:
             made[key] = error
     return made

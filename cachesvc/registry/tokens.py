@@ -34,11 +34,12 @@ MAX_LABEL = 200
 _ID = re.compile(r"[A-Za-z0-9-]{1,40}")
 
 
-def authenticate(registry: Registry, secret: str) -> Token:
-    """The token of a secret. Raises ``Unauthenticated``. A revocation holds within 5 s on every replica."""
+def authenticate(registry: Registry, secret: str, *, remembered: bool = True) -> Token:
+    """Answers the token of a secret. Raises ``Unauthenticated``. A revocation holds within 5 s on every
+    replica; with ``remembered=False``, which always reads the index, at once."""
     secret_hash = _hash(secret)
-    hint = registry.hot.get(_hint_key(secret_hash))
-    token = _from_hint(hint) if hint is not None else _look_up(registry, secret_hash)
+    known = registry.memory.get(_memory_key(secret_hash)) if remembered else None
+    token = _from_memory(known) if known is not None else _look_up(registry, secret_hash)
     if token is None:
         raise Unauthenticated("the token is not known here", "check CACHESVC_TOKEN, or: cachesvc login")
     alive(token, registry.clock())
@@ -47,10 +48,10 @@ def authenticate(registry: Registry, secret: str) -> Token:
 
 def recognise(registry: Registry, secret: str) -> Token | None:
     """:func:`authenticate` for whom it is known without waiting; ``None``: it has to be looked up."""
-    hint = registry.hot.near(_hint_key(_hash(secret)))
-    if not hint:
+    known = registry.memory.near(_memory_key(_hash(secret)))
+    if not known:
         return None
-    token = _from_hint(hint)
+    token = _from_memory(known)
     alive(token, registry.clock())
     return token
 
@@ -94,7 +95,7 @@ def revoke_token(registry: Registry, by: Token, token_id: str) -> None:
         unit.tokens.revoke(token_id, registry.now)
         note(registry, unit, by, "token.revoke", token.namespace, token_id, label=token.label)
         secret_hash = unit.tokens.hash_of(token_id)
-    registry.hot.drop(_hint_key(secret_hash or ""))
+    registry.memory.drop(_memory_key(secret_hash or ""))
 
 
 def expire_token(registry: Registry, by: Token, token_id: str, expiry: Expiry) -> TokenAnswer:
@@ -110,7 +111,7 @@ def expire_token(registry: Registry, by: Token, token_id: str, expiry: Expiry) -
         unit.tokens.expire(token_id, expires)
         note(registry, unit, by, "token.expire", token.namespace, token_id, expires=expires)
         secret_hash = unit.tokens.hash_of(token_id)
-    registry.hot.drop(_hint_key(secret_hash or ""))
+    registry.memory.drop(_memory_key(secret_hash or ""))
     return _answer(replace(token, expires=expires))
 
 
@@ -217,20 +218,19 @@ def _hash(secret: str) -> str:
     return hashlib.sha256(secret.encode(errors="surrogatepass")).hexdigest()
 
 
-def _hint_key(secret_hash: str) -> str:
-    # By the set of roles: a hint holds a role's number, and replicas of two versions may share the store.
-    return f"token/{len(Role)}/{secret_hash}"
+def _memory_key(secret_hash: str) -> str:
+    return f"token/{secret_hash}"
 
 
 def _look_up(registry: Registry, secret_hash: str) -> Token | None:
     with registry.index.read() as unit:
         token = unit.tokens.by_hash(secret_hash)
     if token is not None:
-        registry.hot.put(_hint_key(secret_hash), codec.canonical(token))
+        registry.memory.put(_memory_key(secret_hash), codec.canonical(token))
     return token
 
 
-def _from_hint(hint: bytes) -> Token:
-    held = json.loads(hint)
+def _from_memory(known: bytes) -> Token:
+    held = json.loads(known)
     lane = Lane(held.pop("lane")) if "lane" in held else None
     return Token(**{**held, "role": Role(held["role"])}, lane=lane)

@@ -26,7 +26,7 @@ import cachesvc_client
 from cachesvc_client import kinds
 from cachesvc_client.bundle.file import SUFFIX
 from cachesvc_client.bundle.pack import SourceFile
-from cachesvc_client.bundle.seal import PublicKey, SigningKey
+from cachesvc_client.bundle.seal import SigningKey, TrustedKey
 from cachesvc_client.publishing import Draft, build_bundle, publish_bundle
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.errors import CacheSvcError, ClaimLost, NotFound
@@ -65,7 +65,7 @@ class Registry:
     ``remote.url`` are handed to the replays of ``check``."""
 
     remote: Remote
-    trusted: tuple[PublicKey, ...]
+    trusted: tuple[TrustedKey, ...]
     token: str = field(default="", repr=False)
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar, cast
 
-from .bundle.seal import PublicKey, SigningKey
+from .bundle.seal import SigningKey, TrustedKey
 from .wire.codec import build, canonical, parse_json
 from .wire.errors import InvalidRequest, StorageFull
 from .wire.names import Lane, Name, Tag
@@ -59,7 +59,7 @@ class Config:
     mode: Mode = "read"
     deadline: float = DEFAULT_DEADLINE
     strict: bool = False
-    trusted_keys: tuple[PublicKey, ...] = ()
+    trusted_keys: tuple[TrustedKey, ...] = ()
     store: Path | None = None
     signing_key: Path | None = None
     untested: bool = False
@@ -105,7 +105,7 @@ class Registry:
     """What a user stored for one registry."""
 
     token: str | None = field(default=None, repr=False)
-    trusted_keys: tuple[PublicKey, ...] = ()
+    trusted_keys: tuple[TrustedKey, ...] = ()
     signing_key: str | None = None
 
 
@@ -199,7 +199,7 @@ def login(
 
     url = _argument("URL", registry_url, url)
     token = _argument("--token", _token, token) if token else None
-    keys = tuple(_argument("--trust", PublicKey, key) for key in trust)
+    keys = tuple(_argument("--trust", TrustedKey, key) for key in trust)
     if signing_key is not None:
         signing_key = signing_key.expanduser().absolute()
         SigningKey.load(signing_key)
@@ -261,8 +261,8 @@ def _tags(text: str) -> tuple[Tag, ...]:
     return tuple(Tag(part.strip()) for part in text.split(","))
 
 
-def _keys(text: str) -> tuple[PublicKey, ...]:
-    return tuple(PublicKey(part) for part in text.replace(",", " ").split())
+def _keys(text: str) -> tuple[TrustedKey, ...]:
+    return tuple(TrustedKey(part) for part in text.replace(",", " ").split())
 
 
 def _mode(text: str) -> Mode:

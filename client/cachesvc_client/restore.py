@@ -25,7 +25,7 @@ from .wire.records import Manifest, PackRecord
 
 if TYPE_CHECKING:
     from .bundle.check import Verified
-    from .bundle.seal import PublicKey
+    from .bundle.seal import TrustedKey
     from .kinds.rules import KindRules
     from .node.staging import Staging
     from .node.store import NodeStore, Watcher
@@ -43,7 +43,7 @@ class Means:
     """
 
     store: NodeStore
-    trusted: Sequence[PublicKey]
+    trusted: Sequence[TrustedKey]
     fingerprint: Fingerprint
     rules: Mapping[str, KindRules]
     roots: Callable[[], Mapping[str, Path]]

@@ -18,6 +18,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from .restoring import Restoring
     from .usefulness import Report
     from .wire.digest import Digest
+    from .wire.names import Name
 
 _log = logging.getLogger("cachesvc")
 
@@ -258,6 +260,7 @@ class Session:
         if config.mode == "off":
             self._step = "off"
             return
+        self._attached.demand_bound_keys()
         self._restoring = Restoring(config, self._process, self.restored, lambda: not self.waited)
         try:
             self._restoring.restore(self.wishes, agreement)
@@ -361,6 +364,19 @@ class Attached:
     def round_of(self, session: Session) -> int:
         """How often this process has attached to what ``session`` has: ranks do so equally often."""
         return sum(_same(one.wanted, session.wanted) for one in self.sessions)
+
+    def demand_bound_keys(self) -> None:
+        """Raises ``InvalidRequest`` if this process has attached to names of several namespaces, and trusts
+        a key without saying for which."""
+        from .bundle.seal import demand_bound
+        from .config import Config
+
+        config = Config.read()
+        names: set[Name] = set()
+        for session in self.sessions:
+            with suppress(InvalidRequest):  # that session fails by itself
+                names.update(session.wanted.over(config).names)
+        demand_bound(config.trusted_keys, (name.namespace for name in names))
 
     def _after_fork(self) -> None:
         """In the child there is no background thread: what was under way begins again when needed."""

@@ -66,6 +66,7 @@ def admin(server: Server, typed: Admin, monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setenv("CACHESVC_TOKEN", server.token)
     monkeypatch.setenv("CACHESVC_SIGNING_KEY", server.ready["signing_key"])
     monkeypatch.setenv("CACHESVC_TRUSTED_KEYS", server.ready["trust"])
+    monkeypatch.setenv("CACHESVC_STORE", str(tmp_path / "store"))
     return lambda *words: typed("admin", *words)
 
 

@@ -18,7 +18,7 @@ from cachesvc_client.commands.tables import aligned
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.admin import MAX_PAGE
 from cachesvc_client.wire.digest import Digest
-from cachesvc_client.wire.errors import InvalidRequest, Unauthenticated, from_wire
+from cachesvc_client.wire.errors import Corrupt, InvalidRequest, Unauthenticated, from_wire
 from cachesvc_client.wire.names import Namespace
 
 if TYPE_CHECKING:
@@ -189,7 +189,8 @@ def pages(at: Desk, base: str, page: Any, most: int | None, **query: object) -> 
 
 
 def digest_of(at: Desk, kind: str, text: str) -> Digest:
-    """The entry or revision that is meant: a digest, or the beginning of one."""
+    """The entry or revision that is meant: a digest, or the beginning of one. Raises ``Corrupt`` if the
+    registry completes it to one that begins otherwise."""
     if Digest.pattern.fullmatch(text):
         return Digest(text)
     beginning = text.removeprefix("sha256:")
@@ -197,7 +198,10 @@ def digest_of(at: Desk, kind: str, text: str) -> Digest:
         raise InvalidRequest(
             f"{kind}: {text[:80]!r}", "give its digest, or 4 or more of its first hex digits"
         )
-    return Digest(at.call("GET", f"/v1/digests/{kind}/{beginning}", None, _Completed).digest)
+    found = at.call("GET", f"/v1/digests/{kind}/{beginning}", None, _Completed).digest
+    if not found.hex.startswith(beginning.lower()):
+        raise Corrupt(f"the registry answered {found} for the {kind} that begins with {beginning}")
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import Literal
 from .. import kinds
 from ..bundle.check import CLOCK_SKEW_SECONDS
 from ..bundle.file import SUFFIX
-from ..bundle.seal import SigningKey
+from ..bundle.seal import SigningKey, demand_bound
 from ..config import Config, login_path
 from ..detect import detect, supported
 from ..node.store import NodeStore, default_root
@@ -67,7 +67,7 @@ def diagnose(names: tuple[Name, ...] = ()) -> list[Check]:
         return [*checks, Check("fail", "configuration", error.message, error.hint)]
     if config.mode == "off":
         checks.append(Check("warn", "mode", "CACHESVC_MODE=off: nothing is restored", "unset it"))
-    checks += [_store(config), *_login_file(), *_keys(config)]
+    checks += [_store(config), *_login_file(), *_keys(config, names or config.names)]
     if config.bundle is not None and not names:
         return [*checks, _bundle(config.bundle)]
     return [*checks, *_registry(config, here, names or config.names)]
@@ -217,9 +217,15 @@ def _login_file() -> Iterator[Check]:
         yield Check("warn", "login", f"{path}: others may read the token", f"chmod 600 {path}")
 
 
-def _keys(config: Config) -> Iterator[Check]:
+def _keys(config: Config, names: tuple[Name, ...]) -> Iterator[Check]:
+    try:
+        demand_bound(config.trusted_keys, (name.namespace for name in names))
+    except CacheSvcError as error:
+        yield Check("fail", "trust", error.message, error.hint)
     if config.trusted_keys:
-        keys = ", ".join(key.keyid for key in config.trusted_keys)
+        keys = ", ".join(
+            key.key.keyid + (f" for {key.namespace}" if key.namespace else "") for key in config.trusted_keys
+        )
         yield Check("ok", "trust", f"{len(config.trusted_keys)} trusted key(s): {keys}")
     else:
         yield Check(

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ..bundle.check import Verified, Wanted, check_envelope, check_pack, check_sequence
 from ..bundle.file import SUFFIX, open_bundle, write_bundle
-from ..bundle.seal import PublicKey, SigningKey
+from ..bundle.seal import PublicKey, SigningKey, TrustedKey
 from ..config import Config
 from ..detect import detect
 from ..node.store import NodeStore, default_root
@@ -169,7 +169,7 @@ def push(config: Config, path: Path) -> Pushed:
     The registry decides whether the signer may. Raises ``Untrusted``, ``Corrupt``, ``HeadConflict`` if
     somebody else was first or the registry's revision is newer, ``Forbidden``, ``Unavailable``.
     """
-    trusted = list(config.trusted_keys)
+    trusted: list[PublicKey | TrustedKey] = list(config.trusted_keys)
     if config.signing_key is not None:
         trusted.append(SigningKey.load(config.signing_key).public)
     open_bundle(path)  # what is wrong with the file is said without a registry too
