@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +67,8 @@ class Process:
         """Compiles that are under way."""
         self._used = False
         """The compilers may have opened the folder."""
+        self._keep: Callable[[Process], object] | None = None
+        self._keeper: object = None
         self._depth = threading.local()
 
     @functools.cached_property
@@ -79,6 +82,7 @@ class Process:
         """In a forked child: whoever held a lock is not there."""
         self.lock, self._preparing, self.installing = (threading.RLock() for _ in range(3))
         self._compiling = 0
+        self._keeper = None
 
     # Hooks --------------------------------------------------------------------------------
 
@@ -132,12 +136,14 @@ class Process:
                     self._compiling -= 1
                 self.seconds["compile"] += time.perf_counter() - begin
                 graph.compiled = observe.counts["graphs_compiled"] > compiled_before
+                self._begin_keeping()
                 after()
 
         return compile_fx
 
     def _launched(self, event: Mapping[str, Any]) -> None:
         self._used = True
+        self._begin_keeping()
         self.asked.launched(event)
 
     # Where it keeps what ------------------------------------------------------------------
@@ -213,7 +219,7 @@ class Process:
     def _use_folder(self, private: Callable[[], Path]) -> None:
         """Makes the private folder the compilers', unless the user named theirs."""
         assert self._store is not None
-        before, self._folder = self._folder, None
+        before = self._folder
 
         def chosen() -> Path:
             self._folder = private()
@@ -273,6 +279,31 @@ class Process:
         if whole:
             found = {kind: paths | listing(roots[kind], kinds.RULES[kind]) for kind, paths in found.items()}
         return capture(found, kinds.RULES, roots)
+
+    def compiled_here(self) -> list[SourceFile]:
+        """What `capture` answers, without the files of the revisions that were restored."""
+        accepted = [held for revisions in self._accepted.values() for held in revisions.values()]
+        restored = {(file.kind, file.path) for held in accepted for file in held.manifest.files}
+        return [file for file in self.capture(whole=False) if (file.kind, file.path) not in restored]
+
+    def own_results(self) -> Path | None:
+        """Where this node keeps what is compiled in the present folder; ``None`` if the user named it."""
+        from .wire.digest import Digest
+
+        if self._store is None or self._folder is None:
+            return None
+        return self._store.own_results(Digest(f"sha256:{self._folder.name}"))
+
+    def keep_own(self, keeper: Callable[[Process], object]) -> None:
+        """Sees to it that what is compiled from now on is kept: ``keeper`` is called at the first compile,
+        and at that of a forked child."""
+        self._keep = keeper
+
+    def _begin_keeping(self) -> None:
+        """Never raises: the next start compiles again."""
+        with self.lock, suppress(RuntimeError):  # no thread can be started while the interpreter ends
+            if self._keep is not None and self._keeper is None:
+                self._keeper = self._keep(self)
 
     def made_by_libraries(self) -> int:
         """How many kernels were compiled beside the compilers, for all that the folder tells."""

@@ -92,7 +92,8 @@ class Restored:
 
     ``moved``: bytes over the network. ``seconds``: by step. ``rejected``: entries that exist and do not
     fit, nearest first. ``stored``: revisions that came too late to be installed. ``distrusted``: revisions
-    that were installed until the canary found them wrong.
+    that were installed until the canary found them wrong. ``own``: what an earlier start of this node
+    compiled, which no registry is told of.
     """
 
     installed: list[Installed] = field(default_factory=list)
@@ -103,6 +104,7 @@ class Restored:
     seconds: dict[str, float] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     distrusted: list[Installed] = field(default_factory=list)
+    own: Installed | None = None
 
     @contextmanager
     def timed(self, step: str) -> Iterator[None]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import kinds
+from .own_results import Keeper, restore_own_results
 from .ranks import may_become_rank, this_job
 from .restore import Installed, Means, Restored, Wish, accept_bundles, accept_revisions
 from .scope import trust_scope
@@ -68,13 +69,32 @@ class Restoring:
         )
 
     def restore(self, wanted: Iterable[Wish], agreement: Agreement) -> None:
-        """The configuration's bundle files if it names some, else what is ``wanted``. Raises
-        ``CacheSvcError``: the first wish's that failed, when all were tried."""
+        """The configuration's bundle files if it names some, else what is ``wanted``; and, whatever comes of
+        it, what this node compiled itself. Raises ``CacheSvcError``: the first wish's that failed, when all
+        were tried."""
+        try:
+            self._restore(wanted, agreement)
+        finally:
+            self._restore_own()
+
+    def _restore(self, wanted: Iterable[Wish], agreement: Agreement) -> None:
         if self._config.bundle is None:
             self._restore_each(wanted, accept_revisions, self._means, agreement)
             return
         accept_bundles(_bundles(self._config.bundle), tuple(wanted), self._means, self._restored)
         self._install(self._means, agreement.reach(self._means, ()))
+
+    def _restore_own(self) -> None:
+        """Not for a rank of a job, whose ranks all hit or none does, nor where this process publishes."""
+        if self._config.mode != "read" or not self._config.keep_own or this_job() is not None:
+            return
+        try:
+            with self._process.installing, self._restored.timed("install"):
+                if self._means.may_install():
+                    self._restored.own = restore_own_results(self._process)
+        except CacheSvcError as error:
+            self._restored.problems.append(str(error))
+        self._process.keep_own(Keeper)
 
     def restore_in_turn(self, turns: Turns, agreement: Agreement) -> None:
         """What was missed, once more: another process may compile and publish it while this one waits.

@@ -7,6 +7,7 @@
     <root>/v1/distrusted/<hex> per entry, the revision whose numbers a canary found wrong
     <root>/v1/resolved/<hex>   the last answers to resolves: good for seconds, and for an outage
     <root>/v1/folders/<hex>/   private cache folders, 0700: each is named by what it may hold
+    <root>/v1/own/<hex>.cachesvc  what was compiled in the folder of this name, signed by this node's own key
     <root>/v1/jobs/<hex>/      what the ranks of one job leave for each other, see `node.job`
     <root>/v1/tmp/             what is being made or removed
 
@@ -39,7 +40,7 @@ LAYOUT = "v1"
 DEFAULT_MAX_BYTES = 20 << 30
 OUTAGE_SECONDS = 7 * 24 * 3600
 """A node starts from its last answer for this long while the registry cannot be reached."""
-_PARTS = ("packs", "partial", "locks", "seen", "distrusted", "resolved", "folders", "jobs", "tmp")
+_PARTS = ("packs", "partial", "locks", "seen", "distrusted", "resolved", "folders", "own", "jobs", "tmp")
 _JUST_USED_SECONDS = 60
 """A pack that was handed out is opened within this time; after that its reader holds a lock."""
 _LEFTOVER_SECONDS = 24 * 3600
@@ -271,6 +272,10 @@ class NodeStore:
         _remove(gone)
         return handle
 
+    def own_results(self, folder: Digest) -> Path:
+        """Where what was compiled in a private folder is kept, for the next process that uses it."""
+        return self._base / "own" / f"{folder.hex}.cachesvc"
+
     def job(self, key: Digest) -> Path:
         """Where the ranks of a job meet. It is removed a day after it was last changed."""
         path = self._base / "jobs" / key.hex
@@ -279,12 +284,13 @@ class NodeStore:
         return path
 
     def evict(self, keep: Digest | None = None) -> None:
-        """Removes the packs that were used longest ago until the rest fits, private folders unused for 30
-        days, and leftovers of a day. Never ``keep``, nor what is in use. Never raises."""
+        """Removes the packs that were used longest ago until the rest fits, private folders and own results
+        unused for 30 days, and leftovers of a day. Never ``keep``, nor what is in use. Never raises."""
         with contextlib.suppress(OSError, StorageFull), self._locked("evict", wait=False):
             for part in ("partial", "tmp", "locks", "jobs"):
                 self._sweep(part, _LEFTOVER_SECONDS)
             self._evict_packs(keep)
+            self._sweep("own", _FOLDER_SECONDS)
             for path in self._older("folders", _FOLDER_SECONDS):
                 self._remove_unless_used(path)
 
