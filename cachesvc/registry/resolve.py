@@ -269,17 +269,18 @@ def _differences_kept(mine: str, theirs: str, scopes: str) -> tuple[Difference, 
 def _offered(
     registry: Registry, fitting: list[Candidate], request: ResolveRequest
 ) -> tuple[list[Candidate], tuple[Rejected, ...]]:
-    """Without those that an operator withholds, and those that are known to do nothing in this environment
-    (``domain.usefulness``)."""
-    if not any(row.withheld or row.quarantined is not None for row in fitting):
+    """Leaves out those that an operator withholds, those whose signer was removed, and those that are known
+    to do nothing in this environment (``domain.usefulness``)."""
+    if not any(row.withheld or row.signer_removed or row.quarantined is not None for row in fitting):
         return fitting, ()
     with registry.index.read() as unit:
         withheld = unit.usefulness.quarantined([row.revision for row in fitting if row.withheld])
     offered: list[Candidate] = []
     refused: list[Rejected] = []
     for row in fitting:
-        if row.quarantined is not None:
-            said = withdrawn(row.revision, row.quarantine_why or "")
+        if row.quarantined is not None or row.signer_removed:
+            why = row.quarantine_why if row.quarantined is not None else "its signer was removed"
+            said = withdrawn(row.revision, why or "")
             refused.append(Rejected(row.entry, row.target, row.tag, (said,)))
             continue
         here = environment(request.fingerprint, json.loads(row.fingerprint), json.loads(row.scopes))

@@ -26,6 +26,7 @@ from cachesvc_client.wire.protocol import (
 
 from .audit import note
 from .context import Registry
+from .resolve import forget
 
 SECRET_PREFIX = "csv_"
 """So that secret scanners can tell what they found."""
@@ -126,7 +127,17 @@ def _known(unit: Unit, by: Token, token_id: str) -> Token:
 def add_signer(registry: Registry, by: Token | None, signer: SignerRecord) -> SignerRecord:
     """Accepts a key's signatures in a namespace; adding it again is a success."""
     with registry.index.write() as unit:
-        return accept(registry, unit, by, signer)
+        added = accept(registry, unit, by, signer)
+    _forget_answers(registry, added.namespace)
+    return added
+
+
+def _forget_answers(registry: Registry, namespace: str) -> None:
+    """Remembered answers go by the signers that there were."""
+    with registry.index.read() as unit:
+        named = [row.namespace for row in unit.namespaces.all(ANY)] if namespace == ANY else [namespace]
+    for one in named:
+        forget(registry, Namespace(one))
 
 
 def accept(registry: Registry, unit: Unit, by: Token | None, signer: SignerRecord) -> SignerRecord:
@@ -147,8 +158,8 @@ def accept(registry: Registry, unit: Unit, by: Token | None, signer: SignerRecor
 
 
 def remove_signer(registry: Registry, by: Token, namespace: str, key: str) -> None:
-    """Accepts a key's signatures there no more. What it signed stays: clients decide by the keys that they
-    trust. Raises ``NotFound``."""
+    """Accepts a key's signatures there no more, and offers nothing that it signed: on this replica at once,
+    on the others within 5 s. The revisions stay until they are deleted. Raises ``NotFound``."""
     demand(by, Action.admin, namespace)
     known = namespace == ANY or Namespace.pattern.fullmatch(namespace)
     with registry.index.write() as unit:
@@ -156,6 +167,7 @@ def remove_signer(registry: Registry, by: Token, namespace: str, key: str) -> No
             where = "every namespace" if namespace == ANY else f"namespace {namespace[:128]!r}"
             raise NotFound(f"{key[:60]} is no signer of {where}", "see: cachesvc admin signers list")
         note(registry, unit, by, "signer.remove", namespace, key)
+    _forget_answers(registry, namespace)
 
 
 def list_signers(registry: Registry, by: Token) -> list[SignerRecord]:

@@ -413,6 +413,8 @@ def _phase(
         stage=str(stage or ""),
     )
     extra = {"CACHESVC_TRUSTED_KEYS": str(state.means.interim.public), "CACHESVC_STRICT": "1"}
+    extra["CACHESVC_KEEP_OWN"] = "0"
+    extra |= {"CACHESVC_LANE": state.means.lane} if state.means.lane else {}
     return state.means.launcher.run(order, folder, extra, keep=keep)
 
 

@@ -78,6 +78,7 @@ def main(arguments: list[str]) -> int:
     _die_with_parent()
     order = codec.build(Order, json.loads(Path(arguments[0]).read_text()))
     order, answer, bad = as_rank(order, Path(arguments[1]))
+    name_folders(order)
     begin = time.monotonic()
     result = replace(perform(order), seconds=time.monotonic() - begin)
     partial = answer.with_suffix(".partial")
@@ -96,6 +97,14 @@ def as_rank(order: Order, answer: Path) -> tuple[Order, Path, int]:
         os.environ[variable] = str(Path(os.environ["CACHESVC_STORE"], folder, rank))
     stage = str(ranks.folder(Path(order.stage), int(rank))) if order.stage else ""
     return replace(order, stage=stage), ranks.result_file(answer, int(rank)), 1
+
+
+def name_folders(order: Order) -> None:
+    """Names the cache folders of the phases that compile: a private folder is emptied by its next user, and
+    ``finalise`` goes on with the tuning results that ``compile`` left."""
+    if order.phase in ("compile", "finalise"):
+        for variable, folder in ((kinds.inductor.VARIABLE, "compile"), (kinds.cuda.VARIABLE, "compile-cuda")):
+            os.environ.setdefault(variable, str(Path(os.environ["CACHESVC_STORE"], folder)))
 
 
 def perform(order: Order) -> PhaseResult:

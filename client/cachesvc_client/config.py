@@ -47,7 +47,7 @@ class Config:
 
     ``bundle``: a bundle file, or a folder of them, instead of a registry.
     ``tag_fallback``: tags that are tried after a name's own, in order. ``report``: whether the registry is
-    told what came of it. ``hold_collector``: see `collector`.
+    told what came of it. ``hold_collector``: see `collector`. ``keep_own``: see `own_results`.
     """
 
     url: str | None = None
@@ -66,6 +66,7 @@ class Config:
     canary: bool = False
     report: bool = True
     hold_collector: bool = True
+    keep_own: bool = True
 
     @classmethod
     def read(cls, environ: Mapping[str, str] | None = None) -> Config:
@@ -97,6 +98,7 @@ class Config:
             canary=_variable(environ, "CACHESVC_CANARY", _switch, False),
             report=_variable(environ, "CACHESVC_REPORT", _switch, True),
             hold_collector=_variable(environ, "CACHESVC_HOLD_COLLECTOR", _switch, True),
+            keep_own=_variable(environ, "CACHESVC_KEEP_OWN", _switch, True),
         )
 
 

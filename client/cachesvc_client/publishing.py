@@ -68,8 +68,11 @@ def next_sequence(head: int = 0) -> int:
     return max(now, head + 1)
 
 
-def build_bundle(files: Sequence[SourceFile], draft: Draft, key: SigningKey, path: Path) -> Manifest:
-    """Packs and seals ``files`` into the bundle file ``path``, whole or not at all.
+def build_bundle(
+    files: Sequence[SourceFile], draft: Draft, key: SigningKey, path: Path, *, quick: bool = False
+) -> Manifest:
+    """Packs and seals ``files`` into the bundle file ``path``, whole or not at all. ``quick``: see
+    `write_pack`.
 
     What is signed was read back: an install trusts a signer's file digests, and checks frames alone.
     Raises ``NotWarm`` if there is nothing to pack, ``StorageFull`` if there is no room, ``Corrupt`` if the
@@ -83,7 +86,7 @@ def build_bundle(files: Sequence[SourceFile], draft: Draft, key: SigningKey, pat
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".cachesvc-") as folder:
         pack = Path(folder) / "pack"
         with open(pack, "wb") as out:
-            contents = write_pack(files, out)
+            contents = write_pack(files, out, quick=quick)
         manifest = Manifest(
             statement=Statement(
                 namespace=draft.name.namespace,

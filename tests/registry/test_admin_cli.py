@@ -311,6 +311,22 @@ def test_a_quarantine_reaches_resolves_with_its_reason(
     assert admin("quarantine", "release", made.revision).status == 4
 
 
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_what_a_removed_signer_signed_is_offered_to_nobody(
+    admin: Admin, server: Server, team: str, everywhere: bool
+) -> None:
+    leaked, namespace = SigningKey.generate(), "*" if everywhere else team
+    assert admin("signers", "add", leaked.public, "-n", namespace).status == 0
+    publish(server, leaked, team)
+    assert len(ok(server.api().resolve(team))["revisions"]) == 1
+    assert admin("signers", "remove", leaked.public, "-n", namespace, "--apply").status == 0
+    answer = ok(server.api().resolve(team))
+    assert answer["revisions"] == []
+    assert "its signer was removed" in answer["rejected"][0]["differences"][0]["mine"]
+    assert admin("signers", "add", leaked.public, "-n", team).status == 0
+    assert len(ok(server.api().resolve(team))["revisions"]) == 1
+
+
 def test_statistics_and_collection_are_shown(
     admin: Admin, server: Server, key: SigningKey, team: str
 ) -> None:

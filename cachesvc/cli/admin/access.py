@@ -165,8 +165,8 @@ def add_signer(
 def remove_signer(
     context: typer.Context, key: str, namespace: Space, apply: Apply = False, as_json: AsJson = False
 ) -> None:
-    """Accept a key's signatures no more. What it signed stays until it is deleted: clients decide by the keys
-    that they trust."""
+    """Accept a key's signatures no more, and offer nothing that it signed, on every replica within 5 s. The
+    revisions stay until they are deleted; adding the key again offers them again."""
     with desk(context) as at:
         held = [row for row in at.rows("/v1/signers", SignerRecord) if row.key == key]
         row = next((row for row in held if row.namespace == namespace), None)

@@ -144,9 +144,10 @@ class Recorded:
         self._artifacts = [record for record in self._artifacts if record[1] not in keys]
         self.kernels = {path: source for path, source in self.kernels.items() if path not in paths}
 
-    def paths(self, root: Path) -> set[str]:
-        """Their paths relative to the folder ``root``. Host kernels that were built here lie under
-        PyTorch's own names: they are copied to ours (whole, by rename) first."""
+    def paths(self, root: Path, copied: bool = True) -> set[str]:
+        """Their paths relative to the folder ``root``. Host kernels that were built here lie under PyTorch's
+        own names: they are ``copied`` to ours (whole, by rename) first, but not into a folder that this
+        process has left, since others may use it."""
         from torch._inductor.codecache import sha256_hash
 
         found = set()
@@ -157,7 +158,7 @@ class Recorded:
                 found.add(f"fxgraph/{key[1:3]}/{key}/{sha256_hash(content)}")
             else:
                 found.add(f"aotautograd/{key}/{sha256_hash(content)}")
-        for path, source in list(self.kernels.items()):
+        for path, source in list(self.kernels.items()) if copied else ():
             _copy_whole(source, root / path)
             found.add(path)
         return found
@@ -190,7 +191,8 @@ class HostKernels:
 
     def __init__(self) -> None:
         self._folders: list[Path] = []
-        self._own = ""
+        self.host = ""
+        """Names this host: the folder of what is built here. Empty before `own`."""
         self._loaded: dict[str, Callable[[], Any]] = {}
         self._lock = threading.Lock()
         self.hits = 0
@@ -204,9 +206,14 @@ class HostKernels:
             if folder not in self._folders:
                 self._folders.append(folder)
 
+    def refuse(self) -> None:
+        """No kernel may be loaded from the folders that were accepted so far."""
+        with self._lock:
+            self._folders.clear()
+
     def own(self, fingerprint: Fingerprint) -> None:
         """Names this host, so that what it builds can be captured."""
-        self._own = host_id(fingerprint)
+        self.host = host_id(fingerprint)
 
     def hooked(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Around ``CppCodeCache.load_async``; any doubt falls through to ``original``."""
@@ -252,8 +259,8 @@ class HostKernels:
         def load() -> Any:
             library = produce()
             path = getattr(library, "_name", None) or getattr(library, "__file__", None)
-            if path and self._own:
-                self.recorded.kernels[f"{HOST_FOLDER}/{self._own}/{key}.so"] = Path(path)
+            if path and self.host:
+                self.recorded.kernels[f"{HOST_FOLDER}/{self.host}/{key}.so"] = Path(path)
             return library
 
         return load
