@@ -317,12 +317,25 @@ class RevisionReport:
 
 
 @dataclass(frozen=True, slots=True)
+class EarlierReport:
+    """What a start reported before: ``revisions`` and ``kinds`` of that `ReportRequest`."""
+
+    revisions: tuple[RevisionReport, ...] = ()
+    kinds: dict[str, KindWork] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if len(self.revisions) > MAX_RESOLVED or len(self.kinds) > 16:
+            raise ValueError(f"replaces: at most {MAX_RESOLVED} revisions and 16 kinds")
+
+
+@dataclass(frozen=True, slots=True)
 class ReportRequest:
     """One start of one process. Nothing in it names a person or a machine: ``node`` is 32 hex digits that
     mean nothing to anybody else, ``why`` the components of keys that differed, without their values. There is
     no time in it: the registry's clock counts.
 
-    ``fingerprint``: the one that was resolved with.
+    ``fingerprint``: the one that was resolved with. ``replaces``: the last report of this start, which this
+    one is counted instead of.
     """
 
     node: str
@@ -330,6 +343,7 @@ class ReportRequest:
     revisions: tuple[RevisionReport, ...]
     kinds: dict[str, KindWork] = field(default_factory=dict)
     why: tuple[str, ...] = ()
+    replaces: EarlierReport | None = None
     format: str = REPORT_FORMAT
 
     def __post_init__(self) -> None:
@@ -353,10 +367,12 @@ class ReportRequest:
 
 @dataclass(frozen=True, slots=True)
 class ReportAnswer:
-    """``counted``: revisions. ``quarantined``: those that this environment is not offered any more."""
+    """``counted``: revisions. ``quarantined``: those that this environment is not offered any more.
+    ``replaces``: whether this registry takes another report of the same start, which replaces this one."""
 
     counted: int
     quarantined: tuple[Digest, ...] = ()
+    replaces: bool = False
 
 
 def _count(what: str, value: int) -> None:
