@@ -148,3 +148,25 @@ def bundle(tmp_path, registry):
         return made
 
     return make
+
+
+@pytest.fixture
+def log_of_a_service(tmp_path, registry):
+    """Attaches a service without any logging configuration to a name, waits for the restore, and returns the
+    lines on stderr."""
+    environment = {
+        **clean_environment(tmp_path),
+        "CACHESVC_URL": registry.url,
+        "CACHESVC_TOKEN": registry.token,
+        "CACHESVC_TRUSTED_KEYS": registry.trust,
+    }
+
+    def run(name: str) -> list[str]:
+        code = f"import cachesvc_client; cachesvc_client.attach({name!r}).wait(60)"
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stderr.splitlines()
+
+    return run

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from .claims import ClaimRef
 from .codec import canonical
 from .digest import Digest
-from .factors import Difference, FactorValue
+from .factors import INERT, WITHDRAWN, Difference, FactorValue
 from .names import Lane, Namespace, ShortName, Tag, Target
 
 API_VERSION = 1
@@ -86,6 +86,11 @@ class Rejected:
     target: Target
     tag: Tag
     differences: tuple[Difference, ...]
+
+    @property
+    def withheld(self) -> bool:
+        """Whether it fits by every factor, and is not offered because of an operator or of reports."""
+        return any(difference.factor in (INERT, WITHDRAWN) for difference in self.differences)
 
 
 @dataclass(frozen=True, slots=True)
