@@ -106,13 +106,15 @@ def command(tmp_path, registry):
 
 @pytest.fixture
 def bundle(tmp_path, registry):
-    """Makes a signed bundle file; its fingerprint is this machine's, changed by ``differs``."""
+    """Makes a signed bundle file; its fingerprint is this machine's, changed by ``differs``.
+    ``file``: the path inside of Inductor's folder; the default one is of no kind, so nobody installs it."""
 
     def make(
         name: str,
         target: str = "bert/default",
         *,
         content: bytes = b"kernel",
+        file: str = "ab/cab.py",
         key: SigningKey | None = None,
         sequence: int | None = None,
         lane: str | None = None,
@@ -123,7 +125,7 @@ def bundle(tmp_path, registry):
         parsed = Name.parse(name)
         pack = tmp_path / f"{Digest.of(content).hex[:12]}.pack"
         with open(pack, "wb") as out:
-            contents = write_pack([SourceFile("inductor", "ab/cab.py", content)], out)
+            contents = write_pack([SourceFile("inductor", file, content)], out)
         statement = Statement(
             parsed.namespace,
             parsed.name,
