@@ -248,6 +248,11 @@ class Session:
             agreement.withdraw(self.error, self.config.store if self.config else None)
         self._accept_kernels()
         if self._has_restored:
+            # The modules that the exit needs are imported now. Python cannot import all of them while it
+            # ends; and importing dataclasses runs exec(), after which it forgets that SIGINT ended it.
+            from . import outcome, reporting  # noqa: F401
+
+            self._attached.report()
             self._attached.watch.start()
 
     def _attempt(self) -> tuple[object, ...]:
