@@ -2,6 +2,7 @@
 
 LOADED_BY_ATTACH = {
     "cachesvc_client",
+    "cachesvc_client.activity",
     "cachesvc_client.children",
     "cachesvc_client.collector",
     "cachesvc_client.deadline",

@@ -111,13 +111,13 @@ def report() -> Report:
 
 
 def send_report(timeout: float = 1.0) -> bool:
-    """Tells the registry now what this start came to, and answers whether it was told, now or before; at exit
-    it is not told again. It is told by itself too, a minute after the last compile or at exit: this is for
-    processes that end otherwise. Takes at most ``timeout`` seconds. Never raises."""
+    """Says the outcome and tells the registry now, as at exit, and answers whether it has a report of this
+    start. That happens by itself too: when the compiler pauses, some seconds after the last compile, and at
+    exit. This is for processes that end otherwise, such as by ``os._exit`` or a signal. Takes at most
+    ``timeout`` seconds. Never raises."""
     from .session import attached
 
-    reporter = attached().reporter
-    return reporter is not None and reporter.end(timeout)
+    return attached().send_report(timeout)
 
 
 def wait(timeout: float | None = None) -> bool:

@@ -32,8 +32,10 @@ def account(
     observed = process.observer.snapshot() if process.observer else observe.Observation()
     installed = [entry for result in results for entry in result.installed]
     recorded = process.kernels.recorded
-    used_keys = recorded.keys() | {folder.name for folder in process.triton.folders}
-    used = uses(installed, set(recorded.kernels), used_keys)
+    # What PyTorch looked for and did not find was compiled here, also where an entry holds the same key.
+    restored_keys = recorded.keys() - set(process.components.missed)
+    used_keys = restored_keys | {folder.name for folder in list(process.triton.folders)}
+    used = uses(installed, set(recorded.kernels), used_keys, process.models)
     state = judge(observed, used)
     retraced = observed.counters.get("aot_autograd.autograd_cache_miss", 0)
     explained = state in ("inert", "partial") or retraced

@@ -58,6 +58,8 @@ counts: Counter[str] = Counter()
 spent: dict[str, float] = {}
 """Seconds inside what was counted, of the outermost call of each thread."""
 _inside = threading.local()
+_running: Counter[int] = Counter()
+"""Calls of what is counted that have not returned yet, by thread."""
 missing: set[str] = set()
 bypassed: list[str] = []
 """Why PyTorch cached a graph neither for reading nor for writing, in its words; once each."""
@@ -141,6 +143,11 @@ class Observer:
         )
 
 
+def compiling() -> bool:
+    """Whether some thread is inside of what is counted. Microseconds."""
+    return any(list(_running.values()))
+
+
 def start(audit: bool = False) -> Observer:
     """Puts the wrappers in place (once per process) and starts to count.
 
@@ -150,6 +157,7 @@ def start(audit: bool = False) -> Observer:
     global _installed, _owner, _children
     if not _installed:
         _installed = True
+        os.register_at_fork(after_in_child=_running.clear)
         for module, path, count in _COUNTED:
             importhook.when_imported(module, functools.partial(_put_around, path, _counter_of(count)))
         importhook.when_imported("torch._inductor.compile_worker.subproc_pool", _count_worker_jobs)
@@ -197,11 +205,14 @@ def _counter_of(count: str) -> Callable[[Any], Any]:
             if count in active:
                 return original(*args, **kwargs)
             active[count] = True
+            thread = threading.get_ident()
+            _running[thread] += 1
             begin = time.perf_counter()
             try:
                 return original(*args, **kwargs)
             finally:
                 del active[count]
+                _running[thread] -= 1
                 spent[count] = spent.get(count, 0.0) + time.perf_counter() - begin
 
         return counted

@@ -338,8 +338,10 @@ class Process:
 
     def activity(self) -> object:
         """Changes while this process compiles or loads; ``None`` before it did either."""
-        seen = (self.observer.snapshot() if self.observer else None, dict(self.seconds), self.kernels.hits)
-        return seen if self.seconds["compile"] or (seen[0] and not seen[0].clean) else None
+        observed = self.observer.snapshot() if self.observer else observe.Observation()
+        if not self.seconds["compile"] and observed.clean and not self.triton.folders:
+            return None
+        return observed, dict(self.seconds), self.kernels.hits, len(self.triton.folders)
 
 
 def _hook_compile_fx(around: Callable[[Any], Any], module: ModuleType) -> None:

@@ -164,7 +164,7 @@ def accept_revisions(wish: Wish, remote: Remote, means: Means, restored: Restore
             failures.append(error)
             restored.problems.append(str(error))
     if not restored.installed and not restored.stored and not means.held:
-        raise failures[0] if failures else _nothing(wish, restored.rejected)
+        raise failures[0] if failures else nothing_offered(wish.name, restored.rejected)
 
 
 def accept_bundles(paths: Iterable[Path], wishes: Sequence[Wish], means: Means, restored: Restored) -> None:
@@ -388,12 +388,14 @@ def _install(
     return Installed(verified.manifest, verified.revision, files, done.bytes)
 
 
-def _nothing(wish: Wish, rejected: Sequence[Rejected]) -> CacheSvcError:
+def nothing_offered(name: Name, rejected: Sequence[Rejected]) -> CacheSvcError:
+    """Says why an answer holds no revision, in the same words for a service's log, `doctor` and `pull`."""
     if not rejected:
-        return NotFound(f"{wish.name}: nothing is published under it", "check the name, or run cachesvc warm")
+        return NotFound(f"{name}: nothing is published under it", "check the name, or run cachesvc warm")
     nearest = rejected[0]
+    count = "1 entry" if len(rejected) == 1 else f"{len(rejected)} entries"
+    verdict = "none fits; nearest is"
+    if nearest.withheld:
+        verdict = "none is offered here; withheld is"
     told = "; ".join(map(str, nearest.differences[:3]))
-    return Incompatible(
-        f"{wish.name}: {len(rejected)} entries, none fits; nearest is {nearest.target}: {told}",
-        nearest.differences[0].mend,
-    )
+    return Incompatible(f"{name}: {count}, {verdict} {nearest.target}: {told}", nearest.differences[0].mend)

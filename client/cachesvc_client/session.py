@@ -22,7 +22,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import importhook
+from . import importhook, observe
+from .activity import ActivityWatch, Moment
 from .deadline import Deadline
 from .process import Process, process
 from .wire.errors import CacheSvcError, Distrusted, InvalidRequest
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from .claiming import Turns
     from .config import Config
     from .distrusting import Watched
+    from .outcome import OutcomeLog
     from .reporting import Reporter
     from .restore import Installed, Restored, Wish
     from .restoring import Restoring
@@ -102,6 +104,8 @@ class Session:
         self.error: CacheSvcError | None = None
         self.turns: Turns | None = None
         """Who compiles what was missed: where this process may publish, from its first compile on."""
+        self.reporter: Reporter | None = None
+        """Made when there is something to report."""
         self.waited = False
         """A compile has gone on without or after this restore: the cache folders are its alone."""
         self._configured = threading.Event()
@@ -208,6 +212,7 @@ class Session:
         over = self._done.is_set()
         self._configured, self._done, self._thread = threading.Event(), threading.Event(), None
         self._deadline.begin_again()
+        self.reporter = None
         if over:
             self._configured.set()
             self._done.set()
@@ -229,22 +234,38 @@ class Session:
             self._fail(error)
         except Exception as error:  # noqa: BLE001 - whatever it is, the service compiles by itself
             _log.debug("restore of %s", self.label, exc_info=True)
-            self._fail(CacheSvcError(f"{type(error).__name__}: {error}"))
+            # Python imports no module that makes threads while it ends.
+            ending = not threading.main_thread().is_alive()
+            self._fail(CacheSvcError(f"{type(error).__name__}: {error}"), say=not ending)
         finally:
-            if self.error is not None and agreement is not None:
-                agreement.withdraw(self.error, self.config.store if self.config else None)
-            self._accept_kernels()
-            self._attached.report_later()
+            try:
+                self._finish(agreement)
+            except Exception:  # noqa: BLE001 - as above
+                _log.debug("restore of %s", self.label, exc_info=True)
             self._configured.set()
             self._done.set()
+
+    def _finish(self, agreement: Agreement | None) -> None:
+        if self.error is not None and agreement is not None:
+            agreement.withdraw(self.error, self.config.store if self.config else None)
+        self._accept_kernels()
+        if self._has_restored:
+            # The modules that the exit needs are imported now. Python cannot import all of them while it
+            # ends; and importing dataclasses runs exec(), after which it forgets that SIGINT ended it.
+            from . import outcome, reporting  # noqa: F401
+
+            self._attached.report()
+            self._attached.watch.start()
 
     def _attempt(self) -> tuple[object, ...]:
         """What tells this restore from the others of a job, in each of its ranks."""
         return self.wanted.label, self._attached.round_of(self), self._in_turn
 
-    def _fail(self, error: CacheSvcError) -> None:
+    def _fail(self, error: CacheSvcError, say: bool = True) -> None:
         self.error, self._step = error, "failed"
         level = logging.INFO if self._in_turn else logging.WARNING  # it was said before
+        if self._attached.exiting or not say:
+            level = logging.DEBUG  # the process ends before it compiles anything
         _log.log(level, "%s: not restored, this process compiles: %s", self.label, error)
 
     def _restore(self, agreement: Agreement) -> None:
@@ -306,7 +327,7 @@ class Session:
     def _told(self) -> Iterable[str]:
         """How it ended, for a report."""
         if self.error is not None:
-            yield f"{self.label}: {self.error}"
+            yield f"{self.label}: not restored: {self.error}"
         elif not self.ready:
             yield f"{self.label}: still {self.status}"
         elif self.status == "stored":
@@ -315,17 +336,23 @@ class Session:
             yield from self.restored.problems
 
     @property
-    def _reports(self) -> bool:
-        """Whether there is anything to tell a registry, and somebody to tell it to."""
-        config, restored = self.config, self.restored
-        if config is None or config.bundle is not None:
-            return False
-        return (
-            config.report
-            and bool(config.url and config.token)
-            and restored is not None
-            and bool(restored.installed or restored.distrusted)
-        )
+    def _has_restored(self) -> bool:
+        restored = self.restored
+        return restored is not None and bool(restored.installed or restored.distrusted)
+
+    def _report(self, report: Report, moment: Moment, deadline: float) -> None:
+        """Tells the registry, if it may be told and offered something. Raises nothing of a registry."""
+        config, restored, fingerprint = self.config, self.restored, self._process.fingerprint
+        if config is None or restored is None or fingerprint is None or not self._has_restored:
+            return
+        if config.bundle is not None or not (config.report and config.url and config.token):
+            return
+        if self.reporter is None:
+            from .reporting import Reporter
+
+            self.reporter = Reporter(config)
+        theirs = [*restored.installed, *restored.distrusted]
+        self.reporter.tell(report, theirs, fingerprint, moment, deadline)
 
 
 class Attached:
@@ -334,7 +361,11 @@ class Attached:
     def __init__(self, process: Process) -> None:
         self.process = process
         self.sessions: list[Session] = []
-        self.reporter: Reporter | None = None
+        self.watch = ActivityWatch(process.activity, observe.compiling)
+        self.watch.listeners.append(self._on_activity)
+        self.exiting = False
+        """Nothing is logged any more."""
+        self._outcome: OutcomeLog | None = None
         self._canary_said: dict[str, None] = {}
         """Reasons, once each, in their order."""
 
@@ -343,9 +374,14 @@ class Attached:
         with self.process.lock:
             if self.process.observer is not None:
                 return
-            self.process.arm(self.before_compile, self._watch, self.report_later)
+            self.process.arm(self.before_compile, self._watch, self.watch.compiled)
             os.register_at_fork(after_in_child=self._after_fork)
-            atexit.register(self._say_how_it_was)
+            atexit.register(self._end)  # runs after what is registered later
+            self.watch.at_exit()
+            if os.environ.get("CACHESVC_LOG"):
+                from .logs import show
+
+                show(os.environ["CACHESVC_LOG"])
 
     def before_compile(self) -> None:
         """The one bounded wait of each session. Raises only under CACHESVC_STRICT."""
@@ -381,7 +417,8 @@ class Attached:
     def _after_fork(self) -> None:
         """In the child there is no background thread: what was under way begins again when needed."""
         self.process.begin_again()
-        self.reporter = None
+        self.watch.begin_again()
+        self._outcome = None
         for session in self.sessions:
             session._begin_again()
 
@@ -426,37 +463,25 @@ class Attached:
         told = (line for session in self.sessions for line in session._told())
         return account(self.process, results, told, self._canary_said)
 
-    def report_later(self) -> None:
-        """Sees to it that the registry is told, once, what this start came to: when it has been quiet for a
-        while, or at exit. Cheap, never raises; in a forked child from its first compile on."""
-        if self.reporter is not None or not any(session._reports for session in self.sessions):
-            return
-        try:
-            from .reporting import Reporter
+    def send_report(self, timeout: float) -> bool:
+        """See `cachesvc_client.send_report`."""
+        self.watch.flush(timeout)
+        return any(session.reporter is not None and session.reporter.told for session in self.sessions)
 
-            with self.process.lock:
-                if self.reporter is None:
-                    self.reporter = Reporter(self._tell, self.process.activity)
-        except Exception:  # noqa: BLE001 - telling is never the reason that anything fails
-            _log.debug("nothing will be reported", exc_info=True)
+    def _on_activity(self, moment: Moment, deadline: float) -> None:
+        """Says what the restore came to and tells the registries, on the watch's thread."""
+        from .outcome import OutcomeLog
 
-    def _tell(self, deadline: float) -> None:
-        from .reporting import send
-
-        report, fingerprint = self.report(), self.process.fingerprint
+        report = self.report()
+        if self._outcome is None:
+            self._outcome = OutcomeLog()
+        names = [session.label for session in self.sessions if session._has_restored]
+        self._outcome.say(report, ", ".join(names), moment)
         for session in self.sessions:
-            config, restored = session.config, session.restored
-            if session._reports and config is not None and restored is not None and fingerprint is not None:
-                theirs = [*restored.installed, *restored.distrusted]
-                send(report, config, theirs, fingerprint, deadline)
+            session._report(report, moment, deadline)
 
-    def _say_how_it_was(self) -> None:
-        if self.reporter is not None:
-            self.reporter.begin_to_end()
-        if any(session.status not in ("off", "local", "waiting") for session in self.sessions):
-            _log.info("at exit: %s", self.report().line)
-        if self.reporter is not None:
-            self.reporter.end()
+    def _end(self) -> None:
+        self.exiting = True
 
 
 _attached: Attached | None = None

@@ -20,12 +20,13 @@ from ..config import Config, login_path
 from ..detect import detect, supported
 from ..node.store import NodeStore, default_root
 from ..remote import Probe, Remote
+from ..restore import nothing_offered
 from ..wire.errors import CacheSvcError
 from ..wire.factors import Fingerprint
 from ..wire.names import Name
 from ..wire.protocol import ResolveRequest
+from .explain import verified
 from .tables import aligned
-from .transfer import why_nothing
 
 Status = Literal["ok", "warn", "fail"]
 _SKEW_WARNING = 30
@@ -295,8 +296,16 @@ def _named(remote: Remote, config: Config, here: Fingerprint, name: Name) -> Che
     request = ResolveRequest(name.namespace, name.name, here, tags=tags, lane=config.lane)
     try:
         answer = remote.resolve(request)
+        if not answer.revisions:
+            raise nothing_offered(name, answer.rejected)
+        _, refused = verified(answer, Name(name.namespace, name.name, answer.tag or name.tag), config)
+        if len(refused) == len(answer.revisions):
+            raise next(iter(refused.values()))
     except CacheSvcError as error:
         return Check("fail", "name", error.message, error.hint)
-    if answer.revisions:
-        return Check("ok", "name", f"{name}: {len(answer.revisions)} fit here, {len(answer.rejected)} do not")
-    return Check("fail", "name", *why_nothing(name, answer))
+    accepted = len(answer.revisions) - len(refused)
+    text = f"{name}: {accepted} fit here, {len(answer.rejected)} do not"
+    if not refused:
+        return Check("ok", "name", text)
+    first = next(iter(refused.values()))
+    return Check("warn", "name", f"{text}, {len(refused)} are refused: {first.message}", first.hint)

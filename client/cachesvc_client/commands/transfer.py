@@ -21,10 +21,11 @@ from ..detect import detect
 from ..node.store import NodeStore, default_root
 from ..publishing import publish_signed
 from ..remote import Remote
+from ..restore import nothing_offered
 from ..wire.digest import Digest
-from ..wire.errors import Corrupt, Incompatible, InvalidRequest, NotFound, StorageFull, Untrusted
+from ..wire.errors import Corrupt, InvalidRequest, NotFound, StorageFull, Untrusted
 from ..wire.names import Name, Tag, Target
-from ..wire.protocol import ResolveAnswer, ResolvedRevision, ResolveRequest
+from ..wire.protocol import ResolvedRevision, ResolveRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,20 +94,8 @@ def _fitting(
 ) -> tuple[ResolvedRevision, ...]:
     answer = remote.resolve(_request(config, name, tags))
     if not answer.revisions:
-        raise Incompatible(*why_nothing(name, answer))
+        raise nothing_offered(name, answer.rejected)
     return answer.revisions
-
-
-def why_nothing(name: Name, answer: ResolveAnswer) -> tuple[str, str]:
-    """Message and hint for an answer without revisions."""
-    if not answer.rejected:
-        return f"{name}: nothing there", "publish it with: cachesvc warm"
-    nearest = answer.rejected[0]
-    difference = nearest.differences[0]
-    said = (
-        f"{name}: none of {len(answer.rejected)} entries fits here; nearest is {nearest.target}: {difference}"
-    )
-    return said, difference.mend
 
 
 def _everything(
