@@ -4,6 +4,9 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 JOBS ?= 2
 ARGS ?=
+# The version of torch of `make torch-env`, and those of `make test-versions`.
+VERSION ?= 2.7.1
+VERSIONS ?= 2.7.1 2.11.0
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -15,8 +18,8 @@ COMPILE := $(BIN)/uv pip compile -q --universal --generate-hashes --no-python-do
 	--no-emit-index-url --no-emit-find-links --no-emit-package cachesvc --no-emit-package cachesvc-client
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-services matrix deploy-check keys lint format types contracts bench bench-registry \
-	bench-gpu requirements triton clean tools
+.PHONY: help venv torch-env demo test test-services test-versions matrix deploy-check keys lint format types \
+	contracts bench bench-registry bench-gpu requirements triton clean tools
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1 /p' $(MAKEFILE_LIST) | while read -r name what; do \
@@ -39,6 +42,13 @@ $(STAMP): $(LOCKS) requirements/install.sh pyproject.toml client/pyproject.toml 
 
 venv: $(STAMP)  ## .venv with everything; instant when it is there
 
+.torch/%/.ready: $(LOCKS) requirements/install.sh pyproject.toml client/pyproject.toml \
+		tools/torch_env.sh tools/cuda_stubs.py | tools
+	@tools/torch_env.sh $* .torch/$* $(PYTHON)
+	@touch $@
+
+torch-env: .torch/$(VERSION)/.ready  ## .torch/VERSION with that torch (VERSION=2.7.1); instant when it is there
+
 demo: $(STAMP)  ## registry, warm of three models, one fresh process for each that compiles nothing
 	@$(BIN)/python -m benchmarks.demo $(ARGS)
 
@@ -47,6 +57,10 @@ test: $(STAMP)  ## all tests; ARGS="-k name" and JOBS=1 are passed on
 
 test-services: $(STAMP)  ## those over real PostgreSQL, Redis and Ceph S3; a server that is missing skips its tests
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m services $(ARGS)
+
+test-versions: $(STAMP) $(VERSIONS:%=.torch/%/.ready)  ## those on other versions of torch (VERSIONS="2.7.1 2.11.0")
+	@CACHESVC_TEST_VERSIONS="$(VERSIONS)" $(BIN)/python -m pytest -n $(JOBS) tests/versions $(ARGS)
+
 matrix: $(STAMP)  ## every difference between builder and consumer, and what it does; ARGS="hit" for some rows
 	@$(BIN)/python -m tests.matrix $(ARGS)
 
@@ -96,6 +110,6 @@ triton: $(STAMP)  ## adds Triton (280 MB), for tests without a GPU
 	@$(BIN)/python -m pip install -q --require-hashes -r requirements/triton.txt
 
 clean:  ## removes the environment, caches and builds
-	rm -rf $(VENV) build dist .demo .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .torch build dist .demo .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 	rm -rf *.egg-info client/*.egg-info client/build

@@ -17,6 +17,7 @@ LOADED_BY_ATTACH = {
     "cachesvc_client.kinds.tuning",
     "cachesvc_client.observe",
     "cachesvc_client.process",
+    "cachesvc_client.releases",
     "cachesvc_client.session",
     "cachesvc_client.wire",
     "cachesvc_client.wire.errors",

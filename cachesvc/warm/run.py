@@ -155,7 +155,8 @@ def _warm(job: Job, means: Means, folder: Path) -> Outcome:
     means.tell(job, "eager")
     eager = means.launcher.run(Order("eager", job), folder / "eager", {})
     if eager.error:
-        return Outcome(str(job.target), "failed", (eager.error,), trace=eager.trace)
+        status = eager.error_status
+        return Outcome(str(job.target), "failed", (eager.error,), trace=eager.trace, error_status=status)
     model = eager.model
     workload = job.workload(
         model=model.digest if model else None,

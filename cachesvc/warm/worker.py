@@ -30,12 +30,12 @@ from typing import TYPE_CHECKING, Any
 
 import cachesvc_client
 from cachesvc_client import kinds, observe
-from cachesvc_client.detect import detect
+from cachesvc_client.detect import detect, supported
 from cachesvc_client.kinds import bundler
 from cachesvc_client.numerics import Compared
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
-from cachesvc_client.wire.errors import CacheSvcError, Unavailable
+from cachesvc_client.wire.errors import CacheSvcError, Unavailable, Unsupported
 from cachesvc_client.wire.factors import Facts
 
 from . import ranks
@@ -113,7 +113,8 @@ def perform(order: Order) -> PhaseResult:
     try:
         return phases[order.phase](order)
     except CacheSvcError as error:
-        return PhaseResult(order.phase, error=str(error), trace=traceback.format_exc()[-8000:])
+        trace = traceback.format_exc()[-8000:]
+        return PhaseResult(order.phase, error=str(error), error_status=error.exit_status, trace=trace)
     except Exception as error:  # noqa: BLE001 - whatever it is, the parent reports it for this target
         from .subject import SubjectError, one_line
 
@@ -123,6 +124,8 @@ def perform(order: Order) -> PhaseResult:
 
 def _eager(order: Order) -> PhaseResult:
     job = order.job
+    if reason := supported(detect()):
+        raise Unsupported(reason)
     if job.is_script:
         return PhaseResult(order.phase, script=_script_digest(job), fingerprint=detect())
     subject = _subject(job)

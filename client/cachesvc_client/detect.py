@@ -7,23 +7,16 @@ of installed packages, from ``/proc`` and from NVML. A fact that cannot be told 
 
 from __future__ import annotations
 
-import importlib.machinery
-import importlib.util
 import os
 import re
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from . import compiler
+from . import compiler, releases
 from .instruction_sets import ARM_FLAGS, X86_FLAGS, shows_all
+from .releases import TESTED_CPU, TESTED_GPU
 from .wire.factors import SCHEMA, FactorValue, Fingerprint
-
-TESTED_CPU = ("2.13",)
-"""torch releases whose CPU path was tested."""
-TESTED_GPU = (("2.11", "3.6"),)
-"""(torch, triton) releases whose CUDA path was tested: docs/gpu.md says when, and on what."""
 
 
 def detect(environ: Mapping[str, str] | None = None) -> Fingerprint:
@@ -33,12 +26,12 @@ def detect(environ: Mapping[str, str] | None = None) -> Fingerprint:
     what it reads. Takes a few milliseconds where there is no GPU driver.
     """
     environ = os.environ if environ is None else environ
-    torch, accelerator = _torch()
+    torch, accelerator = releases.torch()
     cpuinfo = _cpuinfo()
     facts: dict[str, FactorValue | None] = {
         "schema": SCHEMA,
         "torch": torch,
-        "triton": _triton(),
+        "triton": releases.triton(),
         "python_abi": sys.implementation.cache_tag + getattr(sys, "abiflags", ""),
         "platform": f"{sys.platform}-{os.uname().machine}",
         "cuda": accelerator,
@@ -67,8 +60,9 @@ def supported(fingerprint: Fingerprint, *, untested: bool | None = None) -> str 
     if not torch:
         return "torch is not installed"
     if untested is None:
-        untested = os.environ.get("CACHESVC_UNTESTED", "").lower() in ("1", "true", "yes", "on")
-    release, triton = _release(torch), _release(str(fingerprint.get("triton", "")))
+        untested = releases.untested()
+    release = releases.release(torch)
+    triton = releases.release(str(fingerprint.get("triton", "")))
     if "gpu" in fingerprint:
         tested, shown = (
             (release, triton) in TESTED_GPU,
@@ -83,63 +77,6 @@ def supported(fingerprint: Fingerprint, *, untested: bool | None = None) -> str 
     return (
         f"{shown} is not tested with this client (tested: {allowed}); CACHESVC_UNTESTED=1 tries all the same"
     )
-
-
-def _release(version: str) -> str:
-    return ".".join(version.split("+")[0].split(".")[:2])
-
-
-# Packages. ``importlib.metadata`` takes 30 ms to import, and wheels on PyPI leave out the local part
-# (2.11.0 where torch itself says 2.11.0+cu130); the package's own text has what its cache keys hold.
-
-_ASSIGNED = re.compile(r"^(\w+)\s*(?::[^=\n]*)?=\s*(['\"])([^'\"\n]{1,80})\2", re.MULTILINE)
-
-
-def _torch() -> tuple[str | None, str | None]:
-    """Version, and CUDA or ROCm version, of the torch that ``import torch`` finds."""
-    folder = _package("torch")
-    if folder is None:
-        return None, None
-    said = _assigned(folder / "version.py")
-    accelerator = said.get("cuda") or (f"rocm {said['hip']}" if "hip" in said else None)
-    return said.get("__version__") or _metadata("torch"), accelerator
-
-
-def _triton() -> str | None:
-    folder = _package("triton")
-    if folder is None:
-        return None
-    return _assigned(folder / "__init__.py").get("__version__") or _metadata("triton")
-
-
-def _package(name: str) -> Path | None:
-    """The folder of a package, found as ``import`` would and without importing it."""
-    try:
-        spec = importlib.machinery.PathFinder.find_spec(name)
-        if spec is None:  # editable installs have finders of their own
-            spec = importlib.util.find_spec(name)
-    except (ImportError, ValueError, AttributeError):
-        return None
-    if spec is None or not spec.origin:
-        return None
-    return Path(spec.origin).parent
-
-
-def _assigned(path: Path) -> dict[str, str]:
-    try:
-        text = path.read_bytes()[: 1 << 16].decode("utf-8", "replace")
-    except OSError:
-        return {}
-    return {match[1]: match[3] for match in _ASSIGNED.finditer(text)}
-
-
-def _metadata(name: str) -> str | None:
-    from importlib import metadata
-
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 # The CPU.

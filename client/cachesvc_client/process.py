@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from . import importhook, kinds, observe
 from .collector import Collector
 from .kinds import components, operators
-from .wire.errors import Unsupported
+from .wire.errors import CacheSvcError, Unsupported
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,7 +51,8 @@ class Process:
         self.cuda = kinds.cuda.Recorded()
         self.components = components.Recorder()
         self.observer: observe.Observer | None = None
-        """There is one once the hooks are armed."""
+        """There is one once hooks were armed."""
+        self.armed = False
         self.models: list[Digest] = []
         self.compiled_before = _graphs_compiled_already()
         self.folders = kinds.Folders()
@@ -92,54 +93,56 @@ class Process:
         watch: Callable[[Any], Callable[[Any], Any] | None],
         after: Callable[[], None],
     ) -> None:
-        """Puts the hooks in place; cheap, imports nothing of the compilers. To be called once.
+        """Puts the hooks in place; cheap, imports nothing of the compilers. To be called once, and again
+        after `disarm`.
 
         ``before`` and ``after`` each compile; ``before`` a kernel too that the application launches itself.
         ``watch`` is asked for each graph before it is compiled, and may answer what is to be put around what
-        it was compiled to. What they raise reaches the application.
+        it was compiled to. A ``CacheSvcError`` that they raise reaches the application.
         """
+        self.armed = True
         self.observer = observe.start()
         kinds.inductor.install_hooks(self.kernels)
         components.install_hooks(self.components)
         operators.install_hooks()
         self.collector.install_hooks()
         kinds.triton.install_hooks(self.triton, before, self._launched)
-        around = functools.partial(self._around_compile_fx, before, watch, after)
-        importhook.when_imported("torch._inductor.compile_fx", functools.partial(_hook_compile_fx, around))
+        hook_compiles(functools.partial(self._compile_fx, before, watch, after))
 
-    def _around_compile_fx(
+    def disarm(self) -> None:
+        """Takes every hook out: this process goes on as if cachesvc were not there. Never raises."""
+        self.armed = False
+        importhook.disarm()
+
+    def _compile_fx(
         self,
         before: Callable[[], None],
         watch: Callable[[Any], Callable[[Any], Any] | None],
         after: Callable[[], None],
-        original: Callable[..., Any],
-    ) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def compile_fx(*args: Any, **kwargs: Any) -> Any:
-            if getattr(self._depth, "inside", False):
-                return original(*args, **kwargs)
-            before()
-            watched = watch(args[0] if args else kwargs.get("model_"))
-            self._depth.inside = True
+        call: importhook.Call,
+    ) -> Any:
+        if getattr(self._depth, "inside", False):
+            return call()
+        before()
+        watched = watch(call.args[0] if call.args else call.kwargs.get("model_"))
+        graph = self.asked.note(*call.args, **call.kwargs)
+        compiled_before = observe.counts["graphs_compiled"]
+        begin = time.perf_counter()
+        self._depth.inside = True
+        with self.lock:
+            self._compiling += 1
+            self._used = True
+        try:
+            compiled = call()
+            return compiled if watched is None else watched(compiled)
+        finally:
+            self._depth.inside = False
             with self.lock:
-                self._compiling += 1
-                self._used = True
-            graph = self.asked.note(*args, **kwargs)
-            compiled_before = observe.counts["graphs_compiled"]
-            begin = time.perf_counter()
-            try:
-                compiled = original(*args, **kwargs)
-                return compiled if watched is None else watched(compiled)
-            finally:
-                self._depth.inside = False
-                with self.lock:
-                    self._compiling -= 1
-                self.seconds["compile"] += time.perf_counter() - begin
-                graph.compiled = observe.counts["graphs_compiled"] > compiled_before
-                self._begin_keeping()
-                after()
-
-        return compile_fx
+                self._compiling -= 1
+            self.seconds["compile"] += time.perf_counter() - begin
+            graph.compiled = observe.counts["graphs_compiled"] > compiled_before
+            self._begin_keeping()
+            after()
 
     def _launched(self, event: Mapping[str, Any]) -> None:
         self._used = True
@@ -344,8 +347,13 @@ class Process:
         return observed, dict(self.seconds), self.kernels.hits, len(self.triton.folders)
 
 
-def _hook_compile_fx(around: Callable[[Any], Any], module: ModuleType) -> None:
-    if not importhook.wrap(module, "compile_fx", around):
+def hook_compiles(body: importhook.Body) -> None:
+    """Runs ``body`` in the place of ``compile_fx``; its ``CacheSvcError`` reaches the application."""
+    importhook.when_imported("torch._inductor.compile_fx", functools.partial(_hook_compile_fx, body))
+
+
+def _hook_compile_fx(body: importhook.Body, module: ModuleType) -> None:
+    if not importhook.hook(module, "compile_fx", body, reaches=(CacheSvcError,)):
         _log.warning("this torch has no compile_fx where it is expected: no compile will wait")
 
 

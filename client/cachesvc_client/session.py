@@ -22,11 +22,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import importhook, observe
+from . import importhook, observe, releases
 from .activity import ActivityWatch, Moment
 from .deadline import Deadline
-from .process import Process, process
-from .wire.errors import CacheSvcError, Distrusted, InvalidRequest
+from .process import Process, hook_compiles, process
+from .wire.errors import CacheSvcError, Distrusted, InvalidRequest, Unsupported
 
 if TYPE_CHECKING:
     from .agreement import Agreement
@@ -174,7 +174,7 @@ class Session:
         self.waited = True
 
     def _raise_if_strict(self) -> None:
-        strict = self.config.strict if self.config else os.environ.get("CACHESVC_STRICT") in ("1", "true")
+        strict = self.config.strict if self.config else _strict_by_variable()
         if strict and self.error is not None:
             raise self.error
 
@@ -187,6 +187,7 @@ class Session:
         self._step = "failed"
 
     def _ensure_running(self) -> None:
+        self._attached.arm()
         with self._process.lock:
             if self._done.is_set() or (self._thread is not None and self._thread.is_alive()):
                 return
@@ -230,6 +231,9 @@ class Session:
                 self._restore_in_turn(agreement)
             else:
                 self._restore(agreement)
+        except Unsupported as error:
+            self._attached.disarm()
+            self._fail(error)
         except CacheSvcError as error:
             self._fail(error)
         except Exception as error:  # noqa: BLE001 - whatever it is, the service compiles by itself
@@ -368,20 +372,43 @@ class Attached:
         self._outcome: OutcomeLog | None = None
         self._canary_said: dict[str, None] = {}
         """Reasons, once each, in their order."""
+        self._follows_process = False
 
     def arm(self) -> None:
-        """Puts the hooks in place, once; cheap, imports nothing of the compilers."""
+        """Puts the hooks in place, once; cheap, imports nothing of the compilers. A torch that is refused
+        gets none; the sessions' threads say why."""
+        if self.process.armed:
+            return
+        refused = releases.refused()  # without the lock: it may wait for an import that waits for the lock
         with self.process.lock:
-            if self.process.observer is not None:
-                return
-            self.process.arm(self.before_compile, self._watch, self.watch.compiled)
-            os.register_at_fork(after_in_child=self._after_fork)
-            atexit.register(self._end)  # runs after what is registered later
-            self.watch.at_exit()
-            if os.environ.get("CACHESVC_LOG"):
-                from .logs import show
+            if not self._follows_process:
+                self._follows_process = True
+                os.register_at_fork(after_in_child=self._after_fork)
+                atexit.register(self._end)  # runs after what is registered later
+                self.watch.at_exit()
+                if os.environ.get("CACHESVC_LOG"):
+                    from .logs import show
 
-                show(os.environ["CACHESVC_LOG"])
+                    show(os.environ["CACHESVC_LOG"])
+            if refused:
+                self._raise_at_compile()
+            elif not self.process.armed:
+                self.process.arm(self.before_compile, self._watch, self.watch.compiled)
+
+    def disarm(self) -> None:
+        """Takes the hooks out: this torch is refused after all, with the GPU that is here."""
+        with self.process.lock:
+            self.process.disarm()
+            self._raise_at_compile()
+
+    def _raise_at_compile(self) -> None:
+        """Has the first compile of a refused torch raise, where CACHESVC_STRICT asks for that."""
+        if _strict_by_variable():
+            hook_compiles(self._only_wait)
+
+    def _only_wait(self, call: importhook.Call) -> Any:
+        self.before_compile()
+        return call()
 
     def before_compile(self) -> None:
         """The one bounded wait of each session. Raises only under CACHESVC_STRICT."""
@@ -500,12 +527,11 @@ def attached() -> Attached:
 def open_session(wanted: Wanted, *, with_torch: bool = False) -> Session:
     """Arms the hooks and starts the restore. Never waits and never raises.
 
-    ``with_torch``: starts it only when this process begins to import torch, for an attach that reaches
+    ``with_torch``: does both only when this process begins to import torch, for an attach that reaches
     every interpreter of a job, most of which never will. The same again (a notebook that is run twice)
     answers the session that is there, unless its restore failed: then it is tried again.
     """
     state = attached()
-    state.arm()
     with state.process.lock:
         for session in state.sessions:
             if session.error is None and _same(session.wanted, wanted):
@@ -523,7 +549,8 @@ def open_session(wanted: Wanted, *, with_torch: bool = False) -> Session:
 def open_local(config: Config) -> Session:
     """Hooks and folders without anything to restore: for a process that compiles to be captured.
 
-    Raises ``StorageFull`` if there is no node store to put a private folder into.
+    Raises ``Unsupported`` for a torch that is refused, which has no hook in it then, and ``StorageFull`` if
+    there is no node store to put a private folder into.
     """
     from .restore import Restored
 
@@ -531,13 +558,22 @@ def open_local(config: Config) -> Session:
     state.arm()
     session = Session(state, Wanted())
     session.config, session.restored, session.waited = config, Restored(), True
-    state.process.prepare(config, session.restored)
+    try:
+        state.process.prepare(config, session.restored)
+    except Unsupported:
+        state.disarm()
+        raise
     session._step = "local"
     session._configured.set()
     session._done.set()
     with state.process.lock:
         state.sessions.append(session)
     return session
+
+
+def _strict_by_variable() -> bool:
+    """Answers what CACHESVC_STRICT says, before the configuration is read."""
+    return os.environ.get("CACHESVC_STRICT") in ("1", "true")
 
 
 def _same(one: Wanted, other: Wanted) -> bool:

@@ -20,7 +20,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -156,38 +156,39 @@ def _nonce(why: str) -> str:
 
 
 def _hook_library(module: ModuleType) -> None:
-    def around(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def impl(self: Any, op_name: Any, fn: Any, dispatch_key: Any = "", *args: Any, **kwargs: Any) -> Any:
-            answer = original(self, op_name, fn, dispatch_key, *args, **kwargs)
-            _note(self, op_name, fn, str(dispatch_key or self.dispatch_key or "CompositeImplicitAutograd"))
-            return answer
-
-        return impl
-
-    if not importhook.wrap(module, "Library.impl", around):
+    if not importhook.hook(module, "Library.impl", _impl):
         _log.debug("this torch has no Library.impl: code that a library registers is not known")
 
 
-def _note(library: Any, operator: Any, function: Any, key: str) -> None:
-    name = str(getattr(operator, "_name", operator))
+def _impl(call: importhook.Call) -> Any:
+    answer = call()
+    _note(*call.args, **call.kwargs)
+    return answer
+
+
+def _note(library: Any, op_name: Any, fn: Any, dispatch_key: Any = "", *_: Any, **__: Any) -> None:
+    """Takes the arguments of ``Library.impl``: thousands of calls come while torch is imported."""
+    name = str(getattr(op_name, "_name", op_name))
     qualified = (name if "::" in name else f"{library.ns}::{name}").partition(".")[0]
     if qualified.partition("::")[0] not in _CORE:
-        _registered.setdefault(qualified, {})[key] = function
+        key = str(dispatch_key or library.dispatch_key or "CompositeImplicitAutograd")
+        _registered.setdefault(qualified, {})[key] = fn
 
 
 def _hook_key(module: ModuleType) -> None:
-    def around(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def __init__(self: Any, gm: Any, *args: Any, **kwargs: Any) -> None:
-            original(self, gm, *args, **kwargs)
-            if found := described(graph_nodes(gm)):
-                setattr(self, ATTRIBUTE, found)
-
-        return __init__
-
-    if not importhook.wrap(module, "AOTAutogradCacheDetails.__init__", around):
+    if not importhook.hook(module, "AOTAutogradCacheDetails.__init__", _details):
         _log.warning("this torch makes its keys otherwise: an edited operator may be taken for another")
+
+
+def _details(call: importhook.Call) -> None:
+    call()
+    try:
+        found = described(graph_nodes(call.argument("gm")))
+    except Exception:  # noqa: BLE001 - a graph that is made otherwise: a doubt is a miss
+        _log.debug("the operators of a graph are not known", exc_info=True)
+        found = [_nonce("not known")]
+    if found:
+        setattr(call.args[0], ATTRIBUTE, found)
 
 
 def graph_nodes(module: Any) -> Iterator[Any]:
