@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import importhook, kinds, observe
 from .collector import Collector
-from .kinds import components, operators
+from .kinds import ambient, components, operators
 from .wire.errors import Unsupported
 
 if TYPE_CHECKING:
@@ -85,6 +85,7 @@ class Process:
         kinds.inductor.install_hooks(self.kernels)
         components.install_hooks(self.components)
         operators.install_hooks()
+        ambient.install_hooks()
         self.collector.install_hooks()
         kinds.triton.install_hooks(self.triton, before, self._launched)
         around = functools.partial(self._around_compile_fx, before, watch, after)

@@ -113,7 +113,7 @@ def test_code_that_was_registered_unseen_meets_no_other_process(monkeypatch: pyt
     monkeypatch.setattr(operators, "_registered", {})
     first = code(target)
     assert first.startswith("registered before cachesvc was attached") and code(target) == first
-    operators._nonce.cache_clear()
+    operators.nonce.cache_clear()
     assert code(target) != first
 
 
