@@ -1,5 +1,5 @@
-"""One process of `false_hits.py`: compiles small programs, each under a setting of this process, and publishes
-what was compiled as a bundle, or restores a bundle first.
+"""One process of `false_hits.py`: compiles small programs, each under a setting of this process, and
+publishes what was compiled as a bundle, or restores a bundle first.
 
 ``python settings.py first|second DEVICE ANSWER --publish BUNDLE --key FILE``
 ``python settings.py first|second DEVICE ANSWER --restore BUNDLE [--expect ANSWER.pt]``
@@ -273,7 +273,9 @@ def _call(program: Callable[[Any], Any], device: str, grad: bool) -> list[Any]:
     """Answers the output, and the gradient of the input if one is wanted, on the CPU."""
     import torch
 
-    x = torch.arange(WIDTH * WIDTH, dtype=torch.float32, device=device).reshape(WIDTH, WIDTH) / (WIDTH * WIDTH)
+    x = torch.arange(WIDTH * WIDTH, dtype=torch.float32, device=device).reshape(WIDTH, WIDTH) / (
+        WIDTH * WIDTH
+    )
     x.requires_grad_(grad)
     output = program(x)
     if grad:

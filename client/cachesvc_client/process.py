@@ -172,13 +172,17 @@ class Process:
 
     def forget(self, entry: Installed) -> None:
         """Takes a wrong revision out of this process and its folders, and off this node."""
+        if self._store is not None:
+            self._store.distrust(entry.manifest.entry, entry.revision)
+        self.withdraw(entry)
+
+    def withdraw(self, entry: Installed) -> None:
+        """Takes a revision out of this process and its folders."""
         from .node.folders import remove
 
         paths = {record.path for record in entry.manifest.files}
         self.kernels.recorded.forget(paths, entry.keys)
         self.kernels.clear()
-        if self._store is not None:
-            self._store.distrust(entry.manifest.entry, entry.revision)
         remove(entry.manifest, kinds.RULES, self.folders.roots())
 
     # What there is to publish and to tell -------------------------------------------------

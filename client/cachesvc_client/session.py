@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import importhook
 from .deadline import Deadline
+from .kinds import keys
 from .process import Process, process
-from .wire.errors import CacheSvcError, Distrusted, InvalidRequest
+from .wire.errors import CacheSvcError, Distrusted, InvalidRequest, Unsupported
 
 if TYPE_CHECKING:
     from .agreement import Agreement
@@ -180,6 +181,18 @@ class Session:
         self.error = Distrusted(f"{entry.manifest.statement.full_name}: the canary found wrong numbers")
         self._step = "failed"
 
+    def _withdraw(self, reason: str) -> None:
+        """Takes out what was restored: PyTorch could take it for what it is not. Never raises."""
+        restored = self.restored
+        if restored is None or not restored.installed:
+            return
+        self._fail(Unsupported(reason))
+        while restored.installed:
+            try:
+                self._process.withdraw(restored.installed.pop())
+            except Exception as error:  # noqa: BLE001 - the other revisions go all the same
+                _log.warning("%s: a restored revision could not be taken out: %s", self.label, error)
+
     def _ensure_running(self) -> None:
         with self._process.lock:
             if self._done.is_set() or (self._thread is not None and self._thread.is_alive()):
@@ -334,6 +347,8 @@ class Attached:
         self.reporter: Reporter | None = None
         self._canary_said: dict[str, None] = {}
         """Reasons, once each, in their order."""
+        self._canary_uncalled: set[int] = set()
+        self._canary_warned = False
 
     def arm(self) -> None:
         """Puts the hooks in place, once; cheap, imports nothing of the compilers."""
@@ -354,6 +369,9 @@ class Attached:
             session._compile_begins(begin)
         for session in waiting:
             session._wait_for_compile(begin)
+        if reason := keys.missing_here():
+            for session in waiting:
+                session._withdraw(reason)
         self.process.seconds["wait"] += time.perf_counter() - begin
         for session in waiting:
             session._raise_if_strict()
@@ -379,7 +397,8 @@ class Attached:
             from .distrusting import Watch
 
             wrong = self._canary_said.setdefault
-            return Watch(self.process, self._watched, wrong, self._not_compared).around(graph)
+            watch = Watch(self.process, self._watched, wrong, self._not_compared, self._canary_uncalled)
+            return watch.around(graph)
         except Exception as error:  # noqa: BLE001 - without it the process goes on as without a canary
             self._not_compared(f"{type(error).__name__}: {error}")
             return None
@@ -400,6 +419,20 @@ class Attached:
             self._canary_said.setdefault(f"canary: not compared: {why}")
         _log.debug("canary: not compared: %s", why)
 
+    def _never_called(self) -> Iterable[str]:
+        """Says that a canary was asked for and does not work."""
+        if self._canary_uncalled:
+            yield (
+                f"canary: {len(self._canary_uncalled)} restored graphs were not called through the canary: "
+                "nothing of them was compared"
+            )
+
+    def _warn_of_uncalled(self) -> None:
+        for text in self._never_called():
+            if not self._canary_warned:
+                _log.warning("%s", text)
+            self._canary_warned = True
+
     # What happened ------------------------------------------------------------------------
 
     def report(self) -> Report:
@@ -408,7 +441,7 @@ class Attached:
 
         results = [session.restored for session in self.sessions if session.restored is not None]
         told = (line for session in self.sessions for line in session._told())
-        return account(self.process, results, told, self._canary_said)
+        return account(self.process, results, told, [*self._canary_said, *self._never_called()])
 
     def report_later(self) -> None:
         """Sees to it that the registry is told, once, what this start came to: when it has been quiet for a
@@ -428,6 +461,7 @@ class Attached:
         from .reporting import send
 
         report, fingerprint = self.report(), self.process.fingerprint
+        self._warn_of_uncalled()
         for session in self.sessions:
             config, restored = session.config, session.restored
             if session._reports and config is not None and restored is not None and fingerprint is not None:
@@ -439,6 +473,7 @@ class Attached:
             self.reporter.begin_to_end()
         if any(session.status not in ("off", "local", "waiting") for session in self.sessions):
             _log.info("at exit: %s", self.report().line)
+        self._warn_of_uncalled()
         if self.reporter is not None:
             self.reporter.end()
 

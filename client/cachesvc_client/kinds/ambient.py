@@ -2,10 +2,12 @@
 
 These settings change what is compiled from an equal graph. PyTorch's keys hold them from some version on: the
 dtype of autocast, the default dtype and the number of CPU threads from 2.13, hints that override a dynamic
-size's from 2.11, options of a nested region from 2.14. Before that, code for one setting is a hit under another [measured, 2.11: a service under
-autocast to float16 computed in bfloat16]. A graph that enters autocast by itself and names no dtype takes the
-one that ``torch.set_autocast_dtype`` set; keys of 2.8 and 2.11 hold nothing of it, 2.13 does not cache such a
-graph in AOTAutograd's cache, and 2.15 keeps the dtypes of all devices. Read and run in 2.8, 2.11 and 2.13, read in 2.15.
+size's from 2.11, options of a nested region from 2.14. Before that, code for one setting is a hit under
+another [measured, 2.8 and 2.11: a service under autocast to float16 computed in bfloat16].
+
+A graph that enters autocast by itself and names no dtype takes the one that ``torch.set_autocast_dtype`` set:
+no key of 2.8 and 2.11 holds it, 2.13 keeps such a graph out of AOTAutograd's cache, and 2.15 has the dtypes of
+all devices in its key. Run on 2.8, 2.11 and 2.13; read in 2.15.
 
 A part is added only where the details do not hold it: no method of their class names the attribute that later
 versions keep it in. So the keys of a version that holds it stay as they are.
@@ -34,7 +36,7 @@ def of_graph(details: Any, graph: Any) -> dict[str, Any]:
     """Answers what decides how Inductor compiles a graph; AOTAutograd's key has it by inheritance."""
     import torch
 
-    held = _attributes_named(type(details))
+    held = _attributes_named(details.__class__)
     found: dict[str, Any] = {}
     if "default_dtype" not in held:
         found["default_dtype"] = str(torch.get_default_dtype())
@@ -74,7 +76,7 @@ def _autocast_devices() -> list[str]:
 
 
 @functools.cache
-def _attributes_named(details: type) -> frozenset[str]:
+def _attributes_named(details: Any) -> frozenset[str]:
     """Answers the attributes that the methods of a class and of its bases name."""
     functions = [
         inspect.unwrap(value)
@@ -86,8 +88,8 @@ def _attributes_named(details: type) -> frozenset[str]:
 
 
 def _counts_threads(graph: Any, inputs: Any) -> bool:
-    """Answers whether Inductor writes the number of threads into the code: one of the graph's tensors is on the
-    CPU, or none is known, and no setting says another number."""
+    """Answers whether Inductor writes the number of threads into the code: one of the graph's tensors is on
+    the CPU, or none is known, and no setting says another number."""
     from torch._inductor import config
 
     if config.cpp.threads >= 1 or config.cpp.dynamic_threads:

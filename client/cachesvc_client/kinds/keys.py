@@ -1,9 +1,9 @@
 """Adds to PyTorch's own cache keys what they lack, and says which of these hooks a restore depends on.
 
 PyTorch makes a key of all attributes of a *details* object: ``FxGraphHashDetails`` of a graph that Inductor
-compiles, and ``AOTAutogradCacheDetails``, a subclass, of a graph as Dynamo traced it. What is set on the object
-right after its ``__init__`` is in the key. A key that lacks a fact cannot be fixed by a comparison of ours: an
-attach by name does not know the graph before it is there.
+compiles, and ``AOTAutogradCacheDetails``, a subclass, of a graph as Dynamo traced it. What is set on it after
+its ``__init__`` is in the key. A key that lacks a fact cannot be fixed by a comparison of ours: an attach
+by name does not know the graph before it is there.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ SAFETY_HOOKS = (GRAPH_KEY, AUTOGRAD_KEY)
 def complete(hook: SafetyHook, parts: Parts) -> None:
     """Puts ``parts`` into the key that ``hook`` makes, from the import of its module on.
 
-    An attribute that PyTorch has set itself is kept. If ``parts`` raises, the key is one that no other process
-    has: a doubt is a miss.
+    An attribute that PyTorch has set itself is kept. If ``parts`` raises, the key is one that no other
+    process has: a doubt is a miss.
     """
     importhook.when_imported(hook.module, functools.partial(_install, hook, parts))
 
@@ -67,8 +67,8 @@ def missing_in_source(torch_folder: Path) -> str | None:
             text = source.read_text(encoding="utf-8", errors="replace")
         except OSError:
             text = ""
-        body = re.search(rf"^class {hook.owner}\b.*?(?=^\S|\Z)", text.replace("\n)", "\n )"), re.M | re.S)
-        if body is None or not re.search(r"^    def __init__\b", body[0], re.M):
+        found = re.search(rf"^class {hook.owner}\b.*?(?=^(?:class|def|@)|\Z)", text, re.M | re.S)
+        if found is None or not re.search(r"^    def __init__\b", found[0], re.M):
             return _refusal(hook)
     return None
 
@@ -105,8 +105,8 @@ def nonce(why: str) -> str:
 
 def _refusal(hook: SafetyHook) -> str:
     return (
-        f"hook {hook} is missing in this torch: without it code that was compiled under other settings could be "
-        "restored; use a torch that cachesvc was tested on"
+        f"hook {hook} is missing in this torch: without it code that was compiled under other settings could "
+        "be restored; use a torch that cachesvc was tested on"
     )
 
 

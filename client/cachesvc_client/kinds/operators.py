@@ -34,8 +34,10 @@ ATTRIBUTE = "python_operators"
 _CORE = frozenset({"aten", "prim", "prims"})
 """Namespaces of PyTorch's own operators, whose code is in every key as torch's version."""
 _TRACED = re.compile(
-    r"^(Autograd\w*|CompositeImplicitAutograd)(?:\[alias\])?: registered at .+\.py:\d+", re.MULTILINE
+    r"^(Autograd\w*|CompositeImplicitAutograd)(?:\[alias\])?: registered at (?:.+\.py|/dev/null):\d+",
+    re.MULTILINE,
 )
+"""A registration from Python; torch 2.8 says ``/dev/null`` in the place of its file."""
 _DEFINED = re.compile(r"^debug: registered at (.+):\d+", re.MULTILINE)
 _registered: dict[str, dict[str, Any]] = {}
 """Operator -> dispatch key -> function, of libraries outside of ``_CORE``."""
