@@ -6,7 +6,7 @@ JOBS ?= 2
 ARGS ?=
 # The version of torch of `make torch-env`, and those of `make test-versions`.
 VERSION ?= 2.7.1
-VERSIONS ?= 2.7.1 2.11.0
+VERSIONS ?= 2.7.1 2.8.0 2.11.0
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -58,7 +58,7 @@ test: $(STAMP)  ## all tests; ARGS="-k name" and JOBS=1 are passed on
 test-services: $(STAMP)  ## those over real PostgreSQL, Redis and Ceph S3; a server that is missing skips its tests
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m services $(ARGS)
 
-test-versions: $(STAMP) $(VERSIONS:%=.torch/%/.ready)  ## those on other versions of torch (VERSIONS="2.7.1 2.11.0")
+test-versions: $(STAMP) $(VERSIONS:%=.torch/%/.ready)  ## those on other versions of torch (VERSIONS="2.8.0 2.11.0")
 	@CACHESVC_TEST_VERSIONS="$(VERSIONS)" $(BIN)/python -m pytest -n $(JOBS) tests/versions $(ARGS)
 
 matrix: $(STAMP)  ## every difference between builder and consumer, and what it does; ARGS="hit" for some rows

@@ -43,7 +43,7 @@ class Trial(Generic[T]):
 
     ``suspects``: asked before the first call for what the function was restored from; nothing is compared if
     that is nothing. ``wrong(suspects, why)`` and ``skipped(why)`` are told how it ended; ``wrong`` may raise,
-    which reaches the caller of the model.
+    which reaches the caller of the model. ``called()`` is called when the first call begins.
     """
 
     def __init__(
@@ -52,11 +52,12 @@ class Trial(Generic[T]):
         suspects: Callable[[], Sequence[T]],
         wrong: Callable[[Sequence[T], str], None],
         skipped: Callable[[str], None],
+        called: Callable[[], None] = lambda: None,
     ) -> None:
         """To be made before the compile, which takes ``graph`` (a ``torch.fx.GraphModule``) apart. Copies its
         nodes and shares its tensors."""
         self._graph: Any = torch.fx.GraphModule(graph, copy.deepcopy(graph.graph))
-        self._suspects, self._wrong, self._skipped = suspects, wrong, skipped
+        self._suspects, self._wrong, self._skipped, self._called = suspects, wrong, skipped, called
         self._lock = threading.RLock()
 
     def watch(self, compiled: Any) -> Any:
@@ -78,10 +79,14 @@ class Trial(Generic[T]):
                         return output
             return run(*args)
 
+        # Until torch 2.10 Dynamo follows this mark of ``compiled`` to the function that it was made around,
+        # and calls that one.
+        vars(watched).pop("_torchdynamo_orig_callable", None)
         return watched
 
     def _first(self, compiled: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Callable[..., Any], Any]:
         """(what serves from now on, the output of this call)."""
+        self._called()
         suspects, graph = self._suspects(), self._graph
         eager = self._eager(graph, args) if suspects else None
         output = compiled(*args)

@@ -15,6 +15,7 @@ from typing import Any
 
 from . import compiler, releases
 from .instruction_sets import ARM_FLAGS, X86_FLAGS, shows_all
+from .kinds import keys
 from .releases import TESTED_CPU, TESTED_GPU
 from .wire.factors import SCHEMA, FactorValue, Fingerprint
 
@@ -52,13 +53,17 @@ def supported(fingerprint: Fingerprint, *, untested: bool | None = None) -> str 
     """Why this environment is not one that cachesvc was tested on; ``None`` if it is.
 
     ``untested``: whether to go on without tests; by default what ``CACHESVC_UNTESTED`` says. Without
-    torch, or off Linux, nothing can be done, and that is said in any case.
+    torch, or off Linux, nothing can be done, and that is said in any case; so is a torch that has no place
+    for a hook without which nothing may be restored (`kinds.keys`).
     """
     platform, torch = str(fingerprint.get("platform", "")), str(fingerprint.get("torch", ""))
     if not platform.startswith("linux"):
         return f"cachesvc works on Linux; this is {platform or 'unknown'}"
     if not torch:
         return "torch is not installed"
+    folder = releases.package("torch")
+    if folder is not None and (missing := keys.missing_in_source(folder)):
+        return missing
     if untested is None:
         untested = releases.untested()
     release = releases.release(torch)

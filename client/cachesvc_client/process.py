@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import importhook, kinds, observe
 from .collector import Collector
-from .kinds import components, operators
+from .kinds import ambient, components, operators
 from .wire.errors import CacheSvcError, Unsupported
 
 if TYPE_CHECKING:
@@ -105,6 +105,7 @@ class Process:
         kinds.inductor.install_hooks(self.kernels)
         components.install_hooks(self.components)
         operators.install_hooks()
+        ambient.install_hooks()
         self.collector.install_hooks()
         kinds.triton.install_hooks(self.triton, before, self._launched)
         hook_compiles(functools.partial(self._compile_fx, before, watch, after))
@@ -250,13 +251,17 @@ class Process:
 
     def forget(self, entry: Installed) -> None:
         """Takes a wrong revision out of this process and its folders, and off this node."""
+        if self._store is not None:
+            self._store.distrust(entry.manifest.entry, entry.revision)
+        self.withdraw(entry)
+
+    def withdraw(self, entry: Installed) -> None:
+        """Takes a revision out of this process and its folders."""
         from .node.folders import remove
 
         paths = {record.path for record in entry.manifest.files}
         self.kernels.recorded.forget(paths, entry.keys)
         self.kernels.clear()
-        if self._store is not None:
-            self._store.distrust(entry.manifest.entry, entry.revision)
         for roots in self.folders.every_roots():
             remove(entry.manifest, kinds.RULES, roots)
 

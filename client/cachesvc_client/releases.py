@@ -46,7 +46,7 @@ _ASSIGNED = re.compile(r"^(\w+)\s*(?::[^=\n]*)?=\s*(['\"])([^'\"\n]{1,80})\2", r
 
 def torch() -> tuple[str | None, str | None]:
     """Answers version, and CUDA or ROCm version, of the torch that ``import torch`` finds."""
-    folder = _package("torch")
+    folder = package("torch")
     if folder is None:
         return None, None
     said = _assigned(folder / "version.py")
@@ -56,13 +56,13 @@ def torch() -> tuple[str | None, str | None]:
 
 def triton() -> str | None:
     """Answers the version of the Triton that ``import triton`` finds."""
-    folder = _package("triton")
+    folder = package("triton")
     if folder is None:
         return None
     return _assigned(folder / "__init__.py").get("__version__") or _metadata("triton")
 
 
-def _package(name: str) -> Path | None:
+def package(name: str) -> Path | None:
     """The folder of a package, found as ``import`` would and without importing it."""
     try:
         spec = importlib.machinery.PathFinder.find_spec(name)

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from . import importhook, observe, releases
 from .activity import ActivityWatch, Moment
 from .deadline import Deadline
+from .kinds import keys
 from .process import Process, hook_compiles, process
 from .wire.errors import CacheSvcError, Distrusted, InvalidRequest, Unsupported
 
@@ -185,6 +186,18 @@ class Session:
         self.restored.distrusted.append(entry)
         self.error = Distrusted(f"{entry.manifest.statement.full_name}: the canary found wrong numbers")
         self._step = "failed"
+
+    def _withdraw(self, reason: str) -> None:
+        """Takes out what was restored: PyTorch could take it for what it is not. Never raises."""
+        restored = self.restored
+        if restored is None or not restored.installed:
+            return
+        self._fail(Unsupported(reason))
+        while restored.installed:
+            try:
+                self._process.withdraw(restored.installed.pop())
+            except Exception as error:  # noqa: BLE001 - the other revisions go all the same
+                _log.warning("%s: a restored revision could not be taken out: %s", self.label, error)
 
     def _ensure_running(self) -> None:
         self._attached.arm()
@@ -373,6 +386,8 @@ class Attached:
         self._canary_said: dict[str, None] = {}
         """Reasons, once each, in their order."""
         self._follows_process = False
+        self._canary_uncalled: set[int] = set()
+        self._canary_warned = False
 
     def arm(self) -> None:
         """Puts the hooks in place, once; cheap, imports nothing of the compilers. A torch that is refused
@@ -420,6 +435,9 @@ class Attached:
             session._compile_begins(begin)
         for session in waiting:
             session._wait_for_compile(begin)
+        if reason := keys.missing_here():
+            for session in waiting:
+                session._withdraw(reason)
         self.process.seconds["wait"] += time.perf_counter() - begin
         for session in waiting:
             session._raise_if_strict()
@@ -459,7 +477,8 @@ class Attached:
             from .distrusting import Watch
 
             wrong = self._canary_said.setdefault
-            return Watch(self.process, self._watched, wrong, self._not_compared).around(graph)
+            watch = Watch(self.process, self._watched, wrong, self._not_compared, self._canary_uncalled)
+            return watch.around(graph)
         except Exception as error:  # noqa: BLE001 - without it the process goes on as without a canary
             self._not_compared(f"{type(error).__name__}: {error}")
             return None
@@ -480,6 +499,20 @@ class Attached:
             self._canary_said.setdefault(f"canary: not compared: {why}")
         _log.debug("canary: not compared: %s", why)
 
+    def _never_called(self) -> Iterable[str]:
+        """Says that a canary was asked for and does not work."""
+        if self._canary_uncalled:
+            yield (
+                f"canary: {len(self._canary_uncalled)} restored graphs were not called through the canary: "
+                "nothing of them was compared"
+            )
+
+    def _warn_of_uncalled(self) -> None:
+        for text in self._never_called():
+            if not self._canary_warned:
+                _log.warning("%s", text)
+            self._canary_warned = True
+
     # What happened ------------------------------------------------------------------------
 
     def report(self) -> Report:
@@ -488,7 +521,7 @@ class Attached:
 
         results = [session.restored for session in self.sessions if session.restored is not None]
         told = (line for session in self.sessions for line in session._told())
-        return account(self.process, results, told, self._canary_said)
+        return account(self.process, results, told, [*self._canary_said, *self._never_called()])
 
     def send_report(self, timeout: float) -> bool:
         """See `cachesvc_client.send_report`."""
@@ -499,6 +532,7 @@ class Attached:
         """Says what the restore came to and tells the registries, on the watch's thread."""
         from .outcome import OutcomeLog
 
+        self._warn_of_uncalled()
         report = self.report()
         if self._outcome is None:
             self._outcome = OutcomeLog()
