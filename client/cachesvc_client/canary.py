@@ -87,13 +87,19 @@ class Trial(Generic[T]):
     def _first(self, compiled: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Callable[..., Any], Any]:
         """(what serves from now on, the output of this call)."""
         self._called()
-        suspects, graph = self._suspects(), self._graph
+        try:
+            suspects, graph = self._suspects(), self._graph
+        except Exception as error:  # noqa: BLE001 - no comparison is no error of the model's
+            return self._unjudged(error, compiled, compiled(*args))
         eager = self._eager(graph, args) if suspects else None
         output = compiled(*args)
         self._graph = None  # not before: a call that raised is no first output
         if eager is None:
             return compiled, output
-        compared = eager.compared(output)
+        try:
+            compared = eager.compared(output)
+        except Exception as error:  # noqa: BLE001 - as above
+            return self._unjudged(error, compiled, output)
         if compared.note:
             self._skipped(compared.note)
         if compared.passed:
@@ -106,6 +112,12 @@ class Trial(Generic[T]):
             f"is allowed (values up to {compared.scale:.3g})",
         )
         return graph, graph(*args)
+
+    def _unjudged(self, error: Exception, compiled: Any, output: Any) -> tuple[Any, Any]:
+        _log.debug("canary", exc_info=error)
+        self._skipped(f"{type(error).__name__}: {error}"[:200])
+        self._graph = None
+        return compiled, output
 
     def _eager(self, graph: Any, args: tuple[Any, ...]) -> _Eager | None:
         try:
