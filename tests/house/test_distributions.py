@@ -1,5 +1,6 @@
 """What each distribution holds, and what the client needs: little, and no torch."""
 
+import importlib.metadata
 import json
 import os
 import shutil
@@ -10,6 +11,9 @@ from importlib.metadata import Distribution, PathDistribution
 from pathlib import Path
 
 import pytest
+
+import cachesvc
+import cachesvc_client
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,16 +26,21 @@ def run(*command, **options):
     return done.stdout
 
 
-@pytest.fixture(scope="module")
-def wheels(tmp_path_factory):
-    """A wheel of each distribution, built from copies, so that no build folder is left in the tree."""
-    folder = tmp_path_factory.mktemp("wheels")
-    tree = folder / "tree"
+def copy_sources(tree):
+    """Copies what both builds read, so that no build folder is left in the tree."""
     skip = shutil.ignore_patterns("__pycache__", "*.egg-info", "build")
     shutil.copytree(ROOT / "client", tree / "client", ignore=skip)
     shutil.copytree(ROOT / "cachesvc", tree / "cachesvc", ignore=skip)
-    for file in ("pyproject.toml", "LICENSE"):
+    for file in ("pyproject.toml", "setup.py", "MANIFEST.in", "LICENSE", "README.md"):
         shutil.copy(ROOT / file, tree)
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory):
+    """A wheel of each distribution."""
+    folder = tmp_path_factory.mktemp("wheels")
+    tree = folder / "tree"
+    copy_sources(tree)
     pip = (sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", folder)
     run(*pip, tree / "client")
     run(*pip, tree)
@@ -69,6 +78,40 @@ def test_the_client_needs_fewer_than_four_packages(wheels):
     needs = [line for line in metadata(wheels["cachesvc_client"]).requires or [] if "extra ==" not in line]
     assert 0 < len(needs) < 4, needs
     assert not [line for line in needs if line.startswith(("torch", "triton"))]
+
+
+def test_the_version_stands_in_one_place(tmp_path):
+    """A change of that line alone changes both distributions, and what one requires of the other."""
+    copy_sources(tmp_path / "tree")
+    place = tmp_path / "tree/client/cachesvc_client/__init__.py"
+    place.write_text(place.read_text().replace(f'"{cachesvc_client.__version__}"', '"9.8.7"'))
+    build = "import setuptools.build_meta as b, sys; b.prepare_metadata_for_build_wheel(sys.argv[1])"
+    made = {}
+    for name, source in (("cachesvc_client", "client"), ("cachesvc", ".")):
+        (tmp_path / name).mkdir()
+        run(sys.executable, "-c", build, tmp_path / name, cwd=tmp_path / "tree" / source)
+        made[name] = PathDistribution(tmp_path / name / f"{name}-9.8.7.dist-info")
+    assert {found.version for found in made.values()} == {"9.8.7"}
+    assert "cachesvc-client==9.8.7" in made["cachesvc"].requires
+
+
+def test_the_versions_agree():
+    assert cachesvc.__version__ == cachesvc_client.__version__
+    for name in ("cachesvc", "cachesvc-client"):
+        assert importlib.metadata.version(name) == cachesvc.__version__, "installed from another commit?"
+
+
+@pytest.mark.parametrize("command", ["cachesvc", "cachesvc-client"])
+def test_each_command_tells_its_version(command):
+    said = run(Path(sys.executable).parent / command, "--version")
+    assert said.split() == [command, cachesvc.__version__]
+
+
+@pytest.mark.parametrize("name", ["cachesvc", "cachesvc_client"])
+def test_each_wheel_carries_its_own_readme(wheels, name):
+    said = metadata(wheels[name]).metadata
+    assert said["Description-Content-Type"] == "text/markdown"
+    assert said.get_payload().lstrip().startswith(f"# {name.replace('_', '-')}\n")
 
 
 def test_the_wheels_do_not_overlap(wheels):
