@@ -285,7 +285,7 @@ def _probed(config: Config, probe: Probe) -> Iterator[Check]:
 
 
 def _named(remote: Remote, config: Config, here: Fingerprint, name: Name) -> Check:
-    tags = tuple(dict.fromkeys((name.tag, *config.tag_fallback)))
+    tags = name.tags(config.tag_fallback)
     request = ResolveRequest(name.namespace, name.name, here, tags=tags, lane=config.lane)
     try:
         answer = remote.resolve(request)

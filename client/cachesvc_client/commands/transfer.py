@@ -72,7 +72,7 @@ def pull(
     """
     if not config.trusted_keys:
         raise Untrusted("no key is trusted", "set CACHESVC_TRUSTED_KEYS, or log in with --trust KEY")
-    tags = tuple(dict.fromkeys((name.tag, *fallback)))
+    tags = name.tags(fallback)
     wanted = Wanted(name.namespace, name.name, tags, config.lane)
     try:
         into.mkdir(parents=True, exist_ok=True)
