@@ -1,7 +1,7 @@
 """Reads the version from the client's source, and requires the client of exactly that version.
 
-Everything else is in pyproject.toml, which cannot read a file of the other distribution. MANIFEST.in puts that
-file into the source distribution, where this runs too.
+Everything else is in pyproject.toml, which cannot read a file of the other distribution. MANIFEST.in puts
+that file into the source distribution, where this runs too.
 """
 
 import re
