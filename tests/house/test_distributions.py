@@ -2,9 +2,6 @@
 
 import importlib.metadata
 import json
-import os
-import shutil
-import subprocess
 import sys
 import zipfile
 from importlib.metadata import Distribution, PathDistribution
@@ -14,37 +11,17 @@ import pytest
 
 import cachesvc
 import cachesvc_client
+from tools.release import ROOT, build, copy_sources, run
 
-ROOT = Path(__file__).parents[2]
-
-
-def run(*command, **options):
-    done = subprocess.run(
-        [str(part) for part in command], capture_output=True, text=True, timeout=300, **options
-    )
-    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
-
-
-def copy_sources(tree):
-    """Copies what both builds read, so that no build folder is left in the tree."""
-    skip = shutil.ignore_patterns("__pycache__", "*.egg-info", "build")
-    shutil.copytree(ROOT / "client", tree / "client", ignore=skip)
-    shutil.copytree(ROOT / "cachesvc", tree / "cachesvc", ignore=skip)
-    for file in ("pyproject.toml", "setup.py", "MANIFEST.in", "LICENSE", "README.md"):
-        shutil.copy(ROOT / file, tree)
+NAMES = ["cachesvc", "cachesvc_client"]
 
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory):
-    """A wheel of each distribution."""
-    folder = tmp_path_factory.mktemp("wheels")
-    tree = folder / "tree"
-    copy_sources(tree)
-    pip = (sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", folder)
-    run(*pip, tree / "client")
-    run(*pip, tree)
-    return {path.name.split("-")[0]: path for path in folder.glob("*.whl")}
+    """The wheel of each distribution, built from its source distribution."""
+    built = build(tmp_path_factory.mktemp("wheels"))
+    assert sorted(path.name.split("-")[0] for path in built if path.name.endswith(".tar.gz")) == NAMES
+    return {path.name.split("-")[0]: path for path in built if path.suffix == ".whl"}
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +84,7 @@ def test_each_command_tells_its_version(command):
     assert said.split() == [command, cachesvc.__version__]
 
 
-@pytest.mark.parametrize("name", ["cachesvc", "cachesvc_client"])
+@pytest.mark.parametrize("name", NAMES)
 def test_each_wheel_carries_its_own_readme(wheels, name):
     said = metadata(wheels[name]).metadata
     assert said["Description-Content-Type"] == "text/markdown"
@@ -121,7 +98,7 @@ def test_the_wheels_do_not_overlap(wheels):
     assert "cachesvc/py.typed" in contents(wheels["cachesvc"])
 
 
-@pytest.mark.parametrize("name", ["cachesvc", "cachesvc_client"])
+@pytest.mark.parametrize("name", NAMES)
 def test_the_licence_travels_with_the_wheel(wheels, name):
     assert any(path.endswith("licenses/LICENSE") for path in contents(wheels[name]))
 
@@ -161,5 +138,4 @@ def test_the_pinned_requirements_are_all_that_the_client_needs(bare):
 
 def test_importing_the_client_does_not_import_torch_where_it_is_installed():
     code = "import sys, cachesvc_client; print(sorted({'torch', 'triton'} & set(sys.modules)))"
-    path = os.pathsep.join((str(ROOT / "client"), os.environ.get("PYTHONPATH", "")))
-    assert run(sys.executable, "-c", code, env={**os.environ, "PYTHONPATH": path}).strip() == "[]"
+    assert run(sys.executable, "-c", code, cwd=ROOT / "client").strip() == "[]"
