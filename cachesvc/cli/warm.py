@@ -133,7 +133,7 @@ def _with_registry(means: Means, config: Config, stack: ExitStack) -> Means:
     """Registry and keys, as far as this run needs them; what is missing is told before anything compiles."""
     from cachesvc.warm.run import Registry
     from cachesvc_client.bundle.seal import SigningKey
-    from cachesvc_client.remote import Remote
+    from cachesvc_client.http.registry import Remote
 
     key = SigningKey.load(config.signing_key) if config.signing_key and not means.check else None
     if means.out and not means.check:

@@ -91,7 +91,7 @@ def send(
 ) -> None:
     """Tells the registry of ``config`` of the revisions that came from it. One try; raises
     ``CacheSvcError``."""
-    from .remote import Remote
+    from .http.registry import Remote
 
     timeout = max(0.05, deadline - time.monotonic())
     with Remote(

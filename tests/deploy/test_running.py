@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.remote import Remote
+from cachesvc_client.http.registry import Remote
 from tests.services.ceph import Gateway
 
 from .charts import CHART, ROOT, of_kind, render, values_of

@@ -46,7 +46,7 @@ from .desk import Apply, AsJson, digest_of, made, namespace_of, over_api, pages,
 
 if TYPE_CHECKING:
     from cachesvc_client.config import Config
-    from cachesvc_client.remote import Remote
+    from cachesvc_client.http.registry import Remote
 
 EXPORT_FORMAT = "cachesvc.export/1"
 _FIRST, _LAST = "cachesvc-export.json", "end.json"

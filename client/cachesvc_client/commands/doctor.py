@@ -18,8 +18,8 @@ from ..bundle.file import SUFFIX
 from ..bundle.seal import SigningKey
 from ..config import Config, login_path
 from ..detect import detect, supported
+from ..http.registry import Probe, Remote
 from ..node.store import NodeStore, default_root
-from ..remote import Probe, Remote
 from ..wire.errors import CacheSvcError
 from ..wire.factors import Fingerprint
 from ..wire.names import Name

@@ -18,9 +18,9 @@ from ..bundle.file import SUFFIX, open_bundle, write_bundle
 from ..bundle.seal import PublicKey, SigningKey
 from ..config import Config
 from ..detect import detect
+from ..http.registry import Remote
 from ..node.store import NodeStore, default_root
 from ..publishing import publish_signed
-from ..remote import Remote
 from ..wire.digest import Digest
 from ..wire.errors import Corrupt, Incompatible, InvalidRequest, NotFound, StorageFull, Untrusted
 from ..wire.names import Name, Tag, Target
