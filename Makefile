@@ -14,12 +14,14 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed-$(subst /,_,$(subst =,-,$(TORCH)))
 LOCKS := requirements/build.txt requirements/client.txt requirements/server.txt requirements/dev.txt
 
+FAST := not (compiles or gpu or servers or services or slow)
+
 COMPILE := $(BIN)/uv pip compile -q --universal --generate-hashes --no-python-downloads --no-header \
 	--no-emit-index-url --no-emit-find-links --no-emit-package cachesvc --no-emit-package cachesvc-client
 
 .DEFAULT_GOAL := help
-.PHONY: help venv torch-env demo test test-services test-versions matrix deploy-check keys lint format types \
-	contracts bench bench-registry bench-gpu requirements triton clean tools
+.PHONY: help venv torch-env demo test test-fast test-services test-versions matrix deploy-check keys lint format \
+	types contracts release-check bench bench-registry bench-gpu requirements triton clean tools
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1 /p' $(MAKEFILE_LIST) | while read -r name what; do \
@@ -34,7 +36,7 @@ tools:
 	@command -v "$${CXX:-g++}" >/dev/null || { \
 		echo "error: no C++ compiler, which torch.compile needs to warm (apt-get install g++)"; exit 1; }
 
-$(STAMP): $(LOCKS) requirements/install.sh pyproject.toml client/pyproject.toml | tools
+$(STAMP): $(LOCKS) requirements/install.sh pyproject.toml setup.py client/pyproject.toml | tools
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing into $(VENV) ..."
 	@requirements/install.sh $(VENV) "$(TORCH)"
@@ -54,6 +56,9 @@ demo: $(STAMP)  ## registry, warm of three models, one fresh process for each th
 
 test: $(STAMP)  ## all tests; ARGS="-k name" and JOBS=1 are passed on
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
+
+test-fast: $(STAMP)  ## those without compiler, servers and long runs; ARGS as for test
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "$(FAST)" $(ARGS)
 
 test-services: $(STAMP)  ## those over real PostgreSQL, Redis and Ceph S3; a server that is missing skips its tests
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m services $(ARGS)
@@ -85,6 +90,9 @@ types: $(STAMP)  ## mypy, strict; the client as Python 3.10 too
 
 contracts: $(STAMP)  ## who may import whom
 	@$(BIN)/lint-imports
+
+release-check: $(STAMP)  ## builds both distributions, checks them, installs each into an empty environment
+	@$(BIN)/python -m tools.release $(ARGS)
 
 bench: $(STAMP)  ## the benchmarks, into benchmarks/results
 	@$(BIN)/python benchmarks/cold_start.py $(ARGS)

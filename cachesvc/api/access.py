@@ -17,6 +17,8 @@ from cachesvc.registry.context import Registry
 from cachesvc.registry.tokens import authenticate, recognise
 from cachesvc_client.wire.errors import TooMany, Unauthenticated
 
+from .body import bounded
+
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 bearer = HTTPBearer(auto_error=False, description="A cachesvc token (`csv_…`).", scheme_name="token")
@@ -49,19 +51,20 @@ class Crowd:
 
 
 class TokenRoute(APIRoute):
-    """A route that strangers cannot make read a body. ``remembers_tokens``: whether a token that was read
-    from the index in the last 5 s is good enough."""
+    """A route that strangers cannot make read a body, and nobody one over its limit. ``remembers_tokens``:
+    whether a token that was read from the index in the last 5 s is good enough."""
 
     remembers_tokens = True
 
     def get_route_handler(self) -> Handler:
         inner = self.shortened(super().get_route_handler())
+        endpoint = self.endpoint
 
         async def handler(request: Request) -> Response:
             # Put there by who calls the application in its own process (``cachesvc admin --local``): nothing
             # that comes over a network reaches the scope's state.
             if isinstance(getattr(request.state, "token", None), Token):
-                return await inner(request)
+                return await inner(bounded(request, endpoint))
             scheme, _, secret = request.headers.get("authorization", "").partition(" ")
             if scheme.lower() != "bearer" or not secret.strip():
                 raise Unauthenticated("no token", "send Authorization: Bearer csv_…, or: cachesvc login")
@@ -72,7 +75,7 @@ class TokenRoute(APIRoute):
                 token = await to_thread.run_sync(look_up)
             request.state.token = token
             request.state.leave = request.app.state.crowd.enter(token)
-            return await inner(request)
+            return await inner(bounded(request, endpoint))
 
         return handler
 

@@ -174,7 +174,7 @@ def _with_registry(means: Means, config: Config, stack: ExitStack) -> Means:
     """Registry and keys, as far as this run needs them; what is missing is told before anything compiles."""
     from cachesvc.warm.run import Registry
     from cachesvc_client.bundle.seal import SigningKey, TrustedKey
-    from cachesvc_client.remote import Remote
+    from cachesvc_client.http.registry import Remote
 
     key = None if means.check else means.key
     if key is None and config.signing_key and not means.check:

@@ -64,8 +64,12 @@ class Question:
 
 
 def answer_each(registry: Registry, questions: Sequence[Question]) -> list[bytes | CacheSvcError]:
-    """For each :func:`resolve` as canonical JSON, remembered for at most 5 s, or its error. The database is
-    asked for all at once: an error of it is the error of all that had to be looked up.
+    """Answers each question with a ``ResolveAnswer`` as canonical JSON, remembered for at most 5 s, or with
+    its error. The database is asked for all at once: its error is the error of all that had to be looked up.
+
+    An answer holds the compatible heads, those of the asked model first, then the newest; the rest is
+    rejected, nearest first. A lane's entry hides the trunk's of the same target, partition and workload. The
+    error is ``NotFound`` if the name has no entry under any of the tags; asking by entry keys never gives it.
 
     A publish through this replica is seen at once, and one through another that shares its hot store almost.
     """
@@ -120,17 +124,6 @@ def forget(registry: Registry, namespace: Namespace) -> None:
     """Remembered answers of a namespace count no more. The mark outlives every answer it replaces."""
     for key in (_era(namespace), _ANY_ERA):  # in this order: who sees the second one looks at the first
         registry.hot.put(key, secrets.token_bytes(8))
-
-
-def resolve(registry: Registry, token: Token, request: ResolveRequest) -> ResolveAnswer:
-    """Compatible heads: those of the asked model first, then the newest; the rest rejected, nearest first.
-
-    A lane's entry hides the trunk's of the same target, partition and workload. Raises ``NotFound`` if the
-    name has no entry under any of the tags; asking by entry keys never does.
-    """
-    question = Question(token, request)
-    [(tag, found)] = _candidates_of_each(registry, [question])
-    return _judged(registry, request, tag, found)
 
 
 def _key(registry: Registry, question: Question) -> str:

@@ -44,7 +44,7 @@ from .worker import Order
 
 if TYPE_CHECKING:
     from cachesvc_client.claiming import Claim
-    from cachesvc_client.remote import Remote
+    from cachesvc_client.http.registry import Remote
 
 MAX_REPLAYS = 8
 """Replays until the cache must have settled; the verdict's is one more."""

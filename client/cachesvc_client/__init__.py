@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .wire.protocol import CommitAnswer
 
 __version__ = "0.1.0"
+"""The version of both distributions; both builds read this line."""
 __all__ = ["attach", "compile", "prime", "publish", "report", "send_report", "status", "wait"]
 
 _log = logging.getLogger("cachesvc")

@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from .remote import Remote
+from .http.registry import Remote
 from .wire.claims import (
     MAX_WAIT_SECONDS,
     ClaimAnswer,

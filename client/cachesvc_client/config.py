@@ -23,7 +23,7 @@ from .wire.errors import InvalidRequest, StorageFull
 from .wire.names import Lane, Name, Tag
 
 if TYPE_CHECKING:
-    from .remote import Probe
+    from .http.registry import Probe
 
 T = TypeVar("T")
 Mode = Literal["read", "readwrite", "off"]
@@ -197,7 +197,7 @@ def login(
     registry's answers. Raises ``InvalidRequest`` for malformed arguments, and what ``Remote`` raises if
     the registry cannot be reached, is none, or does not know the token; nothing is stored then.
     """
-    from .remote import Remote
+    from .http.registry import Remote
 
     url = _argument("URL", registry_url, url)
     token = _argument("--token", _token, token) if token else None

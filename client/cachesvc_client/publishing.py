@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .bundle.check import Verified
     from .bundle.pack import SourceFile
     from .bundle.seal import PublicKey, SigningKey, TrustedKey
-    from .remote import Remote
+    from .http.registry import Remote
     from .wire.claims import ClaimRef
 
 ONE_REQUEST_BYTES = 4_000_000

@@ -94,7 +94,7 @@ def _counts(made: ReportRequest) -> object:
 
 def send(made: ReportRequest, config: Config, deadline: float) -> ReportAnswer:
     """Sends a report to the registry of ``config``, in one try. Raises ``CacheSvcError``."""
-    from .remote import Remote
+    from .http.registry import Remote
 
     timeout = max(0.05, deadline - time.monotonic())
     with Remote(

@@ -29,10 +29,10 @@ from .wire.records import Manifest, PackRecord, Statement
 if TYPE_CHECKING:
     from .bundle.check import Verified
     from .bundle.seal import TrustedKey
+    from .http.registry import Remote
     from .kinds.rules import KindRules
     from .node.staging import Staging
     from .node.store import NodeStore, Watcher
-    from .remote import Remote
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,8 +208,8 @@ def _resolve(wish: Wish, remote: Remote, means: Means, restored: Restored) -> Re
     While the registry cannot be reached, the node's last answer is taken, however many days old (a week at
     most): what it names passes the same gate, and an image without a compiler could not start otherwise.
     """
+    from .http.registry import parse_resolved
     from .node.store import OUTAGE_SECONDS
-    from .remote import parse_resolved
 
     request = wish.request(means.fingerprint)
     key = Digest.of(canonical([remote.identity, request]))

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from .agreement import Agreement
     from .claiming import Turns
     from .config import Config
+    from .http.registry import Remote
     from .process import Process
-    from .remote import Remote
     from .wire.digest import Digest
 
 
@@ -108,7 +108,7 @@ class Restoring:
         means: Means,
         agreement: Agreement,
     ) -> None:
-        from .remote import Remote
+        from .http.registry import Remote
 
         config = self._config
         failures: list[CacheSvcError] = []

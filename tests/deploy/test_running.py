@@ -16,7 +16,7 @@ import yaml
 
 from cachesvc.hot.redis import RedisHot
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.remote import Remote
+from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.errors import Unavailable
 from tests.services.ceph import Gateway
 from tests.services.process import absent, connects, free_port, until

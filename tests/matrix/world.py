@@ -23,9 +23,9 @@ from cachesvc_client.bundle.seal import PublicKey, SigningKey
 from cachesvc_client.commands.explain import explain
 from cachesvc_client.config import Config
 from cachesvc_client.detect import detect
+from cachesvc_client.http.registry import Remote
 from cachesvc_client.node.store import NodeStore
 from cachesvc_client.publishing import Draft, build_bundle, publish_bundle
-from cachesvc_client.remote import Remote
 from cachesvc_client.restore import Means, Restored, Wish, accept_revisions
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError, Incompatible

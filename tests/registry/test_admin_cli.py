@@ -17,6 +17,7 @@ from registry_inside import production
 from registry_making import FINGERPRINT, Made, Server, make, ok, refused
 
 from cachesvc import cli
+from cachesvc.blobs import contract
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.records import Workload
@@ -484,6 +485,7 @@ def test_what_is_wrong_is_one_line(admin: Admin, monkeypatch: pytest.MonkeyPatch
         (("names", "list", "A B"), 2, "not a namespace"),
         (("entries", "list", "a/B"), 2, "not a name"),
         (("migrate",), 2, "--local"),
+        (("doctor",), 2, "--local"),
         (("--data", "x", "tokens", "list"), 2, "--local"),
     ):
         said = admin(*words)
@@ -537,6 +539,53 @@ def test_break_glass_works_on_the_database(
     assert {row["by"] for row in log[:3]} == {"console"}
     own_server.start()
     assert ok(own_server.api(made_now["secret"]).http.get("/v1/whoami"))["role"] == "admin"
+
+
+def test_doctor_checks_the_folder_that_packs_are_in(typed: Admin, tmp_path: Path) -> None:
+    local = ("admin", "--local", "--data", tmp_path, "doctor")
+    plan = typed(*local)
+    assert plan.status == 0 and "lists" in plan.out and "nothing was changed" in plan.err
+    stored = tmp_path / "blobs" / "objects"
+    assert not list(stored.iterdir()), "a plan writes nothing"
+    done = typed(*local, "--apply", "--json")
+    assert done.status == 0, done
+    assert {row["problem"] for row in done.json["plan"]} == {""}
+    assert {row["check"] for row in done.json["plan"]} == {check.__name__ for check in contract.CHECKS}
+    assert not [path for path in stored.rglob("*") if path.is_file()], "what it wrote is removed"
+
+
+def test_doctor_says_which_promise_a_store_breaks(typed: Admin, tmp_path: Path) -> None:
+    (tmp_path / "blobs" / "objects").mkdir(parents=True)
+    (tmp_path / "blobs" / "objects" / "contract").write_text("a file where the folder of the checks would be")
+    done = typed("admin", "--local", "--data", tmp_path, "doctor", "--apply")
+    assert done.status == 1
+    assert "Not a directory" in done.out and "is usable" in done.out
+    assert " failed" in done.out.splitlines()[-1]
+
+
+@pytest.mark.services
+def test_doctor_checks_a_bucket_and_its_links(
+    typed: Admin, gateway: Gateway, bucket_at_gateway: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import boto3
+
+    for name, value in gateway.variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("CACHESVC_SERVER_BUCKET", bucket_at_gateway)
+    monkeypatch.setenv("CACHESVC_SERVER_BUCKET_PREFIX", "some/where")
+    monkeypatch.setenv("CACHESVC_SERVER_BUCKET_ENDPOINT", gateway.endpoint)
+    client = boto3.client("s3", endpoint_url=gateway.endpoint, **gateway.client)
+    client.put_object(Bucket=bucket_at_gateway, Key="some/where/packs/u-1", Body=b"a pack")
+    done = typed("admin", "--local", "doctor", "--apply")
+    assert done.status == 0 and "links are not forged" in done.out and done.out.endswith(" 0 failed\n"), done
+    left = [row["Key"] for row in client.list_objects_v2(Bucket=bucket_at_gateway)["Contents"]]
+    assert left == ["some/where/packs/u-1"]
+    deny = {"Effect": "Deny", "Principal": {"AWS": ["*"]}, "Action": ["s3:GetObject"]}
+    deny["Resource"] = [f"arn:aws:s3:::{bucket_at_gateway}/*"]
+    policy = json.dumps({"Version": "2012-10-17", "Statement": [deny]})
+    client.put_bucket_policy(Bucket=bucket_at_gateway, Policy=policy)
+    done = typed("admin", "--local", "doctor", "--apply")
+    assert done.status == 1 and "GetObject" in done.out, done
 
 
 @pytest.mark.services

@@ -11,9 +11,12 @@ import pytest
 from jsonschema import Draft202012Validator
 from registry_making import FINGERPRINT, Api, Server, make, ok, refused
 
+from cachesvc.api.body import MAX_BODY_BYTES
+from cachesvc.api.write_routes import MAX_COMMIT_BYTES
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import from_wire
+from cachesvc_client.wire.protocol import MAX_REPORT_BYTES
 
 
 def new_token(server: Server, role: str, namespace: str = "team", **more: Any) -> Api:
@@ -101,6 +104,26 @@ def test_a_stranger_cannot_make_the_server_read_a_body(server: Server) -> None:
     with socket.create_connection((host, int(port)), timeout=10) as line:
         line.sendall(b"POST /v1/resolve HTTP/1.1\r\nHost: x\r\nContent-Length: 4000000\r\n\r\n{")
         assert b"401" in line.recv(4096).split(b"\r\n")[0]
+
+
+def test_a_stranger_is_told_so_whatever_the_size_of_the_body(server: Server) -> None:
+    refused(server.api(None).http.post("/v1/resolve", content=b" " * (5 << 20)), 401, "unauthenticated")
+
+
+@pytest.mark.parametrize(
+    ("path", "limit"),
+    [
+        ("/v1/claims", MAX_BODY_BYTES),
+        ("/v1/reports", MAX_REPORT_BYTES),
+        ("/v1/uploads/u-1/commit", MAX_COMMIT_BYTES),
+    ],
+)
+def test_each_route_has_its_own_limit_of_a_body(api: Api, path: str, limit: int) -> None:
+    json_body = {"Content-Type": "application/json"}
+    refused(api.http.post(path, content=b" " * limit, headers=json_body), 422, "invalid")
+    over = b" " * (limit + 1)
+    refused(api.http.post(path, content=over, headers=json_body), 413, "too_large", str(limit))
+    refused(api.http.post(path, content=iter([over[:-1], b" "]), headers=json_body), 413, "too_large")
 
 
 def test_open_routes_tell_who_is_there(server: Server) -> None:

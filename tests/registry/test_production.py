@@ -12,7 +12,7 @@ from registry_making import FINGERPRINT, Server, make, ok, refused
 
 from cachesvc.hot.near import NEAR_SECONDS
 from cachesvc.hot.store import MAX_SECONDS
-from cachesvc_client.remote import Remote
+from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.errors import Unavailable
 from cachesvc_client.wire.names import Namespace, ShortName
 from cachesvc_client.wire.protocol import ResolveRequest

@@ -24,9 +24,9 @@ from registry_making import Made, Server, make, ok
 from cachesvc_client.bundle.check import Wanted, check_envelope
 from cachesvc_client.bundle.file import write_bundle
 from cachesvc_client.bundle.seal import SigningKey
+from cachesvc_client.http.registry import Remote
 from cachesvc_client.node.store import NodeStore
 from cachesvc_client.publishing import publish_bundle
-from cachesvc_client.remote import Remote
 from cachesvc_client.wire.errors import Untrusted
 
 REPOSITORY = Path(__file__).parents[2]

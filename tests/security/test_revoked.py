@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.remote import Remote
+from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.names import Name
 from tests.e2e.registries import Served, client, prepare, serve
 

@@ -23,7 +23,7 @@ from cachesvc_client.wire.names import Namespace
 
 if TYPE_CHECKING:
     from cachesvc_client.config import Config
-    from cachesvc_client.remote import Remote
+    from cachesvc_client.http.registry import Remote
 
 R = TypeVar("R")
 
@@ -74,7 +74,7 @@ def desk(context: typer.Context) -> Iterator[Desk]:
 def connected() -> tuple[Config, Remote]:
     """The user's configuration, and the registry in it. Raises ``InvalidRequest``, ``Unauthenticated``."""
     from cachesvc_client.config import Config
-    from cachesvc_client.remote import Remote
+    from cachesvc_client.http.registry import Remote
 
     config = Config.read()
     if config.url is None:

@@ -49,7 +49,7 @@ from .desk import Apply, AsJson, digest_of, made, namespace_of, over_api, pages,
 
 if TYPE_CHECKING:
     from cachesvc_client.config import Config
-    from cachesvc_client.remote import Remote
+    from cachesvc_client.http.registry import Remote
 
 Trusted = Sequence[PublicKey | TrustedKey]
 

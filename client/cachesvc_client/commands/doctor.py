@@ -18,8 +18,8 @@ from ..bundle.file import SUFFIX
 from ..bundle.seal import SigningKey, demand_bound
 from ..config import Config, login_path
 from ..detect import detect, supported
+from ..http.registry import Probe, Remote
 from ..node.store import NodeStore, default_root
-from ..remote import Probe, Remote
 from ..restore import nothing_offered
 from ..wire.errors import CacheSvcError
 from ..wire.factors import Fingerprint
@@ -292,7 +292,7 @@ def _probed(config: Config, probe: Probe) -> Iterator[Check]:
 
 
 def _named(remote: Remote, config: Config, here: Fingerprint, name: Name) -> Check:
-    tags = tuple(dict.fromkeys((name.tag, *config.tag_fallback)))
+    tags = name.tags(config.tag_fallback)
     request = ResolveRequest(name.namespace, name.name, here, tags=tags, lane=config.lane)
     try:
         answer = remote.resolve(request)

@@ -99,7 +99,7 @@ def explain(
     target: the message has those that there are), ``Unavailable`` and what else ``Remote`` raises.
     """
     here = detect() if here is None else here
-    tags = tuple(dict.fromkeys((name.tag, *fallback)))
+    tags = name.tags(fallback)
     fingerprint = {key: value for key, value in here.items() if _of_the_environment(key)}
     with registry_of(config) as remote:
         answer = remote.resolve(

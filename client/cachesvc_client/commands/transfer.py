@@ -18,9 +18,9 @@ from ..bundle.file import SUFFIX, open_bundle, write_bundle
 from ..bundle.seal import PublicKey, SigningKey, TrustedKey
 from ..config import Config
 from ..detect import detect
+from ..http.registry import Remote
 from ..node.store import NodeStore, default_root
 from ..publishing import publish_signed
-from ..remote import Remote
 from ..restore import nothing_offered
 from ..wire.digest import Digest
 from ..wire.errors import Corrupt, InvalidRequest, NotFound, StorageFull, Untrusted
@@ -73,7 +73,7 @@ def pull(
     """
     if not config.trusted_keys:
         raise Untrusted("no key is trusted", "set CACHESVC_TRUSTED_KEYS, or log in with --trust KEY")
-    tags = tuple(dict.fromkeys((name.tag, *fallback)))
+    tags = name.tags(fallback)
     wanted = Wanted(name.namespace, name.name, tags, config.lane)
     try:
         into.mkdir(parents=True, exist_ok=True)
