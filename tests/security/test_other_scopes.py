@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -83,3 +84,22 @@ def test_a_child_with_another_trust_does_not_use_its_parents_folder(
         }
         answer = start("service.py", NAME, place=place, **teams.variables(teams.b), **inherited)
     assert runs(marker) == before and answer["state"] == "hit" and answer["difference"] < 1e-5, answer
+
+
+def test_a_second_attach_adds_nothing_to_a_folder_that_others_share(
+    honest: Made, marker: Path, tmp_path: Path
+) -> None:
+    """Without torch: two bundles hold other content under the same paths."""
+    place = tmp_path / "node"
+    place.mkdir()
+    second = honest.signed("team-a/model", tmp_path / "second.cachesvc", SigningKey.generate(), marker)
+    variables = {"CACHESVC_TRUSTED_KEYS": f"{honest.trusted},{second.trusted}"}
+    first, both = [{"bundle": str(honest.bundle)}], [{"bundle": str(one.bundle)} for one in (honest, second)]
+    with started("attached.py", json.dumps(first), place=place, **variables) as one:
+        shared = Path(one.answer["folders"]["inductor"])
+        before = {path: path.read_bytes() for path in shared.rglob("*") if path.is_file()}
+        answer = start("attached.py", json.dumps(both), place=place, **variables)
+        assert len(answer["installed"]) == 2 and answer["folders"]["inductor"] != str(shared), answer
+        assert {path: path.read_bytes() for path in shared.rglob("*") if path.is_file()} == before
+    paths = {file.path for file in second.manifest.files if file.kind == "inductor"}
+    assert paths and all((Path(answer["folders"]["inductor"]) / path).is_file() for path in paths)

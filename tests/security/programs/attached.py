@@ -1,5 +1,5 @@
-"""A service up to its first compile, without torch: attaches as it is told (JSON), prints what came of it,
-and lives until its standard input ends."""
+"""A service up to its first compile, without torch: attaches as it is told (JSON, once or more often), prints
+what came of it, and lives until its standard input ends."""
 
 import json
 import sys
@@ -7,14 +7,18 @@ import sys
 import cachesvc_client
 from cachesvc_client.process import process
 
-session = cachesvc_client.attach(**json.loads(sys.argv[1]))
-session.wait(60)
-restored = session.restored
+told = json.loads(sys.argv[1])
+installed = []
+for arguments in told if isinstance(told, list) else [told]:
+    session = cachesvc_client.attach(**arguments)
+    session.wait(60)
+    restored = session.restored
+    installed += restored.installed if restored else []
 print(
     json.dumps(
         {
             "status": session.status,
-            "installed": [str(entry.revision) for entry in restored.installed] if restored else [],
+            "installed": [str(entry.revision) for entry in installed],
             "problems": [*(restored.problems if restored else []), str(session.error or "")],
             "folders": {kind: str(path) for kind, path in process().folders.roots().items()},
         }
