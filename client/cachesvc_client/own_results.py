@@ -8,11 +8,9 @@ cannot bring its own.
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
 import tempfile
-import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -26,6 +24,7 @@ from .wire.names import Name, Target
 from .wire.records import Workload
 
 if TYPE_CHECKING:
+    from .activity import Moment
     from .bundle.pack import SourceFile
     from .bundle.seal import SigningKey
     from .process import Process
@@ -37,10 +36,6 @@ _NAME = Name.parse("own/results")
 _TARGET = Target("own")
 _MAX_BYTES = 64 << 20
 """Of all files together; more is not kept."""
-_QUIET_SECONDS = 10.0
-"""Without a compile, until what was compiled is kept."""
-_EXIT_SECONDS = 1.0
-"""That an exit waits for it, at most."""
 
 
 def restore_own_results(process: Process) -> Installed | None:
@@ -90,30 +85,18 @@ def _folder(place: Path) -> Digest:
 
 
 class Keeper:
-    """Keeps what this process compiles: when it has been quiet for a while, and at exit.
-
-    One thread for each process; nothing happens on the application's own threads, but that its exit waits a
-    second for what is not kept yet.
-    """
+    """Keeps what a process compiles: a listener of its `activity.ActivityWatch`."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
-        self._pid = os.getpid()
-        self._ends, self._over = threading.Event(), threading.Event()
         self._kept: object = None
-        threading.Thread(target=self._run, name="cachesvc-own-results", daemon=True).start()
-        atexit.register(self._end)
 
-    def _run(self) -> None:
-        seen: object = None
-        while not self._ends.wait(_QUIET_SECONDS):
-            before, seen = seen, self._process.activity()
-            if seen is not None and seen == before:
-                self._keep(seen)
-        self._keep(self._process.activity())
-        self._over.set()
-
-    def _keep(self, seen: object) -> None:
+    def __call__(self, moment: Moment, _deadline: float) -> None:
+        """Writes the results where the process is quiet or ends, if something is new. An exit does not wait
+        longer than for the other listeners: what is not written by then is compiled again."""
+        if moment == "compiled" or not self._process.keeps_own:
+            return
+        seen = self._process.activity()
         if seen is None or seen == self._kept:
             return
         self._kept = seen
@@ -121,11 +104,6 @@ class Keeper:
             keep_own_results(self._process)
         except Exception as error:  # noqa: BLE001 - the next start compiles again
             _log.debug("what was compiled here is not kept: %s: %s", type(error).__name__, error)
-
-    def _end(self) -> None:
-        if os.getpid() == self._pid:  # a forked child has no such thread
-            self._ends.set()
-            self._over.wait(_EXIT_SECONDS)
 
 
 def keep_own_results(process: Process) -> Path | None:

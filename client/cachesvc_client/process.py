@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -68,8 +67,8 @@ class Process:
         """Compiles that are under way."""
         self._used = False
         """The compilers may have opened the folder."""
-        self._keep: Callable[[Process], object] | None = None
-        self._keeper: object = None
+        self.keeps_own = False
+        """Whether what is compiled here is kept for the node's next start."""
         self._depth = threading.local()
 
     @functools.cached_property
@@ -83,7 +82,6 @@ class Process:
         """In a forked child: whoever held a lock is not there."""
         self.lock, self._preparing, self.installing = (threading.RLock() for _ in range(3))
         self._compiling = 0
-        self._keeper = None
 
     # Hooks --------------------------------------------------------------------------------
 
@@ -142,12 +140,10 @@ class Process:
                 self._compiling -= 1
             self.seconds["compile"] += time.perf_counter() - begin
             graph.compiled = observe.counts["graphs_compiled"] > compiled_before
-            self._begin_keeping()
             after()
 
     def _launched(self, event: Mapping[str, Any]) -> None:
         self._used = True
-        self._begin_keeping()
         self.asked.launched(event)
 
     # Where it keeps what ------------------------------------------------------------------
@@ -301,17 +297,6 @@ class Process:
         if self._store is None or self._folder is None:
             return None
         return self._store.own_results(Digest(f"sha256:{self._folder.name}"))
-
-    def keep_own(self, keeper: Callable[[Process], object]) -> None:
-        """Sees to it that what is compiled from now on is kept: ``keeper`` is called at the first compile,
-        and at that of a forked child."""
-        self._keep = keeper
-
-    def _begin_keeping(self) -> None:
-        """Never raises: the next start compiles again."""
-        with self.lock, suppress(RuntimeError):  # no thread can be started while the interpreter ends
-            if self._keep is not None and self._keeper is None:
-                self._keeper = self._keep(self)
 
     def made_by_libraries(self) -> int:
         """How many kernels were compiled beside the compilers, for all that the folder tells."""

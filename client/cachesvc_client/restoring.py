@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import kinds
-from .own_results import Keeper, restore_own_results
+from .own_results import restore_own_results
 from .ranks import may_become_rank, this_job
 from .restore import Installed, Means, Restored, Wish, accept_bundles, accept_revisions
 from .scope import trust_scope
@@ -94,7 +94,7 @@ class Restoring:
                     self._restored.own = restore_own_results(self._process)
         except CacheSvcError as error:
             self._restored.problems.append(str(error))
-        self._process.keep_own(Keeper)
+        self._process.keeps_own = True
 
     def restore_in_turn(self, turns: Turns, agreement: Agreement) -> None:
         """What was missed, once more: another process may compile and publish it while this one waits.

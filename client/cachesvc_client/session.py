@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from .config import Config
     from .distrusting import Watched
     from .outcome import OutcomeLog
+    from .own_results import Keeper
     from .reporting import Reporter
     from .restore import Installed, Restored, Wish
     from .restoring import Restoring
@@ -379,10 +380,11 @@ class Attached:
         self.process = process
         self.sessions: list[Session] = []
         self.watch = ActivityWatch(process.activity, observe.compiling)
-        self.watch.listeners.append(self._on_activity)
+        self.watch.listeners += [self._on_activity, self._keep_own_results]
         self.exiting = False
         """Nothing is logged any more."""
         self._outcome: OutcomeLog | None = None
+        self._keeper: Keeper | None = None
         self._canary_said: dict[str, None] = {}
         """Reasons, once each, in their order."""
         self._follows_process = False
@@ -527,6 +529,14 @@ class Attached:
         """See `cachesvc_client.send_report`."""
         self.watch.flush(timeout)
         return any(session.reporter is not None and session.reporter.told for session in self.sessions)
+
+    def _keep_own_results(self, moment: Moment, deadline: float) -> None:
+        """Keeps what was compiled here for the node's next start, after everybody was told of it."""
+        from .own_results import Keeper
+
+        if self._keeper is None:
+            self._keeper = Keeper(self.process)
+        self._keeper(moment, deadline)
 
     def _on_activity(self, moment: Moment, deadline: float) -> None:
         """Says what the restore came to and tells the registries, on the watch's thread."""
