@@ -201,11 +201,15 @@ class Session:
                 _log.warning("%s: a restored revision could not be taken out: %s", self.label, error)
 
     def _ensure_running(self) -> None:
+        if self._running_or_over():
+            return
         self._attached.arm()
         with self._process.lock:
-            if self._done.is_set() or (self._thread is not None and self._thread.is_alive()):
-                return
-            self._start()
+            if not self._running_or_over():
+                self._start()
+
+    def _running_or_over(self) -> bool:
+        return self._done.is_set() or (self._thread is not None and self._thread.is_alive())
 
     def _start(self) -> None:
         self._thread = threading.Thread(target=self._run, name="cachesvc-restore", daemon=True)
