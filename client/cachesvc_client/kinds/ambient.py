@@ -5,9 +5,9 @@ dtype of autocast, the default dtype and the number of CPU threads from 2.13, hi
 size's from 2.11, options of a nested region from 2.14. Before that, code for one setting is a hit under
 another [measured, 2.8 and 2.11: a service under autocast to float16 computed in bfloat16].
 
-A graph that enters autocast by itself and names no dtype takes that of ``torch.set_autocast_dtype``:
-no key of 2.8 and 2.11 holds it, 2.13 keeps such a graph out of AOTAutograd's cache, and 2.15 has the dtypes
-of all devices in its key. Run on 2.8, 2.11 and 2.13; read in 2.15.
+A graph that enters autocast by itself and names no dtype takes that of ``torch.set_autocast_dtype``. No key
+of 2.8 and 2.11 holds it, 2.13 keeps such a graph out of AOTAutograd's cache, and 2.15 has the dtypes of all
+devices in its key. Run on 2.8, 2.11 and 2.13; read in 2.15.
 
 A part is added only where the details do not hold it: no method of their class names the attribute that later
 versions keep it in. So the keys of a version that holds it stay as they are.
