@@ -257,7 +257,7 @@ def test_a_rank_of_torchrun_reports_at_its_end(
     tmp_path: Path, registry: Served, variables: dict[str, str]
 ) -> None:
     before = starts(registry)
-    torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", "1", "--master-port", "0"]
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1"]
     command = [sys.executable, *torchrun, str(PROGRAMS / "serve.py"), f"name={NAME}", "small=1"]
     done = subprocess.run(command, env=variables, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-4000:]
