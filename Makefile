@@ -14,6 +14,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed-$(subst /,_,$(subst =,-,$(TORCH)))
 LOCKS := requirements/build.txt requirements/client.txt requirements/server.txt requirements/dev.txt
 
+# Files in the order of tests/conftest.py, the long ones first; xdist's own is by the number of their tests.
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
+
 FAST := not (compiles or gpu or servers or services or slow)
 
 COMPILE := $(BIN)/uv pip compile -q --universal --generate-hashes --no-python-downloads --no-header \
@@ -55,13 +58,13 @@ demo: $(STAMP)  ## registry, warm of three models, one fresh process for each th
 	@$(BIN)/python -m benchmarks.demo $(ARGS)
 
 test: $(STAMP)  ## all tests; ARGS="-k name" and JOBS=1 are passed on
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
+	@$(PYTEST) $(ARGS)
 
 test-fast: $(STAMP)  ## those without compiler, servers and long runs; ARGS as for test
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "$(FAST)" $(ARGS)
+	@$(PYTEST) -m "$(FAST)" $(ARGS)
 
 test-services: $(STAMP)  ## those over real PostgreSQL, Redis and Ceph S3; a server that is missing skips its tests
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m services $(ARGS)
+	@$(PYTEST) -m services $(ARGS)
 
 test-versions: $(STAMP) $(VERSIONS:%=.torch/%/.ready)  ## those on other versions of torch (VERSIONS="2.8.0 2.11.0")
 	@CACHESVC_TEST_VERSIONS="$(VERSIONS)" $(BIN)/python -m pytest -n $(JOBS) tests/versions $(ARGS)
@@ -70,7 +73,7 @@ matrix: $(STAMP)  ## every difference between builder and consumer, and what it 
 	@$(BIN)/python -m tests.matrix $(ARGS)
 
 deploy-check: $(STAMP)  ## renders, lints and judges deploy/, offline; runs what it says where servers are there
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests/deploy $(ARGS)
+	@$(PYTEST) tests/deploy $(ARGS)
 
 keys: $(STAMP)  ## docs/keys.md from the factor table
 	@$(BIN)/python -m tools.keys

@@ -38,7 +38,7 @@ MARKS_OF_PLACES = {
     ),
     # A file whose tests took more than five seconds of CPU in all, most of it in processes that they start.
     "slow": (
-        *("attach/test_attach.py", "benchmarks"),
+        *("attach/test_attach.py", "benchmarks", "bundle/test_staging.py"),
         *("environment/test_detect.py", "environment/test_workload.py"),
         *("house/test_contracts.py", "house/test_distributions.py", "index/test_killed_upgrades.py"),
         *("kinds/test_cuda.py", "kinds/test_user_kernels.py", "matrix", "registry/test_crashes.py"),
@@ -46,11 +46,13 @@ MARKS_OF_PLACES = {
     ),
 }
 """Folders and files of tests whose tests have the mark. What has none of them is ``make test-fast``."""
+LONGEST_FIRST = ("compiles", "slow", "servers")
+"""The order in which files begin; then the rest."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks what asks for a real server by name; a parameter that does is marked where it stands. Marks what
-    takes long by its place."""
+    takes long by its place, and puts it first."""
     here = Path(__file__).parent
     for item in items:
         names = set(getattr(item, "fixturenames", ()))
@@ -62,6 +64,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for mark, places in MARKS_OF_PLACES.items():
             if any(place.is_relative_to(each) for each in places):
                 item.add_marker(mark)
+    # A long file that begins last is alone on one worker at the end.
+    ranks: dict[Path, int] = {}
+    for item in items:
+        rank = next(
+            (n for n, mark in enumerate(LONGEST_FIRST) if item.get_closest_marker(mark)), len(LONGEST_FIRST)
+        )
+        ranks[item.path] = min(rank, ranks.get(item.path, rank))
+    items.sort(key=lambda item: ranks[item.path])
 
 
 @contextlib.contextmanager

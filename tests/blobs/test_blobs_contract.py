@@ -32,7 +32,8 @@ def bucket(s3_endpoint: str) -> str:
 
 @pytest.fixture(
     params=[
-        *("local", "s3", "s3-prefix", "verifying", "retrying", "metered", "all"),
+        *("local", "verifying", "retrying", "metered", "all"),
+        *(pytest.param(name, marks=pytest.mark.servers) for name in ("s3", "s3-prefix")),
         pytest.param("ceph", marks=pytest.mark.services),
     ]
 )
