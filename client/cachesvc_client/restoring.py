@@ -94,6 +94,10 @@ class Restoring:
                     self._restored.own = restore_own_results(self._process)
         except CacheSvcError as error:
             self._restored.problems.append(str(error))
+        # Python cannot import everything while it ends, so that the keeper's modules are imported now.
+        from . import publishing  # noqa: F401
+        from .bundle import seal  # noqa: F401
+
         self._process.keeps_own = True
 
     def restore_in_turn(self, turns: Turns, agreement: Agreement) -> None:
