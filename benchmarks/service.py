@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import cachesvc_client
-from cachesvc_client import observe
+from cachesvc_client.hooks import counters
 from cachesvc_client.wire.codec import plain
 
 STARTED = "BENCHMARK_STARTED"
@@ -32,7 +32,7 @@ STARTED = "BENCHMARK_STARTED"
 
 def main() -> None:
     options = _options()
-    observer = observe.start(audit=True)
+    observer = counters.start(audit=True)
     seconds: dict[str, float] = {}
     clock = _Clock(seconds)
     import torch

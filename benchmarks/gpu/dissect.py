@@ -70,10 +70,10 @@ def main() -> None:
     import cachesvc_client.auto
 
     attached = time.perf_counter()
-    from cachesvc_client import observe
+    from cachesvc_client.hooks import counters
     from cachesvc_client.wire.codec import plain
 
-    observer = observe.start(audit=options.cut == "audit")
+    observer = counters.start(audit=options.cut == "audit")
     import torch
 
     imported = time.perf_counter()

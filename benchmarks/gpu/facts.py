@@ -14,7 +14,7 @@ import time
 
 def main() -> None:
     import cachesvc_client.auto  # noqa: F401
-    from cachesvc_client.detect import detect, supported
+    from cachesvc_client.environment.detect import detect, supported
 
     before = device_memory()
     seconds = []
@@ -70,11 +70,11 @@ def device_memory() -> int | None:
 
 
 def compilers() -> dict[str, object]:
-    from cachesvc_client import observe
-    from cachesvc_client.session import attached
+    from cachesvc_client.hooks import counters
+    from cachesvc_client.session.session import attached
 
     attached().arm()
-    observe.start()
+    counters.start()
     import torch
 
     initialised = torch.cuda.is_initialized()
@@ -89,7 +89,7 @@ def compilers() -> dict[str, object]:
         "python": sys.version.split()[0],
         "torch": torch.__version__,
         "cuda_initialised_after_import": initialised,
-        "missing": sorted(observe.missing),
+        "missing": sorted(counters.missing),
         "wrapped": {
             name: bool(
                 getattr(getattr(triton_heuristics.CachingAutotuner, name, None), "_cachesvc_wrapped_by", ())
@@ -104,7 +104,7 @@ def compilers() -> dict[str, object]:
     except ImportError:
         return facts
     facts["triton"] = triton.__version__
-    facts["missing"] = sorted(observe.missing)
+    facts["missing"] = sorted(counters.missing)
     facts["knobs"] = {
         "compilation.listener": hasattr(knobs.compilation, "listener"),
         "runtime.jit_cache_hook": hasattr(knobs.runtime, "jit_cache_hook"),

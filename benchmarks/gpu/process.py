@@ -2,7 +2,7 @@
 
 It restores what CACHESVC_NAME names, or nothing. ``first`` is the time from just before ``torch.compile``
 (before the load of a mega-cache) to all outputs of the row; the model is built before that. All methods
-are counted alike, by `cachesvc_client.observe`. With ``--audit`` started processes are listed too; such a
+are counted alike, by `cachesvc_client.hooks.counters`. With ``--audit`` started processes are listed too; such a
 process is not timed: Python's audit events come with every ``id()``, of which Dynamo's trace makes so many
 that it takes up to twice as long.
 """
@@ -23,7 +23,8 @@ import sys  # noqa: E402
 from pathlib import Path  # noqa: E402
 
 import cachesvc_client  # noqa: E402
-from cachesvc_client import importhook, kinds, observe  # noqa: E402
+from cachesvc_client import kinds  # noqa: E402
+from cachesvc_client.hooks import counters, imports  # noqa: E402
 from cachesvc_client.node.folders import listing  # noqa: E402
 from cachesvc_client.wire.codec import plain  # noqa: E402
 
@@ -37,7 +38,7 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
     logging.getLogger("cachesvc").setLevel(logging.DEBUG)
     row = json.loads(options.row.read_text())
-    observer = observe.start(audit=options.audit)
+    observer = counters.start(audit=options.audit)
     libraries = kinds.cuda.Recorded()
     libraries.begin(of_libraries())  # of PyTorch alone; ours names a folder of its own
     tell_what_is_done()
@@ -54,7 +55,7 @@ def main() -> None:
         cachesvc_client.wait(60)
     with contextlib.ExitStack() as stack:
         watches = (
-            [stack.enter_context(observe.ReadWatch(root)) for root in folders()] if options.watch else []
+            [stack.enter_context(counters.ReadWatch(root)) for root in folders()] if options.watch else []
         )
         begin = time.perf_counter()
         if options.load:
@@ -140,7 +141,7 @@ def of_libraries() -> set[str]:
 
 def made_by_libraries(before: kinds.cuda.Recorded) -> int:
     """Kernels that libraries compiled in this process, cuDNN's for one."""
-    from cachesvc_client.process import process
+    from cachesvc_client.session.process import process
 
     if os.environ.get("CACHESVC_NAME"):
         return process().made_by_libraries()
@@ -149,7 +150,7 @@ def made_by_libraries(before: kinds.cuda.Recorded) -> int:
 
 def folders() -> list[Path]:
     """The cache folders of this process, made if they are not there; PyTorch's own without a session."""
-    from cachesvc_client.process import process
+    from cachesvc_client.session.process import process
 
     roots = process().folders.roots() or {kinds.inductor.NAME: Path(os.environ[kinds.inductor.VARIABLE])}
     outer = [root for root in roots.values() if not any(other in root.parents for other in roots.values())]
@@ -195,7 +196,7 @@ def tell_what_is_done() -> None:
 
     def hook(module):
         for name in ("autotune_to_one_config", "_coordinate_descent_tuning", "_precompile_config"):
-            importhook.wrap(module, f"CachingAutotuner.{name}", around(name))
+            imports.wrap(module, f"CachingAutotuner.{name}", around(name))
 
     def pool(module):
         def wrap(original):
@@ -205,10 +206,10 @@ def tell_what_is_done() -> None:
 
             return submit
 
-        importhook.wrap(module, "SubprocPool.submit", wrap)
+        imports.wrap(module, "SubprocPool.submit", wrap)
 
-    importhook.when_imported("torch._inductor.runtime.triton_heuristics", hook)
-    importhook.when_imported("torch._inductor.compile_worker.subproc_pool", pool)
+    imports.when_imported("torch._inductor.runtime.triton_heuristics", hook)
+    imports.when_imported("torch._inductor.compile_worker.subproc_pool", pool)
 
 
 if __name__ == "__main__":

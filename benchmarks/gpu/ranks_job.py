@@ -24,9 +24,9 @@ for variable in ("NCCL_NVLS_ENABLE=0", "TORCH_SYMM_MEM_DISABLE_MULTICAST=1"):
 
 import cachesvc_client  # noqa: E402
 import cachesvc_client.auto  # noqa: E402
-from cachesvc_client import observe  # noqa: E402
+from cachesvc_client.hooks import counters  # noqa: E402
 
-observer = observe.start(audit=True)
+observer = counters.start(audit=True)
 starting = time.perf_counter()
 
 import torch  # noqa: E402

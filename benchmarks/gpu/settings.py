@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import cachesvc_client
-from cachesvc_client import observe
-from cachesvc_client.process import process
+from cachesvc_client.hooks import counters
+from cachesvc_client.session.process import process
 
 WIDTH = 32
 
@@ -74,7 +74,7 @@ def _open(options: argparse.Namespace) -> Any:
     if options.restore:
         return cachesvc_client.attach(bundle=str(options.restore))
     from cachesvc_client.config import Config
-    from cachesvc_client.session import open_local
+    from cachesvc_client.session.session import open_local
 
     return open_local(Config.read())
 
@@ -82,7 +82,7 @@ def _open(options: argparse.Namespace) -> Any:
 def _publish(session: Any, options: argparse.Namespace) -> None:
     from cachesvc_client.bundle.seal import SigningKey
     from cachesvc_client.config import Config
-    from cachesvc_client.publishing import Draft, build_bundle
+    from cachesvc_client.publication.build_bundle import Draft, build_bundle
     from cachesvc_client.wire.digest import Digest
     from cachesvc_client.wire.names import Name, Target
     from cachesvc_client.wire.records import Workload
@@ -244,7 +244,7 @@ def _one(case: Case, value: Any, device: str, expected: Any) -> tuple[dict[str, 
     import torch._functorch.config
 
     torch._dynamo.reset()
-    observer = observe.start()
+    observer = counters.start()
     program = case.program(device)
     caches = torch._functorch.config.patch(enable_autograd_cache=not case.graphs_alone)
     with caches, case.setting(device, value), torch.set_grad_enabled(case.grad):

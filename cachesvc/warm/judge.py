@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
 
+from cachesvc_client.canary.tolerance import Compared
+from cachesvc_client.hooks.counters import Observation
 from cachesvc_client.kinds import inductor
-from cachesvc_client.numerics import Compared
-from cachesvc_client.observe import Observation
 
 from .results import Numbers, PhaseResult, Times, Verdict
 

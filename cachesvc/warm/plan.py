@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from cachesvc_client import numerics
-from cachesvc_client.numerics import Tolerance
+from cachesvc_client.canary import tolerance
+from cachesvc_client.canary.tolerance import Tolerance
+from cachesvc_client.environment.model_hash import compile_options
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import SpecError
 from cachesvc_client.wire.factors import FactorValue
 from cachesvc_client.wire.names import Target
 from cachesvc_client.wire.records import Workload
-from cachesvc_client.workload import compile_options
 
 from .spec import Spec, TargetSpec
 from .toml_table import did_you_mean
@@ -54,7 +54,7 @@ class Job:
         """The declared one, else the default for ``dtype``: autocast's, the job's, or the model's own."""
         if self.spec.tolerance:
             return self.spec.tolerance
-        return numerics.tolerance([self.spec.autocast or self.dtype or dtype])
+        return tolerance.tolerance([self.spec.autocast or self.dtype or dtype])
 
     def workload(
         self, *, model: Digest | None, script: Digest | None, inputs: dict[str, Any], dtype: str

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cachesvc_client.bundle.pack import SourceFile
-from cachesvc_client.observe import Observation
-from cachesvc_client.ranks import joined
+from cachesvc_client.hooks.counters import Observation
+from cachesvc_client.ranks.job import joined
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.factors import union
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from cachesvc_client.numerics import Compared
-from cachesvc_client.observe import Observation
+from cachesvc_client.canary.tolerance import Compared
+from cachesvc_client.hooks.counters import Observation
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.factors import FactorValue
-from cachesvc_client.wire.keyfacts import KeyFacts
+from cachesvc_client.wire.key_components import KeyFacts
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,11 +27,11 @@ from cachesvc_client import kinds
 from cachesvc_client.bundle.file import SUFFIX
 from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.bundle.seal import SigningKey, TrustedKey
-from cachesvc_client.publishing import Draft, build_bundle, publish_bundle
+from cachesvc_client.publication.build_bundle import Draft, build_bundle, publish_bundle
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.errors import CacheSvcError, ClaimLost, NotFound
 from cachesvc_client.wire.factors import INERT
-from cachesvc_client.wire.keyfacts import KeyFacts
+from cachesvc_client.wire.key_components import KeyFacts
 from cachesvc_client.wire.names import Lane, Name
 from cachesvc_client.wire.protocol import CommitAnswer, ResolveRequest
 from cachesvc_client.wire.records import Manifest, Workload
@@ -43,7 +43,7 @@ from .results import Captured, Numbers, Outcome, PhaseResult, Share, Verdict
 from .worker import Order
 
 if TYPE_CHECKING:
-    from cachesvc_client.claiming import Claim
+    from cachesvc_client.claims.restore_or_claim import Claim
     from cachesvc_client.http.registry import Remote
 
 MAX_REPLAYS = 8

@@ -38,7 +38,7 @@ from typing import Any
 import tomllib
 
 from cachesvc_client import kinds
-from cachesvc_client.numerics import Tolerance
+from cachesvc_client.canary.tolerance import Tolerance
 from cachesvc_client.wire.errors import SpecError
 from cachesvc_client.wire.names import Name
 

@@ -20,8 +20,8 @@ from typing import Any
 import torch
 import torch._dynamo
 
-from cachesvc_client import workload
-from cachesvc_client.numerics import Compared, compare, differ
+from cachesvc_client.canary.tolerance import Compared, compare, differ
+from cachesvc_client.environment import model_hash
 
 from .plan import Job
 from .results import GraphBreak, Model, Times
@@ -69,8 +69,8 @@ class Subject:
         module = self.module if isinstance(self.module, torch.nn.Module) else None
         sets = {name: self.inputs(name) for name in self.names}
         return Model(
-            digest=workload.model_hash(module) if module is not None else None,
-            inputs={name: workload.input_signature(*arguments) for name, arguments in sets.items()},
+            digest=model_hash.model_hash(module) if module is not None else None,
+            inputs={name: model_hash.input_signature(*arguments) for name, arguments in sets.items()},
             dtype=self.dtype,
             device=self.device.type,
             weights=_checksum(module, sets),

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from cachesvc_client.claiming import Turn, turn, whoever
+from cachesvc_client.claims.restore_or_claim import Turn, turn, whoever
 from cachesvc_client.wire.claims import ClaimAnswer, ClaimRequest, ClaimSubject, exact_environment
 from cachesvc_client.wire.factors import Fingerprint
 from cachesvc_client.wire.names import Lane, Name, Target

@@ -29,10 +29,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import cachesvc_client
-from cachesvc_client import kinds, observe
-from cachesvc_client.detect import detect, supported
-from cachesvc_client.kinds import bundler
-from cachesvc_client.numerics import Compared
+from cachesvc_client import kinds
+from cachesvc_client.canary.tolerance import Compared
+from cachesvc_client.environment.detect import detect, supported
+from cachesvc_client.hooks import counters
+from cachesvc_client.kinds.inductor import bundler
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError, Unavailable, Unsupported
@@ -43,7 +44,7 @@ from .plan import Job
 from .results import Captured, PhaseResult, Times
 
 if TYPE_CHECKING:
-    from cachesvc_client.session import Session
+    from cachesvc_client.session.session import Session
 
     from .subject import Subject
 
@@ -137,9 +138,9 @@ def _eager(order: Order) -> PhaseResult:
 
 def _compile(order: Order) -> PhaseResult:
     from cachesvc_client.config import Config
-    from cachesvc_client.session import open_local
+    from cachesvc_client.session.session import open_local
 
-    observer = observe.start(audit=True)
+    observer = counters.start(audit=True)
     bundler.install_hooks(bundler.Recorded(), apart=True)
     session = open_local(Config.read())
     if order.phase == "finalise":
@@ -151,7 +152,7 @@ def _compile(order: Order) -> PhaseResult:
 
 
 def _replay(order: Order) -> PhaseResult:
-    observer = observe.start(audit=True)
+    observer = counters.start(audit=True)
     kernels = bundler.Recorded()
     bundler.install_hooks(kernels, apart=True)
     session = cachesvc_client.attach(order.name or None, bundle=order.bundle or None)
@@ -161,7 +162,7 @@ def _replay(order: Order) -> PhaseResult:
     roots = _roots()
     before = set(_known_files(roots))
     with contextlib.ExitStack() as stack:
-        watches = {root: stack.enter_context(observe.ReadWatch(root)) for root in _outermost(roots)}
+        watches = {root: stack.enter_context(counters.ReadWatch(root)) for root in _outermost(roots)}
         ran = _run(order, observer)
     emitted = _named(roots, kernels.emitted) - before
     new = set(_known_files(roots)) - before - emitted
@@ -199,7 +200,7 @@ def _subject(job: Job) -> Subject:
     return subject.Subject(job)
 
 
-def _run(order: Order, observer: observe.Observer) -> _Ran:
+def _run(order: Order, observer: counters.Observer) -> _Ran:
     """Calls all input sets (or runs the script), and takes the counts right after."""
     job = order.job
     if job.is_script:
@@ -247,22 +248,22 @@ def _run_script(job: Job) -> float:
 
 
 def _scopes() -> tuple[str, ...]:
-    from cachesvc_client.process import process
+    from cachesvc_client.session.process import process
 
     return process().scopes()
 
 
 def _asked() -> Facts:
-    from cachesvc_client.process import process
+    from cachesvc_client.session.process import process
 
     return process().asked.facts()
 
 
 def _script_digest(job: Job) -> Digest:
-    from cachesvc_client import workload
+    from cachesvc_client.environment import model_hash
 
     files = {Path(name).name: Digest.of(Path(name).read_bytes()) for name in job.spec.files}
-    return workload.script_digest(Path(job.spec.script).read_bytes(), dict(job.options), files)
+    return model_hash.script_digest(Path(job.spec.script).read_bytes(), dict(job.options), files)
 
 
 # Comparisons ----------------------------------------------------------------------------------
@@ -317,7 +318,7 @@ def _against_builder(order: Order, ran: _Ran) -> PhaseResult:
 
 
 def _roots() -> dict[str, Path]:
-    from cachesvc_client.process import process
+    from cachesvc_client.session.process import process
 
     roots = process().folders.roots()
     for root in roots.values():
@@ -354,7 +355,7 @@ def _named(roots: dict[str, Path], paths: Iterable[Path]) -> set[str]:
 def _with_capture(order: Order, session: Session, result: PhaseResult) -> PhaseResult:
     """Copies what this process produced or used, in portable form, to the stage; what its entries hold and
     PyTorch wrote out of them needs no second copy."""
-    from cachesvc_client.process import process
+    from cachesvc_client.session.process import process
 
     if not order.stage:
         return result

@@ -17,8 +17,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .session import Session
-    from .usefulness import Report
+    from .outcome.judge import Report
+    from .session.session import Session
     from .wire.protocol import CommitAnswer
 
 __version__ = "0.1.0"
@@ -64,7 +64,7 @@ def attach(
     if not enabled():
         return None
     try:
-        from .session import Wanted, open_session
+        from .session.session import Wanted, open_session
 
         path = os.path.abspath(bundle) if bundle is not None else None
         return open_session(Wanted(name, path, url, token, deadline, fallback, canary=canary))
@@ -82,7 +82,7 @@ def compile(model: Any = None, *, name: str | None = None, canary: bool | None =
     """
     import torch
 
-    from ._attach import register
+    from .publication.from_process import register
 
     if model is None:
         return lambda function: compile(function, name=name, canary=canary, **options)
@@ -99,14 +99,14 @@ def publish(name: str | None = None, *, target: str = "service") -> CommitAnswer
 
     To be called after the first backward, where there is one. In a job of several ranks on one node every
     rank calls it: they become one revision, which rank 0 publishes (it alone needs token and key)."""
-    from ._attach import publish as run
+    from .publication.from_process import publish as run
 
     return run(name, target)
 
 
 def report() -> Report:
     """What this process compiled, tuned and used: `Report`, with ``state`` and ``reasons``."""
-    from .session import attached
+    from .session.session import attached
 
     return attached().report()
 
@@ -116,7 +116,7 @@ def send_report(timeout: float = 1.0) -> bool:
     start. That happens by itself too: when the compiler pauses, some seconds after the last compile, and at
     exit. This is for processes that end otherwise, such as by ``os._exit`` or a signal. Takes at most
     ``timeout`` seconds. Never raises."""
-    from .session import attached
+    from .session.session import attached
 
     return attached().send_report(timeout)
 
@@ -124,7 +124,7 @@ def send_report(timeout: float = 1.0) -> bool:
 def wait(timeout: float | None = None) -> bool:
     """Waits until every attached restore is over; answers whether they are. Raises only under
     CACHESVC_STRICT=1."""
-    from .session import attached
+    from .session.session import attached
 
     over = [session.wait(timeout) for session in attached().sessions]
     return all(over)
@@ -132,7 +132,7 @@ def wait(timeout: float | None = None) -> bool:
 
 def status() -> dict[str, str]:
     """What each attached name is at: for readiness probes."""
-    from .session import attached
+    from .session.session import attached
 
     return {session.label: session.status for session in attached().sessions}
 

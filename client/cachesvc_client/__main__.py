@@ -152,7 +152,7 @@ def _add_doctor(commands: Any) -> None:
 
 def _doctor(arguments: argparse.Namespace) -> int:
     from .commands.doctor import diagnose, render
-    from .detect import detect
+    from .environment.detect import detect
 
     checks = diagnose(tuple(arguments.names))
     failed = any(check.status == "fail" for check in checks)

@@ -20,7 +20,7 @@ def _attach() -> None:
     if any("compile_worker" in word for word in sys.orig_argv):
         return  # Inductor's own workers compile what their parent did not find
     try:
-        from .session import Wanted, open_session
+        from .session.session import Wanted, open_session
 
         open_session(Wanted(), with_torch=True)
     except Exception as error:  # noqa: BLE001 - see above
@@ -32,7 +32,7 @@ def _observe() -> None:
     if not log:
         return
     try:
-        from .observe import follow
+        from .hooks.counters import follow
 
         follow(log)
     except Exception as error:  # noqa: BLE001 - see above

@@ -68,7 +68,7 @@ def test_an_import_of_torch_beside_the_detection_does_not_lock_both(tmp_path):
         "    time.sleep(0.5)\n"
         "    return real()\n"
         "detect.detect = late\n"
-        "from cachesvc_client.session import Wanted, open_session\n"
+        "from cachesvc_client.session.session import Wanted, open_session\n"
         "open_session(Wanted('team/x'), with_torch=True)  # as the .pth file does\n"
         "cachesvc_client.attach('team/x')\n"
         "sys.meta_path.insert(0, Tells())\n"
@@ -101,7 +101,7 @@ def test_the_same_name_in_another_spelling_is_one_session(tmp_path, other):
         "threading.Thread.start = lambda self: None\n"
         f"one, two = cachesvc_client.attach('team/x'), cachesvc_client.attach({other!r})\n"
         "three = cachesvc_client.attach('team/x:v2')\n"
-        "from cachesvc_client.session import attached\n"
+        "from cachesvc_client.session.session import attached\n"
         "answer = {'same': one is two, 'other': one is three, 'sessions': len(attached().sessions)}",
         CACHESVC_URL="http://127.0.0.1:9",
     )
@@ -163,7 +163,7 @@ def test_mode_off_leaves_compile_to_torch_alone(tmp_path):
         "made = cachesvc_client.compile(torch.nn.Linear(2, 2), name='team/x')\n"
         "answer = {'type': type(made).__name__, 'hooks': sys.meta_path != before, "
         "'threads': threading.active_count() - threads, "
-        "'session': 'cachesvc_client.session' in sys.modules}",
+        "'session': 'cachesvc_client.session.session' in sys.modules}",
         CACHESVC_MODE="off",
     )
     assert answer == {"type": "OptimizedModule", "hooks": False, "threads": 0, "session": False}

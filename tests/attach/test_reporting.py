@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from cachesvc_client import reporting
-from cachesvc_client.observe import Observation
-from cachesvc_client.reporting import node_id, request
-from cachesvc_client.restore import Installed
-from cachesvc_client.usefulness import KeyDifference, Report, RevisionUse
+from cachesvc_client.hooks.counters import Observation
+from cachesvc_client.outcome import send
+from cachesvc_client.outcome.judge import KeyDifference, Report, RevisionUse
+from cachesvc_client.outcome.send import node_id, request
+from cachesvc_client.restore.revision_restore import Installed
 from cachesvc_client.wire.codec import build, canonical, parse_json
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Name, Target
@@ -78,7 +78,7 @@ def test_odd_numbers_are_cut_to_what_the_protocol_takes() -> None:
 
 
 def test_a_node_is_one_for_all_its_processes_and_another_for_another_registry() -> None:
-    code = f"from cachesvc_client.reporting import node_id; print(node_id({URL!r}))"
+    code = f"from cachesvc_client.outcome.send import node_id; print(node_id({URL!r}))"
     ids = {subprocess.check_output([sys.executable, "-c", code], text=True).strip() for _ in range(2)}
     assert ids == {node_id(URL)}
     assert node_id(URL) != node_id(URL + "/other")
@@ -86,5 +86,5 @@ def test_a_node_is_one_for_all_its_processes_and_another_for_another_registry() 
 
 
 def test_without_a_boot_id_it_is_random(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(reporting, "_BOOT_ID", tmp_path / "none")
+    monkeypatch.setattr(send, "_BOOT_ID", tmp_path / "none")
     assert node_id.__wrapped__(URL) != node_id.__wrapped__(URL)

@@ -15,7 +15,7 @@ from packing import FILES, KEY, made
 
 from cachesvc_client.bundle.layout import PACK_MAGIC, Layout
 from cachesvc_client.bundle.pack import PackReader, SourceFile, write_pack
-from cachesvc_client.publishing import Draft, build_bundle
+from cachesvc_client.publication.build_bundle import Draft, build_bundle
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Corrupt, InvalidRequest, NotFound
 from cachesvc_client.wire.names import Name, Target

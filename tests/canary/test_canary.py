@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.fx import symbolic_trace
 
-from cachesvc_client.canary import Trial
+from cachesvc_client.canary.trial import Trial
 
 
 class Heard:

@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
-from cachesvc_client import numerics
-from cachesvc_client.numerics import TOLERANCES, compare, differ
+from cachesvc_client.canary import tolerance
+from cachesvc_client.canary.tolerance import TOLERANCES, compare, differ
 
 
 def test_the_tensor_that_is_worst_against_its_own_scale_is_reported():
@@ -42,11 +42,11 @@ def test_an_output_without_tensors_is_a_note():
     ],
 )
 def test_the_loosest_dtype_that_was_computed_in_decides(dtypes, like):
-    assert numerics.tolerance(dtypes) == TOLERANCES[like]
+    assert tolerance.tolerance(dtypes) == TOLERANCES[like]
 
 
 def test_a_large_tensor_is_compared_whole(monkeypatch):
-    monkeypatch.setattr(numerics, "_PIECE", 7)
+    monkeypatch.setattr(tolerance, "_PIECE", 7)
     reference = torch.arange(100.0).reshape(10, 10).t()
     assert differ(reference.clone(), reference) == (0.0, 99.0)
     other = reference.clone()

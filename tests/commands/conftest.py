@@ -15,7 +15,7 @@ import pytest
 from cachesvc_client.bundle.file import write_bundle
 from cachesvc_client.bundle.pack import SourceFile, write_pack
 from cachesvc_client.bundle.seal import PublicKey, SigningKey
-from cachesvc_client.detect import detect
+from cachesvc_client.environment.detect import detect
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Lane, Name, Target
 from cachesvc_client.wire.records import Manifest, Statement, Workload

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from cachesvc_client.children import EVERY_PROCESS
 from cachesvc_client.commands.launch import environment
+from cachesvc_client.hooks.child_processes import EVERY_PROCESS
 
 CLIENT = Path(__file__).parents[2] / "client"
 REACHED = "import sys; print('cachesvc_client.bootstrap' in sys.modules)"

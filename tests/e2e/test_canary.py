@@ -10,7 +10,7 @@ import pytest
 
 from cachesvc_client.bundle.file import open_bundle
 from cachesvc_client.bundle.pack import PackReader, SourceFile
-from cachesvc_client.publishing import Draft, build_bundle
+from cachesvc_client.publication.build_bundle import Draft, build_bundle
 from cachesvc_client.wire.records import Manifest
 
 from .conftest import Built

@@ -11,7 +11,7 @@ import pytest
 from cachesvc_client import kinds
 from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.node.folders import capture, listing
-from cachesvc_client.publishing import Draft, build_bundle
+from cachesvc_client.publication.build_bundle import Draft, build_bundle
 from cachesvc_client.wire.names import Name, Target
 
 from .conftest import Built

@@ -9,8 +9,8 @@ import pytest
 
 from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.detect import detect
-from cachesvc_client.publishing import Draft, build_bundle
+from cachesvc_client.environment.detect import detect
+from cachesvc_client.publication.build_bundle import Draft, build_bundle
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Name, Target
 from cachesvc_client.wire.records import Workload
@@ -38,7 +38,7 @@ HEAVY = {
     "zstandard",
 }
 """None of these on the application's thread."""
-OURS = LOADED_BY_ATTACH | {"cachesvc_client._attach", "cachesvc_client.wire.codec"}
+OURS = LOADED_BY_ATTACH | {"cachesvc_client.publication.from_process", "cachesvc_client.wire.codec"}
 """What may be needed before a thread can be started and the hooks stand."""
 
 
@@ -67,7 +67,7 @@ def test_the_restore_is_whole_without_torch(answer: dict[str, Any]) -> None:
 
 
 def test_the_applications_thread_imports_nothing_heavy(answer: dict[str, Any]) -> None:
-    assert "cachesvc_client.session" in answer["attached"], "the audit hook sees imports"
+    assert "cachesvc_client.session.session" in answer["attached"], "the audit hook sees imports"
     assert not HEAVY & set(answer["attached"])
     own = {name for name in answer["attached"] if name.startswith("cachesvc_client")}
     assert own <= OURS, sorted(own - OURS)

@@ -60,7 +60,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Published]:
 
 def _manifest(served: Served, key: SigningKey, entry: str) -> Manifest:
     from cachesvc_client.bundle.check import check_envelope
-    from cachesvc_client.detect import detect
+    from cachesvc_client.environment.detect import detect
     from cachesvc_client.wire.names import Namespace, ShortName, Tag
     from cachesvc_client.wire.protocol import ResolveRequest
 

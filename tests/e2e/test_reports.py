@@ -20,7 +20,7 @@ from cachesvc_client.bundle.check import check_envelope
 from cachesvc_client.bundle.file import open_bundle
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.digest import Digest
-from cachesvc_client.wire.keyfacts import decode
+from cachesvc_client.wire.key_components import decode
 
 from .conftest import NAME
 from .harness import Ran, environment, run
@@ -229,7 +229,7 @@ def test_three_hosts_by_two_tokens_and_the_next_start_is_told_why(
     assert resolved.answer["state"] == "hit"
     code = (
         "import sys, json\n"
-        "from cachesvc_client.process import process\n"
+        "from cachesvc_client.session.process import process\n"
         "from cachesvc_client.wire.codec import plain\n"
         "import cachesvc_client\n"
         f"session = cachesvc_client.attach({NAME!r}); session.wait(60)\n"

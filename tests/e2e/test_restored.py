@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cachesvc_client.children import python_path
+from cachesvc_client.hooks.child_processes import python_path
 
 from .conftest import Built
 from .harness import environment, run

@@ -10,12 +10,7 @@ import pytest
 
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.config import Config, Login, Registry, login, login_path, registry_url
-from cachesvc_client.wire.errors import (
-    InvalidRequest,
-    StorageFull,
-    Unauthenticated,
-    Unavailable,
-)
+from cachesvc_client.wire.errors import InvalidRequest, StorageFull, Unauthenticated, Unavailable
 
 KEY = SigningKey.generate().public
 OTHER = SigningKey.generate().public

@@ -19,8 +19,12 @@ from pathlib import Path
 
 import pytest
 
-from cachesvc_client.detect import cpu_flags, cpu_isa, detect
-from cachesvc_client.instruction_sets import X86_FLAG_OF_OPTION, X86_ONLY_ON_REQUEST, X86_WITHOUT_FLAG
+from cachesvc_client.environment.detect import cpu_flags, cpu_isa, detect
+from cachesvc_client.environment.instruction_sets import (
+    X86_FLAG_OF_OPTION,
+    X86_ONLY_ON_REQUEST,
+    X86_WITHOUT_FLAG,
+)
 
 FOLDER = Path(__file__).with_name("cpuinfo")
 MARCH = {

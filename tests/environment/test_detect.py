@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 import cachesvc_client
-from cachesvc_client import compiler
-from cachesvc_client.detect import cpu_isa, detect, settings, supported, visible_devices
+from cachesvc_client.environment import cxx
+from cachesvc_client.environment.detect import cpu_isa, detect, settings, supported, visible_devices
 from cachesvc_client.wire.factors import BY_NAME, compare
 
 HERE = {name: value for name, value in os.environ.items() if name not in ("ATEN_CPU_CAPABILITY", "CXX")}
@@ -179,7 +179,7 @@ def test_compilers_are_what_they_say(name):
     said = subprocess.run(
         [path, "--version"], capture_output=True, text=True, check=True
     ).stdout.splitlines()[0]
-    kind, version = compiler.identity({"CXX": name, "PATH": os.environ["PATH"]}).split()
+    kind, version = cxx.identity({"CXX": name, "PATH": os.environ["PATH"]}).split()
     assert version in said.split() or any(word.startswith(version) for word in said.split())
     assert kind == ("clang++" if "clang" in said else "g++")
 
@@ -187,7 +187,7 @@ def test_compilers_are_what_they_say(name):
 def test_without_cxx_the_compiler_is_gxx():
     if shutil.which("g++") is None:
         pytest.skip("no g++ here")
-    assert compiler.identity({"PATH": os.environ["PATH"]}) == compiler.identity(
+    assert cxx.identity({"PATH": os.environ["PATH"]}) == cxx.identity(
         {"CXX": "g++", "PATH": os.environ["PATH"]}
     )
 
@@ -204,7 +204,7 @@ GCC = b"\x7fELF\x00 zstd\x0013.2.1 20240316 (experimental)\x00(Pkg) \x00gcc vers
 
 def test_compilers_by_their_bytes(tmp_path):
     def ask(**environ):
-        return compiler.identity({"PATH": str(tmp_path / "bin"), **environ})
+        return cxx.identity({"PATH": str(tmp_path / "bin"), **environ})
 
     assert ask() is None
     executable(
@@ -232,11 +232,11 @@ UBUNTU_13 = (  # the order and the strangers that its driver really has
 def test_a_gcc_that_has_versions_of_libraries_too(tmp_path):
     environ = {"PATH": str(tmp_path / "usr/bin")}
     executable(tmp_path / "usr/bin/g++", UBUNTU_13)
-    assert compiler.identity(environ) == "g++ 13.3.0"  # by its package
+    assert cxx.identity(environ) == "g++ 13.3.0"  # by its package
     executable(tmp_path / "usr/bin/g++", UBUNTU_13.replace(b"(Ubuntu 13.3.0-6ubuntu2~24.04.1)", b"(GCC)"))
-    assert compiler.identity(environ).startswith("g++ sha256:")  # 13.3.0 or 2.1.0: no guess
+    assert cxx.identity(environ).startswith("g++ sha256:")  # 13.3.0 or 2.1.0: no guess
     (tmp_path / "usr/lib/gcc/x86_64-linux-gnu/13").mkdir(parents=True)
-    assert compiler.identity(environ) == "g++ 13.3.0"  # by its folder
+    assert cxx.identity(environ) == "g++ 13.3.0"  # by its folder
 
 
 def test_scripts_are_looked_through(tmp_path):
@@ -244,9 +244,9 @@ def test_scripts_are_looked_through(tmp_path):
     executable(tmp_path / "local/g++-real", UBUNTU_13)
     script = f'#!/bin/sh\n# a comment\nexec {tmp_path}/local/g++-real -B/usr/gcc/bin/ "$@"\n'
     executable(tmp_path / "bin/g++", script.encode())
-    assert compiler.identity({"PATH": str(tmp_path / "bin")}) == "g++ 13.3.0"
+    assert cxx.identity({"PATH": str(tmp_path / "bin")}) == "g++ 13.3.0"
     executable(tmp_path / "bin/loop", f"#!/bin/sh\nexec {tmp_path}/bin/loop\n".encode())
-    assert compiler.identity({"CXX": "loop", "PATH": str(tmp_path / "bin")}).startswith("loop sha256:")
+    assert cxx.identity({"CXX": "loop", "PATH": str(tmp_path / "bin")}).startswith("loop sha256:")
 
 
 def test_a_clang_that_is_a_small_program_over_its_library(tmp_path):
@@ -254,18 +254,18 @@ def test_a_clang_that_is_a_small_program_over_its_library(tmp_path):
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/clang++").symlink_to(tmp_path / "llvm/bin/clang-18")
     executable(tmp_path / "llvm/lib/libclang-cpp.so.18", b"\x7fELF\x00clang -cc1 version 18.1.8\x00")
-    assert compiler.identity({"CXX": "clang++", "PATH": str(tmp_path / "bin")}) == "clang++ 18.1.8"
+    assert cxx.identity({"CXX": "clang++", "PATH": str(tmp_path / "bin")}) == "clang++ 18.1.8"
 
 
 def test_a_compiler_nobody_knows_is_told_apart_by_its_bytes(tmp_path):
     texts = set()
     for content in (b"#!/bin/sh\nexec icpx $@\n", b"#!/bin/sh\nexec icpx -g\n"):
         executable(tmp_path / "bin/icpx", content)
-        texts.add(compiler.identity({"CXX": "icpx", "PATH": str(tmp_path / "bin")}))
+        texts.add(cxx.identity({"CXX": "icpx", "PATH": str(tmp_path / "bin")}))
     assert len(texts) == 2
     assert all(text.startswith("icpx sha256:") for text in texts)
     executable(tmp_path / "bin/icpx", b"")
-    assert compiler.identity({"CXX": "icpx", "PATH": str(tmp_path / "bin")}) is None
+    assert cxx.identity({"CXX": "icpx", "PATH": str(tmp_path / "bin")}) is None
 
 
 def test_wrappers_are_looked_through(tmp_path):
@@ -274,8 +274,8 @@ def test_wrappers_are_looked_through(tmp_path):
     (tmp_path / "masks/g++").symlink_to(tmp_path / "real/ccache")
     executable(tmp_path / "bin/g++", GCC)
     path = f"{tmp_path}/masks{os.pathsep}{tmp_path}/bin"
-    assert compiler.identity({"PATH": path}) == "g++ 13.2.1 20240316 (experimental)"
-    assert compiler.identity({"PATH": f"{tmp_path}/masks"}) is None
+    assert cxx.identity({"PATH": path}) == "g++ 13.2.1 20240316 (experimental)"
+    assert cxx.identity({"PATH": f"{tmp_path}/masks"}) is None
 
 
 # Settings, threads.
@@ -506,12 +506,12 @@ print(json.dumps(first))
 
 @pytest.fixture(scope="module")
 def nvml(tmp_path_factory) -> Path:
-    compiler = shutil.which("gcc") or shutil.which("cc")
-    if compiler is None:
+    cxx = shutil.which("gcc") or shutil.which("cc")
+    if cxx is None:
         pytest.skip("no C compiler")
     folder = tmp_path_factory.mktemp("nvml")
     source = Path(__file__).with_name("nvml_of_two.c")
-    command = [compiler, "-shared", "-fPIC", "-o", folder / "libnvidia-ml.so.1", source]
+    command = [cxx, "-shared", "-fPIC", "-o", folder / "libnvidia-ml.so.1", source]
     subprocess.run(command, check=True)
     return folder
 

@@ -8,9 +8,14 @@ import sys
 
 import pytest
 
+from cachesvc_client.environment.model_hash import (
+    compile_options,
+    input_signature,
+    model_hash,
+    script_digest,
+)
 from cachesvc_client.wire.codec import canonical
 from cachesvc_client.wire.digest import Digest
-from cachesvc_client.workload import compile_options, input_signature, model_hash, script_digest
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -56,9 +61,7 @@ def net(tmp_path, monkeypatch):
 
 
 def test_equal_in_every_process_folder_and_hash_seed(net, tmp_path):
-    program = (
-        "import net_under_test, cachesvc_client.workload as w; print(w.model_hash(net_under_test.Net()))"
-    )
+    program = "import net_under_test, cachesvc_client.environment.model_hash as w; print(w.model_hash(net_under_test.Net()))"
     found = {str(model_hash(net()))}
     for seed in ("0", "77"):
         folder = tmp_path / f"elsewhere{seed}"

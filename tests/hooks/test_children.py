@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cachesvc_client.children import EVERY_PROCESS, python_path
+from cachesvc_client.hooks.child_processes import EVERY_PROCESS, python_path
 
 CHILD = "import subprocess; subprocess.run(['true'])"
 NESTED = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {CHILD!r}])"

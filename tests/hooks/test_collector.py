@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from cachesvc_client import collector
-from cachesvc_client.collector import Collector
+from cachesvc_client.session import gc_pause
+from cachesvc_client.session.gc_pause import Collector
 
 NUMBERS = (611, 7, 9)
 
@@ -46,7 +46,7 @@ class Callbacks:
 
 @pytest.fixture
 def dynamo(monkeypatch: pytest.MonkeyPatch) -> tuple[Collector, Callbacks]:
-    monkeypatch.setattr(collector, "QUIET", 0.3)
+    monkeypatch.setattr(gc_pause, "QUIET", 0.3)
     made, callbacks = Collector(), Callbacks()
     made._hook_callbacks(SimpleNamespace(callback_handler=callbacks))  # type: ignore[arg-type]
     return made, callbacks
@@ -66,11 +66,11 @@ def test_the_oldest_wait_while_it_compiles_and_the_young_do_not(dynamo: tuple[Co
     for _ in range(2):
         callbacks.begins()
         assert gc.get_threshold()[:2] == NUMBERS[:2] and gc.get_threshold()[2] > 1e6
-        time.sleep(2 * collector.QUIET)
+        time.sleep(2 * gc_pause.QUIET)
         assert held.held, "a compile that takes longer than the quiet is one all the same"
         callbacks.ends()
         assert until(lambda: gc.get_threshold() == NUMBERS)
-    assert held.seconds >= 4 * collector.QUIET
+    assert held.seconds >= 4 * gc_pause.QUIET
 
 
 def test_nothing_restored_nothing_held_and_a_late_restore_counts(dynamo: tuple[Collector, Callbacks]) -> None:
@@ -87,7 +87,7 @@ def test_it_ends_whatever_becomes_of_the_callbacks(
     dynamo: tuple[Collector, Callbacks], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """``torch._dynamo.reset`` takes them off: then no compile ever ends."""
-    monkeypatch.setattr(collector, "MOST", 0.4)
+    monkeypatch.setattr(gc_pause, "MOST", 0.4)
     held, callbacks = dynamo
     held.allow()
     callbacks.begins()

@@ -16,7 +16,7 @@ from types import ModuleType
 
 import pytest
 
-from cachesvc_client import importhook
+from cachesvc_client.hooks import imports
 
 _numbers = itertools.count()
 
@@ -37,12 +37,12 @@ def module(tmp_path, monkeypatch):
     yield make
     for name in made:
         sys.modules.pop(name, None)
-        assert name not in importhook._waiting, "nothing is left behind"
+        assert name not in imports._waiting, "nothing is left behind"
 
 
 def test_the_module_and_its_loader_are_as_without_us(module):
     name, seen = module("def f():\n    return 'source'\n"), []
-    importhook.when_imported(name, seen.append)
+    imports.when_imported(name, seen.append)
     assert name not in sys.modules, "registering imports nothing"
     imported = importlib.import_module(name)
     assert seen == [imported] and sys.modules[name] is imported
@@ -57,10 +57,10 @@ def test_the_module_and_its_loader_are_as_without_us(module):
 def test_callbacks_run_in_the_order_of_registration_on_a_complete_module(module):
     name, order = module(), []
     for number in range(3):
-        importhook.when_imported(name, lambda seen, number=number: order.append((number, seen.value)))
+        imports.when_imported(name, lambda seen, number=number: order.append((number, seen.value)))
     importlib.import_module(name)
     assert order == [(0, 1), (1, 1), (2, 1)]
-    importhook.when_imported(name, lambda seen: order.append((3, seen.value)))
+    imports.when_imported(name, lambda seen: order.append((3, seen.value)))
     assert order[-1] == (3, 1), "at once, if it is imported already"
 
 
@@ -70,8 +70,8 @@ def test_a_callback_that_raises_is_logged_and_the_others_run(module, caplog):
     def fails(_: ModuleType) -> None:
         raise ValueError("ours")
 
-    importhook.when_imported(name, fails)
-    importhook.when_imported(name, seen.append)
+    imports.when_imported(name, fails)
+    imports.when_imported(name, seen.append)
     with caplog.at_level(logging.WARNING, "cachesvc"):
         assert importlib.import_module(name).value == 1
     assert len(seen) == 1
@@ -81,7 +81,7 @@ def test_a_callback_that_raises_is_logged_and_the_others_run(module, caplog):
 def test_looking_for_a_module_is_not_importing_it(module):
     """`importlib.util.find_spec("torch")` is how libraries ask whether it is there."""
     name, seen = module(), []
-    importhook.when_imported(name, seen.append)
+    imports.when_imported(name, seen.append)
     assert importlib.util.find_spec(name) is not None and seen == []
     importlib.import_module(name)
     assert len(seen) == 1
@@ -89,7 +89,7 @@ def test_looking_for_a_module_is_not_importing_it(module):
 
 def test_an_import_that_fails_fails_as_ever_and_counts_when_it_succeeds(module, tmp_path):
     name, seen = module("raise RuntimeError('theirs')\n"), []
-    importhook.when_imported(name, seen.append)
+    imports.when_imported(name, seen.append)
     with pytest.raises(RuntimeError, match="theirs"):
         importlib.import_module(name)
     assert seen == [] and name not in sys.modules
@@ -102,10 +102,10 @@ def test_an_import_that_fails_fails_as_ever_and_counts_when_it_succeeds(module, 
 def test_a_module_that_does_not_exist_is_not_there(module):
     del module
     name = "hooked_and_absent"
-    importhook.when_imported(name, pytest.fail)
+    imports.when_imported(name, pytest.fail)
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module(name)
-    importhook._waiting.pop(name)
+    imports._waiting.pop(name)
 
 
 def test_one_loader_for_many_modules_gives_each_its_own(tmp_path, monkeypatch):
@@ -116,7 +116,7 @@ def test_one_loader_for_many_modules_gives_each_its_own(tmp_path, monkeypatch):
             archive.writestr(f"{name}.py", "")
     monkeypatch.syspath_prepend(str(tmp_path / "packed.zip"))
     seen: list[str] = []
-    importhook.when_imported(names[0], lambda module: seen.append(module.__name__))
+    imports.when_imported(names[0], lambda module: seen.append(module.__name__))
     importlib.util.find_spec(names[0])
     importlib.import_module(names[1])
     assert seen == []
@@ -132,10 +132,10 @@ def test_a_built_in_module_is_left_alone(monkeypatch):
 
     before = BuiltinImporter.exec_module
     name = next(name for name in sys.builtin_module_names if name not in sys.modules)
-    importhook.when_imported(name, [].append)
+    imports.when_imported(name, [].append)
     importlib.import_module(name)
     assert BuiltinImporter.exec_module == before
-    importhook._waiting.pop(name, None)
+    imports._waiting.pop(name, None)
     monkeypatch.delitem(sys.modules, name)
 
 
@@ -145,7 +145,7 @@ def test_registered_while_the_import_is_under_way(module, monkeypatch):
     holder = ModuleType("hooked_holder")
     monkeypatch.setitem(sys.modules, "hooked_holder", holder)
     name = module("import hooked_holder\nhooked_holder.register(__name__)\nvalue = 1\n")
-    holder.register = lambda own: importhook.when_imported(own, lambda done: seen.append(done.value))
+    holder.register = lambda own: imports.when_imported(own, lambda done: seen.append(done.value))
     importlib.import_module(name)
     importlib.import_module(module())
     assert seen == [1]
@@ -153,17 +153,17 @@ def test_registered_while_the_import_is_under_way(module, monkeypatch):
 
 def test_the_beginning_of_an_import_is_told_once(module):
     name, order = module(), []
-    importhook.when_importing(name, lambda: order.append(name in sys.modules))
-    importhook.when_imported(name, lambda _: order.append("imported"))
+    imports.when_importing(name, lambda: order.append(name in sys.modules))
+    imports.when_imported(name, lambda _: order.append("imported"))
     importlib.import_module(name)
     assert order == [False, "imported"]
-    importhook.when_importing(name, lambda: order.append("at once"))
+    imports.when_importing(name, lambda: order.append("at once"))
     assert order == [False, "imported", "at once"]
 
 
 def test_a_beginning_that_raises_is_logged_and_the_import_goes_on(module, caplog):
     name = module()
-    importhook.when_importing(name, lambda: 1 / 0)
+    imports.when_importing(name, lambda: 1 / 0)
     with caplog.at_level(logging.WARNING, "cachesvc"):
         assert importlib.import_module(name).value == 1
     assert name in caplog.text
@@ -175,7 +175,7 @@ def test_threads_that_import_at_once(module):
     names = [module(slow) for _ in range(4)]
     seen: list[tuple[str, int]] = []
     for name in names:
-        importhook.when_imported(name, lambda done: seen.append((done.__name__, done.value)))
+        imports.when_imported(name, lambda done: seen.append((done.__name__, done.value)))
     start = threading.Barrier(8)
 
     def run(own: list[str]) -> None:
@@ -240,28 +240,28 @@ def doubled(original):
 )
 def test_wrapped_once_and_called_as_before(target, path, call, plain):
     assert call(target) == plain
-    assert importhook.wrap(target, path, doubled) and importhook.wrap(target, path, doubled)
+    assert imports.wrap(target, path, doubled) and imports.wrap(target, path, doubled)
     assert call(target) == (*plain, "wrapped")
 
     def other(original):
         return doubled(original)
 
-    assert importhook.wrap(target, path, other)
-    assert importhook.wrap(target, path, doubled), "wrapped by it already, under another"
+    assert imports.wrap(target, path, other)
+    assert imports.wrap(target, path, doubled), "wrapped by it already, under another"
     assert call(target) == (*plain, "wrapped", "wrapped")
 
 
 @pytest.mark.parametrize("path", ["absent", "Owner.absent", "Absent.method", "Owner.absent.deeper"])
 def test_a_name_that_is_not_there_is_told(target, path):
     before = dict(vars(target))
-    assert importhook.wrap(target, path, doubled) is False
+    assert imports.wrap(target, path, doubled) is False
     assert vars(target) == before
 
 
 def test_what_is_inherited_is_not_wrapped_at_the_heir(target):
     """It would hide the parent's later changes from it."""
     target.Child = type("Child", (target.Owner,), {})
-    assert importhook.wrap(target, "Child.method", doubled) is False
+    assert imports.wrap(target, "Child.method", doubled) is False
 
 
 # hook, chain, callback and disarm -------------------------------------------------------------------
@@ -270,7 +270,7 @@ def test_what_is_inherited_is_not_wrapped_at_the_heir(target):
 @pytest.fixture(autouse=True)
 def _clean():
     yield
-    importhook.disarm()
+    imports.disarm()
 
 
 class Strict(Exception):
@@ -314,7 +314,7 @@ def test_a_hook_calls_the_original_once_whatever_it_does(target, caplog):
         calls: list = []
         target.function = counting(calls)
         caplog.clear()
-        assert importhook.hook(target, "function", body)
+        assert imports.hook(target, "function", body)
         assert target.function(1, more=2) == answer
         assert calls == ([((1,), {"more": 2})] if body is not replaces else [])
         assert len(caplog.records) == failed
@@ -332,7 +332,7 @@ def test_only_errors_that_are_meant_for_the_caller_reach_it(target):
 
     calls: list = []
     target.function = counting(calls)
-    importhook.hook(target, "function", strict, reaches=(Strict,))
+    imports.hook(target, "function", strict, reaches=(Strict,))
     with pytest.raises(Strict):
         target.function()
     assert calls == []
@@ -345,20 +345,20 @@ def test_arguments_are_named_by_the_originals_signature(target):
         seen.append((call.argument("value"), call.args[0]))
         return call()
 
-    importhook.hook(target, "Owner.for_class", body)
+    imports.hook(target, "Owner.for_class", body)
     assert target.Owner.for_class(value=1) == ("Owner", 1)
     assert seen == [(1, target.Owner)]
-    importhook.hook(target, "function", lambda call: call.argument("absent"))
+    imports.hook(target, "function", lambda call: call.argument("absent"))
     assert target.function(1) == ("function", 1)
 
 
 def test_a_callback_takes_any_arguments_and_raises_nothing():
     seen = []
-    ours = importhook.callback(lambda *args, **kwargs: seen.append((args, kwargs)))
+    ours = imports.callback(lambda *args, **kwargs: seen.append((args, kwargs)))
     assert ours() is None and ours(1, more=2) is None
     assert seen == [((), {}), ((1,), {"more": 2})]
-    assert importhook.callback(lambda: 1 / 0)(1, 2, 3) is None
-    importhook.disarm()
+    assert imports.callback(lambda: 1 / 0)(1, 2, 3) is None
+    imports.disarm()
     ours()
     assert len(seen) == 2
 
@@ -367,9 +367,9 @@ def test_a_chained_callback_lets_the_one_before_it_answer(target):
     order = []
     target.listener = lambda **event: order.append("theirs") or event["value"]
     theirs = target.listener
-    importhook.chain(target, "listener", lambda **_: order.append("ours") or 1 / 0)
+    imports.chain(target, "listener", lambda **_: order.append("ours") or 1 / 0)
     assert target.listener(value=3) == 3 and order == ["ours", "theirs"]
-    importhook.disarm()
+    imports.disarm()
     assert target.listener is theirs
 
 
@@ -377,10 +377,10 @@ def test_disarming_gives_every_attribute_its_original_back(target):
     paths = ("function", "Owner.method", "Owner.static", "Owner.for_class")
     before = {"function": target.function, **vars(target.Owner)}
     for path in paths:
-        importhook.hook(target, path, lambda call: ("ours", call())[0])
-        importhook.hook(target, path, lambda call: ("ours too", call())[0])
+        imports.hook(target, path, lambda call: ("ours", call())[0])
+        imports.hook(target, path, lambda call: ("ours too", call())[0])
     assert target.function(1) == "ours too" and target.Owner.static(1) == "ours too"
-    importhook.disarm()
+    imports.disarm()
     after = {"function": target.function, **vars(target.Owner)}
     assert [name for name in before if before[name] is not after[name]] == []
 
@@ -388,23 +388,23 @@ def test_disarming_gives_every_attribute_its_original_back(target):
 def test_a_hook_that_somebody_wrapped_stays_and_passes_everything_through(target):
     seen = []
     original = target.function
-    importhook.hook(target, "function", lambda call: seen.append(call.args) or call())
+    imports.hook(target, "function", lambda call: seen.append(call.args) or call())
     ours = target.function
     target.function = theirs = functools.wraps(ours)(lambda *args: ("theirs", ours(*args)))
-    importhook.disarm()
+    imports.disarm()
     assert target.function is theirs and theirs(1) == ("theirs", ("function", 1)) and seen == []
-    assert importhook.hook(target, "function", lambda _: "again"), "armed again"
+    assert imports.hook(target, "function", lambda _: "again"), "armed again"
     assert target.function(1) == "again"
-    importhook.disarm()
+    imports.disarm()
     assert target.function is theirs and original(1) == ("function", 1)
 
 
 def test_disarming_forgets_what_waits_for_an_import(module):
     name, seen = module(), []
-    importhook.when_imported(name, seen.append)
-    importhook.when_importing(name, lambda: seen.append("begins"))
-    importhook.on_disarm(lambda: seen.append("undone"))
-    importhook.disarm()
+    imports.when_imported(name, seen.append)
+    imports.when_importing(name, lambda: seen.append("begins"))
+    imports.on_disarm(lambda: seen.append("undone"))
+    imports.disarm()
     importlib.import_module(name)
     assert seen == ["undone"]
 
@@ -415,12 +415,12 @@ def test_a_callback_that_is_running_while_it_is_disarmed_puts_nothing_in(module,
     before = target.function
 
     def late(_: ModuleType) -> None:
-        disarming = threading.Thread(target=importhook.disarm)
+        disarming = threading.Thread(target=imports.disarm)
         disarming.start()
         disarming.join(10)
-        importhook.hook(target, "function", lambda _: "ours")
-        importhook.on_disarm(lambda: undone.append(1))
+        imports.hook(target, "function", lambda _: "ours")
+        imports.on_disarm(lambda: undone.append(1))
 
-    importhook.when_imported(name, late)
+    imports.when_imported(name, late)
     importlib.import_module(name)
     assert target.function is before and undone == [1]

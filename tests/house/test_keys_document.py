@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cachesvc_client.detect import detect
+from cachesvc_client.environment.detect import detect
 from cachesvc_client.wire.factors import BY_NAME, FACTORS
 from tools import keys
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from cachesvc_client.kinds.asked import Asked
+from cachesvc_client.graphs.request import Asked
 from cachesvc_client.wire.factors import BY_NAME, MAX_LISTED, MAX_TEXT, differences
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "asked-1.json"

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from cachesvc_client.kinds import bundler
+from cachesvc_client.kinds.inductor import bundler
 
 GOLDEN = json.loads((Path(__file__).parent.parent / "golden" / "triton-3.6-sm90.json").read_text())
 KEY = GOLDEN["group_path"].split("/")[0]

@@ -7,9 +7,9 @@ import types
 
 import pytest
 
-from cachesvc_client.kinds import components
-from cachesvc_client.kinds.components import MAX_INPUTS, Recorder, differing, install_hooks, parsed
-from cachesvc_client.wire.keyfacts import MAX_KEYS, together
+from cachesvc_client.graphs import key_components
+from cachesvc_client.graphs.key_components import MAX_INPUTS, Recorder, differing, install_hooks, parsed
+from cachesvc_client.wire.key_components import MAX_KEYS, together
 
 TENSOR = (
     "TensorMetadata(dtype=torch.float32, shape=torch.Size([{batch}, 4]), stride=(4, 1), "
@@ -128,4 +128,4 @@ def test_the_places_are_there_in_this_torch() -> None:
     assert hasattr(autograd_cache, "_get_debug_lines_for_cache_key") or hasattr(
         autograd_cache, "autograd_cache_key"
     )
-    assert components.inductor.VARIABLE == "TORCHINDUCTOR_CACHE_DIR"
+    assert key_components.inductor.VARIABLE == "TORCHINDUCTOR_CACHE_DIR"

@@ -15,10 +15,10 @@ import pytest
 
 from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.detect import detect
+from cachesvc_client.environment.detect import detect
 from cachesvc_client.kinds import Folders, cuda
 from cachesvc_client.node.folders import listing
-from cachesvc_client.publishing import Draft, build_bundle
+from cachesvc_client.publication.build_bundle import Draft, build_bundle
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Name, Target
 from cachesvc_client.wire.records import Workload

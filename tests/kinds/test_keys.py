@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 
-from cachesvc_client.kinds import ambient, keys
+from cachesvc_client.graphs import ambient, keys
 from tests.e2e.harness import environment
 
 CODECACHE, AUTOGRAD = (hook.module for hook in keys.SAFETY_HOOKS)
@@ -163,7 +163,7 @@ def test_a_torch_is_judged_by_its_sources(tmp_path: Path) -> None:
 def test_a_torch_without_a_hooks_place_is_refused_whatever_a_variable_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from cachesvc_client import detect
+    from cachesvc_client.environment import detect
 
     here = detect.detect()
     assert detect.supported(here, untested=True) is None

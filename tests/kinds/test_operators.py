@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import torch
 
-from cachesvc_client.kinds import keys, operators
-from cachesvc_client.kinds.code import MAX_FOLLOWED, Followed
+from cachesvc_client.graphs import keys, operators
+from cachesvc_client.graphs.code_digest import MAX_FOLLOWED, Followed
 
 SLOPE = 2.0
 numbers = itertools.count()

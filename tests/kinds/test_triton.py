@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cachesvc_client import observe
 from cachesvc_client.bundle.pack import PackReader, SourceFile, write_pack
+from cachesvc_client.hooks import counters
 from cachesvc_client.kinds import RULES, Folders, triton
 from cachesvc_client.node.folders import capture, install, listing
 from cachesvc_client.wire.errors import Corrupt
@@ -112,16 +112,16 @@ def test_the_c_library_decides_for_an_entry_of_the_gpu() -> None:
 
 
 def test_asking_ptxas_for_its_version_is_no_compilation() -> None:
-    asked = observe._named("/site/triton/bin/ptxas", ["/site/triton/bin/ptxas", "--version"])
+    asked = counters._named("/site/triton/bin/ptxas", ["/site/triton/bin/ptxas", "--version"])
     assert asked.endswith("ptxas --version")
-    assert observe._named("/site/ptxas", ["/site/ptxas", "-v", "k.ptx"]) == "/site/ptxas"
-    before = len(observe._processes)
-    observer = observe.Observer()
+    assert counters._named("/site/ptxas", ["/site/ptxas", "-v", "k.ptx"]) == "/site/ptxas"
+    before = len(counters._processes)
+    observer = counters.Observer()
     try:
-        observe._processes.extend([asked, "/usr/bin/gcc"])
+        counters._processes.extend([asked, "/usr/bin/gcc"])
         assert observer.snapshot().compiler_processes == 1
     finally:
-        del observe._processes[before:]
+        del counters._processes[before:]
 
 
 @pytest.mark.parametrize("own", [None, "inductor", "both"])

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cachesvc_client.kinds import tuning
+from cachesvc_client.kinds.inductor import tuning
 
 META: dict[str, Any] = {"autotune_local_cache": True, "autotune_remote_cache": False}
 KERNEL = "cvnvao2mh2rnjisyiscjexu6eqexpo2hk4i4s7bgkvquo3r6voir.py"

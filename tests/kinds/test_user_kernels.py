@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 import torch
 
-from cachesvc_client.kinds import user_kernels
-from cachesvc_client.kinds.asked import Asked
+from cachesvc_client.environment.model_hash import model_hash
+from cachesvc_client.graphs import user_kernels
+from cachesvc_client.graphs.request import Asked
 from cachesvc_client.wire.factors import differences
-from cachesvc_client.workload import model_hash
 
 PROGRAM = Path(__file__).parent / "kernels_program.py"
 GOLDEN = Path(__file__).parents[1] / "golden" / "triton-kernels-1.json"

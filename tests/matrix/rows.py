@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cachesvc_client.detect import detect
+from cachesvc_client.environment.detect import detect
 
 KERNELS: dict[str, dict[str, Any]] = json.loads(
     (Path(__file__).parents[1] / "golden" / "triton-kernels-1.json").read_text()

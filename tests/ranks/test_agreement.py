@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from cachesvc_client.bundle.pack import SourceFile
-from cachesvc_client.node.job import HandIn, Outcome, Round, lives, process_id, wait_for
+from cachesvc_client.ranks.votes import HandIn, Outcome, Round, lives, process_id, wait_for
 from cachesvc_client.wire.errors import Forbidden, Unavailable
 
 VOTER = """

@@ -12,7 +12,7 @@ import pytest
 
 from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.node.folders import _serves
-from cachesvc_client.ranks import joined, misfit, this_job
+from cachesvc_client.ranks.job import joined, misfit, this_job
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.records import FileRecord
 
@@ -67,7 +67,7 @@ def test_without_a_launchers_word_the_loopback_says_that_all_are_here():
 
 @pytest.mark.parametrize("starter", ["multiprocessing", "torchrun", "plain"])
 def test_who_may_be_told_a_rank_later(tmp_path, starter):
-    ask = "from cachesvc_client.ranks import may_become_rank as ask\n"
+    ask = "from cachesvc_client.ranks.job import may_become_rank as ask\n"
     (tmp_path / "torchrun").write_text(ask + "print(ask())\n")
     (tmp_path / "spawns.py").write_text(
         ask + "import multiprocessing\ndef work():\n    print(ask(), flush=True)\n"

@@ -17,7 +17,7 @@ from cachesvc_client.bundle.check import check_envelope
 from cachesvc_client.bundle.file import open_bundle
 from cachesvc_client.bundle.pack import PackReader, SourceFile
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.publishing import Draft, build_bundle
+from cachesvc_client.publication.build_bundle import Draft, build_bundle
 from cachesvc_client.wire.names import Lane, Name
 from cachesvc_client.wire.records import Manifest
 from tests.e2e.harness import environment

@@ -19,7 +19,7 @@ from cachesvc_client.bundle.check import Verified, check_envelope
 from cachesvc_client.bundle.file import write_bundle
 from cachesvc_client.bundle.seal import PublicKey, SigningKey, TrustedKey
 from cachesvc_client.config import Config, Login
-from cachesvc_client.detect import detect
+from cachesvc_client.environment.detect import detect
 from cachesvc_client.wire.errors import InvalidRequest, Untrusted
 
 REPOSITORY = Path(__file__).parents[2]

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from cachesvc_client import claiming
-from cachesvc_client.claiming import turn
+from cachesvc_client.claims import restore_or_claim
+from cachesvc_client.claims.restore_or_claim import turn
 from cachesvc_client.wire.claims import ClaimAnswer, ClaimRef, ClaimRelease, ClaimRequest, ClaimSubject
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import ClaimLost, Corrupt, Forbidden, NotFound, Unavailable
@@ -71,7 +71,7 @@ def until(holds: Callable[[], bool], seconds: float = 20) -> None:
 
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(claiming, "_PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(restore_or_claim, "_PAUSE_SECONDS", 0.05)
 
 
 def taken(script: Script, look: Callable[[], Any] = nothing, **more: Any) -> Any:
@@ -132,7 +132,7 @@ def test_a_claim_whose_look_fails_is_given_back() -> None:
 def test_what_was_published_may_be_seen_a_little_later_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = iter([None, None, "it"])
     assert taken(Script(PUBLISHED), lambda: next(seen)).found == "it"
-    monkeypatch.setattr(claiming, "RESOLVED_SECONDS", 0.2)
+    monkeypatch.setattr(restore_or_claim, "RESOLVED_SECONDS", 0.2)
     script = Script(PUBLISHED, HELD, YOURS)
     done = taken(script)
     assert done.found is None and done.claim.shown is not None, "of no use here, and so it is claimed"
@@ -191,10 +191,10 @@ def test_a_forked_child_neither_shows_nor_gives_back() -> None:
 
 
 def test_who_asks_is_named_for_people(monkeypatch: pytest.MonkeyPatch) -> None:
-    for variable in claiming._RUNS:
+    for variable in restore_or_claim._RUNS:
         monkeypatch.delenv(variable, raising=False)
-    assert claiming.whoever() == f"{os.uname().nodename}, process {os.getpid()}"
+    assert restore_or_claim.whoever() == f"{os.uname().nodename}, process {os.getpid()}"
     monkeypatch.setenv("GITHUB_RUN_ID", "77\n7")
-    assert claiming.whoever() == f"{os.uname().nodename}, run 777, process {os.getpid()}"
+    assert restore_or_claim.whoever() == f"{os.uname().nodename}, run 777, process {os.getpid()}"
     monkeypatch.setenv("GITHUB_RUN_ID", "7" * 200)
-    assert len(claiming.whoever()) == 100
+    assert len(restore_or_claim.whoever()) == 100

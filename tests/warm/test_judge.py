@@ -8,8 +8,8 @@ import pytest
 
 from cachesvc.warm import judge
 from cachesvc.warm.results import PhaseResult, Times
-from cachesvc_client.numerics import Compared
-from cachesvc_client.observe import Observation
+from cachesvc_client.canary.tolerance import Compared
+from cachesvc_client.hooks.counters import Observation
 
 QUIET = PhaseResult("replay", observed=Observation(fx_hits=3, aot_hits=3))
 EXACT = PhaseResult("compile", compared={"a": Compared(0.0, 1.0, 0.1)})

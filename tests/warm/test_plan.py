@@ -10,7 +10,7 @@ import pytest
 from cachesvc.warm.plan import Job, plan
 from cachesvc.warm.report import planned
 from cachesvc.warm.spec import parse_spec
-from cachesvc_client.numerics import Tolerance
+from cachesvc_client.canary.tolerance import Tolerance
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import SpecError

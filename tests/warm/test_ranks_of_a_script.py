@@ -12,7 +12,7 @@ from cachesvc.warm.ranks import combined, folder, result_file
 from cachesvc.warm.results import Captured, PhaseResult, Times
 from cachesvc.warm.spec import parse_spec
 from cachesvc.warm.worker import Order, as_rank
-from cachesvc_client.observe import Observation
+from cachesvc_client.hooks.counters import Observation
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.errors import SpecError
 

@@ -10,8 +10,8 @@ import pytest
 
 from cachesvc.warm import report
 from cachesvc.warm.results import GraphBreak, Numbers, Outcome
-from cachesvc_client.numerics import Compared
-from cachesvc_client.observe import Observation
+from cachesvc_client.canary.tolerance import Compared
+from cachesvc_client.hooks.counters import Observation
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -23,8 +23,8 @@ from cachesvc_client.bundle.check import check_envelope
 from cachesvc_client.bundle.file import open_bundle
 from cachesvc_client.bundle.pack import PackReader
 from cachesvc_client.bundle.seal import PublicKey, SigningKey
-from cachesvc_client.numerics import Compared
-from cachesvc_client.observe import Observation
+from cachesvc_client.canary.tolerance import Compared
+from cachesvc_client.hooks.counters import Observation
 from cachesvc_client.wire.names import Name
 from cachesvc_client.wire.records import Manifest
 

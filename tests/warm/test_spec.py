@@ -9,7 +9,7 @@ import pytest
 
 from cachesvc.warm.spec import Argument, InputSet, TensorSpec, load_spec, parse_spec
 from cachesvc.warm.toml_lines import line_of, lines_of
-from cachesvc_client.numerics import Tolerance
+from cachesvc_client.canary.tolerance import Tolerance
 from cachesvc_client.wire.errors import SpecError
 
 FULL = """\

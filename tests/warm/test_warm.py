@@ -126,7 +126,7 @@ def test_cold_then_published_then_fresh_then_proven(registry, spec, tmp_path):
 
 def _report_inert(registry: dict[str, str], revision: str) -> None:
     """Three hosts by two tokens, of the environment of a service that has not loaded torch yet."""
-    code = "import json; from cachesvc_client.detect import detect; print(json.dumps(detect()))"
+    code = "import json; from cachesvc_client.environment.detect import detect; print(json.dumps(detect()))"
     known = subprocess.run([sys.executable, "-c", code], env=registry, capture_output=True, check=True)
     fingerprint = json.loads(known.stdout)
     assert "threads" not in fingerprint

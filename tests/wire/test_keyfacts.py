@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
-from cachesvc_client.wire.keyfacts import MAX_ENCODED, MAX_KEYS, MAX_RAW, KeyFacts, decode, together
+from cachesvc_client.wire.key_components import MAX_ENCODED, MAX_KEYS, MAX_RAW, KeyFacts, decode, together
 from cachesvc_client.wire.names import Name, Target
 from cachesvc_client.wire.records import Manifest, PackRecord, Statement, Workload
 

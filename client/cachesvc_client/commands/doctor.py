@@ -17,10 +17,10 @@ from ..bundle.check import CLOCK_SKEW_SECONDS
 from ..bundle.file import SUFFIX
 from ..bundle.seal import SigningKey, demand_bound
 from ..config import Config, login_path
-from ..detect import detect, supported
+from ..environment.detect import detect, supported
 from ..http.registry import Probe, Remote
 from ..node.store import NodeStore, default_root
-from ..restore import nothing_offered
+from ..restore.revision_restore import nothing_offered
 from ..wire.errors import CacheSvcError
 from ..wire.factors import Fingerprint
 from ..wire.names import Name

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Literal
 
 from ..config import Config
-from ..detect import detect
-from ..usefulness import KeyDifference
+from ..environment.detect import detect
+from ..outcome.judge import KeyDifference
 from ..wire.digest import Digest
 from ..wire.errors import CacheSvcError, InvalidRequest, NotFound
 from ..wire.factors import (

@@ -17,11 +17,11 @@ from ..bundle.check import Verified, Wanted, check_envelope, check_pack, check_s
 from ..bundle.file import SUFFIX, open_bundle, write_bundle
 from ..bundle.seal import PublicKey, SigningKey, TrustedKey
 from ..config import Config
-from ..detect import detect
+from ..environment.detect import detect
 from ..http.registry import Remote
 from ..node.store import NodeStore, default_root
-from ..publishing import publish_signed
-from ..restore import nothing_offered
+from ..publication.build_bundle import publish_signed
+from ..restore.revision_restore import nothing_offered
 from ..wire.digest import Digest
 from ..wire.errors import Corrupt, InvalidRequest, NotFound, StorageFull, Untrusted
 from ..wire.names import Name, Tag, Target

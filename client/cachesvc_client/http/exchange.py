@@ -12,12 +12,7 @@ from dataclasses import dataclass
 from .. import __version__
 from ..wire import codec
 from ..wire.digest import Digest
-from ..wire.errors import (
-    CacheSvcError,
-    InvalidRequest,
-    ProtocolMismatch,
-    from_wire,
-)
+from ..wire.errors import CacheSvcError, InvalidRequest, ProtocolMismatch, from_wire
 from ..wire.protocol import API_HEADER, API_VERSION
 from .breaker import Breaker
 from .connection import Body, Pool

@@ -16,11 +16,7 @@ from ..bundle.file import bundle_head
 from ..wire import codec
 from ..wire.claims import ClaimAnswer, ClaimRef, ClaimRelease, ClaimRequest
 from ..wire.digest import Digest
-from ..wire.errors import (
-    ClaimLost,
-    NotFound,
-    ProtocolMismatch,
-)
+from ..wire.errors import ClaimLost, NotFound, ProtocolMismatch
 from ..wire.names import Name, Namespace
 from ..wire.protocol import (
     BundleRequest,

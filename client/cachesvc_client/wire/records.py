@@ -13,7 +13,7 @@ from typing import Any
 from .codec import canonical
 from .digest import Digest
 from .factors import FactorValue, Facts, Fingerprint, partition
-from .keyfacts import MAX_ENCODED
+from .key_components import MAX_ENCODED
 from .names import LATEST, Lane, Name, Namespace, ShortName, Tag, Target
 
 MANIFEST_FORMAT = "cachesvc.manifest/1"

@@ -7,9 +7,9 @@ from pathlib import Path
 import cachesvc_client
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.config import Config
-from cachesvc_client.process import process
-from cachesvc_client.publishing import Draft, build_bundle
-from cachesvc_client.session import open_local
+from cachesvc_client.publication.build_bundle import Draft, build_bundle
+from cachesvc_client.session.process import process
+from cachesvc_client.session.session import open_local
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Name, Target
 from cachesvc_client.wire.records import Workload

@@ -13,12 +13,12 @@ import sys
 from collections import Counter
 
 import cachesvc_client
-from cachesvc_client import importhook
-from cachesvc_client.process import process
+from cachesvc_client.hooks import imports
+from cachesvc_client.session.process import process
 
 how = sys.argv[1]
 names, calls, failures, warnings = set(), Counter(), Counter(), []
-real_wrap, real_guarded, real_callback = importhook.wrap, importhook._Guarded, importhook.callback
+real_wrap, real_guarded, real_callback = imports.wrap, imports._Guarded, imports.callback
 
 
 class Log(logging.Handler):
@@ -112,9 +112,9 @@ def wrap(module, path, around):
     return changed(module, path, around)
 
 
-importhook.wrap = wrap
+imports.wrap = wrap
 if how.startswith("raises"):
-    importhook.callback = failing
+    imports.callback = failing
 
 session = cachesvc_client.attach("team/x")
 import torch  # noqa: E402

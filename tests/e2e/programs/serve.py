@@ -43,15 +43,15 @@ if when in ("after", "late", "twice"):
 from model import inputs, make  # noqa: E402
 
 import cachesvc_client  # noqa: E402
-from cachesvc_client import observe  # noqa: E402
-from cachesvc_client.process import process  # noqa: E402
+from cachesvc_client.environment.model_hash import model_hash  # noqa: E402
+from cachesvc_client.hooks import counters  # noqa: E402
+from cachesvc_client.session.process import process  # noqa: E402
 from cachesvc_client.wire.codec import plain  # noqa: E402
-from cachesvc_client.workload import model_hash  # noqa: E402
 
 if when == "fork" and (child := os.fork()):
     sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
-observer = observe.start(audit=True)
+observer = counters.start(audit=True)
 model = (lambda x: x.cos() * 2 + 1) if "small" in options else make(seed=int(options.get("seed", 0)))
 batch = inputs(int(options.get("batch", 4))).requires_grad_("grad" in options)
 if "threads" in options:

@@ -76,7 +76,8 @@ elif how == "hook taken out":
         details.__init__ = details.__init__.__wrapped__
 elif how == "without":
     exec(
-        "import cachesvc_client\nfrom cachesvc_client.session import attached\nattached().arm()\n" + IMPORT,
+        "import cachesvc_client\nfrom cachesvc_client.session.session import attached\nattached().arm()\n"
+        + IMPORT,
         space,
     )
 

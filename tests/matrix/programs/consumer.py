@@ -9,7 +9,7 @@ import os
 import sys
 
 import cachesvc_client
-from cachesvc_client import detect as detecting
+from cachesvc_client.environment import detect as detecting
 
 injected = json.loads(os.environ.get("FACTS", "{}"))
 more_flags = injected.pop("more cpu_flags", [])
@@ -28,9 +28,9 @@ session.wait(120)
 import torch  # noqa: E402
 from changes import named  # noqa: E402
 
-from cachesvc_client import observe  # noqa: E402
-from cachesvc_client.kinds.asked import Asked  # noqa: E402
-from cachesvc_client.process import process  # noqa: E402
+from cachesvc_client.graphs.request import Asked  # noqa: E402
+from cachesvc_client.hooks import counters  # noqa: E402
+from cachesvc_client.session.process import process  # noqa: E402
 from cachesvc_client.wire.codec import plain  # noqa: E402
 
 
@@ -39,7 +39,7 @@ def as_in_a_fresh_process():
     before compiled stays in the folder, under keys that only its own difference makes."""
     torch._dynamo.reset()
     state = process()
-    state.observer = observe.start()
+    state.observer = counters.start()
     state.asked = Asked()
     state.kernels.recorded.__init__()
     state.kernels.clear()
@@ -47,7 +47,7 @@ def as_in_a_fresh_process():
 
 def one(name):
     as_in_a_fresh_process()
-    observer = observe.start(audit=True)
+    observer = counters.start(audit=True)
     with torch.no_grad(), named(name) as ask:
         expected = ask.model(ask.x)
         output = torch.compile(ask.model, **ask.options)(ask.x)

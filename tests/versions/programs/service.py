@@ -9,7 +9,7 @@ import sys
 from types import FunctionType
 
 import cachesvc_client
-from cachesvc_client import importhook
+from cachesvc_client.hooks import imports
 
 order, waits = sys.argv[1], "wait" in sys.argv[2:]
 
@@ -47,7 +47,7 @@ def ours():
 
 
 def pending():
-    return sorted({*importhook._waiting, *importhook._beginning})
+    return sorted({*imports._waiting, *imports._beginning})
 
 
 def wait():

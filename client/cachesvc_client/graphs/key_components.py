@@ -1,0 +1,234 @@
+"""What a key that was not found was made of, and how it differs from one that is there.
+
+PyTorch tells the components of its keys for its own debugging, as lines ``[digest] name[part]: text``
+(``FxGraphCachePickler.debug_lines``). For FX keys it makes them at every look-up, in 2.11 and 2.13; for
+AOTAutograd's in 2.11 at every look-up, in 2.13 only if its log is at DEBUG, so there they are made here, of
+what the FX key does not hold too. All of it happens after a miss only, before a compile of seconds: 15 ms on
+the compile thread [measured, CPU, 2.13], as the graph changes after it. A hit costs one ``stat``.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+from ..hooks import imports
+from ..kinds import inductor
+from ..wire.key_components import MAX_KEYS, MAX_TEXT, KeyFacts, together
+
+_log = logging.getLogger("cachesvc")
+
+MAX_INPUTS = 16
+"""Inputs of a graph that are told one by one."""
+_LINE = re.compile(r"\[(\w+)\] (\w+)(?:\[([^\]]*)\])?: (.*)", re.DOTALL)
+_TENSOR = re.compile(
+    r"TensorMetadata\(dtype=(?:torch\.)?(\w+), shape=(?:torch\.Size\()?(\[[^\]]*\])\)?, stride=(\([^)]*\)), "
+    r"device=device\(type='(\w+)'(?:, index=(\d+))?\)"
+)
+_ALSO_IN_FX = ("inductor_config", "inductor_config_comms", "torch_version", "system_info", "autograd_config")
+"""Attributes of an AOT key's details that its FX key tells, for nothing; and one that is told in parts."""
+
+_WORDS = {
+    "grad_enabled": "grad mode",
+    "autocast_state": "autocast",
+    "disable_amp": "autocast",
+    "deterministic_algorithms": "deterministic algorithms",
+    "deterministic_algorithms_settings": "deterministic algorithms",
+    "default_dtype": "default dtype",
+    "cuda_matmul_settings": "matmul precision",
+    "cpp_runtime_thread_count": "thread count",
+    "functorch_config": "functorch config",
+    "inductor_config": "inductor config",
+    "inductor_config_comms": "inductor config of communication",
+    "fx_kwargs": "compile option",
+    "cache_key_tag": "cache key tag",
+    "torch_version": "torch's sources",
+    "system_info": "system",
+    "user_defined_triton_source": "source of a Triton kernel",
+    "triton_kernel_source_codes": "source of a Triton kernel",
+    "python_operators": "code of an operator",
+    "example_inputs": "input",
+    "aot_config": "how parameters and inputs are passed",
+    "gm": "graph",
+}
+"""Component -> words, the likely cause first: a changed grad mode changes options, inputs and graph too."""
+_RANK = {words: rank for rank, words in enumerate(dict.fromkeys(_WORDS.values()))}
+_OTHER_RANK = _RANK["source of a Triton kernel"] - 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Differing:
+    """One component of a key, in words, with its texts."""
+
+    component: str
+    here: str
+    entry: str
+
+
+class Recorder:
+    """The components of the keys that were looked for and not found, the first ``MAX_KEYS``."""
+
+    def __init__(self) -> None:
+        self.missed: dict[str, dict[str, str]] = {}
+        self.seconds = 0.0
+        """Spent here, on the compile thread."""
+
+    def looked_up(self, key: Any, missed: Callable[[], bool], lines: Callable[[], Iterable[str]]) -> None:
+        """Notes a key if it was ``missed``; ``lines``: what it is made of. Never raises, whatever PyTorch
+        hands over."""
+        try:
+            if key in self.missed or len(self.missed) >= MAX_KEYS or not missed():
+                return
+            begin = time.perf_counter()
+            self.missed[str(key)] = parsed(lines())
+            self.seconds += time.perf_counter() - begin
+        except Exception:  # noqa: BLE001 - nothing of ours raises inside a compile
+            _log.debug("no components of key %r", key, exc_info=True)
+
+    def facts(self, keys: Iterable[str] | None = None) -> KeyFacts | None:
+        """Of those ``keys`` (``None``: of all) that were recorded; ``None`` if there are none."""
+        wanted = {key: self.missed[key] for key in keys if key in self.missed} if keys is not None else None
+        found = self.missed if wanted is None else wanted
+        return together(found) if found else None
+
+
+def install_hooks(recorder: Recorder) -> None:
+    """Puts the hooks in place when the application imports the modules. Safe to call again."""
+    imports.when_imported("torch._inductor.codecache", functools.partial(_hook_fx, recorder))
+    imports.when_imported(
+        "torch._functorch._aot_autograd.autograd_cache", functools.partial(_hook_aot, recorder)
+    )
+
+
+def parsed(lines: Iterable[str]) -> dict[str, str]:
+    """PyTorch's lines as component -> text. What is no such line is left out."""
+    found: dict[str, str] = {}
+    for line in lines:
+        match = _LINE.fullmatch(line)
+        if match is None:
+            continue
+        digest, name, part, text = match.groups()
+        if name == "example_inputs" and part and int(part) >= MAX_INPUTS:
+            continue
+        component = name if part is None else f"{name}[{part}]"
+        if len(component) <= MAX_TEXT:
+            found[component] = _text(digest, text)
+    return found
+
+
+def differing(missed: Mapping[str, Mapping[str, str]], entries: Sequence[KeyFacts]) -> list[Differing]:
+    """How keys that were not found differ from the nearest ones of the entries, of the same layer; the likely
+    cause first, each component once. Pure."""
+    there = {key: facts for facts in entries for key in facts.keys}
+    found: dict[str, Differing] = {}
+    for key, mine in missed.items():
+        if key in there:
+            continue  # the key is there, and was not taken: its guards, or a damaged file
+        near = {other: facts for other, facts in there.items() if other[0] == key[0]}
+        candidates = [_between(mine, facts.of(other, mine)) for other, facts in near.items()]
+        if candidates:
+            for row in min(candidates, key=len):
+                found.setdefault(row.component, row)
+    return sorted(found.values(), key=lambda row: _rank(row.component))
+
+
+def _between(mine: Mapping[str, str], theirs: Mapping[str, str]) -> list[Differing]:
+    return [
+        Differing(_in_words(name), *_shown(mine[name], theirs[name]))
+        for name in mine
+        if name in theirs and mine[name] != theirs[name]
+    ]
+
+
+def _in_words(component: str) -> str:
+    name, _, part = component.rstrip("]").partition("[")
+    words = _WORDS.get(name, name.strip("_").replace("_", " "))
+    if not part:
+        return words
+    return f"{words} {part}" if name == "example_inputs" else f"{words}: {part}"
+
+
+def _rank(component: str) -> float:
+    words = component.partition(":")[0]
+    return _RANK.get("input" if words.startswith("input ") else words, _OTHER_RANK)
+
+
+def _shown(mine: str, theirs: str) -> tuple[str, str]:
+    """Without the digests where the texts tell them apart."""
+    left, right = mine.partition(" #")[0], theirs.partition(" #")[0]
+    return (left, right) if left != right else (mine, theirs)
+
+
+def _text(digest: str, text: str) -> str:
+    tensor = _TENSOR.match(text)
+    if tensor is not None:
+        dtype, shape, stride, device, index = tensor.groups()
+        where = device + (f":{index}" if index else "")
+        return f"{dtype}{shape} strides {stride} {where}"[: MAX_TEXT - 10] + f" #{digest[:8]}"
+    plain = (
+        len(text) <= 60 and text.isascii() and text.isprintable() and "#" not in text and " at 0x" not in text
+    )
+    return (text or "''") if plain else f"another #{digest[:12]}"
+
+
+# Hooks ----------------------------------------------------------------------------------------
+
+
+def _hook_fx(recorder: Recorder, module: ModuleType) -> None:
+    def load_with_key(call: imports.Call) -> Any:
+        answer = call()
+        key = call.argument("key")
+        recorder.looked_up(key, lambda: answer[0] is None, lambda: call.argument("debug_lines"))
+        return answer
+
+    if not imports.hook(module, "FxGraphCache.load_with_key", load_with_key):
+        _log.debug("this torch has no FxGraphCache.load_with_key: a miss will not be explained")
+
+
+def _hook_aot(recorder: Recorder, module: ModuleType) -> None:
+    def debug_lines(call: imports.Call) -> Any:
+        lines = call()
+        pickler, details, key = map(call.argument, ("pickler", "details", "key"))
+        recorder.looked_up(
+            key,
+            lambda: _missing(key),
+            lambda: _lines(module, lines or pickler.debug_lines(_reduced(details))),
+        )
+        return lines
+
+    def autograd_cache_key(call: imports.Call) -> Any:
+        answer = call()
+        key = answer[0] if isinstance(answer, tuple) else None
+        recorder.looked_up(key, lambda: _missing(answer[0]), lambda: _lines(module, answer[1]))
+        return answer
+
+    since_2_13 = imports.hook(module, "_get_debug_lines_for_cache_key", debug_lines)
+    if not since_2_13 and not imports.hook(module, "autograd_cache_key", autograd_cache_key):
+        _log.debug("this torch has no autograd_cache_key: a miss will not be explained")
+
+
+def _missing(key: str) -> bool:
+    root = os.environ.get(inductor.VARIABLE)
+    return root is None or not os.path.isdir(os.path.join(root, "aotautograd", key))
+
+
+def _reduced(details: Any) -> SimpleNamespace:
+    return SimpleNamespace(
+        **{name: value for name, value in vars(details).items() if name not in _ALSO_IN_FX}
+    )
+
+
+def _lines(module: ModuleType, lines: Iterable[str]) -> list[str]:
+    """With functorch's configuration in parts: in the key it is one pickled value."""
+    import pickle
+
+    config: dict[str, Any] = pickle.loads(module.config.save_config())  # made by this process, just now
+    kept = [line for line in lines if "] autograd_config: " not in line[:80]]
+    return kept + [f"[value] functorch_config[{name}]: {value}" for name, value in config.items()]

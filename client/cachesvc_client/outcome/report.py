@@ -1,0 +1,139 @@
+"""What this start came to: the process's own records and what its sessions restored, as one `Report`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from .. import kinds
+from ..hooks import counters
+from ..wire.factors import Difference, Facts, differences, explaining, nearness
+from .judge import (
+    KeyDifference,
+    Report,
+    RevisionUse,
+    State,
+    by_kind,
+    by_revision,
+    judge,
+    key_differences,
+    uses,
+)
+
+if TYPE_CHECKING:
+    from ..restore.revision_restore import Installed, Restored
+    from ..session.process import Process
+
+
+def account(
+    process: Process, results: Sequence[Restored], told: Iterable[str], canary: Collection[str]
+) -> Report:
+    """See `usefulness.Report`. ``results``: of all sessions. ``told``: what the sessions say of themselves;
+    ``canary``: what the canary said."""
+    observed = process.observer.snapshot() if process.observer else counters.Observation()
+    installed = [entry for result in results for entry in result.installed]
+    recorded = process.kernels.recorded
+    # What PyTorch looked for and did not find was compiled here, also where an entry holds the same key.
+    restored_keys = recorded.keys() - set(process.components.missed)
+    used_keys = restored_keys | {folder.name for folder in list(process.triton.folders)}
+    used = uses(installed, set(recorded.kernels), used_keys, process.models)
+    state = judge(observed, used)
+    retraced = observed.counters.get("aot_autograd.autograd_cache_miss", 0)
+    explained = state in ("inert", "partial") or retraced
+    here: Facts = process.here() if explained or state == "miss" else {}
+    differing = _nearest(here, installed) if explained else ()
+    seconds = {**process.seconds, "hooks": process.kernels.seconds + process.asked.seconds}
+    for result in results:
+        for step, spent in result.seconds.items():
+            seconds[step] = seconds.get(step, 0.0) + spent
+    saved = _saved(installed, used, seconds)
+    compiled = state in ("inert", "partial")
+    in_keys = key_differences(dict(process.components.missed), installed) if compiled else ()
+    distrusted = [entry for result in results for entry in result.distrusted]
+    wrong = by_revision("inert", distrusted, uses(distrusted, set(), set()), None)
+    own = sum(result.own.files for result in results if result.own is not None)
+    return Report(
+        state=state if not distrusted else "inert",
+        reasons=(
+            *_reasons(process, state, observed, told, canary, differing, in_keys, own),
+            *_libraries(process, installed),
+        ),
+        observed=observed,
+        revisions=(*by_revision(state, installed, used, saved, process.models), *wrong),
+        rejected=tuple(one for result in results for one in result.rejected),
+        differences=differing,
+        facts=here if differing or state == "miss" else {},
+        bytes_moved=sum(result.moved for result in results),
+        seconds={step: round(spent, 4) for step, spent in seconds.items()},
+        saved=saved,
+        kinds=by_kind(observed, seconds["compile"]),
+        key_differences=in_keys,
+        distrusted=tuple(str(entry.revision) for entry in distrusted),
+    )
+
+
+def _reasons(
+    process: Process,
+    state: State,
+    observed: counters.Observation,
+    told: Iterable[str],
+    canary: Collection[str],
+    differing: Sequence[Difference],
+    in_keys: Sequence[KeyDifference],
+    own: int,
+) -> Iterable[str]:
+    """``own``: how many files of the node's own results were installed."""
+    if process.compiled_before:
+        yield f"{process.compiled_before} graphs were compiled before attach: attach earlier"
+    yield from canary
+    yield from told
+    if state == "unused" and own:
+        yield f"{own} files were installed that an earlier start of this node compiled"
+    off = kinds.inductor.switched_off()
+    if off and state in ("inert", "partial"):
+        yield f"PyTorch's caches are switched off in this process ({off}): nothing restored is looked at"
+        differing, in_keys = (), ()
+    yield from map(kinds.inductor.uncached, observed.bypassed)
+    yield from (difference.advice for difference in differing)
+    for difference in in_keys[:3]:
+        yield f"PyTorch's key differs from the nearest installed one: {difference}"
+    if state == "inert" and not (off or differing or in_keys or observed.bypassed or canary):
+        yield "PyTorch looked for other keys than the installed ones: compare with cachesvc explain"
+    if observed.missing:
+        yield "not counted in this torch: " + ", ".join(observed.missing)
+
+
+def _libraries(process: Process, installed: Sequence[Installed]) -> Iterable[str]:
+    """What libraries compiled that a revision could have held. No hit becomes less for it: neither driver nor
+    working directory decide an entry, so processes would replace each other's revisions for ever."""
+    made = process.made_by_libraries()
+    if not (made and installed):
+        return
+    here = (process.fingerprint or {}).get("driver")
+    drivers = {entry.manifest.fingerprint.get("driver") for entry in installed} - {here, None}
+    what = f"{made} kernels of libraries were" if made > 1 else "1 kernel of a library was"
+    yield f"{what} compiled here (cuDNN's attention, for one): " + (
+        f"the restored ones are of driver {', '.join(sorted(map(str, drivers)))}, here is {here}"
+        if drivers
+        else "cuDNN's hold the working directory: warm with the service's (cwd in the spec)"
+    )
+
+
+def _nearest(here: Facts, installed: Sequence[Installed]) -> tuple[Difference, ...]:
+    """Between this process, now that torch is loaded and something was compiled, and the nearest entry
+    that was installed: what can be why its files were not used, most important first."""
+    found = [
+        explaining(differences(here, entry.manifest.facts, entry.manifest.scopes)) for entry in installed
+    ]
+    return min(found, key=nearness, default=())
+
+
+def _saved(
+    installed: Sequence[Installed], revisions: Sequence[RevisionUse], seconds: dict[str, float]
+) -> float | None:
+    built = [
+        entry.manifest.measured["first_call"]
+        for entry, use in zip(installed, revisions, strict=True)
+        if use.used and "first_call" in entry.manifest.measured
+    ]
+    return round(sum(built) - seconds["compile"] - seconds["wait"], 3) if built else None
