@@ -3,7 +3,8 @@
 Each run is a process of its own on a host of its own (empty HOME, TMPDIR, working directory and folders);
 rounds alternate between the methods; medians are shown. Time is from just before ``torch.compile()`` (for
 mega-cache: before its load) to the first output, and from the start of the process to it. Compilations and
-compiler processes are counted by audit hook and wrappers, alike in every process (`cachesvc_client.hooks.counters`).
+compiler processes are counted by audit hook and wrappers, alike in every process
+(`cachesvc_client.hooks.counters`).
 
     cold                    PyTorch alone, nothing there
     local warm, first       PyTorch alone over the cold process's folders, on its host
@@ -44,7 +45,16 @@ import zstandard
 
 sys.path[0] = str(Path(__file__).resolve().parent.parent)  # as `python benchmarks/cold_start.py`, too
 
-from benchmarks.hosts import ROOT, Failed, Host, Registry, cachesvc, clean_environment, registry, started
+from benchmarks.hosts import (  # noqa: E402
+    ROOT,
+    Failed,
+    Host,
+    Registry,
+    cachesvc,
+    clean_environment,
+    registry,
+    started,
+)
 from cachesvc.cli.signals import interruptible  # noqa: E402
 from cachesvc_client.bundle.check import check_envelope  # noqa: E402
 from cachesvc_client.bundle.seal import PublicKey  # noqa: E402

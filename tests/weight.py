@@ -2,7 +2,7 @@
 
 LOADED_BY_ATTACH = {
     "cachesvc_client",
-    "cachesvc_client.session.activity",
+    "cachesvc_client.hooks.activity",
     "cachesvc_client.hooks.child_processes",
     "cachesvc_client.session.gc_pause",
     "cachesvc_client.session.deadline",

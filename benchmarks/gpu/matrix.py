@@ -51,7 +51,7 @@ import zstandard  # noqa: E402
 from rows import Row, chosen, family  # noqa: E402
 
 from benchmarks.cold_start import redis_bytes, redis_server  # noqa: E402
-from benchmarks.hosts import Failed, Host, Registry, cachesvc, registry, started, trap
+from benchmarks.hosts import Failed, Host, Registry, cachesvc, registry, started, trap  # noqa: E402
 from cachesvc.cli.signals import interruptible  # noqa: E402
 
 LOCAL = ("local first", "local settled")

@@ -2,8 +2,8 @@
 
 It restores what CACHESVC_NAME names, or nothing. ``first`` is the time from just before ``torch.compile``
 (before the load of a mega-cache) to all outputs of the row; the model is built before that. All methods
-are counted alike, by `cachesvc_client.hooks.counters`. With ``--audit`` started processes are listed too; such a
-process is not timed: Python's audit events come with every ``id()``, of which Dynamo's trace makes so many
+are counted alike, by `cachesvc_client.hooks.counters`. With ``--audit`` started processes are listed too;
+such a process is not timed: Python's audit events come with every ``id()``, of which Dynamo's trace makes so many
 that it takes up to twice as long.
 """
 

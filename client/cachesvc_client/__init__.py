@@ -82,7 +82,7 @@ def compile(model: Any = None, *, name: str | None = None, canary: bool | None =
     """
     import torch
 
-    from .publication.from_process import register
+    from .session.publish import register
 
     if model is None:
         return lambda function: compile(function, name=name, canary=canary, **options)
@@ -99,7 +99,7 @@ def publish(name: str | None = None, *, target: str = "service") -> CommitAnswer
 
     To be called after the first backward, where there is one. In a job of several ranks on one node every
     rank calls it: they become one revision, which rank 0 publishes (it alone needs token and key)."""
-    from .publication.from_process import publish as run
+    from .session.publish import publish as run
 
     return run(name, target)
 

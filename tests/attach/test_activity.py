@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from cachesvc_client.session import activity
-from cachesvc_client.session.activity import ActivityWatch, Moment
+from cachesvc_client.hooks import activity
+from cachesvc_client.hooks.activity import ActivityWatch, Moment
 
 
 class Compiler:
@@ -128,7 +128,7 @@ def test_children_of_multiprocessing_are_heard_at_exit(method: str, tmp_path) ->
     program = tmp_path / "program.py"
     program.write_text(
         "import multiprocessing, os\n"
-        "from cachesvc_client.session.activity import ActivityWatch\n"
+        "from cachesvc_client.hooks.activity import ActivityWatch\n"
         "watch = ActivityWatch(lambda: None, lambda: False)\n"
         "watch.listeners.append(lambda moment, _: print(moment, os.getpid(), flush=True))\n"
         "watch.at_exit()\n"

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from cachesvc_client.hooks.counters import Observation
+from cachesvc_client.node.installed import Installed
 from cachesvc_client.outcome import send
 from cachesvc_client.outcome.judge import KeyDifference, Report, RevisionUse
 from cachesvc_client.outcome.send import node_id, request
-from cachesvc_client.restore.revision_restore import Installed
 from cachesvc_client.wire.codec import build, canonical, parse_json
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Name, Target

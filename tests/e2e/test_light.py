@@ -38,7 +38,7 @@ HEAVY = {
     "zstandard",
 }
 """None of these on the application's thread."""
-OURS = LOADED_BY_ATTACH | {"cachesvc_client.publication.from_process", "cachesvc_client.wire.codec"}
+OURS = LOADED_BY_ATTACH | {"cachesvc_client.session.publish", "cachesvc_client.wire.codec"}
 """What may be needed before a thread can be started and the hooks stand."""
 
 

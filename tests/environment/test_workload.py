@@ -61,7 +61,10 @@ def net(tmp_path, monkeypatch):
 
 
 def test_equal_in_every_process_folder_and_hash_seed(net, tmp_path):
-    program = "import net_under_test, cachesvc_client.environment.model_hash as w; print(w.model_hash(net_under_test.Net()))"
+    program = (
+        "import net_under_test, cachesvc_client.environment.model_hash as w; "
+        "print(w.model_hash(net_under_test.Net()))"
+    )
     found = {str(model_hash(net()))}
     for seed in ("0", "77"):
         folder = tmp_path / f"elsewhere{seed}"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cachesvc_client.hooks.counters import Observation
+from cachesvc_client.node.installed import Installed
 from cachesvc_client.outcome.judge import Report, RevisionUse, by_kind, by_revision, judge, uses
-from cachesvc_client.restore.revision_restore import Installed
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Name, Target
 from cachesvc_client.wire.protocol import KindWork

@@ -24,9 +24,11 @@ from cachesvc_client.commands.explain import explain
 from cachesvc_client.config import Config
 from cachesvc_client.environment.detect import detect
 from cachesvc_client.http.registry import Remote
+from cachesvc_client.node.installed import Restored
 from cachesvc_client.node.store import NodeStore
 from cachesvc_client.publication.build_bundle import Draft, build_bundle, publish_bundle
-from cachesvc_client.restore.revision_restore import Means, Restored, Wish, accept_revisions
+from cachesvc_client.restore.plan import Means, Wish
+from cachesvc_client.restore.revision_restore import accept_revisions
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError, Incompatible
 from cachesvc_client.wire.names import Name, Target

@@ -15,7 +15,7 @@ from .. import kinds
 from .trial import Trial
 
 if TYPE_CHECKING:
-    from ..restore.revision_restore import Installed
+    from ..node.installed import Installed
     from ..session.process import Process
 
 _log = logging.getLogger("cachesvc")

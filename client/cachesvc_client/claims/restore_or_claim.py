@@ -27,8 +27,9 @@ from ..wire.factors import known_partition
 
 if TYPE_CHECKING:
     from ..config import Config
+    from ..node.installed import Restored
     from ..ranks.job import Job
-    from ..restore.revision_restore import Means, Restored, Wish
+    from ..restore.plan import Means, Wish
     from ..wire.names import Name
 
 _log = logging.getLogger("cachesvc")

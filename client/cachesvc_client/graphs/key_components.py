@@ -20,7 +20,6 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from ..hooks import imports
-from ..kinds import inductor
 from ..wire.key_components import MAX_KEYS, MAX_TEXT, KeyFacts, together
 
 _log = logging.getLogger("cachesvc")
@@ -215,7 +214,7 @@ def _hook_aot(recorder: Recorder, module: ModuleType) -> None:
 
 
 def _missing(key: str) -> bool:
-    root = os.environ.get(inductor.VARIABLE)
+    root = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
     return root is None or not os.path.isdir(os.path.join(root, "aotautograd", key))
 
 

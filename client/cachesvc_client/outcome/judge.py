@@ -9,7 +9,7 @@ from typing import Literal
 
 from ..graphs.key_components import differing
 from ..hooks.counters import Observation
-from ..restore.revision_restore import Installed
+from ..node.installed import Installed
 from ..wire.digest import Digest
 from ..wire.factors import Difference, Facts
 from ..wire.key_components import decode

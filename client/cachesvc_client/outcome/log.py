@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 
-from ..session.activity import Moment
+from ..hooks.activity import Moment
 from .judge import Report
 
 _log = logging.getLogger("cachesvc")

@@ -21,7 +21,7 @@ from .judge import (
 )
 
 if TYPE_CHECKING:
-    from ..restore.revision_restore import Installed, Restored
+    from ..node.installed import Installed, Restored
     from ..session.process import Process
 
 

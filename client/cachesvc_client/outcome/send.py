@@ -15,8 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..config import Config
-from ..restore.revision_restore import Installed
-from ..session.activity import Moment
+from ..hooks.activity import Moment
+from ..node.installed import Installed
 from ..wire.codec import canonical
 from ..wire.digest import Digest
 from ..wire.errors import CacheSvcError

@@ -26,8 +26,8 @@ from ..wire.records import Workload
 if TYPE_CHECKING:
     from ..bundle.pack import SourceFile
     from ..bundle.seal import SigningKey
-    from ..restore.revision_restore import Installed
-    from ..session.activity import Moment
+    from ..hooks.activity import Moment
+    from ..node.installed import Installed
     from ..session.process import Process
 
 _log = logging.getLogger("cachesvc")
@@ -60,7 +60,7 @@ def _installed(process: Process, place: Path, key: SigningKey) -> Installed | No
     from ..bundle.file import open_bundle
     from ..bundle.pack import PackReader
     from ..node.folders import install
-    from ..restore.revision_restore import Installed
+    from ..node.installed import Installed
 
     wanted = Wanted(_NAME.namespace, _NAME.name, (_NAME.tag,))
     envelope, offset = open_bundle(place)

@@ -14,8 +14,9 @@ from ..wire.errors import CacheSvcError, Incompatible, StorageFull, Unavailable
 from .job import may_become_rank, misfit, this_job
 
 if TYPE_CHECKING:
+    from ..node.installed import Held
     from ..node.store import NodeStore
-    from ..restore.revision_restore import Held, Means
+    from ..restore.plan import Means
     from ..session.deadline import Deadline
     from .job import Job
     from .votes import Round

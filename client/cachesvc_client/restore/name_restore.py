@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import kinds
+from ..node.installed import Installed, Restored
 from ..node.trust_scope import trust_scope
 from ..own_results.results import restore_own_results
 from ..ranks.job import may_become_rank, this_job
 from ..wire.errors import CacheSvcError, Incompatible, InvalidRequest, NotFound
-from .revision_restore import Installed, Means, Restored, Wish, accept_bundles, accept_revisions
+from .plan import Means, Wish
+from .revision_restore import accept_bundles, accept_revisions
 
 if TYPE_CHECKING:
     from ..claims.restore_or_claim import Turns

@@ -11,135 +11,27 @@ beside their places meanwhile (`node.staging`).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..node.installed import Held, Installed, Restored
 from ..wire.codec import canonical
 from ..wire.digest import Digest
 from ..wire.errors import CacheSvcError, Corrupt, Distrusted, Incompatible, NotFound, Untrusted
-from ..wire.factors import Compatible, Fingerprint, compare
-from ..wire.names import Lane, Name, Tag
-from ..wire.protocol import Rejected, ResolveAnswer, ResolvedRevision, ResolveRequest
-from ..wire.records import Manifest, PackRecord, Statement
+from ..wire.factors import Compatible, compare
+from ..wire.names import Lane, Name
+from ..wire.protocol import Rejected, ResolveAnswer, ResolvedRevision
+from ..wire.records import PackRecord, Statement
+from .plan import Means, Wish
 
 if TYPE_CHECKING:
     from ..bundle.check import Verified
-    from ..bundle.seal import TrustedKey
     from ..http.registry import Remote
-    from ..kinds.rules import KindRules
     from ..node.staging import Staging
-    from ..node.store import NodeStore, Watcher
-
-
-@dataclass(frozen=True, slots=True)
-class Means:
-    """What a restore works with.
-
-    ``roots`` is asked at install time (kind -> folder). ``may_install`` is asked before every file: once
-    it says no, only the node store is filled. ``held``: gets the revisions that were accepted, for the caller
-    to install. ``ahead``: their packs are put on this node at once, since ranks agree before they install.
-    ``lane``: bundles of it are accepted beside the trunk's. ``fresh``: the registry is asked, whatever
-    another process of this node was answered a moment ago.
-    """
-
-    store: NodeStore
-    trusted: Sequence[TrustedKey]
-    fingerprint: Fingerprint
-    rules: Mapping[str, KindRules]
-    roots: Callable[[], Mapping[str, Path]]
-    may_install: Callable[[], bool] = lambda: True
-    held: list[Held] = field(default_factory=list)
-    lane: Lane | None = None
-    ahead: bool = False
-    fresh: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """A revision that was checked and accepted. ``fetch`` puts its pack on this node. ``install`` puts its
-    files into the cache folders, all of them or those that a rank needs; it answers ``None`` if it is too
-    late for that, and the pack is on this node then. Both raise ``Corrupt``, ``Untrusted``, ``StorageFull``,
-    ``Unavailable``."""
-
-    manifest: Manifest
-    revision: Digest
-    fetch: Callable[[], object]
-    install: Callable[[int | None], Installed | None]
-
-
-@dataclass(slots=True)
-class Installed:
-    """One revision that is in the cache folders of this process now."""
-
-    manifest: Manifest
-    revision: Digest
-    files: int
-    bytes: int
-
-    @property
-    def keys(self) -> set[str]:
-        """The compilers' own keys that it has something for."""
-        return {part for record in self.manifest.files for part in record.path.split("/")[:-1]}
-
-
-@dataclass(slots=True)
-class Restored:
-    """What a restore did; filled as it goes, so that a failure half-way tells what came before it.
-
-    ``moved``: bytes over the network. ``seconds``: by step. ``rejected``: entries that exist and do not
-    fit, nearest first. ``stored``: revisions that came too late to be installed. ``distrusted``: revisions
-    that were installed until the canary found them wrong. ``own``: what an earlier start of this node
-    compiled, which no registry is told of.
-    """
-
-    installed: list[Installed] = field(default_factory=list)
-    rejected: list[Rejected] = field(default_factory=list)
-    stored: int = 0
-    moved: int = 0
-    tag: Tag | None = None
-    seconds: dict[str, float] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
-    distrusted: list[Installed] = field(default_factory=list)
-    own: Installed | None = None
-
-    @contextmanager
-    def timed(self, step: str) -> Iterator[None]:
-        """Adds the seconds of a step."""
-        begin = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds[step] = self.seconds.get(step, 0.0) + time.perf_counter() - begin
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """A name with the tags to fall back to, and what ranks the candidates."""
-
-    name: Name
-    fallback: tuple[Tag, ...] = ()
-    lane: Lane | None = None
-    model: Digest | None = None
-
-    @property
-    def tags(self) -> tuple[Tag, ...]:
-        """The name's own tag, then those to fall back to, once each."""
-        return tuple(dict.fromkeys((self.name.tag, *self.fallback)))
-
-    def request(self, fingerprint: Fingerprint) -> ResolveRequest:
-        """The one request of a restore."""
-        return ResolveRequest(
-            namespace=self.name.namespace,
-            name=self.name.name,
-            fingerprint=fingerprint,
-            tags=self.tags,
-            lane=self.lane,
-            model=self.model,
-        )
+    from ..node.store import Watcher
 
 
 def accept_revisions(wish: Wish, remote: Remote, means: Means, restored: Restored) -> None:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from ..bundle.pack import SourceFile
     from ..config import Config
     from ..graphs.request import Asked
+    from ..node.installed import Held, Installed, Restored
     from ..node.store import NodeStore
-    from ..restore.revision_restore import Held, Installed, Restored
     from ..wire.digest import Digest
     from ..wire.factors import Facts, Fingerprint
     from ..wire.key_components import KeyFacts

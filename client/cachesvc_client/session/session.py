@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..environment import releases
 from ..graphs import keys
 from ..hooks import counters, imports
+from ..hooks.activity import ActivityWatch, Moment
 from ..wire.errors import CacheSvcError, Distrusted, InvalidRequest, Unsupported
-from .activity import ActivityWatch, Moment
 from .deadline import Deadline
 from .process import Process, hook_compiles, process
 
@@ -35,13 +35,14 @@ if TYPE_CHECKING:
     from ..canary.withdraw import Watched
     from ..claims.restore_or_claim import Turns
     from ..config import Config
+    from ..node.installed import Installed, Restored
     from ..outcome.judge import Report
     from ..outcome.log import OutcomeLog
     from ..outcome.send import Reporter
     from ..own_results.results import Keeper
     from ..ranks.agreement import Agreement
     from ..restore.name_restore import Restoring
-    from ..restore.revision_restore import Installed, Restored, Wish
+    from ..restore.plan import Wish
     from ..wire.digest import Digest
     from ..wire.names import Name
 
@@ -293,8 +294,8 @@ class Session:
 
     def _restore(self, agreement: Agreement) -> None:
         from ..config import Config
+        from ..node.installed import Restored
         from ..restore.name_restore import Restoring, wishes
-        from ..restore.revision_restore import Restored
 
         self.restored = Restored()
         self.config = config = self.wanted.over(Config.read())
@@ -601,7 +602,7 @@ def open_local(config: Config) -> Session:
     Raises ``Unsupported`` for a torch that is refused, which has no hook in it then, and ``StorageFull`` if
     there is no node store to put a private folder into.
     """
-    from ..restore.revision_restore import Restored
+    from ..node.installed import Restored
 
     state = attached()
     state.arm()

@@ -16,10 +16,10 @@ from ..wire.names import Name, Target
 if TYPE_CHECKING:
     from ..bundle.pack import SourceFile
     from ..claims.restore_or_claim import Claim
+    from ..publication.build_bundle import Draft
     from ..ranks.job import Job
     from ..ranks.votes import HandIn
     from ..wire.protocol import CommitAnswer
-    from .build_bundle import Draft
 
 _log = logging.getLogger("cachesvc")
 _HAND_IN_SECONDS = 120.0
@@ -30,8 +30,8 @@ _published: Counter[tuple[Name, Target]] = Counter()
 
 def register(model: Any, name: str | None, canary: bool | None = None) -> None:
     """Tells the sessions of a model that is about to be compiled; attaches if nothing is. Never raises."""
-    from ..session.process import process
-    from ..session.session import Wanted, attached, open_session
+    from .process import process
+    from .session import Wanted, attached, open_session
 
     try:
         from ..environment.model_hash import model_hash
@@ -48,7 +48,7 @@ def register(model: Any, name: str | None, canary: bool | None = None) -> None:
 def publish(name: str | None, target: str) -> CommitAnswer:
     """See `cachesvc_client.publish`."""
     from ..ranks.job import this_job
-    from ..session.session import attached
+    from .session import attached
 
     config = Config.read()
     if config.mode != "readwrite":
@@ -68,9 +68,9 @@ def publish(name: str | None, target: str) -> CommitAnswer:
 def _restored(draft: Draft) -> CommitAnswer | None:
     """The revision of this very entry that was restored, where nothing was compiled beside it: there is
     nothing to publish, and each process of a fleet would put another revision of the same over it."""
-    from ..session.session import attached
     from ..wire.protocol import CommitAnswer
     from ..wire.records import Statement, entry_key
+    from .session import attached
 
     if attached().report().state != "hit":
         return None
@@ -83,7 +83,7 @@ def _restored(draft: Draft) -> CommitAnswer | None:
 
 def _claim(name: Name) -> Claim | None:
     """That this process compiled it under, if it has one."""
-    from ..session.session import attached
+    from .session import attached
 
     held = [session.turns.claims for session in attached().sessions if session.turns is not None]
     return next((claims[name] for claims in held if name in claims), None)
@@ -94,7 +94,7 @@ def _publish(config: Config, files: Sequence[SourceFile], draft: Draft) -> Commi
 
     from ..bundle.seal import SigningKey
     from ..http.registry import Remote
-    from .build_bundle import build_bundle, publish_bundle
+    from ..publication.build_bundle import build_bundle, publish_bundle
 
     if config.signing_key is None or not config.url:
         raise InvalidRequest("publish: no signing key or registry", "set CACHESVC_SIGNING_KEY, CACHESVC_URL")
@@ -165,10 +165,10 @@ def _name(text: str) -> Name:
 
 
 def _draft(config: Config, name: Name, target: str) -> Draft:
-    from ..restore.revision_restore import Restored
-    from ..session.process import process
+    from ..node.installed import Restored
+    from ..publication.build_bundle import Draft
     from ..wire.records import Workload
-    from .build_bundle import Draft
+    from .process import process
 
     state = process()
     try:

@@ -1,0 +1,72 @@
+"""Records of what a restore accepts and installs on this node. They hold no behaviour of a restore, so that
+ranks, canary, outcome and session may read them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from ..wire.digest import Digest
+from ..wire.names import Tag
+from ..wire.protocol import Rejected
+from ..wire.records import Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A revision that was checked and accepted. ``fetch`` puts its pack on this node. ``install`` puts its
+    files into the cache folders, all of them or those that a rank needs; it answers ``None`` if it is too
+    late for that, and the pack is on this node then. Both raise ``Corrupt``, ``Untrusted``, ``StorageFull``,
+    ``Unavailable``."""
+
+    manifest: Manifest
+    revision: Digest
+    fetch: Callable[[], object]
+    install: Callable[[int | None], Installed | None]
+
+
+@dataclass(slots=True)
+class Installed:
+    """One revision that is in the cache folders of this process now."""
+
+    manifest: Manifest
+    revision: Digest
+    files: int
+    bytes: int
+
+    @property
+    def keys(self) -> set[str]:
+        """The compilers' own keys that it has something for."""
+        return {part for record in self.manifest.files for part in record.path.split("/")[:-1]}
+
+
+@dataclass(slots=True)
+class Restored:
+    """What a restore did; filled as it goes, so that a failure half-way tells what came before it.
+
+    ``moved``: bytes over the network. ``seconds``: by step. ``rejected``: entries that exist and do not
+    fit, nearest first. ``stored``: revisions that came too late to be installed. ``distrusted``: revisions
+    that were installed until the canary found them wrong. ``own``: what an earlier start of this node
+    compiled, which no registry is told of.
+    """
+
+    installed: list[Installed] = field(default_factory=list)
+    rejected: list[Rejected] = field(default_factory=list)
+    stored: int = 0
+    moved: int = 0
+    tag: Tag | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    distrusted: list[Installed] = field(default_factory=list)
+    own: Installed | None = None
+
+    @contextmanager
+    def timed(self, step: str) -> Iterator[None]:
+        """Adds the seconds of a step."""
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[step] = self.seconds.get(step, 0.0) + time.perf_counter() - begin
