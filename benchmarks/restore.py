@@ -29,7 +29,7 @@ from pathlib import Path
 
 import zstandard
 
-from cachesvc_client.bundle.check import Wanted, check_envelope
+from cachesvc_client.bundle.check import ExpectedStatement, check_envelope
 from cachesvc_client.bundle.pack import PackReader, SourceFile, write_pack
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.kinds.rules import FileRule, KindRules
@@ -161,7 +161,7 @@ class _Bench:
         return self._server
 
     def _restore(self) -> int:
-        wanted = Wanted(Namespace("bench"), ShortName("restore"))
+        wanted = ExpectedStatement(Namespace("bench"), ShortName("restore"))
         verified = check_envelope(self._envelope, trusted=[self._key.public], wanted=wanted, now=time.time())
         pack = verified.manifest.pack
         roots = {"inductor": self._target}

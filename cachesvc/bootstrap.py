@@ -113,10 +113,10 @@ def _prove(bucket: BlobStore) -> None:
 def _hot(settings: Settings) -> Hot:
     if not settings.redis:
         return MemoryHot()
-    from cachesvc.hot.near import Near
     from cachesvc.hot.redis import RedisHot
+    from cachesvc.hot.short_cache import ShortCache
 
-    hot = Near(RedisHot(settings.redis))
+    hot = ShortCache(RedisHot(settings.redis))
     try:
         hot.check()
     except Unavailable as error:

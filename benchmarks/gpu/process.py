@@ -3,8 +3,8 @@
 It restores what CACHESVC_NAME names, or nothing. ``first`` is the time from just before ``torch.compile``
 (before the load of a mega-cache) to all outputs of the row; the model is built before that. All methods
 are counted alike, by `cachesvc_client.hooks.counters`. With ``--audit`` started processes are listed too;
-such a process is not timed: Python's audit events come with every ``id()``, of which Dynamo's trace makes so many
-that it takes up to twice as long.
+such a process is not timed: Python's audit events come with every ``id()``, of which Dynamo's trace makes so
+many that it takes up to twice as long.
 """
 
 import time
@@ -39,7 +39,7 @@ def main() -> None:
     logging.getLogger("cachesvc").setLevel(logging.DEBUG)
     row = json.loads(options.row.read_text())
     observer = counters.start(audit=options.audit)
-    libraries = kinds.cuda.Recorded()
+    libraries = kinds.cuda.UsedFiles()
     libraries.begin(of_libraries())  # of PyTorch alone; ours names a folder of its own
     tell_what_is_done()
     import torch
@@ -139,7 +139,7 @@ def of_libraries() -> set[str]:
     return listing(folder, kinds.cuda.RULES)
 
 
-def made_by_libraries(before: kinds.cuda.Recorded) -> int:
+def made_by_libraries(before: kinds.cuda.UsedFiles) -> int:
     """Kernels that libraries compiled in this process, cuDNN's for one."""
     from cachesvc_client.session.process import process
 

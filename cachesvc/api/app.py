@@ -27,8 +27,8 @@ from . import (
     read_routes,
     write_routes,
 )
+from .batching import Batches
 from .metrics import Metrics
-from .turns import Turns
 
 _log = logging.getLogger("cachesvc.gc")
 
@@ -63,7 +63,7 @@ def create_app(registry: Registry, *, gc_seconds: float | None = None, token_req
     app.state.registry = registry
     app.state.metrics = metrics
     app.state.waiting = waiting
-    app.state.resolves = Turns(partial(resolve.answer_each, registry))
+    app.state.resolves = Batches(partial(resolve.answer_each, registry))
     app.state.crowd = access.Crowd(token_requests)
     for module in (open_routes, read_routes, write_routes, claim_routes, inventory_routes, admin_routes):
         app.include_router(module.router)

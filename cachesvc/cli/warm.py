@@ -25,7 +25,7 @@ from .signals import interruptible
 if TYPE_CHECKING:
     from cachesvc.warm.plan import Job
     from cachesvc.warm.results import Outcome
-    from cachesvc.warm.run import Means
+    from cachesvc.warm.run import WarmContext
     from cachesvc_client.bundle.seal import SigningKey
     from cachesvc_client.config import Config
 
@@ -149,13 +149,13 @@ def _run(
     key: SigningKey | None,
 ) -> list[Outcome]:
     from cachesvc.warm.fresh import Launcher
-    from cachesvc.warm.run import Means, run
+    from cachesvc.warm.run import WarmContext, run
     from cachesvc_client.config import Config
 
     config = Config.read()
     with ExitStack() as stack:
         tell = stack.enter_context(_progress(planned))
-        means = Means(
+        means = WarmContext(
             name=name,
             launcher=Launcher(),
             tell=tell,
@@ -170,7 +170,7 @@ def _run(
         return run(planned, means, jobs)
 
 
-def _with_registry(means: Means, config: Config, stack: ExitStack) -> Means:
+def _with_registry(means: WarmContext, config: Config, stack: ExitStack) -> WarmContext:
     """Registry and keys, as far as this run needs them; what is missing is told before anything compiles."""
     from cachesvc.warm.run import Registry
     from cachesvc_client.bundle.seal import SigningKey, TrustedKey

@@ -17,7 +17,7 @@ from cachesvc.domain.revisions import advances
 from cachesvc.index.entries import Published
 from cachesvc.index.unit import Unit
 from cachesvc.index.uploads import Upload
-from cachesvc_client.bundle.check import CLOCK_SKEW_SECONDS, Verified, Wanted, check_envelope
+from cachesvc_client.bundle.check import CLOCK_SKEW_SECONDS, ExpectedStatement, Verified, check_envelope
 from cachesvc_client.bundle.file import split_bundle
 from cachesvc_client.bundle.seal import PublicKey
 from cachesvc_client.wire import codec
@@ -250,7 +250,7 @@ def _accepted(unit: Unit, namespace: Namespace) -> tuple[list[PublicKey], int | 
 def _verified(
     registry: Registry, place: Upload | BundleRequest, envelope: bytes, trusted: list[PublicKey]
 ) -> Verified:
-    wanted = Wanted(place.namespace, place.name, None, place.lane)
+    wanted = ExpectedStatement(place.namespace, place.name, None, place.lane)
     verified = check_envelope(
         envelope,
         trusted=trusted,

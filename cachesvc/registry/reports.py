@@ -11,7 +11,7 @@ from cachesvc.index.unit import Unit
 from cachesvc.index.usefulness import Earlier, Reported, Start
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import InvalidRequest, NotFound, TooMany
-from cachesvc_client.wire.factors import Incompatible, compare, environment
+from cachesvc_client.wire.factors import Mismatch, compare, environment
 from cachesvc_client.wire.protocol import KindWork, ReportAnswer, ReportRequest, RevisionReport
 
 from .audit import note
@@ -113,7 +113,7 @@ def _check(token: Token, request: ReportRequest, row: RevisionReport, subject: R
         raise NotFound(f"revision {row.revision} does not exist", "it may be gone, which is no harm")
     demand(token, Action.report, subject.namespace, subject.lane)
     verdict = compare(request.fingerprint, subject.fingerprint, subject.scopes)
-    if isinstance(verdict, Incompatible):
+    if isinstance(verdict, Mismatch):
         raise InvalidRequest(
             f"fingerprint: revision {row.revision[:19]} does not fit it, so it was not installed there: "
             f"{verdict.reason}",

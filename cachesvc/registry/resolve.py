@@ -17,7 +17,7 @@ from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError, NotFound
 from cachesvc_client.wire.factors import (
     Difference,
-    Incompatible,
+    Mismatch,
     compare,
     environment,
     inert_here,
@@ -256,7 +256,7 @@ def _differences(mine: str, theirs: str, scopes: str) -> tuple[Difference, ...]:
 @functools.lru_cache(KEPT_VERDICTS)
 def _differences_kept(mine: str, theirs: str, scopes: str) -> tuple[Difference, ...]:
     verdict = compare(json.loads(mine), json.loads(theirs), json.loads(scopes))
-    return verdict.differences if isinstance(verdict, Incompatible) else ()
+    return verdict.differences if isinstance(verdict, Mismatch) else ()
 
 
 def _offered(

@@ -70,7 +70,7 @@ class Registry:
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
+class WarmContext:
     """What a run works with. ``key`` signs what is published or written; ``None`` in a check. ``out``:
     the folder for bundle files instead of the registry."""
 
@@ -93,7 +93,7 @@ class _State:
     """One job while it runs."""
 
     job: Job
-    means: Means
+    means: WarmContext
     folder: Path
     eager: PhaseResult
     workload: Workload
@@ -108,7 +108,7 @@ class _State:
     notes: list[str] = field(default_factory=list)
 
 
-def run(jobs: Sequence[Job], means: Means, workers: int = 1) -> list[Outcome]:
+def run(jobs: Sequence[Job], means: WarmContext, workers: int = 1) -> list[Outcome]:
     """An outcome for every job, in their order; one job's failure does not lose the others.
 
     On KeyboardInterrupt every process that was started is ended, nothing more is published, and what is
@@ -131,7 +131,7 @@ def run(jobs: Sequence[Job], means: Means, workers: int = 1) -> list[Outcome]:
     return [outcomes[index] for index in range(len(jobs))]
 
 
-def warm(job: Job, means: Means) -> Outcome:
+def warm(job: Job, means: WarmContext) -> Outcome:
     """One job, from the eager run to the publication. Raises nothing that belongs to the job."""
     begin = time.monotonic()
     try:
@@ -151,7 +151,7 @@ def warm(job: Job, means: Means) -> Outcome:
     return outcome
 
 
-def _warm(job: Job, means: Means, folder: Path) -> Outcome:
+def _warm(job: Job, means: WarmContext, folder: Path) -> Outcome:
     means.tell(job, "eager")
     eager = means.launcher.run(Order("eager", job), folder / "eager", {})
     if eager.error:
@@ -179,7 +179,7 @@ def _warm(job: Job, means: Means, folder: Path) -> Outcome:
 
 def _published(state: _State) -> tuple[Manifest | None, str]:
     """The head that the registry has for this target, workload and environment, checked; or why not."""
-    from cachesvc_client.bundle.check import Wanted, check_envelope
+    from cachesvc_client.bundle.check import ExpectedStatement, check_envelope
 
     means, name = state.means, state.means.name
     assert means.registry is not None
@@ -191,7 +191,7 @@ def _published(state: _State) -> tuple[Manifest | None, str]:
         lane=means.lane,
         model=state.workload.model,
     )
-    wanted = Wanted(name.namespace, name.name, (name.tag,), means.lane)
+    wanted = ExpectedStatement(name.namespace, name.name, (name.tag,), means.lane)
     try:
         answer = means.registry.remote.resolve(request)
     except NotFound as error:

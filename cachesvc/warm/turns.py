@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from cachesvc_client.claims.restore_or_claim import Turn, turn, whoever
+from cachesvc_client.claims.restore_or_claim import ClaimOutcome, turn, whoever
 from cachesvc_client.wire.claims import ClaimAnswer, ClaimRequest, ClaimSubject, exact_environment
 from cachesvc_client.wire.factors import Fingerprint
 from cachesvc_client.wire.names import Lane, Name, Target
@@ -36,7 +36,7 @@ def take(
     look: Callable[[], Manifest | None],
     tell: Callable[[str], None],
     cancelled: Callable[[], bool],
-) -> Turn[Manifest]:
+) -> ClaimOutcome[Manifest]:
     """Waits for as long as another run compiles ``of``, unless ``cancelled``. ``look``: what is published;
     ``tell``: for the progress, of each run that is waited for. Raises what ``look`` raises."""
     told: set[int] = set()

@@ -141,7 +141,7 @@ def _compile(order: Order) -> PhaseResult:
     from cachesvc_client.session.session import open_local
 
     observer = counters.start(audit=True)
-    bundler.install_hooks(bundler.Recorded(), apart=True)
+    bundler.install_hooks(bundler.UsedFiles(), apart=True)
     session = open_local(Config.read())
     if order.phase == "finalise":
         for name in kinds.inductor.GRAPH_FOLDERS:
@@ -153,7 +153,7 @@ def _compile(order: Order) -> PhaseResult:
 
 def _replay(order: Order) -> PhaseResult:
     observer = counters.start(audit=True)
-    kernels = bundler.Recorded()
+    kernels = bundler.UsedFiles()
     bundler.install_hooks(kernels, apart=True)
     session = cachesvc_client.attach(order.name or None, bundle=order.bundle or None)
     if session is None or not session.wait(RESTORE_SECONDS):

@@ -64,10 +64,10 @@ def attach(
     if not enabled():
         return None
     try:
-        from .session.session import Wanted, open_session
+        from .session.session import AttachOptions, open_session
 
         path = os.path.abspath(bundle) if bundle is not None else None
-        return open_session(Wanted(name, path, url, token, deadline, fallback, canary=canary))
+        return open_session(AttachOptions(name, path, url, token, deadline, fallback, canary=canary))
     except Exception as error:  # noqa: BLE001 - the cache is never the reason that a service fails
         _log.warning("not attached, this process compiles: %s: %s", type(error).__name__, error)
         return None

@@ -20,9 +20,9 @@ def _attach() -> None:
     if any("compile_worker" in word for word in sys.orig_argv):
         return  # Inductor's own workers compile what their parent did not find
     try:
-        from .session.session import Wanted, open_session
+        from .session.session import AttachOptions, open_session
 
-        open_session(Wanted(), with_torch=True)
+        open_session(AttachOptions(), with_torch=True)
     except Exception as error:  # noqa: BLE001 - see above
         _say("not attached", error)
 

@@ -6,7 +6,7 @@ import pytest
 import zstandard
 from packing import FILES, KEY, made
 
-from cachesvc_client.bundle.check import Wanted, check_envelope, check_pack
+from cachesvc_client.bundle.check import ExpectedStatement, check_envelope, check_pack
 from cachesvc_client.bundle.file import open_bundle
 from cachesvc_client.bundle.pack import PackReader
 from cachesvc_client.wire.digest import Digest
@@ -18,7 +18,7 @@ GOLDEN = Path(__file__).parent.parent / "golden"
 @pytest.fixture(scope="module")
 def verified():
     envelope = (GOLDEN / "envelope-1.json").read_bytes()
-    wanted = Wanted(Namespace("team"), ShortName("bert"))
+    wanted = ExpectedStatement(Namespace("team"), ShortName("bert"))
     return check_envelope(envelope, trusted=[KEY.public], wanted=wanted, now=1_700_000_000)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from packing import KEY, made, signed, statement
 
-from cachesvc_client.bundle.check import Wanted, check_envelope, check_pack, check_sequence
+from cachesvc_client.bundle.check import ExpectedStatement, check_envelope, check_pack, check_sequence
 from cachesvc_client.bundle.seal import PublicKey, SigningKey, pae
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Corrupt, InvalidRequest, Untrusted
@@ -18,7 +18,7 @@ from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag
 from cachesvc_client.wire.records import PAYLOAD_TYPE, Manifest, PackRecord, Workload
 
 EMPTY = PackRecord(Digest.of(b"x"), 16)
-WANTED = Wanted(Namespace("team"), ShortName("bert"), (Tag("latest"),))
+WANTED = ExpectedStatement(Namespace("team"), ShortName("bert"), (Tag("latest"),))
 NOW = 1_700_000_100.0
 
 
@@ -102,7 +102,7 @@ def test_order_and_space_of_the_envelope_do_not_matter():
         ({"lane": Lane("pr-1")}, WANTED, "wanted lane: the trunk"),
         (
             {"lane": Lane("pr-1")},
-            Wanted(WANTED.namespace, WANTED.name, lane=Lane("pr-2")),
+            ExpectedStatement(WANTED.namespace, WANTED.name, lane=Lane("pr-2")),
             "wanted lane: pr-2",
         ),
         ({"expires": int(NOW) - 301}, WANTED, "expired 301 s ago"),
@@ -118,9 +118,9 @@ def test_a_statement_for_something_else_is_refused(changes, wanted, message):
     ("changes", "wanted"),
     [
         ({"expires": int(NOW) - 299}, WANTED),
-        ({"tag": Tag("v2")}, Wanted(WANTED.namespace, WANTED.name)),
-        ({"lane": Lane("pr-1")}, Wanted(WANTED.namespace, WANTED.name, lane=Lane("pr-1"))),
-        ({}, Wanted(WANTED.namespace, WANTED.name, lane=Lane("pr-1"))),
+        ({"tag": Tag("v2")}, ExpectedStatement(WANTED.namespace, WANTED.name)),
+        ({"lane": Lane("pr-1")}, ExpectedStatement(WANTED.namespace, WANTED.name, lane=Lane("pr-1"))),
+        ({}, ExpectedStatement(WANTED.namespace, WANTED.name, lane=Lane("pr-1"))),
         ({"namespace": Namespace("other"), "lane": Lane("pr-1")}, None),
     ],
 )

@@ -7,7 +7,7 @@ from hot_clock import Clock
 
 from cachesvc.hot import contract
 from cachesvc.hot.memory import MemoryHot
-from cachesvc.hot.near import _MAX_BYTES, NEAR_SECONDS, Near
+from cachesvc.hot.short_cache import _MAX_BYTES, NEAR_SECONDS, ShortCache
 
 
 class Asked(MemoryHot):
@@ -32,11 +32,11 @@ def shared(clock: Clock) -> Asked:
 
 @pytest.mark.parametrize("check", contract.CHECKS, ids=lambda check: check.__name__)
 def test_near_keeps_the_contract(check, shared: Asked, clock: Clock) -> None:
-    check(Near(shared, clock), clock.advance)
+    check(ShortCache(shared, clock), clock.advance)
 
 
 def test_the_store_is_asked_once_in_a_while_whatever_it_answers(shared: Asked, clock: Clock) -> None:
-    hot = Near(shared, clock)
+    hot = ShortCache(shared, clock)
     shared.put("there", b"1")
     for key, value in (("there", b"1"), ("absent", None)):
         before = shared.asked
@@ -47,7 +47,7 @@ def test_the_store_is_asked_once_in_a_while_whatever_it_answers(shared: Asked, c
 
 
 def test_one_asks_again_while_the_others_go_on(shared: Asked, clock: Clock) -> None:
-    hot = Near(shared, clock)
+    hot = ShortCache(shared, clock)
     hot.put("a", b"1")
     clock.advance(NEAR_SECONDS)
     assert [hot.near("a") for _ in range(4)] == [None, b"1", b"1", b"1"]
@@ -60,7 +60,7 @@ def test_one_asks_again_while_the_others_go_on(shared: Asked, clock: Clock) -> N
 
 
 def test_what_another_replica_does_is_seen_in_a_moment(shared: Asked, clock: Clock) -> None:
-    here, there = Near(shared, clock), Near(shared, clock)
+    here, there = ShortCache(shared, clock), ShortCache(shared, clock)
     here.put("a", b"1")
     assert there.get("a") == b"1"
     here.put("a", b"2")
@@ -75,7 +75,7 @@ def test_what_another_replica_does_is_seen_in_a_moment(shared: Asked, clock: Clo
 
 
 def test_who_is_woken_sees_what_another_replica_put(shared: Asked, clock: Clock) -> None:
-    here, there = Near(shared, clock), Near(shared, clock)
+    here, there = ShortCache(shared, clock), ShortCache(shared, clock)
     seen: list[tuple[str | None, bytes | None]] = []
     stop = there.listen(lambda key: seen.append((key, there.get("a"))))
     here.put("a", b"1")
@@ -97,14 +97,14 @@ def test_an_answer_that_was_under_way_does_not_hide_what_was_put_meanwhile(clock
             return found
 
     shared = Slow(clock=clock)
-    hot = Near(shared, clock)
+    hot = ShortCache(shared, clock)
     shared.put("a", b"old")
     assert hot.get("a") == b"old"
     assert hot.near("a") == b"new"
 
 
 def test_memory_is_bounded(shared: Asked, clock: Clock) -> None:
-    hot = Near(shared, clock)
+    hot = ShortCache(shared, clock)
     for number in range(40):
         hot.put(str(number), b"x" * (_MAX_BYTES // 20))
         held = sum(hot.near(str(past)) is not None for past in range(number + 1))

@@ -27,7 +27,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def recorded(monkeypatch: pytest.MonkeyPatch) -> bundler.Recorded:
+def recorded(monkeypatch: pytest.MonkeyPatch) -> bundler.UsedFiles:
     """PyTorch's classes with our hooks, taken off again afterwards."""
     from torch._inductor import triton_bundler
     from torch._inductor.runtime import triton_heuristics
@@ -38,7 +38,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> bundler.Recorded:
         (triton_heuristics.StaticTritonCompileResult, "reload_cubin_path"),
     ):
         monkeypatch.setattr(owner, name, vars(owner)[name])
-    made = bundler.Recorded()
+    made = bundler.UsedFiles()
     bundler._hook_bundler(made, True, triton_bundler)
     bundler._hook_heuristics(made, triton_heuristics)
     return made
@@ -103,7 +103,7 @@ def test_files_of_an_entry_are_told_from_new_ones(
     emit = vars(triton_bundler.TritonBundler)["read_and_emit"]
     names = {path.name for path in _compiled(folder)}
     bundle = _bundle()
-    recorded = bundler.Recorded()
+    recorded = bundler.UsedFiles()
     monkeypatch.setattr(triton_bundler.TritonBundler, "read_and_emit", emit)
     bundler._hook_bundler(recorded, True, triton_bundler)
 
@@ -122,7 +122,7 @@ import json, sys
 from pathlib import Path
 from cachesvc_client.kinds import bundler
 key, apart = sys.argv[1], sys.argv[2] == "apart"
-recorded = bundler.Recorded()
+recorded = bundler.UsedFiles()
 bundler.install_hooks(recorded, apart=apart)
 import torch
 from torch._inductor.graph import GraphLowering
@@ -165,7 +165,7 @@ def test_a_real_entry_is_hit_with_and_without_copies(tmp_path: Path, apart: str)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="the path of a binary is Triton's")
-def test_a_binary_that_has_to_be_there_is_seen(folder: Path, recorded: bundler.Recorded) -> None:
+def test_a_binary_that_has_to_be_there_is_seen(folder: Path, recorded: bundler.UsedFiles) -> None:
     """PyTorch asks for the binary of every candidate of an autotuner, and reads only the winner's."""
     from torch._inductor.runtime.runtime_utils import triton_hash_to_path_key
     from torch._inductor.runtime.triton_heuristics import StaticTritonCompileResult
@@ -192,5 +192,5 @@ def test_a_bundle_of_before_torch_2_8_stays_as_it_is() -> None:
             return ["kernel"], None
 
     module: Any = SimpleNamespace(TritonBundler=TritonBundler, __name__="triton_bundler")
-    bundler._hook_bundler(bundler.Recorded(), True, module)
+    bundler._hook_bundler(bundler.UsedFiles(), True, module)
     assert TritonBundler.collect() == (["kernel"], None)

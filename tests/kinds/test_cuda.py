@@ -38,7 +38,7 @@ def there(root: Path) -> set[str]:
 
 
 def test_what_was_there_before_is_others(tmp_path: Path) -> None:
-    recorded = cuda.Recorded()
+    recorded = cuda.UsedFiles()
     put(tmp_path, THERE)
     recorded.begin(there(tmp_path))
     assert recorded.paths(there(tmp_path)) == set()
@@ -47,7 +47,7 @@ def test_what_was_there_before_is_others(tmp_path: Path) -> None:
 
 
 def test_what_was_restored_is_ours_whoever_put_it_there(tmp_path: Path) -> None:
-    recorded = cuda.Recorded()
+    recorded = cuda.UsedFiles()
     put(tmp_path, RESTORED, THERE)
     recorded.begin(there(tmp_path))
     recorded.accept([RESTORED, MADE])
@@ -55,7 +55,7 @@ def test_what_was_restored_is_ours_whoever_put_it_there(tmp_path: Path) -> None:
 
 
 def test_what_was_restored_was_not_compiled_here(tmp_path: Path) -> None:
-    recorded = cuda.Recorded()
+    recorded = cuda.UsedFiles()
     recorded.begin(there(tmp_path))
     recorded.accept([RESTORED])
     put(tmp_path, RESTORED, MADE)
@@ -74,7 +74,7 @@ def test_there_is_an_index_or_the_first_entry_that_is_written_would_empty_the_fo
 
 
 def test_a_folder_that_is_not_there_yet_holds_nothing(tmp_path: Path) -> None:
-    recorded = cuda.Recorded()
+    recorded = cuda.UsedFiles()
     recorded.begin(there(tmp_path / "later"))
     assert recorded.paths(there(tmp_path / "later")) == set()
     put(tmp_path / "later", MADE)

@@ -85,7 +85,7 @@ def test_a_record_of_another_type_is_passed_on() -> None:
         def record_artifact(cls, artifact_type: Any, key: str, content: Any, more: int = 0) -> None:
             seen.append((artifact_type, key, content, more))
 
-    recorded = inductor.Recorded()
+    recorded = inductor.UsedFiles()
     inductor._hook_records(recorded, cast(Any, SimpleNamespace(CacheArtifactManager=CacheArtifactManager)))
     CacheArtifactManager.record_artifact(Kind.INDUCTOR, "fkey", b"graph")
     assert len(recorded) == 0

@@ -20,7 +20,7 @@ from cachesvc_client.hooks import counters
 from cachesvc_client.kinds import RULES, Folders, triton
 from cachesvc_client.node.folders import capture, install, listing
 from cachesvc_client.wire.errors import Corrupt
-from cachesvc_client.wire.factors import Compatible, Incompatible, compare
+from cachesvc_client.wire.factors import Compatible, Mismatch, compare
 from cachesvc_client.wire.names import Namespace, ShortName, Target
 from cachesvc_client.wire.records import Manifest, Statement, Workload
 
@@ -107,7 +107,7 @@ def test_a_group_file_that_names_other_files_is_refused(tmp_path: Path, data: by
 def test_the_c_library_decides_for_an_entry_of_the_gpu() -> None:
     built = {"torch": "2.11.0+cu130", "gpu": "NVIDIA H200", "libc": "2.39"}
     older = compare({**built, "libc": "2.36"}, built, ("gpu",))
-    assert isinstance(older, Incompatible) and "libc" in older.reason
+    assert isinstance(older, Mismatch) and "libc" in older.reason
     assert isinstance(compare({**built, "libc": "2.41"}, built, ("gpu",)), Compatible)
 
 
@@ -168,7 +168,7 @@ import sys
 from pathlib import Path
 from cachesvc_client.kinds import triton as kind
 from cachesvc_client import observe
-recorded, waited = kind.Recorded(), []
+recorded, waited = kind.UsedFiles(), []
 kind.install_hooks(recorded, lambda: waited.append(1))
 observer = observe.start(audit=True)
 import triton, triton.backends.nvidia.driver as driver
@@ -252,7 +252,7 @@ def test_another_folder_and_an_image_without_programs_compile_nothing(tmp_path: 
 KEY_PROGRAM = """
 import sys, threading
 from cachesvc_client.kinds import triton as kind
-kind.install_hooks(kind.Recorded(), lambda: None)
+kind.install_hooks(kind.UsedFiles(), lambda: None)
 import triton
 from triton.runtime.autotuner import triton_key
 ahead = [thread for thread in threading.enumerate() if thread.name == "cachesvc-triton-key"]

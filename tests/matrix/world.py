@@ -24,10 +24,10 @@ from cachesvc_client.commands.explain import explain
 from cachesvc_client.config import Config
 from cachesvc_client.environment.detect import detect
 from cachesvc_client.http.registry import Remote
-from cachesvc_client.node.installed import Restored
+from cachesvc_client.node.installed import RestoreResult
 from cachesvc_client.node.store import NodeStore
 from cachesvc_client.publication.build_bundle import Draft, build_bundle, publish_bundle
-from cachesvc_client.restore.plan import Means, Wish
+from cachesvc_client.restore.plan import NameRequest, RestoreContext
 from cachesvc_client.restore.revision_restore import accept_revisions
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError, Incompatible
@@ -143,13 +143,13 @@ class World:
             here |= detect({**BASE, **row.variables})
         fingerprint = {name: value for name, value in here.items() if value is not None}
         name = Name.parse(WARMED if row.of == "cpu" else f"team/{row.of}")
-        restored, error = Restored(), None
+        restored, error = RestoreResult(), None
         with (
             tempfile.TemporaryDirectory(dir=self.place) as folder,
             Remote(self.registry.url, self.registry.token) as remote,
         ):
             roots = {kind: Path(folder, kind) for kind in kinds.RULES}
-            means = Means(
+            means = RestoreContext(
                 NodeStore(Path(folder, "store")),
                 [PublicKey(self.registry.trust)],
                 fingerprint,
@@ -157,7 +157,7 @@ class World:
                 lambda: roots,
             )
             try:
-                accept_revisions(Wish(name), remote, means, restored)
+                accept_revisions(NameRequest(name), remote, means, restored)
                 restored.installed.extend(one for held in means.held if (one := held.install(None)))
             except CacheSvcError as raised:
                 error = raised
@@ -196,7 +196,7 @@ def judge_process(row: Row, seen: dict[str, Any]) -> Outcome:
 
 
 def judge_asked(
-    row: Row, restored: Restored, error: CacheSvcError | None, files: bool, explained: list[str]
+    row: Row, restored: RestoreResult, error: CacheSvcError | None, files: bool, explained: list[str]
 ) -> Outcome:
     if row.expect in ("installed", "told"):
         named = explained[:1] == ([row.factor] if row.factor else [])

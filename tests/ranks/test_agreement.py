@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from cachesvc_client.bundle.pack import SourceFile
-from cachesvc_client.ranks.votes import HandIn, Outcome, Round, lives, process_id, wait_for
+from cachesvc_client.ranks.votes import HandIn, Outcome, Vote, lives, process_id, wait_for
 from cachesvc_client.wire.errors import Forbidden, Unavailable
 
 VOTER = """
@@ -71,7 +71,7 @@ def test_a_rank_that_never_attaches_does_not_block_the_others_beyond_their_time(
 
 
 def test_one_that_comes_when_it_is_decided_follows(tmp_path):
-    early, later = Round(tmp_path, 0, 2), voter(tmp_path, 1, 2, None)
+    early, later = Vote(tmp_path, 0, 2), voter(tmp_path, 1, 2, None)
     early.vote(["a"])
     assert early.outcome() is None
     decided = early.give_up()
@@ -103,7 +103,7 @@ def test_a_killed_rank_keeps_no_lock(tmp_path):
         [sys.executable, "-c", program, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     assert holder.stdout.readline() == b"held\n"
-    vote = Round(tmp_path, 0, 1)
+    vote = Vote(tmp_path, 0, 1)
     answered: list[Outcome | None] = []
     thread = threading.Thread(target=lambda: answered.append(vote.vote(["a"])))
     thread.start()
@@ -127,7 +127,7 @@ def test_an_earlier_run_under_the_same_port_counts_for_nothing(tmp_path, before)
         ranks[0].communicate()
     else:
         outcomes(ranks)
-    first = Round(tmp_path, 0, 2)
+    first = Vote(tmp_path, 0, 2)
     assert first.vote(["new"]) is None
     assert outcomes([voter(tmp_path, 1, 2, ["new"])]) == [(True, "")]
     assert first.outcome() == Outcome(True)
@@ -139,7 +139,7 @@ def test_half_of_an_earlier_run_counts_for_nothing_either(tmp_path):
     dead = voter(tmp_path, 0, 2, ["old"])
     assert dead.stdout.readline() and lingering.stdout.readline()
     dead.communicate("")
-    first = Round(tmp_path, 0, 2)
+    first = Vote(tmp_path, 0, 2)
     assert first.vote(["new"]) is None
     lingering.communicate("")
     assert outcomes([voter(tmp_path, 1, 2, ["new"])]) == [(True, "")]
@@ -147,10 +147,10 @@ def test_half_of_an_earlier_run_counts_for_nothing_either(tmp_path):
 
 def test_a_ranks_own_child_goes_by_its_vote_and_a_stranger_does_not_agree(tmp_path):
     """Children inherit RANK; what they do must not look like another run."""
-    vote, other = Round(tmp_path, 0, 2), voter(tmp_path, 1, 2, ["a"])
+    vote, other = Vote(tmp_path, 0, 2), voter(tmp_path, 1, 2, ["a"])
     vote.vote(["a"])
     assert outcomes([voter(tmp_path, 0, 2, ["a"])]) == [(True, "")]  # a child of this process
-    stranger = Round(tmp_path, 1, 2)
+    stranger = Vote(tmp_path, 1, 2)
     stranger._me = process_id(os.getpid())
     assert other.stdout.readline()
     assert stranger.vote(["a"]) == Outcome(False, "")
@@ -161,7 +161,7 @@ def test_a_ranks_own_child_goes_by_its_vote_and_a_stranger_does_not_agree(tmp_pa
 def test_the_last_vote_against_the_end_of_time(tmp_path):
     """However the two meet, both ranks know the same."""
     for number in range(60):
-        rounds = [Round(tmp_path / str(number), member, 2) for member in range(2)]
+        rounds = [Vote(tmp_path / str(number), member, 2) for member in range(2)]
         rounds[0].vote(["a"])
         start = threading.Barrier(2)
         seen: list[Outcome] = []
@@ -181,7 +181,7 @@ def test_the_last_vote_against_the_end_of_time(tmp_path):
 
 def test_a_damaged_state_is_no_agreement(tmp_path):
     (tmp_path / "state.json").write_text("{")
-    vote = Round(tmp_path, 0, 2)
+    vote = Vote(tmp_path, 0, 2)
     assert vote.vote(["a"]) is None
     assert not vote.give_up().agreed
 

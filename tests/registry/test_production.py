@@ -10,7 +10,7 @@ import boto3
 import pytest
 from registry_making import FINGERPRINT, Server, make, ok, refused
 
-from cachesvc.hot.near import NEAR_SECONDS
+from cachesvc.hot.short_cache import NEAR_SECONDS
 from cachesvc.hot.store import MAX_SECONDS
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.errors import Unavailable

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from cachesvc.api.turns import MOST, Turns
+from cachesvc.api.batching import MOST, Batches
 
 
 class Odd(Exception):
@@ -26,7 +26,7 @@ def test_what_waits_is_answered_together_and_each_has_its_own() -> None:
         return [Odd(number) if number % 2 else number // 2 for number in questions]
 
     async def crowd() -> list[int | BaseException]:
-        turns = Turns(halves)
+        turns = Batches(halves)
         with turns.running(1):
             first = asyncio.create_task(turns.ask(0))
             while not begun.is_set():
@@ -53,7 +53,7 @@ def test_what_waits_at_the_end_is_answered_and_a_defect_is_told(threads: int) ->
         return list(questions)
 
     async def crowd() -> list[int | BaseException]:
-        turns = Turns(answer)
+        turns = Batches(answer)
         with turns.running(threads):
             tasks = [asyncio.create_task(turns.ask(number)) for number in range(50)]
             await asyncio.sleep(0)

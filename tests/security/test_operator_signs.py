@@ -21,7 +21,7 @@ import httpx
 import pytest
 from registry_making import Made, Server, make, ok
 
-from cachesvc_client.bundle.check import Wanted, check_envelope
+from cachesvc_client.bundle.check import ExpectedStatement, check_envelope
 from cachesvc_client.bundle.file import write_bundle
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.http.registry import Remote
@@ -312,7 +312,7 @@ def test_a_builder_signs_nothing_over_a_head_of_the_far_future(liar: Liar, team:
         assert publish_bundle(remote, path, liar.server.key).created
     [found] = ok(liar.server.api().resolve(team, "good"))["revisions"]
     envelope, statement = found["envelope"].encode(), mine.manifest.statement
-    wanted = Wanted(statement.namespace, statement.name)
+    wanted = ExpectedStatement(statement.namespace, statement.name)
     verified = check_envelope(envelope, trusted=[liar.server.key.public], wanted=wanted, now=0)
     assert verified.manifest.statement.sequence < FAR
     assert verified.revision != head.revision

@@ -22,7 +22,7 @@ import cachesvc
 from cachesvc.api.app import create_app
 from cachesvc.domain.access import Role
 from cachesvc.hot.memory import MemoryHot
-from cachesvc.hot.near import NEAR_SECONDS
+from cachesvc.hot.short_cache import NEAR_SECONDS
 from cachesvc.hot.store import MAX_SECONDS
 from cachesvc.registry import tokens
 from cachesvc_client.bundle.seal import SigningKey

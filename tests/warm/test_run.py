@@ -16,7 +16,7 @@ import pytest
 from cachesvc.warm.fresh import Launcher
 from cachesvc.warm.plan import plan
 from cachesvc.warm.results import Captured, Model, PhaseResult, Share, Times
-from cachesvc.warm.run import MAX_REPLAYS, Means, run
+from cachesvc.warm.run import MAX_REPLAYS, WarmContext, run
 from cachesvc.warm.spec import parse_spec
 from cachesvc.warm.worker import Order
 from cachesvc_client.bundle.check import check_envelope
@@ -119,7 +119,7 @@ def warm(tmp_path):
     def go(*answers):
         launcher = Scripted(*answers)
         text = 'name = "a/b"\n[[target]]\nid = "x"\nfactory = "m:f"\n'
-        means = Means(Name.parse("a/b"), launcher, lambda *_: None, key=key, out=out)
+        means = WarmContext(Name.parse("a/b"), launcher, lambda *_: None, key=key, out=out)
         (outcome,) = run(plan(parse_spec(text, tmp_path / "w.toml")), means)
         assert launcher.answers == [], outcome
         paths = list(out.iterdir())
@@ -265,7 +265,7 @@ def test_a_bug_in_one_job_is_its_outcome(tmp_path):
 
     launcher = Scripted(bug, Answer((A,)), Answer())
     key = SigningKey.generate()
-    means = Means(Name.parse("a/b"), launcher, lambda *_: None, key=key, out=tmp_path)
+    means = WarmContext(Name.parse("a/b"), launcher, lambda *_: None, key=key, out=tmp_path)
     first, second = run(plan(parse_spec(text, tmp_path / "w.toml")), means)
     assert (first.status, first.reasons, first.error_status) == ("failed", ("KeyError: 'bug'",), 1)
     assert second.status == "warm"

@@ -18,7 +18,7 @@ import pytest
 from cachesvc.warm import turns
 from cachesvc.warm.plan import plan
 from cachesvc.warm.results import Outcome, PhaseResult
-from cachesvc.warm.run import Means, Registry, run
+from cachesvc.warm.run import Registry, WarmContext, run
 from cachesvc.warm.spec import parse_spec
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.http.registry import Remote
@@ -99,7 +99,7 @@ def start(served: Served, tmp_path: Path) -> Iterator[Callable[..., Run]]:
         made = Run(launcher, Future())
         remote = Partitioned(served.url, served.token, silent=made.silent)
         registry = Registry(remote, (key.public,), served.token)
-        means = Means(
+        means = WarmContext(
             name, launcher, lambda _, step: made.steps.append(step), registry, key, scratch=tmp_path, **more
         )
         if ended:

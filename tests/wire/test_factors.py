@@ -16,7 +16,7 @@ from cachesvc_client.wire.factors import (
     MAX_TEXT,
     SCHEMA,
     Compatible,
-    Incompatible,
+    Mismatch,
     bounded,
     compare,
     differences,
@@ -70,7 +70,7 @@ def test_more_content_never_fits_more(mine, theirs, held):
 @given(fingerprints, fingerprints, scopes)
 def test_a_verdict_has_its_reasons(mine, theirs, held):
     verdict = compare(mine, theirs, held)
-    if isinstance(verdict, Incompatible):
+    if isinstance(verdict, Mismatch):
         assert verdict.reason == str(verdict.differences[0])
         ranks = [list(BY_NAME).index(difference.factor) for difference in verdict.differences]
         assert ranks == sorted(ranks)
@@ -131,7 +131,7 @@ def test_what_fits_an_h200(changed, held, fits):
 def test_a_newer_schema_is_a_doubt():
     newer = {**CPU, "schema": SCHEMA + 1, "colour": "red"}
     verdict = compare(CPU, newer, ("host",))
-    assert isinstance(verdict, Incompatible)
+    assert isinstance(verdict, Mismatch)
     assert verdict.differences[-1].mend == "upgrade cachesvc-client"
     assert compare(newer, CPU, ("host",))  # a newer client reads an older entry
 

@@ -22,7 +22,13 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cachesvc_client.bundle.check import Verified, Wanted, check_envelope, check_pack, check_sequence
+from cachesvc_client.bundle.check import (
+    ExpectedStatement,
+    Verified,
+    check_envelope,
+    check_pack,
+    check_sequence,
+)
 from cachesvc_client.bundle.file import open_bundle, write_bundle
 from cachesvc_client.bundle.seal import PublicKey, SigningKey, TrustedKey
 from cachesvc_client.commands.tables import bytes_text
@@ -125,7 +131,7 @@ def tag(
     config, remote = over_api(context)
     signer = _Signer.of(config)
     query = {"namespace": source.namespace, "name": source.name, "tag": source.tag, "trunk": True}
-    wanted = Wanted(source.namespace, source.name, (source.tag,))
+    wanted = ExpectedStatement(source.namespace, source.name, (source.tag,))
     with remote:
         listed = pages(remote, "/v1/entries", EntryPage, None, **query)
         heads = list(_heads(remote, signer, listed, wanted))  # all are checked before one is signed
@@ -250,7 +256,7 @@ class _Signer:
 
 
 def _heads(
-    remote: Remote, signer: _Signer, entries: Iterable[EntryRecord], wanted: Wanted
+    remote: Remote, signer: _Signer, entries: Iterable[EntryRecord], wanted: ExpectedStatement
 ) -> Iterator[Verified]:
     """Yields the heads that the registry lists, each checked: signed for what is ``wanted``, not older than
     what this machine has seen, and one for each entry. Raises ``Untrusted``, ``Corrupt``."""
@@ -312,7 +318,9 @@ def _head(remote: Remote, entry: Digest) -> RevisionRecord | None:
     return next((row for row in line if row.head), None)
 
 
-def _envelope(remote: Remote, revision: Digest, trusted: Trusted, wanted: Wanted | None = None) -> Verified:
+def _envelope(
+    remote: Remote, revision: Digest, trusted: Trusted, wanted: ExpectedStatement | None = None
+) -> Verified:
     """The revision's manifest: its digest is that of the bytes received, signed by a key of ``trusted`` for
     what is ``wanted``. Raises ``Untrusted``, ``Corrupt``."""
     raw = remote.raw(f"/v1/revisions/{revision}/envelope", MAX_ENVELOPE_BYTES)

@@ -28,7 +28,7 @@ _CHUNK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ExpectedStatement:
     """What the caller asked for: the statement must say the same. ``tags``: any of them; ``None``
     accepts every tag. ``lane``: entries of this lane and of the trunk; ``None`` is the trunk alone."""
 
@@ -53,7 +53,7 @@ def check_envelope(
     envelope: bytes,
     *,
     trusted: Sequence[PublicKey | TrustedKey],
-    wanted: Wanted | None,
+    wanted: ExpectedStatement | None,
     now: float,
     to_trust: str = "set CACHESVC_TRUSTED_KEYS or run: cachesvc login URL",
 ) -> Verified:
@@ -210,7 +210,9 @@ def _shallow(value: Any, levels: int) -> bool:
     return True
 
 
-def _check_statement(statement: Statement, signer: PublicKey, wanted: Wanted | None, now: float) -> None:
+def _check_statement(
+    statement: Statement, signer: PublicKey, wanted: ExpectedStatement | None, now: float
+) -> None:
     said = f"{statement.full_name}" + (f" (lane {statement.lane})" if statement.lane else "")
     if wanted is not None:
         if (statement.namespace, statement.name) != (wanted.namespace, wanted.name):

@@ -15,7 +15,7 @@ from .. import kinds
 from .trial import Trial
 
 if TYPE_CHECKING:
-    from ..node.installed import Installed
+    from ..node.installed import InstalledRevision
     from ..session.process import Process
 
 _log = logging.getLogger("cachesvc")
@@ -26,7 +26,7 @@ class Watched(NamedTuple):
     """A revision that is under canary. ``drop`` takes it out of what its session has restored;
     ``raise_if_strict`` raises what that session ended with, under CACHESVC_STRICT."""
 
-    entry: Installed
+    entry: InstalledRevision
     drop: Callable[[], None]
     raise_if_strict: Callable[[], None]
 
@@ -47,7 +47,7 @@ class Watch:
         first output judged. Raises what `Trial` does."""
         before, number = len(self.process.kernels.recorded), next(_numbers)
 
-        def suspects() -> Sequence[Installed]:
+        def suspects() -> Sequence[InstalledRevision]:
             return self._suspects(before)
 
         trial = Trial(graph, suspects, self._distrust, self.skipped, lambda: self.uncalled.discard(number))
@@ -60,12 +60,12 @@ class Watch:
 
         return watch
 
-    def _suspects(self, before: int) -> Sequence[Installed]:
+    def _suspects(self, before: int) -> Sequence[InstalledRevision]:
         """The revisions that hold a record which was used since there were ``before`` of them."""
         keys = self.process.kernels.recorded.keys(since=before)
         return [one.entry for one in self.watched() if keys & one.entry.keys]
 
-    def _distrust(self, suspects: Sequence[Installed], why: str) -> None:
+    def _distrust(self, suspects: Sequence[InstalledRevision], why: str) -> None:
         """Nothing of these revisions is used in this process again, nor installed on this node. Raises only
         under CACHESVC_STRICT."""
         found = [one for one in self.watched() if one.entry in suspects]

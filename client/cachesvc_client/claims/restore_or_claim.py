@@ -27,9 +27,9 @@ from ..wire.factors import known_partition
 
 if TYPE_CHECKING:
     from ..config import Config
-    from ..node.installed import Restored
+    from ..node.installed import RestoreResult
     from ..ranks.job import Job
-    from ..restore.plan import Means, Wish
+    from ..restore.plan import NameRequest, RestoreContext
     from ..wire.names import Name
 
 _log = logging.getLogger("cachesvc")
@@ -120,7 +120,7 @@ def _release_all() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn(Generic[T]):
+class ClaimOutcome(Generic[T]):
     """``found``: what somebody else has published. ``claim``: nothing is there, and this process is the one
     that compiles it. Neither: it compiles as if there were no claims; ``why``, if that is worth telling."""
 
@@ -140,7 +140,7 @@ def turn(
     most: float | None = None,
     outage: float = 0.0,
     leads: bool = True,
-) -> Turn[T]:
+) -> ClaimOutcome[T]:
     """Takes the claim, or waits for who has it, until it is published, or free, or ``patience`` (seconds that
     may still be waited) is over.
 
@@ -158,25 +158,27 @@ def turn(
         except CacheSvcError as error:
             failed_since = failed_since or began
             if isinstance(error, NotFound):
-                return Turn()  # a registry from before there were claims
+                return ClaimOutcome()  # a registry from before there were claims
             if not error.retry or time.monotonic() - failed_since >= outage or patience() <= 0:
-                return Turn(why=str(error))
+                return ClaimOutcome(why=str(error))
             time.sleep(min(_PAUSE_SECONDS, max(0.0, patience())))
             continue
         failed_since = None
         if answer.state == "yours" and leads:
             return _looked_again(Claim(remote, answer, request.holder, most), look)
         if answer.state == "yours":
-            return Turn(look(), why="another rank of this job publishes it")
+            return ClaimOutcome(look(), why="another rank of this job publishes it")
         if answer.state == "published":
             found = _seen(look, patience)
             if found is not None:
-                return Turn(found)
+                return ClaimOutcome(found)
             request = replace(request, seen=answer.fence)
             continue
         told(answer)
         if patience() <= 0:
-            return Turn(why=f"{answer.who or 'somebody else'} still compiles it, for {answer.age} s now")
+            return ClaimOutcome(
+                why=f"{answer.who or 'somebody else'} still compiles it, for {answer.age} s now"
+            )
         if time.monotonic() - began < wait / 2:
             time.sleep(min(_PAUSE_SECONDS, max(0.0, patience())))
 
@@ -189,7 +191,7 @@ def _seen(look: Callable[[], T | None], patience: Callable[[], float]) -> T | No
     return found
 
 
-def _looked_again(claim: Claim, look: Callable[[], T | None]) -> Turn[T]:
+def _looked_again(claim: Claim, look: Callable[[], T | None]) -> ClaimOutcome[T]:
     """Between the last look and the claim somebody may have published."""
     try:
         found = look()
@@ -197,9 +199,9 @@ def _looked_again(claim: Claim, look: Callable[[], T | None]) -> Turn[T]:
         claim.release()
         raise
     if found is None:
-        return Turn(claim=claim)
+        return ClaimOutcome(claim=claim)
     claim.release(done=True)
-    return Turn(found)
+    return ClaimOutcome(found)
 
 
 def whoever() -> str:
@@ -213,7 +215,7 @@ def whoever() -> str:
 
 
 @dataclass(slots=True)
-class Turns:
+class ClaimedRestore:
     """What a session does about names that nothing fits, where it may publish. ``patience``: as in
     :func:`turn`. ``label``: the session's, the same for all ranks of its job. ``claims``: that it took."""
 
@@ -223,7 +225,9 @@ class Turns:
     label: str
     claims: dict[Name, Claim] = field(default_factory=dict)
 
-    def accept(self, wish: Wish, remote: Remote, means: Means, restored: Restored) -> None:
+    def accept(
+        self, wish: NameRequest, remote: Remote, means: RestoreContext, restored: RestoreResult
+    ) -> None:
         """Does what `restore.accept_revisions` does; where nothing is found, it does so once more when
         another process has published. Raises what that raises."""
         from ..restore.revision_restore import accept_revisions
@@ -262,7 +266,9 @@ class Turns:
             return secrets.token_hex(16)
         return Digest.of(canonical([self.job.key, "claim", self.label])).hex[:32]
 
-    def _turn(self, wish: Wish, means: Means, look: Callable[[], bool | None]) -> Turn[bool]:
+    def _turn(
+        self, wish: NameRequest, means: RestoreContext, look: Callable[[], bool | None]
+    ) -> ClaimOutcome[bool]:
         config = self.config
         timeout = MAX_WAIT_SECONDS + ANSWER_SECONDS
         remote = Remote(config.url or "", config.token, timeout=timeout, retries=0)

@@ -184,9 +184,9 @@ def verified(
 ) -> tuple[dict[Digest, Facts], dict[Digest, CacheSvcError]]:
     """By entry, the facts of the revisions that this client accepts, and why it refuses the others. Where no
     key is trusted nothing is read and nothing refused: `doctor` says that once."""
-    from ..bundle.check import Wanted, check_envelope
+    from ..bundle.check import ExpectedStatement, check_envelope
 
-    wanted = Wanted(name.namespace, name.name, (name.tag,), config.lane)
+    wanted = ExpectedStatement(name.namespace, name.name, (name.tag,), config.lane)
     found: dict[Digest, Facts] = {}
     refused: dict[Digest, CacheSvcError] = {}
     for revision in answer.revisions if config.trusted_keys else ():

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..bundle.check import Verified, Wanted, check_envelope, check_pack, check_sequence
+from ..bundle.check import ExpectedStatement, Verified, check_envelope, check_pack, check_sequence
 from ..bundle.file import SUFFIX, open_bundle, write_bundle
 from ..bundle.seal import PublicKey, SigningKey, TrustedKey
 from ..config import Config
@@ -74,7 +74,7 @@ def pull(
     if not config.trusted_keys:
         raise Untrusted("no key is trusted", "set CACHESVC_TRUSTED_KEYS, or log in with --trust KEY")
     tags = name.tags(fallback)
-    wanted = Wanted(name.namespace, name.name, tags, config.lane)
+    wanted = ExpectedStatement(name.namespace, name.name, tags, config.lane)
     try:
         into.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -112,7 +112,12 @@ def _everything(
 
 
 def _pull_one(
-    remote: Remote, config: Config, store: NodeStore, wanted: Wanted, row: ResolvedRevision, into: Path
+    remote: Remote,
+    config: Config,
+    store: NodeStore,
+    wanted: ExpectedStatement,
+    row: ResolvedRevision,
+    into: Path,
 ) -> Pulled:
     verified = check_envelope(
         row.envelope.encode(errors="replace"), trusted=config.trusted_keys, wanted=wanted, now=time.time()

@@ -34,7 +34,7 @@ class Graph:
     compiled: bool = False
 
 
-class Asked:
+class GraphRequests:
     """The graphs of this process. ``seconds``: spent here."""
 
     def __init__(self) -> None:

@@ -50,7 +50,7 @@ Step = Callable[[str], None]
 
 
 @dataclass(slots=True)
-class Installed:
+class InstallCounts:
     """What an install did: files ``written``, ``kept`` (there already, whole), ``merged`` into what
     was there, ``skipped`` (their kind has no folder here); ``bytes`` written; wall ``seconds``."""
 
@@ -61,7 +61,7 @@ class Installed:
     bytes: int = 0
     seconds: float = 0.0
 
-    def add(self, other: Installed) -> None:
+    def add(self, other: InstallCounts) -> None:
         """Adds up what several workers, or several packs, did."""
         for field in fields(self):
             setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
@@ -101,7 +101,7 @@ def install(
     staged: Staged | None = None,
     may_go_on: Callable[[], bool] = lambda: True,
     step: Step = lambda _name: None,
-) -> Installed:
+) -> InstallCounts:
     """Writes the pack's files into the folders of their kinds; for a ``rank`` those of all ranks and its own.
 
     Guarantees: nothing is written if any path matches no rule (``Corrupt``); an immutable file that exists is
@@ -117,7 +117,7 @@ def install(
     """
     began = time.perf_counter()
     jobs = [job for job in plan(reader, rules, roots) if _serves(job.file, rank)]
-    done = Installed()
+    done = InstallCounts()
     for root in {job.root for job in jobs}:
         prepare(root)
     for last in (False, True):
@@ -173,12 +173,12 @@ def _in_parallel(
     staged: Staged | None,
     may_go_on: Callable[[], bool],
     step: Step,
-) -> list[Installed]:
+) -> list[InstallCounts]:
     amount = sum(job.file.size for job in jobs)
     threads = threads or (min(4, len(os.sched_getaffinity(0))) if amount > _SMALL_INSTALL else 1)
     stop = threading.Event()
 
-    def work(part: Sequence[Job]) -> Installed:
+    def work(part: Sequence[Job]) -> InstallCounts:
         try:
             with _Writer(reader, staged, step) as writer:
                 for job in part:
@@ -215,7 +215,7 @@ class _Writer:
         # Random, for no other name is unique: containers share volumes, and all are pid 1.
         self._place = f"{PRIVATE}/{secrets.token_hex(12)}"
         self._roots: set[Path] = set()
-        self.done = Installed()
+        self.done = InstallCounts()
 
     def __enter__(self) -> _Writer:
         return self

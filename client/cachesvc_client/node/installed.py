@@ -15,7 +15,7 @@ from ..wire.records import Manifest
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class StagedRevision:
     """A revision that was checked and accepted. ``fetch`` puts its pack on this node. ``install`` puts its
     files into the cache folders, all of them or those that a rank needs; it answers ``None`` if it is too
     late for that, and the pack is on this node then. Both raise ``Corrupt``, ``Untrusted``, ``StorageFull``,
@@ -24,11 +24,11 @@ class Held:
     manifest: Manifest
     revision: Digest
     fetch: Callable[[], object]
-    install: Callable[[int | None], Installed | None]
+    install: Callable[[int | None], InstalledRevision | None]
 
 
 @dataclass(slots=True)
-class Installed:
+class InstalledRevision:
     """One revision that is in the cache folders of this process now."""
 
     manifest: Manifest
@@ -43,7 +43,7 @@ class Installed:
 
 
 @dataclass(slots=True)
-class Restored:
+class RestoreResult:
     """What a restore did; filled as it goes, so that a failure half-way tells what came before it.
 
     ``moved``: bytes over the network. ``seconds``: by step. ``rejected``: entries that exist and do not
@@ -52,15 +52,15 @@ class Restored:
     compiled, which no registry is told of.
     """
 
-    installed: list[Installed] = field(default_factory=list)
+    installed: list[InstalledRevision] = field(default_factory=list)
     rejected: list[Rejected] = field(default_factory=list)
     stored: int = 0
     moved: int = 0
     tag: Tag | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
-    distrusted: list[Installed] = field(default_factory=list)
-    own: Installed | None = None
+    distrusted: list[InstalledRevision] = field(default_factory=list)
+    own: InstalledRevision | None = None
 
     @contextmanager
     def timed(self, step: str) -> Iterator[None]:

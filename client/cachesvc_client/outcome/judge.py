@@ -9,7 +9,7 @@ from typing import Literal
 
 from ..graphs.key_components import differing
 from ..hooks.counters import Observation
-from ..node.installed import Installed
+from ..node.installed import InstalledRevision
 from ..wire.digest import Digest
 from ..wire.factors import Difference, Facts
 from ..wire.key_components import decode
@@ -105,7 +105,7 @@ def _counted(number: int, what: str) -> str:
 
 
 def uses(
-    installed: Sequence[Installed],
+    installed: Sequence[InstalledRevision],
     used_paths: set[str],
     used_keys: set[str],
     models: Collection[Digest] = (),
@@ -156,7 +156,7 @@ def judge(observed: Observation, revisions: Sequence[RevisionUse]) -> State:
 
 def by_revision(
     state: State,
-    installed: Sequence[Installed],
+    installed: Sequence[InstalledRevision],
     revisions: Sequence[RevisionUse],
     saved: float | None,
     models: Collection[Digest] = (),
@@ -192,7 +192,7 @@ def by_kind(observed: Observation, compile_seconds: float) -> dict[str, KindWork
 
 
 def key_differences(
-    missed: Mapping[str, Mapping[str, str]], installed: Sequence[Installed]
+    missed: Mapping[str, Mapping[str, str]], installed: Sequence[InstalledRevision]
 ) -> tuple[KeyDifference, ...]:
     """How the keys that PyTorch looked for and did not find differ from the nearest installed ones, the
     likely cause first. Empty where the entries do not say what their keys were made of."""

@@ -21,12 +21,12 @@ from .judge import (
 )
 
 if TYPE_CHECKING:
-    from ..node.installed import Installed, Restored
+    from ..node.installed import InstalledRevision, RestoreResult
     from ..session.process import Process
 
 
 def account(
-    process: Process, results: Sequence[Restored], told: Iterable[str], canary: Collection[str]
+    process: Process, results: Sequence[RestoreResult], told: Iterable[str], canary: Collection[str]
 ) -> Report:
     """See `usefulness.Report`. ``results``: of all sessions. ``told``: what the sessions say of themselves;
     ``canary``: what the canary said."""
@@ -103,7 +103,7 @@ def _reasons(
         yield "not counted in this torch: " + ", ".join(observed.missing)
 
 
-def _libraries(process: Process, installed: Sequence[Installed]) -> Iterable[str]:
+def _libraries(process: Process, installed: Sequence[InstalledRevision]) -> Iterable[str]:
     """What libraries compiled that a revision could have held. No hit becomes less for it: neither driver nor
     working directory decide an entry, so processes would replace each other's revisions for ever."""
     made = process.made_by_libraries()
@@ -119,7 +119,7 @@ def _libraries(process: Process, installed: Sequence[Installed]) -> Iterable[str
     )
 
 
-def _nearest(here: Facts, installed: Sequence[Installed]) -> tuple[Difference, ...]:
+def _nearest(here: Facts, installed: Sequence[InstalledRevision]) -> tuple[Difference, ...]:
     """Between this process, now that torch is loaded and something was compiled, and the nearest entry
     that was installed: what can be why its files were not used, most important first."""
     found = [
@@ -129,7 +129,7 @@ def _nearest(here: Facts, installed: Sequence[Installed]) -> tuple[Difference, .
 
 
 def _saved(
-    installed: Sequence[Installed], revisions: Sequence[RevisionUse], seconds: dict[str, float]
+    installed: Sequence[InstalledRevision], revisions: Sequence[RevisionUse], seconds: dict[str, float]
 ) -> float | None:
     built = [
         entry.manifest.measured["first_call"]

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ..config import Config
 from ..hooks.activity import Moment
-from ..node.installed import Installed
+from ..node.installed import InstalledRevision
 from ..wire.codec import canonical
 from ..wire.digest import Digest
 from ..wire.errors import CacheSvcError
@@ -55,7 +55,7 @@ class Reporter:
     def tell(
         self,
         report: Report,
-        installed: Sequence[Installed],
+        installed: Sequence[InstalledRevision],
         fingerprint: Fingerprint,
         moment: Moment,
         deadline: float,
@@ -104,7 +104,7 @@ def send(made: ReportRequest, config: Config, deadline: float) -> ReportAnswer:
 
 
 def request(
-    report: Report, url: str, installed: Sequence[Installed], fingerprint: Fingerprint
+    report: Report, url: str, installed: Sequence[InstalledRevision], fingerprint: Fingerprint
 ) -> ReportRequest:
     """What is told, within the protocol's bounds. Pure, but for the node's id."""
     theirs = {str(entry.revision) for entry in installed}

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..bundle.pack import SourceFile
     from ..bundle.seal import SigningKey
     from ..hooks.activity import Moment
-    from ..node.installed import Installed
+    from ..node.installed import InstalledRevision
     from ..session.process import Process
 
 _log = logging.getLogger("cachesvc")
@@ -38,7 +38,7 @@ _MAX_BYTES = 64 << 20
 """Of all files together; more is not kept."""
 
 
-def restore_own_results(process: Process) -> Installed | None:
+def restore_own_results(process: Process) -> InstalledRevision | None:
     """Installs what an earlier start of the same trust scope compiled on this node with the same revisions.
     Answers ``None`` if there is nothing. Removes what is damaged or not signed by this node. Raises
     ``StorageFull``."""
@@ -55,14 +55,14 @@ def restore_own_results(process: Process) -> Installed | None:
     return None
 
 
-def _installed(process: Process, place: Path, key: SigningKey) -> Installed | None:
-    from ..bundle.check import Wanted, check_envelope
+def _installed(process: Process, place: Path, key: SigningKey) -> InstalledRevision | None:
+    from ..bundle.check import ExpectedStatement, check_envelope
     from ..bundle.file import open_bundle
     from ..bundle.pack import PackReader
     from ..node.folders import install
-    from ..node.installed import Installed
+    from ..node.installed import InstalledRevision
 
-    wanted = Wanted(_NAME.namespace, _NAME.name, (_NAME.tag,))
+    wanted = ExpectedStatement(_NAME.namespace, _NAME.name, (_NAME.tag,))
     envelope, offset = open_bundle(place)
     verified = check_envelope(envelope, trusted=[key.public], wanted=wanted, now=time.time())
     manifest = verified.manifest
@@ -74,7 +74,7 @@ def _installed(process: Process, place: Path, key: SigningKey) -> Installed | No
         done = install(reader, kinds.RULES, process.folders.roots())
     with suppress(OSError):
         os.utime(place)
-    made = Installed(manifest, verified.revision, done.written + done.kept + done.merged, done.bytes)
+    made = InstalledRevision(manifest, verified.revision, done.written + done.kept + done.merged, done.bytes)
     process.accept([made])
     return made
 

@@ -14,12 +14,12 @@ from ..wire.errors import CacheSvcError, Incompatible, StorageFull, Unavailable
 from .job import may_become_rank, misfit, this_job
 
 if TYPE_CHECKING:
-    from ..node.installed import Held
+    from ..node.installed import StagedRevision
     from ..node.store import NodeStore
-    from ..restore.plan import Means
+    from ..restore.plan import RestoreContext
     from ..session.deadline import Deadline
     from .job import Job
-    from .votes import Round
+    from .votes import Vote
 
 
 class Agreement:
@@ -32,7 +32,7 @@ class Agreement:
         self._about, self._deadline = about, deadline
         self._voted = False
 
-    def reach(self, means: Means, failures: Sequence[CacheSvcError]) -> int | None:
+    def reach(self, means: RestoreContext, failures: Sequence[CacheSvcError]) -> int | None:
         """Agrees to install what was put on this node: if all ranks on it can do the same, else none of them
         does. Answers this process's rank, or ``None`` for a process alone. ``failures``: what this process
         lacks. Raises ``Unavailable`` or ``Incompatible`` if the ranks do not agree.
@@ -61,7 +61,7 @@ class Agreement:
             with suppress(CacheSvcError, OSError):
                 self._vote(job, NodeStore(store or default_root()), (), str(error))
 
-    def _agree(self, job: Job, store: NodeStore, held: Sequence[Held], problem: str) -> None:
+    def _agree(self, job: Job, store: NodeStore, held: Sequence[StagedRevision], problem: str) -> None:
         """Votes and waits for the others: on this thread, and at most until a compile has waited its share.
         Raises ``Unavailable`` or ``Incompatible`` if they do not agree."""
         from .votes import wait_for
@@ -79,16 +79,16 @@ class Agreement:
         if not outcome.agreed:
             raise Unavailable(f"the ranks of this job install all or nothing: {outcome.why}")
 
-    def _vote(self, job: Job, store: NodeStore, held: Sequence[Held], problem: str) -> Round | None:
+    def _vote(self, job: Job, store: NodeStore, held: Sequence[StagedRevision], problem: str) -> Vote | None:
         """``None`` where it is not known who else is on this node. Raises ``StorageFull``."""
         from ..wire.codec import canonical
         from ..wire.digest import Digest
-        from .votes import Round
+        from .votes import Vote
 
         self._voted = True
         if not job.here:
             return None
         key = Digest.of(canonical([job.key, *self._about()]))
-        round_ = Round(store.job(key), job.local, job.here)
+        round_ = Vote(store.job(key), job.local, job.here)
         round_.vote(sorted(str(one.revision) for one in held), problem)
         return round_

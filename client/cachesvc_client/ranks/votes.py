@@ -40,7 +40,7 @@ class Outcome:
     why: str = ""
 
 
-class Round:
+class Vote:
     """One agreement between the ``members`` ranks on this node: all or nothing.
 
     Guarantees: once any rank knows an outcome, every rank that asks knows the same one; *agreed* only if
@@ -255,7 +255,7 @@ def lives(process: str) -> bool:
     return pid.isdigit() and not process.endswith(":") and process_id(int(pid)) == process
 
 
-def wait_for(round_: Round, time_is_up: Callable[[], bool], pause: Callable[[], None]) -> Outcome:
+def wait_for(round_: Vote, time_is_up: Callable[[], bool], pause: Callable[[], None]) -> Outcome:
     """Until the outcome is known; once ``time_is_up``, this rank gives up, which makes one."""
     while True:
         outcome = round_.outcome()

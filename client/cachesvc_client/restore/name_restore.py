@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import kinds
-from ..node.installed import Installed, Restored
+from ..node.installed import InstalledRevision, RestoreResult
 from ..node.trust_scope import trust_scope
 from ..own_results.results import restore_own_results
 from ..ranks.job import may_become_rank, this_job
 from ..wire.errors import CacheSvcError, Incompatible, InvalidRequest, NotFound
-from .plan import Means, Wish
+from .plan import NameRequest, RestoreContext
 from .revision_restore import accept_bundles, accept_revisions
 
 if TYPE_CHECKING:
-    from ..claims.restore_or_claim import Turns
+    from ..claims.restore_or_claim import ClaimedRestore
     from ..config import Config
     from ..http.registry import Remote
     from ..ranks.agreement import Agreement
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..wire.digest import Digest
 
 
-def wishes(config: Config, model: Digest | None) -> tuple[Wish, ...]:
+def wishes(config: Config, model: Digest | None) -> tuple[NameRequest, ...]:
     """What is asked for: of a registry, or of the bundle, which may have any name if this is empty. Raises
     ``InvalidRequest`` where nothing says what, or whom."""
     if config.mode == "off":
@@ -44,22 +44,22 @@ def wishes(config: Config, model: Digest | None) -> tuple[Wish, ...]:
     return _named(config, model)
 
 
-def _named(config: Config, model: Digest | None) -> tuple[Wish, ...]:
-    return tuple(Wish(name, config.tag_fallback, config.lane, model) for name in config.names)
+def _named(config: Config, model: Digest | None) -> tuple[NameRequest, ...]:
+    return tuple(NameRequest(name, config.tag_fallback, config.lane, model) for name in config.names)
 
 
 class Restoring:
     """The restores of one session. ``missed``: what nothing fits, and this process may publish."""
 
     def __init__(
-        self, config: Config, process: Process, restored: Restored, may_install: Callable[[], bool]
+        self, config: Config, process: Process, restored: RestoreResult, may_install: Callable[[], bool]
     ) -> None:
-        """``restored`` is filled. ``may_install``: see `restore.Means`. Raises as `Process.prepare` does."""
+        """Fills ``restored``. ``may_install``: see `plan.RestoreContext`. Raises as `Process.prepare` does."""
         store, fingerprint = process.prepare(config, restored)
-        self.missed: tuple[Wish, ...] = ()
+        self.missed: tuple[NameRequest, ...] = ()
         self._config, self._restored, self._process = config, restored, process
         self._scope = trust_scope(config)
-        self._means = Means(
+        self._means = RestoreContext(
             store=store,
             trusted=config.trusted_keys,
             fingerprint=fingerprint,
@@ -70,7 +70,7 @@ class Restoring:
             ahead=this_job() is not None or may_become_rank(),
         )
 
-    def restore(self, wanted: Iterable[Wish], agreement: Agreement) -> None:
+    def restore(self, wanted: Iterable[NameRequest], agreement: Agreement) -> None:
         """The configuration's bundle files if it names some, else what is ``wanted``; and, whatever comes of
         it, what this node compiled itself. Raises ``CacheSvcError``: the first wish's that failed, when all
         were tried."""
@@ -79,7 +79,7 @@ class Restoring:
         finally:
             self._restore_own()
 
-    def _restore(self, wanted: Iterable[Wish], agreement: Agreement) -> None:
+    def _restore(self, wanted: Iterable[NameRequest], agreement: Agreement) -> None:
         if self._config.bundle is None:
             self._restore_each(wanted, accept_revisions, self._means, agreement)
             return
@@ -102,23 +102,23 @@ class Restoring:
 
         self._process.keeps_own = True
 
-    def restore_in_turn(self, turns: Turns, agreement: Agreement) -> None:
+    def restore_in_turn(self, turns: ClaimedRestore, agreement: Agreement) -> None:
         """What was missed, once more: another process may compile and publish it while this one waits.
         Raises as `restore` does."""
         self._restore_each(self.missed, turns.accept, replace(self._means, held=[]), agreement)
 
     def _restore_each(
         self,
-        wanted: Iterable[Wish],
-        accept: Callable[[Wish, Remote, Means, Restored], None],
-        means: Means,
+        wanted: Iterable[NameRequest],
+        accept: Callable[[NameRequest, Remote, RestoreContext, RestoreResult], None],
+        means: RestoreContext,
         agreement: Agreement,
     ) -> None:
         from ..http.registry import Remote
 
         config = self._config
         failures: list[CacheSvcError] = []
-        missed: list[Wish] = []
+        missed: list[NameRequest] = []
         # Half of what the compile waits, so that a hung registry leaves time for the node's last answer.
         seconds = min(10.0, max(0.2, config.deadline / 2))
         with Remote(config.url or "", config.token, timeout=seconds) as remote:
@@ -134,7 +134,9 @@ class Restoring:
                 self.missed = tuple(missed)
             self._install(means, rank, failures)
 
-    def _install(self, means: Means, rank: int | None, failures: Sequence[CacheSvcError] = ()) -> None:
+    def _install(
+        self, means: RestoreContext, rank: int | None, failures: Sequence[CacheSvcError] = ()
+    ) -> None:
         """Installs what was accepted. Raises the first of ``failures``, or, if nothing was installed or this
         is a rank, the first failure of an install."""
         if self._process.trust_scopes > 1:
@@ -147,7 +149,7 @@ class Restoring:
         if failures or (failed and (nothing or rank is not None)):
             raise [*failures, *failed][0]
 
-    def _install_each(self, means: Means, rank: int | None) -> list[CacheSvcError]:
+    def _install_each(self, means: RestoreContext, rank: int | None) -> list[CacheSvcError]:
         """Answers what failed."""
         restored = self._restored
         failed: list[CacheSvcError] = []
@@ -162,7 +164,7 @@ class Restoring:
                 failed.append(error)
                 restored.problems.append(str(error))
             else:
-                if isinstance(installed, Installed):
+                if isinstance(installed, InstalledRevision):
                     restored.installed.append(installed)
                 else:
                     restored.stored += 1

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..node.installed import Held
+from ..node.installed import StagedRevision
 from ..wire.digest import Digest
 from ..wire.factors import Fingerprint
 from ..wire.names import Lane, Name, Tag
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
+class RestoreContext:
     """What a restore works with.
 
     ``roots`` is asked at install time (kind -> folder). ``may_install`` is asked before every file: once
@@ -36,14 +36,14 @@ class Means:
     rules: Mapping[str, KindRules]
     roots: Callable[[], Mapping[str, Path]]
     may_install: Callable[[], bool] = lambda: True
-    held: list[Held] = field(default_factory=list)
+    held: list[StagedRevision] = field(default_factory=list)
     lane: Lane | None = None
     ahead: bool = False
     fresh: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class NameRequest:
     """A name with the tags to fall back to, and what ranks the candidates."""
 
     name: Name

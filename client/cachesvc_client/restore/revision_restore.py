@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..node.installed import Held, Installed, Restored
+from ..node.installed import InstalledRevision, RestoreResult, StagedRevision
 from ..wire.codec import canonical
 from ..wire.digest import Digest
 from ..wire.errors import CacheSvcError, Corrupt, Distrusted, Incompatible, NotFound, Untrusted
@@ -25,7 +25,7 @@ from ..wire.factors import Compatible, compare
 from ..wire.names import Lane, Name
 from ..wire.protocol import Rejected, ResolveAnswer, ResolvedRevision
 from ..wire.records import PackRecord, Statement
-from .plan import Means, Wish
+from .plan import NameRequest, RestoreContext
 
 if TYPE_CHECKING:
     from ..bundle.check import Verified
@@ -34,7 +34,9 @@ if TYPE_CHECKING:
     from ..node.store import Watcher
 
 
-def accept_revisions(wish: Wish, remote: Remote, means: Means, restored: Restored) -> None:
+def accept_revisions(
+    wish: NameRequest, remote: Remote, means: RestoreContext, restored: RestoreResult
+) -> None:
     """Accepts every revision under a name that fits this environment, for the caller to install.
 
     One revision that is damaged or not trusted does not keep the others out: it is told in ``problems``,
@@ -59,11 +61,13 @@ def accept_revisions(wish: Wish, remote: Remote, means: Means, restored: Restore
         raise failures[0] if failures else nothing_offered(wish.name, restored.rejected)
 
 
-def accept_bundles(paths: Iterable[Path], wishes: Sequence[Wish], means: Means, restored: Restored) -> None:
+def accept_bundles(
+    paths: Iterable[Path], wishes: Sequence[NameRequest], means: RestoreContext, restored: RestoreResult
+) -> None:
     """Accepts bundle files, without any registry, for the caller to install.
 
     ``wishes``: each bundle has to be signed for one of them; if there are none, for any name, since the user
-    named the file. ``lane``: see `Means`. Raises as :func:`accept_revisions` does.
+    named the file. ``lane``: see `RestoreContext`. Raises as :func:`accept_revisions` does.
     """
     if not means.trusted:
         raise Untrusted("no signer is trusted", "run cachesvc login, or set CACHESVC_TRUSTED_KEYS")
@@ -78,7 +82,7 @@ def accept_bundles(paths: Iterable[Path], wishes: Sequence[Wish], means: Means, 
         raise failures[0] if failures else NotFound("no bundle file (*.cachesvc) there")
 
 
-def _hold(held: Held, means: Means) -> None:
+def _hold(held: StagedRevision, means: RestoreContext) -> None:
     """Of two revisions of one entry, which only bundles bring, the newer one is kept."""
     entry, sequence = held.manifest.entry, held.manifest.statement.sequence
     for other in [one for one in means.held if one.manifest.entry == entry]:
@@ -94,7 +98,9 @@ def _hold(held: Held, means: Means) -> None:
     means.held.append(held)
 
 
-def _resolve(wish: Wish, remote: Remote, means: Means, restored: Restored) -> ResolveAnswer:
+def _resolve(
+    wish: NameRequest, remote: Remote, means: RestoreContext, restored: RestoreResult
+) -> ResolveAnswer:
     """The answer, from this node if another process asked the same in the last seconds.
 
     While the registry cannot be reached, the node's last answer is taken, however many days old (a week at
@@ -122,22 +128,28 @@ def _resolve(wish: Wish, remote: Remote, means: Means, restored: Restored) -> Re
     return answer
 
 
-def _revision(wish: Wish, found: ResolvedRevision, remote: Remote, means: Means, restored: Restored) -> Held:
+def _revision(
+    wish: NameRequest, found: ResolvedRevision, remote: Remote, means: RestoreContext, restored: RestoreResult
+) -> StagedRevision:
     """Checks one revision of a registry's answer."""
-    from ..bundle.check import Wanted, check_envelope
+    from ..bundle.check import ExpectedStatement, check_envelope
 
     with restored.timed("check"):
-        wanted = Wanted(namespace=wish.name.namespace, name=wish.name.name, tags=wish.tags, lane=wish.lane)
+        wanted = ExpectedStatement(
+            namespace=wish.name.namespace, name=wish.name.name, tags=wish.tags, lane=wish.lane
+        )
         verified = check_envelope(
             found.envelope.encode(), trusted=means.trusted, wanted=wanted, now=time.time()
         )
         _accept(verified, means, restored)
     fetched = partial(_fetch, found, verified.manifest.pack, remote, means, restored)
     install = partial(_install_pack, verified, fetched, means, restored)
-    return Held(verified.manifest, verified.revision, fetched, install)
+    return StagedRevision(verified.manifest, verified.revision, fetched, install)
 
 
-def _bundle(path: Path, wishes: Sequence[Wish], means: Means, restored: Restored) -> Held:
+def _bundle(
+    path: Path, wishes: Sequence[NameRequest], means: RestoreContext, restored: RestoreResult
+) -> StagedRevision:
     """Checks one bundle file."""
     from ..bundle.check import check_envelope
     from ..bundle.file import open_bundle
@@ -148,13 +160,13 @@ def _bundle(path: Path, wishes: Sequence[Wish], means: Means, restored: Restored
         _refuse_unasked(verified.manifest.statement, wishes, means.lane)
         _accept(verified, means, restored)
 
-    def install(rank: int | None) -> Installed | None:
+    def install(rank: int | None) -> InstalledRevision | None:
         return _install(verified, path, offset, means, restored, rank)
 
-    return Held(verified.manifest, verified.revision, lambda: None, install)
+    return StagedRevision(verified.manifest, verified.revision, lambda: None, install)
 
 
-def _refuse_unasked(statement: Statement, wishes: Sequence[Wish], lane: Lane | None) -> None:
+def _refuse_unasked(statement: Statement, wishes: Sequence[NameRequest], lane: Lane | None) -> None:
     """Raises ``Untrusted`` for a bundle of another name than those that were asked for, or of a lane that was
     not asked for."""
     said = f"this bundle is signed for {statement.full_name}"
@@ -178,10 +190,10 @@ def _refuse_unasked(statement: Statement, wishes: Sequence[Wish], lane: Lane | N
 def _install_pack(
     verified: Verified,
     fetched: Callable[..., Path],
-    means: Means,
-    restored: Restored,
+    means: RestoreContext,
+    restored: RestoreResult,
     rank: int | None,
-) -> Installed | None:
+) -> InstalledRevision | None:
     from ..node.staging import Staging
 
     try:
@@ -197,8 +209,8 @@ def _fetch(
     found: ResolvedRevision,
     pack: PackRecord,
     remote: Remote,
-    means: Means,
-    restored: Restored,
+    means: RestoreContext,
+    restored: RestoreResult,
     watcher: Watcher | None = None,
 ) -> Path:
     """The pack on this node, downloaded if it lacks."""
@@ -213,7 +225,7 @@ def _fetch(
     return path
 
 
-def _accept(verified: Verified, means: Means, restored: Restored) -> None:
+def _accept(verified: Verified, means: RestoreContext, restored: RestoreResult) -> None:
     """A registry's word that something fits is not enough: compared here again."""
     from ..bundle.check import check_sequence
 
@@ -230,7 +242,7 @@ def _accept(verified: Verified, means: Means, restored: Restored) -> None:
     )
 
 
-def _refuse_distrusted(verified: Verified, means: Means) -> None:
+def _refuse_distrusted(verified: Verified, means: RestoreContext) -> None:
     manifest = verified.manifest
     if means.store.distrusts(manifest.entry, verified.revision):
         raise Distrusted(
@@ -240,7 +252,7 @@ def _refuse_distrusted(verified: Verified, means: Means) -> None:
         )
 
 
-def _still_trusted(verified: Verified, means: Means) -> None:
+def _still_trusted(verified: Verified, means: RestoreContext) -> None:
     """Another process's canary may have spoken during the install, and removed what was there until then.
     A mark of another revision is over: this one has taken its place."""
     from ..node.folders import remove
@@ -257,11 +269,11 @@ def _install(
     verified: Verified,
     path: Path,
     offset: int,
-    means: Means,
-    restored: Restored,
+    means: RestoreContext,
+    restored: RestoreResult,
     rank: int | None,
     staging: Staging | None = None,
-) -> Installed | None:
+) -> InstalledRevision | None:
     from ..bundle.pack import PackReader
     from ..node.folders import install
 
@@ -277,7 +289,7 @@ def _install(
     if done is None:
         return None
     files = done.written + done.kept + done.merged
-    return Installed(verified.manifest, verified.revision, files, done.bytes)
+    return InstalledRevision(verified.manifest, verified.revision, files, done.bytes)
 
 
 def nothing_offered(name: Name, rejected: Sequence[Rejected]) -> CacheSvcError:

@@ -33,7 +33,7 @@ _LOOK = 0.25
 _NEVER = 1 << 30
 
 
-class Collector:
+class GcPause:
     """The hold of one process. ``held``: whether it is held now; ``seconds``: in which it was, all told."""
 
     def __init__(self) -> None:

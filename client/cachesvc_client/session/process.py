@@ -19,15 +19,15 @@ from .. import kinds
 from ..graphs import ambient, key_components, operators
 from ..hooks import counters, imports
 from ..wire.errors import CacheSvcError, Unsupported
-from .gc_pause import Collector
+from .gc_pause import GcPause
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from ..bundle.pack import SourceFile
     from ..config import Config
-    from ..graphs.request import Asked
-    from ..node.installed import Held, Installed, Restored
+    from ..graphs.request import GraphRequests
+    from ..node.installed import InstalledRevision, RestoreResult, StagedRevision
     from ..node.store import NodeStore
     from ..wire.digest import Digest
     from ..wire.factors import Facts, Fingerprint
@@ -47,8 +47,8 @@ class Process:
         self.installing = threading.RLock()
         """Held by the session that installs: the folder that it installs into does not change meanwhile."""
         self.kernels = kinds.inductor.HostKernels()
-        self.triton = kinds.triton.Recorded()
-        self.cuda = kinds.cuda.Recorded()
+        self.triton = kinds.triton.UsedFiles()
+        self.cuda = kinds.cuda.UsedFiles()
         self.components = key_components.Recorder()
         self.observer: counters.Observer | None = None
         """There is one once hooks were armed."""
@@ -58,9 +58,9 @@ class Process:
         self.folders = kinds.Folders()
         self.fingerprint: Fingerprint | None = None
         self.seconds = {"wait": 0.0, "compile": 0.0}
-        self.collector = Collector()
+        self.collector = GcPause()
         self._store: NodeStore | None = None
-        self._accepted: dict[Digest, dict[Digest, Held]] = {}
+        self._accepted: dict[Digest, dict[Digest, StagedRevision]] = {}
         """Trust scope -> revision -> what was accepted for it."""
         self._folder: Path | None = None
         """The private folder in use."""
@@ -73,11 +73,11 @@ class Process:
         self._depth = threading.local()
 
     @functools.cached_property
-    def asked(self) -> Asked:
+    def asked(self) -> GraphRequests:
         """What the compiles of this process were asked for; made when there is one."""
-        from ..graphs.request import Asked
+        from ..graphs.request import GraphRequests
 
-        return Asked()
+        return GraphRequests()
 
     def begin_again(self) -> None:
         """In a forked child: whoever held a lock is not there."""
@@ -149,7 +149,7 @@ class Process:
 
     # Where it keeps what ------------------------------------------------------------------
 
-    def prepare(self, config: Config, restored: Restored) -> tuple[NodeStore, Fingerprint]:
+    def prepare(self, config: Config, restored: RestoreResult) -> tuple[NodeStore, Fingerprint]:
         """Opens the node store, detects this environment and decides the folders, once for all sessions.
 
         Raises ``Unsupported`` for a torch that cachesvc was not tested on (unless told to try), and
@@ -186,8 +186,8 @@ class Process:
         return len(self._accepted)
 
     def place(
-        self, scope: Digest, accepted: Sequence[Held], may_install: Callable[[], bool]
-    ) -> list[Held] | None:
+        self, scope: Digest, accepted: Sequence[StagedRevision], may_install: Callable[[], bool]
+    ) -> list[StagedRevision] | None:
         """Chooses the folder for what a session accepted, together with what others of this process did.
 
         Answers what has to be installed again, since it lies in the folder before; ``None`` if it is too late
@@ -236,7 +236,7 @@ class Process:
         self.kernels.accept(root / kinds.inductor.HOST_FOLDER / self.kernels.host)
         kinds.cuda.prepare(roots[kinds.cuda.NAME])
 
-    def accept(self, installed: Iterable[Installed | Held]) -> None:
+    def accept(self, installed: Iterable[InstalledRevision | StagedRevision]) -> None:
         """Host kernels of these revisions may be loaded from now on, and the driver's are this process's."""
         root = self.folders.roots()[kinds.inductor.NAME]
         for entry in installed:
@@ -246,13 +246,13 @@ class Process:
                 self.kernels.accept(folder)
             self.cuda.accept(record.path for record in files if record.kind == kinds.cuda.NAME)
 
-    def forget(self, entry: Installed) -> None:
+    def forget(self, entry: InstalledRevision) -> None:
         """Takes a wrong revision out of this process and its folders, and off this node."""
         if self._store is not None:
             self._store.distrust(entry.manifest.entry, entry.revision)
         self.withdraw(entry)
 
-    def withdraw(self, entry: Installed) -> None:
+    def withdraw(self, entry: InstalledRevision) -> None:
         """Takes a revision out of this process and its folders."""
         from ..node.folders import remove
 

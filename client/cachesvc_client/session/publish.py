@@ -31,7 +31,7 @@ _published: Counter[tuple[Name, Target]] = Counter()
 def register(model: Any, name: str | None, canary: bool | None = None) -> None:
     """Tells the sessions of a model that is about to be compiled; attaches if nothing is. Never raises."""
     from .process import process
-    from .session import Wanted, attached, open_session
+    from .session import AttachOptions, attached, open_session
 
     try:
         from ..environment.model_hash import model_hash
@@ -40,7 +40,7 @@ def register(model: Any, name: str | None, canary: bool | None = None) -> None:
         if digest is not None:
             process().models.append(digest)
         if name or not attached().sessions:
-            open_session(Wanted(name, model=digest, canary=canary))
+            open_session(AttachOptions(name, model=digest, canary=canary))
     except Exception as error:  # noqa: BLE001 - the cache is never the reason that a service fails
         _log.warning("compile: not registered: %s: %s", type(error).__name__, error)
 
@@ -165,7 +165,7 @@ def _name(text: str) -> Name:
 
 
 def _draft(config: Config, name: Name, target: str) -> Draft:
-    from ..node.installed import Restored
+    from ..node.installed import RestoreResult
     from ..publication.build_bundle import Draft
     from ..wire.records import Workload
     from .process import process
@@ -178,7 +178,7 @@ def _draft(config: Config, name: Name, target: str) -> Draft:
     return Draft(
         name=name,
         target=checked,
-        fingerprint=state.prepare(config, Restored())[1],
+        fingerprint=state.prepare(config, RestoreResult())[1],
         workload=Workload(model=state.models[0] if state.models else None),
         scopes=state.scopes(),
         lane=config.lane,

@@ -33,16 +33,16 @@ from .process import Process, hook_compiles, process
 if TYPE_CHECKING:
     from ..bundle.pack import SourceFile
     from ..canary.withdraw import Watched
-    from ..claims.restore_or_claim import Turns
+    from ..claims.restore_or_claim import ClaimedRestore
     from ..config import Config
-    from ..node.installed import Installed, Restored
+    from ..node.installed import InstalledRevision, RestoreResult
     from ..outcome.judge import Report
     from ..outcome.log import OutcomeLog
     from ..outcome.send import Reporter
     from ..own_results.results import Keeper
     from ..ranks.agreement import Agreement
     from ..restore.name_restore import Restoring
-    from ..restore.plan import Wish
+    from ..restore.plan import NameRequest
     from ..wire.digest import Digest
     from ..wire.names import Name
 
@@ -54,7 +54,7 @@ _MAX_SAID = 8
 """Different things that a canary says, at most."""
 
 
-class Wanted(NamedTuple):
+class AttachOptions(NamedTuple):
     """What `attach` was called with; what is ``None`` comes from the configuration."""
 
     name: str | None = None
@@ -98,15 +98,15 @@ class Wanted(NamedTuple):
 class Session:
     """What one `attach` started. ``wait`` and ``status`` serve readiness probes."""
 
-    def __init__(self, attached: Attached, wanted: Wanted) -> None:
+    def __init__(self, attached: Sessions, wanted: AttachOptions) -> None:
         self._attached = attached
         self._process = attached.process
         self.wanted = wanted
         self.config: Config | None = None
-        self.wishes: tuple[Wish, ...] = ()
-        self.restored: Restored | None = None
+        self.wishes: tuple[NameRequest, ...] = ()
+        self.restored: RestoreResult | None = None
         self.error: CacheSvcError | None = None
-        self.turns: Turns | None = None
+        self.turns: ClaimedRestore | None = None
         """Who compiles what was missed: where this process may publish, from its first compile on."""
         self.reporter: Reporter | None = None
         """Made when there is something to report."""
@@ -182,7 +182,7 @@ class Session:
         if strict and self.error is not None:
             raise self.error
 
-    def _drop(self, entry: Installed) -> None:
+    def _drop(self, entry: InstalledRevision) -> None:
         """What was restored is wrong."""
         assert self.restored is not None
         self.restored.installed.remove(entry)
@@ -294,10 +294,10 @@ class Session:
 
     def _restore(self, agreement: Agreement) -> None:
         from ..config import Config
-        from ..node.installed import Restored
+        from ..node.installed import RestoreResult
         from ..restore.name_restore import Restoring, wishes
 
-        self.restored = Restored()
+        self.restored = RestoreResult()
         self.config = config = self.wanted.over(Config.read())
         self._deadline.seconds = config.deadline
         self._configured.set()
@@ -313,11 +313,11 @@ class Session:
             self._step = "restored" if self.restored.installed else "stored"
 
     def _restore_in_turn(self, agreement: Agreement) -> None:
-        from ..claims.restore_or_claim import Turns
+        from ..claims.restore_or_claim import ClaimedRestore
 
         config, restoring, restored = self.config, self._restoring, self.restored
         assert config is not None and restoring is not None and restored is not None
-        self.turns = Turns(config, self._patience, agreement.job(), self.wanted.label)
+        self.turns = ClaimedRestore(config, self._patience, agreement.job(), self.wanted.label)
         try:
             restoring.restore_in_turn(self.turns, agreement)
         finally:
@@ -379,7 +379,7 @@ class Session:
         self.reporter.tell(report, theirs, fingerprint, moment, deadline)
 
 
-class Attached:
+class Sessions:
     """All sessions of this process, and what they do together: wait, be judged, report."""
 
     def __init__(self, process: Process) -> None:
@@ -491,7 +491,7 @@ class Attached:
             self._not_compared(f"{type(error).__name__}: {error}")
             return None
 
-    def _under_canary(self) -> Iterable[tuple[Session, Installed]]:
+    def _under_canary(self) -> Iterable[tuple[Session, InstalledRevision]]:
         for session in self.sessions:
             if session.config is not None and session.config.canary and session.restored is not None:
                 yield from ((session, entry) for entry in session.restored.installed)
@@ -561,20 +561,20 @@ class Attached:
         self.exiting = True
 
 
-_attached: Attached | None = None
+_attached: Sessions | None = None
 _attached_lock = threading.Lock()
 
 
-def attached() -> Attached:
+def attached() -> Sessions:
     """What this process has attached to; made at the first call."""
     global _attached
     with _attached_lock:
         if _attached is None:
-            _attached = Attached(process())
+            _attached = Sessions(process())
         return _attached
 
 
-def open_session(wanted: Wanted, *, with_torch: bool = False) -> Session:
+def open_session(wanted: AttachOptions, *, with_torch: bool = False) -> Session:
     """Arms the hooks and starts the restore. Never waits and never raises.
 
     ``with_torch``: does both only when this process begins to import torch, for an attach that reaches
@@ -602,12 +602,12 @@ def open_local(config: Config) -> Session:
     Raises ``Unsupported`` for a torch that is refused, which has no hook in it then, and ``StorageFull`` if
     there is no node store to put a private folder into.
     """
-    from ..node.installed import Restored
+    from ..node.installed import RestoreResult
 
     state = attached()
     state.arm()
-    session = Session(state, Wanted())
-    session.config, session.restored, session.waited = config, Restored(), True
+    session = Session(state, AttachOptions())
+    session.config, session.restored, session.waited = config, RestoreResult(), True
     try:
         state.process.prepare(config, session.restored)
     except Unsupported:
@@ -626,5 +626,5 @@ def _strict_by_variable() -> bool:
     return os.environ.get("CACHESVC_STRICT") in ("1", "true")
 
 
-def _same(one: Wanted, other: Wanted) -> bool:
+def _same(one: AttachOptions, other: AttachOptions) -> bool:
     return (one.label.removesuffix(":latest"), one.url) == (other.label.removesuffix(":latest"), other.url)

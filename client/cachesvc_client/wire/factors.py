@@ -361,7 +361,7 @@ class Compatible:
 
 
 @dataclass(frozen=True, slots=True)
-class Incompatible:
+class Mismatch:
     """``differences`` in the table's order: the most important first."""
 
     differences: tuple[Difference, ...]
@@ -375,7 +375,7 @@ class Incompatible:
         return str(self.differences[0])
 
 
-def compare(mine: Fingerprint, theirs: Fingerprint, scopes: Iterable[str]) -> Compatible | Incompatible:
+def compare(mine: Fingerprint, theirs: Fingerprint, scopes: Iterable[str]) -> Compatible | Mismatch:
     """Whether code built under ``theirs`` fits the environment ``mine``.
 
     ``scopes``: what the entry holds (*gpu*, *host*); *any* is implied. Pure; raises nothing, whatever the
@@ -384,7 +384,7 @@ def compare(mine: Fingerprint, theirs: Fingerprint, scopes: Iterable[str]) -> Co
     """
     found = differences(mine, theirs, scopes)
     decided = tuple(difference for difference in found if difference.decides)
-    return Incompatible(decided) if decided else Compatible(found)
+    return Mismatch(decided) if decided else Compatible(found)
 
 
 def differences(mine: Facts, theirs: Facts, scopes: Iterable[str]) -> tuple[Difference, ...]:

@@ -14,7 +14,7 @@ from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.config import Config
 from cachesvc_client.http.registry import Remote
-from cachesvc_client.node.installed import Restored
+from cachesvc_client.node.installed import RestoreResult
 from cachesvc_client.publication.build_bundle import Draft, build_bundle, publish_bundle
 from cachesvc_client.session.process import process
 from cachesvc_client.session.session import attached
@@ -46,7 +46,7 @@ def compiling():
 def publishing():
     config = Config.read()
     draft = Draft(
-        NAME, Target("service"), process().prepare(config, Restored())[1], Workload(), (), config.lane
+        NAME, Target("service"), process().prepare(config, RestoreResult())[1], Workload(), (), config.lane
     )
     path = Path(os.environ["TMPDIR"]) / "made.cachesvc"
     made = [SourceFile("inductor", f"fxgraph/ab/f{'a' * 30}/{'b' * 30}", str(os.getpid()).encode())]

@@ -28,7 +28,7 @@ session.wait(120)
 import torch  # noqa: E402
 from changes import named  # noqa: E402
 
-from cachesvc_client.graphs.request import Asked  # noqa: E402
+from cachesvc_client.graphs.request import GraphRequests  # noqa: E402
 from cachesvc_client.hooks import counters  # noqa: E402
 from cachesvc_client.session.process import process  # noqa: E402
 from cachesvc_client.wire.codec import plain  # noqa: E402
@@ -40,7 +40,7 @@ def as_in_a_fresh_process():
     torch._dynamo.reset()
     state = process()
     state.observer = counters.start()
-    state.asked = Asked()
+    state.asked = GraphRequests()
     state.kernels.recorded.__init__()
     state.kernels.clear()
 

@@ -35,7 +35,7 @@ RULES = KindRules(NAME, (FileRule(re.compile(r"[0-9a-f]/[0-9a-f]/[0-9a-f]{14}"))
 _EMPTY_INDEX = struct.pack("<IIQ", 0x41, 0, 0)
 
 
-class Recorded:
+class UsedFiles:
     """The entries that this process made or used. No library tells of them: they are known by what the folder
     held before, so that what another process puts there meanwhile is among them."""
 

@@ -112,7 +112,7 @@ def uncached(why: str) -> str:
     return f"PyTorch does not cache a graph of this model: {why}" + (f": {known}" if known else "")
 
 
-class Recorded:
+class UsedFiles:
     """What this process produced or used of the kind. ``kernels``: relative path -> where it lies.
 
     Filled by the hooks on the compile thread, so it only appends; the paths are worked out when asked.
@@ -198,7 +198,7 @@ class HostKernels:
         self.hits = 0
         self.seconds = 0.0
         """Spent in `kernel_key` and the look-ups: ours, not PyTorch's."""
-        self.recorded = Recorded()
+        self.recorded = UsedFiles()
 
     def accept(self, folder: Path) -> None:
         """Kernels may be loaded from ``folder`` from now on."""
@@ -383,7 +383,7 @@ def _hook_codecache(kernels: HostKernels, module: ModuleType) -> None:
         _log.warning("this torch has no CppCodeCache.load_async: host kernels will be built here")
 
 
-def _hook_records(recorded: Recorded, module: ModuleType) -> None:
+def _hook_records(recorded: UsedFiles, module: ModuleType) -> None:
     def record_artifact(call: imports.Call) -> Any:
         answer = call()
         recorded.artifact(*map(call.argument, ("artifact_type", "key", "content")))

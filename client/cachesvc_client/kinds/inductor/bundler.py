@@ -33,7 +33,7 @@ _BUNDLER = "torch._inductor.triton_bundler"
 _HEURISTICS = "torch._inductor.runtime.triton_heuristics"
 
 
-class Recorded:
+class UsedFiles:
     """What a process did with kernels of FX entries that it hit; absolute paths.
 
     ``emitted``: files that PyTorch wrote out of an entry: not new, the entry held them. ``looked_at``:
@@ -45,21 +45,21 @@ class Recorded:
         self.looked_at: set[Path] = set()
 
 
-def install_hooks(recorded: Recorded, *, apart: bool) -> None:
+def install_hooks(recorded: UsedFiles, *, apart: bool) -> None:
     """Puts the hooks in place when the application imports Inductor. ``apart``: FX entries that this process
     saves hold no copies of kernels, so Triton's folder has to travel with them."""
     imports.when_imported(_BUNDLER, functools.partial(_hook_bundler, recorded, apart))
     imports.when_imported(_HEURISTICS, functools.partial(_hook_heuristics, recorded))
 
 
-def _hook_bundler(recorded: Recorded, apart: bool, module: ModuleType) -> None:
+def _hook_bundler(recorded: UsedFiles, apart: bool, module: ModuleType) -> None:
     if not imports.hook(module, "TritonBundler.read_and_emit", functools.partial(_emit, recorded)):
         _log.debug("this torch has no TritonBundler.read_and_emit: files of FX entries may count as new")
     if apart and not imports.hook(module, "TritonBundler.collect", _collect):
         _log.debug("this torch has no TritonBundler.collect: kernels may travel twice")
 
 
-def _hook_heuristics(recorded: Recorded, module: ModuleType) -> None:
+def _hook_heuristics(recorded: UsedFiles, module: ModuleType) -> None:
     body = functools.partial(_reload, recorded)
     if not imports.hook(module, "StaticTritonCompileResult.reload_cubin_path", body):
         _log.debug("this torch has no reload_cubin_path: binaries that are not read may be left out")
@@ -74,7 +74,7 @@ def _collect(call: imports.Call) -> Any:
     return dataclasses.replace(bundle, kernel_artifacts=[]), metadata
 
 
-def _emit(recorded: Recorded, call: imports.Call) -> Any:
+def _emit(recorded: UsedFiles, call: imports.Call) -> Any:
     """Runs when an FX entry is hit."""
     bundle = call.argument("bundle")
     absent = [folder for folder in _folders(bundle) if not any(_files(folder))]
@@ -84,7 +84,7 @@ def _emit(recorded: Recorded, call: imports.Call) -> Any:
     return answer
 
 
-def _reload(recorded: Recorded, call: imports.Call) -> Any:
+def _reload(recorded: UsedFiles, call: imports.Call) -> Any:
     answer = call()
     if path := call.args[0].kernel.cubin_path:
         recorded.looked_at.add(Path(path))

@@ -91,7 +91,7 @@ RULES = KindRules(
 )
 
 
-class Recorded:
+class UsedFiles:
     """The kernels that this process compiled or loaded outside of Inductor's workers, and the host
     libraries that go with them."""
 
@@ -112,7 +112,7 @@ Launched = Callable[[Mapping[str, Any]], None]
 
 
 def install_hooks(
-    recorded: Recorded, before_compile: Callable[[], None], launched: Launched = lambda _: None
+    recorded: UsedFiles, before_compile: Callable[[], None], launched: Launched = lambda _: None
 ) -> None:
     """Puts the hooks in place when the application imports Triton. Safe to call again.
 
@@ -212,7 +212,7 @@ def _settle_ptxas(heuristics: ModuleType) -> None:
 
 
 def _hook_knobs(
-    recorded: Recorded, before_compile: Callable[[], None], launched: Launched, knobs: ModuleType
+    recorded: UsedFiles, before_compile: Callable[[], None], launched: Launched, knobs: ModuleType
 ) -> None:
     compilation, runtime = getattr(knobs, "compilation", None), getattr(knobs, "runtime", None)
     if compilation is not None:
@@ -222,7 +222,7 @@ def _hook_knobs(
         imports.chain(runtime, "jit_cache_hook", ours, reaches=(CacheSvcError,))
 
 
-def _compiled(recorded: Recorded, **event: Any) -> None:
+def _compiled(recorded: UsedFiles, **event: Any) -> None:
     for path in (event.get("metadata_group") or {}).values():
         recorded.folders.add(Path(path).parent)
 
@@ -237,7 +237,7 @@ def _hook_build(build: imports.Body, module: ModuleType) -> None:
         _log.debug("%s has no compile_module_from_src: host libraries may be built here", module.__name__)
 
 
-def _build(recorded: Recorded, before_compile: Callable[[], None], call: imports.Call) -> Any:
+def _build(recorded: UsedFiles, before_compile: Callable[[], None], call: imports.Call) -> Any:
     before_compile()
     module = _prebuilt(call.argument("src"), call.argument("name")) or call()
     if path := getattr(module, "__file__", None):

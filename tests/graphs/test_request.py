@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from cachesvc_client.graphs.request import Asked
+from cachesvc_client.graphs.request import GraphRequests
 from cachesvc_client.wire.factors import BY_NAME, MAX_LISTED, MAX_TEXT, differences
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "asked-1.json"
@@ -27,7 +27,7 @@ class Small(nn.Module):
 
 def asked(model, *inputs, patches=None, **options):
     """The facts of the graphs that a call of the compiled model makes."""
-    noted = Asked()
+    noted = GraphRequests()
 
     def backend(module, example_inputs):
         noted.note(module, example_inputs, config_patches=patches)
@@ -111,6 +111,6 @@ def test_a_model_of_thousands_of_operations_stays_bounded():
 
 @pytest.mark.parametrize("arguments", [(), (None,), (object(), []), ("graph",)])
 def test_what_is_no_graph_is_no_error(arguments):
-    noted = Asked()
+    noted = GraphRequests()
     assert noted.note(*arguments).facts == {}
     assert noted.facts() == {}

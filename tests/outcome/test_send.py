@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from cachesvc_client.hooks.counters import Observation
-from cachesvc_client.node.installed import Installed
+from cachesvc_client.node.installed import InstalledRevision
 from cachesvc_client.outcome import send
 from cachesvc_client.outcome.judge import KeyDifference, Report, RevisionUse
 from cachesvc_client.outcome.send import node_id, request
@@ -28,7 +28,7 @@ SOME = Digest.of(b"some")
 URL = "https://registry.example.org"
 
 
-def installed(number: int) -> Installed:
+def installed(number: int) -> InstalledRevision:
     name = Name.parse("team/bert")
     manifest = Manifest(
         Statement(name.namespace, name.name, Target("t"), 1),
@@ -38,7 +38,7 @@ def installed(number: int) -> Installed:
         {},
         Workload(script=SOME),
     )
-    return Installed(manifest, Digest.of(b"%d" % number), 1, 10)
+    return InstalledRevision(manifest, Digest.of(b"%d" % number), 1, 10)
 
 
 def use(number: int, **more) -> RevisionUse:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cachesvc_client.session import gc_pause
-from cachesvc_client.session.gc_pause import Collector
+from cachesvc_client.session.gc_pause import GcPause
 
 NUMBERS = (611, 7, 9)
 
@@ -45,9 +45,9 @@ class Callbacks:
 
 
 @pytest.fixture
-def dynamo(monkeypatch: pytest.MonkeyPatch) -> tuple[Collector, Callbacks]:
+def dynamo(monkeypatch: pytest.MonkeyPatch) -> tuple[GcPause, Callbacks]:
     monkeypatch.setattr(gc_pause, "QUIET", 0.3)
-    made, callbacks = Collector(), Callbacks()
+    made, callbacks = GcPause(), Callbacks()
     made._hook_callbacks(SimpleNamespace(callback_handler=callbacks))  # type: ignore[arg-type]
     return made, callbacks
 
@@ -59,7 +59,7 @@ def until(true: Callable[[], bool], seconds: float = 20.0) -> bool:
     return true()
 
 
-def test_the_oldest_wait_while_it_compiles_and_the_young_do_not(dynamo: tuple[Collector, Callbacks]) -> None:
+def test_the_oldest_wait_while_it_compiles_and_the_young_do_not(dynamo: tuple[GcPause, Callbacks]) -> None:
     held, callbacks = dynamo
     held.allow()
     assert gc.get_threshold() == NUMBERS, "nothing compiles"
@@ -73,7 +73,7 @@ def test_the_oldest_wait_while_it_compiles_and_the_young_do_not(dynamo: tuple[Co
     assert held.seconds >= 4 * gc_pause.QUIET
 
 
-def test_nothing_restored_nothing_held_and_a_late_restore_counts(dynamo: tuple[Collector, Callbacks]) -> None:
+def test_nothing_restored_nothing_held_and_a_late_restore_counts(dynamo: tuple[GcPause, Callbacks]) -> None:
     held, callbacks = dynamo
     callbacks.begins()
     assert gc.get_threshold() == NUMBERS
@@ -84,7 +84,7 @@ def test_nothing_restored_nothing_held_and_a_late_restore_counts(dynamo: tuple[C
 
 
 def test_it_ends_whatever_becomes_of_the_callbacks(
-    dynamo: tuple[Collector, Callbacks], monkeypatch: pytest.MonkeyPatch
+    dynamo: tuple[GcPause, Callbacks], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """``torch._dynamo.reset`` takes them off: then no compile ever ends."""
     monkeypatch.setattr(gc_pause, "MOST", 0.4)
@@ -96,7 +96,7 @@ def test_it_ends_whatever_becomes_of_the_callbacks(
     assert not held.held, "all that a process may is used up"
 
 
-def test_what_others_set_meanwhile_stays(dynamo: tuple[Collector, Callbacks]) -> None:
+def test_what_others_set_meanwhile_stays(dynamo: tuple[GcPause, Callbacks]) -> None:
     held, callbacks = dynamo
     held.allow()
     gc.disable()
@@ -107,7 +107,7 @@ def test_what_others_set_meanwhile_stays(dynamo: tuple[Collector, Callbacks]) ->
     assert gc.get_threshold() == (1000, 20, 30) and not gc.isenabled()
 
 
-def test_a_forked_child_collects(dynamo: tuple[Collector, Callbacks]) -> None:
+def test_a_forked_child_collects(dynamo: tuple[GcPause, Callbacks]) -> None:
     held, callbacks = dynamo
     held.install_hooks()
     held.allow()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cachesvc_client.hooks.counters import Observation
-from cachesvc_client.node.installed import Installed
+from cachesvc_client.node.installed import InstalledRevision
 from cachesvc_client.outcome.judge import Report, RevisionUse, by_kind, by_revision, judge, uses
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Name, Target
@@ -17,7 +17,9 @@ FX, AOT, HOST = "f" + "a" * 50, "a" + "b" * 50, "0123456789abcdef"
 KERNEL = f"cachesvc/{HOST}/{'c' * 64}.so"
 
 
-def installed(name: str, *paths: str, first_call: float = 0.0, model: Digest | None = None) -> Installed:
+def installed(
+    name: str, *paths: str, first_call: float = 0.0, model: Digest | None = None
+) -> InstalledRevision:
     parsed = Name.parse(name)
     manifest = Manifest(
         Statement(parsed.namespace, parsed.name, Target("bert/default"), 1, tag=parsed.tag),
@@ -28,7 +30,7 @@ def installed(name: str, *paths: str, first_call: float = 0.0, model: Digest | N
         Workload(script=SOME, model=model),
         measured={"first_call": first_call} if first_call else {},
     )
-    return Installed(manifest, Digest.of(name.encode()), len(paths), 100)
+    return InstalledRevision(manifest, Digest.of(name.encode()), len(paths), 100)
 
 
 def use(used: int) -> RevisionUse:

@@ -22,7 +22,7 @@ class _Held:
     asked_until: float = 0.0
 
 
-class Near:
+class ShortCache:
     """A :class:`~cachesvc.hot.store.Hot` in front of one that has to be asked over a network.
 
     What this process puts or drops it sees at once, what another does within twice ``NEAR_SECONDS``; no hint

@@ -22,7 +22,7 @@ Answer = Callable[[Sequence[Q]], Sequence[A | Exception]]
 """Answers each question, or says by which error it has none. What it raises is the error of all."""
 
 
-class Turns(Generic[Q, A]):
+class Batches(Generic[Q, A]):
     """A thread takes what waits, answers it together, and tells the event loop of all at once: to tell it of
     each, and to be woken for each, took a tenth of a resolve."""
 

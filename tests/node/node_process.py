@@ -5,13 +5,15 @@ import sys
 import time
 from pathlib import Path
 
-from packing import RULES
+sys.path.insert(0, str(Path(__file__).parents[1] / "bundle"))
 
-from cachesvc_client.bundle.pack import PackReader
-from cachesvc_client.node.folders import install
-from cachesvc_client.node.store import NodeStore
-from cachesvc_client.wire import codec
-from cachesvc_client.wire.records import Manifest
+from packing import RULES  # noqa: E402
+
+from cachesvc_client.bundle.pack import PackReader  # noqa: E402
+from cachesvc_client.node.folders import install  # noqa: E402
+from cachesvc_client.node.store import NodeStore  # noqa: E402
+from cachesvc_client.wire import codec  # noqa: E402
+from cachesvc_client.wire.records import Manifest  # noqa: E402
 
 
 def main(work: Path, start: float) -> None:
