@@ -1,0 +1,20 @@
+"""The service of the quick start: it compiles the model, answers one request, and says how long that took.
+
+It does not attach to anything: `cachesvc run` does that from outside. The only line about cachesvc is the
+last one, which prints what happened.
+"""
+
+import time
+
+begin = time.perf_counter()
+
+import torch
+
+import cachesvc_client
+from models import classifier
+
+model = torch.compile(classifier())
+with torch.no_grad():
+    answer = model(torch.randint(0, 5000, (1, 64)))
+print(f"first answer after {time.perf_counter() - begin:.1f} s: class {int(answer.argmax())}")
+print(cachesvc_client.report().line)
