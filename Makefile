@@ -69,7 +69,7 @@ $(DOCS)/.installed: requirements/docs.txt | tools
 	@touch $@
 
 docs: $(DOCS)/.installed  ## the documents as a site, into build/site; a broken link or anchor is an error
-	@$(DOCS)/bin/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict --quiet
 	@$(PYTHON) tools/check_site.py build/site
 
 lint: $(STAMP)  ## ruff and hadolint
@@ -106,7 +106,8 @@ requirements: $(STAMP)  ## compile requirements/*.in again; ARGS=--upgrade for n
 		-c requirements/client.txt -c requirements/build.txt
 	@$(COMPILE) $(ARGS) --python-version 3.11 requirements/dev.in -o requirements/dev.txt \
 		-c requirements/server.txt -c requirements/build.txt
-	@$(COMPILE) $(ARGS) --python-version 3.11 requirements/docs.in -o requirements/docs.txt
+	@$(COMPILE) $(ARGS) --python-version 3.11 requirements/docs.in -o requirements/docs.txt \
+		-c requirements/dev.txt
 	@$(COMPILE) $(ARGS) --python-version 3.11 requirements/triton.in -o requirements/triton.txt
 
 triton: $(STAMP)  ## adds Triton (280 MB), for tests without a GPU

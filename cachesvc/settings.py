@@ -56,15 +56,16 @@ class Settings(BaseSettings):
     port: int = Field(default=8750, ge=0, le=65535)
     """Port to listen on; 0 takes any free one."""
     tls_certificate: Path | None = None
-    """Certificate chain (PEM). With ``tls_key`` the registry serves HTTPS and takes up renewed files by itself.
-    Without it the registry serves HTTP, for loopback or behind a proxy: clients send no token over plain HTTP
-    to another machine."""
+    """Certificate chain (PEM). With ``tls_key`` the registry serves HTTPS and takes up renewed files by
+    itself. Without it the registry serves HTTP, for loopback or behind a proxy: clients send no token over
+    plain HTTP to another machine."""
     tls_key: Path | None = None
     """Private key (PEM) of ``tls_certificate``."""
     database: str = Field(default="", pattern="^$|^postgresql(\\+psycopg)?://")
     """URL of PostgreSQL, such as ``postgresql://user:password@host/name``. Empty: SQLite in ``data``."""
     bucket: str = ""
-    """Name of the S3 bucket. Empty: a folder in ``data``. Credentials are read as every AWS tool reads them."""
+    """Name of the S3 bucket. Empty: a folder in ``data``. Credentials are read as every AWS tool reads
+    them."""
     bucket_prefix: str = ""
     """Prefix of every key in the bucket, for a bucket that holds other things too."""
     bucket_endpoint: str = Field(default="", pattern="^$|^https?://")
@@ -77,11 +78,11 @@ class Settings(BaseSettings):
     link_seconds: int = Field(default=900, ge=60, le=604_800)
     """How long a presigned link holds."""
     redis: str = Field(default="", pattern="^$|^(redis|rediss|unix)://")
-    """URL of Redis, for hints that replicas share. Empty: each process keeps its own. Losing Redis costs time,
-    never truth."""
+    """URL of Redis, for hints that replicas share. Empty: each process keeps its own. Losing Redis costs
+    time, never truth."""
     first_token: str = Field(default="", pattern="^$|^csv_[A-Za-z0-9_-]{32,200}$")
-    """Secret of the first admin's token, where a deployment has a place for secrets: a database without an admin
-    gets this one, and no signing key is made. Empty: the first start makes and prints both."""
+    """Secret of the first admin's token, where a deployment has a place for secrets: a database without an
+    admin gets this one, and no signing key is made. Empty: the first start makes and prints both."""
     lease_seconds: int = Field(default=900, ge=60, le=86_400)
     """How long an upload may be silent before its bytes may be collected."""
     grace_seconds: int = Field(default=7200, ge=0)
@@ -99,8 +100,8 @@ class Settings(BaseSettings):
     """How often this process collects what nobody needs; 10 or more. 0: never, where ``cachesvc admin gc`` is
     run from outside."""
     keep_revisions: int = Field(default=10, ge=1)
-    """The newest revisions of each entry that are kept. This setting and the next four hold for each namespace
-    that has no bound of its own (``cachesvc admin namespaces set``)."""
+    """The newest revisions of each entry that are kept. This setting and the next four hold for each
+    namespace that has no bound of its own (``cachesvc admin namespaces set``)."""
     keep_days: int = Field(default=30, ge=0)
     """Every revision that is younger than this is kept."""
     unused_days: int | None = Field(default=None, ge=1, le=BOUNDS["unused_days"][1])

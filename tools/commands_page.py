@@ -20,6 +20,8 @@ from tools.markdown import DOCS, generated, single_quoted, table
 
 PAGE = DOCS / "reference" / "commands.md"
 
+_OF_EVERY_PROGRAM = ("help", "install_completion", "show_completion")
+
 HEAD = f"""\
 # Commands
 
@@ -101,14 +103,18 @@ def _server_command(name: str, command: Any) -> Iterator[str]:
     group = hasattr(command, "commands")
     yield f"\n### {name}\n"
     yield single_quoted(" ".join((command.help or "").split()))
-    shown = [one for one in command.params if one.name not in ("help", "install_completion", "show_completion")]
+    shown = [
+        one for one in command.params if one.name not in ("help", "install_completion", "show_completion")
+    ]
     words = [
         one.name.upper() if one.required else f"[{one.name.upper()}]"
         for one in shown
         if one.param_type_name == "argument"
     ]
     options = ["[OPTIONS]"] if any(one.param_type_name == "option" for one in shown) else []
-    yield "\n```\n" + " ".join(["cachesvc", name, *options, *words, *(["COMMAND"] if group else [])]) + "\n```"
+    yield (
+        "\n```\n" + " ".join(["cachesvc", name, *options, *words, *(["COMMAND"] if group else [])]) + "\n```"
+    )
     if shown:
         yield ""
         yield from table(("argument", "meaning", "default"), map(_server_row, shown))

@@ -25,8 +25,8 @@ command, the HTTP status of the registry's answer, the code in that answer, and 
 MEANINGS = {
     0: "The command did what it was asked to do. A destructive command without `--apply` printed its plan.",
     1: "`doctor` found a failure, `fsck` found damage that is not repaired, or an internal error.",
-    2: "An option, a setting, a spec or a value is malformed, or the named thing may not be changed (a pinned "
-    "revision, a head).",
+    2: "An option, a setting, a spec or a value is malformed, or the named thing may not be changed "
+    "(a pinned revision, a head).",
     3: "The token is missing, unknown, expired or not allowed to do this.",
     4: "There is no such thing, or nothing fits this environment.",
     5: "Somebody else published or changed it first.",

@@ -22,15 +22,15 @@ HEAD = f"""\
 
 {generated("the OpenAPI document of cachesvc/api")}
 
-A registry serves its OpenAPI document at `/openapi.json`: schemas of every body are there. This page lists the
-routes. All paths under `/v1` take and answer JSON, unless the row says something else.
+A registry serves its OpenAPI document at `/openapi.json`: schemas of every body are there. This page lists
+the routes. All paths under `/v1` take and answer JSON, unless the row says something else.
 
 - **Token.** `Authorization: Bearer csv_…`. The routes of the group *service* need none.
 - **Version.** A client may send `X-Cachesvc-Api: 1`. A registry that speaks another version answers 426.
 - **Request id.** `X-Request-Id` is taken from the request or made, and is in the answer and in the log.
 - **Errors** have one form, see [exit codes and errors](exit-codes.md#errors-of-the-api).
-- **Bytes of packs** come from `GET /v1/revisions/{{revision}}/pack`, which understands one byte range, or from
-  the links in an answer to `POST /v1/resolve`.
+- **Bytes of packs** come from `GET /v1/revisions/{{revision}}/pack`, which understands one byte range, or
+  from the links in an answer to `POST /v1/resolve`.
 """
 
 GROUPS = ("service", "read", "publish", "inventory", "admin")

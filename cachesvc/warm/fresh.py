@@ -2,7 +2,7 @@
 
 Every process gets an empty HOME, TMPDIR, working directory and node store. What is cleared from the
 environment is what would let it find the builder's files, and ``CI``, which changes AOTAutograd's keys
-(pytorch-facts, 0.3) and is set where `warm` runs but not where the service does; a spec's ``env`` may
+(docs/pytorch.md, 1) and is set where `warm` runs but not where the service does; a spec's ``env`` may
 set it again.
 """
 

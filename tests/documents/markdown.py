@@ -24,10 +24,25 @@ def blocks(text: str, language: str) -> list[str]:
     return [body for name, body in _FENCE.findall(text) if name == language]
 
 
+def fenced(text: str) -> list[str]:
+    """The contents of all fenced blocks that may hold commands, in order."""
+    return [body for name, body in _FENCE.findall(text) if name in ("", "sh", "yaml")]
+
+
 def prose(text: str) -> str:
     """``text`` with its fenced blocks and comments replaced by nothing; the number of lines stays."""
     text = re.sub(r"<!--.*?-->", lambda match: "\n" * match[0].count("\n"), text, flags=re.DOTALL)
     return _FENCE.sub(lambda match: "\n" * match[0].count("\n"), text)
+
+
+def units(text: str) -> list[str]:
+    """The paragraphs, list items and table rows of a page."""
+    return re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )|\n(?=\|)", text)
+
+
+def without_pending(text: str) -> str:
+    """``text`` without what a ``<!-- pending: … -->`` marks: behaviour that is not in this version yet."""
+    return "\n\n".join(unit for unit in units(text) if "<!-- pending:" not in unit)
 
 
 def anchors(text: str) -> set[str]:

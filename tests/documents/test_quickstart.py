@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -57,10 +58,8 @@ def run_script(script: str, folder: Path, environ: dict[str, str]) -> str:
     try:
         printed, _ = process.communicate(timeout=SECONDS)
     finally:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
     assert process.returncode == 0, printed
     return printed
 
