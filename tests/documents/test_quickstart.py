@@ -15,8 +15,9 @@ import pytest
 
 from .markdown import DOCS, README, ROOT, blocks, section
 
-SECONDS = 560
-"""The limit of the whole quick start. It takes a minute on a machine with nothing else to do."""
+SECONDS = 1400
+"""The limit of the whole quick start. It takes a minute on a machine with nothing else to do, and eight times
+as long on one that is busy."""
 
 
 def shell_blocks(path: Path) -> list[str]:
@@ -65,6 +66,7 @@ def run_script(script: str, folder: Path, environ: dict[str, str]) -> str:
 
 
 @pytest.mark.compiles
+@pytest.mark.timeout(SECONDS + 60)
 def test_the_quick_start_hits_as_it_is_typed(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     script = "\n".join(shell_blocks(README))
