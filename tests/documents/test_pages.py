@@ -88,6 +88,15 @@ def test_a_page_reads_well(path: Path) -> None:
     assert re.findall(r"\bmend\w*|tests/\w+/test_\w+|DESIGN\b|pytorch-facts", text) == []
 
 
+def test_the_messages_that_troubleshooting_quotes_exist() -> None:
+    text = (DOCS / "troubleshooting.md").read_text()
+    cells = re.findall(r"^\| ([^|]*`[^|]*) \|", text.partition("## Nothing was installed")[2], re.MULTILINE)
+    quoted = [phrase for cell in cells for phrase in re.findall(r"`([^`]+)`", cell) if phrase.count(" ") > 1]
+    code = "\n".join(file.read_text() for file in (ROOT / "client" / "cachesvc_client").rglob("*.py"))
+    assert len(quoted) > 4
+    assert [phrase for phrase in quoted if re.sub(r"\d+\.\d", "%.1f", phrase) not in code] == []
+
+
 def test_every_public_function_is_in_the_reference() -> None:
     text = (DOCS / "reference" / "python.md").read_text()
     listed = re.findall(r"^::: cachesvc_client\.(\w+)$", text, re.MULTILINE)
