@@ -69,7 +69,7 @@ $(DOCS)/.installed: requirements/docs.txt | tools
 	@touch $@
 
 docs: $(DOCS)/.installed  ## the documents as a site, into build/site; a broken link or anchor is an error
-	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict
 	@$(PYTHON) tools/check_site.py build/site
 
 lint: $(STAMP)  ## ruff and hadolint
