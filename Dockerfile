@@ -26,7 +26,7 @@ RUN /build/bin/python -m pip wheel --no-cache-dir --no-deps --no-build-isolation
 
 FROM build-client AS build-server
 RUN /build/bin/uv pip install --require-hashes -r requirements/server.txt
-COPY pyproject.toml LICENSE README.md ./
+COPY pyproject.toml setup.py LICENSE README.md ./
 COPY cachesvc cachesvc
 RUN /build/bin/python -m pip wheel --no-cache-dir --no-deps --no-build-isolation -w dist . \
     && /build/bin/uv pip install --no-deps dist/cachesvc-*.whl

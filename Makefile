@@ -4,6 +4,9 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 JOBS ?= 2
 ARGS ?=
+# The version of torch of `make torch-env`, and those of `make test-versions`.
+VERSION ?= 2.7.1
+VERSIONS ?= 2.7.1 2.8.0 2.11.0
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -14,12 +17,17 @@ LOCKS := requirements/build.txt requirements/client.txt requirements/server.txt 
 # The site of the documents has an environment of its own, so that `make demo` does not pay for it.
 DOCS := .venv-docs
 
+# Files in the order of tests/conftest.py, the long ones first; xdist's own is by the number of their tests.
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
+
+FAST := not (compiles or gpu or servers or services or slow)
+
 COMPILE := $(BIN)/uv pip compile -q --universal --generate-hashes --no-python-downloads --no-header \
 	--no-emit-index-url --no-emit-find-links --no-emit-package cachesvc --no-emit-package cachesvc-client
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-services matrix deploy-check keys pages docs lint format types contracts bench bench-registry \
-	bench-gpu requirements triton clean tools
+.PHONY: help venv torch-env demo test test-fast test-services test-versions matrix deploy-check keys pages docs lint format \
+	types contracts release-check bench bench-registry bench-gpu requirements triton clean tools
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1 /p' $(MAKEFILE_LIST) | while read -r name what; do \
@@ -34,7 +42,7 @@ tools:
 	@command -v "$${CXX:-g++}" >/dev/null || { \
 		echo "error: no C++ compiler, which torch.compile needs to warm (apt-get install g++)"; exit 1; }
 
-$(STAMP): $(LOCKS) requirements/install.sh pyproject.toml client/pyproject.toml | tools
+$(STAMP): $(LOCKS) requirements/install.sh pyproject.toml setup.py client/pyproject.toml | tools
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing into $(VENV) ..."
 	@requirements/install.sh $(VENV) "$(TORCH)"
@@ -42,19 +50,33 @@ $(STAMP): $(LOCKS) requirements/install.sh pyproject.toml client/pyproject.toml 
 
 venv: $(STAMP)  ## .venv with everything; instant when it is there
 
+.torch/%/.ready: $(LOCKS) requirements/install.sh pyproject.toml client/pyproject.toml \
+		tools/torch_env.sh tools/cuda_stubs.py | tools
+	@tools/torch_env.sh $* .torch/$* $(PYTHON)
+	@touch $@
+
+torch-env: .torch/$(VERSION)/.ready  ## .torch/VERSION with that torch (VERSION=2.7.1); instant when it is there
+
 demo: $(STAMP)  ## registry, warm of three models, one fresh process for each that compiles nothing
 	@$(BIN)/python -m benchmarks.demo $(ARGS)
 
 test: $(STAMP)  ## all tests; ARGS="-k name" and JOBS=1 are passed on
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
+	@$(PYTEST) $(ARGS)
+
+test-fast: $(STAMP)  ## those without compiler, servers and long runs; ARGS as for test
+	@$(PYTEST) -m "$(FAST)" $(ARGS)
 
 test-services: $(STAMP)  ## those over real PostgreSQL, Redis and Ceph S3; a server that is missing skips its tests
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m services $(ARGS)
+	@$(PYTEST) -m services $(ARGS)
+
+test-versions: $(STAMP) $(VERSIONS:%=.torch/%/.ready)  ## those on other versions of torch (VERSIONS="2.8.0 2.11.0")
+	@CACHESVC_TEST_VERSIONS="$(VERSIONS)" $(BIN)/python -m pytest -n $(JOBS) tests/versions $(ARGS)
+
 matrix: $(STAMP)  ## every difference between builder and consumer, and what it does; ARGS="hit" for some rows
 	@$(BIN)/python -m tests.matrix $(ARGS)
 
 deploy-check: $(STAMP)  ## renders, lints and judges deploy/, offline; runs what it says where servers are there
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests/deploy $(ARGS)
+	@$(PYTEST) tests/deploy $(ARGS)
 
 keys: $(STAMP)  ## docs/keys.md from the factor table
 	@$(BIN)/python -m tools.keys
@@ -88,6 +110,9 @@ types: $(STAMP)  ## mypy, strict; the client as Python 3.10 too
 contracts: $(STAMP)  ## who may import whom
 	@$(BIN)/lint-imports
 
+release-check: $(STAMP)  ## builds both distributions, checks them, installs each into an empty environment
+	@$(BIN)/python -m tools.release $(ARGS)
+
 bench: $(STAMP)  ## the benchmarks, into benchmarks/results
 	@$(BIN)/python benchmarks/cold_start.py $(ARGS)
 	@$(BIN)/python benchmarks/restore.py $(ARGS)
@@ -114,6 +139,7 @@ triton: $(STAMP)  ## adds Triton (280 MB), for tests without a GPU
 	@$(BIN)/python -m pip install -q --require-hashes -r requirements/triton.txt
 
 clean:  ## removes the environment, caches and builds
-	rm -rf $(VENV) $(DOCS) build dist .demo .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(DOCS) .torch build dist .demo .pytest_cache .mypy_cache .ruff_cache .import_linter_cache \
+		.hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 	rm -rf *.egg-info client/*.egg-info client/build

@@ -58,7 +58,7 @@ from cachesvc.cli.signals import interruptible  # noqa: E402
 from cachesvc_client.bundle.check import check_envelope  # noqa: E402
 from cachesvc_client.bundle.seal import PublicKey  # noqa: E402
 from cachesvc_client.detect import detect  # noqa: E402
-from cachesvc_client.remote import Remote, parse_resolved  # noqa: E402
+from cachesvc_client.http.registry import Remote, parse_resolved  # noqa: E402
 from cachesvc_client.wire.names import Name  # noqa: E402
 from cachesvc_client.wire.protocol import ResolveRequest  # noqa: E402
 

@@ -1,3 +1,3 @@
 """cachesvc: the registry, ``cachesvc warm`` and the command line. The client is `cachesvc_client`."""
 
-__version__ = "0.1.0"
+from cachesvc_client import __version__ as __version__

@@ -67,6 +67,14 @@ def migrate_index(settings: Settings, *, apply: bool) -> list[tuple[str, str]]:
         return steps
 
 
+@contextmanager
+def open_store(settings: Settings) -> Iterator[tuple[BlobStore, Links | None]]:
+    """Opens the blob store alone, as a registry uses it, and what makes links to its objects, if readers get
+    any. Where packs are in the data folder its lock is held. Raises what ``open_registry`` raises."""
+    with nullcontext() if settings.bucket else _locked(_data_folder(settings.data)):
+        yield _blobs(settings, Meter(), proven=False)
+
+
 def signing_key_path(settings: Settings) -> Path:
     """Where the first start puts the signing key."""
     return settings.data / "signing.key"

@@ -6,6 +6,7 @@ import contextlib
 import secrets
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -26,11 +27,51 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 SERVICES = {"postgresql", "database", "redis_url", "gateway", "bucket_at_gateway"}
 
 
+OWN_SERVERS = {"server", "own_server", "own_column_server", "registry", "command", "s3_endpoint"}
+"""Fixtures that start a registry, or an S3 of moto's, in a process or thread of its own."""
+MARKS_OF_PLACES = {
+    "compiles": ("e2e", "warm/test_run.py"),
+    "servers": (
+        *("deploy", "registry/test_claims.py", "registry/test_collectors.py", "registry/test_faults.py"),
+        *("registry/test_fuzz.py", "registry/test_operation.py", "registry/test_outages.py"),
+        *("registry/test_replicas.py", "registry/test_serve.py"),
+    ),
+    # A file whose tests took more than five seconds of CPU in all, most of it in processes that they start.
+    "slow": (
+        *("attach/test_attach.py", "benchmarks", "bundle/test_staging.py"),
+        *("environment/test_detect.py", "environment/test_workload.py"),
+        *("house/test_contracts.py", "house/test_distributions.py", "index/test_killed_upgrades.py"),
+        *("kinds/test_cuda.py", "kinds/test_user_kernels.py", "matrix", "registry/test_crashes.py"),
+        *("registry/test_stateful.py", "warm/test_turns.py"),
+    ),
+}
+"""Folders and files of tests whose tests have the mark. What has none of them is ``make test-fast``."""
+LONGEST_FIRST = ("compiles", "slow", "servers")
+"""The order in which files begin; then the rest."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what asks for a real server by name; a parameter that does is marked where it stands."""
+    """Marks what asks for a real server by name; a parameter that does is marked where it stands. Marks what
+    takes long by its place, and puts it first."""
+    here = Path(__file__).parent
     for item in items:
-        if SERVICES & set(getattr(item, "fixturenames", ())):
+        names = set(getattr(item, "fixturenames", ()))
+        if SERVICES & names:
             item.add_marker("services")
+        if OWN_SERVERS & names:
+            item.add_marker("servers")
+        place = item.path.relative_to(here)
+        for mark, places in MARKS_OF_PLACES.items():
+            if any(place.is_relative_to(each) for each in places):
+                item.add_marker(mark)
+    # A long file that begins last is alone on one worker at the end.
+    ranks: dict[Path, int] = {}
+    for item in items:
+        rank = next(
+            (n for n, mark in enumerate(LONGEST_FIRST) if item.get_closest_marker(mark)), len(LONGEST_FIRST)
+        )
+        ranks[item.path] = min(rank, ranks.get(item.path, rank))
+    items.sort(key=lambda item: ranks[item.path])
 
 
 @contextlib.contextmanager

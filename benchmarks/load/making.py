@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from cachesvc_client.bundle.pack import PackContents, SourceFile, write_pack
 from cachesvc_client.bundle.seal import SigningKey
+from cachesvc_client.http.registry import Remote
 from cachesvc_client.publishing import delivery, next_sequence
-from cachesvc_client.remote import Remote
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Namespace, ShortName, Target
 from cachesvc_client.wire.records import Manifest, Statement, Workload

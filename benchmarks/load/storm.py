@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks.hosts import ROOT, Failed, Registry, clean_environment, started
 from cachesvc.registry.gc import Collected
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.remote import Remote
+from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.admin import Finding, FsckPage
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError, NotFound

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from benchmarks.hosts import Failed, Registry
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.remote import Remote
+from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Namespace, ShortName
 from cachesvc_client.wire.protocol import ResolveRequest

@@ -22,14 +22,14 @@ from cachesvc_client.wire.admin import (
 from cachesvc_client.wire.names import Namespace
 from cachesvc_client.wire.protocol import SignerRecord, TokenAnswer, TokenRequest
 
-from .access import SECURED, TheRegistry, TheToken, TokenRoute
+from .access import SECURED, AdminRoute, TheRegistry, TheToken
 from .answers import Word, errors
 from .edge import Json
 
 router = APIRouter(
     prefix="/v1",
     tags=["admin"],
-    route_class=TokenRoute,
+    route_class=AdminRoute,
     dependencies=SECURED,
     responses=errors("unauthenticated", "forbidden", "not_found"),
 )
@@ -54,8 +54,8 @@ async def post_token(registry: TheRegistry, token: TheToken, body: TokenRequest)
 
 @router.put("/tokens/{token_id}/expiry", response_model=TokenAnswer)
 async def put_expiry(registry: TheRegistry, token: TheToken, token_id: str, body: Expiry) -> Json:
-    """Has a token end some days from now, or never; that holds everywhere within 5 s."""
-    return Json(await to_thread.run_sync(tokens.expire_token, registry, token, token_id, body.days))
+    """Sets when a token ends: some days from now (0: at once), or never. That holds everywhere within 5 s."""
+    return Json(await to_thread.run_sync(tokens.expire_token, registry, token, token_id, body))
 
 
 @router.delete("/tokens/{token_id}", status_code=204, response_class=Response)

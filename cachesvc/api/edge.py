@@ -1,4 +1,4 @@
-"""What every request passes: identity of the API, request ids, bounds on bodies, errors in one form."""
+"""What every request passes: identity of the API, request ids, errors in one form."""
 
 from __future__ import annotations
 
@@ -21,21 +21,15 @@ from cachesvc_client.wire.errors import (
     InvalidRequest,
     NotFound,
     ProtocolMismatch,
-    TooLarge,
     Unavailable,
     to_wire,
 )
-from cachesvc_client.wire.protocol import API_HEADER, API_VERSION, MAX_REPORT_BYTES
-from cachesvc_client.wire.records import MAX_ENVELOPE_BYTES
+from cachesvc_client.wire.protocol import API_HEADER, API_VERSION
 
 from . import logs
 from .metrics import Metrics
 
 REQUEST_ID = "X-Request-Id"
-MAX_BODY_BYTES = 4 << 20
-"""Of every body but envelopes and packs."""
-MAX_COMMIT_BYTES = MAX_ENVELOPE_BYTES + (MAX_ENVELOPE_BYTES >> 3) + 4096
-"""An envelope as JSON text: its few quotes are escaped, its base64 is not."""
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -45,8 +39,6 @@ Send = Callable[[Message], Awaitable[None]]
 _log = logging.getLogger("cachesvc.api")
 _requests = logging.getLogger("cachesvc.requests")
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_PACK = re.compile(r"/v1/uploads/[^/]+/pack|/v1/bundles")
-_COMMIT = re.compile(r"/v1/uploads/[^/]+/commit")
 
 
 class Json(Response):
@@ -77,7 +69,7 @@ class Edge:
         began = time.monotonic()
         try:
             _check_version(headers.get(API_HEADER.lower().encode()))
-            await self._app(scope, _bounded(scope["path"], headers, receive), sent)
+            await self._app(scope, receive, sent)
         except CacheSvcError as error:
             if sent.status:
                 raise
@@ -137,29 +129,6 @@ def _check_version(asked: str | None) -> None:
             f"the client speaks API {asked[:20]!r}; this registry speaks {API_VERSION}",
             "install a cachesvc-client of the registry's version",
         )
-
-
-def _bounded(path: str, headers: dict[bytes, str], receive: Receive) -> Receive:
-    """``receive`` that refuses a body over the route's limit, before it is held in memory."""
-    if _PACK.fullmatch(path):
-        return receive
-    limit = MAX_COMMIT_BYTES if _COMMIT.fullmatch(path) else MAX_BODY_BYTES
-    if path == "/v1/reports":
-        limit = MAX_REPORT_BYTES
-    length = headers.get(b"content-length", "0")
-    if length.isdigit() and int(length) > limit:
-        raise TooLarge(f"a body of {length} bytes; at most {limit} are allowed here")
-    seen = 0
-
-    async def counted() -> Message:
-        nonlocal seen
-        message = await receive()
-        seen += len(message.get("body", b""))
-        if seen > limit:
-            raise TooLarge(f"a body of more than the {limit} bytes that are allowed here")
-        return message
-
-    return counted
 
 
 def failure(error: CacheSvcError) -> Json:

@@ -21,14 +21,14 @@ from cachesvc_client.wire.admin import (
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag
 
-from .access import SECURED, TheRegistry, TheToken, TokenRoute
+from .access import SECURED, AdminRoute, TheRegistry, TheToken
 from .answers import Completed, Word, errors
 from .edge import Json
 
 router = APIRouter(
     prefix="/v1",
     tags=["inventory"],
-    route_class=TokenRoute,
+    route_class=AdminRoute,
     dependencies=SECURED,
     responses=errors("unauthenticated", "forbidden", "not_found"),
 )

@@ -80,10 +80,15 @@ class Metrics:
         self._claims.labels(state).inc()
 
     def reported(self, report: ReportRequest) -> None:
-        """A report that was counted. A start that took longer than compiling saves nothing."""
+        """A report that was counted. A start that took longer than compiling saves nothing. A start that
+        reports again is counted by its first report: a counter of Prometheus never falls."""
+        earlier = {row.revision: row for row in report.replaces.revisions} if report.replaces else {}
         for row in report.revisions:
-            self._starts.labels(row.state).inc()
-            self._saved.inc(max(row.saved or 0.0, 0.0))
+            before = earlier.get(row.revision)
+            if before is None:
+                self._starts.labels(row.state).inc()
+            saved_before = (before.saved or 0.0) if before is not None else 0.0
+            self._saved.inc(max((row.saved or 0.0) - max(saved_before, 0.0), 0.0))
 
     def collected(self, done: Any) -> None:
         """A run's counts, a dataclass; ``None``: it failed."""

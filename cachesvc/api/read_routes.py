@@ -17,6 +17,7 @@ from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import NotFound, RangeInvalid
 from cachesvc_client.wire.names import Namespace, ShortName, Tag
 from cachesvc_client.wire.protocol import (
+    MAX_REPORT_BYTES,
     EntrySummary,
     NameSummary,
     ReportAnswer,
@@ -28,7 +29,8 @@ from cachesvc_client.wire.protocol import (
 
 from .access import SECURED, Handler, TheRegistry, TheToken, TokenRoute
 from .answers import BINARY, errors
-from .edge import MAX_BODY_BYTES, Json, failure
+from .body import MAX_BODY_BYTES, max_body
+from .edge import Json, failure
 from .metrics import Metrics, TheMetrics
 from .ranges import wanted
 
@@ -107,6 +109,7 @@ router.add_api_route(
 
 
 @router.post("/reports", response_model=ReportAnswer, responses=errors("too_many"))
+@max_body(MAX_REPORT_BYTES)
 async def post_report(
     registry: TheRegistry, token: TheToken, metrics: TheMetrics, body: ReportRequest
 ) -> Json:

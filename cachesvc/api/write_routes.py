@@ -22,13 +22,17 @@ from cachesvc_client.wire.protocol import (
     UploadAnswer,
     UploadRequest,
 )
+from cachesvc_client.wire.records import MAX_ENVELOPE_BYTES
 
 from .access import SECURED, TheRegistry, TheToken, TokenRoute
 from .answers import BINARY, errors
+from .body import max_body
 from .edge import Json
 
 SILENCE_SECONDS = 60
 """An upload that sends nothing for so long is ended: it holds a thread."""
+MAX_COMMIT_BYTES = MAX_ENVELOPE_BYTES + (MAX_ENVELOPE_BYTES >> 3) + 4096
+"""Bytes of an envelope as JSON text: its few quotes are escaped, its base64 is not."""
 UPLOADS = 32
 """Bodies received at once by a process; more wait."""
 _BATCH = 1 << 20
@@ -52,6 +56,7 @@ async def post_upload(registry: TheRegistry, token: TheToken, body: UploadReques
 
 
 @router.put("/uploads/{upload}/pack", response_model=StoredAnswer, openapi_extra=BODY)
+@max_body(None)
 async def put_pack(registry: TheRegistry, token: TheToken, upload: str, request: Request) -> Json:
     """Streams the pack in. A transfer that failed may be sent again from its beginning."""
     length = request.headers.get("content-length", "")
@@ -67,6 +72,7 @@ async def put_pack(registry: TheRegistry, token: TheToken, upload: str, request:
     openapi_extra=BODY,
     responses=errors("head_conflict", "claim_lost", "untrusted"),
 )
+@max_body(None)
 async def post_bundle(
     registry: TheRegistry,
     token: TheToken,
@@ -95,6 +101,7 @@ async def post_bundle(
     response_model=CommitAnswer,
     responses=errors("head_conflict", "claim_lost", "untrusted"),
 )
+@max_body(MAX_COMMIT_BYTES)
 async def post_commit(registry: TheRegistry, token: TheToken, upload: str, body: CommitRequest) -> Json:
     """Makes the uploaded pack the head of its entry, if the head is the one that is named."""
     return Json(await to_thread.run_sync(publish.commit, registry, token, upload, body))

@@ -12,7 +12,8 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from dataclasses import dataclass, replace
+from functools import partial
 
 from cachesvc_client.wire.errors import CacheSvcError, NotFound, RangeInvalid
 
@@ -196,32 +197,28 @@ CHECKS: tuple[Callable[[Bench], None], ...] = (
 )
 
 
-class Linking(BlobStore, Links, Protocol):
-    """A store with both powers."""
-
-
-def links_give_the_object(bench: Bench, store: Linking) -> None:
+def links_give_the_object(bench: Bench, links: Links) -> None:
     """To whoever has the link: whole, and by range; behind the end is refused; nothing else can be done."""
     key, whole = bench.key(), secrets.token_bytes(300_000)
-    link = store.link(key, 300)
+    link = links.link(key, 300)
     _true(_status(link) in (403, 404), "a link to what is missing")
-    store.put(key, [whole])
+    bench.store.put(key, [whole])
     _equal(_fetched(link), (200, whole, None), "the whole object by a link")
     part = (206, whole[1000:2000], f"bytes 1000-1999/{len(whole)}")
     _equal(_fetched(link, "bytes=1000-1999"), part, "a range by a link")
     part = (206, whole[-7:], f"bytes {len(whole) - 7}-{len(whole) - 1}/{len(whole)}")
     _equal(_fetched(link, f"bytes={len(whole) - 7}-"), part, "the end by a link")
     _equal(_status(link, "bytes=300000-"), 416, "a range behind the end by a link")
-    store.delete(key)
+    bench.store.delete(key)
     _true(_status(link) in (403, 404), "a link to what was deleted")
 
 
-def links_are_not_forged(bench: Bench, store: Linking) -> None:
+def links_are_not_forged(bench: Bench, links: Links) -> None:
     """Neither for another object, nor to write or delete, nor beyond their time."""
     key, other = bench.key(), bench.key()
     for each in (key, other):
-        store.put(each, [b"held"])
-    link = store.link(key, 300)
+        bench.store.put(each, [b"held"])
+    link = links.link(key, 300)
     _equal(_status(link), 200, "a link")
     name, changed = key.rpartition("/")[2], other.rpartition("/")[2]
     _equal(_status(link.replace(name, changed)), 403, "a link whose object was changed")
@@ -229,7 +226,7 @@ def links_are_not_forged(bench: Bench, store: Linking) -> None:
     for method in ("PUT", "DELETE"):
         _equal(_status(link, method=method), 403, f"{method} with a link")
     _equal(bench.read(key), b"held", "the object")
-    short = store.link(key, 1)
+    short = links.link(key, 1)
     for _ in range(300):
         if _status(short) == 403:
             break
@@ -238,17 +235,13 @@ def links_are_not_forged(bench: Bench, store: Linking) -> None:
         raise AssertionError("a link holds beyond its time")
 
 
-LINK_CHECKS: tuple[Callable[[Bench, Linking], None], ...] = (links_give_the_object, links_are_not_forged)
+LINK_CHECKS: tuple[Callable[[Bench, Links], None], ...] = (links_give_the_object, links_are_not_forged)
 """For stores that have the power."""
 
 
-def run_links(store: Linking, check: Callable[[Bench, Linking], None]) -> None:
-    """As :func:`run`."""
-    bench = Bench(store)
-    try:
-        check(bench, store)
-    finally:
-        bench.clean()
+def run_links(store: BlobStore, links: Links, check: Callable[[Bench, Links], None]) -> None:
+    """Runs one check of ``links`` to objects of ``store`` as :func:`run` does."""
+    run(store, lambda bench: check(bench, links))
 
 
 def run(store: BlobStore, check: Callable[[Bench], None]) -> None:
@@ -258,6 +251,41 @@ def run(store: BlobStore, check: Callable[[Bench], None]) -> None:
         check(bench)
     finally:
         bench.clean()
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What came of one check. ``problem``: what the store does wrong, or by which error it could not be seen;
+    empty if the promise holds."""
+
+    check: str
+    promise: str
+    problem: str = ""
+
+
+def promises(links: Links | None) -> list[Verdict]:
+    """Lists the checks that :func:`judge` runs, without a problem."""
+    checks: tuple[Callable[..., None], ...] = (*CHECKS, *(LINK_CHECKS if links else ()))
+    return [Verdict(check.__name__, " ".join((check.__doc__ or "").split())) for check in checks]
+
+
+def judge(store: BlobStore, links: Links | None) -> Iterator[Verdict]:
+    """Runs every check and yields its verdict; ``links``: of the same store, if it gives any. Ends after the
+    first check, which is whether the store can be used at all, if that one fails."""
+    runs: list[Callable[[], None]] = [partial(run, store, check) for check in CHECKS]
+    if links:
+        runs += [partial(run_links, store, links, check) for check in LINK_CHECKS]
+    for verdict, act in zip(promises(links), runs, strict=True):
+        try:
+            act()
+            problem = ""
+        except (AssertionError, CacheSvcError) as error:
+            problem = str(error)
+        except OSError as error:  # the store's address in a link
+            problem = f"a link cannot be fetched from here: {error}"
+        yield replace(verdict, problem=problem)
+        if problem and verdict.check == is_usable.__name__:
+            return
 
 
 class _Broken(Exception):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib
 import sys
+from typing import Annotated
 
 import typer
 
+import cachesvc
 from cachesvc_client.wire.errors import CacheSvcError
 
 app = typer.Typer(
@@ -21,9 +23,20 @@ COMMANDS = ("serve", "warm", "client", "admin")
 """Modules of this package that register commands, in the order of the help."""
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"cachesvc {cachesvc.__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def root() -> None:
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
     """Compile once, in CI; every process after that starts warm."""
+    del version
 
 
 def main() -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cachesvc_client.atomic import replacing
 from cachesvc_client.wire.errors import InvalidRequest
 
 from . import app, server
@@ -101,11 +101,8 @@ def _announce(url: str, made: Welcome, settings: Settings, ready_file: Path | No
 
 def _write_private(path: Path, text: str) -> None:
     """Whole or absent, and for this user only: it may hold a secret."""
-    temp = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        temp.unlink(missing_ok=True)
-        with os.fdopen(os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(text + "\n")
-        temp.replace(path)
+        with replacing(path, 0o600) as file:
+            file.write(f"{text}\n".encode())
     except OSError as error:
         raise InvalidRequest(f"--ready-file {path}: {error.strerror or error}") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import sys
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from cachesvc_client.bundle.seal import SigningKey
     from cachesvc_client.config import Config
 
+_PR_SET_DUMPABLE = 4
 EPILOG = (
     "Exit status: 0 all targets are warm; 9 some target is not (cold, does not settle, numbers differ, "
     "cannot be compiled); 2 malformed spec or option; 3 token refused; 4 not found; 5 another publisher "
@@ -55,9 +57,17 @@ def warm(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The report as JSON on stdout.")] = False,
     report: Annotated[Path | None, typer.Option(help="Write the report as Markdown.")] = None,
+    signing_key_env: Annotated[
+        str | None,
+        typer.Option(
+            help="The variable that holds the signing key itself, instead of a file that all may read."
+        ),
+    ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Show the traceback of a failure.")] = False,
 ) -> None:
     """Compile declared models in fresh processes, prove that a restored process compiles nothing, publish."""
+    _hide_from_other_processes()
+    key = _key_of(signing_key_env)
     from cachesvc.warm import report as reports
     from cachesvc.warm.plan import plan
     from cachesvc.warm.spec import load_spec
@@ -70,7 +80,7 @@ def warm(
         return
     if report and not report.absolute().parent.is_dir():
         raise InvalidRequest(f"--report {report}: no such folder", "make it first")
-    outcomes = _run(planned, name, loaded.path, force=force, check=check, jobs=jobs, out=out)
+    outcomes = _run(planned, name, loaded.path, force=force, check=check, jobs=jobs, out=out, key=key)
     if report:
         _write(report, reports.markdown(str(name), outcomes))
     if as_json:
@@ -104,8 +114,39 @@ def _print_plan(name: Name, planned: Sequence[Job], as_json: bool) -> None:
         typer.echo(f"  {line}")
 
 
+def _hide_from_other_processes() -> None:
+    """Keep this process's variables and memory, with the token and the signing key, from the models' code.
+
+    That code runs in children, as the same user. ``/proc/PID/environ``, ``mem`` and ``fd`` of a process that
+    is not dumpable are closed to all that lack CAP_SYS_PTRACE: prctl(2), ptrace(2). A child that starts
+    another program is dumpable again.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def _key_of(variable: str | None) -> SigningKey | None:
+    """Take the signing key out of the environment, so that no child inherits it."""
+    if variable is None:
+        return None
+    from cachesvc_client.bundle.seal import SigningKey
+
+    text = os.environ.pop(variable, "")
+    if not text.strip():
+        raise InvalidRequest(f"--signing-key-env: {variable[:60]} is not set", "set it to what keygen wrote")
+    return SigningKey.from_text(text, f"--signing-key-env: {variable[:60]}")
+
+
 def _run(
-    planned: Sequence[Job], name: Name, spec: Path, *, force: bool, check: bool, jobs: int, out: Path | None
+    planned: Sequence[Job],
+    name: Name,
+    spec: Path,
+    *,
+    force: bool,
+    check: bool,
+    jobs: int,
+    out: Path | None,
+    key: SigningKey | None,
 ) -> list[Outcome]:
     from cachesvc.warm.fresh import Launcher
     from cachesvc.warm.run import Means, run
@@ -124,7 +165,7 @@ def _run(
             check=check,
             provenance=_provenance(spec),
         )
-        means = _with_registry(means, config, stack)
+        means = _with_registry(replace(means, key=key), config, stack)
         stack.enter_context(interruptible())
         return run(planned, means, jobs)
 
@@ -132,23 +173,27 @@ def _run(
 def _with_registry(means: Means, config: Config, stack: ExitStack) -> Means:
     """Registry and keys, as far as this run needs them; what is missing is told before anything compiles."""
     from cachesvc.warm.run import Registry
-    from cachesvc_client.bundle.seal import SigningKey
-    from cachesvc_client.remote import Remote
+    from cachesvc_client.bundle.seal import SigningKey, TrustedKey
+    from cachesvc_client.http.registry import Remote
 
-    key = SigningKey.load(config.signing_key) if config.signing_key and not means.check else None
+    key = None if means.check else means.key
+    if key is None and config.signing_key and not means.check:
+        key = SigningKey.load(config.signing_key)
     if means.out and not means.check:
         return replace(means, key=key or _own_key())
     if not config.url:
         raise InvalidRequest("no registry", "run cachesvc login, set CACHESVC_URL, or use --out DIR")
     if not means.check and key is None:
         raise InvalidRequest(
-            "no signing key", "run cachesvc login --signing-key, or set CACHESVC_SIGNING_KEY"
+            "no signing key",
+            "run cachesvc login --signing-key, set CACHESVC_SIGNING_KEY, or give --signing-key-env",
         )
     remote = stack.enter_context(Remote(config.url, config.token, timeout=60))
     role = remote.whoami().role
     if not means.check and role not in ("write", "admin"):
         raise Forbidden(f"the token may only {role}", "publishing needs a write token; --check does not")
-    trusted = tuple(dict.fromkeys((*config.trusted_keys, *((key.public,) if key else ()))))
+    own = (TrustedKey(f"{means.name.namespace}={key.public}"),) if key else ()
+    trusted = tuple(dict.fromkeys((*config.trusted_keys, *own)))
     return replace(means, key=key, registry=Registry(remote, trusted, config.token or ""))
 
 

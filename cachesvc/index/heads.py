@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 from sqlmodel import col
 
+from cachesvc.domain.access import ANY
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag, Target
 
 from .sql import driven_each
-from .tables import EntryRow, RevisionRow, UsefulnessRow
+from .tables import EntryRow, RevisionRow, SignerRow, UsefulnessRow
 
 FEW = 16
 """Heads under most names and tags are fewer: they are asked for with their envelopes, by one statement."""
@@ -35,7 +36,8 @@ class Candidate:
     """The head of an entry. ``envelope``: its exact bytes, of which there are ``envelope_bytes``, where they
     came along; else ``Heads.envelopes`` has them. ``fingerprint`` and ``scopes``: JSON, as it was stored.
     ``lane``: empty for the trunk.
-    ``withheld``: it is quarantined in an environment, this one or another.
+    ``withheld``: it is quarantined in an environment, this one or another. ``signer_removed``: no signature
+    of its key is accepted for the namespace any more.
 
     All are as they were checked when they were written: to check them again for each resolve took longer than
     to find them.
@@ -61,6 +63,7 @@ class Candidate:
     quarantine_why: str | None
     envelope_bytes: int
     withheld: bool
+    signer_removed: bool
     envelope: bytes | None = None
 
 
@@ -110,6 +113,10 @@ def _heads(*more: Any) -> sa.Select[Any]:
     withheld = sa.exists().where(
         col(UsefulnessRow.revision) == entries.head, col(UsefulnessRow.quarantined).is_not(None)
     )
+    accepted = sa.exists().where(
+        col(SignerRow.key) == revisions.signer,
+        col(SignerRow.namespace).in_([entries.namespace, sa.literal_column(f"'{ANY}'")]),
+    )
     return (
         sa.select(
             *(entries[name] for name in ("entry", "lane", "tag", "target", "partition", "workload", "model")),
@@ -119,6 +126,7 @@ def _heads(*more: Any) -> sa.Select[Any]:
             *(revisions[name] for name in ("last_used", "quarantined", "quarantine_why")),
             _ENVELOPE_BYTES,
             withheld.label("withheld"),
+            sa.not_(accepted).label("signer_removed"),
             *more,
         )
         .join_from(EntryRow, RevisionRow, revisions.revision == entries.head)

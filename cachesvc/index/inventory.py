@@ -149,18 +149,6 @@ class Inventory:
         found = sa.update(EntryRow).where(col(EntryRow.entry) == entry)
         changed(self._session, found.values(dtypes=spaced(dtypes), shapes=spaced(shapes)))
 
-    def signed_by(self, namespace: str, key: str) -> int:
-        """Revisions that this key signed."""
-        query = (
-            sa.select(sa.func.count())
-            .select_from(RevisionRow)
-            .join(EntryRow, col(EntryRow.entry) == col(RevisionRow.entry))
-            .where(col(RevisionRow.signer) == key)
-        )
-        if namespace != ANY:
-            query = query.where(col(EntryRow.namespace) == namespace)
-        return int(self._session.connection().execute(query).scalar() or 0)
-
     def named(self, namespace: str) -> int:
         """How many names there are."""
         names = sa.select(col(EntryRow.namespace), col(EntryRow.name)).distinct()

@@ -38,8 +38,17 @@ class Reported:
 
 
 @dataclass(frozen=True, slots=True)
+class Earlier:
+    """What a start that reports again was counted as."""
+
+    state: str
+    saved: float
+    spent: float
+
+
+@dataclass(frozen=True, slots=True)
 class Start:
-    """What one start came to with one revision."""
+    """What one start came to with one revision. ``earlier``: its last report, which is taken back."""
 
     revision: Digest
     environment: Digest
@@ -49,6 +58,7 @@ class Start:
     spent: float
     why: str
     now: int
+    earlier: Earlier | None = None
 
 
 class Usefulness:
@@ -82,8 +92,8 @@ class Usefulness:
         }
 
     def add(self, start: Start) -> None:
-        """Counts it. A revision that has its full number of environments forgets the one that was seen
-        longest ago."""
+        """Counts it, in the place of its earlier report if it has one. A revision that has its full number
+        of environments forgets the one that was seen longest ago."""
         self._make_room(start.revision, start.environment)
         table: Any = UsefulnessRow.__table__  # type: ignore[attr-defined]
         connection = self._session.connection()
@@ -101,6 +111,11 @@ class Usefulness:
         )
         statement = insert(table).values(row.model_dump())
         added = {name: table.c[name] + statement.excluded[name] for name in (*STATES, "saved", "spent")}
+        if (earlier := start.earlier) is not None:
+            # Whoever says that it reported before may lie: no count falls below zero.
+            fewer = added[earlier.state] - 1
+            added[earlier.state] = sa.case((fewer < 0, 0), else_=fewer)
+            added |= {"saved": added["saved"] - earlier.saved, "spent": added["spent"] - earlier.spent}
         replaced = {"facts": start.facts, "last_seen": start.now, **({"why": start.why} if start.why else {})}
         connection.execute(
             statement.on_conflict_do_update(

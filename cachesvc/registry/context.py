@@ -32,9 +32,9 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """``hot``: hints that replicas share. ``own``: those that this process keeps for itself (``None``: in
-    ``hot``, which is its own). ``links``: of the store that ``blobs`` wraps, if readers may use it.
-    ``meter``: what passes ``blobs``. ``clock``: seconds of UTC."""
+    """``hot``: hints that replicas share; whoever can write them gains nothing. ``own``: what this process
+    keeps for itself (``None``: in ``hot``, which is its own). ``links``: of the store that ``blobs`` wraps,
+    if readers may use it. ``meter``: what passes ``blobs``. ``clock``: seconds of UTC."""
 
     index: Index
     blobs: BlobStore
@@ -46,8 +46,9 @@ class Registry:
     own: Hot | None = None
 
     @property
-    def answers(self) -> Hot:
-        """Where answers are remembered. To give them to other replicas costs each more than it saves."""
+    def memory(self) -> Hot:
+        """Remembers what grants or limits something, and answers, in this process alone: nothing outside of
+        it can write there. Each replica reads the index for itself, at least every 5 s."""
         return self.own or self.hot
 
     @property

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
 from cachesvc.domain.access import Action, Token, demand, may
 from cachesvc.domain.usefulness import HOSTS, InertHost, useless
 from cachesvc.index.unit import Unit
-from cachesvc.index.usefulness import Reported, Start
+from cachesvc.index.usefulness import Earlier, Reported, Start
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import InvalidRequest, NotFound, TooMany
 from cachesvc_client.wire.factors import Incompatible, compare, environment
-from cachesvc_client.wire.protocol import ReportAnswer, ReportRequest, RevisionReport
+from cachesvc_client.wire.protocol import KindWork, ReportAnswer, ReportRequest, RevisionReport
 
 from .audit import note
 from .context import Registry
@@ -19,8 +20,7 @@ from .resolve import forget
 
 RATE_SECONDS = 5
 RATE = 500
-"""Reports that a token may send in each of these spans, to one replica (or to all that share a hot store): a
-fleet that ends at once."""
+"""Reports that a token may send to one replica in each of these spans: a fleet that ends at once."""
 FACTS = ("gpu", "torch", "triton", "platform", "cpu_isa", "python_abi")
 """Factors that people tell an environment by."""
 
@@ -28,14 +28,15 @@ _log = logging.getLogger("cachesvc.reports")
 
 
 def report(registry: Registry, token: Token, request: ReportRequest) -> ReportAnswer:
-    """Counts one start, whole or not at all.
+    """Counts one start, whole or not at all; in the place of what it reported before, if it says so.
 
     Raises ``NotFound`` for a revision that does not exist or that the token may not see, ``Forbidden``
     without the role *report*, ``InvalidRequest`` for an environment that the revision does not fit (it cannot
     have been installed there), ``TooMany``.
     """
     _bound(registry, token)
-    spent = sum(work.seconds for work in request.kinds.values())
+    spent = _spent(request.kinds) / len(request.revisions)
+    earlier = _earlier(request)
     withheld: list[Digest] = []
     moved = False
     with registry.index.write() as unit:
@@ -53,7 +54,8 @@ def report(registry: Registry, token: Token, request: ReportRequest) -> ReportAn
                     facts=_facts(request),
                     state=row.state,
                     saved=row.saved or 0.0,
-                    spent=spent / len(request.revisions),
+                    spent=spent,
+                    earlier=earlier.get(row.revision),
                     why="; ".join(request.why)[:500] if row.state in ("inert", "partial") else "",
                     now=registry.now,
                 )
@@ -66,7 +68,19 @@ def report(registry: Registry, token: Token, request: ReportRequest) -> ReportAn
     if moved:
         for namespace in {subject.namespace for subject in subjects.values()}:
             forget(registry, namespace)
-    return ReportAnswer(len(request.revisions), tuple(withheld))
+    return ReportAnswer(len(request.revisions), tuple(withheld), replaces=True)
+
+
+def _spent(kinds: Mapping[str, KindWork]) -> float:
+    return sum(work.seconds for work in kinds.values())
+
+
+def _earlier(request: ReportRequest) -> dict[Digest, Earlier]:
+    """What the last report of the same start was counted as, by revision."""
+    if request.replaces is None or not request.replaces.revisions:
+        return {}
+    spent = _spent(request.replaces.kinds) / len(request.replaces.revisions)
+    return {row.revision: Earlier(row.state, row.saved or 0.0, spent) for row in request.replaces.revisions}
 
 
 def lift(registry: Registry, by: Token, revision: Digest) -> None:
@@ -87,7 +101,7 @@ def lift(registry: Registry, by: Token, revision: Digest) -> None:
 def _bound(registry: Registry, token: Token) -> None:
     span = int(registry.clock()) // RATE_SECONDS
     key = f"reports/{token.token}/{span}"
-    if registry.hot.count(key, RATE_SECONDS) > RATE:
+    if registry.memory.count(key, RATE_SECONDS) > RATE:
         raise TooMany(
             f"token {token.token}: more than {RATE} reports in {RATE_SECONDS} s",
             "they are counted best effort",

@@ -64,8 +64,12 @@ class Question:
 
 
 def answer_each(registry: Registry, questions: Sequence[Question]) -> list[bytes | CacheSvcError]:
-    """For each :func:`resolve` as canonical JSON, remembered for at most 5 s, or its error. The database is
-    asked for all at once: an error of it is the error of all that had to be looked up.
+    """Answers each question with a ``ResolveAnswer`` as canonical JSON, remembered for at most 5 s, or with
+    its error. The database is asked for all at once: its error is the error of all that had to be looked up.
+
+    An answer holds the compatible heads, those of the asked model first, then the newest; the rest is
+    rejected, nearest first. A lane's entry hides the trunk's of the same target, partition and workload. The
+    error is ``NotFound`` if the name has no entry under any of the tags; asking by entry keys never gives it.
 
     A publish through this replica is seen at once, and one through another that shares its hot store almost.
     """
@@ -73,7 +77,7 @@ def answer_each(registry: Registry, questions: Sequence[Question]) -> list[bytes
     known: dict[str, bytes | CacheSvcError] = {}
     new: dict[str, Question] = {}
     for key, question in zip(keys, questions, strict=True):
-        found = registry.answers.get(key)
+        found = registry.memory.get(key)
         if found is None:
             new[key] = question
         else:
@@ -104,7 +108,7 @@ def remembered(registry: Registry, token: Token, body: bytes) -> bytes | None:
     era = registry.hot.near(_ANY_ERA)
     if era:
         era = registry.hot.near(_era(namespace)) if isinstance(namespace, str) else None
-    found = None if era is None else registry.answers.near(_answer_key(body, era))
+    found = None if era is None else registry.memory.near(_answer_key(body, era))
     if found:
         _demand(token, Namespace(namespace), Lane(lane) if lane else None)
     return found or None
@@ -122,17 +126,6 @@ def forget(registry: Registry, namespace: Namespace) -> None:
         registry.hot.put(key, secrets.token_bytes(8))
 
 
-def resolve(registry: Registry, token: Token, request: ResolveRequest) -> ResolveAnswer:
-    """Compatible heads: those of the asked model first, then the newest; the rest rejected, nearest first.
-
-    A lane's entry hides the trunk's of the same target, partition and workload. Raises ``NotFound`` if the
-    name has no entry under any of the tags; asking by entry keys never does.
-    """
-    question = Question(token, request)
-    [(tag, found)] = _candidates_of_each(registry, [question])
-    return _judged(registry, request, tag, found)
-
-
 def _key(registry: Registry, question: Question) -> str:
     era = registry.hot.get(_ANY_ERA) and registry.hot.get(_era(question.request.namespace))
     return _answer_key(question.body or codec.canonical(question.request), era or b"")
@@ -147,7 +140,7 @@ def _answered(registry: Registry, questions: dict[str, Question]) -> dict[str, b
     for (key, question), (tag, heads) in zip(questions.items(), found, strict=True):
         try:
             made[key] = told = codec.canonical(_judged(registry, question.request, tag, heads))
-            registry.answers.put(key, told)
+            registry.memory.put(key, told)
         except CacheSvcError as error:
             made[key] = error
     return made
@@ -269,17 +262,18 @@ def _differences_kept(mine: str, theirs: str, scopes: str) -> tuple[Difference, 
 def _offered(
     registry: Registry, fitting: list[Candidate], request: ResolveRequest
 ) -> tuple[list[Candidate], tuple[Rejected, ...]]:
-    """Without those that an operator withholds, and those that are known to do nothing in this environment
-    (``domain.usefulness``)."""
-    if not any(row.withheld or row.quarantined is not None for row in fitting):
+    """Leaves out those that an operator withholds, those whose signer was removed, and those that are known
+    to do nothing in this environment (``domain.usefulness``)."""
+    if not any(row.withheld or row.signer_removed or row.quarantined is not None for row in fitting):
         return fitting, ()
     with registry.index.read() as unit:
         withheld = unit.usefulness.quarantined([row.revision for row in fitting if row.withheld])
     offered: list[Candidate] = []
     refused: list[Rejected] = []
     for row in fitting:
-        if row.quarantined is not None:
-            said = withdrawn(row.revision, row.quarantine_why or "")
+        if row.quarantined is not None or row.signer_removed:
+            why = row.quarantine_why if row.quarantined is not None else "its signer was removed"
+            said = withdrawn(row.revision, why or "")
             refused.append(Rejected(row.entry, row.target, row.tag, (said,)))
             continue
         here = environment(request.fingerprint, json.loads(row.fingerprint), json.loads(row.scopes))

@@ -14,7 +14,8 @@ from cachesvc_client.wire.protocol import SignerRecord, TokenRequest
 from .context import Registry
 from .tokens import accept, create_token, issue
 
-_FIRST = TokenRequest("first start", "admin")
+_ANOTHER = TokenRequest("serve --new-token", "admin", ANY, never=True)
+_FIRST = TokenRequest("first start", "admin", ANY, never=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ def welcome(
             if not unit.tokens.any_admin():
                 secret = _first(registry, unit, signing_key, first_token)
     if secret is None and new_token:
-        secret = create_token(registry, None, TokenRequest("serve --new-token", "admin")).secret
+        secret = create_token(registry, None, _ANOTHER).secret
     trust = SigningKey.load(signing_key).public if signing_key.exists() else None
     return Welcome(secret, trust, signing_key)
 

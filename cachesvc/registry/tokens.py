@@ -13,12 +13,20 @@ from cachesvc.domain.retention import DAY
 from cachesvc.index.unit import Unit
 from cachesvc_client.bundle.seal import PublicKey
 from cachesvc_client.wire import codec
+from cachesvc_client.wire.admin import Expiry
 from cachesvc_client.wire.errors import InvalidRequest, NotFound, Unauthenticated
 from cachesvc_client.wire.names import Lane, Namespace
-from cachesvc_client.wire.protocol import SignerRecord, TokenAnswer, TokenRequest, WhoAmI
+from cachesvc_client.wire.protocol import (
+    DEFAULT_TOKEN_DAYS,
+    SignerRecord,
+    TokenAnswer,
+    TokenRequest,
+    WhoAmI,
+)
 
 from .audit import note
 from .context import Registry
+from .resolve import forget
 
 SECRET_PREFIX = "csv_"
 """So that secret scanners can tell what they found."""
@@ -27,11 +35,12 @@ MAX_LABEL = 200
 _ID = re.compile(r"[A-Za-z0-9-]{1,40}")
 
 
-def authenticate(registry: Registry, secret: str) -> Token:
-    """The token of a secret. Raises ``Unauthenticated``. A revocation holds within 5 s on every replica."""
+def authenticate(registry: Registry, secret: str, *, remembered: bool = True) -> Token:
+    """Answers the token of a secret. Raises ``Unauthenticated``. A revocation holds within 5 s on every
+    replica; with ``remembered=False``, which always reads the index, at once."""
     secret_hash = _hash(secret)
-    hint = registry.hot.get(_hint_key(secret_hash))
-    token = _from_hint(hint) if hint is not None else _look_up(registry, secret_hash)
+    known = registry.memory.get(_memory_key(secret_hash)) if remembered else None
+    token = _from_memory(known) if known is not None else _look_up(registry, secret_hash)
     if token is None:
         raise Unauthenticated("the token is not known here", "check CACHESVC_TOKEN, or: cachesvc login")
     alive(token, registry.clock())
@@ -40,10 +49,10 @@ def authenticate(registry: Registry, secret: str) -> Token:
 
 def recognise(registry: Registry, secret: str) -> Token | None:
     """:func:`authenticate` for whom it is known without waiting; ``None``: it has to be looked up."""
-    hint = registry.hot.near(_hint_key(_hash(secret)))
-    if not hint:
+    known = registry.memory.near(_memory_key(_hash(secret)))
+    if not known:
         return None
-    token = _from_hint(hint)
+    token = _from_memory(known)
     alive(token, registry.clock())
     return token
 
@@ -87,13 +96,15 @@ def revoke_token(registry: Registry, by: Token, token_id: str) -> None:
         unit.tokens.revoke(token_id, registry.now)
         note(registry, unit, by, "token.revoke", token.namespace, token_id, label=token.label)
         secret_hash = unit.tokens.hash_of(token_id)
-    registry.hot.drop(_hint_key(secret_hash or ""))
+    registry.memory.drop(_memory_key(secret_hash or ""))
 
 
-def expire_token(registry: Registry, by: Token, token_id: str, days: int | None) -> TokenAnswer:
-    """Has a token end in ``days`` from now (``None``: never). Raises ``NotFound`` as ``revoke_token`` does,
-    ``InvalidRequest`` for one that was revoked."""
-    expires = _expires(days, registry.now)
+def expire_token(registry: Registry, by: Token, token_id: str, expiry: Expiry) -> TokenAnswer:
+    """Set when a token ends. Raises ``NotFound`` as ``revoke_token`` does, ``InvalidRequest`` for a token
+    that was revoked and for an ``expiry`` that does not say when."""
+    if expiry.days is None and not expiry.never:
+        raise InvalidRequest("days: missing", "days from now (0: at once), or never = true")
+    expires = _expires(expiry, registry.now, least=0)
     with registry.index.write() as unit:
         token = _known(unit, by, token_id)
         if token.revoked is not None:
@@ -101,7 +112,7 @@ def expire_token(registry: Registry, by: Token, token_id: str, days: int | None)
         unit.tokens.expire(token_id, expires)
         note(registry, unit, by, "token.expire", token.namespace, token_id, expires=expires)
         secret_hash = unit.tokens.hash_of(token_id)
-    registry.hot.drop(_hint_key(secret_hash or ""))
+    registry.memory.drop(_memory_key(secret_hash or ""))
     return _answer(replace(token, expires=expires))
 
 
@@ -116,7 +127,17 @@ def _known(unit: Unit, by: Token, token_id: str) -> Token:
 def add_signer(registry: Registry, by: Token | None, signer: SignerRecord) -> SignerRecord:
     """Accepts a key's signatures in a namespace; adding it again is a success."""
     with registry.index.write() as unit:
-        return accept(registry, unit, by, signer)
+        added = accept(registry, unit, by, signer)
+    _forget_answers(registry, added.namespace)
+    return added
+
+
+def _forget_answers(registry: Registry, namespace: str) -> None:
+    """Remembered answers go by the signers that there were."""
+    with registry.index.read() as unit:
+        named = [row.namespace for row in unit.namespaces.all(ANY)] if namespace == ANY else [namespace]
+    for one in named:
+        forget(registry, Namespace(one))
 
 
 def accept(registry: Registry, unit: Unit, by: Token | None, signer: SignerRecord) -> SignerRecord:
@@ -137,8 +158,8 @@ def accept(registry: Registry, unit: Unit, by: Token | None, signer: SignerRecor
 
 
 def remove_signer(registry: Registry, by: Token, namespace: str, key: str) -> None:
-    """Accepts a key's signatures there no more. What it signed stays: clients decide by the keys that they
-    trust. Raises ``NotFound``."""
+    """Accepts a key's signatures there no more, and offers nothing that it signed: on this replica at once,
+    on the others within 5 s. The revisions stay until they are deleted. Raises ``NotFound``."""
     demand(by, Action.admin, namespace)
     known = namespace == ANY or Namespace.pattern.fullmatch(namespace)
     with registry.index.write() as unit:
@@ -146,6 +167,7 @@ def remove_signer(registry: Registry, by: Token, namespace: str, key: str) -> No
             where = "every namespace" if namespace == ANY else f"namespace {namespace[:128]!r}"
             raise NotFound(f"{key[:60]} is no signer of {where}", "see: cachesvc admin signers list")
         note(registry, unit, by, "signer.remove", namespace, key)
+    _forget_answers(registry, namespace)
 
 
 def list_signers(registry: Registry, by: Token) -> list[SignerRecord]:
@@ -165,7 +187,7 @@ def _new_token(request: TokenRequest, now: int) -> Token:
         raise InvalidRequest(f"role: {request.role[:40]!r}", f"one of: {', '.join(Role.__members__)}")
     if not 0 < len(request.label) <= MAX_LABEL or not request.label.isprintable():
         raise InvalidRequest(f"label: 1 to {MAX_LABEL} printable characters")
-    expires = _expires(request.days, now)
+    expires = _expires(request, now)
     role = Role[request.role]
     if request.lane is not None and (role is Role.admin or namespace == ANY):
         raise InvalidRequest("lane: only for read, report and write tokens of one namespace")
@@ -180,10 +202,15 @@ def _new_token(request: TokenRequest, now: int) -> Token:
     )
 
 
-def _expires(days: int | None, now: int) -> int | None:
-    if days is not None and not 0 < days <= MAX_DAYS:
-        raise InvalidRequest(f"days: 1 to {MAX_DAYS}", "leave it out for a token that does not expire")
-    return None if days is None else now + days * DAY
+def _expires(wanted: TokenRequest | Expiry, now: int, least: int = 1) -> int | None:
+    if wanted.never:
+        if wanted.days is not None:
+            raise InvalidRequest("days: not together with never", "say one of them")
+        return None
+    days = DEFAULT_TOKEN_DAYS if wanted.days is None else wanted.days
+    if not least <= days <= MAX_DAYS:
+        raise InvalidRequest(f"days: {least} to {MAX_DAYS}", "never = true for a token that does not expire")
+    return now + days * DAY
 
 
 def _answer(token: Token) -> TokenAnswer:
@@ -203,20 +230,19 @@ def _hash(secret: str) -> str:
     return hashlib.sha256(secret.encode(errors="surrogatepass")).hexdigest()
 
 
-def _hint_key(secret_hash: str) -> str:
-    # By the set of roles: a hint holds a role's number, and replicas of two versions may share the store.
-    return f"token/{len(Role)}/{secret_hash}"
+def _memory_key(secret_hash: str) -> str:
+    return f"token/{secret_hash}"
 
 
 def _look_up(registry: Registry, secret_hash: str) -> Token | None:
     with registry.index.read() as unit:
         token = unit.tokens.by_hash(secret_hash)
     if token is not None:
-        registry.hot.put(_hint_key(secret_hash), codec.canonical(token))
+        registry.memory.put(_memory_key(secret_hash), codec.canonical(token))
     return token
 
 
-def _from_hint(hint: bytes) -> Token:
-    held = json.loads(hint)
+def _from_memory(known: bytes) -> Token:
+    held = json.loads(known)
     lane = Lane(held.pop("lane")) if "lane" in held else None
     return Token(**{**held, "role": Role(held["role"])}, lane=lane)

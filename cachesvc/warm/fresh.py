@@ -1,9 +1,7 @@
 """Fresh processes: runs `worker` with folders of its own, a time limit, and an end on cancellation.
 
-Every process gets an empty HOME, TMPDIR, working directory and node store. What is cleared from the
-environment is what would let it find the builder's files, and ``CI``, which changes AOTAutograd's keys
-(docs/pytorch.md, 1) and is set where `warm` runs but not where the service does; a spec's ``env`` may
-set it again.
+Every process gets an empty HOME, TMPDIR, working directory and node store, and of the environment what
+`variables` lists and the spec names: neither the builder's files nor the CI system's secrets.
 """
 
 from __future__ import annotations
@@ -19,16 +17,13 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
-from cachesvc_client import kinds
 from cachesvc_client.wire import codec
 
-from . import ranks
+from . import ranks, variables
 from .plan import Job
 from .results import PhaseResult
 from .worker import Order
 
-_CLEARED = (*kinds.VARIABLES, "TRITON_HOME", "CI")
-_KEPT_OWN = ("CACHESVC_UNTESTED",)
 _LOG_TAIL = 4000
 
 
@@ -41,11 +36,7 @@ def environment(job: Job, folder: Path, extra: Mapping[str, str], base: Mapping[
 
     Downloads of models are not what is tested: their caches stay where the user has them.
     """
-    made = {
-        name: value
-        for name, value in base.items()
-        if name not in _CLEARED and (not name.startswith("CACHESVC_") or name in _KEPT_OWN)
-    }
+    made = variables.inherited(base, job.spec.pass_env)
     caches = Path(base.get("XDG_CACHE_HOME") or Path(base.get("HOME") or "/nonexistent", ".cache"))
     made.setdefault("HF_HOME", str(caches / "huggingface"))
     made.setdefault("TORCH_HOME", str(caches / "torch"))

@@ -62,7 +62,8 @@ class Captured:
 
 @dataclass(frozen=True, slots=True)
 class PhaseResult:
-    """What one fresh process saw. ``error``: one line if it could not do its phase.
+    """What one fresh process saw. ``error``: one line if it could not do its phase; ``error_status``: the
+    exit status of a ``CacheSvcError``.
 
     Of files, by ``kind/path``: ``read``; ``looked_at``: had to be there, read or not; ``added``: produced by
     this process after the bundle had been installed; ``emitted``: written by the compiler out of an entry
@@ -74,6 +75,7 @@ class PhaseResult:
 
     phase: str
     error: str = ""
+    error_status: int = 0
     trace: str = ""
     model: Model | None = None
     times: dict[str, Times] = field(default_factory=dict)

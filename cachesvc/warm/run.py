@@ -26,7 +26,7 @@ import cachesvc_client
 from cachesvc_client import kinds
 from cachesvc_client.bundle.file import SUFFIX
 from cachesvc_client.bundle.pack import SourceFile
-from cachesvc_client.bundle.seal import PublicKey, SigningKey
+from cachesvc_client.bundle.seal import SigningKey, TrustedKey
 from cachesvc_client.publishing import Draft, build_bundle, publish_bundle
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.errors import CacheSvcError, ClaimLost, NotFound
@@ -44,7 +44,7 @@ from .worker import Order
 
 if TYPE_CHECKING:
     from cachesvc_client.claiming import Claim
-    from cachesvc_client.remote import Remote
+    from cachesvc_client.http.registry import Remote
 
 MAX_REPLAYS = 8
 """Replays until the cache must have settled; the verdict's is one more."""
@@ -65,7 +65,7 @@ class Registry:
     ``remote.url`` are handed to the replays of ``check``."""
 
     remote: Remote
-    trusted: tuple[PublicKey, ...]
+    trusted: tuple[TrustedKey, ...]
     token: str = field(default="", repr=False)
 
 
@@ -155,7 +155,8 @@ def _warm(job: Job, means: Means, folder: Path) -> Outcome:
     means.tell(job, "eager")
     eager = means.launcher.run(Order("eager", job), folder / "eager", {})
     if eager.error:
-        return Outcome(str(job.target), "failed", (eager.error,), trace=eager.trace)
+        status = eager.error_status
+        return Outcome(str(job.target), "failed", (eager.error,), trace=eager.trace, error_status=status)
     model = eager.model
     workload = job.workload(
         model=model.digest if model else None,
@@ -413,6 +414,8 @@ def _phase(
         stage=str(stage or ""),
     )
     extra = {"CACHESVC_TRUSTED_KEYS": str(state.means.interim.public), "CACHESVC_STRICT": "1"}
+    extra["CACHESVC_KEEP_OWN"] = "0"
+    extra |= {"CACHESVC_LANE": state.means.lane} if state.means.lane else {}
     return state.means.launcher.run(order, folder, extra, keep=keep)
 
 

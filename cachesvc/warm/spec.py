@@ -119,6 +119,7 @@ class TargetSpec:
     autocast: str = ""
     device: str = "auto"
     env: dict[str, str] = field(default_factory=dict)
+    pass_env: tuple[str, ...] = ()
     cwd: str = ""
     paths: tuple[str, ...] = ()
     tolerance: Tolerance | None = None
@@ -243,6 +244,7 @@ def _target_options(table: Table) -> dict[str, Any]:
         "autocast": table.choice("autocast", ("bfloat16", "float16"), ""),
         "device": device,
         "env": _env(table),
+        "pass_env": _pass_env(table),
         "cwd": table.path_to("cwd", cwd, folder=True) if cwd else "",
         "paths": tuple(table.path_to("paths", item, folder=True) for item in table.texts("paths")),
         "tolerance": _tolerance(table),
@@ -265,16 +267,26 @@ def _env(table: Table) -> dict[str, str]:
     value: dict[str, Any] = dict(table.under.data.get("env", {})) if table.under else {}
     value |= table.typed("env", dict, "a table of strings", {})
     for key, item in value.items():
-        if not _VARIABLE.fullmatch(key):
-            table.fail(("env", key), "not the name of a variable", "letters, digits and _")
-        if key in OWN_VARIABLES or key.startswith("CACHESVC_"):
-            hint = (
-                "use paths" if key == "PYTHONPATH" else "drop it: a fresh process must not find the builder's"
-            )
-            table.fail(("env", key), "warm sets this one itself for each phase", hint)
+        _variable(table, ("env", key), key)
         if not isinstance(item, str):
             table.fail(("env", key), f"{shown(item)} is not a string", f'{key} = "{str(item).lower()}"')
     return value
+
+
+def _pass_env(table: Table) -> tuple[str, ...]:
+    names = table.texts("pass_env", 'a list of variables, such as ["MODEL_REVISION"]')
+    for name in names:
+        _variable(table, ("pass_env",), name)
+    return names
+
+
+def _variable(table: Table, path: KeyPath, name: str) -> None:
+    """Refuse what is no variable's name, and the variables that `warm` sets itself."""
+    if not _VARIABLE.fullmatch(name):
+        table.fail(path, f"{name!r} is not the name of a variable", "letters, digits and _")
+    if name in OWN_VARIABLES or name.startswith("CACHESVC_"):
+        hint = "use paths" if name == "PYTHONPATH" else "drop it: a fresh process must not find the builder's"
+        table.fail(path, f"warm sets this one itself for each phase: {name}", hint)
 
 
 def _tolerance(table: Table) -> Tolerance | None:

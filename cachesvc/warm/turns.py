@@ -14,7 +14,7 @@ from cachesvc_client.wire.names import Lane, Name, Target
 from cachesvc_client.wire.records import Manifest, Workload
 
 if TYPE_CHECKING:
-    from cachesvc_client.remote import Remote
+    from cachesvc_client.http.registry import Remote
 
 POLL_SECONDS = 5.0
 """Of one request: an interrupted run ends that much later."""

@@ -30,12 +30,12 @@ from typing import TYPE_CHECKING, Any
 
 import cachesvc_client
 from cachesvc_client import kinds, observe
-from cachesvc_client.detect import detect
+from cachesvc_client.detect import detect, supported
 from cachesvc_client.kinds import bundler
 from cachesvc_client.numerics import Compared
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
-from cachesvc_client.wire.errors import CacheSvcError, Unavailable
+from cachesvc_client.wire.errors import CacheSvcError, Unavailable, Unsupported
 from cachesvc_client.wire.factors import Facts
 
 from . import ranks
@@ -78,6 +78,7 @@ def main(arguments: list[str]) -> int:
     _die_with_parent()
     order = codec.build(Order, json.loads(Path(arguments[0]).read_text()))
     order, answer, bad = as_rank(order, Path(arguments[1]))
+    name_folders(order)
     begin = time.monotonic()
     result = replace(perform(order), seconds=time.monotonic() - begin)
     partial = answer.with_suffix(".partial")
@@ -98,13 +99,22 @@ def as_rank(order: Order, answer: Path) -> tuple[Order, Path, int]:
     return replace(order, stage=stage), ranks.result_file(answer, int(rank)), 1
 
 
+def name_folders(order: Order) -> None:
+    """Names the cache folders of the phases that compile: a private folder is emptied by its next user, and
+    ``finalise`` goes on with the tuning results that ``compile`` left."""
+    if order.phase in ("compile", "finalise"):
+        for variable, folder in ((kinds.inductor.VARIABLE, "compile"), (kinds.cuda.VARIABLE, "compile-cuda")):
+            os.environ.setdefault(variable, str(Path(os.environ["CACHESVC_STORE"], folder)))
+
+
 def perform(order: Order) -> PhaseResult:
     """Does one phase. What the user's code, the compiler or the cache does wrong is told, not raised."""
     phases = {"eager": _eager, "compile": _compile, "finalise": _compile, "replay": _replay}
     try:
         return phases[order.phase](order)
     except CacheSvcError as error:
-        return PhaseResult(order.phase, error=str(error), trace=traceback.format_exc()[-8000:])
+        trace = traceback.format_exc()[-8000:]
+        return PhaseResult(order.phase, error=str(error), error_status=error.exit_status, trace=trace)
     except Exception as error:  # noqa: BLE001 - whatever it is, the parent reports it for this target
         from .subject import SubjectError, one_line
 
@@ -114,6 +124,8 @@ def perform(order: Order) -> PhaseResult:
 
 def _eager(order: Order) -> PhaseResult:
     job = order.job
+    if reason := supported(detect()):
+        raise Unsupported(reason)
     if job.is_script:
         return PhaseResult(order.phase, script=_script_digest(job), fingerprint=detect())
     subject = _subject(job)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .wire.protocol import CommitAnswer
 
 __version__ = "0.1.0"
+"""The version of both distributions; both builds read this line."""
 __all__ = ["attach", "compile", "prime", "publish", "report", "send_report", "status", "wait"]
 
 _log = logging.getLogger("cachesvc")
@@ -138,21 +139,21 @@ def report() -> Report:
 
 
 def send_report(timeout: float = 1.0) -> bool:
-    """Tell the registry now what this start came to, and do not tell it again at exit.
+    """Say the outcome and tell the registry now, as at exit.
 
-    The registry is told without this call too, when nothing has compiled for a while and at exit. Call it in
-    processes that end in another way, such as the workers of uvicorn. Never raises.
+    Both happen without this call too: when the compiler pauses, some seconds after the last compile, and at
+    exit. Call it in processes that end in another way, such as by ``os._exit`` or a signal. It may be called
+    again. Never raises.
 
     Args:
         timeout: Seconds that this takes, at most.
 
     Returns:
-        Whether the registry was told, now or before.
+        Whether the registry has a report of this start.
     """
     from .session import attached
 
-    reporter = attached().reporter
-    return reporter is not None and reporter.end(timeout)
+    return attached().send_report(timeout)
 
 
 def wait(timeout: float | None = None) -> bool:

@@ -75,7 +75,11 @@ def _add_login(commands: Any) -> None:
     login.add_argument("url")
     login.add_argument("--token", help="else CACHESVC_TOKEN, or the one stored before")
     login.add_argument(
-        "--trust", action="append", default=[], metavar="KEY", help="ed25519:… (may be repeated)"
+        "--trust",
+        action="append",
+        default=[],
+        metavar="KEY",
+        help="ed25519:…, or namespace=ed25519:… (may be repeated)",
     )
     login.add_argument("--signing-key", type=Path, metavar="FILE", help="for publishing")
     login.set_defaults(command=_login)

@@ -93,8 +93,8 @@ def _publish(config: Config, files: Sequence[SourceFile], draft: Draft) -> Commi
     import tempfile
 
     from .bundle.seal import SigningKey
+    from .http.registry import Remote
     from .publishing import build_bundle, publish_bundle
-    from .remote import Remote
 
     if config.signing_key is None or not config.url:
         raise InvalidRequest("publish: no signing key or registry", "set CACHESVC_SIGNING_KEY, CACHESVC_URL")

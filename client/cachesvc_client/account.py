@@ -32,8 +32,10 @@ def account(
     observed = process.observer.snapshot() if process.observer else observe.Observation()
     installed = [entry for result in results for entry in result.installed]
     recorded = process.kernels.recorded
-    used_keys = recorded.keys() | {folder.name for folder in process.triton.folders}
-    used = uses(installed, set(recorded.kernels), used_keys)
+    # What PyTorch looked for and did not find was compiled here, also where an entry holds the same key.
+    restored_keys = recorded.keys() - set(process.components.missed)
+    used_keys = restored_keys | {folder.name for folder in list(process.triton.folders)}
+    used = uses(installed, set(recorded.kernels), used_keys, process.models)
     state = judge(observed, used)
     retraced = observed.counters.get("aot_autograd.autograd_cache_miss", 0)
     explained = state in ("inert", "partial") or retraced
@@ -48,10 +50,11 @@ def account(
     in_keys = key_differences(dict(process.components.missed), installed) if compiled else ()
     distrusted = [entry for result in results for entry in result.distrusted]
     wrong = by_revision("inert", distrusted, uses(distrusted, set(), set()), None)
+    own = sum(result.own.files for result in results if result.own is not None)
     return Report(
         state=state if not distrusted else "inert",
         reasons=(
-            *_reasons(process, state, observed, told, canary, differing, in_keys),
+            *_reasons(process, state, observed, told, canary, differing, in_keys, own),
             *_libraries(process, installed),
         ),
         observed=observed,
@@ -76,11 +79,15 @@ def _reasons(
     canary: Collection[str],
     differing: Sequence[Difference],
     in_keys: Sequence[KeyDifference],
+    own: int,
 ) -> Iterable[str]:
+    """``own``: how many files of the node's own results were installed."""
     if process.compiled_before:
         yield f"{process.compiled_before} graphs were compiled before attach: attach earlier"
     yield from canary
     yield from told
+    if state == "unused" and own:
+        yield f"{own} files were installed that an earlier start of this node compiled"
     off = kinds.inductor.switched_off()
     if off and state in ("inert", "partial"):
         yield f"PyTorch's caches are switched off in this process ({off}): nothing restored is looked at"

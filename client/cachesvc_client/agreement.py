@@ -31,23 +31,18 @@ class Agreement:
         self._about, self._deadline = about, deadline
         self._voted = False
 
-    def install(self, means: Means, failures: list[CacheSvcError]) -> None:
-        """Installs what was put on this node: if all ranks on it can do the same, else none of them does.
-
-        Raises ``Unavailable`` or ``Incompatible`` then. What an install raises is added to ``failures``.
+    def reach(self, means: Means, failures: Sequence[CacheSvcError]) -> int | None:
+        """Agrees to install what was put on this node: if all ranks on it can do the same, else none of them
+        does. Answers this process's rank, or ``None`` for a process alone. ``failures``: what this process
+        lacks. Raises ``Unavailable`` or ``Incompatible`` if the ranks do not agree.
         """
-        if means.held is None:
-            return
-        job = self.job()
-        if job is not None:
-            # What all ranks lack alike keeps none of them from the rest.
-            nothing = str(failures[0]) if failures and not means.held else ""
-            self._agree(job, means.store, means.held, nothing)
-        for held in means.held:
-            try:
-                held.install(job.rank if job else None)
-            except CacheSvcError as error:
-                failures.append(error)
+        job = self.job() if means.ahead else None
+        if job is None:
+            return None
+        # What all ranks lack alike keeps none of them from the rest.
+        nothing = str(failures[0]) if failures and not means.held else ""
+        self._agree(job, means.store, means.held, nothing)
+        return job.rank
 
     def job(self) -> Job | None:
         """The job, once it is certain: some workers are told their rank later, but before they compile."""

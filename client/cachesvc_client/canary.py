@@ -43,7 +43,7 @@ class Trial(Generic[T]):
 
     ``suspects``: asked before the first call for what the function was restored from; nothing is compared if
     that is nothing. ``wrong(suspects, why)`` and ``skipped(why)`` are told how it ended; ``wrong`` may raise,
-    which reaches the caller of the model.
+    which reaches the caller of the model. ``called()`` is called when the first call begins.
     """
 
     def __init__(
@@ -52,11 +52,12 @@ class Trial(Generic[T]):
         suspects: Callable[[], Sequence[T]],
         wrong: Callable[[Sequence[T], str], None],
         skipped: Callable[[str], None],
+        called: Callable[[], None] = lambda: None,
     ) -> None:
         """To be made before the compile, which takes ``graph`` (a ``torch.fx.GraphModule``) apart. Copies its
         nodes and shares its tensors."""
         self._graph: Any = torch.fx.GraphModule(graph, copy.deepcopy(graph.graph))
-        self._suspects, self._wrong, self._skipped = suspects, wrong, skipped
+        self._suspects, self._wrong, self._skipped, self._called = suspects, wrong, skipped, called
         self._lock = threading.RLock()
 
     def watch(self, compiled: Any) -> Any:
@@ -78,17 +79,27 @@ class Trial(Generic[T]):
                         return output
             return run(*args)
 
+        # Until torch 2.10 Dynamo follows this mark of ``compiled`` to the function that it was made around,
+        # and calls that one.
+        vars(watched).pop("_torchdynamo_orig_callable", None)
         return watched
 
     def _first(self, compiled: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Callable[..., Any], Any]:
         """(what serves from now on, the output of this call)."""
-        suspects, graph = self._suspects(), self._graph
+        self._called()
+        try:
+            suspects, graph = self._suspects(), self._graph
+        except Exception as error:  # noqa: BLE001 - no comparison is no error of the model's
+            return self._unjudged(error, compiled, compiled(*args))
         eager = self._eager(graph, args) if suspects else None
         output = compiled(*args)
         self._graph = None  # not before: a call that raised is no first output
         if eager is None:
             return compiled, output
-        compared = eager.compared(output)
+        try:
+            compared = eager.compared(output)
+        except Exception as error:  # noqa: BLE001 - as above
+            return self._unjudged(error, compiled, output)
         if compared.note:
             self._skipped(compared.note)
         if compared.passed:
@@ -101,6 +112,12 @@ class Trial(Generic[T]):
             f"is allowed (values up to {compared.scale:.3g})",
         )
         return graph, graph(*args)
+
+    def _unjudged(self, error: Exception, compiled: Any, output: Any) -> tuple[Any, Any]:
+        _log.debug("canary", exc_info=error)
+        self._skipped(f"{type(error).__name__}: {error}"[:200])
+        self._graph = None
+        return compiled, output
 
     def _eager(self, graph: Any, args: tuple[Any, ...]) -> _Eager | None:
         try:

@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from .remote import Remote
+from .http.registry import Remote
 from .wire.claims import (
     MAX_WAIT_SECONDS,
     ClaimAnswer,
@@ -229,14 +229,14 @@ class Turns:
     label: str
     claims: dict[Name, Claim] = field(default_factory=dict)
 
-    def restore(self, wish: Wish, remote: Remote, means: Means, restored: Restored) -> None:
-        """`restore.restore`; and where nothing is found, once more when another process has published.
-        Raises what it raises."""
-        from .restore import restore
+    def accept(self, wish: Wish, remote: Remote, means: Means, restored: Restored) -> None:
+        """Does what `restore.accept_revisions` does; where nothing is found, it does so once more when
+        another process has published. Raises what that raises."""
+        from .restore import accept_revisions
 
         before = len(restored.rejected)
         try:
-            return restore(wish, remote, means, restored)
+            return accept_revisions(wish, remote, means, restored)
         except (NotFound, Incompatible) as error:
             missed = error
         if not self._can_publish:
@@ -245,7 +245,7 @@ class Turns:
         def look() -> bool | None:
             del restored.rejected[before:]
             with suppress(NotFound, Incompatible):
-                restore(wish, remote, replace(means, fresh=True), restored)
+                accept_revisions(wish, remote, replace(means, fresh=True), restored)
                 return True
             return None
 

@@ -13,13 +13,13 @@ back unless somebody else changed the numbers meanwhile; a collector that is swi
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
 import os
 import threading
 import time
 from types import ModuleType
-from typing import Any
 
 from . import importhook
 
@@ -68,15 +68,19 @@ class Collector:
 
     def _hook_callbacks(self, module: ModuleType) -> None:
         """Of frames, backwards and recordings; the outermost alone. ``torch._dynamo.reset`` ends that."""
+        handler = module.callback_handler
+        # Until torch 2.7 they are called without an argument, since 2.8 with one.
+        begins = importhook.callback(lambda *_, **__: self._begins())
+        ends = importhook.callback(lambda *_, **__: self._ends())
 
-        def begins(_: Any) -> None:
-            self._begins()
+        def undo() -> None:
+            with contextlib.suppress(ValueError):  # torch._dynamo.reset took them off already
+                handler.remove_start_callback(begins)
+                handler.remove_end_callback(ends)
 
-        def ends(_: Any) -> None:
-            self._ends()
-
-        module.callback_handler.register_start_callback(begins)
-        module.callback_handler.register_end_callback(ends)
+        handler.register_end_callback(ends)
+        handler.register_start_callback(begins)
+        importhook.on_disarm(undo)
 
     def _begins(self) -> None:
         with self._lock:

@@ -17,13 +17,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar, cast
 
-from .bundle.seal import PublicKey, SigningKey
+from .bundle.seal import SigningKey, TrustedKey
 from .wire.codec import build, canonical, parse_json
 from .wire.errors import InvalidRequest, StorageFull
 from .wire.names import Lane, Name, Tag
 
 if TYPE_CHECKING:
-    from .remote import Probe
+    from .http.registry import Probe
 
 T = TypeVar("T")
 Mode = Literal["read", "readwrite", "off"]
@@ -47,7 +47,7 @@ class Config:
 
     ``bundle``: a bundle file, or a folder of them, instead of a registry.
     ``tag_fallback``: tags that are tried after a name's own, in order. ``report``: whether the registry is
-    told what came of it. ``hold_collector``: see `collector`.
+    told what came of it. ``hold_collector``: see `collector`. ``keep_own``: see `own_results`.
     """
 
     url: str | None = None
@@ -59,13 +59,14 @@ class Config:
     mode: Mode = "read"
     deadline: float = DEFAULT_DEADLINE
     strict: bool = False
-    trusted_keys: tuple[PublicKey, ...] = ()
+    trusted_keys: tuple[TrustedKey, ...] = ()
     store: Path | None = None
     signing_key: Path | None = None
     untested: bool = False
     canary: bool = False
     report: bool = True
     hold_collector: bool = True
+    keep_own: bool = True
 
     @classmethod
     def read(cls, environ: Mapping[str, str] | None = None) -> Config:
@@ -97,6 +98,7 @@ class Config:
             canary=_variable(environ, "CACHESVC_CANARY", _switch, False),
             report=_variable(environ, "CACHESVC_REPORT", _switch, True),
             hold_collector=_variable(environ, "CACHESVC_HOLD_COLLECTOR", _switch, True),
+            keep_own=_variable(environ, "CACHESVC_KEEP_OWN", _switch, True),
         )
 
 
@@ -105,7 +107,7 @@ class Registry:
     """What a user stored for one registry."""
 
     token: str | None = field(default=None, repr=False)
-    trusted_keys: tuple[PublicKey, ...] = ()
+    trusted_keys: tuple[TrustedKey, ...] = ()
     signing_key: str | None = None
 
 
@@ -195,11 +197,11 @@ def login(
     registry's answers. Raises ``InvalidRequest`` for malformed arguments, and what ``Remote`` raises if
     the registry cannot be reached, is none, or does not know the token; nothing is stored then.
     """
-    from .remote import Remote
+    from .http.registry import Remote
 
     url = _argument("URL", registry_url, url)
     token = _argument("--token", _token, token) if token else None
-    keys = tuple(_argument("--trust", PublicKey, key) for key in trust)
+    keys = tuple(_argument("--trust", TrustedKey, key) for key in trust)
     if signing_key is not None:
         signing_key = signing_key.expanduser().absolute()
         SigningKey.load(signing_key)
@@ -261,8 +263,8 @@ def _tags(text: str) -> tuple[Tag, ...]:
     return tuple(Tag(part.strip()) for part in text.split(","))
 
 
-def _keys(text: str) -> tuple[PublicKey, ...]:
-    return tuple(PublicKey(part) for part in text.replace(",", " ").split())
+def _keys(text: str) -> tuple[TrustedKey, ...]:
+    return tuple(TrustedKey(part) for part in text.replace(",", " ").split())
 
 
 def _mode(text: str) -> Mode:

@@ -7,22 +7,17 @@ of installed packages, from ``/proc`` and from NVML. A fact that cannot be told 
 
 from __future__ import annotations
 
-import importlib.machinery
-import importlib.util
 import os
 import re
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from . import compiler
+from . import compiler, releases
+from .instruction_sets import ARM_FLAGS, X86_FLAGS, shows_all
+from .kinds import keys
+from .releases import TESTED_CPU, TESTED_GPU
 from .wire.factors import SCHEMA, FactorValue, Fingerprint
-
-TESTED_CPU = ("2.13",)
-"""torch releases whose CPU path was tested."""
-TESTED_GPU = (("2.11", "3.6"),)
-"""(torch, triton) releases whose CUDA path was tested: docs/gpu.md says when, and on what."""
 
 
 def detect(environ: Mapping[str, str] | None = None) -> Fingerprint:
@@ -32,17 +27,17 @@ def detect(environ: Mapping[str, str] | None = None) -> Fingerprint:
     what it reads. Takes a few milliseconds where there is no GPU driver.
     """
     environ = os.environ if environ is None else environ
-    torch, accelerator = _torch()
+    torch, accelerator = releases.torch()
     cpuinfo = _cpuinfo()
     facts: dict[str, FactorValue | None] = {
         "schema": SCHEMA,
         "torch": torch,
-        "triton": _triton(),
+        "triton": releases.triton(),
         "python_abi": sys.implementation.cache_tag + getattr(sys, "abiflags", ""),
         "platform": f"{sys.platform}-{os.uname().machine}",
         "cuda": accelerator,
         "cpu_isa": cpu_isa(os.uname().machine, _flags(cpuinfo), environ),
-        "cpu_flags": cpu_flags(os.uname().machine, _flags(cpuinfo)),
+        "cpu_flags": cpu_flags(os.uname().machine, cpuinfo),
         "cxx": compiler.identity(environ),
         "libc": _libc(),
         "threads": _threads(environ),
@@ -58,16 +53,21 @@ def supported(fingerprint: Fingerprint, *, untested: bool | None = None) -> str 
     """Why this environment is not one that cachesvc was tested on; ``None`` if it is.
 
     ``untested``: whether to go on without tests; by default what ``CACHESVC_UNTESTED`` says. Without
-    torch, or off Linux, nothing can be done, and that is said in any case.
+    torch, or off Linux, nothing can be done, and that is said in any case; so is a torch that has no place
+    for a hook without which nothing may be restored (`kinds.keys`).
     """
     platform, torch = str(fingerprint.get("platform", "")), str(fingerprint.get("torch", ""))
     if not platform.startswith("linux"):
         return f"cachesvc works on Linux; this is {platform or 'unknown'}"
     if not torch:
         return "torch is not installed"
+    folder = releases.package("torch")
+    if folder is not None and (missing := keys.missing_in_source(folder)):
+        return missing
     if untested is None:
-        untested = os.environ.get("CACHESVC_UNTESTED", "").lower() in ("1", "true", "yes", "on")
-    release, triton = _release(torch), _release(str(fingerprint.get("triton", "")))
+        untested = releases.untested()
+    release = releases.release(torch)
+    triton = releases.release(str(fingerprint.get("triton", "")))
     if "gpu" in fingerprint:
         tested, shown = (
             (release, triton) in TESTED_GPU,
@@ -84,95 +84,24 @@ def supported(fingerprint: Fingerprint, *, untested: bool | None = None) -> str 
     )
 
 
-def _release(version: str) -> str:
-    return ".".join(version.split("+")[0].split(".")[:2])
-
-
-# Packages. ``importlib.metadata`` takes 30 ms to import, and wheels on PyPI leave out the local part
-# (2.11.0 where torch itself says 2.11.0+cu130); the package's own text has what its cache keys hold.
-
-_ASSIGNED = re.compile(r"^(\w+)\s*(?::[^=\n]*)?=\s*(['\"])([^'\"\n]{1,80})\2", re.MULTILINE)
-
-
-def _torch() -> tuple[str | None, str | None]:
-    """Version, and CUDA or ROCm version, of the torch that ``import torch`` finds."""
-    folder = _package("torch")
-    if folder is None:
-        return None, None
-    said = _assigned(folder / "version.py")
-    accelerator = said.get("cuda") or (f"rocm {said['hip']}" if "hip" in said else None)
-    return said.get("__version__") or _metadata("torch"), accelerator
-
-
-def _triton() -> str | None:
-    folder = _package("triton")
-    if folder is None:
-        return None
-    return _assigned(folder / "__init__.py").get("__version__") or _metadata("triton")
-
-
-def _package(name: str) -> Path | None:
-    """The folder of a package, found as ``import`` would and without importing it."""
-    try:
-        spec = importlib.machinery.PathFinder.find_spec(name)
-        if spec is None:  # editable installs have finders of their own
-            spec = importlib.util.find_spec(name)
-    except (ImportError, ValueError, AttributeError):
-        return None
-    if spec is None or not spec.origin:
-        return None
-    return Path(spec.origin).parent
-
-
-def _assigned(path: Path) -> dict[str, str]:
-    try:
-        text = path.read_bytes()[: 1 << 16].decode("utf-8", "replace")
-    except OSError:
-        return {}
-    return {match[1]: match[3] for match in _ASSIGNED.finditer(text)}
-
-
-def _metadata(name: str) -> str | None:
-    from importlib import metadata
-
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
-
-
 # The CPU.
 
-_X86_FLAGS_TEXT = """
-mmx fxsr sse sse2 pni ssse3 sse4_1 sse4_2 sse4a popcnt abm cx16 lahf_lm movbe pclmulqdq aes sha_ni sha512
-sm3 sm4 gfni vaes vpclmulqdq fma fma4 xop tbm f16c avx avx2 avx_vnni avx_vnni_int8 avx_vnni_int16 avx_ifma
-avx_ne_convert bmi1 bmi2 adx fsgsbase rdrand rdseed rdpid clflushopt clwb clzero cldemote mwaitx wbnoinvd
-xsave xsaveopt xsavec xsaves prfchw 3dnow 3dnowext 3dnowprefetch lwp rtm hle pku ospke waitpkg serialize
-movdiri movdir64b enqcmd tsxldtrk ptwrite shstk user_shstk cmpccxadd raoint hreset kl widekl uintr
-avx512f avx512cd avx512bw avx512dq avx512vl avx512ifma avx512vbmi avx512_vbmi2 avx512_vnni avx512_bitalg
-avx512_vpopcntdq avx512_bf16 avx512_fp16 avx512_vp2intersect avx512er avx512pf avx512_4vnniw avx512_4fmaps
-avx10_1 avx10_2 apx_f amx_tile amx_int8 amx_bf16 amx_fp16 amx_complex
-"""
-_X86_FLAGS = frozenset(_X86_FLAGS_TEXT.split())
-_ARM_FLAGS_TEXT = """
-fp asimd aes pmull sha1 sha2 crc32 atomics fphp asimdhp asimdrdm jscvt fcma lrcpc dcpop sha3 sm3 sm4
-asimddp sha512 sve asimdfhm dit uscat ilrcpc flagm ssbs sb paca pacg dcpodp sve2 sveaes svepmull
-svebitperm svesha3 svesm4 flagm2 frint svei8mm svef32mm svef64mm svebf16 i8mm bf16 dgh rng bti mte afp
-rpres sme sme2 ebf16 sveebf16 cssc lse128 mops
-"""
-_ARM_FLAGS = frozenset(_ARM_FLAGS_TEXT.split())
 
+def cpu_flags(machine: str, cpuinfo: Mapping[str, str]) -> list[str] | None:
+    """Name the instruction sets, sorted, that ``-march=native`` may turn on, by the kernel's names.
 
-def cpu_flags(machine: str, flags: frozenset[str]) -> list[str] | None:
-    """The instruction sets, sorted, that ``-march=native`` may turn on, by the kernel's names.
-
-    ``flags`` of ``/proc/cpuinfo`` hold more: topology, power, virtualisation and mitigations, which
-    differ between like machines and decide nothing. The list follows GCC's and LLVM's detection of the
-    host (``gcc/common/config/i386/cpuinfo.h``, ``llvm/lib/TargetParser/Host.cpp``) and, for arm64,
-    ``arch/arm64/kernel/cpuinfo.c``. ``None`` if nothing is known.
+    Where ``/proc/cpuinfo`` may show less than the compiler turns on, the list names the CPU's model too, as
+    ``model:GenuineIntel-6-173``: code that was built there fits CPUs of this model alone. ``None`` if nothing
+    is known.
     """
-    known = _ARM_FLAGS if machine in ("aarch64", "arm64") else _X86_FLAGS
-    return sorted(flags & known) or None
+    flags = _flags(cpuinfo)
+    if machine in ("aarch64", "arm64"):
+        return sorted(flags & ARM_FLAGS) or None
+    known = flags & X86_FLAGS
+    if known and not shows_all(cpuinfo, flags):
+        parts = (cpuinfo.get(key, "?") for key in ("vendor_id", "cpu family", "model"))
+        known |= {f"model:{'-'.join(parts)}"}
+    return sorted(known) or None
 
 
 def cpu_isa(machine: str, flags: frozenset[str], environ: Mapping[str, str]) -> str | None:

@@ -5,6 +5,7 @@ Imports torch, for the canary: for the thread that compiles alone, and only wher
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from .restore import Installed
 
 _log = logging.getLogger("cachesvc")
+_numbers = itertools.count()
 
 
 class Watched(NamedTuple):
@@ -31,18 +33,32 @@ class Watched(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """``watched``: what is under canary now. ``wrong`` and ``skipped`` are told the reasons, in words."""
+    """``watched``: what is under canary now. ``wrong`` and ``skipped`` are told the reasons, in words.
+    ``uncalled`` holds a number for each restored function that has not been called through its canary yet."""
 
     process: Process
     watched: Callable[[], Iterable[Watched]]
     wrong: Callable[[str], object]
     skipped: Callable[[str], None]
+    uncalled: set[int]
 
     def around(self, graph: Any) -> Callable[[Any], Any]:
         """To be asked before ``graph`` is compiled; takes what it was compiled to, and answers that with its
         first output judged. Raises what `Trial` does."""
-        before = len(self.process.kernels.recorded)
-        return Trial(graph, lambda: self._suspects(before), self._distrust, self.skipped).watch
+        before, number = len(self.process.kernels.recorded), next(_numbers)
+
+        def suspects() -> Sequence[Installed]:
+            return self._suspects(before)
+
+        trial = Trial(graph, suspects, self._distrust, self.skipped, lambda: self.uncalled.discard(number))
+
+        def watch(compiled: Any) -> Any:
+            watched = trial.watch(compiled)
+            if watched is not compiled and suspects():
+                self.uncalled.add(number)
+            return watched
+
+        return watch
 
     def _suspects(self, before: int) -> Sequence[Installed]:
         """The revisions that hold a record which was used since there were ``before`` of them."""

@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -58,6 +58,8 @@ counts: Counter[str] = Counter()
 spent: dict[str, float] = {}
 """Seconds inside what was counted, of the outermost call of each thread."""
 _inside = threading.local()
+_running: Counter[int] = Counter()
+"""Calls of what is counted that have not returned yet, by thread."""
 missing: set[str] = set()
 bypassed: list[str] = []
 """Why PyTorch cached a graph neither for reading nor for writing, in its words; once each."""
@@ -141,6 +143,11 @@ class Observer:
         )
 
 
+def compiling() -> bool:
+    """Whether some thread is inside of what is counted. Microseconds."""
+    return any(list(_running.values()))
+
+
 def start(audit: bool = False) -> Observer:
     """Puts the wrappers in place (once per process) and starts to count.
 
@@ -150,16 +157,23 @@ def start(audit: bool = False) -> Observer:
     global _installed, _owner, _children
     if not _installed:
         _installed = True
+        importhook.on_disarm(_not_installed)
+        os.register_at_fork(after_in_child=_running.clear)
         for module, path, count in _COUNTED:
             importhook.when_imported(module, functools.partial(_put_around, path, _counter_of(count)))
         importhook.when_imported("torch._inductor.compile_worker.subproc_pool", _count_worker_jobs)
         importhook.when_imported("triton.knobs", _count_triton)
-        for module, path, around in _BYPASSING:
-            importhook.when_imported(module, functools.partial(_put_around, path, around))
+        for module, path, body in _BYPASSING:
+            importhook.when_imported(module, functools.partial(_put_around, path, body))
     if audit and _children is None:
         _owner, _children = os.getpid(), children.open_log()
         sys.addaudithook(_audit)
     return Observer()
+
+
+def _not_installed() -> None:
+    global _installed
+    _installed = False
 
 
 def follow(log: str) -> None:
@@ -182,45 +196,41 @@ def _saw(program: str) -> None:
         children.append(_children, program)
 
 
-def _put_around(path: str, around: Callable[[Any], Any], module: ModuleType) -> None:
-    if not importhook.wrap(module, path, around):
+def _put_around(path: str, body: importhook.Body, module: ModuleType) -> None:
+    if not importhook.hook(module, path, body):
         missing.add(f"{module.__name__}.{path}")
 
 
 @functools.cache
-def _counter_of(count: str) -> Callable[[Any], Any]:
-    def around(original: Any) -> Any:
-        @functools.wraps(original)
-        def counted(*args: Any, **kwargs: Any) -> Any:
-            counts[count] += 1
-            active = _inside.__dict__
-            if count in active:
-                return original(*args, **kwargs)
-            active[count] = True
-            begin = time.perf_counter()
-            try:
-                return original(*args, **kwargs)
-            finally:
-                del active[count]
-                spent[count] = spent.get(count, 0.0) + time.perf_counter() - begin
+def _counter_of(count: str) -> importhook.Body:
+    def counted(call: importhook.Call) -> Any:
+        counts[count] += 1
+        active = _inside.__dict__
+        if count in active:
+            return call()
+        active[count] = True
+        thread = threading.get_ident()
+        _running[thread] += 1
+        begin = time.perf_counter()
+        try:
+            return call()
+        finally:
+            del active[count]
+            _running[thread] -= 1
+            spent[count] = spent.get(count, 0.0) + time.perf_counter() - begin
 
-        return counted
-
-    return around
+    return counted
 
 
-def _around_submit(original: Any) -> Any:
-    @functools.wraps(original)
-    def submit(self: Any, job: Any, *args: Any, **kwargs: Any) -> Any:
-        if getattr(job, "__name__", "") != "_get_ready":
-            counts["worker_jobs"] += 1
-        return original(self, job, *args, **kwargs)
-
-    return submit
+def _submit(call: importhook.Call) -> Any:
+    job = call.args[1] if len(call.args) > 1 else call.kwargs.get("job_fn")
+    if getattr(job, "__name__", "") != "_get_ready":
+        counts["worker_jobs"] += 1
+    return call()
 
 
 def _count_worker_jobs(module: ModuleType) -> None:
-    if not importhook.wrap(module, "SubprocPool.submit", _around_submit):
+    if not importhook.hook(module, "SubprocPool.submit", _submit):
         missing.add("SubprocPool.submit")
 
 
@@ -229,49 +239,38 @@ def _count_triton(knobs: ModuleType) -> None:
     if compilation is None or not hasattr(compilation, "listener"):
         missing.add("triton.knobs.compilation.listener")
         return
-    previous = compilation.listener
-
-    def listener(**event: Any) -> None:
-        if not event.get("cache_hit"):
-            counts["triton_compilations"] += 1
-            microseconds = getattr(event.get("times"), "total", 0)  # triton.knobs.CompileTimes, since 3.4
-            name = "triton_compilations"
-            if isinstance(microseconds, (int, float)):
-                spent[name] = spent.get(name, 0.0) + microseconds / 1e6
-        if previous is not None:
-            previous(**event)
-
-    compilation.listener = listener
+    importhook.chain(compilation, "listener", _compiled_by_triton)
 
 
-def _around_prepare_key(original: Any) -> Any:
-    """It answers no key and why, of a graph that is compiled without a look into any cache."""
-
-    @functools.wraps(original)
-    def prepare_key(*args: Any, **kwargs: Any) -> Any:
-        answer = original(*args, **kwargs)
-        if isinstance(answer, tuple) and len(answer) == 2 and answer[0] is None:
-            _bypass(dict(answer[1]).get("cache_bypass_reason"))
-        return answer
-
-    return prepare_key
+def _compiled_by_triton(**event: Any) -> None:
+    if event.get("cache_hit"):
+        return
+    counts["triton_compilations"] += 1
+    microseconds = getattr(event.get("times"), "total", 0)  # triton.knobs.CompileTimes, since 3.4
+    name = "triton_compilations"
+    if isinstance(microseconds, (int, float)):
+        spent[name] = spent.get(name, 0.0) + microseconds / 1e6
 
 
-def _around_autograd_key(original: Any) -> Any:
-    @functools.wraps(original)
-    def autograd_cache_key(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return original(*args, **kwargs)
-        except Exception as error:
-            _bypass(error)
-            raise
-
-    return autograd_cache_key
+def _prepare_key(call: importhook.Call) -> Any:
+    """Answers no key, and why, for a graph that is compiled without a look into any cache."""
+    answer = call()
+    if isinstance(answer, tuple) and len(answer) == 2 and answer[0] is None:
+        _bypass(dict(answer[1]).get("cache_bypass_reason"))
+    return answer
 
 
-_BYPASSING: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
-    ("torch._inductor.codecache", "FxGraphCache.prepare_key", _around_prepare_key),
-    ("torch._functorch._aot_autograd.autograd_cache", "autograd_cache_key", _around_autograd_key),
+def _autograd_key(call: importhook.Call) -> Any:
+    try:
+        return call()
+    except Exception as error:
+        _bypass(error)
+        raise
+
+
+_BYPASSING: tuple[tuple[str, str, importhook.Body], ...] = (
+    ("torch._inductor.codecache", "FxGraphCache.prepare_key", _prepare_key),
+    ("torch._functorch._aot_autograd.autograd_cache", "autograd_cache_key", _autograd_key),
 )
 
 

@@ -11,21 +11,23 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from . import importhook, kinds, observe
 from .collector import Collector
-from .kinds import components, operators
-from .wire.errors import Unsupported
+from .kinds import ambient, components, operators
+from .wire.errors import CacheSvcError, Unsupported
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from .bundle.pack import SourceFile
     from .config import Config
     from .kinds.asked import Asked
     from .node.store import NodeStore
-    from .restore import Installed, Restored
+    from .restore import Held, Installed, Restored
     from .wire.digest import Digest
     from .wire.factors import Facts, Fingerprint
     from .wire.keyfacts import KeyFacts
@@ -41,19 +43,32 @@ class Process:
         self.lock = threading.RLock()
         self._preparing = threading.RLock()
         """Not the other one, for which the application asks inside of an import: who prepares imports."""
+        self.installing = threading.RLock()
+        """Held by the session that installs: the folder that it installs into does not change meanwhile."""
         self.kernels = kinds.inductor.HostKernels()
         self.triton = kinds.triton.Recorded()
         self.cuda = kinds.cuda.Recorded()
         self.components = components.Recorder()
         self.observer: observe.Observer | None = None
-        """There is one once the hooks are armed."""
+        """There is one once hooks were armed."""
+        self.armed = False
         self.models: list[Digest] = []
         self.compiled_before = _graphs_compiled_already()
-        self.folders = kinds.Folders(compiled_already=self.compiled_before > 0)
+        self.folders = kinds.Folders()
         self.fingerprint: Fingerprint | None = None
         self.seconds = {"wait": 0.0, "compile": 0.0}
         self.collector = Collector()
         self._store: NodeStore | None = None
+        self._accepted: dict[Digest, dict[Digest, Held]] = {}
+        """Trust scope -> revision -> what was accepted for it."""
+        self._folder: Path | None = None
+        """The private folder in use."""
+        self._compiling = 0
+        """Compiles that are under way."""
+        self._used = False
+        """The compilers may have opened the folder."""
+        self.keeps_own = False
+        """Whether what is compiled here is kept for the node's next start."""
         self._depth = threading.local()
 
     @functools.cached_property
@@ -65,7 +80,8 @@ class Process:
 
     def begin_again(self) -> None:
         """In a forked child: whoever held a lock is not there."""
-        self.lock, self._preparing = threading.RLock(), threading.RLock()
+        self.lock, self._preparing, self.installing = (threading.RLock() for _ in range(3))
+        self._compiling = 0
 
     # Hooks --------------------------------------------------------------------------------
 
@@ -75,50 +91,59 @@ class Process:
         watch: Callable[[Any], Callable[[Any], Any] | None],
         after: Callable[[], None],
     ) -> None:
-        """Puts the hooks in place; cheap, imports nothing of the compilers. To be called once.
+        """Puts the hooks in place; cheap, imports nothing of the compilers. To be called once, and again
+        after `disarm`.
 
         ``before`` and ``after`` each compile; ``before`` a kernel too that the application launches itself.
         ``watch`` is asked for each graph before it is compiled, and may answer what is to be put around what
-        it was compiled to. What they raise reaches the application.
+        it was compiled to. A ``CacheSvcError`` that they raise reaches the application.
         """
+        self.armed = True
         self.observer = observe.start()
         kinds.inductor.install_hooks(self.kernels)
         components.install_hooks(self.components)
         operators.install_hooks()
+        ambient.install_hooks()
         self.collector.install_hooks()
         kinds.triton.install_hooks(self.triton, before, self._launched)
-        around = functools.partial(self._around_compile_fx, before, watch, after)
-        importhook.when_imported("torch._inductor.compile_fx", functools.partial(_hook_compile_fx, around))
+        hook_compiles(functools.partial(self._compile_fx, before, watch, after))
 
-    def _around_compile_fx(
+    def disarm(self) -> None:
+        """Takes every hook out: this process goes on as if cachesvc were not there. Never raises."""
+        self.armed = False
+        importhook.disarm()
+
+    def _compile_fx(
         self,
         before: Callable[[], None],
         watch: Callable[[Any], Callable[[Any], Any] | None],
         after: Callable[[], None],
-        original: Callable[..., Any],
-    ) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def compile_fx(*args: Any, **kwargs: Any) -> Any:
-            if getattr(self._depth, "inside", False):
-                return original(*args, **kwargs)
-            before()
-            watched = watch(args[0] if args else kwargs.get("model_"))
-            self._depth.inside = True
-            graph = self.asked.note(*args, **kwargs)
-            compiled_before = observe.counts["graphs_compiled"]
-            begin = time.perf_counter()
-            try:
-                compiled = original(*args, **kwargs)
-                return compiled if watched is None else watched(compiled)
-            finally:
-                self._depth.inside = False
-                self.seconds["compile"] += time.perf_counter() - begin
-                graph.compiled = observe.counts["graphs_compiled"] > compiled_before
-                after()
-
-        return compile_fx
+        call: importhook.Call,
+    ) -> Any:
+        if getattr(self._depth, "inside", False):
+            return call()
+        before()
+        watched = watch(call.args[0] if call.args else call.kwargs.get("model_"))
+        graph = self.asked.note(*call.args, **call.kwargs)
+        compiled_before = observe.counts["graphs_compiled"]
+        begin = time.perf_counter()
+        self._depth.inside = True
+        with self.lock:
+            self._compiling += 1
+            self._used = True
+        try:
+            compiled = call()
+            return compiled if watched is None else watched(compiled)
+        finally:
+            self._depth.inside = False
+            with self.lock:
+                self._compiling -= 1
+            self.seconds["compile"] += time.perf_counter() - begin
+            graph.compiled = observe.counts["graphs_compiled"] > compiled_before
+            after()
 
     def _launched(self, event: Mapping[str, Any]) -> None:
+        self._used = True
         self.asked.launched(event)
 
     # Where it keeps what ------------------------------------------------------------------
@@ -131,35 +156,86 @@ class Process:
         """
         from .detect import detect, supported
         from .node.store import NodeStore, default_root
-        from .wire.digest import Digest
+        from .scope import folder_name, trust_scope
 
-        self._store = store = NodeStore(config.store or default_root())
+        store = NodeStore(config.store or default_root())
         with self._preparing:
+            store = self._store = self._store or store
+            scope = trust_scope(config)
             if self.fingerprint is None:
                 # Before the rest: the application may initialise CUDA any moment.
-                self.folders.settle_drivers(lambda: store.folder(Digest.of(kinds.cuda.NAME.encode())))
+                self.folders.settle_drivers(lambda: store.own_folder(kinds.cuda.NAME))
                 with restored.timed("detect"):
                     fingerprint = detect()
                 reason = supported(fingerprint, untested=config.untested)
                 if reason:
                     self.folders.leave_drivers()
                     raise Unsupported(reason)
-                self.fingerprint = fingerprint
                 self.kernels.own(fingerprint)
-                self._choose_folders(store, fingerprint)
+                nothing_yet = folder_name(fingerprint, {scope: ()})
+                self._use_folder(lambda: store.folder(nothing_yet))
+                self.cuda.begin(self._of_libraries())
+                self.fingerprint = fingerprint
+            self._accepted.setdefault(scope, {})
             return store, self.fingerprint
 
-    def _choose_folders(self, store: NodeStore, fingerprint: Fingerprint) -> None:
-        from .wire.factors import partition
+    @property
+    def trust_scopes(self) -> int:
+        """How many trust scopes the sessions of this process have."""
+        return len(self._accepted)
 
-        self.folders.settle(lambda: store.folder(partition(fingerprint, ("gpu", "host"))))
+    def place(
+        self, scope: Digest, accepted: Sequence[Held], may_install: Callable[[], bool]
+    ) -> list[Held] | None:
+        """Chooses the folder for what a session accepted, together with what others of this process did.
+
+        Answers what has to be installed again, since it lies in the folder before; ``None`` if it is too late
+        to choose: a compile is under way. To be called with ``installing`` held, after `prepare`. What was
+        compiled here before stays in its folder, to which nothing is added. Raises as `NodeStore.folder`
+        does.
+        """
+        from .scope import folder_name
+
+        assert self._store is not None and self.fingerprint is not None
+        others = [held for revisions in self._accepted.values() for held in revisions.values()]
+        wanted = {key: dict(revisions) for key, revisions in self._accepted.items()}
+        wanted.setdefault(scope, {}).update((one.revision, one) for one in accepted)
+        names = {key: set(revisions) for key, revisions in wanted.items() if revisions}
+        if not self.folders.private or names == {
+            key: set(held) for key, held in self._accepted.items() if held
+        }:
+            self._accepted = wanted
+            return []
+        folder = self._store.folder(folder_name(self.fingerprint, names))
+        with self.lock:
+            if self._compiling or not may_install():
+                self._store.leave(folder)
+                return None
+            self._use_folder(lambda: folder)
+        self._accepted = wanted
+        self.accept(others)
+        return others
+
+    def _use_folder(self, private: Callable[[], Path]) -> None:
+        """Makes the private folder the compilers', unless the user named theirs."""
+        assert self._store is not None
+        before = self._folder
+
+        def chosen() -> Path:
+            self._folder = private()
+            return self._folder
+
+        self.folders.settle(chosen)
+        if before is not None and not (self._used or self.triton.folders):
+            self.folders.forget_earlier()
+            self.kernels.refuse()
+            self._store.leave(before)
         roots = self.folders.roots()
         root = roots[kinds.inductor.NAME]
-        self.kernels.accept(root / kinds.inductor.HOST_FOLDER / kinds.inductor.host_id(fingerprint))
+        self.kernels.accept(root / kinds.inductor.HOST_FOLDER / self.kernels.host)
         kinds.cuda.prepare(roots[kinds.cuda.NAME])
-        self.cuda.begin(self._of_libraries())
 
-    def accept(self, installed: Iterable[Installed]) -> None:
+    def accept(self, installed: Iterable[Installed | Held]) -> None:
         """Host kernels of these revisions may be loaded from now on, and the driver's are this process's."""
         root = self.folders.roots()[kinds.inductor.NAME]
         for entry in installed:
@@ -171,32 +247,56 @@ class Process:
 
     def forget(self, entry: Installed) -> None:
         """Takes a wrong revision out of this process and its folders, and off this node."""
+        if self._store is not None:
+            self._store.distrust(entry.manifest.entry, entry.revision)
+        self.withdraw(entry)
+
+    def withdraw(self, entry: Installed) -> None:
+        """Takes a revision out of this process and its folders."""
         from .node.folders import remove
 
         paths = {record.path for record in entry.manifest.files}
         self.kernels.recorded.forget(paths, entry.keys)
         self.kernels.clear()
-        if self._store is not None:
-            self._store.distrust(entry.manifest.entry, entry.revision)
-        remove(entry.manifest, kinds.RULES, self.folders.roots())
+        for roots in self.folders.every_roots():
+            remove(entry.manifest, kinds.RULES, roots)
 
     # What there is to publish and to tell -------------------------------------------------
 
     def capture(self, whole: bool) -> list[SourceFile]:
         """See `Session.capture`."""
+        files: dict[tuple[str, str], SourceFile] = {}
+        for number, roots in enumerate(self.folders.every_roots()):
+            for file in self._capture_from(roots, whole, earlier=number > 0):
+                files.setdefault((file.kind, file.path), file)
+        return [files[place] for place in sorted(files)]
+
+    def _capture_from(self, roots: Mapping[str, Path], whole: bool, earlier: bool) -> list[SourceFile]:
+        """``earlier``: they are roots of a folder that this process has left."""
         from .node.folders import capture, listing
 
-        roots = self.folders.roots()
-        if not roots:
-            return []
         found = {
-            kinds.inductor.NAME: self.kernels.recorded.paths(roots[kinds.inductor.NAME]),
+            kinds.inductor.NAME: self.kernels.recorded.paths(roots[kinds.inductor.NAME], copied=not earlier),
             kinds.triton.NAME: self.triton.paths(roots[kinds.triton.NAME]),
             kinds.cuda.NAME: self.cuda.paths(self._of_libraries()),
         }
         if whole:
             found = {kind: paths | listing(roots[kind], kinds.RULES[kind]) for kind, paths in found.items()}
         return capture(found, kinds.RULES, roots)
+
+    def compiled_here(self) -> list[SourceFile]:
+        """What `capture` answers, without the files of the revisions that were restored."""
+        accepted = [held for revisions in self._accepted.values() for held in revisions.values()]
+        restored = {(file.kind, file.path) for held in accepted for file in held.manifest.files}
+        return [file for file in self.capture(whole=False) if (file.kind, file.path) not in restored]
+
+    def own_results(self) -> Path | None:
+        """Where this node keeps what is compiled in the present folder; ``None`` if the user named it."""
+        from .wire.digest import Digest
+
+        if self._store is None or self._folder is None:
+            return None
+        return self._store.own_results(Digest(f"sha256:{self._folder.name}"))
 
     def made_by_libraries(self) -> int:
         """How many kernels were compiled beside the compilers, for all that the folder tells."""
@@ -231,12 +331,19 @@ class Process:
 
     def activity(self) -> object:
         """Changes while this process compiles or loads; ``None`` before it did either."""
-        seen = (self.observer.snapshot() if self.observer else None, dict(self.seconds), self.kernels.hits)
-        return seen if self.seconds["compile"] or (seen[0] and not seen[0].clean) else None
+        observed = self.observer.snapshot() if self.observer else observe.Observation()
+        if not self.seconds["compile"] and observed.clean and not self.triton.folders:
+            return None
+        return observed, dict(self.seconds), self.kernels.hits, len(self.triton.folders)
 
 
-def _hook_compile_fx(around: Callable[[Any], Any], module: ModuleType) -> None:
-    if not importhook.wrap(module, "compile_fx", around):
+def hook_compiles(body: importhook.Body) -> None:
+    """Runs ``body`` in the place of ``compile_fx``; its ``CacheSvcError`` reaches the application."""
+    importhook.when_imported("torch._inductor.compile_fx", functools.partial(_hook_compile_fx, body))
+
+
+def _hook_compile_fx(body: importhook.Body, module: ModuleType) -> None:
+    if not importhook.hook(module, "compile_fx", body, reaches=(CacheSvcError,)):
         _log.warning("this torch has no compile_fx where it is expected: no compile will wait")
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from .wire.digest import Digest
-from .wire.errors import Corrupt, HeadConflict, NotFound, NotWarm
+from .wire.errors import Corrupt, HeadConflict, NotFound, NotWarm, Untrusted
 from .wire.factors import Facts, Fingerprint
 from .wire.keyfacts import KeyFacts
 from .wire.names import Lane, Name, Target
@@ -21,13 +21,17 @@ from .wire.records import Manifest, Statement, Workload
 if TYPE_CHECKING:
     from .bundle.check import Verified
     from .bundle.pack import SourceFile
-    from .bundle.seal import PublicKey, SigningKey
-    from .remote import Remote
+    from .bundle.seal import PublicKey, SigningKey, TrustedKey
+    from .http.registry import Remote
     from .wire.claims import ClaimRef
 
 ONE_REQUEST_BYTES = 4_000_000
 """Up to this size a pack goes with its envelope: to send both again costs little. Registries that know no
 bundles answer that there is no such route, up to 4 MiB, and above that the body is too large."""
+
+
+MAX_AHEAD_MILLISECONDS = 86_400_000
+"""The most that the sequence of a head may be ahead of this machine's clock when it is signed over: a day."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +53,26 @@ class Draft:
 
 def next_sequence(head: int = 0) -> int:
     """Milliseconds of UTC, and more than the head's: a registry that was made anew does not look
-    rolled back."""
-    return max(int(time.time() * 1000), head + 1)
+    rolled back.
+
+    Raises ``Untrusted`` if ``head`` is more than a day ahead of this machine's clock. Nobody signed it
+    honestly, and nodes that saw its successor would refuse every later revision.
+    """
+    now = int(time.time() * 1000)
+    if head > now + MAX_AHEAD_MILLISECONDS:
+        raise Untrusted(
+            f"the registry names a sequence, {head}, that is {(head - now) // 86_400_000} days ahead of this "
+            "machine's clock: nothing is signed over it",
+            "check this machine's clock and the registry's database",
+        )
+    return max(now, head + 1)
 
 
-def build_bundle(files: Sequence[SourceFile], draft: Draft, key: SigningKey, path: Path) -> Manifest:
-    """Packs and seals ``files`` into the bundle file ``path``, whole or not at all.
+def build_bundle(
+    files: Sequence[SourceFile], draft: Draft, key: SigningKey, path: Path, *, quick: bool = False
+) -> Manifest:
+    """Packs and seals ``files`` into the bundle file ``path``, whole or not at all. ``quick``: see
+    `write_pack`.
 
     What is signed was read back: an install trusts a signer's file digests, and checks frames alone.
     Raises ``NotWarm`` if there is nothing to pack, ``StorageFull`` if there is no room, ``Corrupt`` if the
@@ -68,7 +86,7 @@ def build_bundle(files: Sequence[SourceFile], draft: Draft, key: SigningKey, pat
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".cachesvc-") as folder:
         pack = Path(folder) / "pack"
         with open(pack, "wb") as out:
-            contents = write_pack(files, out)
+            contents = write_pack(files, out, quick=quick)
         manifest = Manifest(
             statement=Statement(
                 namespace=draft.name.namespace,
@@ -110,8 +128,9 @@ def publish_bundle(
 
     The same manifest is a success and moves no byte. If the head is newer, or another publisher was
     faster, it is signed again over that head, ``attempts`` times in all; then ``HeadConflict``. ``deed``:
-    see ``CommitRequest``. Raises ``ClaimLost`` if somebody else has taken the claim over, what ``Remote``
-    raises, and ``Corrupt`` before the first byte is sent.
+    see ``CommitRequest``. Raises ``ClaimLost`` if somebody else has taken the claim over, ``Untrusted`` if
+    the registry names a head of the far future, what ``Remote`` raises, and ``Corrupt`` before the first
+    byte is sent.
     """
     verified, offset = _opened(path, [key.public])
     manifest = verified.manifest
@@ -126,7 +145,7 @@ def publish_bundle(
 
 
 def publish_signed(
-    remote: Remote, path: Path, trusted: Sequence[PublicKey], deed: str | None = None
+    remote: Remote, path: Path, trusted: Sequence[PublicKey | TrustedKey], deed: str | None = None
 ) -> tuple[Verified, CommitAnswer]:
     """Publishes a bundle as it was signed, by a key of ``trusted``, over the head that is there now.
 
@@ -138,7 +157,7 @@ def publish_signed(
     return verified, _publish(remote, path, verified, offset, lambda _: verified.envelope, 1, None, deed)
 
 
-def _opened(path: Path, trusted: Sequence[PublicKey]) -> tuple[Verified, int]:
+def _opened(path: Path, trusted: Sequence[PublicKey | TrustedKey]) -> tuple[Verified, int]:
     from .bundle.check import check_envelope
     from .bundle.file import open_bundle
 

@@ -1,4 +1,4 @@
-"""Tells the registry what a start came to: once, from a thread of its own, bounded at exit.
+"""Tells the registry what a start came to: when the compiler pauses, and again when that has changed.
 
 Nothing personal goes out: digests of revisions, counts, seconds, the fingerprint that was resolved with, and
 a node id that only this registry could see again.
@@ -9,11 +9,12 @@ from __future__ import annotations
 import functools
 import logging
 import os
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from .activity import Moment
 from .config import Config
 from .restore import Installed
 from .usefulness import Report
@@ -25,81 +26,81 @@ from .wire.protocol import (
     MAX_COUNT,
     MAX_RESOLVED,
     MAX_SECONDS,
+    EarlierReport,
     KindWork,
+    ReportAnswer,
     ReportRequest,
     RevisionReport,
 )
 
 _log = logging.getLogger("cachesvc")
 
-QUIET_SECONDS = 60.0
-"""A start is over when nothing was compiled for so long."""
-SEND_SECONDS = 5.0
-"""For one report that nobody waits for."""
-EXIT_SECONDS = 1.0
-"""That an exit waits, at most. A process that is killed waits for nothing."""
+MOST_UPDATES = 20
+"""Reports of one start before its exit, at most: a process that compiles for ever reports no more then."""
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Reporter:
-    """Calls ``tell(deadline)`` once: when what ``look`` answers (``None``: nothing happened yet) has not
-    changed for ``QUIET_SECONDS``, or when it is told to end. The thread is there before the exit: none can be
-    started then, and a look-up of a host name, which cannot be interrupted, can be left behind.
+    """Tells one registry what one start came to. A report replaces the one before it, so that the registry
+    counts each start once."""
 
-    ``deadline``: a value of ``time.monotonic()``.
-    """
+    def __init__(self, config: Config) -> None:
+        self.told = False
+        """The registry has a report of this start."""
+        self._config = config
+        self._last: ReportRequest | None = None
+        self._sent = 0
+        self._over = False
 
-    def __init__(self, tell: Callable[[float], None], look: Callable[[], object]) -> None:
-        self._tell, self._look = tell, look
-        self._ending = threading.Event()
-        self._sent = False
-        self._deadline: float | None = None
-        self._thread = threading.Thread(target=self._run, name="cachesvc-report", daemon=True)
-        self._thread.start()
+    def tell(
+        self,
+        report: Report,
+        installed: Sequence[Installed],
+        fingerprint: Fingerprint,
+        moment: Moment,
+        deadline: float,
+    ) -> None:
+        """Sends what is new, in one try. Raises nothing of a registry.
 
-    def begin_to_end(self, timeout: float = EXIT_SECONDS) -> None:
-        """Tells now, beside what the caller still has to do."""
-        if self._deadline is None:
-            self._deadline = time.monotonic() + timeout
-        self._ending.set()
-
-    def end(self, timeout: float = EXIT_SECONDS) -> bool:
-        """Waits until it was told, at most ``timeout`` seconds since it was first asked to end."""
-        self.begin_to_end(timeout)
-        assert self._deadline is not None
-        self._thread.join(max(0.0, self._deadline - time.monotonic()))
-        return self._sent
-
-    def _run(self) -> None:
-        before: object = None
-        while not self._ending.wait(QUIET_SECONDS):
-            now = self._look()
-            if now is not None and now == before:
-                break
-            before = now
+        The first report goes out at the first pause, because a process that a signal kills says nothing at
+        its exit. Whether a revision was useless is not known so early: that waits until it is quiet.
+        """
+        early = moment == "compiled" and (self._last is not None or report.state not in ("hit", "partial"))
+        if self._over or early or (moment != "exit" and self._sent >= MOST_UPDATES):
+            return
+        made = request(report, self._config.url or "", installed, fingerprint)
+        if self._last is not None:
+            if _counts(made) == _counts(self._last):
+                return
+            made = replace(made, replaces=EarlierReport(self._last.revisions, self._last.kinds))
         try:
-            self._tell(self._deadline or time.monotonic() + SEND_SECONDS)
-            self._sent = True
+            answer = send(made, self._config, deadline)
         except CacheSvcError as error:
             _log.debug("not reported: %s", error)
-        except Exception:  # noqa: BLE001 - telling is never the reason that anything fails
-            _log.debug("not reported", exc_info=True)
+            self._over = not error.retry
+            return
+        self.told, self._last, self._sent = True, replace(made, replaces=None), self._sent + 1
+        self._over = not answer.replaces  # a registry of an earlier release would count the start again
+        for revision in answer.quarantined:
+            _log.warning("%s: inert here and elsewhere, not offered to this environment any more", revision)
 
 
-def send(
-    report: Report, config: Config, installed: Sequence[Installed], fingerprint: Fingerprint, deadline: float
-) -> None:
-    """Tells the registry of ``config`` of the revisions that came from it. One try; raises
-    ``CacheSvcError``."""
-    from .remote import Remote
+def _counts(made: ReportRequest) -> object:
+    """What of a report is worth another one: no seconds."""
+    rows = [(row.revision, row.state, row.used) for row in made.revisions]
+    work = {kind: (done.compilations, done.tuning_runs) for kind, done in made.kinds.items()}
+    return rows, work, made.why
+
+
+def send(made: ReportRequest, config: Config, deadline: float) -> ReportAnswer:
+    """Sends a report to the registry of ``config``, in one try. Raises ``CacheSvcError``."""
+    from .http.registry import Remote
 
     timeout = max(0.05, deadline - time.monotonic())
     with Remote(
         config.url or "", config.token, timeout=timeout, connect_timeout=timeout, retries=0
     ) as remote:
-        answer = remote.report(request(report, config.url or "", installed, fingerprint), deadline)
-    for revision in answer.quarantined:
-        _log.warning("%s: inert here and elsewhere, not offered to this environment any more", revision)
+        return remote.report(made, deadline)
 
 
 def request(

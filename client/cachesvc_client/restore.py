@@ -1,4 +1,7 @@
-"""Restore: resolve, download what the node lacks, check, install. A straight line.
+"""Restore: resolve, check, download what the node lacks, install. A straight line.
+
+It has two halves: first every revision is checked, then what was accepted is installed. The caller chooses
+the cache folder in between, for its name says what it may hold.
 
 Everything foreign passes `bundle.check` before it is parsed, and every frame is verified before it is
 unpacked: neither the registry nor the node store is trusted. Files of a pack that is downloaded are written
@@ -21,15 +24,15 @@ from .wire.errors import CacheSvcError, Corrupt, Distrusted, Incompatible, NotFo
 from .wire.factors import Compatible, Fingerprint, compare
 from .wire.names import Lane, Name, Tag
 from .wire.protocol import Rejected, ResolveAnswer, ResolvedRevision, ResolveRequest
-from .wire.records import Manifest, PackRecord
+from .wire.records import Manifest, PackRecord, Statement
 
 if TYPE_CHECKING:
     from .bundle.check import Verified
-    from .bundle.seal import PublicKey
+    from .bundle.seal import TrustedKey
+    from .http.registry import Remote
     from .kinds.rules import KindRules
     from .node.staging import Staging
     from .node.store import NodeStore, Watcher
-    from .remote import Remote
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,29 +40,35 @@ class Means:
     """What a restore works with.
 
     ``roots`` is asked at install time (kind -> folder). ``may_install`` is asked before every file: once
-    it says no, only the node store is filled. ``held``: where there is one, revisions are put on this node
-    and checked, but left in it for the caller to install: ranks agree first. ``fresh``: the registry is
-    asked, whatever another process of this node was answered a moment ago.
+    it says no, only the node store is filled. ``held``: gets the revisions that were accepted, for the caller
+    to install. ``ahead``: their packs are put on this node at once, since ranks agree before they install.
+    ``lane``: bundles of it are accepted beside the trunk's. ``fresh``: the registry is asked, whatever
+    another process of this node was answered a moment ago.
     """
 
     store: NodeStore
-    trusted: Sequence[PublicKey]
+    trusted: Sequence[TrustedKey]
     fingerprint: Fingerprint
     rules: Mapping[str, KindRules]
     roots: Callable[[], Mapping[str, Path]]
     may_install: Callable[[], bool] = lambda: True
-    held: list[Held] | None = None
+    held: list[Held] = field(default_factory=list)
+    lane: Lane | None = None
+    ahead: bool = False
     fresh: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A revision that is on this node and checked. ``install`` puts its files into the cache folders: all of
-    them, or those that a rank needs. Raises ``Corrupt``, ``Untrusted``, ``StorageFull``, ``Unavailable``."""
+    """A revision that was checked and accepted. ``fetch`` puts its pack on this node. ``install`` puts its
+    files into the cache folders, all of them or those that a rank needs; it answers ``None`` if it is too
+    late for that, and the pack is on this node then. Both raise ``Corrupt``, ``Untrusted``, ``StorageFull``,
+    ``Unavailable``."""
 
     manifest: Manifest
     revision: Digest
-    install: Callable[[int | None], None]
+    fetch: Callable[[], object]
+    install: Callable[[int | None], Installed | None]
 
 
 @dataclass(slots=True)
@@ -83,7 +92,8 @@ class Restored:
 
     ``moved``: bytes over the network. ``seconds``: by step. ``rejected``: entries that exist and do not
     fit, nearest first. ``stored``: revisions that came too late to be installed. ``distrusted``: revisions
-    that were installed until the canary found them wrong.
+    that were installed until the canary found them wrong. ``own``: what an earlier start of this node
+    compiled, which no registry is told of.
     """
 
     installed: list[Installed] = field(default_factory=list)
@@ -94,6 +104,7 @@ class Restored:
     seconds: dict[str, float] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     distrusted: list[Installed] = field(default_factory=list)
+    own: Installed | None = None
 
     @contextmanager
     def timed(self, step: str) -> Iterator[None]:
@@ -114,23 +125,28 @@ class Wish:
     lane: Lane | None = None
     model: Digest | None = None
 
+    @property
+    def tags(self) -> tuple[Tag, ...]:
+        """The name's own tag, then those to fall back to, once each."""
+        return tuple(dict.fromkeys((self.name.tag, *self.fallback)))
+
     def request(self, fingerprint: Fingerprint) -> ResolveRequest:
         """The one request of a restore."""
         return ResolveRequest(
             namespace=self.name.namespace,
             name=self.name.name,
             fingerprint=fingerprint,
-            tags=tuple(dict.fromkeys((self.name.tag, *self.fallback))),
+            tags=self.tags,
             lane=self.lane,
             model=self.model,
         )
 
 
-def restore(wish: Wish, remote: Remote, means: Means, restored: Restored) -> None:
-    """Installs every revision under a name that fits this environment.
+def accept_revisions(wish: Wish, remote: Remote, means: Means, restored: Restored) -> None:
+    """Accepts every revision under a name that fits this environment, for the caller to install.
 
     One revision that is damaged or not trusted does not keep the others out: it is told in ``problems``,
-    and raised only if nothing could be installed. Raises ``CacheSvcError``: ``NotFound`` (no such name),
+    and raised only if nothing was accepted. Raises ``CacheSvcError``: ``NotFound`` (no such name),
     ``Incompatible`` (entries, but none fits: the message names the first factor), ``Untrusted``,
     ``Unavailable``, ``StorageFull``.
     """
@@ -143,34 +159,47 @@ def restore(wish: Wish, remote: Remote, means: Means, restored: Restored) -> Non
     failures: list[CacheSvcError] = []
     for revision in answer.revisions:
         try:
-            _restore_one(wish, revision, remote, means, restored)
+            _hold(_revision(wish, revision, remote, means, restored), means)
         except CacheSvcError as error:
             failures.append(error)
             restored.problems.append(str(error))
     if not restored.installed and not restored.stored and not means.held:
-        raise failures[0] if failures else _nothing(wish, restored.rejected)
+        raise failures[0] if failures else nothing_offered(wish.name, restored.rejected)
 
 
-def restore_files(paths: Iterable[Path], means: Means, restored: Restored) -> None:
-    """Installs from bundle files, without any registry. Raises as :func:`restore` does."""
-    from .bundle.check import check_envelope
-    from .bundle.file import open_bundle
+def accept_bundles(paths: Iterable[Path], wishes: Sequence[Wish], means: Means, restored: Restored) -> None:
+    """Accepts bundle files, without any registry, for the caller to install.
 
+    ``wishes``: each bundle has to be signed for one of them; if there are none, for any name, since the user
+    named the file. ``lane``: see `Means`. Raises as :func:`accept_revisions` does.
+    """
     if not means.trusted:
         raise Untrusted("no signer is trusted", "run cachesvc login, or set CACHESVC_TRUSTED_KEYS")
     failures: list[CacheSvcError] = []
     for path in paths:
         try:
-            with restored.timed("check"):
-                envelope, offset = open_bundle(path)
-                verified = check_envelope(envelope, trusted=means.trusted, wanted=None, now=time.time())
-                _accept(verified, means, restored)
-            _finish(verified, means, partial(_install, verified, path, offset, means, restored))
+            _hold(_bundle(path, wishes, means, restored), means)
         except CacheSvcError as error:
             failures.append(error)
             restored.problems.append(f"{path}: {error}")
     if not restored.installed and not means.held:
         raise failures[0] if failures else NotFound("no bundle file (*.cachesvc) there")
+
+
+def _hold(held: Held, means: Means) -> None:
+    """Of two revisions of one entry, which only bundles bring, the newer one is kept."""
+    entry, sequence = held.manifest.entry, held.manifest.statement.sequence
+    for other in [one for one in means.held if one.manifest.entry == entry]:
+        if other.manifest.statement.sequence > sequence:
+            raise Untrusted(
+                f"{held.manifest.statement.full_name}: sequence {sequence} is older than "
+                f"{other.manifest.statement.sequence}, which is there too",
+                "remove the older bundle",
+            )
+        means.held.remove(other)
+    if means.ahead:
+        held.fetch()
+    means.held.append(held)
 
 
 def _resolve(wish: Wish, remote: Remote, means: Means, restored: Restored) -> ResolveAnswer:
@@ -179,8 +208,8 @@ def _resolve(wish: Wish, remote: Remote, means: Means, restored: Restored) -> Re
     While the registry cannot be reached, the node's last answer is taken, however many days old (a week at
     most): what it names passes the same gate, and an image without a compiler could not start otherwise.
     """
+    from .http.registry import parse_resolved
     from .node.store import OUTAGE_SECONDS
-    from .remote import parse_resolved
 
     request = wish.request(means.fingerprint)
     key = Digest.of(canonical([remote.identity, request]))
@@ -201,49 +230,75 @@ def _resolve(wish: Wish, remote: Remote, means: Means, restored: Restored) -> Re
     return answer
 
 
-def _restore_one(
-    wish: Wish, found: ResolvedRevision, remote: Remote, means: Means, restored: Restored
-) -> None:
+def _revision(wish: Wish, found: ResolvedRevision, remote: Remote, means: Means, restored: Restored) -> Held:
+    """Checks one revision of a registry's answer."""
     from .bundle.check import Wanted, check_envelope
-    from .node.staging import Staging
 
     with restored.timed("check"):
-        wanted = Wanted(
-            namespace=wish.name.namespace,
-            name=wish.name.name,
-            tags=tuple(dict.fromkeys((wish.name.tag, *wish.fallback))),
-            lane=wish.lane,
-        )
+        wanted = Wanted(namespace=wish.name.namespace, name=wish.name.name, tags=wish.tags, lane=wish.lane)
         verified = check_envelope(
             found.envelope.encode(), trusted=means.trusted, wanted=wanted, now=time.time()
         )
         _accept(verified, means, restored)
-    pack = verified.manifest.pack
-
-    def fetched(watcher: Watcher | None = None) -> Path:
-        return _fetch(found, pack, remote, means, restored, watcher)
-
-    def put(rank: int | None) -> None:
-        try:
-            with Staging(verified.manifest, means.rules, means.roots, may_go_on=means.may_install) as staging:
-                _install(verified, fetched(staging), 0, means, restored, rank, staging)
-        except Corrupt:
-            # Frames are verified again at install: the node's copy was damaged since it was downloaded.
-            means.store.discard(pack.digest)
-            _install(verified, fetched(), 0, means, restored, rank)
-        means.store.saw(verified.manifest.entry, verified.manifest.statement.sequence)
-
-    if means.held is not None:
-        fetched()
-    _finish(verified, means, put)
+    fetched = partial(_fetch, found, verified.manifest.pack, remote, means, restored)
+    install = partial(_install_pack, verified, fetched, means, restored)
+    return Held(verified.manifest, verified.revision, fetched, install)
 
 
-def _finish(verified: Verified, means: Means, put: Callable[[int | None], None]) -> None:
-    """Installs, or leaves that to the caller."""
-    if means.held is None:
-        put(None)
-    else:
-        means.held.append(Held(verified.manifest, verified.revision, put))
+def _bundle(path: Path, wishes: Sequence[Wish], means: Means, restored: Restored) -> Held:
+    """Checks one bundle file."""
+    from .bundle.check import check_envelope
+    from .bundle.file import open_bundle
+
+    with restored.timed("check"):
+        envelope, offset = open_bundle(path)
+        verified = check_envelope(envelope, trusted=means.trusted, wanted=None, now=time.time())
+        _refuse_unasked(verified.manifest.statement, wishes, means.lane)
+        _accept(verified, means, restored)
+
+    def install(rank: int | None) -> Installed | None:
+        return _install(verified, path, offset, means, restored, rank)
+
+    return Held(verified.manifest, verified.revision, lambda: None, install)
+
+
+def _refuse_unasked(statement: Statement, wishes: Sequence[Wish], lane: Lane | None) -> None:
+    """Raises ``Untrusted`` for a bundle of another name than those that were asked for, or of a lane that was
+    not asked for."""
+    said = f"this bundle is signed for {statement.full_name}"
+    if statement.lane not in (None, lane):
+        raise Untrusted(
+            f"{said} in lane {statement.lane}, wanted: lane {lane}"
+            if lane
+            else f"{said} in lane {statement.lane}, wanted: the trunk",
+            f"set CACHESVC_LANE={statement.lane} to use it",
+        )
+    name = (statement.namespace, statement.name)
+    if wishes and not any(
+        name == (wish.name.namespace, wish.name.name) and statement.tag in wish.tags for wish in wishes
+    ):
+        wanted = " or ".join(
+            f"{wish.name.namespace}/{wish.name.name}:{tag}" for wish in wishes for tag in wish.tags
+        )
+        raise Untrusted(f"{said}, wanted: {wanted}", "attach to the bundle's own name, or to no name")
+
+
+def _install_pack(
+    verified: Verified,
+    fetched: Callable[..., Path],
+    means: Means,
+    restored: Restored,
+    rank: int | None,
+) -> Installed | None:
+    from .node.staging import Staging
+
+    try:
+        with Staging(verified.manifest, means.rules, means.roots, may_go_on=means.may_install) as staging:
+            return _install(verified, fetched(staging), 0, means, restored, rank, staging)
+    except Corrupt:
+        # Frames are verified again at install: the node's copy was damaged since it was downloaded.
+        means.store.discard(verified.manifest.pack.digest)
+        return _install(verified, fetched(), 0, means, restored, rank)
 
 
 def _fetch(
@@ -314,30 +369,33 @@ def _install(
     restored: Restored,
     rank: int | None,
     staging: Staging | None = None,
-) -> None:
+) -> Installed | None:
     from .bundle.pack import PackReader
     from .node.folders import install
 
-    if not means.may_install():
-        restored.stored += 1
-        return
-    with restored.timed("install"), PackReader(path, verified.manifest, offset) as reader:
-        staged = staging.finish() if staging is not None else None
-        done = install(
-            reader, means.rules, means.roots(), rank=rank, staged=staged, may_go_on=means.may_install
-        )
-    _still_trusted(verified, means)
-    restored.installed.append(
-        Installed(verified.manifest, verified.revision, done.written + done.kept + done.merged, done.bytes)
-    )
+    done = None
+    if means.may_install():
+        with restored.timed("install"), PackReader(path, verified.manifest, offset) as reader:
+            staged = staging.finish() if staging is not None else None
+            done = install(
+                reader, means.rules, means.roots(), rank=rank, staged=staged, may_go_on=means.may_install
+            )
+        _still_trusted(verified, means)
+    means.store.saw(verified.manifest.entry, verified.manifest.statement.sequence)
+    if done is None:
+        return None
+    files = done.written + done.kept + done.merged
+    return Installed(verified.manifest, verified.revision, files, done.bytes)
 
 
-def _nothing(wish: Wish, rejected: Sequence[Rejected]) -> CacheSvcError:
+def nothing_offered(name: Name, rejected: Sequence[Rejected]) -> CacheSvcError:
+    """Says why an answer holds no revision, in the same words for a service's log, `doctor` and `pull`."""
     if not rejected:
-        return NotFound(f"{wish.name}: nothing is published under it", "check the name, or run cachesvc warm")
+        return NotFound(f"{name}: nothing is published under it", "check the name, or run cachesvc warm")
     nearest = rejected[0]
+    count = "1 entry" if len(rejected) == 1 else f"{len(rejected)} entries"
+    verdict = "none fits; nearest is"
+    if nearest.withheld:
+        verdict = "none is offered here; withheld is"
     told = "; ".join(map(str, nearest.differences[:3]))
-    return Incompatible(
-        f"{wish.name}: {len(rejected)} entries, none fits; nearest is {nearest.target}: {told}",
-        nearest.differences[0].mend,
-    )
+    return Incompatible(f"{name}: {count}, {verdict} {nearest.target}: {told}", nearest.differences[0].mend)

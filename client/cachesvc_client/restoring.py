@@ -6,33 +6,43 @@ failure counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import kinds
+from .own_results import restore_own_results
 from .ranks import may_become_rank, this_job
-from .restore import Means, Restored, Wish, restore, restore_files
+from .restore import Installed, Means, Restored, Wish, accept_bundles, accept_revisions
+from .scope import trust_scope
 from .wire.errors import CacheSvcError, Incompatible, InvalidRequest, NotFound
 
 if TYPE_CHECKING:
     from .agreement import Agreement
     from .claiming import Turns
     from .config import Config
+    from .http.registry import Remote
     from .process import Process
-    from .remote import Remote
     from .wire.digest import Digest
 
 
 def wishes(config: Config, model: Digest | None) -> tuple[Wish, ...]:
-    """What a registry is asked for. Raises ``InvalidRequest`` where nothing says what, or whom."""
-    if config.mode == "off" or config.bundle is not None:
+    """What is asked for: of a registry, or of the bundle, which may have any name if this is empty. Raises
+    ``InvalidRequest`` where nothing says what, or whom."""
+    if config.mode == "off":
         return ()
+    if config.bundle is not None:
+        return _named(config, model)
     if not config.names:
         raise InvalidRequest("attach: no name", "give one, or set CACHESVC_NAME or CACHESVC_BUNDLE")
     if not config.url:
         raise InvalidRequest("attach: no registry", "run cachesvc login, or set CACHESVC_URL")
+    return _named(config, model)
+
+
+def _named(config: Config, model: Digest | None) -> tuple[Wish, ...]:
     return tuple(Wish(name, config.tag_fallback, config.lane, model) for name in config.names)
 
 
@@ -45,7 +55,8 @@ class Restoring:
         """``restored`` is filled. ``may_install``: see `restore.Means`. Raises as `Process.prepare` does."""
         store, fingerprint = process.prepare(config, restored)
         self.missed: tuple[Wish, ...] = ()
-        self._config, self._restored = config, restored
+        self._config, self._restored, self._process = config, restored, process
+        self._scope = trust_scope(config)
         self._means = Means(
             store=store,
             trusted=config.trusted_keys,
@@ -53,32 +64,55 @@ class Restoring:
             rules=kinds.RULES,
             roots=process.folders.roots,
             may_install=may_install,
-            held=[] if this_job() is not None or may_become_rank() else None,
+            lane=config.lane,
+            ahead=this_job() is not None or may_become_rank(),
         )
 
     def restore(self, wanted: Iterable[Wish], agreement: Agreement) -> None:
-        """The configuration's bundle files if it names some, else what is ``wanted``. Raises
-        ``CacheSvcError``: the first wish's that failed, when all were tried."""
-        if self._config.bundle is not None:
-            restore_files(_bundles(self._config.bundle), self._means, self._restored)
-            agreement.install(self._means, [])
+        """The configuration's bundle files if it names some, else what is ``wanted``; and, whatever comes of
+        it, what this node compiled itself. Raises ``CacheSvcError``: the first wish's that failed, when all
+        were tried."""
+        try:
+            self._restore(wanted, agreement)
+        finally:
+            self._restore_own()
+
+    def _restore(self, wanted: Iterable[Wish], agreement: Agreement) -> None:
+        if self._config.bundle is None:
+            self._restore_each(wanted, accept_revisions, self._means, agreement)
             return
-        self._restore_each(wanted, restore, self._means, agreement)
+        accept_bundles(_bundles(self._config.bundle), tuple(wanted), self._means, self._restored)
+        self._install(self._means, agreement.reach(self._means, ()))
+
+    def _restore_own(self) -> None:
+        """Not for a rank of a job, whose ranks all hit or none does, nor where this process publishes."""
+        if self._config.mode != "read" or not self._config.keep_own or this_job() is not None:
+            return
+        try:
+            with self._process.installing, self._restored.timed("install"):
+                if self._means.may_install():
+                    self._restored.own = restore_own_results(self._process)
+        except CacheSvcError as error:
+            self._restored.problems.append(str(error))
+        # Python cannot import everything while it ends, so that the keeper's modules are imported now.
+        from . import publishing  # noqa: F401
+        from .bundle import seal  # noqa: F401
+
+        self._process.keeps_own = True
 
     def restore_in_turn(self, turns: Turns, agreement: Agreement) -> None:
         """What was missed, once more: another process may compile and publish it while this one waits.
         Raises as `restore` does."""
-        means = replace(self._means, held=None if self._means.held is None else [])
-        self._restore_each(self.missed, turns.restore, means, agreement)
+        self._restore_each(self.missed, turns.accept, replace(self._means, held=[]), agreement)
 
     def _restore_each(
         self,
         wanted: Iterable[Wish],
-        restore_one: Callable[[Wish, Remote, Means, Restored], None],
+        accept: Callable[[Wish, Remote, Means, Restored], None],
         means: Means,
         agreement: Agreement,
     ) -> None:
-        from .remote import Remote
+        from .http.registry import Remote
 
         config = self._config
         failures: list[CacheSvcError] = []
@@ -88,16 +122,49 @@ class Restoring:
         with Remote(config.url or "", config.token, timeout=seconds) as remote:
             for wish in wanted:
                 try:
-                    restore_one(wish, remote, means, self._restored)
+                    accept(wish, remote, means, self._restored)
                 except CacheSvcError as error:
                     failures.append(error)
                     if isinstance(error, (NotFound, Incompatible)):
                         missed.append(wish)
-            agreement.install(means, failures)
-        if config.mode == "readwrite" and config.token:
-            self.missed = tuple(missed)
-        if failures:
-            raise failures[0]
+            rank = agreement.reach(means, failures)
+            if config.mode == "readwrite" and config.token:
+                self.missed = tuple(missed)
+            self._install(means, rank, failures)
+
+    def _install(self, means: Means, rank: int | None, failures: Sequence[CacheSvcError] = ()) -> None:
+        """Installs what was accepted. Raises the first of ``failures``, or, if nothing was installed or this
+        is a rank, the first failure of an install."""
+        if self._process.trust_scopes > 1:
+            for held in means.held:
+                with suppress(CacheSvcError):  # its install raises the same
+                    held.fetch()  # no session waits for another one's download
+        with self._process.installing:
+            failed = self._install_each(means, rank)
+        nothing = not (self._restored.installed or self._restored.stored)
+        if failures or (failed and (nothing or rank is not None)):
+            raise [*failures, *failed][0]
+
+    def _install_each(self, means: Means, rank: int | None) -> list[CacheSvcError]:
+        """Answers what failed."""
+        restored = self._restored
+        failed: list[CacheSvcError] = []
+        again = self._process.place(self._scope, means.held, means.may_install)
+        for held in again or ():
+            with suppress(CacheSvcError):  # it is another session's: what lacks is compiled
+                held.install(rank)
+        for held in means.held:
+            try:
+                installed = held.fetch() if again is None else held.install(rank)
+            except CacheSvcError as error:
+                failed.append(error)
+                restored.problems.append(str(error))
+            else:
+                if isinstance(installed, Installed):
+                    restored.installed.append(installed)
+                else:
+                    restored.stored += 1
+        return failed
 
 
 def _bundles(path: Path) -> list[Path]:

@@ -18,13 +18,16 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import importhook
+from . import importhook, observe, releases
+from .activity import ActivityWatch, Moment
 from .deadline import Deadline
-from .process import Process, process
-from .wire.errors import CacheSvcError, Distrusted, InvalidRequest
+from .kinds import keys
+from .process import Process, hook_compiles, process
+from .wire.errors import CacheSvcError, Distrusted, InvalidRequest, Unsupported
 
 if TYPE_CHECKING:
     from .agreement import Agreement
@@ -32,11 +35,14 @@ if TYPE_CHECKING:
     from .claiming import Turns
     from .config import Config
     from .distrusting import Watched
+    from .outcome import OutcomeLog
+    from .own_results import Keeper
     from .reporting import Reporter
     from .restore import Installed, Restored, Wish
     from .restoring import Restoring
     from .usefulness import Report
     from .wire.digest import Digest
+    from .wire.names import Name
 
 _log = logging.getLogger("cachesvc")
 
@@ -100,6 +106,8 @@ class Session:
         self.error: CacheSvcError | None = None
         self.turns: Turns | None = None
         """Who compiles what was missed: where this process may publish, from its first compile on."""
+        self.reporter: Reporter | None = None
+        """Made when there is something to report."""
         self.waited = False
         """A compile has gone on without or after this restore: the cache folders are its alone."""
         self._configured = threading.Event()
@@ -168,7 +176,7 @@ class Session:
         self.waited = True
 
     def _raise_if_strict(self) -> None:
-        strict = self.config.strict if self.config else os.environ.get("CACHESVC_STRICT") in ("1", "true")
+        strict = self.config.strict if self.config else _strict_by_variable()
         if strict and self.error is not None:
             raise self.error
 
@@ -180,11 +188,28 @@ class Session:
         self.error = Distrusted(f"{entry.manifest.statement.full_name}: the canary found wrong numbers")
         self._step = "failed"
 
+    def _withdraw(self, reason: str) -> None:
+        """Takes out what was restored: PyTorch could take it for what it is not. Never raises."""
+        restored = self.restored
+        if restored is None or not restored.installed:
+            return
+        self._fail(Unsupported(reason))
+        while restored.installed:
+            try:
+                self._process.withdraw(restored.installed.pop())
+            except Exception as error:  # noqa: BLE001 - the other revisions go all the same
+                _log.warning("%s: a restored revision could not be taken out: %s", self.label, error)
+
     def _ensure_running(self) -> None:
+        if self._running_or_over():
+            return
+        self._attached.arm()
         with self._process.lock:
-            if self._done.is_set() or (self._thread is not None and self._thread.is_alive()):
-                return
-            self._start()
+            if not self._running_or_over():
+                self._start()
+
+    def _running_or_over(self) -> bool:
+        return self._done.is_set() or (self._thread is not None and self._thread.is_alive())
 
     def _start(self) -> None:
         self._thread = threading.Thread(target=self._run, name="cachesvc-restore", daemon=True)
@@ -206,6 +231,7 @@ class Session:
         over = self._done.is_set()
         self._configured, self._done, self._thread = threading.Event(), threading.Event(), None
         self._deadline.begin_again()
+        self.reporter = None
         if over:
             self._configured.set()
             self._done.set()
@@ -223,26 +249,45 @@ class Session:
                 self._restore_in_turn(agreement)
             else:
                 self._restore(agreement)
+        except Unsupported as error:
+            self._attached.disarm()
+            self._fail(error)
         except CacheSvcError as error:
             self._fail(error)
         except Exception as error:  # noqa: BLE001 - whatever it is, the service compiles by itself
             _log.debug("restore of %s", self.label, exc_info=True)
-            self._fail(CacheSvcError(f"{type(error).__name__}: {error}"))
+            # Python imports no module that makes threads while it ends.
+            ending = not threading.main_thread().is_alive()
+            self._fail(CacheSvcError(f"{type(error).__name__}: {error}"), say=not ending)
         finally:
-            if self.error is not None and agreement is not None:
-                agreement.withdraw(self.error, self.config.store if self.config else None)
-            self._accept_kernels()
-            self._attached.report_later()
+            try:
+                self._finish(agreement)
+            except Exception:  # noqa: BLE001 - as above
+                _log.debug("restore of %s", self.label, exc_info=True)
             self._configured.set()
             self._done.set()
+
+    def _finish(self, agreement: Agreement | None) -> None:
+        if self.error is not None and agreement is not None:
+            agreement.withdraw(self.error, self.config.store if self.config else None)
+        self._accept_kernels()
+        if self._has_restored:
+            # The modules that the exit needs are imported now. Python cannot import all of them while it
+            # ends; and importing dataclasses runs exec(), after which it forgets that SIGINT ended it.
+            from . import outcome, reporting  # noqa: F401
+
+            self._attached.report()
+            self._attached.watch.start()
 
     def _attempt(self) -> tuple[object, ...]:
         """What tells this restore from the others of a job, in each of its ranks."""
         return self.wanted.label, self._attached.round_of(self), self._in_turn
 
-    def _fail(self, error: CacheSvcError) -> None:
+    def _fail(self, error: CacheSvcError, say: bool = True) -> None:
         self.error, self._step = error, "failed"
         level = logging.INFO if self._in_turn else logging.WARNING  # it was said before
+        if self._attached.exiting or not say:
+            level = logging.DEBUG  # the process ends before it compiles anything
         _log.log(level, "%s: not restored, this process compiles: %s", self.label, error)
 
     def _restore(self, agreement: Agreement) -> None:
@@ -258,6 +303,7 @@ class Session:
         if config.mode == "off":
             self._step = "off"
             return
+        self._attached.demand_bound_keys()
         self._restoring = Restoring(config, self._process, self.restored, lambda: not self.waited)
         try:
             self._restoring.restore(self.wishes, agreement)
@@ -303,7 +349,7 @@ class Session:
     def _told(self) -> Iterable[str]:
         """How it ended, for a report."""
         if self.error is not None:
-            yield f"{self.label}: {self.error}"
+            yield f"{self.label}: not restored: {self.error}"
         elif not self.ready:
             yield f"{self.label}: still {self.status}"
         elif self.status == "stored":
@@ -312,17 +358,23 @@ class Session:
             yield from self.restored.problems
 
     @property
-    def _reports(self) -> bool:
-        """Whether there is anything to tell a registry, and somebody to tell it to."""
-        config, restored = self.config, self.restored
-        if config is None or config.bundle is not None:
-            return False
-        return (
-            config.report
-            and bool(config.url and config.token)
-            and restored is not None
-            and bool(restored.installed or restored.distrusted)
-        )
+    def _has_restored(self) -> bool:
+        restored = self.restored
+        return restored is not None and bool(restored.installed or restored.distrusted)
+
+    def _report(self, report: Report, moment: Moment, deadline: float) -> None:
+        """Tells the registry, if it may be told and offered something. Raises nothing of a registry."""
+        config, restored, fingerprint = self.config, self.restored, self._process.fingerprint
+        if config is None or restored is None or fingerprint is None or not self._has_restored:
+            return
+        if config.bundle is not None or not (config.report and config.url and config.token):
+            return
+        if self.reporter is None:
+            from .reporting import Reporter
+
+            self.reporter = Reporter(config)
+        theirs = [*restored.installed, *restored.distrusted]
+        self.reporter.tell(report, theirs, fingerprint, moment, deadline)
 
 
 class Attached:
@@ -331,18 +383,53 @@ class Attached:
     def __init__(self, process: Process) -> None:
         self.process = process
         self.sessions: list[Session] = []
-        self.reporter: Reporter | None = None
+        self.watch = ActivityWatch(process.activity, observe.compiling)
+        self.watch.listeners += [self._on_activity, self._keep_own_results]
+        self.exiting = False
+        """Nothing is logged any more."""
+        self._outcome: OutcomeLog | None = None
+        self._keeper: Keeper | None = None
         self._canary_said: dict[str, None] = {}
         """Reasons, once each, in their order."""
+        self._follows_process = False
+        self._canary_uncalled: set[int] = set()
+        self._canary_warned = False
 
     def arm(self) -> None:
-        """Puts the hooks in place, once; cheap, imports nothing of the compilers."""
+        """Puts the hooks in place, once; cheap, imports nothing of the compilers. A torch that is refused
+        gets none; the sessions' threads say why."""
+        if self.process.armed:
+            return
+        refused = releases.refused()  # without the lock: it may wait for an import that waits for the lock
         with self.process.lock:
-            if self.process.observer is not None:
-                return
-            self.process.arm(self.before_compile, self._watch, self.report_later)
-            os.register_at_fork(after_in_child=self._after_fork)
-            atexit.register(self._say_how_it_was)
+            if not self._follows_process:
+                self._follows_process = True
+                os.register_at_fork(after_in_child=self._after_fork)
+                atexit.register(self._end)  # runs after what is registered later
+                self.watch.at_exit()
+                if os.environ.get("CACHESVC_LOG"):
+                    from .logs import show
+
+                    show(os.environ["CACHESVC_LOG"])
+            if refused:
+                self._raise_at_compile()
+            elif not self.process.armed:
+                self.process.arm(self.before_compile, self._watch, self.watch.compiled)
+
+    def disarm(self) -> None:
+        """Takes the hooks out: this torch is refused after all, with the GPU that is here."""
+        with self.process.lock:
+            self.process.disarm()
+            self._raise_at_compile()
+
+    def _raise_at_compile(self) -> None:
+        """Has the first compile of a refused torch raise, where CACHESVC_STRICT asks for that."""
+        if _strict_by_variable():
+            hook_compiles(self._only_wait)
+
+    def _only_wait(self, call: importhook.Call) -> Any:
+        self.before_compile()
+        return call()
 
     def before_compile(self) -> None:
         """The one bounded wait of each session. Raises only under CACHESVC_STRICT."""
@@ -354,6 +441,9 @@ class Attached:
             session._compile_begins(begin)
         for session in waiting:
             session._wait_for_compile(begin)
+        if reason := keys.missing_here():
+            for session in waiting:
+                session._withdraw(reason)
         self.process.seconds["wait"] += time.perf_counter() - begin
         for session in waiting:
             session._raise_if_strict()
@@ -362,10 +452,24 @@ class Attached:
         """How often this process has attached to what ``session`` has: ranks do so equally often."""
         return sum(_same(one.wanted, session.wanted) for one in self.sessions)
 
+    def demand_bound_keys(self) -> None:
+        """Raises ``InvalidRequest`` if this process has attached to names of several namespaces, and trusts
+        a key without saying for which."""
+        from .bundle.seal import demand_bound
+        from .config import Config
+
+        config = Config.read()
+        names: set[Name] = set()
+        for session in self.sessions:
+            with suppress(InvalidRequest):  # that session fails by itself
+                names.update(session.wanted.over(config).names)
+        demand_bound(config.trusted_keys, (name.namespace for name in names))
+
     def _after_fork(self) -> None:
         """In the child there is no background thread: what was under way begins again when needed."""
         self.process.begin_again()
-        self.reporter = None
+        self.watch.begin_again()
+        self._outcome = None
         for session in self.sessions:
             session._begin_again()
 
@@ -379,7 +483,8 @@ class Attached:
             from .distrusting import Watch
 
             wrong = self._canary_said.setdefault
-            return Watch(self.process, self._watched, wrong, self._not_compared).around(graph)
+            watch = Watch(self.process, self._watched, wrong, self._not_compared, self._canary_uncalled)
+            return watch.around(graph)
         except Exception as error:  # noqa: BLE001 - without it the process goes on as without a canary
             self._not_compared(f"{type(error).__name__}: {error}")
             return None
@@ -400,6 +505,20 @@ class Attached:
             self._canary_said.setdefault(f"canary: not compared: {why}")
         _log.debug("canary: not compared: %s", why)
 
+    def _never_called(self) -> Iterable[str]:
+        """Says that a canary was asked for and does not work."""
+        if self._canary_uncalled:
+            yield (
+                f"canary: {len(self._canary_uncalled)} restored graphs were not called through the canary: "
+                "nothing of them was compared"
+            )
+
+    def _warn_of_uncalled(self) -> None:
+        for text in self._never_called():
+            if not self._canary_warned:
+                _log.warning("%s", text)
+            self._canary_warned = True
+
     # What happened ------------------------------------------------------------------------
 
     def report(self) -> Report:
@@ -408,39 +527,36 @@ class Attached:
 
         results = [session.restored for session in self.sessions if session.restored is not None]
         told = (line for session in self.sessions for line in session._told())
-        return account(self.process, results, told, self._canary_said)
+        return account(self.process, results, told, [*self._canary_said, *self._never_called()])
 
-    def report_later(self) -> None:
-        """Sees to it that the registry is told, once, what this start came to: when it has been quiet for a
-        while, or at exit. Cheap, never raises; in a forked child from its first compile on."""
-        if self.reporter is not None or not any(session._reports for session in self.sessions):
-            return
-        try:
-            from .reporting import Reporter
+    def send_report(self, timeout: float) -> bool:
+        """See `cachesvc_client.send_report`."""
+        self.watch.flush(timeout)
+        return any(session.reporter is not None and session.reporter.told for session in self.sessions)
 
-            with self.process.lock:
-                if self.reporter is None:
-                    self.reporter = Reporter(self._tell, self.process.activity)
-        except Exception:  # noqa: BLE001 - telling is never the reason that anything fails
-            _log.debug("nothing will be reported", exc_info=True)
+    def _keep_own_results(self, moment: Moment, deadline: float) -> None:
+        """Keeps what was compiled here for the node's next start, after everybody was told of it."""
+        from .own_results import Keeper
 
-    def _tell(self, deadline: float) -> None:
-        from .reporting import send
+        if self._keeper is None:
+            self._keeper = Keeper(self.process)
+        self._keeper(moment, deadline)
 
-        report, fingerprint = self.report(), self.process.fingerprint
+    def _on_activity(self, moment: Moment, deadline: float) -> None:
+        """Says what the restore came to and tells the registries, on the watch's thread."""
+        from .outcome import OutcomeLog
+
+        self._warn_of_uncalled()
+        report = self.report()
+        if self._outcome is None:
+            self._outcome = OutcomeLog()
+        names = [session.label for session in self.sessions if session._has_restored]
+        self._outcome.say(report, ", ".join(names), moment)
         for session in self.sessions:
-            config, restored = session.config, session.restored
-            if session._reports and config is not None and restored is not None and fingerprint is not None:
-                theirs = [*restored.installed, *restored.distrusted]
-                send(report, config, theirs, fingerprint, deadline)
+            session._report(report, moment, deadline)
 
-    def _say_how_it_was(self) -> None:
-        if self.reporter is not None:
-            self.reporter.begin_to_end()
-        if any(session.status not in ("off", "local", "waiting") for session in self.sessions):
-            _log.info("at exit: %s", self.report().line)
-        if self.reporter is not None:
-            self.reporter.end()
+    def _end(self) -> None:
+        self.exiting = True
 
 
 _attached: Attached | None = None
@@ -459,12 +575,11 @@ def attached() -> Attached:
 def open_session(wanted: Wanted, *, with_torch: bool = False) -> Session:
     """Arms the hooks and starts the restore. Never waits and never raises.
 
-    ``with_torch``: starts it only when this process begins to import torch, for an attach that reaches
+    ``with_torch``: does both only when this process begins to import torch, for an attach that reaches
     every interpreter of a job, most of which never will. The same again (a notebook that is run twice)
     answers the session that is there, unless its restore failed: then it is tried again.
     """
     state = attached()
-    state.arm()
     with state.process.lock:
         for session in state.sessions:
             if session.error is None and _same(session.wanted, wanted):
@@ -482,7 +597,8 @@ def open_session(wanted: Wanted, *, with_torch: bool = False) -> Session:
 def open_local(config: Config) -> Session:
     """Hooks and folders without anything to restore: for a process that compiles to be captured.
 
-    Raises ``StorageFull`` if there is no node store to put a private folder into.
+    Raises ``Unsupported`` for a torch that is refused, which has no hook in it then, and ``StorageFull`` if
+    there is no node store to put a private folder into.
     """
     from .restore import Restored
 
@@ -490,13 +606,22 @@ def open_local(config: Config) -> Session:
     state.arm()
     session = Session(state, Wanted())
     session.config, session.restored, session.waited = config, Restored(), True
-    state.process.prepare(config, session.restored)
+    try:
+        state.process.prepare(config, session.restored)
+    except Unsupported:
+        state.disarm()
+        raise
     session._step = "local"
     session._configured.set()
     session._done.set()
     with state.process.lock:
         state.sessions.append(session)
     return session
+
+
+def _strict_by_variable() -> bool:
+    """Answers what CACHESVC_STRICT says, before the configuration is read."""
+    return os.environ.get("CACHESVC_STRICT") in ("1", "true")
 
 
 def _same(one: Wanted, other: Wanted) -> bool:

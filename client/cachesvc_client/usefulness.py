@@ -112,21 +112,49 @@ class Report:
     def line(self) -> str:
         """Return the outcome as one line for a log."""
         seen = self.observed
-        text = (
-            f"{self.state}: {seen.compilations} compilations, {seen.tuning_runs} tuning runs, "
-            f"{sum(use.used for use in self.revisions)} artifacts of {len(self.revisions)} revisions used"
-        )
+        text = f"{self.state}: {seen.compilations} compilations, {seen.tuning_runs} tuning runs, {self.used}"
         return f"{text}; {self.reasons[0]}" if self.reasons else text
+
+    @property
+    def used(self) -> str:
+        """How much of what was restored the compilers took, as words."""
+        artifacts = sum(use.used for use in self.revisions)
+        revisions = sum(use.used > 0 for use in self.revisions)
+        return f"{_counted(artifacts, 'artifact')} of {_counted(revisions, 'revision')} used"
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def uses(
-    installed: Sequence[Installed], used_paths: set[str], used_keys: set[str]
+    installed: Sequence[Installed],
+    used_paths: set[str],
+    used_keys: set[str],
+    models: Collection[Digest] = (),
 ) -> tuple[RevisionUse, ...]:
-    """Which revisions the compilers took something from, by path of a host kernel and by cache key."""
+    """Which revisions the compilers took something from, by path of a host kernel and by cache key.
+
+    Revisions of one name share artifacts. An artifact that several hold counts for one of them alone: the one
+    that holds most of what was used, of these one of ``models``, of these the smallest."""
+    held = [
+        ({record.path for record in entry.manifest.files} & used_paths) | (entry.keys & used_keys)
+        for entry in installed
+    ]
+    counts = [0] * len(installed)
+    left: set[str] = set().union(*held)
+
+    def rank(index: int) -> tuple[int, bool, int, int]:
+        manifest = installed[index].manifest
+        return len(held[index] & left), manifest.workload.model in models, -len(manifest.files), -index
+
+    while left:
+        chosen = max(range(len(installed)), key=rank)
+        counts[chosen] = len(held[chosen] & left)
+        left -= held[chosen]
     made = []
-    for entry in installed:
+    for entry, used in zip(installed, counts, strict=True):
         statement = entry.manifest.statement
-        paths = {record.path for record in entry.manifest.files}
         made.append(
             RevisionUse(
                 name=str(statement.full_name),
@@ -134,7 +162,7 @@ def uses(
                 revision=str(entry.revision),
                 files=entry.files,
                 bytes=entry.bytes,
-                used=len(paths & used_paths) + len(entry.keys & used_keys),
+                used=used,
             )
         )
     return tuple(made)

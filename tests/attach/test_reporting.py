@@ -1,4 +1,4 @@
-"""What is told of a start: once, in time, and nothing that names anybody."""
+"""What a report of a start holds: nothing that names anybody."""
 
 from __future__ import annotations
 
@@ -9,20 +9,17 @@ import platform
 import socket
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
 
 import pytest
 
 from cachesvc_client import reporting
 from cachesvc_client.observe import Observation
-from cachesvc_client.reporting import Reporter, node_id, request
+from cachesvc_client.reporting import node_id, request
 from cachesvc_client.restore import Installed
 from cachesvc_client.usefulness import KeyDifference, Report, RevisionUse
 from cachesvc_client.wire.codec import build, canonical, parse_json
 from cachesvc_client.wire.digest import Digest
-from cachesvc_client.wire.errors import Unavailable
 from cachesvc_client.wire.names import Name, Target
 from cachesvc_client.wire.protocol import MAX_COUNT, MAX_REPORT_BYTES, MAX_SECONDS, KindWork, ReportRequest
 from cachesvc_client.wire.records import FileRecord, Frame, Manifest, PackRecord, Statement, Workload
@@ -46,53 +43,6 @@ def installed(number: int) -> Installed:
 
 def use(number: int, **more) -> RevisionUse:
     return RevisionUse("team/bert:latest", "t", str(Digest.of(b"%d" % number)), 3, 100, 2, **more)
-
-
-class Told:
-    def __init__(self, error: Exception | None = None, seconds: float = 0.0) -> None:
-        self.deadlines: list[float] = []
-        self.happened = threading.Event()
-        self._error, self._seconds = error, seconds
-
-    def __call__(self, deadline: float) -> None:
-        self.deadlines.append(deadline)
-        self.happened.set()
-        time.sleep(self._seconds)
-        if self._error:
-            raise self._error
-
-
-def test_it_is_told_once_after_it_was_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reporting, "QUIET_SECONDS", 0.01)
-    told, looks = Told(), iter([None, None, 1, 2, 2, 3])
-    reporter = Reporter(told, lambda: next(looks))
-    assert told.happened.wait(30)
-    assert next(looks) == 3, "it looked until nothing changed, and not at what had not begun"
-    assert reporter.end() and len(told.deadlines) == 1
-
-
-def test_it_is_told_at_the_end_if_it_never_was_quiet() -> None:
-    told = Told()
-    reporter = Reporter(told, lambda: None)
-    assert not told.deadlines
-    assert reporter.end(30) and reporter.end(30)
-    assert len(told.deadlines) == 1
-
-
-def test_an_exit_does_not_wait_for_a_registry_that_hangs() -> None:
-    told = Told(seconds=30)
-    reporter = Reporter(told, lambda: None)
-    begin = time.monotonic()
-    assert not reporter.end(0.2)
-    assert time.monotonic() - begin < 10
-    assert told.deadlines[0] - begin < 10
-
-
-@pytest.mark.parametrize("error", [Unavailable("down"), RuntimeError("odd")])
-def test_what_goes_wrong_is_nobody_s_error(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
-    reporter = Reporter(Told(error), lambda: None)
-    assert reporter.end(30) is False
-    assert not [record for record in caplog.records if record.levelname != "DEBUG"]
 
 
 def test_the_request_names_nobody_and_holds_what_came_from_this_registry() -> None:

@@ -32,7 +32,8 @@ def bucket(s3_endpoint: str) -> str:
 
 @pytest.fixture(
     params=[
-        *("local", "s3", "s3-prefix", "verifying", "retrying", "metered", "all"),
+        *("local", "verifying", "retrying", "metered", "all"),
+        *(pytest.param(name, marks=pytest.mark.servers) for name in ("s3", "s3-prefix")),
         pytest.param("ceph", marks=pytest.mark.services),
     ]
 )
@@ -64,14 +65,14 @@ def test_the_contract_holds(store: BlobStore, check) -> None:
 @pytest.mark.parametrize("check", contract.LINK_CHECKS, ids=lambda check: check.__name__)
 def test_the_contract_of_links_holds(gateway: Gateway, bucket_at_gateway: str, check) -> None:
     store = S3BlobStore(bucket_at_gateway, "some/where", gateway.endpoint, **gateway.client)
-    contract.run_links(store, check)
+    contract.run_links(store, store, check)
 
 
 def test_the_contract_catches_links_that_anybody_can_forge(s3_endpoint: str, bucket: str) -> None:
     """moto checks no signature."""
     store = S3BlobStore(bucket, "", s3_endpoint, **KEYS)
     with pytest.raises(AssertionError, match="403"):
-        contract.run_links(store, contract.links_are_not_forged)
+        contract.run_links(store, store, contract.links_are_not_forged)
 
 
 def test_links_name_the_public_endpoint(s3_endpoint: str, bucket: str) -> None:

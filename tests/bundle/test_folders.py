@@ -101,15 +101,17 @@ def test_capture_is_the_inverse_of_install(tmp_path_factory, files, threaded):
         assert (there["triton"] / path).read_bytes() == data + str(where["triton"]).encode()
 
 
-def test_immutable_files_are_kept_whatever_is_in_them(packed, roots):
+@pytest.mark.parametrize("same_size", [True, False])
+def test_an_immutable_file_with_another_content_is_replaced(packed, roots, same_size):
     path = roots["inductor"] / "ab/cab.so"
     path.parent.mkdir(parents=True)
-    path.write_bytes(b"the user's own")
-    before = path.stat()
-    done = installed(packed, roots)
-    assert path.read_bytes() == b"the user's own"
-    assert path.stat().st_ino == before.st_ino
-    assert (done.written, done.kept) == (len(FILES) - 1, 1)
+    planted = b"x" * len(expected(roots)["inductor/ab/cab.so"]) if same_size else b"somebody else's"
+    path.write_bytes(planted)
+    with open(path, "rb") as opened:
+        done = installed(packed, roots)
+        assert opened.read() == planted, "a process that has it open goes on"
+    assert contents(roots) == expected(roots)
+    assert (done.written, done.kept) == (len(FILES), 0)
 
 
 def test_what_is_removed_is_the_revisions_code_and_nothing_else(packed, roots, tmp_path):
@@ -201,7 +203,7 @@ def test_a_folder_swapped_by_a_link_is_not_followed(packed, roots, tmp_path, pla
     assert not list(outside.iterdir())
 
 
-def test_a_link_in_place_of_a_file_is_neither_followed_nor_replaced(packed, roots, tmp_path):
+def test_a_link_in_place_of_a_file_is_not_followed(packed, roots, tmp_path):
     outside = tmp_path / "outside"
     for kind, name in (("inductor", "ab/cab.so"), ("triton", "tuned.json")):
         (roots[kind] / name).parent.mkdir(parents=True, exist_ok=True)
@@ -209,7 +211,12 @@ def test_a_link_in_place_of_a_file_is_neither_followed_nor_replaced(packed, root
     with pytest.raises(StorageFull, match=r"tuned\.json"):
         installed(packed, roots)
     assert not outside.exists()
-    assert (roots["inductor"] / "ab/cab.so").is_symlink()
+    assert (roots["triton"] / "tuned.json").is_symlink(), "a merge file's link is refused"
+    (roots["triton"] / "tuned.json").unlink()
+    installed(packed, roots)
+    assert not outside.exists()
+    path = roots["inductor"] / "ab/cab.so"
+    assert not path.is_symlink() and path.read_bytes() == expected(roots)["inductor/ab/cab.so"]
 
 
 def test_the_root_itself_may_be_the_users_link(packed, roots, tmp_path):

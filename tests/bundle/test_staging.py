@@ -182,19 +182,34 @@ def test_what_was_seen_of_one_download_says_nothing_of_the_next(tmp_path, packed
     assert not list((tmp_path / "store/v1/packs").iterdir())
 
 
-def test_files_that_are_there_are_kept(tmp_path, packed, roots):
-    path = roots["inductor"] / "aa/f3.so"
-    path.parent.mkdir(parents=True)
-    path.write_bytes(b"the user's own")
+def test_files_that_are_there_are_kept_if_they_are_the_packs(tmp_path, packed, roots):
+    folder = roots["inductor"] / "aa"
+    fetched(tmp_path / "first", packed, roots)
+    whole = contents(roots)
+    (folder / "f3.so").write_bytes(b"planted before the download")
+    before = {path: path.stat().st_ino for path in folder.iterdir()}
 
-    def another(_path):  # another process was faster with this one
-        (roots["inductor"] / "aa/f4.so").write_bytes(b"another's")
+    def another(_path):  # after the staging
+        (folder / "f4.so").write_bytes(b"planted during the download")
+
+    done = fetched(tmp_path / "second", packed, roots, before_install=another)
+    assert contents(roots) == whole
+    assert done.written == 2 and done.kept == len(whole) - 2
+    changed = {path.name for path, inode in before.items() if path.stat().st_ino != inode}
+    assert changed <= {"f3.so", "f4.so"}
+    assert not leftovers(roots)
+
+
+def test_a_file_that_appears_after_it_was_staged_is_replaced(tmp_path, packed, roots):
+    folder = roots["inductor"] / "aa"
+
+    def another(_path):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "f4.so").write_bytes(b"planted during the download")
 
     done = fetched(tmp_path, packed, roots, before_install=another)
-    assert path.read_bytes() == b"the user's own"
-    assert (roots["inductor"] / "aa/f4.so").read_bytes() == b"another's"
-    assert done.kept == 2
-    assert not leftovers(roots)
+    assert (folder / "f4.so").read_bytes() != b"planted during the download"
+    assert done.kept == 0 and not leftovers(roots)
 
 
 def test_where_links_are_not_supported_files_are_renamed(tmp_path, packed, roots, monkeypatch):

@@ -233,8 +233,57 @@ def test_private_folders(tmp_path):
         store.folder(DIGEST)
     path.rmdir()
     path.symlink_to(tmp_path)
-    with pytest.raises(Untrusted, match="is not a folder"):
-        store.folder(DIGEST)
+    for one in (store, NodeStore(tmp_path)):
+        with pytest.raises(Untrusted, match="is not a folder"):
+            one.folder(DIGEST)
+    assert list(tmp_path.iterdir()) == [tmp_path / "v1"], "what a link points to is not emptied"
+
+
+def test_the_first_process_empties_a_private_folder_and_others_share_it(tmp_path):
+    path = tmp_path / "v1/folders" / DIGEST.hex
+
+    def compiles():
+        (NodeStore(tmp_path).folder(DIGEST) / "deep/er").mkdir(parents=True)
+        (path / "deep/er/planted").write_text("by a process that has ended")
+
+    assert forked(compiles) == 0 and (path / "deep/er/planted").exists()
+    store = NodeStore(tmp_path)
+    assert store.folder(DIGEST) == path and not list(path.iterdir())
+    assert not list((tmp_path / "v1/tmp").iterdir())
+    (path / "mine").write_text("compiled meanwhile")
+    assert NodeStore(tmp_path).folder(DIGEST) == path  # the same process, once more
+    assert forked(lambda: (NodeStore(tmp_path).folder(DIGEST) / "mine").read_text()) == 0
+    assert (path / "mine").exists()
+    store.leave(path)
+    assert (path / "mine").exists(), "the other store of this process holds it"
+
+
+def test_a_folder_of_one_process_is_empty_and_no_other_gets_it(tmp_path):
+    mine = NodeStore(tmp_path).own_folder("driver")
+    (mine / "entry").write_text("mine")
+
+    def other():
+        theirs = NodeStore(tmp_path).own_folder("driver")
+        assert theirs != mine and not list(theirs.iterdir())
+        (theirs / "entry").write_text("theirs")
+
+    assert forked(other) == 0
+    assert (mine / "entry").read_text() == "mine"
+    again = NodeStore(tmp_path).own_folder("driver")
+    assert again != mine and not list(again.iterdir()), "the folder of the process that has ended"
+    assert len(list((tmp_path / "v1/folders").iterdir())) == 2
+
+
+def test_killed_while_it_empties_a_folder_the_next_goes_on(tmp_path):
+    path = tmp_path / "v1/folders" / DIGEST.hex
+
+    def leaves():
+        (NodeStore(tmp_path).folder(DIGEST) / "planted").write_text("x")
+
+    assert forked(leaves) == 0
+    assert forked(lambda: NodeStore(tmp_path, step=killing(1)).folder(DIGEST)) != 0
+    assert not (path / "planted").exists()
+    assert NodeStore(tmp_path).folder(DIGEST) == path and not list(path.iterdir())
 
 
 def test_private_folders_go_when_long_unused_and_not_held(tmp_path):

@@ -106,13 +106,15 @@ def command(tmp_path, registry):
 
 @pytest.fixture
 def bundle(tmp_path, registry):
-    """Makes a signed bundle file; its fingerprint is this machine's, changed by ``differs``."""
+    """Makes a signed bundle file; its fingerprint is this machine's, changed by ``differs``.
+    ``file``: the path inside of Inductor's folder; the default one is of no kind, so nobody installs it."""
 
     def make(
         name: str,
         target: str = "bert/default",
         *,
         content: bytes = b"kernel",
+        file: str = "ab/cab.py",
         key: SigningKey | None = None,
         sequence: int | None = None,
         lane: str | None = None,
@@ -123,7 +125,7 @@ def bundle(tmp_path, registry):
         parsed = Name.parse(name)
         pack = tmp_path / f"{Digest.of(content).hex[:12]}.pack"
         with open(pack, "wb") as out:
-            contents = write_pack([SourceFile("inductor", "ab/cab.py", content)], out)
+            contents = write_pack([SourceFile("inductor", file, content)], out)
         statement = Statement(
             parsed.namespace,
             parsed.name,
@@ -148,3 +150,25 @@ def bundle(tmp_path, registry):
         return made
 
     return make
+
+
+@pytest.fixture
+def log_of_a_service(tmp_path, registry):
+    """Attaches a service without any logging configuration to a name, waits for the restore, and returns the
+    lines on stderr."""
+    environment = {
+        **clean_environment(tmp_path),
+        "CACHESVC_URL": registry.url,
+        "CACHESVC_TOKEN": registry.token,
+        "CACHESVC_TRUSTED_KEYS": registry.trust,
+    }
+
+    def run(name: str) -> list[str]:
+        code = f"import cachesvc_client; cachesvc_client.attach({name!r}).wait(60)"
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stderr.splitlines()
+
+    return run

@@ -6,6 +6,7 @@ import json
 import os
 import re
 
+import httpx
 import pytest
 
 from cachesvc_client.bundle.seal import SigningKey
@@ -124,3 +125,37 @@ def test_login_keeps_no_secret_that_the_registry_refuses(command, registry, tmp_
     assert status == 3
     assert "csv_wrong" not in err
     assert not (tmp_path / ".config").exists()
+
+
+@pytest.fixture
+def quarantined(command, bundle, registry):
+    """Publishes an entry that fits here, and has an operator withhold it."""
+    command("push", bundle("team/withheld"))
+    headers = {"Authorization": f"Bearer {registry.token}"}
+    [entry] = httpx.get(f"{registry.url}/v1/namespaces/team/entries?name=withheld", headers=headers).json()
+    url = f"{registry.url}/v1/revisions/{entry['revision']}/quarantine"
+    answer = httpx.put(url, json={"why": "wrong numbers"}, headers=headers)
+    assert answer.status_code < 300, answer.text
+
+
+@pytest.mark.usefixtures("quarantined")
+def test_explain_doctor_and_the_service_say_the_same_of_a_quarantine(command, log_of_a_service):
+    status, out, _ = command("explain", "team/withheld")
+    assert status == 4, out
+    assert out.splitlines()[0] == "team/withheld:latest: 0 of 1 entries fit here"
+    assert out.splitlines()[1].split()[:2] == ["withheld", "bert/default"]
+    reason = "quarantine: here withheld by an operator (wrong numbers)"
+    assert reason in out.splitlines()[1]
+    status, out, _ = command("doctor", "team/withheld")
+    in_doctor = lines(out)["name"].removeprefix("fail: ")
+    assert status == 1 and reason in in_doctor
+    in_log = log_of_a_service("team/withheld")
+    assert in_log == [f"team/withheld:latest: not restored, this process compiles: {in_doctor}"]
+
+
+def test_explain_and_doctor_name_a_signer_that_is_not_trusted(command, bundle):
+    command("push", bundle("team/stranger"))
+    trusted = {"CACHESVC_TRUSTED_KEYS": SigningKey.generate().public}
+    status, out, _ = command("explain", "team/stranger", **trusted)
+    assert status == 4 and out.splitlines()[1].split()[0] == "refused", out
+    assert lines(command("doctor", "team/stranger", **trusted)[1])["name"].startswith("fail: ")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from cachesvc_client.commands.explain import judge, render
+from cachesvc_client.commands.explain import judge, not_installed, render
 from cachesvc_client.wire.digest import Digest
-from cachesvc_client.wire.factors import environment
+from cachesvc_client.wire.factors import environment, inert_here
 from cachesvc_client.wire.names import Tag, Target
-from cachesvc_client.wire.protocol import EntrySummary, EnvironmentUse
+from cachesvc_client.wire.protocol import EntrySummary, EnvironmentUse, Rejected, ResolveAnswer
 
 HERE = {"torch": "2.13", "python_abi": "cp311", "platform": "linux-x86_64", "libc": "2.36", "gpu": "H200"}
 SCOPES = ("gpu",)
@@ -44,16 +44,17 @@ def test_counts_are_shown_by_environment_and_decide_nothing() -> None:
     assert f"{told} (grad mode)" in lines
 
 
-def test_withheld_here_does_not_fit_here_and_says_how_to_mend_it() -> None:
-    withheld = {"inert": 3, "inert_hosts": 3, "quarantined": 100, "why": "thread count"}
-    found = judge("team/x", HERE, [row(use(HERE, **withheld))])
-    assert found.fitting == 0
+def test_what_the_registry_withholds_does_not_fit_and_says_what_to_do() -> None:
+    uses = row(use(HERE, inert=3, inert_hosts=3, quarantined=100, why="thread count"))
+    assert judge("team/x", HERE, [uses]).fitting == 1, "the registry's answer decides, not its statistics"
+    rejected = Rejected(uses.entry, uses.target, uses.tag, (inert_here(uses.revision, "thread count"),))
+    answer = ResolveAnswer((), (rejected,), uses.tag)
+    found = judge("team/x", HERE, [uses], {}, not_installed(answer, [uses], {}))
+    assert found.fitting == 0 and found.entries[0].verdict == "withheld"
     text = render(found)
     assert "usefulness: here inert on the hosts of this environment (thread count)" in text
     assert "usefulness: build it as the service runs it" in text
     assert "not offered there" in text
-    elsewhere = judge("team/x", HERE, [row(use({**HERE, "gpu": "A100"}, **withheld))])
-    assert elsewhere.fitting == 1, "what is withheld elsewhere fits here"
 
 
 def test_without_any_report_nothing_is_said_of_it() -> None:

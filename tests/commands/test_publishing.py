@@ -13,8 +13,8 @@ from cachesvc_client import publishing
 from cachesvc_client.bundle.check import check_envelope
 from cachesvc_client.bundle.file import open_bundle
 from cachesvc_client.bundle.seal import SigningKey
+from cachesvc_client.http.registry import Remote
 from cachesvc_client.publishing import publish_bundle, publish_signed
-from cachesvc_client.remote import Remote
 from cachesvc_client.wire.errors import Corrupt, HeadConflict, NotFound, Untrusted
 from cachesvc_client.wire.protocol import BundleRequest
 
@@ -54,8 +54,12 @@ class Counting(Remote):
 class Older(Counting):
     """Asks as if the registry was of a release that has no such route: so does it answer."""
 
-    def _exchange(self, method, path, *arguments, **more):
-        return super()._exchange(method, path.replace("/v1/bundles", "/v1/unheard-of"), *arguments, **more)
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        ask = self._exchange.call
+        self._exchange.call = lambda method, path, *arguments, **more: ask(
+            method, path.replace("/v1/bundles", "/v1/unheard-of"), *arguments, **more
+        )
 
 
 @pytest.fixture(params=["bundle", "upload"])

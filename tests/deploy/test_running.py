@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -12,9 +14,12 @@ from typing import Any
 import pytest
 import yaml
 
+from cachesvc.hot.redis import RedisHot
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.remote import Remote
+from cachesvc_client.http.registry import Remote
+from cachesvc_client.wire.errors import Unavailable
 from tests.services.ceph import Gateway
+from tests.services.process import absent, connects, free_port, until
 
 from .charts import CHART, ROOT, of_kind, render, values_of
 from .running import environment, get, run, serving, variables
@@ -73,7 +78,7 @@ def compose(env: Mapping[str, str]) -> dict[str, Any]:
         assert value or not message, f"{name}: {message}"
         return value
 
-    loaded: dict[str, Any] = yaml.safe_load(re.sub(r"\$\{([^}]+)\}", fill, text))
+    loaded: dict[str, Any] = yaml.safe_load(re.sub(r"\$\{([^}]+)\}", fill, text).replace("$$", "$"))
     return loaded
 
 
@@ -82,7 +87,7 @@ def env_file() -> dict[str, str]:
     lines = (ROOT / "deploy" / "compose" / ".env.example").read_text().splitlines()
     rows = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
     open_ones = {name for name, value in rows.items() if not value}
-    assert open_ones == {"POSTGRES_PASSWORD", "S3_SECRET_KEY", "FIRST_TOKEN"}
+    assert open_ones == {"POSTGRES_PASSWORD", "REDIS_PASSWORD", "S3_SECRET_KEY", "FIRST_TOKEN"}
     return {**rows, **dict.fromkeys(open_ones, "0123abcd"), "FIRST_TOKEN": TOKEN}
 
 
@@ -106,7 +111,7 @@ def test_what_compose_says_runs(tmp_path: Path, database: str, redis_url: str, g
     here = {
         "postgresql://cachesvc:0123abcd@postgres/cachesvc": database,
         "http://s3:7070": gateway.endpoint,
-        "redis://redis:6379/0": redis_url,
+        "redis://:0123abcd@redis:6379/0": redis_url,
         "https://cachesvc-s3.example.com": gateway.endpoint,
     }
     env = {name: here.pop(value, value) for name, value in services["registry"]["environment"].items()}
@@ -123,6 +128,25 @@ def test_what_compose_says_runs(tmp_path: Path, database: str, redis_url: str, g
             assert get(f"{url}/readyz")["ready"]
             with Remote(url, TOKEN) as remote:
                 assert remote.whoami().role == "admin"
+
+
+def test_the_redis_of_compose_answers_nobody_without_the_password(tmp_path: Path) -> None:
+    if shutil.which("redis-server") is None:
+        absent("redis-server", "redis-server")
+    services = compose(env_file())["services"]
+    service, port = services["redis"], free_port()
+    *shell, line = service["command"]
+    command = [*shell, f"{line} --port {port} --bind 127.0.0.1"]
+    started = subprocess.Popen(command, cwd=tmp_path, env={**os.environ, **service["environment"]})
+    try:
+        until(lambda: connects(port), started, tmp_path)
+        given = services["registry"]["environment"]["CACHESVC_SERVER_REDIS"]
+        RedisHot(given.replace("redis:6379", f"127.0.0.1:{port}")).check()
+        with pytest.raises(Unavailable, match="user and password"):
+            RedisHot(f"redis://127.0.0.1:{port}/0").check()
+    finally:
+        started.terminate()
+        started.wait(20)
 
 
 def test_what_the_notes_say_lets_a_builder_in(

@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks.hosts import trap
 
 PROGRAMS = Path(__file__).parent / "programs"
-_KEPT = ("PIP_FIND_LINKS", "LANG", "LC_ALL", "LD_LIBRARY_PATH")
+_KEPT = ("CACHESVC_UNTESTED", "PIP_FIND_LINKS", "LANG", "LC_ALL", "LD_LIBRARY_PATH")
 
 
 @dataclass

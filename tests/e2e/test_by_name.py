@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cachesvc_client.remote import Remote
+from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.names import Name
 
 from .conftest import NAME, Built

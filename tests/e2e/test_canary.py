@@ -21,10 +21,12 @@ pytestmark = pytest.mark.compiles
 
 @dataclass
 class Bundles:
-    """``wrong`` is ``right`` but for the machine code of its kernel, which belongs to another function."""
+    """``wrong`` is ``right`` but for the machine code of its kernel, which belongs to another function;
+    ``newer`` is ``right``, published after it."""
 
     right: Path
     wrong: Path
+    newer: Path
     trusted: str
     headers: str
 
@@ -49,7 +51,9 @@ def bundles(small: Built, tmp_path_factory: pytest.TempPathFactory) -> Bundles:
     )
     wrong = place / "wrong.cachesvc"
     build_bundle(poisoned, draft, small.key, wrong)
-    return Bundles(small.bundle, wrong, small.trusted, small.headers)
+    newer = place / "newer.cachesvc"
+    build_bundle(files, draft, small.key, newer)
+    return Bundles(small.bundle, wrong, newer, small.trusted, small.headers)
 
 
 def _files(bundle: Path, manifest: Manifest) -> list[SourceFile]:
@@ -87,7 +91,7 @@ def test_with_a_canary_no_wrong_number_comes_out_and_the_node_has_learnt(
     assert max(answer["differences"]) < 1e-5 and answer["distrusted"] == [], answer
     assert any("a canary on this node found its numbers wrong" in reason for reason in answer["reasons"])
 
-    replaced = _serve(tmp_path, bundles, bundles.right, CACHESVC_CANARY="1")
+    replaced = _serve(tmp_path, bundles, bundles.newer, CACHESVC_CANARY="1")
     assert replaced.answer["state"] == "hit" and replaced.answer["compilations"] == [0, 0, 0]
     [store] = (tmp_path / "home").glob(".cache/cachesvc/v1")
     assert not list((store / "distrusted").iterdir()), "the mark went with the revision"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.remote import Remote
+from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.records import Manifest
 
 from .harness import Ran, run

@@ -14,8 +14,8 @@ import pytest
 from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.detect import detect
+from cachesvc_client.http.registry import Remote
 from cachesvc_client.publishing import Draft, build_bundle, publish_bundle
-from cachesvc_client.remote import Remote
 from cachesvc_client.wire.names import Name, Target
 from cachesvc_client.wire.records import Manifest, Workload
 

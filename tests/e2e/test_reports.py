@@ -23,7 +23,7 @@ from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.keyfacts import decode
 
 from .conftest import NAME
-from .harness import PROGRAMS, Ran, environment, run
+from .harness import Ran, environment, run
 from .registries import Served, client, prepare, serve
 
 pytestmark = pytest.mark.compiles
@@ -259,26 +259,3 @@ def test_three_hosts_by_two_tokens_and_the_next_start_is_told_why(
     )
     assert lifted.status_code == 204
     assert client("explain", NAME, **env).returncode == 0
-
-
-def test_told_after_a_quiet_minute_without_an_exit(tmp_path: Path, built: Tiny, registry: Served) -> None:
-    before = hits(registry)
-    code = (
-        "import cachesvc_client, os, sys, time\n"
-        "from cachesvc_client import reporting\n"
-        "reporting.QUIET_SECONDS = 0.5\n"
-        f"sys.path.insert(0, {str(PROGRAMS)!r})\n"
-        f"cachesvc_client.attach({NAME!r})\n"
-        "import torch\n"
-        "from model import inputs\n"
-        "with torch.no_grad(): torch.compile(lambda x: x.cos() * 2 + 1)(inputs())\n"
-        "reporter = __import__('cachesvc_client.session').session.attached().reporter\n"
-        "reporter._thread.join(60)\n"
-        "os._exit(0)\n"
-    )
-    env = {**environment(tmp_path), **registry.variables, "TMPDIR": built.tmp}
-    subprocess.run([sys.executable, "-c", code], env=env, check=True, timeout=200)
-    end = time.monotonic() + 20
-    while hits(registry) == before:
-        assert time.monotonic() < end
-        time.sleep(0.1)

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.remote import Remote
+from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.names import Name
 from tests.services.process import free_port
 from tests.services.redis import redis_server

@@ -104,3 +104,22 @@ def test_an_empty_cache_folder_that_is_read_only_is_told(tmp_path: Path, small: 
     )
     assert done.code != 0 and "InductorError: PermissionError" in done.err
     assert f"not restored, this process compiles: install: {own}: Permission denied" in done.err
+
+
+def test_a_canary_that_is_never_called_is_told(tmp_path: Path, small: Built) -> None:
+    done = _use("around the canary", tmp_path, small, CACHESVC_CANARY="1")
+    assert done.answer["state"] == "hit", done.answer
+    said = "canary: 1 restored graphs were not called through the canary: nothing of them was compared"
+    assert done.answer["reasons"] == [said] and done.err.count(said) == 1, done.err
+    quiet = _use("plain", tmp_path / "called", small, CACHESVC_CANARY="1")
+    assert quiet.answer["reasons"] == [] and "canary" not in quiet.err
+
+
+def test_without_a_safety_hook_nothing_restored_is_used(tmp_path: Path, small: Built) -> None:
+    """As in a torch whose keys are made otherwise: what was installed before torch was imported is taken out
+    before the first compile looks for it."""
+    done = _use("hook taken out", tmp_path, small, compilers=True)
+    assert done.answer["compilations"] > 0 and done.answer["hits"] == 0, done.answer
+    said = "hook torch._inductor.codecache.FxGraphHashDetails.__init__ is missing in this torch"
+    assert any(said in reason for reason in done.answer["reasons"]), done.answer
+    assert done.err.count(said) == 1

@@ -15,7 +15,7 @@ import pytest
 
 import cachesvc_client
 from cachesvc_client import compiler
-from cachesvc_client.detect import cpu_flags, cpu_isa, detect, settings, supported, visible_devices
+from cachesvc_client.detect import cpu_isa, detect, settings, supported, visible_devices
 from cachesvc_client.wire.factors import BY_NAME, compare
 
 HERE = {name: value for name, value in os.environ.items() if name not in ("ATEN_CPU_CAPABILITY", "CXX")}
@@ -164,47 +164,6 @@ def test_isas_that_are_switched_off_or_unknown():
     assert cpu_isa("x86_64", SKYLAKE, {"TORCHINDUCTOR_VEC_ISA_OK": "0"}) == "INVALID_VEC_ISA"
     assert cpu_isa("aarch64", frozenset({"asimd"}), {}) == "asimd"
     assert cpu_isa("riscv64", frozenset({"x"}), {}) is None
-
-
-def test_flags_leave_out_what_march_native_does_not_read():
-    noise = {"hypervisor", "constant_tsc", "ibrs", "topoext", "svm", "vmx"}
-    assert cpu_flags("x86_64", SKYLAKE | noise) == sorted(SKYLAKE)
-    assert cpu_flags("x86_64", frozenset(noise)) is None
-    assert cpu_flags("aarch64", frozenset({"asimd", "sve", "evtstrm", "cpuid"})) == ["asimd", "sve"]
-
-
-@pytest.mark.skipif(os.uname().machine != "x86_64", reason="asks gcc about x86 flags")
-@pytest.mark.skipif(shutil.which("g++") is None, reason="no g++")
-def test_flags_hold_all_that_march_native_turns_on_here():
-    """What gcc enables beyond its default has a flag of the kernel's in our list, by gcc's name."""
-    native, default = (gcc_flags(march) for march in ("native", "x86-64"))
-    names = {
-        "pclmul": "pclmulqdq",
-        "sha": "sha_ni",
-        "rdrnd": "rdrand",
-        "sse3": "pni",
-        "sse4.1": "sse4_1",
-        "sse4.2": "sse4_2",
-    }
-    names |= {
-        "avx512bf16": "avx512_bf16",
-        "avx512vnni": "avx512_vnni",
-        "avx512bitalg": "avx512_bitalg",
-        "bmi": "bmi1",
-    }
-    names |= {"avx512vbmi2": "avx512_vbmi2", "avx512vpopcntdq": "avx512_vpopcntdq", "prfchw": "3dnowprefetch"}
-    names |= {"sahf": "lahf_lm", "lzcnt": "abm", "avxvnni": "avx_vnni"}
-    # Aliases, tuning, and what the kernel does not list or lists with another one.
-    ignored = {"sse4", "crc32", "mwait", "shstk", "hle", "waitpkg", "vzeroupper", "stv", "align-stringops"}
-    here = set(detect()["cpu_flags"])
-    wanted = {names.get(flag, flag) for flag in native - default - ignored}
-    assert wanted <= here, wanted - here
-
-
-def gcc_flags(march: str) -> set[str]:
-    command = ["g++", f"-march={march}", "-Q", "--help=target"]
-    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-    return {line.split()[0].removeprefix("-m") for line in lines if line.endswith("[enabled]")}
 
 
 # Compilers.

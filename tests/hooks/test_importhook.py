@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import importlib.util
@@ -261,3 +262,165 @@ def test_what_is_inherited_is_not_wrapped_at_the_heir(target):
     """It would hide the parent's later changes from it."""
     target.Child = type("Child", (target.Owner,), {})
     assert importhook.wrap(target, "Child.method", doubled) is False
+
+
+# hook, chain, callback and disarm -------------------------------------------------------------------
+
+
+@pytest.fixture(autouse=True)
+def _clean():
+    yield
+    importhook.disarm()
+
+
+class Strict(Exception):
+    """An error that is meant for the caller."""
+
+
+def counting(calls):
+    def original(*args, **kwargs):
+        calls.append((args, kwargs))
+        if "theirs" in kwargs:
+            raise ValueError("theirs")
+        return len(calls)
+
+    return original
+
+
+def test_a_hook_calls_the_original_once_whatever_it_does(target, caplog):
+    caplog.set_level(logging.DEBUG, "cachesvc")
+
+    def before(_):
+        raise RuntimeError("ours")
+
+    def after(call):
+        call()
+        raise RuntimeError("ours")
+
+    def twice(call):
+        return call() + call()
+
+    def swallows(call):
+        with contextlib.suppress(ValueError):
+            call()
+        return "swallowed"
+
+    def replaces(_):
+        return "another"
+
+    for body, answer, failed in (
+        (before, 1, 1), (after, 1, 1), (twice, 2, 0), (swallows, "swallowed", 0), (replaces, "another", 0)
+    ):  # fmt: skip
+        calls: list = []
+        target.function = counting(calls)
+        caplog.clear()
+        assert importhook.hook(target, "function", body)
+        assert target.function(1, more=2) == answer
+        assert calls == ([((1,), {"more": 2})] if body is not replaces else [])
+        assert len(caplog.records) == failed
+        if body is replaces:
+            continue
+        calls.clear()
+        with pytest.raises(ValueError, match="theirs"):
+            target.function(theirs=True)
+        assert len(calls) == 1, "its own error is the caller's, and it is not tried again"
+
+
+def test_only_errors_that_are_meant_for_the_caller_reach_it(target):
+    def strict(_):
+        raise Strict
+
+    calls: list = []
+    target.function = counting(calls)
+    importhook.hook(target, "function", strict, reaches=(Strict,))
+    with pytest.raises(Strict):
+        target.function()
+    assert calls == []
+
+
+def test_arguments_are_named_by_the_originals_signature(target):
+    seen = []
+
+    def body(call):
+        seen.append((call.argument("value"), call.args[0]))
+        return call()
+
+    importhook.hook(target, "Owner.for_class", body)
+    assert target.Owner.for_class(value=1) == ("Owner", 1)
+    assert seen == [(1, target.Owner)]
+    importhook.hook(target, "function", lambda call: call.argument("absent"))
+    assert target.function(1) == ("function", 1)
+
+
+def test_a_callback_takes_any_arguments_and_raises_nothing():
+    seen = []
+    ours = importhook.callback(lambda *args, **kwargs: seen.append((args, kwargs)))
+    assert ours() is None and ours(1, more=2) is None
+    assert seen == [((), {}), ((1,), {"more": 2})]
+    assert importhook.callback(lambda: 1 / 0)(1, 2, 3) is None
+    importhook.disarm()
+    ours()
+    assert len(seen) == 2
+
+
+def test_a_chained_callback_lets_the_one_before_it_answer(target):
+    order = []
+    target.listener = lambda **event: order.append("theirs") or event["value"]
+    theirs = target.listener
+    importhook.chain(target, "listener", lambda **_: order.append("ours") or 1 / 0)
+    assert target.listener(value=3) == 3 and order == ["ours", "theirs"]
+    importhook.disarm()
+    assert target.listener is theirs
+
+
+def test_disarming_gives_every_attribute_its_original_back(target):
+    paths = ("function", "Owner.method", "Owner.static", "Owner.for_class")
+    before = {"function": target.function, **vars(target.Owner)}
+    for path in paths:
+        importhook.hook(target, path, lambda call: ("ours", call())[0])
+        importhook.hook(target, path, lambda call: ("ours too", call())[0])
+    assert target.function(1) == "ours too" and target.Owner.static(1) == "ours too"
+    importhook.disarm()
+    after = {"function": target.function, **vars(target.Owner)}
+    assert [name for name in before if before[name] is not after[name]] == []
+
+
+def test_a_hook_that_somebody_wrapped_stays_and_passes_everything_through(target):
+    seen = []
+    original = target.function
+    importhook.hook(target, "function", lambda call: seen.append(call.args) or call())
+    ours = target.function
+    target.function = theirs = functools.wraps(ours)(lambda *args: ("theirs", ours(*args)))
+    importhook.disarm()
+    assert target.function is theirs and theirs(1) == ("theirs", ("function", 1)) and seen == []
+    assert importhook.hook(target, "function", lambda _: "again"), "armed again"
+    assert target.function(1) == "again"
+    importhook.disarm()
+    assert target.function is theirs and original(1) == ("function", 1)
+
+
+def test_disarming_forgets_what_waits_for_an_import(module):
+    name, seen = module(), []
+    importhook.when_imported(name, seen.append)
+    importhook.when_importing(name, lambda: seen.append("begins"))
+    importhook.on_disarm(lambda: seen.append("undone"))
+    importhook.disarm()
+    importlib.import_module(name)
+    assert seen == ["undone"]
+
+
+def test_a_callback_that_is_running_while_it_is_disarmed_puts_nothing_in(module, target):
+    """The import is on the application's thread, the refusal on ours."""
+    name, undone = module(), []
+    before = target.function
+
+    def late(_: ModuleType) -> None:
+        disarming = threading.Thread(target=importhook.disarm)
+        disarming.start()
+        disarming.join(10)
+        importhook.hook(target, "function", lambda _: "ours")
+        importhook.on_disarm(lambda: undone.append(1))
+
+    importhook.when_imported(name, late)
+    importlib.import_module(name)
+    assert target.function is before and undone == [1]

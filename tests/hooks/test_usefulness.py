@@ -82,6 +82,25 @@ def test_use_is_counted_by_kernel_path_and_by_key():
     assert used({"cachesvc/other.so"}, {"another key", "1" * 50}) == [0, 0], "content's names are no keys"
 
 
+def test_what_several_revisions_hold_counts_for_the_one_that_explains_most():
+    """A name holds nine revisions with the same kernel; a process that used one of them says one."""
+    graphs = ["f" + letter * 50 for letter in "abcdefghi"]
+    held = [
+        installed(f"team/{letter}", f"fxgraph/aa/{graph}/{'1' * 50}", KERNEL, first_call=10.0)
+        for letter, graph in zip("abcdefghi", graphs, strict=True)
+    ]
+    found = uses(held, {KERNEL}, {graphs[4]})
+    assert [use.used for use in found] == [0, 0, 0, 0, 2, 0, 0, 0, 0]
+    assert Report("hit", (), NOTHING, found).used == "2 artifacts of 1 revision used"
+
+
+def test_of_two_revisions_with_the_same_artifacts_the_model_s_own_counts():
+    mine = Digest.of(b"mine")
+    held = [installed("team/a", KERNEL), installed("team/b", KERNEL, model=mine)]
+    assert [use.used for use in uses(held, {KERNEL}, set())] == [1, 0]
+    assert [use.used for use in uses(held, {KERNEL}, set(), [mine])] == [0, 1]
+
+
 def test_a_revision_is_named_as_it_was_signed():
     [only] = uses([installed("team/two:v1", KERNEL)], set(), set())
     assert (only.name, only.target, only.files, only.bytes) == ("team/two:v1", "bert/default", 1, 100)

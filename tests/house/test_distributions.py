@@ -1,9 +1,7 @@
 """What each distribution holds, and what the client needs: little, and no torch."""
 
+import importlib.metadata
 import json
-import os
-import shutil
-import subprocess
 import sys
 import zipfile
 from importlib.metadata import Distribution, PathDistribution
@@ -11,31 +9,19 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+import cachesvc
+import cachesvc_client
+from tools.release import ROOT, build, copy_sources, run
 
-
-def run(*command, **options):
-    done = subprocess.run(
-        [str(part) for part in command], capture_output=True, text=True, timeout=300, **options
-    )
-    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
+NAMES = ["cachesvc", "cachesvc_client"]
 
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory):
-    """A wheel of each distribution, built from copies, so that no build folder is left in the tree."""
-    folder = tmp_path_factory.mktemp("wheels")
-    tree = folder / "tree"
-    skip = shutil.ignore_patterns("__pycache__", "*.egg-info", "build")
-    shutil.copytree(ROOT / "client", tree / "client", ignore=skip)
-    shutil.copytree(ROOT / "cachesvc", tree / "cachesvc", ignore=skip)
-    for file in ("pyproject.toml", "LICENSE"):
-        shutil.copy(ROOT / file, tree)
-    pip = (sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", folder)
-    run(*pip, tree / "client")
-    run(*pip, tree)
-    return {path.name.split("-")[0]: path for path in folder.glob("*.whl")}
+    """The wheel of each distribution, built from its source distribution."""
+    built = build(tmp_path_factory.mktemp("wheels"))
+    assert sorted(path.name.split("-")[0] for path in built if path.name.endswith(".tar.gz")) == NAMES
+    return {path.name.split("-")[0]: path for path in built if path.suffix == ".whl"}
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +57,40 @@ def test_the_client_needs_fewer_than_four_packages(wheels):
     assert not [line for line in needs if line.startswith(("torch", "triton"))]
 
 
+def test_the_version_stands_in_one_place(tmp_path):
+    """A change of that line alone changes both distributions, and what one requires of the other."""
+    copy_sources(tmp_path / "tree")
+    place = tmp_path / "tree/client/cachesvc_client/__init__.py"
+    place.write_text(place.read_text().replace(f'"{cachesvc_client.__version__}"', '"9.8.7"'))
+    build = "import setuptools.build_meta as b, sys; b.prepare_metadata_for_build_wheel(sys.argv[1])"
+    made = {}
+    for name, source in (("cachesvc_client", "client"), ("cachesvc", ".")):
+        (tmp_path / name).mkdir()
+        run(sys.executable, "-c", build, tmp_path / name, cwd=tmp_path / "tree" / source)
+        made[name] = PathDistribution(tmp_path / name / f"{name}-9.8.7.dist-info")
+    assert {found.version for found in made.values()} == {"9.8.7"}
+    assert "cachesvc-client==9.8.7" in made["cachesvc"].requires
+
+
+def test_the_versions_agree():
+    assert cachesvc.__version__ == cachesvc_client.__version__
+    for name in ("cachesvc", "cachesvc-client"):
+        assert importlib.metadata.version(name) == cachesvc.__version__, "installed from another commit?"
+
+
+@pytest.mark.parametrize("command", ["cachesvc", "cachesvc-client"])
+def test_each_command_tells_its_version(command):
+    said = run(Path(sys.executable).parent / command, "--version")
+    assert said.split() == [command, cachesvc.__version__]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_wheel_carries_its_own_readme(wheels, name):
+    said = metadata(wheels[name]).metadata
+    assert said["Description-Content-Type"] == "text/markdown"
+    assert said.get_payload().lstrip().startswith(f"# {name.replace('_', '-')}\n")
+
+
 def test_the_wheels_do_not_overlap(wheels):
     assert packages(wheels["cachesvc_client"]) == {"cachesvc_client"}
     assert packages(wheels["cachesvc"]) == {"cachesvc"}
@@ -78,7 +98,7 @@ def test_the_wheels_do_not_overlap(wheels):
     assert "cachesvc/py.typed" in contents(wheels["cachesvc"])
 
 
-@pytest.mark.parametrize("name", ["cachesvc", "cachesvc_client"])
+@pytest.mark.parametrize("name", NAMES)
 def test_the_licence_travels_with_the_wheel(wheels, name):
     assert any(path.endswith("licenses/LICENSE") for path in contents(wheels[name]))
 
@@ -118,5 +138,4 @@ def test_the_pinned_requirements_are_all_that_the_client_needs(bare):
 
 def test_importing_the_client_does_not_import_torch_where_it_is_installed():
     code = "import sys, cachesvc_client; print(sorted({'torch', 'triton'} & set(sys.modules)))"
-    path = os.pathsep.join((str(ROOT / "client"), os.environ.get("PYTHONPATH", "")))
-    assert run(sys.executable, "-c", code, env={**os.environ, "PYTHONPATH": path}).strip() == "[]"
+    assert run(sys.executable, "-c", code, cwd=ROOT / "client").strip() == "[]"

@@ -181,3 +181,16 @@ def test_a_binary_that_has_to_be_there_is_seen(folder: Path, recorded: bundler.R
     binary.write_bytes(b"")
     result.reload_cubin_path()
     assert recorded.looked_at == {binary}
+
+
+def test_a_bundle_of_before_torch_2_8_stays_as_it_is() -> None:
+    """It is a list of kernels, and holds no autotuners that could stay in it alone."""
+
+    class TritonBundler:
+        @classmethod
+        def collect(cls) -> Any:
+            return ["kernel"], None
+
+    module: Any = SimpleNamespace(TritonBundler=TritonBundler, __name__="triton_bundler")
+    bundler._hook_bundler(bundler.Recorded(), True, module)
+    assert TritonBundler.collect() == (["kernel"], None)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import enum
 import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+
+from cachesvc_client.kinds import inductor
+from cachesvc_client.kinds.inductor import kernel_key
 
 PROGRAM = """
 from torch._inductor import config
@@ -52,3 +58,37 @@ def test_a_key_is_stable_across_processes_and_tells_kernels_apart(tmp_path: Path
         assert process.returncode == 0, err[-3000:]
         keys.add(out.strip())
     assert len(keys) == 1 and len(keys.pop()) == 64
+
+
+def test_a_parameter_that_is_not_known_makes_no_key() -> None:
+    """It may decide the machine code; PyTorch builds then, as ever."""
+
+    class Later:
+        @classmethod
+        def load_async(cls, main_code: str, device_type: str = "cpu", tuning: str = "") -> str:
+            return f"built {main_code} {device_type} {tuning}"
+
+    module: Any = SimpleNamespace(CppCodeCache=Later, __name__="codecache")
+    inductor._hook_codecache(inductor.HostKernels(), module)
+    assert Later.load_async("code", "cpu", "fast") == "built code cpu fast"
+    with pytest.raises(ValueError, match="tuning"):
+        kernel_key(Later, ("code", "cpu", "fast"), {})
+
+
+def test_a_record_of_another_type_is_passed_on() -> None:
+    """Until torch 2.7 the kind is an enumeration."""
+    Kind = enum.Enum("Kind", "INDUCTOR")
+    seen: list[Any] = []
+
+    class CacheArtifactManager:
+        @classmethod
+        def record_artifact(cls, artifact_type: Any, key: str, content: Any, more: int = 0) -> None:
+            seen.append((artifact_type, key, content, more))
+
+    recorded = inductor.Recorded()
+    inductor._hook_records(recorded, cast(Any, SimpleNamespace(CacheArtifactManager=CacheArtifactManager)))
+    CacheArtifactManager.record_artifact(Kind.INDUCTOR, "fkey", b"graph")
+    assert len(recorded) == 0
+    CacheArtifactManager.record_artifact("inductor", "fkey", b"graph", more=1)
+    assert seen == [(Kind.INDUCTOR, "fkey", b"graph", 0), ("inductor", "fkey", b"graph", 1)]
+    assert recorded.keys() == {"fkey"}

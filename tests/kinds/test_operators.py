@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from cachesvc_client.kinds import operators
+from cachesvc_client.kinds import keys, operators
 from cachesvc_client.kinds.code import MAX_FOLLOWED, Followed
 
 SLOPE = 2.0
@@ -113,7 +113,7 @@ def test_code_that_was_registered_unseen_meets_no_other_process(monkeypatch: pyt
     monkeypatch.setattr(operators, "_registered", {})
     first = code(target)
     assert first.startswith("registered before cachesvc was attached") and code(target) == first
-    operators._nonce.cache_clear()
+    operators.nonce.cache_clear()
     assert code(target) != first
 
 
@@ -124,7 +124,7 @@ def test_the_key_of_a_graph_without_such_operators_stays_as_it_is() -> None:
 
     module: Any = types.ModuleType("autograd_cache")
     module.AOTAutogradCacheDetails = Details
-    operators._hook_key(module)
+    keys._install(keys.AUTOGRAD_KEY, operators._of_key, module)
     traced = triton_op(lambda x: x * 2)
     plain = module.AOTAutogradCacheDetails(torch.fx.symbolic_trace(lambda x: torch.sin(x)), [])
     called = module.AOTAutogradCacheDetails(torch.fx.symbolic_trace(lambda x: traced(x)), [])

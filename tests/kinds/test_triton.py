@@ -146,6 +146,23 @@ def test_what_the_user_left_open_is_settled(
     assert os.environ["TRITON_CACHE_DIR"] == str(roots["triton"])
 
 
+def test_a_private_folder_of_the_process_that_started_this_one_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parents = tmp_path / "v1" / "folders" / ("0" * 64)
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(parents / "inductor"))
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(parents / "inductor" / "triton" / "0"))
+    monkeypatch.setenv("CUDA_CACHE_PATH", str(parents))
+    folders = Folders()
+    assert folders.roots() == {} and not {"TORCHINDUCTOR_CACHE_DIR", "CUDA_CACHE_PATH"} & set(os.environ)
+    folders.settle_drivers(lambda: tmp_path / "driver")
+    folders.settle(lambda: tmp_path / "private")
+    assert not any(path.is_relative_to(parents) for path in folders.roots().values())
+    folders.settle(lambda: tmp_path / "next")
+    assert folders.roots()["triton"] == tmp_path / "next" / "inductor" / "triton" / "0"
+    assert [roots["inductor"].parent.name for roots in folders.every_roots()] == ["next", "private"]
+
+
 PROGRAM = """
 import sys
 from pathlib import Path

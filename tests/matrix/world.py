@@ -23,10 +23,10 @@ from cachesvc_client.bundle.seal import PublicKey, SigningKey
 from cachesvc_client.commands.explain import explain
 from cachesvc_client.config import Config
 from cachesvc_client.detect import detect
+from cachesvc_client.http.registry import Remote
 from cachesvc_client.node.store import NodeStore
 from cachesvc_client.publishing import Draft, build_bundle, publish_bundle
-from cachesvc_client.remote import Remote
-from cachesvc_client.restore import Means, Restored, Wish, restore
+from cachesvc_client.restore import Means, Restored, Wish, accept_revisions
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError, Incompatible
 from cachesvc_client.wire.names import Name, Target
@@ -155,7 +155,8 @@ class World:
                 lambda: roots,
             )
             try:
-                restore(Wish(name), remote, means, restored)
+                accept_revisions(Wish(name), remote, means, restored)
+                restored.installed.extend(one for held in means.held if (one := held.install(None)))
             except CacheSvcError as raised:
                 error = raised
             files = [path for root in roots.values() for path in root.rglob("*") if path.is_file()]

@@ -66,13 +66,14 @@ def make(
     lane: str | None = None,
     sequence: int | None = None,
     content: bytes = b"kernel",
+    path: str = "aa/caa.py",
     fingerprint: dict[str, Any] | None = None,
     model: bytes = b"model",
     expires: int | None = None,
     **changed: Any,
 ) -> Made:
     out = io.BytesIO()
-    contents = write_pack([SourceFile("inductor", "aa/caa.py", content)], out)
+    contents = write_pack([SourceFile("inductor", path, content)], out)
     statement = Statement(
         Namespace(namespace),
         ShortName(name),

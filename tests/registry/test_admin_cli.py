@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import tarfile
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from registry_inside import production
 from registry_making import FINGERPRINT, Made, Server, make, ok, refused
 
 from cachesvc import cli
+from cachesvc.blobs import contract
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.records import Workload
@@ -65,6 +67,7 @@ def admin(server: Server, typed: Admin, monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setenv("CACHESVC_TOKEN", server.token)
     monkeypatch.setenv("CACHESVC_SIGNING_KEY", server.ready["signing_key"])
     monkeypatch.setenv("CACHESVC_TRUSTED_KEYS", server.ready["trust"])
+    monkeypatch.setenv("CACHESVC_STORE", str(tmp_path / "store"))
     return lambda *words: typed("admin", *words)
 
 
@@ -101,11 +104,43 @@ def test_tokens_are_made_listed_shortened_and_revoked(admin: Admin, server: Serv
     assert again.status == 2 and "was revoked" in again.err
 
 
+def test_a_token_that_never_expires_or_opens_all_namespaces_is_asked_for(admin: Admin, team: str) -> None:
+    """What is left out means neither for ever nor everywhere; a refusal changes nothing."""
+    before = {row["token"]: row.get("expires") for row in admin("tokens", "list", "--json").json}
+    nowhere = admin("tokens", "create", "--label", "ci", "--role", "write")
+    assert nowhere.status == 2 and nowhere.err.count("\n") == 1 and "-n '*'" in nowhere.err
+    both = admin("tokens", "create", "--label", "ci", "-n", team, "--days", 3, "--never")
+    assert both.status == 2 and "--never" in both.err
+    assert {row["token"]: row.get("expires") for row in admin("tokens", "list", "--json").json} == before
+
+    plain = admin("tokens", "create", "--label", "ci", "-n", team)
+    assert re.search(r"expires\s+20\d\d-", plain.out), "the default is told"
+    made = admin("tokens", "create", "--label", "ci", "-n", "*", "--json").json
+    assert made["namespace"] == "*" and made["expires"] == made["created"] + 90 * 86_400
+    forever = admin("tokens", "create", "--label", "ci", "-n", team, "--never")
+    assert re.search(r"expires\s+never", forever.out)
+
+    token = made["token"]
+    for options in (
+        (),
+        ("--days", 1, "--never"),
+        ("--now", "--never"),
+        ("--now", "--days", 1),
+        ("--days", 0),
+    ):
+        unclear = admin("tokens", "expire", token, *options)
+        assert unclear.status == 2 and unclear.err.count("\n") == 1 and "--now" in unclear.err
+    [row] = [row for row in admin("tokens", "list", "--json").json if row["token"] == token]
+    assert row["expires"] == made["expires"]
+    assert "expires" not in admin("tokens", "expire", token, "--never", "--json").json[0]
+    assert admin("tokens", "expire", token, "--now").status == 0
+
+
 def test_the_role_for_services_is_a_role(admin: Admin, team: str) -> None:
     assert admin("tokens", "create", "--label", "pods", "--role", "report", "-n", team, "--json").json[
         "role"
     ] == ("report")
-    wrong = admin("tokens", "create", "--label", "x", "--role", "root")
+    wrong = admin("tokens", "create", "--label", "x", "--role", "root", "-n", team)
     assert wrong.status == 2 and "one of: read, report, write, admin" in wrong.err
 
 
@@ -277,6 +312,22 @@ def test_a_quarantine_reaches_resolves_with_its_reason(
     assert admin("quarantine", "release", made.revision).status == 4
 
 
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_what_a_removed_signer_signed_is_offered_to_nobody(
+    admin: Admin, server: Server, team: str, everywhere: bool
+) -> None:
+    leaked, namespace = SigningKey.generate(), "*" if everywhere else team
+    assert admin("signers", "add", leaked.public, "-n", namespace).status == 0
+    publish(server, leaked, team)
+    assert len(ok(server.api().resolve(team))["revisions"]) == 1
+    assert admin("signers", "remove", leaked.public, "-n", namespace, "--apply").status == 0
+    answer = ok(server.api().resolve(team))
+    assert answer["revisions"] == []
+    assert "its signer was removed" in answer["rejected"][0]["differences"][0]["mine"]
+    assert admin("signers", "add", leaked.public, "-n", team).status == 0
+    assert len(ok(server.api().resolve(team))["revisions"]) == 1
+
+
 def test_statistics_and_collection_are_shown(
     admin: Admin, server: Server, key: SigningKey, team: str
 ) -> None:
@@ -434,6 +485,7 @@ def test_what_is_wrong_is_one_line(admin: Admin, monkeypatch: pytest.MonkeyPatch
         (("names", "list", "A B"), 2, "not a namespace"),
         (("entries", "list", "a/B"), 2, "not a name"),
         (("migrate",), 2, "--local"),
+        (("doctor",), 2, "--local"),
         (("--data", "x", "tokens", "list"), 2, "--local"),
     ):
         said = admin(*words)
@@ -469,7 +521,9 @@ def test_break_glass_works_on_the_database(
         assert running.status == 2 and "another server works in it" in running.err
     own_server.kill()
     assert [row["label"] for row in typed(*local, "tokens", "list", "--json").json] == ["first start"]
-    made_now = typed(*local, "tokens", "create", "--label", "lost it", "--role", "admin", "--json").json
+    made_now = typed(
+        *local, "tokens", "create", "--label", "lost it", "--role", "admin", "-n", "*", "--json"
+    ).json
     assert typed(*local, "revisions", "pin", made.revision.hex[:12]).status == 0
     assert typed(*local, "entries", "show", "zz").status == 2
     assert typed(*local, "revisions", "show", Digest.of(b"?")).status == 4
@@ -485,6 +539,53 @@ def test_break_glass_works_on_the_database(
     assert {row["by"] for row in log[:3]} == {"console"}
     own_server.start()
     assert ok(own_server.api(made_now["secret"]).http.get("/v1/whoami"))["role"] == "admin"
+
+
+def test_doctor_checks_the_folder_that_packs_are_in(typed: Admin, tmp_path: Path) -> None:
+    local = ("admin", "--local", "--data", tmp_path, "doctor")
+    plan = typed(*local)
+    assert plan.status == 0 and "lists" in plan.out and "nothing was changed" in plan.err
+    stored = tmp_path / "blobs" / "objects"
+    assert not list(stored.iterdir()), "a plan writes nothing"
+    done = typed(*local, "--apply", "--json")
+    assert done.status == 0, done
+    assert {row["problem"] for row in done.json["plan"]} == {""}
+    assert {row["check"] for row in done.json["plan"]} == {check.__name__ for check in contract.CHECKS}
+    assert not [path for path in stored.rglob("*") if path.is_file()], "what it wrote is removed"
+
+
+def test_doctor_says_which_promise_a_store_breaks(typed: Admin, tmp_path: Path) -> None:
+    (tmp_path / "blobs" / "objects").mkdir(parents=True)
+    (tmp_path / "blobs" / "objects" / "contract").write_text("a file where the folder of the checks would be")
+    done = typed("admin", "--local", "--data", tmp_path, "doctor", "--apply")
+    assert done.status == 1
+    assert "Not a directory" in done.out and "is usable" in done.out
+    assert " failed" in done.out.splitlines()[-1]
+
+
+@pytest.mark.services
+def test_doctor_checks_a_bucket_and_its_links(
+    typed: Admin, gateway: Gateway, bucket_at_gateway: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import boto3
+
+    for name, value in gateway.variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("CACHESVC_SERVER_BUCKET", bucket_at_gateway)
+    monkeypatch.setenv("CACHESVC_SERVER_BUCKET_PREFIX", "some/where")
+    monkeypatch.setenv("CACHESVC_SERVER_BUCKET_ENDPOINT", gateway.endpoint)
+    client = boto3.client("s3", endpoint_url=gateway.endpoint, **gateway.client)
+    client.put_object(Bucket=bucket_at_gateway, Key="some/where/packs/u-1", Body=b"a pack")
+    done = typed("admin", "--local", "doctor", "--apply")
+    assert done.status == 0 and "links are not forged" in done.out and done.out.endswith(" 0 failed\n"), done
+    left = [row["Key"] for row in client.list_objects_v2(Bucket=bucket_at_gateway)["Contents"]]
+    assert left == ["some/where/packs/u-1"]
+    deny = {"Effect": "Deny", "Principal": {"AWS": ["*"]}, "Action": ["s3:GetObject"]}
+    deny["Resource"] = [f"arn:aws:s3:::{bucket_at_gateway}/*"]
+    policy = json.dumps({"Version": "2012-10-17", "Statement": [deny]})
+    client.put_bucket_policy(Bucket=bucket_at_gateway, Policy=policy)
+    done = typed("admin", "--local", "doctor", "--apply")
+    assert done.status == 1 and "GetObject" in done.out, done
 
 
 @pytest.mark.services

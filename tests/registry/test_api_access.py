@@ -11,9 +11,12 @@ import pytest
 from jsonschema import Draft202012Validator
 from registry_making import FINGERPRINT, Api, Server, make, ok, refused
 
+from cachesvc.api.body import MAX_BODY_BYTES
+from cachesvc.api.write_routes import MAX_COMMIT_BYTES
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import from_wire
+from cachesvc_client.wire.protocol import MAX_REPORT_BYTES
 
 
 def new_token(server: Server, role: str, namespace: str = "team", **more: Any) -> Api:
@@ -103,6 +106,26 @@ def test_a_stranger_cannot_make_the_server_read_a_body(server: Server) -> None:
         assert b"401" in line.recv(4096).split(b"\r\n")[0]
 
 
+def test_a_stranger_is_told_so_whatever_the_size_of_the_body(server: Server) -> None:
+    refused(server.api(None).http.post("/v1/resolve", content=b" " * (5 << 20)), 401, "unauthenticated")
+
+
+@pytest.mark.parametrize(
+    ("path", "limit"),
+    [
+        ("/v1/claims", MAX_BODY_BYTES),
+        ("/v1/reports", MAX_REPORT_BYTES),
+        ("/v1/uploads/u-1/commit", MAX_COMMIT_BYTES),
+    ],
+)
+def test_each_route_has_its_own_limit_of_a_body(api: Api, path: str, limit: int) -> None:
+    json_body = {"Content-Type": "application/json"}
+    refused(api.http.post(path, content=b" " * limit, headers=json_body), 422, "invalid")
+    over = b" " * (limit + 1)
+    refused(api.http.post(path, content=over, headers=json_body), 413, "too_large", str(limit))
+    refused(api.http.post(path, content=iter([over[:-1], b" "]), headers=json_body), 413, "too_large")
+
+
 def test_open_routes_tell_who_is_there(server: Server) -> None:
     api = server.api(None)
     assert ok(api.http.get("/healthz")) == {"status": "ok"}
@@ -189,6 +212,21 @@ def test_a_namespaces_admin_rules_there_and_nowhere_else(server: Server, key: Si
     refused(admin.http.delete(f"/v1/tokens/{root}"), 404, "not_found")
 
 
+def test_a_token_expires_unless_the_request_says_never(server: Server) -> None:
+    api = server.api().http
+    body = {"label": "x", "role": "read", "namespace": "team"}
+    made = ok(api.post("/v1/tokens", json=body))
+    assert made["expires"] == made["created"] + 90 * 86_400
+    assert "expires" not in ok(api.post("/v1/tokens", json={**body, "never": True}))
+    path = f"/v1/tokens/{made['token']}/expiry"
+    for unclear in ({}, {"days": None}, {"never": False}, {"days": 1, "never": True}):
+        refused(api.put(path, json=unclear), 422, "invalid", "days")
+    assert "expires" not in ok(api.put(path, json={"never": True}))
+    assert ok(server.api(made["secret"]).http.get("/v1/whoami"))["role"] == "read"
+    ok(api.put(path, json={"days": 0}))
+    refused(server.api(made["secret"]).http.get("/v1/whoami"), 401, "unauthenticated", "expired")
+
+
 def test_a_revoked_token_is_refused_at_once_by_this_replica(server: Server) -> None:
     gone = new_token(server, "read")
     token = ok(gone.http.get("/v1/whoami"))["token"]
@@ -224,10 +262,12 @@ BAD_BODIES = [
     ("/v1/resolve", b'{"namespace": "team", "name": "a\\u0000", "fingerprint": {}}', "body.name"),
     ("/v1/uploads", b'{"namespace": "team", "name": "a", "size": "many"}', "body.size"),
     ("/v1/uploads/u-1/commit", b'{"head": "x", "envelope": ""}', "body.head"),
-    ("/v1/tokens", b'{"label": "x", "role": "king"}', "read, report, write, admin"),
-    ("/v1/tokens", b'{"label": "", "role": "read"}', "label"),
+    ("/v1/tokens", b'{"label": "x", "role": "king", "namespace": "team"}', "read, report, write, admin"),
+    ("/v1/tokens", b'{"label": "", "role": "read", "namespace": "team"}', "label"),
     ("/v1/tokens", b'{"label": "x", "role": "read", "namespace": "A"}', "namespace"),
-    ("/v1/tokens", b'{"label": "x", "role": "read", "days": 0}', "days"),
+    ("/v1/tokens", b'{"label": "x", "role": "read"}', "body.namespace"),
+    ("/v1/tokens", b'{"label": "x", "role": "read", "namespace": "team", "days": 0}', "days: 1 to"),
+    ("/v1/tokens", b'{"label": "x", "role": "read", "namespace": "*", "days": 1, "never": true}', "never"),
     ("/v1/tokens", b'{"label": "x", "role": "admin", "namespace": "team", "lane": "pr-1"}', "lane"),
     ("/v1/signers", b'{"namespace": "team", "key": "ed25519:abc"}', "public key"),
 ]

@@ -124,7 +124,9 @@ def test_redis_is_gone(world: World) -> None:
         ok(world.server.api().publish(head))
         [found] = ok(world.server.api().resolve(name="no-redis"))["revisions"]
         assert found["revision"] == head.revision
-        token = ok(world.server.api().http.post("/v1/tokens", json={"label": "a", "role": "read"}))
+        token = ok(
+            world.server.api().http.post("/v1/tokens", json={"label": "a", "role": "read", "namespace": "*"})
+        )
         ok(world.server.api(token["secret"]).resolve(name="no-redis"))
         ok(world.server.api().http.delete(f"/v1/tokens/{token['token']}"))
         time.sleep(FORGOTTEN_SECONDS)

@@ -88,7 +88,9 @@ def test_a_token_that_the_operator_chose_is_made_once_and_told_to_nobody(
     refused(servers[1].api(CHOSEN).publish(make(key)), 403, "untrusted", "signers add")
     ok(servers[2].api(CHOSEN).http.post("/v1/signers", json={"namespace": "team", "key": key.public}))
     ok(servers[3].api(CHOSEN).publish(make(key)))
-    other = ok(api.http.post("/v1/tokens", json={"label": "next", "role": "admin"}))["secret"]
+    other = ok(api.http.post("/v1/tokens", json={"label": "next", "role": "admin", "namespace": "*"}))[
+        "secret"
+    ]
     ok(servers[0].api(other).http.delete(f"/v1/tokens/{token['token']}"))
     stopped(servers)
     again = Server(tmp_path / "again", env=variables).start()

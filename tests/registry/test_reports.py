@@ -178,6 +178,48 @@ def test_listings_show_it_by_environment(server: Server, published: tuple[str, s
     assert len(entry["usefulness"]) == 2
 
 
+def counts(server: Server, name: str) -> dict[str, Any]:
+    [entry] = ok(server.api().http.get(f"/v1/namespaces/team/entries?name={name}"))
+    [use] = entry["usefulness"]
+    return {key: use[key] for key in ("hit", "partial", "inert", "saved", "spent")}
+
+
+def test_a_start_that_reports_again_stays_one_start(server: Server, published: tuple[str, str]) -> None:
+    name, revision = published
+    reporter = new_token(server)
+    work = {"inductor": {"compilations": 3, "tuning_runs": 0, "seconds": 4.0}}
+    assert send(reporter, revision, "hit")["replaces"] is True
+    assert send(reporter, revision, "hit")["replaces"] is True, "another start"
+    assert counts(server, name) == {"hit": 2, "partial": 0, "inert": 0, "saved": 3.0, "spent": 0.0}
+    first = {"revisions": body(revision, "hit")["revisions"]}
+    send(reporter, revision, "partial", kinds=work, replaces=first)
+    assert counts(server, name) == {"hit": 1, "partial": 1, "inert": 0, "saved": 3.0, "spent": 4.0}
+    second = {"revisions": body(revision, "partial")["revisions"], "kinds": work}
+    send(reporter, revision, "partial", kinds=work, replaces=second)
+    assert counts(server, name) == {"hit": 1, "partial": 1, "inert": 0, "saved": 3.0, "spent": 4.0}
+
+
+def test_who_lies_of_an_earlier_report_takes_no_count_below_zero(
+    server: Server, published: tuple[str, str]
+) -> None:
+    name, revision = published
+    liar = new_token(server)
+    send(liar, revision, "inert")
+    lie = {"revisions": body(revision, "hit")["revisions"]}
+    for _ in range(3):
+        send(liar, revision, "inert", replaces=lie)
+    assert counts(server, name)["hit"] == 0
+    assert counts(server, name)["inert"] == 4
+
+
+def test_an_earlier_report_of_a_forgotten_environment_is_nothing(
+    server: Server, published: tuple[str, str]
+) -> None:
+    name, revision = published
+    send(new_token(server), revision, "partial", replaces={"revisions": body(revision, "hit")["revisions"]})
+    assert (counts(server, name)["hit"], counts(server, name)["partial"]) == (0, 1)
+
+
 def test_who_may_report(server: Server, key: SigningKey, published: tuple[str, str]) -> None:
     _, revision = published
     refused(

@@ -12,7 +12,7 @@ from registry_making import Server
 from test_serve import failed
 
 from cachesvc.cli.tls import Certificate
-from cachesvc_client.remote import Remote
+from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.errors import InvalidRequest, Untrusted
 from tests.services.certificate import certificate
 

@@ -72,7 +72,7 @@ def test_the_older_one_goes_on_and_starts_again(own_column_server: Server) -> No
 def test_a_token_of_a_role_that_only_the_newer_one_knows(own_column_server: Server) -> None:
     """What it may do is not guessed; all other tokens go on."""
     server = own_column_server.start()
-    made = ok(server.api().http.post("/v1/tokens", json={"label": "new", "role": "read"}))
+    made = ok(server.api().http.post("/v1/tokens", json={"label": "new", "role": "read", "namespace": "*"}))
     with database(server) as connection:
         connection.execute(f"UPDATE tokens SET role = 'prune' WHERE token = '{made['token']}'")
     refused(server.api(made["secret"]).http.get("/v1/whoami"), 503, "unavailable", "'prune'", "upgraded")

@@ -154,7 +154,7 @@ def test_tokens_expire(reg: Inside) -> None:
 
 
 def test_a_revocation_elsewhere_holds_within_five_seconds(reg: Inside) -> None:
-    answer = tokens.create_token(reg.registry, None, TokenRequest("ci", "read"))
+    answer = tokens.create_token(reg.registry, None, TokenRequest("ci", "read", "*"))
     tokens.authenticate(reg.registry, answer.secret)
     elsewhere = dataclasses.replace(reg.registry, hot=type(reg.registry.hot)(clock=reg.clock))
     tokens.revoke_token(elsewhere, ROOT, answer.token)

@@ -11,8 +11,8 @@ import time
 import pytest
 from hostile_servers import INFO, Request, answer, serve
 
-from cachesvc_client import transport
-from cachesvc_client.remote import Remote, parse_resolved
+from cachesvc_client.http import breaker, connection
+from cachesvc_client.http.registry import Remote, parse_resolved
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import (
     CacheSvcError,
@@ -168,7 +168,7 @@ def test_the_breaker_opens_and_lets_one_try_through(monkeypatch):
 
     with serve(handler) as server:
         remote = Remote(server.url, retries=0)
-        for _ in range(transport.BREAKER_FAILURES):
+        for _ in range(breaker.BREAKER_FAILURES):
             with pytest.raises(Unavailable, match="503"):
                 remote.info()
         with pytest.raises(Unavailable, match="3 times in a row"):
@@ -297,7 +297,7 @@ def test_no_token_over_plain_http_to_another_machine():
 def test_no_token_to_a_loopback_name_that_leads_elsewhere(monkeypatch):
     """A hosts file or a name server may say anything about localhost."""
     with serve(lambda sock, _: answer(sock, INFO)) as server:
-        monkeypatch.setattr(transport._Connection, "to_loopback", lambda _: False)
+        monkeypatch.setattr(connection._Connection, "to_loopback", lambda _: False)
         with pytest.raises(InvalidRequest, match="not loopback"):
             Remote(f"http://localhost:{server.port}", "secret").info()
     assert not server.requests

@@ -21,7 +21,7 @@ from cachesvc.warm.results import Outcome, PhaseResult
 from cachesvc.warm.run import Means, Registry, run
 from cachesvc.warm.spec import parse_spec
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.remote import Remote
+from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.errors import Unavailable
 from cachesvc_client.wire.names import Name
 from tests.e2e.registries import Served, prepare, serve

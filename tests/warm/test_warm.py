@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import httpx
@@ -30,6 +30,7 @@ name = "team/tiny"
 device = "cpu"
 runs = 2
 paths = ["{tiny}"]
+pass_env = ["TINY_PIDS"]
 [defaults.env]
 OMP_NUM_THREADS = "1"
 TORCHINDUCTOR_VEC_ISA_OK = "1"
@@ -321,6 +322,39 @@ def test_a_fresh_process_finds_nothing_of_the_builders(job, tmp_path):
     caches = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "CUDA_CACHE_PATH")
     for name in ("CI", *caches, "CACHESVC_NAME", "CACHESVC_TOKEN"):
         assert name not in made
+
+
+def test_a_fresh_process_gets_no_secret_that_the_spec_does_not_name(job, tmp_path):
+    secrets = {
+        "SIGNING_KEY": "s",
+        "GITHUB_TOKEN": "s",
+        "ACTIONS_RUNTIME_TOKEN": "s",
+        "AWS_SECRET_ACCESS_KEY": "s",
+        "HF_TOKEN": "s",
+        "HUGGINGFACE_API_KEY": "s",
+        "PYTHON_KEYRING_PASSWORD": "s",
+        "NVIDIA_API_KEY": "s",
+        "MY_SETTING": "s",
+        "XDG_CONFIG_HOME": "/home/user/.config",
+    }
+    needed = {
+        "CC": "gcc",
+        "LC_ALL": "C.UTF-8",
+        "LD_LIBRARY_PATH": "/usr/gcc/lib",
+        "CUDA_VISIBLE_DEVICES": "0",
+        "TOKENIZERS_PARALLELISM": "false",
+        "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": "4",
+        "https_proxy": "http://proxy:3128",
+    }
+    base = {**secrets, **needed, "HOME": "/home/user"}
+    made = environment(job, tmp_path / "f", {}, base)
+    assert not secrets.keys() & made.keys()
+    assert {**needed, "OMP_NUM_THREADS": "1"}.items() <= made.items(), "the spec's own value counts"
+    named = replace(job, spec=replace(job.spec, pass_env=("HF_TOKEN", "MY_SETTING", "TRITON_CACHE_DIR")))
+    made = environment(named, tmp_path / "f", {}, {**base, "TRITON_CACHE_DIR": "/cache"})
+    assert secrets.keys() & made.keys() == {"HF_TOKEN", "MY_SETTING"}
+    assert "TRITON_CACHE_DIR" not in made, "nor the builder's folders"
 
 
 def test_a_cancelled_launcher_starts_nothing(job, tmp_path):

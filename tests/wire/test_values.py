@@ -134,3 +134,8 @@ def test_any_answer_is_some_error(status, body):
     assert len(str(error)) < 1200
     if not isinstance(body, dict) and status in (408, 425, 429, 500, 502, 503, 504):
         assert error.retry
+
+
+def test_tags_are_tried_once_each_the_names_own_first():
+    tags = Name.parse("team/bert:v3").tags((Tag("latest"), Tag("v3"), Tag("latest")))
+    assert tags == (Tag("v3"), Tag("latest"))

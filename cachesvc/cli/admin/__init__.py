@@ -13,9 +13,10 @@ from .. import app
 
 EPILOG = (
     "Destructive commands print what they would do; --apply does it. Exit status: 0 done, or planned; "
-    "1 fsck found damage that is not repaired; 2 malformed option, or refused for what it names (pinned, "
-    "a head); 3 token unknown, expired or not allowed; 4 there is no such thing; 5 changed meanwhile; "
-    "6 registry, database or disk not available, or over a quota; 7 a signature or digest does not match."
+    "1 fsck found damage that is not repaired, or doctor a store that breaks a promise; 2 malformed option, "
+    "or refused for what it names (pinned, a head); 3 token unknown, expired or not allowed; 4 there is no "
+    "such thing; 5 changed meanwhile; 6 registry, database or disk not available, or over a quota; "
+    "7 a signature or digest does not match."
 )
 
 admin = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -37,5 +38,5 @@ def _admin(
     context.obj = Where(local, data, config)
 
 
-for _module in ("access", "content", "upkeep", "move"):
+for _module in ("access", "content", "upkeep", "doctor", "move"):
     importlib.import_module(f"{__name__}.{_module}")

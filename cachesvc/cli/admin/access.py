@@ -12,7 +12,7 @@ from cachesvc_client.commands.tables import bytes_text
 from cachesvc_client.wire.admin import BOUNDS, AuditPage, Expiry, NamespaceRecord, Policy
 from cachesvc_client.wire.errors import InvalidRequest, NotFound
 from cachesvc_client.wire.names import Lane
-from cachesvc_client.wire.protocol import SignerRecord, TokenAnswer, TokenRequest
+from cachesvc_client.wire.protocol import DEFAULT_TOKEN_DAYS, SignerRecord, TokenAnswer, TokenRequest
 
 from . import admin
 from .desk import (
@@ -62,17 +62,32 @@ def create(
     context: typer.Context,
     label: Annotated[str, typer.Option(help="What it is for: people read it.")],
     role: Annotated[str, typer.Option(help="read, report (for services), write (for CI) or admin.")] = "read",
-    namespace: Space = "*",
+    namespace: Annotated[
+        str | None, typer.Option("--namespace", "-n", help="A namespace, or '*' for all. Required.")
+    ] = None,
     lane: Annotated[str | None, typer.Option(help="Only this lane, such as pr-123.")] = None,
-    days: Annotated[int | None, typer.Option(help="Until it expires; without: never.")] = None,
+    days: Annotated[
+        int | None, typer.Option(help=f"Until it expires; {DEFAULT_TOKEN_DAYS} if absent.")
+    ] = None,
+    never: Annotated[bool, typer.Option("--never", help="It does not expire.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Make a token. Its secret is shown once, now."""
-    request = made(lambda: TokenRequest(label, role, namespace, Lane(lane) if lane else None, days))
+    if namespace is None:
+        raise InvalidRequest("tokens create: which namespace?", "-n NAMESPACE, or -n '*' for all of them")
+    if never and days is not None:
+        raise InvalidRequest("tokens create: --days and --never contradict each other", "give one of them")
+    if not never:
+        days = DEFAULT_TOKEN_DAYS if days is None else days
+    request = made(lambda: TokenRequest(label, role, namespace, Lane(lane) if lane else None, days, never))
     with desk(context) as at:
         token = at.call("POST", "/v1/tokens", request, TokenAnswer, idempotent=False)
     facts = [("token", token.token), ("secret", token.secret), ("role", token.role)]
-    facts += [("namespace", token.namespace), ("lane", token.lane), ("expires", when(token.expires))]
+    facts += [
+        ("namespace", token.namespace),
+        ("lane", token.lane),
+        ("expires", when(token.expires) or "never"),
+    ]
     show_facts(facts, token, as_json)
 
 
@@ -103,13 +118,20 @@ def revoke(context: typer.Context, token: str, apply: Apply = False, as_json: As
 def expire(
     context: typer.Context,
     token: str,
-    days: Annotated[int | None, typer.Option(help="From now; without: never.")] = None,
+    days: Annotated[int | None, typer.Option(help="So many days from now.")] = None,
+    now: Annotated[bool, typer.Option("--now", help="At once.")] = False,
+    never: Annotated[bool, typer.Option("--never", help="Not at all.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Have a token end some days from now, or never."""
+    """Set when a token ends: --days N, --now or --never."""
     _checked_id(token)
+    if [days is not None, now, never].count(True) != 1:
+        raise InvalidRequest("tokens expire: when?", "give one of --days N, --now, --never")
+    if days is not None and days < 1:
+        raise InvalidRequest(f"--days {days}", "1 or more; --now ends the token at once")
+    expiry = Expiry(0 if now else days, never)
     with desk(context) as at:
-        row = at.call("PUT", f"/v1/tokens/{token}/expiry", Expiry(days), TokenAnswer)
+        row = at.call("PUT", f"/v1/tokens/{token}/expiry", expiry, TokenAnswer)
     show([row], _TOKENS, as_json)
 
 
@@ -143,8 +165,8 @@ def add_signer(
 def remove_signer(
     context: typer.Context, key: str, namespace: Space, apply: Apply = False, as_json: AsJson = False
 ) -> None:
-    """Accept a key's signatures no more. What it signed stays until it is deleted: clients decide by the keys
-    that they trust."""
+    """Accept a key's signatures no more, and offer nothing that it signed, on every replica within 5 s. The
+    revisions stay until they are deleted; adding the key again offers them again."""
     with desk(context) as at:
         held = [row for row in at.rows("/v1/signers", SignerRecord) if row.key == key]
         row = next((row for row in held if row.namespace == namespace), None)

@@ -18,12 +18,12 @@ from cachesvc_client.commands.tables import aligned
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.admin import MAX_PAGE
 from cachesvc_client.wire.digest import Digest
-from cachesvc_client.wire.errors import InvalidRequest, Unauthenticated, from_wire
+from cachesvc_client.wire.errors import Corrupt, InvalidRequest, Unauthenticated, from_wire
 from cachesvc_client.wire.names import Namespace
 
 if TYPE_CHECKING:
     from cachesvc_client.config import Config
-    from cachesvc_client.remote import Remote
+    from cachesvc_client.http.registry import Remote
 
 R = TypeVar("R")
 
@@ -74,7 +74,7 @@ def desk(context: typer.Context) -> Iterator[Desk]:
 def connected() -> tuple[Config, Remote]:
     """The user's configuration, and the registry in it. Raises ``InvalidRequest``, ``Unauthenticated``."""
     from cachesvc_client.config import Config
-    from cachesvc_client.remote import Remote
+    from cachesvc_client.http.registry import Remote
 
     config = Config.read()
     if config.url is None:
@@ -189,7 +189,8 @@ def pages(at: Desk, base: str, page: Any, most: int | None, **query: object) -> 
 
 
 def digest_of(at: Desk, kind: str, text: str) -> Digest:
-    """The entry or revision that is meant: a digest, or the beginning of one."""
+    """The entry or revision that is meant: a digest, or the beginning of one. Raises ``Corrupt`` if the
+    registry completes it to one that begins otherwise."""
     if Digest.pattern.fullmatch(text):
         return Digest(text)
     beginning = text.removeprefix("sha256:")
@@ -197,7 +198,10 @@ def digest_of(at: Desk, kind: str, text: str) -> Digest:
         raise InvalidRequest(
             f"{kind}: {text[:80]!r}", "give its digest, or 4 or more of its first hex digits"
         )
-    return Digest(at.call("GET", f"/v1/digests/{kind}/{beginning}", None, _Completed).digest)
+    found = at.call("GET", f"/v1/digests/{kind}/{beginning}", None, _Completed).digest
+    if not found.hex.startswith(beginning.lower()):
+        raise Corrupt(f"the registry answered {found} for the {kind} that begins with {beginning}")
+    return found
 
 
 @dataclass(frozen=True, slots=True)

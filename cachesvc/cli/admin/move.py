@@ -2,7 +2,8 @@
 
 A signed statement names its tag and its sequence, and clients hold the registry to both: nobody can move a
 tag or a head to other bytes by the database alone. So a tag and a rollback are publications: the same bytes,
-signed again with the operator's own key.
+signed again with the operator's own key. The registry is not trusted with what is signed: an envelope must
+verify under a key that the operator trusts, and state the very name or have the very digest that was typed.
 """
 
 from __future__ import annotations
@@ -12,21 +13,23 @@ import re
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cachesvc_client.bundle.check import Verified, check_envelope, check_pack
+from cachesvc_client.bundle.check import Verified, Wanted, check_envelope, check_pack, check_sequence
 from cachesvc_client.bundle.file import open_bundle, write_bundle
-from cachesvc_client.bundle.seal import PublicKey, SigningKey
+from cachesvc_client.bundle.seal import PublicKey, SigningKey, TrustedKey
 from cachesvc_client.commands.tables import bytes_text
+from cachesvc_client.node.store import NodeStore, default_root
 from cachesvc_client.publishing import next_sequence, publish_bundle, publish_signed
 from cachesvc_client.wire import codec
-from cachesvc_client.wire.admin import EntryPage, RevisionRecord
+from cachesvc_client.wire.admin import EntryPage, EntryRecord, RevisionRecord
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import (
     CacheSvcError,
@@ -42,26 +45,33 @@ from cachesvc_client.wire.records import MAX_ENVELOPE_BYTES, MAX_PACK_BYTES, Man
 
 from . import admin
 from .content import revisions
-from .desk import Apply, AsJson, digest_of, made, namespace_of, over_api, pages, place, planned, short
+from .desk import Apply, AsJson, digest_of, made, namespace_of, over_api, pages, planned, short, when
 
 if TYPE_CHECKING:
     from cachesvc_client.config import Config
-    from cachesvc_client.remote import Remote
+    from cachesvc_client.http.registry import Remote
+
+Trusted = Sequence[PublicKey | TrustedKey]
 
 EXPORT_FORMAT = "cachesvc.export/1"
 _FIRST, _LAST = "cachesvc-export.json", "end.json"
 _MEMBER = re.compile(r"\d{6}-[0-9a-f]{12}\.cachesvc")
+_LEAST_DIGITS = 12
+"""Of a revision's digest, for what is signed: as many as listings show. Nobody finds another revision of a
+trusted signer that begins with the same 48 bits."""
 _MAX_FACTS = 64 << 20
 _MAX_MEMBER = MAX_PACK_BYTES + MAX_ENVELOPE_BYTES + 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Republished:
-    """A revision that is signed again: as what, over which head."""
+    """A revision that is signed again: as what, over which head. ``signed``: when it was signed before, in
+    seconds of UTC."""
 
     name: str
     target: str
     revision: Digest
+    signed: int
     bytes: int
     over: Digest | None
     state: str
@@ -84,6 +94,7 @@ _REPUBLISHED: dict[str, Callable[[Any], object]] = {
     "name": lambda row: row.name,
     "target": lambda row: row.target,
     "bytes of": lambda row: short(row.revision),
+    "signed": lambda row: when(row.signed),
     "size": lambda row: bytes_text(row.bytes),
     "over": lambda row: short(row.over) or "-",
     "": lambda row: row.state,
@@ -112,13 +123,13 @@ def tag(
     if target == source.tag:
         raise InvalidRequest(f"{source}: that is its tag", "name another")
     config, remote = over_api(context)
-    key = _own_key(config)
+    signer = _Signer.of(config)
     query = {"namespace": source.namespace, "name": source.name, "tag": source.tag, "trunk": True}
-    rows = []
+    wanted = Wanted(source.namespace, source.name, (source.tag,))
     with remote:
-        for entry in pages(remote, "/v1/entries", EntryPage, None, **query):
-            row = remote.call("GET", f"/v1/revisions/{entry.revision}", None, RevisionRecord)
-            rows.append(_republish(remote, config, key, row, target, apply))
+        listed = pages(remote, "/v1/entries", EntryPage, None, **query)
+        heads = list(_heads(remote, signer, listed, wanted))  # all are checked before one is signed
+        rows = [_republish(remote, signer, verified, target, apply) for verified in heads]
     if not rows:
         raise NotFound(f"nothing is published as {source}", "see: cachesvc admin names list")
     moved = sum(row.state != "the same already" for row in rows)
@@ -129,17 +140,22 @@ def tag(
 @revisions.command("rollback")
 def rollback(context: typer.Context, revision: str, apply: Apply = False, as_json: AsJson = False) -> None:
     """Publish an older revision's bytes over the head of its entry, signed with your own key: clients refuse
-    an older sequence."""
+    an older sequence. REVISION: its digest, or 12 or more of its first digits."""
     config, remote = over_api(context)
-    key = _own_key(config)
-    with remote:
-        row = remote.call(
-            "GET", f"/v1/revisions/{digest_of(remote, 'revision', revision)}", None, RevisionRecord
+    signer = _Signer.of(config)
+    if len(revision.removeprefix("sha256:")) < _LEAST_DIGITS:
+        raise InvalidRequest(
+            f"revision: {revision[:80]!r} is too short for what is to be signed",
+            f"give {_LEAST_DIGITS} or more of its first digits: cachesvc admin revisions list",
         )
-        if row.head:
-            raise InvalidRequest(f"revision {short(row.revision)} is the head already", "name an older one")
-        done = _republish(remote, config, key, row, row.tag, apply)
-    summary = f"roll {place(row)} {row.target} back to the bytes of {short(row.revision)}"
+    with remote:
+        verified = _envelope(remote, digest_of(remote, "revision", revision), signer.trusted)
+        statement = verified.manifest.statement
+        head = _head(remote, verified.manifest.entry)
+        if head is not None and head.revision == verified.revision:
+            raise InvalidRequest(f"revision {short(head.revision)} is the head already", "name an older one")
+        done = _republish(remote, signer, verified, statement.tag, apply)
+    summary = f"roll {done.name} {done.target} back to the bytes of {short(done.revision)}"
     planned([done], _REPUBLISHED, applied=apply, as_json=as_json, summary=summary)
 
 
@@ -167,8 +183,11 @@ def export(
         )
         for entry in pages(remote, "/v1/entries", EntryPage, None, **query):
             row = remote.call("GET", f"/v1/revisions/{entry.revision}", None, RevisionRecord)
-            with _bundle(remote, row, [PublicKey(row.signer)]) as (path, verified):
-                member = f"{len(rows) + 1:06d}-{row.revision.hex[:12]}.cachesvc"
+            # Nothing is signed here, and an import decides by its own keys: the signer is whoever it was.
+            signers = [made(partial(PublicKey, row.signer))]
+            verified = _envelope(remote, entry.revision, signers)
+            with _bundle(remote, verified) as path:
+                member = f"{len(rows) + 1:06d}-{verified.revision.hex[:12]}.cachesvc"
                 archive.add(path, member, recursive=False, filter=_plain_member)
             rows.append(_carried(verified, "exported"))
         if not rows:
@@ -183,7 +202,7 @@ def import_(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(help="What export wrote.")],
     trust: Annotated[
-        list[str] | None, typer.Option(help="Accept this signer too (ed25519:…). May be repeated.")
+        list[str] | None, typer.Option(help="Accept this signer too (team=ed25519:…). May be repeated.")
     ] = None,
     apply: Apply = False,
     as_json: AsJson = False,
@@ -191,7 +210,10 @@ def import_(
     """Publish an export as it was signed. All of it is verified before anything is sent; what the registry
     has newer is kept."""
     config, remote = over_api(context)
-    keys = [*config.trusted_keys, *made(lambda: [PublicKey(key) for key in trust or ()])]
+    keys: list[PublicKey | TrustedKey] = [
+        *config.trusted_keys,
+        *made(lambda: [TrustedKey(key) for key in trust or ()]),
+    ]
     if config.signing_key is not None:
         keys.append(SigningKey.load(config.signing_key).public)
     with remote:
@@ -212,31 +234,74 @@ def _own_key(config: Config) -> SigningKey:
     return SigningKey.load(config.signing_key)
 
 
-def _republish(
-    remote: Remote, config: Config, key: SigningKey, row: RevisionRecord, tag: Tag, apply: bool
-) -> Republished:
+@dataclass(frozen=True, slots=True)
+class _Signer:
+    """The operator: the key that signs, the keys that are trusted, and what this machine has seen."""
+
+    key: SigningKey
+    trusted: Trusted
+    store: NodeStore
+
+    @classmethod
+    def of(cls, config: Config) -> _Signer:
+        """Raises ``InvalidRequest`` without a signing key."""
+        key = _own_key(config)
+        return cls(key, [*config.trusted_keys, key.public], NodeStore(config.store or default_root()))
+
+
+def _heads(
+    remote: Remote, signer: _Signer, entries: Iterable[EntryRecord], wanted: Wanted
+) -> Iterator[Verified]:
+    """Yields the heads that the registry lists, each checked: signed for what is ``wanted``, not older than
+    what this machine has seen, and one for each entry. Raises ``Untrusted``, ``Corrupt``."""
+    listed: set[Digest] = set()
+    for row in entries:
+        verified = _envelope(remote, row.revision, signer.trusted, wanted)
+        entry = verified.manifest.entry
+        check_sequence(verified, signer.store.seen(entry))
+        if entry in listed:
+            raise Corrupt(
+                f"the registry lists entry {short(entry)} twice: only one of its revisions is the head"
+            )
+        listed.add(entry)
+        yield verified
+
+
+def _republish(remote: Remote, signer: _Signer, verified: Verified, tag: Tag, apply: bool) -> Republished:
     """The bytes of a revision under ``tag``, over the head that is there."""
-    trusted = [*config.trusted_keys, key.public]
-    verified = _envelope(remote, row, trusted)
-    manifest = _renamed(verified.manifest, row, tag)
+    before = verified.manifest.statement
+    manifest = _renamed(verified, tag, signer.store)
     head = _head(remote, manifest.entry)
-    name = str(manifest.statement.full_name)
+    if head is not None:
+        next_sequence(head.sequence)  # refuses one of the far future in the plan already
     state = "to publish"
-    if head is not None and head.pack == row.pack:
+    if head is not None and head.pack == manifest.pack.digest:
         state = "the same already"
     elif apply:
-        with _bundle(remote, row, trusted) as (path, _):
+        with _bundle(remote, verified) as path:
             again = path.with_suffix(".again")
-            _resealed(path, again, key.sign(manifest))
-            publish_bundle(remote, again, key, deed="rollback" if tag == row.tag else "tag")
+            _resealed(path, again, signer.key.sign(manifest))
+            publish_bundle(remote, again, signer.key, deed="rollback" if tag == before.tag else "tag")
+        signer.store.saw(manifest.entry, manifest.statement.sequence)
         state = "published"
-    return Republished(name, row.target, row.revision, row.pack_size, head.revision if head else None, state)
+    return Republished(
+        name=f"{manifest.statement.full_name}" + (f" [{before.lane}]" if before.lane else ""),
+        target=str(before.target),
+        revision=verified.revision,
+        signed=before.sequence // 1000,
+        bytes=manifest.pack.size,
+        over=head.revision if head else None,
+        state=state,
+    )
 
 
-def _renamed(manifest: Manifest, row: RevisionRecord, tag: Tag) -> Manifest:
-    statement = replace(manifest.statement, tag=tag, sequence=next_sequence(manifest.statement.sequence))
-    provenance = {**manifest.provenance, "bytes_of": f"{row.namespace}/{row.name}:{row.tag}@{row.revision}"}
-    return replace(manifest, statement=statement, provenance=provenance)
+def _renamed(verified: Verified, tag: Tag, store: NodeStore) -> Manifest:
+    """The same under another tag, or under the same and a later sequence than any that was seen."""
+    manifest, before = verified.manifest, verified.manifest.statement
+    provenance = {**manifest.provenance, "bytes_of": f"{before.full_name}@{verified.revision}"}
+    named = replace(manifest, statement=replace(before, tag=tag), provenance=provenance)
+    sequence = next_sequence(max(before.sequence, store.seen(named.entry) or 0))
+    return replace(named, statement=replace(named.statement, sequence=sequence))
 
 
 def _head(remote: Remote, entry: Digest) -> RevisionRecord | None:
@@ -247,31 +312,31 @@ def _head(remote: Remote, entry: Digest) -> RevisionRecord | None:
     return next((row for row in line if row.head), None)
 
 
-def _envelope(remote: Remote, row: RevisionRecord, trusted: list[PublicKey]) -> Verified:
-    raw = remote.raw(f"/v1/revisions/{row.revision}/envelope", MAX_ENVELOPE_BYTES)
-    verified = check_envelope(raw, trusted=trusted, wanted=None, now=time.time())
-    if verified.revision != row.revision:
-        raise Corrupt(f"revision {row.revision}: the registry sent the envelope of {verified.revision}")
+def _envelope(remote: Remote, revision: Digest, trusted: Trusted, wanted: Wanted | None = None) -> Verified:
+    """The revision's manifest: its digest is that of the bytes received, signed by a key of ``trusted`` for
+    what is ``wanted``. Raises ``Untrusted``, ``Corrupt``."""
+    raw = remote.raw(f"/v1/revisions/{revision}/envelope", MAX_ENVELOPE_BYTES)
+    verified = check_envelope(raw, trusted=trusted, wanted=wanted, now=time.time())
+    if verified.revision != revision:
+        raise Corrupt(f"revision {revision}: the registry sent the envelope of {verified.revision}")
     return verified
 
 
 @contextmanager
-def _bundle(remote: Remote, row: RevisionRecord, trusted: list[PublicKey]) -> Iterator[tuple[Path, Verified]]:
+def _bundle(remote: Remote, verified: Verified) -> Iterator[Path]:
     """The revision as a bundle in a temporary folder, checked."""
-    verified = _envelope(remote, row, trusted)
     pack = verified.manifest.pack
     with tempfile.TemporaryDirectory(prefix="cachesvc-admin-") as folder:
         received = Path(folder, "pack")
+        where = f"/v1/revisions/{verified.revision}/pack"
         with _written(received) as out:
-            for chunk in remote.download(
-                f"/v1/revisions/{row.revision}/pack", 0, pack.size, pack=pack.digest
-            ):
+            for chunk in remote.download(where, 0, pack.size, pack=pack.digest):
                 out.write(chunk)
         check_pack(received, verified.manifest)
         path = Path(folder, "revision.cachesvc")
         write_bundle(path, verified.envelope, received)
         received.unlink()
-        yield path, verified
+        yield path
 
 
 def _resealed(path: Path, out: Path, envelope: bytes) -> None:
@@ -305,7 +370,7 @@ def _judged(remote: Remote, verified: Verified) -> Carried:
     return _carried(verified, "newer" if head.sequence < statement.sequence else "kept")
 
 
-def _sent(remote: Remote, path: Path, verified: Verified, keys: list[PublicKey]) -> Carried:
+def _sent(remote: Remote, path: Path, verified: Verified, keys: Trusted) -> Carried:
     row = _judged(remote, verified)
     if row.state in ("new", "newer"):
         try:
@@ -362,7 +427,7 @@ def _add_json(archive: tarfile.TarFile, name: str, value: object) -> None:
     archive.addfile(member, io.BytesIO(data))
 
 
-def _bundles(file: Path, keys: list[PublicKey]) -> Iterator[tuple[Path, Verified]]:
+def _bundles(file: Path, keys: Trusted) -> Iterator[tuple[Path, Verified]]:
     """Each bundle of an export as a temporary file, checked by the one gate: signature, statement, pack.
 
     Raises ``Untrusted``, ``Corrupt`` (also for a file that ends early), ``NotFound``.
@@ -389,7 +454,7 @@ def _bundles(file: Path, keys: list[PublicKey]) -> Iterator[tuple[Path, Verified
         raise Corrupt(f"{file}: it is not whole", "export it again")
 
 
-def _checked(path: Path, keys: list[PublicKey], namespace: object) -> Verified:
+def _checked(path: Path, keys: Trusted, namespace: object) -> Verified:
     envelope, offset = open_bundle(path)
     verified = check_envelope(envelope, trusted=keys, wanted=None, now=time.time())
     with open(path, "rb") as file:

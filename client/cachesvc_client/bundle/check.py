@@ -19,7 +19,7 @@ from ..wire.errors import Corrupt, Untrusted
 from ..wire.names import Lane, Namespace, ShortName, Tag
 from ..wire.records import MAX_ENVELOPE_BYTES, MAX_MANIFEST_BYTES, PAYLOAD_TYPE, Manifest, Statement
 from .layout import Layout
-from .seal import PublicKey, pae, strict_base64
+from .seal import PublicKey, TrustedKey, pae, strict_base64
 
 CLOCK_SKEW_SECONDS = 300
 _MAX_SIGNATURES = 4
@@ -52,12 +52,14 @@ class Verified:
 def check_envelope(
     envelope: bytes,
     *,
-    trusted: Sequence[PublicKey],
+    trusted: Sequence[PublicKey | TrustedKey],
     wanted: Wanted | None,
     now: float,
     to_trust: str = "set CACHESVC_TRUSTED_KEYS or run: cachesvc login URL",
 ) -> Verified:
     """The manifest in ``envelope``, if a key of ``trusted`` signed it for what is ``wanted``.
+
+    A ``TrustedKey`` counts in the namespace that it is bound to; a ``PublicKey`` in every one.
 
     ``now``: seconds of UTC. ``wanted=None`` accepts any name (a bundle that the user named by its path).
     ``to_trust``: how one more key is trusted here, for the message.
@@ -70,8 +72,9 @@ def check_envelope(
             f"envelope: payload type {_line(payload_type)!r}, this client reads {PAYLOAD_TYPE}",
             "made by another version of cachesvc?",
         )
-    signer = _signer(payload_type, payload, signatures, trusted, to_trust)
+    signers = _signers(payload_type, payload, signatures, trusted, to_trust)
     manifest = _manifest(payload)
+    signer = _bound_signer(manifest.statement, signers)
     _check_statement(manifest.statement, signer, wanted, now)
     Layout(manifest.pack, manifest.frames, manifest.files)
     return Verified(manifest, Digest.of(payload), envelope, signer)
@@ -142,28 +145,47 @@ def _signature(value: object) -> tuple[str, bytes]:
     return keyid, strict_base64(sig)
 
 
-def _signer(
+def _signers(
     payload_type: str,
     payload: bytes,
     signatures: list[tuple[str, bytes]],
-    trusted: Sequence[PublicKey],
+    trusted: Sequence[PublicKey | TrustedKey],
     to_trust: str,
-) -> PublicKey:
+) -> list[PublicKey | TrustedKey]:
+    """Returns those of ``trusted`` that signed the payload, whatever namespace they are bound to."""
     if not trusted:
         raise Untrusted("no key is trusted", to_trust)
     message = pae(payload_type, payload)
-    by_id = {key.keyid: key for key in trusted}
+    keys = [(_key(trust), trust) for trust in trusted]
     # A keyid is a hint; only keys that it names are tried, so that the work is bounded.
-    named = [(by_id[keyid], signature) for keyid, signature in signatures if keyid in by_id]
-    for key, signature in named:
-        if key.verifies(signature, message):
-            return key
+    named = [(*pair, signature) for keyid, signature in signatures for pair in keys if pair[0].keyid == keyid]
+    signed = [trust for key, trust, signature in named if key.verifies(signature, message)]
+    if signed:
+        return signed
     if named:
         raise Untrusted(f"the signature of key {named[0][0].keyid} does not match", "the bytes were altered")
     signers = ", ".join(_line(keyid)[:40] for keyid, _ in signatures)
     raise Untrusted(
-        f"signed by key {signers or 'none'}, which is not trusted; trusted: {', '.join(sorted(by_id))}",
+        f"signed by key {signers or 'none'}, which is not trusted; "
+        f"trusted: {', '.join(sorted({key.keyid for key, _ in keys}))}",
         to_trust,
+    )
+
+
+def _key(trust: PublicKey | TrustedKey) -> PublicKey:
+    return trust.key if isinstance(trust, TrustedKey) else trust
+
+
+def _bound_signer(statement: Statement, signers: list[PublicKey | TrustedKey]) -> PublicKey:
+    """Returns the first of ``signers`` that is trusted for the statement's namespace."""
+    for signer in signers:
+        if not isinstance(signer, TrustedKey) or signer.counts_for(statement.namespace):
+            return _key(signer)
+    bound = [str(signer.namespace) for signer in signers if isinstance(signer, TrustedKey)]
+    raise Untrusted(
+        f"key {_key(signers[0]).keyid} signed this for {statement.full_name}; it is trusted for "
+        f"{', '.join(sorted(set(bound)))} only",
+        f'if it may sign there too, trust "{statement.namespace}={_key(signers[0])}"',
     )
 
 

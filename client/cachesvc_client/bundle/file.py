@@ -6,14 +6,13 @@ inside is what makes it trusted; the file itself is not.
 
 from __future__ import annotations
 
-import os
 import shutil
-import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from ..atomic import replacing
 from ..wire.errors import Corrupt, NotFound, StorageFull
 from ..wire.records import MAX_ENVELOPE_BYTES
 
@@ -92,18 +91,9 @@ def _envelope_size(header: bytes, what: str) -> int:
 
 @contextmanager
 def _replacing(path: Path) -> Iterator[BinaryIO]:
-    """A temporary file beside ``path`` that takes its place when the block ends well."""
-    name = ""
+    """Replaces ``path`` when the block ends well. Raises ``StorageFull``."""
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        with os.fdopen(handle, "wb") as out:
+        with replacing(path) as out:
             yield out
-            out.flush()
-            os.fchmod(out.fileno(), 0o644)
-            os.fsync(out.fileno())
-        os.replace(name, path)
     except OSError as error:
         raise StorageFull(f"{path}: cannot be written: {error.strerror or error}") from None
-    finally:
-        if name:
-            Path(name).unlink(missing_ok=True)

@@ -13,10 +13,12 @@ import hashlib
 import json
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..wire.errors import InvalidRequest
+from ..wire.names import Namespace
 from ..wire.records import MAX_MANIFEST_BYTES, PAYLOAD_TYPE, Manifest
 from ..wire.text import ValidText
 
@@ -28,6 +30,19 @@ _PRIVATE_PREFIX = "ed25519-private:"
 _KEY_TEXT = r"[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]="
 _PRIVATE_TEXT = re.compile(_PRIVATE_PREFIX + _KEY_TEXT)
 _MAX_KEY_FILE = 4096
+
+_FIELD = (1 << 255) - 19
+_SMALL_ORDER = frozenset(
+    {
+        0,
+        1,
+        _FIELD - 1,
+        2707385501144840649318225287225658788936804267575313519463743609750303402022,
+        55188659117513257062467267217118295137698188065244968500265048394206261417927,
+    }
+)
+"""The y coordinates of the eight points of small order (RFC 8032, edwards25519). Under such a key signatures
+that nobody made verify."""
 
 
 def pae(payload_type: str, payload: bytes) -> bytes:
@@ -42,6 +57,13 @@ class PublicKey(ValidText):
     pattern = re.compile("ed25519:" + _KEY_TEXT)
     what = "public key (ed25519:<base64 of 32 bytes>)"
     __slots__ = ()
+
+    def __new__(cls, text: object) -> PublicKey:
+        key = super().__new__(cls, text)
+        y = int.from_bytes(key.raw, "little") & ((1 << 255) - 1)
+        if y >= _FIELD or y in _SMALL_ORDER:
+            raise ValueError(f"not a usable public key: anybody can sign for {key}")
+        return key
 
     @property
     def raw(self) -> bytes:
@@ -63,6 +85,48 @@ class PublicKey(ValidText):
         except (InvalidSignature, ValueError):
             return False
         return True
+
+
+class TrustedKey(ValidText):
+    """A public key that a user trusts, and for which namespace: ``team=ed25519:…``, or ``*=ed25519:…`` for
+    every namespace. Without either it counts for every namespace too, but only in a process whose names are
+    all of one namespace (see `demand_bound`)."""
+
+    pattern = re.compile(rf"(?:(?:\*|{Namespace.pattern.pattern})=)?{PublicKey.pattern.pattern}")
+    what = "trusted public key (namespace=ed25519:<base64 of 32 bytes>, or without the namespace)"
+    __slots__ = ()
+
+    def __new__(cls, text: object) -> TrustedKey:
+        trusted = super().__new__(cls, text)
+        PublicKey(trusted.key)  # refuses keys that anybody can sign for
+        return trusted
+
+    @property
+    def key(self) -> PublicKey:
+        """The key alone."""
+        return PublicKey(self[self.find("ed25519:") :])
+
+    @property
+    def namespace(self) -> str | None:
+        """The namespace, ``*`` for every one, ``None`` if the text names none."""
+        namespace, bound, _ = self.rpartition("=ed25519:")
+        return namespace if bound else None
+
+    def counts_for(self, namespace: Namespace) -> bool:
+        """Whether a signature of this key counts for what is published in ``namespace``."""
+        return self.namespace in (None, "*", namespace)
+
+
+def demand_bound(trusted: Iterable[TrustedKey], namespaces: Iterable[Namespace]) -> None:
+    """Raises ``InvalidRequest`` if a key without a namespace would count for several ``namespaces``: the
+    signer of one team could publish for the other."""
+    several = sorted(set(namespaces))
+    unbound = next((key for key in trusted if key.namespace is None), None)
+    if unbound is not None and len(several) > 1:
+        raise InvalidRequest(
+            f"trusted key {unbound.key.keyid} names no namespace, and this process uses {', '.join(several)}",
+            f'write it as "{several[0]}={unbound}", or "*={unbound}" if it may sign for all of them',
+        )
 
 
 class SigningKey:

@@ -15,17 +15,18 @@ from typing import Literal
 from .. import kinds
 from ..bundle.check import CLOCK_SKEW_SECONDS
 from ..bundle.file import SUFFIX
-from ..bundle.seal import SigningKey
+from ..bundle.seal import SigningKey, demand_bound
 from ..config import Config, login_path
 from ..detect import detect, supported
+from ..http.registry import Probe, Remote
 from ..node.store import NodeStore, default_root
-from ..remote import Probe, Remote
+from ..restore import nothing_offered
 from ..wire.errors import CacheSvcError
 from ..wire.factors import Fingerprint
 from ..wire.names import Name
 from ..wire.protocol import ResolveRequest
+from .explain import verified
 from .tables import aligned
-from .transfer import why_nothing
 
 Status = Literal["ok", "warn", "fail"]
 _SKEW_WARNING = 30
@@ -67,7 +68,7 @@ def diagnose(names: tuple[Name, ...] = ()) -> list[Check]:
         return [*checks, Check("fail", "configuration", error.message, error.hint)]
     if config.mode == "off":
         checks.append(Check("warn", "mode", "CACHESVC_MODE=off: nothing is restored", "unset it"))
-    checks += [_store(config), *_login_file(), *_keys(config)]
+    checks += [_store(config), *_login_file(), *_keys(config, names or config.names)]
     if config.bundle is not None and not names:
         return [*checks, _bundle(config.bundle)]
     return [*checks, *_registry(config, here, names or config.names)]
@@ -217,9 +218,15 @@ def _login_file() -> Iterator[Check]:
         yield Check("warn", "login", f"{path}: others may read the token", f"chmod 600 {path}")
 
 
-def _keys(config: Config) -> Iterator[Check]:
+def _keys(config: Config, names: tuple[Name, ...]) -> Iterator[Check]:
+    try:
+        demand_bound(config.trusted_keys, (name.namespace for name in names))
+    except CacheSvcError as error:
+        yield Check("fail", "trust", error.message, error.hint)
     if config.trusted_keys:
-        keys = ", ".join(key.keyid for key in config.trusted_keys)
+        keys = ", ".join(
+            key.key.keyid + (f" for {key.namespace}" if key.namespace else "") for key in config.trusted_keys
+        )
         yield Check("ok", "trust", f"{len(config.trusted_keys)} trusted key(s): {keys}")
     else:
         yield Check(
@@ -285,12 +292,20 @@ def _probed(config: Config, probe: Probe) -> Iterator[Check]:
 
 
 def _named(remote: Remote, config: Config, here: Fingerprint, name: Name) -> Check:
-    tags = tuple(dict.fromkeys((name.tag, *config.tag_fallback)))
+    tags = name.tags(config.tag_fallback)
     request = ResolveRequest(name.namespace, name.name, here, tags=tags, lane=config.lane)
     try:
         answer = remote.resolve(request)
+        if not answer.revisions:
+            raise nothing_offered(name, answer.rejected)
+        _, refused = verified(answer, Name(name.namespace, name.name, answer.tag or name.tag), config)
+        if len(refused) == len(answer.revisions):
+            raise next(iter(refused.values()))
     except CacheSvcError as error:
         return Check("fail", "name", error.message, error.hint)
-    if answer.revisions:
-        return Check("ok", "name", f"{name}: {len(answer.revisions)} fit here, {len(answer.rejected)} do not")
-    return Check("fail", "name", *why_nothing(name, answer))
+    accepted = len(answer.revisions) - len(refused)
+    text = f"{name}: {accepted} fit here, {len(answer.rejected)} do not"
+    if not refused:
+        return Check("ok", "name", text)
+    first = next(iter(refused.values()))
+    return Check("warn", "name", f"{text}, {len(refused)} are refused: {first.message}", first.hint)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from ..config import Config
 from ..detect import detect
@@ -25,13 +25,14 @@ from ..wire.factors import (
     differences,
     environment,
     explaining,
-    inert_here,
     nearness,
 )
 from ..wire.names import Name, Tag
 from ..wire.protocol import STATES, EntrySummary, EnvironmentUse, ResolveAnswer, ResolveRequest
 from .tables import aligned, bytes_text
 from .transfer import registry_of
+
+Verdict = Literal["fits", "withheld", "refused", "differs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +49,14 @@ class FactorRow:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One entry. ``differences`` by which cachesvc decides; empty if it fits. ``recorded``: those by which
-    the compiler decides, or nobody."""
+    """One entry. ``verdict``: *fits* (a service here installs it), *withheld* (it fits, and the registry does
+    not offer it here), *refused* (it fits, and this client does not accept it), or *differs*.
+    ``differences``: why it is not installed; empty if it fits. ``recorded``: those by which the compiler
+    decides, or nobody."""
 
     entry: EntrySummary
     fits: bool
+    verdict: Verdict
     differences: tuple[Difference, ...]
     recorded: tuple[Difference, ...]
     factors: tuple[FactorRow, ...]
@@ -95,7 +99,7 @@ def explain(
     target: the message has those that there are), ``Unavailable`` and what else ``Remote`` raises.
     """
     here = detect() if here is None else here
-    tags = tuple(dict.fromkeys((name.tag, *fallback)))
+    tags = name.tags(fallback)
     fingerprint = {key: value for key, value in here.items() if _of_the_environment(key)}
     with registry_of(config) as remote:
         answer = remote.resolve(
@@ -105,7 +109,8 @@ def explain(
         rows = [row for row in remote.entries(chosen) if row.lane is None or row.lane == config.lane]
     if target is not None:
         rows = _of_target(rows, target, chosen)
-    return judge(str(chosen), here, rows, _asked(answer, chosen, config))
+    asked, refused = verified(answer, chosen, config)
+    return judge(str(chosen), here, rows, asked, not_installed(answer, rows, refused))
 
 
 def read_facts(path: Path) -> Facts:
@@ -128,19 +133,37 @@ def read_facts(path: Path) -> Facts:
 
 
 def judge(
-    name: str, here: Facts, rows: Sequence[EntrySummary], asked: Mapping[Digest, Facts] | None = None
+    name: str,
+    here: Facts,
+    rows: Sequence[EntrySummary],
+    asked: Mapping[Digest, Facts] | None = None,
+    kept_out: Mapping[Digest, tuple[Verdict, Difference]] | None = None,
 ) -> Explanation:
-    """Pure: each entry against ``here``. ``asked``: by entry, what its compiles were asked for."""
-    judged = [_judge(here, row, (asked or {}).get(row.entry, {})) for row in rows]
+    """Compares each entry with ``here``, without any I/O. ``asked``: by entry, what its compiles were asked
+    for. ``kept_out``: see `not_installed`."""
+    judged = [
+        _judge(here, row, (asked or {}).get(row.entry, {}), (kept_out or {}).get(row.entry)) for row in rows
+    ]
     judged.sort(key=lambda one: (not one.fits, *nearness(one.reasons), -one.entry.published))
     return Explanation(name, here, tuple(judged))
 
 
-def _withheld(here: Facts, row: EntrySummary) -> tuple[Difference, ...]:
-    """What fits by every factor and is not offered here, as services found it useless."""
-    mine = environment(here, row.fingerprint, row.scopes)
-    uses = (use for use in row.usefulness if use.environment == mine and use.quarantined is not None)
-    return tuple(inert_here(row.revision, use.why) for use in uses)
+def not_installed(
+    answer: ResolveAnswer, rows: Sequence[EntrySummary], refused: Mapping[Digest, CacheSvcError]
+) -> dict[Digest, tuple[Verdict, Difference]]:
+    """Which entries a service here does not install though no factor differs, and why: the registry's answer
+    to a service decides, and then what the service accepts of it."""
+    found: dict[Digest, tuple[Verdict, Difference]] = {
+        row.entry: ("withheld" if row.withheld else "differs", row.differences[0]) for row in answer.rejected
+    }
+    for entry, error in refused.items():
+        found[entry] = ("refused", Difference("trust", error.message, "as published", True, error.hint))
+    offered = {revision.entry for revision in answer.revisions}
+    for row in rows:
+        if row.entry not in offered and row.entry not in found:
+            why = "not offered: it has expired, or another entry takes its place"
+            found[row.entry] = ("withheld", Difference("offer", why, "published", True, ""))
+    return found
 
 
 def _of_the_environment(name: str) -> bool:
@@ -156,31 +179,41 @@ def _of_target(rows: Sequence[EntrySummary], target: str, name: Name) -> list[En
     return found
 
 
-def _asked(answer: ResolveAnswer, name: Name, config: Config) -> dict[Digest, Facts]:
+def verified(
+    answer: ResolveAnswer, name: Name, config: Config
+) -> tuple[dict[Digest, Facts], dict[Digest, CacheSvcError]]:
+    """By entry, the facts of the revisions that this client accepts, and why it refuses the others. Where no
+    key is trusted nothing is read and nothing refused: `doctor` says that once."""
     from ..bundle.check import Wanted, check_envelope
 
     wanted = Wanted(name.namespace, name.name, (name.tag,), config.lane)
     found: dict[Digest, Facts] = {}
-    for revision in answer.revisions:
-        with suppress(
-            CacheSvcError
-        ):  # not trusted here: it is not read, and its environment is compared alone
-            verified = check_envelope(
+    refused: dict[Digest, CacheSvcError] = {}
+    for revision in answer.revisions if config.trusted_keys else ():
+        try:
+            checked = check_envelope(
                 revision.envelope.encode(), trusted=config.trusted_keys, wanted=wanted, now=time.time()
             )
-            found[revision.entry] = verified.manifest.facts
-    return found
+            found[revision.entry] = checked.manifest.facts
+        except CacheSvcError as error:
+            refused[revision.entry] = error
+    return found, refused
 
 
-def _judge(here: Facts, row: EntrySummary, asked: Facts) -> Judged:
+def _judge(
+    here: Facts, row: EntrySummary, asked: Facts, kept_out: tuple[Verdict, Difference] | None
+) -> Judged:
     theirs: Facts = {**asked, **row.fingerprint}
     found = differences(here, theirs, row.scopes)
-    decided = tuple(one for one in found if one.decides) or _withheld(here, row)
+    decided = tuple(one for one in found if one.decides)
+    verdict: Verdict = "differs" if decided else "fits"
+    if not decided and kept_out is not None:
+        verdict, decided = kept_out[0], (kept_out[1],)
     recorded = tuple(one for one in found if not one.decides)
     differing = {one.factor: one for one in found}
     factors = [_row(factor, here, theirs, row.scopes, differing.get(factor.name)) for factor in FACTORS]
     factors += [_unknown(name, here, theirs) for name in sorted(theirs) if name not in (*BY_NAME, "schema")]
-    return Judged(row, not decided, decided, recorded, tuple(factors))
+    return Judged(row, not decided, verdict, decided, recorded, tuple(factors))
 
 
 def _row(
@@ -237,7 +270,7 @@ def render(explanation: Explanation) -> str:
     first = explanation.entries[0]
     unfit = next((judged for judged in explanation.entries if not judged.fits), first)
     shown = first if first.fits and first.reasons else unfit
-    what = "fits" if shown.fits else "nearest that does not fit"
+    what = "nearest that does not fit" if shown.verdict == "differs" else shown.verdict
     parts.append(f"\nfactor by factor, {shown.entry.target} ({what}):")
     head = ("factor", "here", "entry", "verdict")
     told = [row for row in shown.factors if (row.here, row.entry) != ("-", "-")]
@@ -274,4 +307,4 @@ def _entry_row(judged: Judged) -> tuple[str, str, str, str]:
     row = judged.entry
     why = "; ".join(map(str, judged.reasons[:3]))
     lane = f" (lane {row.lane})" if row.lane else ""
-    return "fits" if judged.fits else "differs", f"{row.target}{lane}", bytes_text(row.pack_size), why
+    return judged.verdict, f"{row.target}{lane}", bytes_text(row.pack_size), why

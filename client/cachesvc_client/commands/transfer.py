@@ -15,16 +15,17 @@ from pathlib import Path
 
 from ..bundle.check import Verified, Wanted, check_envelope, check_pack, check_sequence
 from ..bundle.file import SUFFIX, open_bundle, write_bundle
-from ..bundle.seal import PublicKey, SigningKey
+from ..bundle.seal import PublicKey, SigningKey, TrustedKey
 from ..config import Config
 from ..detect import detect
+from ..http.registry import Remote
 from ..node.store import NodeStore, default_root
 from ..publishing import publish_signed
-from ..remote import Remote
+from ..restore import nothing_offered
 from ..wire.digest import Digest
-from ..wire.errors import Corrupt, Incompatible, InvalidRequest, NotFound, StorageFull, Untrusted
+from ..wire.errors import Corrupt, InvalidRequest, NotFound, StorageFull, Untrusted
 from ..wire.names import Name, Tag, Target
-from ..wire.protocol import ResolveAnswer, ResolvedRevision, ResolveRequest
+from ..wire.protocol import ResolvedRevision, ResolveRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ def pull(
     """
     if not config.trusted_keys:
         raise Untrusted("no key is trusted", "set CACHESVC_TRUSTED_KEYS, or log in with --trust KEY")
-    tags = tuple(dict.fromkeys((name.tag, *fallback)))
+    tags = name.tags(fallback)
     wanted = Wanted(name.namespace, name.name, tags, config.lane)
     try:
         into.mkdir(parents=True, exist_ok=True)
@@ -93,20 +94,8 @@ def _fitting(
 ) -> tuple[ResolvedRevision, ...]:
     answer = remote.resolve(_request(config, name, tags))
     if not answer.revisions:
-        raise Incompatible(*why_nothing(name, answer))
+        raise nothing_offered(name, answer.rejected)
     return answer.revisions
-
-
-def why_nothing(name: Name, answer: ResolveAnswer) -> tuple[str, str]:
-    """Message and hint for an answer without revisions."""
-    if not answer.rejected:
-        return f"{name}: nothing there", "publish it with: cachesvc warm"
-    nearest = answer.rejected[0]
-    difference = nearest.differences[0]
-    said = (
-        f"{name}: none of {len(answer.rejected)} entries fits here; nearest is {nearest.target}: {difference}"
-    )
-    return said, difference.mend
 
 
 def _everything(
@@ -169,7 +158,7 @@ def push(config: Config, path: Path) -> Pushed:
     The registry decides whether the signer may. Raises ``Untrusted``, ``Corrupt``, ``HeadConflict`` if
     somebody else was first or the registry's revision is newer, ``Forbidden``, ``Unavailable``.
     """
-    trusted = list(config.trusted_keys)
+    trusted: list[PublicKey | TrustedKey] = list(config.trusted_keys)
     if config.signing_key is not None:
         trusted.append(SigningKey.load(config.signing_key).public)
     open_bundle(path)  # what is wrong with the file is said without a registry too

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..wire.factors import Facts, union
-from . import operators, user_kernels
+from . import keys, operators, user_kernels
 
 _LIBRARIES = (
     "accelerate", "bitsandbytes", "diffusers", "flash_attn", "peft", "sentence_transformers", "timm",
@@ -95,7 +95,7 @@ def _facts(module: Any, patches: Any) -> Iterator[tuple[str, list[str]]]:
     yield "functorch_config", _set_in_code("torch._functorch.config")
     yield "libraries", list(_libraries())
     yield "parameters", sorted({_sizes(tensors[name]) for name in own})
-    nodes = list(operators.graph_nodes(module))
+    nodes = list(keys.graph_nodes(module))
     yield "python_operators", operators.described(nodes)
     yield "triton_kernels", sorted(set(user_kernels.described(nodes)))
     yield "operations", _operations(nodes)

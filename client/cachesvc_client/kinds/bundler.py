@@ -20,7 +20,7 @@ import dataclasses
 import functools
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -53,52 +53,42 @@ def install_hooks(recorded: Recorded, *, apart: bool) -> None:
 
 
 def _hook_bundler(recorded: Recorded, apart: bool, module: ModuleType) -> None:
-    if not importhook.wrap(module, "TritonBundler.read_and_emit", functools.partial(_around_emit, recorded)):
+    if not importhook.hook(module, "TritonBundler.read_and_emit", functools.partial(_emit, recorded)):
         _log.debug("this torch has no TritonBundler.read_and_emit: files of FX entries may count as new")
-    if apart and not importhook.wrap(module, "TritonBundler.collect", _around_collect):
+    if apart and not importhook.hook(module, "TritonBundler.collect", _collect):
         _log.debug("this torch has no TritonBundler.collect: kernels may travel twice")
 
 
 def _hook_heuristics(recorded: Recorded, module: ModuleType) -> None:
-    around = functools.partial(_around_reload, recorded)
-    if not importhook.wrap(module, "StaticTritonCompileResult.reload_cubin_path", around):
+    body = functools.partial(_reload, recorded)
+    if not importhook.hook(module, "StaticTritonCompileResult.reload_cubin_path", body):
         _log.debug("this torch has no reload_cubin_path: binaries that are not read may be left out")
 
 
-def _around_collect(original: Callable[..., Any]) -> Callable[..., Any]:
-    """When an FX entry is made: the autotuners stay, they are nowhere else."""
-
-    @functools.wraps(original)
-    def collect(cls: Any) -> Any:
-        bundle, metadata = original(cls)
-        return dataclasses.replace(bundle, kernel_artifacts=[]), metadata
-
-    return collect
+def _collect(call: importhook.Call) -> Any:
+    """Runs when an FX entry is made: the autotuners stay, they are nowhere else. Until torch 2.7 a bundle is
+    a list of kernels alone, and stays as it is."""
+    bundle, metadata = call()
+    if isinstance(bundle, list):
+        return bundle, metadata
+    return dataclasses.replace(bundle, kernel_artifacts=[]), metadata
 
 
-def _around_emit(recorded: Recorded, original: Callable[..., Any]) -> Callable[..., Any]:
-    """When an FX entry is hit."""
-
-    @functools.wraps(original)
-    def read_and_emit(bundle: Any) -> Any:
-        absent = [folder for folder in _folders(bundle) if not any(_files(folder))]
-        result = original(bundle)
-        for folder in absent:
-            recorded.emitted.update(_files(folder))
-        return result
-
-    return read_and_emit
+def _emit(recorded: Recorded, call: importhook.Call) -> Any:
+    """Runs when an FX entry is hit."""
+    bundle = call.argument("bundle")
+    absent = [folder for folder in _folders(bundle) if not any(_files(folder))]
+    answer = call()
+    for folder in absent:
+        recorded.emitted.update(_files(folder))
+    return answer
 
 
-def _around_reload(recorded: Recorded, original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def reload_cubin_path(self: Any) -> Any:
-        result = original(self)
-        if self.kernel.cubin_path:
-            recorded.looked_at.add(Path(self.kernel.cubin_path))
-        return result
-
-    return reload_cubin_path
+def _reload(recorded: Recorded, call: importhook.Call) -> Any:
+    answer = call()
+    if path := call.args[0].kernel.cubin_path:
+        recorded.looked_at.add(Path(path))
+    return answer
 
 
 def _folders(bundle: Any) -> list[Path]:

@@ -182,45 +182,35 @@ def _text(digest: str, text: str) -> str:
 
 
 def _hook_fx(recorder: Recorder, module: ModuleType) -> None:
-    def around(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def load_with_key(key: str, debug_lines: Any, *args: Any, **kwargs: Any) -> Any:
-            answer = original(key, debug_lines, *args, **kwargs)
-            recorder.looked_up(key, lambda: answer[0] is None, lambda: debug_lines)
-            return answer
+    def load_with_key(call: importhook.Call) -> Any:
+        answer = call()
+        key = call.argument("key")
+        recorder.looked_up(key, lambda: answer[0] is None, lambda: call.argument("debug_lines"))
+        return answer
 
-        return load_with_key
-
-    if not importhook.wrap(module, "FxGraphCache.load_with_key", around):
+    if not importhook.hook(module, "FxGraphCache.load_with_key", load_with_key):
         _log.debug("this torch has no FxGraphCache.load_with_key: a miss will not be explained")
 
 
 def _hook_aot(recorder: Recorder, module: ModuleType) -> None:
-    def around_lines(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def _get_debug_lines_for_cache_key(pickler: Any, details: Any, key: str) -> Any:
-            lines = original(pickler, details, key)
-            recorder.looked_up(
-                key,
-                lambda: _missing(key),
-                lambda: _lines(module, lines or pickler.debug_lines(_reduced(details))),
-            )
-            return lines
+    def debug_lines(call: importhook.Call) -> Any:
+        lines = call()
+        pickler, details, key = map(call.argument, ("pickler", "details", "key"))
+        recorder.looked_up(
+            key,
+            lambda: _missing(key),
+            lambda: _lines(module, lines or pickler.debug_lines(_reduced(details))),
+        )
+        return lines
 
-        return _get_debug_lines_for_cache_key
+    def autograd_cache_key(call: importhook.Call) -> Any:
+        answer = call()
+        key = answer[0] if isinstance(answer, tuple) else None
+        recorder.looked_up(key, lambda: _missing(answer[0]), lambda: _lines(module, answer[1]))
+        return answer
 
-    def around_key(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def autograd_cache_key(*args: Any, **kwargs: Any) -> Any:
-            answer = original(*args, **kwargs)
-            key = answer[0] if isinstance(answer, tuple) else None
-            recorder.looked_up(key, lambda: _missing(answer[0]), lambda: _lines(module, answer[1]))
-            return answer
-
-        return autograd_cache_key
-
-    since_2_13 = importhook.wrap(module, "_get_debug_lines_for_cache_key", around_lines)
-    if not since_2_13 and not importhook.wrap(module, "autograd_cache_key", around_key):
+    since_2_13 = importhook.hook(module, "_get_debug_lines_for_cache_key", debug_lines)
+    if not since_2_13 and not importhook.hook(module, "autograd_cache_key", autograd_cache_key):
         _log.debug("this torch has no autograd_cache_key: a miss will not be explained")
 
 

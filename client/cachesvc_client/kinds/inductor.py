@@ -24,7 +24,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -144,9 +144,10 @@ class Recorded:
         self._artifacts = [record for record in self._artifacts if record[1] not in keys]
         self.kernels = {path: source for path, source in self.kernels.items() if path not in paths}
 
-    def paths(self, root: Path) -> set[str]:
-        """Their paths relative to the folder ``root``. Host kernels that were built here lie under
-        PyTorch's own names: they are copied to ours (whole, by rename) first."""
+    def paths(self, root: Path, copied: bool = True) -> set[str]:
+        """Their paths relative to the folder ``root``. Host kernels that were built here lie under PyTorch's
+        own names: they are ``copied`` to ours (whole, by rename) first, but not into a folder that this
+        process has left, since others may use it."""
         from torch._inductor.codecache import sha256_hash
 
         found = set()
@@ -157,7 +158,7 @@ class Recorded:
                 found.add(f"fxgraph/{key[1:3]}/{key}/{sha256_hash(content)}")
             else:
                 found.add(f"aotautograd/{key}/{sha256_hash(content)}")
-        for path, source in list(self.kernels.items()):
+        for path, source in list(self.kernels.items()) if copied else ():
             _copy_whole(source, root / path)
             found.add(path)
         return found
@@ -190,7 +191,8 @@ class HostKernels:
 
     def __init__(self) -> None:
         self._folders: list[Path] = []
-        self._own = ""
+        self.host = ""
+        """Names this host: the folder of what is built here. Empty before `own`."""
         self._loaded: dict[str, Callable[[], Any]] = {}
         self._lock = threading.Lock()
         self.hits = 0
@@ -204,30 +206,27 @@ class HostKernels:
             if folder not in self._folders:
                 self._folders.append(folder)
 
+    def refuse(self) -> None:
+        """No kernel may be loaded from the folders that were accepted so far."""
+        with self._lock:
+            self._folders.clear()
+
     def own(self, fingerprint: Fingerprint) -> None:
         """Names this host, so that what it builds can be captured."""
-        self._own = host_id(fingerprint)
+        self.host = host_id(fingerprint)
 
-    def hooked(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Around ``CppCodeCache.load_async``; any doubt falls through to ``original``."""
-
-        @functools.wraps(original)
-        def load_async(cls: Any, *args: Any, **kwargs: Any) -> Any:
-            begin = time.perf_counter()
-            if switched_off() == "force_disable_caches":
-                return original(cls, *args, **kwargs)
-            try:
-                key = kernel_key(cls, args, kwargs)
-            except Exception:  # noqa: BLE001 - a doubt is a miss, never an error of the compile
-                _log.debug("no key for a host kernel", exc_info=True)
-                return original(cls, *args, **kwargs)
-            path = self._find(key)
-            self.seconds += time.perf_counter() - begin
-            if path is None:
-                return self._recording(key, original(cls, *args, **kwargs))
-            return self._loading(cls, key, path, lambda: original(cls, *args, **kwargs))
-
-        return load_async
+    def load_async(self, call: importhook.Call) -> Any:
+        """Runs in the place of ``CppCodeCache.load_async``; any doubt falls through to the original."""
+        begin = time.perf_counter()
+        if switched_off() == "force_disable_caches":
+            return call()
+        key = kernel_key(call.args[0], call.args[1:], call.kwargs)
+        path = self._find(key)
+        self.seconds += time.perf_counter() - begin
+        if path is None:
+            return self._recording(key, call())
+        build = functools.partial(call.original, *call.args, **call.kwargs)
+        return self._loading(call.args[0], key, path, build)
 
     def _find(self, key: str) -> Path | None:
         return next((path for folder in self._folders if (path := folder / f"{key}.so").is_file()), None)
@@ -238,7 +237,7 @@ class HostKernels:
         def load() -> Any:
             try:
                 library = cls._load_library(str(path), key)
-            except (OSError, ImportError) as error:
+            except Exception as error:  # noqa: BLE001 - what cannot be loaded is built
                 _log.warning("host kernel %s does not load (%s): building it here", path.name, error)
                 return build()()
             self.hits += 1
@@ -248,15 +247,22 @@ class HostKernels:
         with self._lock:
             return self._loaded.setdefault(f"{cls.__name__}:{key}", functools.cache(load))
 
-    def _recording(self, key: str, produce: Callable[[], Any]) -> Callable[[], Any]:
+    def _recording(self, key: str, produce: Any) -> Any:
+        if not callable(produce):
+            return produce
+        record = importhook.callback(functools.partial(self._record, key))
+
         def load() -> Any:
             library = produce()
-            path = getattr(library, "_name", None) or getattr(library, "__file__", None)
-            if path and self._own:
-                self.recorded.kernels[f"{HOST_FOLDER}/{self._own}/{key}.so"] = Path(path)
+            record(library)
             return library
 
         return load
+
+    def _record(self, key: str, library: Any) -> None:
+        path = getattr(library, "_name", None) or getattr(library, "__file__", None)
+        if path and self.host:
+            self.recorded.kernels[f"{HOST_FOLDER}/{self.host}/{key}.so"] = Path(path)
 
     def clear(self) -> None:
         """Forgets loaded kernels, as PyTorch does in `fresh_cache`."""
@@ -312,25 +318,27 @@ def _hexdigest(value: Any) -> str:
     return Digest.of(canonical(value)).hex
 
 
-def kernel_key(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    """64 hex digits over what decides a host kernel's machine code, apart from the host itself.
+_KEY_PARAMETERS = frozenset(
+    {"main_code", "device_type", "submit_fn", "extra_flags", "optimized_code"}
+    | {"needs_vec_isa", "kernel_needs_vec_isa"}
+)
+"""What ``load_async`` takes in torch 2.8 to 2.15; 2.13 added the last two."""
 
-    Takes the arguments of ``load_async`` of torch 2.11 (6 parameters) and 2.13 (8). Raises on
-    anything that has no stable text.
+
+def kernel_key(cls: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+    """Answers 64 hex digits over what decides a host kernel's machine code, apart from the host itself.
+
+    Takes the arguments of ``cls.load_async``. Raises for anything that has no stable text, and for a
+    parameter that is not known here: it may decide the code too.
     """
+    import inspect
+
     import torch
     from torch._inductor import config
 
-    names = (
-        "main_code",
-        "device_type",
-        "submit_fn",
-        "extra_flags",
-        "optimized_code",
-        "needs_vec_isa",
-        "kernel_needs_vec_isa",
-    )
-    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    given = dict(inspect.signature(cls.load_async).bind(*args, **kwargs).arguments)
+    if unknown := given.keys() - _KEY_PARAMETERS:
+        raise ValueError(f"load_async has parameters that are not known: {', '.join(sorted(unknown))}")
     given.pop("submit_fn", None)
     given["extra_flags"] = list(given.get("extra_flags", ()))
     settings = {
@@ -371,20 +379,17 @@ def install_hooks(kernels: HostKernels) -> None:
 
 
 def _hook_codecache(kernels: HostKernels, module: ModuleType) -> None:
-    if not importhook.wrap(module, "CppCodeCache.load_async", kernels.hooked):
+    if not importhook.hook(module, "CppCodeCache.load_async", kernels.load_async):
         _log.warning("this torch has no CppCodeCache.load_async: host kernels will be built here")
 
 
 def _hook_records(recorded: Recorded, module: ModuleType) -> None:
-    def around(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def record_artifact(cls: Any, artifact_type: str, key: str, content: Any) -> Any:
-            recorded.artifact(artifact_type, key, content)
-            return original(cls, artifact_type, key, content)
+    def record_artifact(call: importhook.Call) -> Any:
+        answer = call()
+        recorded.artifact(*map(call.argument, ("artifact_type", "key", "content")))
+        return answer
 
-        return record_artifact
-
-    importhook.wrap(module, "CacheArtifactManager.record_artifact", around)
+    importhook.hook(module, "CacheArtifactManager.record_artifact", record_artifact)
 
 
 def accepted_folders(root: Path, paths: Iterable[str]) -> set[Path]:

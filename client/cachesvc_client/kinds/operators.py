@@ -15,16 +15,16 @@ key is met, which costs a trace and no compilation. Read in torch 2.11 and 2.13.
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from types import ModuleType
 from typing import Any
 
 from .. import importhook
+from .keys import AUTOGRAD_KEY, complete, graph_nodes, nonce
 
 _log = logging.getLogger("cachesvc")
 
@@ -33,8 +33,10 @@ ATTRIBUTE = "python_operators"
 _CORE = frozenset({"aten", "prim", "prims"})
 """Namespaces of PyTorch's own operators, whose code is in every key as torch's version."""
 _TRACED = re.compile(
-    r"^(Autograd\w*|CompositeImplicitAutograd)(?:\[alias\])?: registered at .+\.py:\d+", re.MULTILINE
+    r"^(Autograd\w*|CompositeImplicitAutograd)(?:\[alias\])?: registered at (?:.+\.py|/dev/null):\d+",
+    re.MULTILINE,
 )
+"""A registration from Python; torch 2.8 says ``/dev/null`` in the place of its file."""
 _DEFINED = re.compile(r"^debug: registered at (.+):\d+", re.MULTILINE)
 _registered: dict[str, dict[str, Any]] = {}
 """Operator -> dispatch key -> function, of libraries outside of ``_CORE``."""
@@ -54,7 +56,13 @@ def described(nodes: Iterable[Any]) -> list[str]:
 def install_hooks() -> None:
     """Puts the hooks in place when the application imports the modules. Safe to call again."""
     importhook.when_imported("torch.library", _hook_library)
-    importhook.when_imported("torch._functorch._aot_autograd.autograd_cache", _hook_key)
+    complete(AUTOGRAD_KEY, _of_key)
+
+
+def _of_key(_: Any, graph: Any) -> dict[str, list[str]]:
+    """Answers the part of AOTAutograd's key: none for a graph without such operators."""
+    found = described(graph_nodes(graph))
+    return {ATTRIBUTE: found} if found else {}
 
 
 def _operator(node: Any) -> str:
@@ -79,7 +87,7 @@ def _described(name: str, target: Any) -> str:
         return ", ".join([f"{name} code {followed.digest}", *kernels]) if followed.anything else ""
     except Exception:  # noqa: BLE001 - a torch that is made otherwise
         _log.debug("%s: its code is not known", name, exc_info=True)
-        return f"{name} code {_nonce('not known')}"
+        return f"{name} code {nonce('not known')}"
 
 
 def _functions(name: str, target: Any) -> tuple[list[Any], str]:
@@ -94,7 +102,7 @@ def _functions(name: str, target: Any) -> tuple[list[Any], str]:
         return [], ""
     known = _registered.get(name, {})
     if any(key not in known for key in _TRACED.findall(told)):
-        return [], _nonce("registered before cachesvc was attached")
+        return [], nonce("registered before cachesvc was attached")
     functions += [known[key] for key in sorted(known) if _traced(key)]
     entry = torch._library.simple_registry.singleton._data.get(name)
     if entry is not None and entry.fake_impl.kernel is not None:
@@ -146,54 +154,24 @@ def _decompositions(target: Any) -> Iterator[Any]:
                 yield found
 
 
-@functools.cache
-def _nonce(why: str) -> str:
-    """Equal in this process alone."""
-    return f"{why} ({os.urandom(6).hex()})"
-
-
 # Hooks ----------------------------------------------------------------------------------------
 
 
 def _hook_library(module: ModuleType) -> None:
-    def around(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def impl(self: Any, op_name: Any, fn: Any, dispatch_key: Any = "", *args: Any, **kwargs: Any) -> Any:
-            answer = original(self, op_name, fn, dispatch_key, *args, **kwargs)
-            _note(self, op_name, fn, str(dispatch_key or self.dispatch_key or "CompositeImplicitAutograd"))
-            return answer
-
-        return impl
-
-    if not importhook.wrap(module, "Library.impl", around):
+    if not importhook.hook(module, "Library.impl", _impl):
         _log.debug("this torch has no Library.impl: code that a library registers is not known")
 
 
-def _note(library: Any, operator: Any, function: Any, key: str) -> None:
-    name = str(getattr(operator, "_name", operator))
+def _impl(call: importhook.Call) -> Any:
+    answer = call()
+    _note(*call.args, **call.kwargs)
+    return answer
+
+
+def _note(library: Any, op_name: Any, fn: Any, dispatch_key: Any = "", *_: Any, **__: Any) -> None:
+    """Takes the arguments of ``Library.impl``: thousands of calls come while torch is imported."""
+    name = str(getattr(op_name, "_name", op_name))
     qualified = (name if "::" in name else f"{library.ns}::{name}").partition(".")[0]
     if qualified.partition("::")[0] not in _CORE:
-        _registered.setdefault(qualified, {})[key] = function
-
-
-def _hook_key(module: ModuleType) -> None:
-    def around(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def __init__(self: Any, gm: Any, *args: Any, **kwargs: Any) -> None:
-            original(self, gm, *args, **kwargs)
-            if found := described(graph_nodes(gm)):
-                setattr(self, ATTRIBUTE, found)
-
-        return __init__
-
-    if not importhook.wrap(module, "AOTAutogradCacheDetails.__init__", around):
-        _log.warning("this torch makes its keys otherwise: an edited operator may be taken for another")
-
-
-def graph_nodes(module: Any) -> Iterator[Any]:
-    """Of a graph and of the graphs inside it: what is checkpointed or branched lies in one of its own."""
-    import torch
-
-    for inner in module.modules():
-        if isinstance(inner, torch.fx.GraphModule):
-            yield from inner.graph.nodes
+        key = str(dispatch_key or library.dispatch_key or "CompositeImplicitAutograd")
+        _registered.setdefault(qualified, {})[key] = fn

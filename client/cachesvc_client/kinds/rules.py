@@ -21,8 +21,9 @@ class FileRule:
     """Files of one pattern.
 
     ``pattern`` matches the whole path relative to the kind's folder. ``write``: *immutable* files are
-    never overwritten; *merge* files are joined with what is there by ``merge(local, incoming)``; *ours*
-    are written by nobody else, so one whose bytes differ is a damaged one and is replaced.
+    replaced only if their content is not what was verified; *merge* files are joined with what is there by
+    ``merge(local, incoming)``; *ours* are written by nobody else, so one whose bytes differ is a damaged one
+    and is replaced.
     ``portable`` replaces absolute paths by placeholders at capture, ``local`` is its inverse at install;
     digests are over the portable bytes. ``last``: such files point to others (graphs, Triton's group files),
     so they are installed after all others; a killed install then leaves no pointer to what is missing.

@@ -33,6 +33,7 @@ from types import ModuleType
 from typing import Any, cast
 
 from .. import importhook
+from ..wire.errors import CacheSvcError
 from .rules import FileRule, KindRules
 
 _log = logging.getLogger("cachesvc")
@@ -122,10 +123,10 @@ def install_hooks(
     importhook.when_imported(
         "triton.knobs", functools.partial(_hook_knobs, recorded, before_compile, launched)
     )
-    around = _around_build(recorded, before_compile)
+    build = functools.partial(_build, recorded, before_compile)
     for module in ("triton.runtime.build", "triton.backends.nvidia.driver"):
         # The second has the function by name; where the first was hooked in time this changes nothing.
-        importhook.when_imported(module, functools.partial(_hook_build, around))
+        importhook.when_imported(module, functools.partial(_hook_build, build))
     importhook.when_imported("triton.runtime.autotuner", _hook_autotuner)
     importhook.when_imported("torch._inductor.runtime.triton_heuristics", _settle_ptxas)
     importhook.when_imported("triton.runtime.cache", _hook_key)
@@ -140,14 +141,10 @@ class _Key:
         self.compute: Callable[[], Any] | None = None
         os.register_at_fork(after_in_child=self._after_fork)
 
-    def around(self, original: Callable[[], Any]) -> Callable[[], Any]:
-        @functools.wraps(original)
-        def triton_key() -> Any:
-            with self.lock:
-                return original()  # which keeps its answer
-
-        self.compute = triton_key
-        return triton_key
+    def triton_key(self, call: importhook.Call) -> Any:
+        """Runs in the place of Triton's, which keeps its answer."""
+        with self.lock:
+            return call()
 
     def _after_fork(self) -> None:
         self.lock = threading.Lock()
@@ -157,10 +154,10 @@ _key = _Key()
 
 
 def _hook_key(module: ModuleType) -> None:
-    if not hasattr(getattr(module, "triton_key", None), "cache_info") or not importhook.wrap(
-        module, "triton_key", _key.around
-    ):
+    if not hasattr(getattr(module, "triton_key", None), "cache_info"):
         _log.debug("this Triton has no triton_key that keeps its answer: it is computed when it is asked for")
+    elif importhook.hook(module, "triton_key", _key.triton_key):
+        _key.compute = module.triton_key
 
 
 def _begin_key(package: ModuleType) -> None:
@@ -221,29 +218,33 @@ def _hook_knobs(
 ) -> None:
     compilation, runtime = getattr(knobs, "compilation", None), getattr(knobs, "runtime", None)
     if compilation is not None:
-        compilation.listener = _chained_listener(getattr(compilation, "listener", None), recorded)
+        importhook.chain(compilation, "listener", functools.partial(_compiled, recorded))
     if runtime is not None and hasattr(runtime, "jit_cache_hook"):
-        runtime.jit_cache_hook = _chained_jit(runtime.jit_cache_hook, before_compile, launched)
+        ours = functools.partial(_looked_up, before_compile, launched)
+        importhook.chain(runtime, "jit_cache_hook", ours, reaches=(CacheSvcError,))
 
 
-def _hook_build(around: Callable[[Any], Any], module: ModuleType) -> None:
-    if not importhook.wrap(module, "compile_module_from_src", around):
+def _compiled(recorded: Recorded, **event: Any) -> None:
+    for path in (event.get("metadata_group") or {}).values():
+        recorded.folders.add(Path(path).parent)
+
+
+def _looked_up(before_compile: Callable[[], None], launched: Launched, **event: Any) -> None:
+    before_compile()
+    launched(event)
+
+
+def _hook_build(build: importhook.Body, module: ModuleType) -> None:
+    if not importhook.hook(module, "compile_module_from_src", build, reaches=(CacheSvcError,)):
         _log.debug("%s has no compile_module_from_src: host libraries may be built here", module.__name__)
 
 
-def _around_build(recorded: Recorded, before_compile: Callable[[], None]) -> Callable[[Any], Any]:
-    def around(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def compile_module_from_src(src: str, name: str, *args: Any, **kwargs: Any) -> Any:
-            before_compile()
-            module = _prebuilt(src, name) or original(src, name, *args, **kwargs)
-            if path := getattr(module, "__file__", None):
-                recorded.folders.add(Path(path).parent)
-            return module
-
-        return compile_module_from_src
-
-    return around
+def _build(recorded: Recorded, before_compile: Callable[[], None], call: importhook.Call) -> Any:
+    before_compile()
+    module = _prebuilt(call.argument("src"), call.argument("name")) or call()
+    if path := getattr(module, "__file__", None):
+        recorded.folders.add(Path(path).parent)
+    return module
 
 
 _ARCHITECTURES = (("64bit", "ELF"), ("64bit", ""))
@@ -279,38 +280,15 @@ def _prebuilt(src: str, name: str) -> ModuleType | None:
 
 
 def _hook_autotuner(module: ModuleType) -> None:
-    if not importhook.wrap(module, "Autotuner.__init__", _around_autotuner):
+    if not importhook.hook(module, "Autotuner.__init__", _keep_timings):
         _log.debug("this Triton has no Autotuner: user kernels under triton.autotune may tune again")
 
 
-def _around_autotuner(original: Callable[..., Any]) -> Callable[..., Any]:
-    """A user's ``triton.autotune`` keeps its timings in the cache folder, as TRITON_CACHE_AUTOTUNING=1 has
+def _keep_timings(call: importhook.Call) -> None:
+    """Has a user's ``triton.autotune`` keep its timings in the cache folder, as TRITON_CACHE_AUTOTUNING=1 has
     it, so that they travel; that variable decides if it is set. Its key holds sources, target,
     configurations and the tuning key."""
-
-    @functools.wraps(original)
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
-        if "TRITON_CACHE_AUTOTUNING" not in os.environ and hasattr(self, "cache_results"):
-            self.cache_results = os.environ.get("TRITON_INTERPRET", "0") != "1"
-
-    return __init__
-
-
-def _chained_listener(previous: Any, recorded: Recorded) -> Callable[..., None]:
-    def listener(**event: Any) -> None:
-        for path in (event.get("metadata_group") or {}).values():
-            recorded.folders.add(Path(path).parent)
-        if previous is not None:
-            previous(**event)
-
-    return listener
-
-
-def _chained_jit(previous: Any, before_compile: Callable[[], None], launched: Launched) -> Callable[..., Any]:
-    def jit_cache_hook(**event: Any) -> Any:
-        before_compile()
-        launched(event)
-        return previous(**event) if previous is not None else None
-
-    return jit_cache_hook
+    call()
+    autotuner = call.args[0]
+    if "TRITON_CACHE_AUTOTUNING" not in os.environ and hasattr(autotuner, "cache_results"):
+        autotuner.cache_results = os.environ.get("TRITON_INTERPRET", "0") != "1"

@@ -20,7 +20,6 @@ tuning options, and of torch: a winner of other conditions has another name.
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 from collections.abc import Callable
@@ -47,63 +46,45 @@ def install_hooks() -> None:
 
 
 def _hook(module: ModuleType) -> None:
-    for name, around in (
-        ("recheck_autotune_cache", _around_recheck),
-        ("_precompile_worker", _around_precompile),
-        ("autotune_to_one_config", _around_autotune),
-        ("_dynamic_scale_rblock", _around_scaling),
+    for name, body in (
+        ("recheck_autotune_cache", _recheck),
+        ("_precompile_worker", _precompile),
+        ("autotune_to_one_config", _autotune),
+        ("_dynamic_scale_rblock", _scale),
     ):
-        if not importhook.wrap(module, f"CachingAutotuner.{name}", around):
+        if not importhook.hook(module, f"CachingAutotuner.{name}", body):
             _log.debug("this torch has no CachingAutotuner.%s: tuned kernels may tune again", name)
 
 
-def _around_recheck(original: Callable[..., Any]) -> Callable[..., Any]:
-    """When an autotuner was loaded from the FX cache."""
-
-    @functools.wraps(original)
-    def recheck_autotune_cache(self: Any, reload_kernel_from_src: Callable[[], Any]) -> Any:
-        _quietly(_relocate, self)
-        result = original(self, reload_kernel_from_src)
-        _quietly(_take_winner, self, reload_kernel_from_src)
-        return result
-
-    return recheck_autotune_cache
+def _recheck(call: importhook.Call) -> Any:
+    """Runs when an autotuner was loaded from the FX cache."""
+    autotuner = call.args[0]
+    _quietly(_relocate, autotuner)
+    answer = call()
+    _quietly(_take_winner, autotuner, call.argument("reload_kernel_from_src"))
+    return answer
 
 
-def _around_autotune(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Before candidates are timed."""
-
-    @functools.wraps(original)
-    def autotune_to_one_config(self: Any, *args: Any, **kwargs: Any) -> Any:
-        _quietly(_make_saved, self)
-        return original(self, *args, **kwargs)
-
-    return autotune_to_one_config
+def _autotune(call: importhook.Call) -> Any:
+    """Runs before candidates are timed."""
+    _quietly(_make_saved, call.args[0])
+    return call()
 
 
-def _around_precompile(original: Callable[..., Any]) -> Callable[..., Any]:
-    """After candidates are compiled, here or by a worker, and before they are put into an FX entry. Without
-    this an entry holds the candidates and not the winner, and PyTorch looks for no winner at all of a kernel
-    with one candidate that comes from its source."""
-
-    @functools.wraps(original)
-    def _precompile_worker(self: Any) -> Any:
-        result = original(self)
-        if not _has_winner(self):
-            _quietly(_take_winner, self, getattr(self, "_reload_kernel", lambda: self))
-        return result
-
-    return _precompile_worker
+def _precompile(call: importhook.Call) -> Any:
+    """Runs after candidates are compiled, here or by a worker, and before they are put into an FX entry.
+    Without this an entry holds the candidates and not the winner, and PyTorch looks for no winner at all of a
+    kernel with one candidate that comes from its source."""
+    answer = call()
+    autotuner = call.args[0]
+    if not _has_winner(autotuner):
+        _quietly(_take_winner, autotuner, getattr(autotuner, "_reload_kernel", lambda: autotuner))
+    return answer
 
 
-def _around_scaling(original: Callable[..., Any]) -> Callable[..., Any]:
-    """After a winner is known, no candidate is added to it; as torch 2.13 has it."""
-
-    @functools.wraps(original)
-    def _dynamic_scale_rblock(self: Any) -> Any:
-        return None if _has_winner(self) else original(self)
-
-    return _dynamic_scale_rblock
+def _scale(call: importhook.Call) -> Any:
+    """Adds no candidate after a winner is known; as torch 2.13 has it."""
+    return None if _has_winner(call.args[0]) else call()
 
 
 def _has_winner(autotuner: Any) -> bool:

@@ -28,6 +28,7 @@ from typing import NamedTuple, Protocol
 
 from ..bundle.pack import PackReader, SourceFile
 from ..kinds.rules import FileRule, KindRules
+from ..wire.digest import Digest
 from ..wire.errors import Corrupt, StorageFull, Untrusted
 from ..wire.records import FileRecord, Manifest
 
@@ -50,8 +51,8 @@ Step = Callable[[str], None]
 
 @dataclass(slots=True)
 class Installed:
-    """What an install did: files ``written``, ``kept`` (there already), ``merged`` into what was there,
-    ``skipped`` (their kind has no folder here); ``bytes`` written; wall ``seconds``."""
+    """What an install did: files ``written``, ``kept`` (there already, whole), ``merged`` into what
+    was there, ``skipped`` (their kind has no folder here); ``bytes`` written; wall ``seconds``."""
 
     written: int = 0
     kept: int = 0
@@ -103,11 +104,12 @@ def install(
 ) -> Installed:
     """Writes the pack's files into the folders of their kinds; for a ``rank`` those of all ranks and its own.
 
-    Guarantees: nothing is written if any path matches no rule (``Corrupt``); immutable files that exist
-    are kept, whatever is in them; merge files are joined, what is there wins; a folder below a root that
-    is a link is refused (``Untrusted``); what a failed or killed install left is whole files, and no
-    ``last`` file whose companions are missing. Kinds without rules or root are skipped. Any number of
-    processes may install the same at once. File modes are the records', less the umask.
+    Guarantees: nothing is written if any path matches no rule (``Corrupt``); an immutable file that exists is
+    kept if it has the content that was verified, and is replaced otherwise; merge files are joined, what is
+    there wins; a folder below a root that is a link is refused (``Untrusted``); what a failed or killed
+    install left is whole files, and no ``last`` file whose companions are missing. Kinds without rules or
+    root are skipped. Any number of processes may install the same at once. File modes are the records',
+    less the umask.
     ``threads``: default is one per core, at most 4. ``staged``: files that need only be moved to their
     places. ``may_go_on`` is asked before every file; once it says no, the rest is left out and counted as
     skipped. ``step`` is for tests that kill at each step.
@@ -238,21 +240,28 @@ class _Writer:
             raise _refused(job.root / job.file.path, error) from error
 
     def _write(self, job: Job, folder: int, name: str) -> None:
+        local = None if job.rule.local is None else self._local(job)
+        size, digest = (job.file.size, job.file.digest) if local is None else (len(local), Digest.of(local))
         ready = self._staged.take(job) if self._staged is not None else None
         if ready is not None:
             try:
-                self._put(ready, folder, name)
+                self._put(ready, folder, name, digest)
             finally:
                 _unlink(ready.folder, ready.name)
-        elif _exists(name, folder):
+        elif _has_content(name, folder, size, digest):
             self.done.kept += 1
         else:
-            chunks = self._reader.chunks(job.file) if job.rule.local is None else [self._local(job)]
+            chunks = self._reader.chunks(job.file) if local is None else [local]
             with self._temporary(job, chunks) as temporary:
-                self._put(temporary, folder, name)
+                self._put(temporary, folder, name, digest)
 
-    def _put(self, temporary: Temporary, folder: int, name: str) -> None:
-        if _link(temporary, folder, name):
+    def _put(self, temporary: Temporary, folder: int, name: str, digest: Digest) -> None:
+        """Gives a whole file its name. A file of that name stays only if it has the same content."""
+        placed = _link(temporary, folder, name)
+        if not placed and not _has_content(name, folder, temporary.size, digest):
+            _rename(temporary, folder, name)
+            placed = True
+        if placed:
             self.done.written += 1
             self.done.bytes += temporary.size
         else:
@@ -385,6 +394,19 @@ def _exists(name: str, folder: int) -> bool:
     return True
 
 
+def _has_content(name: str, folder: int, size: int, digest: Digest) -> bool:
+    """Whether there is a regular file with this content. A link never has it."""
+    try:
+        handle = os.open(name, _READ, dir_fd=folder)
+    except OSError:
+        return False
+    with os.fdopen(handle, "rb") as file:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode) or status.st_size != size:
+            return False
+        return Digest.of_chunks(iter(lambda: file.read(1 << 20), b"")) == digest
+
+
 def _link(temporary: Temporary, folder: int, name: str) -> bool:
     """Gives the whole file its name; false if there is one already. ``link`` never replaces."""
     try:
@@ -450,9 +472,9 @@ def _refused(path: Path, error: OSError) -> StorageFull:
 def remove(manifest: Manifest, rules: Mapping[str, KindRules], roots: Mapping[str, Path]) -> int:
     """Takes the files of a revision out of the folders again, and answers how many.
 
-    Those that hold code: merge files hold choices that are joined with others', and stay. Files that lay
-    there before under the same name go, too: it is their code that ran. Whole files only, so that processes
-    that have them open go on; links are not followed. Never raises: what cannot be removed is logged.
+    Those that hold code: merge files hold choices that are joined with others', and stay. Whole files
+    only, so that processes that have them open go on; links are not followed. Never raises: what cannot be
+    removed is logged.
     """
     folders, removed = _Folders(create=False), 0
     try:

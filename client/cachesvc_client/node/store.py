@@ -6,7 +6,8 @@
     <root>/v1/seen/<hex>       per entry, the highest sequence that was accepted
     <root>/v1/distrusted/<hex> per entry, the revision whose numbers a canary found wrong
     <root>/v1/resolved/<hex>   the last answers to resolves: good for seconds, and for an outage
-    <root>/v1/folders/<hex>/   private cache folders, one per fingerprint partition, 0700
+    <root>/v1/folders/<hex>/   private cache folders, 0700: each is named by what it may hold
+    <root>/v1/own/<hex>.cachesvc  what was compiled in the folder of this name, signed by this node's own key
     <root>/v1/jobs/<hex>/      what the ranks of one job leave for each other, see `node.job`
     <root>/v1/tmp/             what is being made or removed
 
@@ -39,13 +40,16 @@ LAYOUT = "v1"
 DEFAULT_MAX_BYTES = 20 << 30
 OUTAGE_SECONDS = 7 * 24 * 3600
 """A node starts from its last answer for this long while the registry cannot be reached."""
-_PARTS = ("packs", "partial", "locks", "seen", "distrusted", "resolved", "folders", "jobs", "tmp")
+_PARTS = ("packs", "partial", "locks", "seen", "distrusted", "resolved", "folders", "own", "jobs", "tmp")
 _JUST_USED_SECONDS = 60
 """A pack that was handed out is opened within this time; after that its reader holds a lock."""
 _LEFTOVER_SECONDS = 24 * 3600
 _FOLDER_SECONDS = 30 * 24 * 3600
 _MAX_DISTRUSTED = 1000
 """Marks that are kept; the oldest go first."""
+_MOST_OWN_FOLDERS = 4096
+"""Processes of a node that can have a folder of their own at the same time."""
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 Download = Callable[[int], Iterator[bytes]]
@@ -202,18 +206,75 @@ class NodeStore:
         except OSError:
             return None
 
-    def folder(self, partition: Digest) -> Path:
-        """The private cache folder of a fingerprint partition: 0700, ours, and not evicted while this
-        process lives. Raises ``Untrusted`` if somebody else could write there."""
-        path = self._base / "folders" / partition.hex
-        with self._writing():
-            path.mkdir(mode=0o700, exist_ok=True)
-            _refuse_foreign(path)
-            if path not in self._held:
-                self._held[path] = handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    def folder(self, name: Digest) -> Path:
+        """Opens the private cache folder of this name: 0700, ours, and kept while this process lives.
+
+        The first process that uses a folder empties it; processes that come while it is in use share it. So
+        what was put there while no process used it is gone before a compiler can open it. Raises
+        ``Untrusted`` if somebody else could write there.
+        """
+        path = self._base / "folders" / name.hex
+        with self._writing(), self._locked(f"folder-{name.hex}"):
+            while path not in self._held:
+                handle = self._empty_unless_used(path)
+                if handle is None:
+                    handle = os.open(path, _FOLDER)
+                os.utime(handle)
                 fcntl.flock(handle, fcntl.LOCK_SH)
-            os.utime(path)
+                # It may have been evicted between open and lock; then nobody else sees it.
+                if _same_file(handle, path):
+                    self._held[path] = handle
+                else:
+                    os.close(handle)
+            _refuse_foreign(path)
         return path
+
+    def own_folder(self, purpose: str) -> Path:
+        """Opens an empty private folder that no other process gets while this one lives. Raises as
+        `folder` does."""
+        for number in range(_MOST_OWN_FOLDERS):
+            name = Digest.of(f"{purpose} {number}".encode())
+            path = self._base / "folders" / name.hex
+            with self._writing(), self._locked(f"folder-{name.hex}"):
+                handle = self._empty_unless_used(path)
+                if handle is not None:
+                    self._held[path] = handle
+                    os.utime(handle)
+                    return path
+        raise StorageFull(f"node store {self.root}: {_MOST_OWN_FOLDERS} folders for {purpose} are in use")
+
+    def leave(self, path: Path) -> None:
+        """Ends this process's use of a folder, in which it neither read nor wrote anything."""
+        handle = self._held.pop(path, None)
+        if handle is not None:
+            os.close(handle)
+
+    def _empty_unless_used(self, path: Path) -> int | None:
+        """Opens and locks the folder, emptied, or made; ``None`` if a process uses it."""
+        path.mkdir(mode=0o700, exist_ok=True)
+        _refuse_foreign(path)
+        handle = os.open(path, _FOLDER)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            return None
+        if not os.listdir(handle):
+            return handle
+        # Moved in one step: a process that is killed here leaves an empty folder, or none.
+        gone = self._base / "tmp" / secrets.token_hex(8)
+        os.rename(path, gone)
+        os.close(handle)
+        self._step("moved aside")
+        path.mkdir(mode=0o700)
+        handle = os.open(path, _FOLDER)
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        _remove(gone)
+        return handle
+
+    def own_results(self, folder: Digest) -> Path:
+        """Where what was compiled in a private folder is kept, for the next process that uses it."""
+        return self._base / "own" / f"{folder.hex}.cachesvc"
 
     def job(self, key: Digest) -> Path:
         """Where the ranks of a job meet. It is removed a day after it was last changed."""
@@ -223,12 +284,13 @@ class NodeStore:
         return path
 
     def evict(self, keep: Digest | None = None) -> None:
-        """Removes the packs that were used longest ago until the rest fits, private folders unused for 30
-        days, and leftovers of a day. Never ``keep``, nor what is in use. Never raises."""
+        """Removes the packs that were used longest ago until the rest fits, private folders and own results
+        unused for 30 days, and leftovers of a day. Never ``keep``, nor what is in use. Never raises."""
         with contextlib.suppress(OSError, StorageFull), self._locked("evict", wait=False):
             for part in ("partial", "tmp", "locks", "jobs"):
                 self._sweep(part, _LEFTOVER_SECONDS)
             self._evict_packs(keep)
+            self._sweep("own", _FOLDER_SECONDS)
             for path in self._older("folders", _FOLDER_SECONDS):
                 self._remove_unless_used(path)
 

@@ -159,9 +159,10 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Expiry:
-    """``days`` from now; ``None``: never."""
+    """Either ``days`` from now (0: at once), or ``never``. One that says neither, or both, is refused."""
 
     days: int | None = None
+    never: bool = False
 
 
 @dataclass(frozen=True, slots=True)

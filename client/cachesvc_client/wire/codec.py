@@ -1,7 +1,7 @@
 """Dataclasses to JSON and back, strictly: unknown shapes are errors, never guesses.
 
-``dump`` gives canonical bytes (sorted keys, no spaces, UTF-8), so that equal records have
-equal digests. ``load`` takes hostile input: depth, size and types are bounded before any
+``canonical`` gives canonical bytes (sorted keys, no spaces, UTF-8), so that equal records have
+equal digests. ``parse_json`` and ``build`` take hostile input: depth, size and types are bounded before any
 record is built.
 """
 

@@ -9,8 +9,14 @@ from __future__ import annotations
 from typing import ClassVar
 
 
+def _printable(text: str) -> str:
+    """Replaces line ends, escape sequences and whatever else is not printed: parts of a message come from
+    registries, and it goes to terminals and into logs."""
+    return text if text.isprintable() else "".join(char if char.isprintable() else "?" for char in text)
+
+
 class CacheSvcError(Exception):
-    """Base of all. ``str(error)`` is one line."""
+    """Base of all. ``str(error)`` is one printable line."""
 
     status: ClassVar[int] = 500
     code: ClassVar[str] = "internal"
@@ -18,9 +24,9 @@ class CacheSvcError(Exception):
     exit_status: ClassVar[int] = 1
 
     def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
+        self.message = _printable(message)
+        self.hint = _printable(hint)
+        super().__init__(self.message)
 
     def __str__(self) -> str:
         return f"{self.message} ({self.hint})" if self.hint else self.message

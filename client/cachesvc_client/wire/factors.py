@@ -134,7 +134,7 @@ FACTORS: tuple[Factor, ...] = (
         1,
         "refuse",
         "kernels are built with -march=native: code for flags that this CPU lacks dies with SIGILL",
-        "warm on the oldest CPU generation of the fleet",
+        "warm on the oldest CPU generation of the fleet; on the same model if the entry names one (model:…)",
     ),
     Factor(
         "cxx",
@@ -161,7 +161,8 @@ FACTORS: tuple[Factor, ...] = (
         "host",
         1,
         "accept",
-        "the number of threads is in the key of CPU graphs since 2.13; unknown before torch is loaded",
+        "the number of threads is in the key of CPU graphs (up to 2.12 cachesvc adds it); unknown before "
+        "torch is loaded",
         "set OMP_NUM_THREADS to the builder's value in both places",
     ),
     _asked(
@@ -171,7 +172,7 @@ FACTORS: tuple[Factor, ...] = (
     ),
     _asked(
         "autocast",
-        "autocast's state is in AOTAutograd's key",
+        "autocast's state and dtype are in AOTAutograd's key (up to 2.12 cachesvc adds the dtype)",
         "use the autocast that it was warmed with (`autocast` in the spec)",
     ),
     _asked(
@@ -214,7 +215,11 @@ FACTORS: tuple[Factor, ...] = (
         "torch.use_deterministic_algorithms is in the FX key",
         "set it alike in build and service",
     ),
-    _asked("default_dtype", "torch.set_default_dtype is in the FX key", "set it alike in build and service"),
+    _asked(
+        "default_dtype",
+        "torch.set_default_dtype is in the FX key (up to 2.12 cachesvc adds it)",
+        "set it alike in build and service",
+    ),
     _asked(
         "inductor_config",
         "Inductor's configuration, where code has set it, is in the FX key",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from .text import ValidText
@@ -73,6 +74,14 @@ class Name:
             raise ValueError(f"not a name: {text[:120]!r} (expected namespace/name or namespace/name:tag)")
         name, colon, tag = rest.partition(":")
         return cls(Namespace(namespace), ShortName(name), Tag(tag) if colon else LATEST)
+
+    def tags(self, fallback: Iterable[Tag]) -> tuple[Tag, ...]:
+        """Lists the name's own tag and the ones to try after it, each once.
+
+        >>> Name.parse("team/bert:v3").tags((Tag("latest"), Tag("v3")))
+        ('v3', 'latest')
+        """
+        return tuple(dict.fromkeys((self.tag, *fallback)))
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}:{self.tag}"

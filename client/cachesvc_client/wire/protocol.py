@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from .claims import ClaimRef
 from .codec import canonical
 from .digest import Digest
-from .factors import Difference, FactorValue
+from .factors import INERT, WITHDRAWN, Difference, FactorValue
 from .names import Lane, Namespace, ShortName, Tag, Target
 
 API_VERSION = 1
@@ -86,6 +86,11 @@ class Rejected:
     target: Target
     tag: Tag
     differences: tuple[Difference, ...]
+
+    @property
+    def withheld(self) -> bool:
+        """Whether it fits by every factor, and is not offered because of an operator or of reports."""
+        return any(difference.factor in (INERT, WITHDRAWN) for difference in self.differences)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,16 +251,21 @@ class NameSummary:
     bytes: int
 
 
+DEFAULT_TOKEN_DAYS = 90
+"""Days until a token expires whose request says neither ``days`` nor ``never``."""
+
+
 @dataclass(frozen=True, slots=True)
 class TokenRequest:
-    """``role``: read, report (read, and tell what came of it), write or admin. ``namespace``: one, or ``*``.
-    ``days``: until it expires."""
+    """``role``: read, report (read, and tell what came of it), write or admin. ``namespace``: one, or ``*``
+    for all. ``days``: until it expires (``DEFAULT_TOKEN_DAYS`` if absent); ``never``: it does not expire."""
 
     label: str
     role: str
-    namespace: str = "*"
+    namespace: str
     lane: Lane | None = None
     days: int | None = None
+    never: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,12 +327,25 @@ class RevisionReport:
 
 
 @dataclass(frozen=True, slots=True)
+class EarlierReport:
+    """What a start reported before: ``revisions`` and ``kinds`` of that `ReportRequest`."""
+
+    revisions: tuple[RevisionReport, ...] = ()
+    kinds: dict[str, KindWork] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if len(self.revisions) > MAX_RESOLVED or len(self.kinds) > 16:
+            raise ValueError(f"replaces: at most {MAX_RESOLVED} revisions and 16 kinds")
+
+
+@dataclass(frozen=True, slots=True)
 class ReportRequest:
     """One start of one process. Nothing in it names a person or a machine: ``node`` is 32 hex digits that
     mean nothing to anybody else, ``why`` the components of keys that differed, without their values. There is
     no time in it: the registry's clock counts.
 
-    ``fingerprint``: the one that was resolved with.
+    ``fingerprint``: the one that was resolved with. ``replaces``: the last report of this start, which this
+    one is counted instead of.
     """
 
     node: str
@@ -330,6 +353,7 @@ class ReportRequest:
     revisions: tuple[RevisionReport, ...]
     kinds: dict[str, KindWork] = field(default_factory=dict)
     why: tuple[str, ...] = ()
+    replaces: EarlierReport | None = None
     format: str = REPORT_FORMAT
 
     def __post_init__(self) -> None:
@@ -353,10 +377,12 @@ class ReportRequest:
 
 @dataclass(frozen=True, slots=True)
 class ReportAnswer:
-    """``counted``: revisions. ``quarantined``: those that this environment is not offered any more."""
+    """``counted``: revisions. ``quarantined``: those that this environment is not offered any more.
+    ``replaces``: whether this registry takes another report of the same start, which replaces this one."""
 
     counted: int
     quarantined: tuple[Digest, ...] = ()
+    replaces: bool = False
 
 
 def _count(what: str, value: int) -> None:

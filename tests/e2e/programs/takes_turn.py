@@ -13,9 +13,9 @@ import cachesvc_client
 from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.config import Config
+from cachesvc_client.http.registry import Remote
 from cachesvc_client.process import process
 from cachesvc_client.publishing import Draft, build_bundle, publish_bundle
-from cachesvc_client.remote import Remote
 from cachesvc_client.restore import Restored
 from cachesvc_client.session import attached
 from cachesvc_client.wire.errors import CacheSvcError

@@ -13,11 +13,21 @@ def function(x):
     return x.cos() * 2 + 1
 
 
-def call(space):
+def call(space, **options):
     """How far a fresh ``torch.compile`` is from eager."""
     torch, inputs = space["torch"], space["inputs"]
     with torch.no_grad():
-        return float((torch.compile(function)(inputs()) - function(inputs())).abs().max())
+        return float((torch.compile(function, **options)(inputs()) - function(inputs())).abs().max())
+
+
+def compiles_and_runs_the_graph(graph, inputs):
+    """A backend that has a graph compiled and does not call what it was compiled to."""
+    import copy
+
+    from torch._inductor.compile_fx import compile_fx
+
+    compile_fx(copy.deepcopy(graph), inputs)
+    return graph.forward
 
 
 ATTACH = "import cachesvc_client\nsession = cachesvc_client.attach(bundle=bundle)\n"
@@ -54,6 +64,16 @@ elif how == "switched off":
     torch._inductor.config.force_disable_caches = True
 elif how == "plain":
     exec(ATTACH + IMPORT, space)
+elif how == "around the canary":
+    exec(ATTACH + IMPORT, space)
+    differences.append(call(space, backend=compiles_and_runs_the_graph))
+elif how == "hook taken out":
+    exec(ATTACH + IMPORT, space)
+    import torch._inductor.codecache
+
+    details = torch._inductor.codecache.FxGraphHashDetails
+    while hasattr(details.__init__, "__wrapped__"):
+        details.__init__ = details.__init__.__wrapped__
 elif how == "without":
     exec(
         "import cachesvc_client\nfrom cachesvc_client.session import attached\nattached().arm()\n" + IMPORT,

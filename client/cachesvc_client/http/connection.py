@@ -1,27 +1,16 @@
-"""Connections under ``remote``: one deadline for all of a call, proxies, TLS, keep-alive, a breaker.
-
-``http.client`` gives a timeout to each read, so that a peer that sends a byte now and then holds a call
-for ever; here each read and write gets what is left of the call.
-"""
+"""Connections to an origin: TLS, keep-alive, through a proxy where there is one."""
 
 from __future__ import annotations
 
-import base64
 import http.client
-import io
-import ipaddress
 import os
 import socket
 import ssl
 import threading
-import time
-import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
 
-from .wire.errors import (
+from ..wire.errors import (
     CacheSvcError,
     Corrupt,
     InvalidRequest,
@@ -30,116 +19,15 @@ from .wire.errors import (
     Unavailable,
     Untrusted,
 )
+from .addresses import open_socket
+from .origin import Origin, is_loopback
+from .proxy import Proxy, proxy_for
+from .timed import CHUNK, Clock, TimedSocket
 
-CHUNK = 1 << 20
 MAX_IDLE = 8
 """Idle connections that are kept."""
-BREAKER_FAILURES = 3
-BREAKER_SECONDS = 10.0
 
 Body = bytes | Callable[[], Iterable[bytes]]
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Where a connection goes to. Two URLs of one origin have equal ones."""
-
-    scheme: str
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"{self.scheme}://{self.netloc}"
-
-    @property
-    def netloc(self) -> str:
-        """The ``Host`` header."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
-
-    @property
-    def loopback(self) -> bool:
-        """By name; ``Pool`` looks at the address once more after connecting."""
-        return self.host == "localhost" or _is_loopback(self.host)
-
-
-_PORTS = {"http": 80, "https": 443}
-
-
-def split_url(url: str, what: str) -> tuple[Origin, str]:
-    """Origin, and path with query. Raises ``InvalidRequest`` that names ``what``."""
-    try:
-        if not url.isascii() or any(ord(letter) <= 32 or ord(letter) == 127 for letter in url):
-            raise ValueError
-        parts = urllib.parse.urlsplit(url)
-        if parts.scheme not in _PORTS or not parts.hostname or parts.username is not None:
-            raise ValueError
-        origin = Origin(parts.scheme, parts.hostname, parts.port or _PORTS[parts.scheme])
-    except ValueError:
-        raise InvalidRequest(
-            f"{what}: {url[:120]!r} is not one", "expected http(s)://host[:port]/…"
-        ) from None
-    return origin, parts.path + (f"?{parts.query}" if parts.query else "")
-
-
-class Clock:
-    """What is left of a call. ``deadline``: of ``time.monotonic()``, or ``None``; ``stall``: seconds that
-    one read or write may take in any case."""
-
-    __slots__ = ("deadline", "stall")
-
-    def __init__(self, deadline: float | None, stall: float) -> None:
-        self.deadline = deadline
-        self.stall = stall
-
-    def left(self, most: float | None = None) -> float:
-        """Seconds for the next step, at most ``most``. Raises ``TimeoutError`` when the call is over."""
-        left = self.stall if most is None else min(most, self.stall)
-        if self.deadline is not None:
-            left = min(left, self.deadline - time.monotonic())
-        if left <= 0:
-            raise TimeoutError("the deadline is over")
-        return left
-
-
-class Breaker:
-    """After ``BREAKER_FAILURES`` failures in a row, calls fail at once for ``BREAKER_SECONDS``; then one is
-    let through, and what comes of it decides. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._failures = 0
-        self._until = 0.0
-
-    @property
-    def open(self) -> bool:
-        """Whether calls fail at once now."""
-        return self._failures >= BREAKER_FAILURES and time.monotonic() < self._until
-
-    def alive(self) -> None:
-        """The other side answers, whatever comes of the rest."""
-        with self._lock:
-            self._failures = 0
-
-    @contextmanager
-    def guard(self, origin: Origin) -> Iterator[None]:
-        """Around one try. Raises ``Unavailable`` if open; counts errors that are worth a retry."""
-        with self._lock:
-            if self.open:
-                left = self._until - time.monotonic()
-                raise Unavailable(
-                    f"{origin}: failed {self._failures} times in a row; next try in {left:.0f} s"
-                )
-            if self._failures >= BREAKER_FAILURES:  # this one is the trial; the others still fail at once
-                self._until = time.monotonic() + BREAKER_SECONDS
-        try:
-            yield
-        except CacheSvcError as error:
-            with self._lock:
-                self._failures = self._failures + 1 if error.retry else 0
-                self._until = time.monotonic() + BREAKER_SECONDS
-            raise
-        self.alive()
 
 
 class Response:
@@ -289,16 +177,16 @@ class _Connection:
         self._tls = tls
         self._inner = http.client.HTTPConnection(origin.host, origin.port)
         self._inner.auto_open = 0  # never by itself, past proxy and deadline
-        self._socket: _TimedSocket | None = None
+        self._socket: TimedSocket | None = None
 
     def open(self, clock: Clock, connect_timeout: float) -> None:
         proxy = self._proxy
-        there = (proxy.host, proxy.port) if proxy else (self._origin.host, self._origin.port)
-        plain = socket.create_connection(there, timeout=clock.left(connect_timeout))
+        host, port = (proxy.host, proxy.port) if proxy else (self._origin.host, self._origin.port)
+        plain = open_socket(host, port, clock.left(connect_timeout))
         try:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if proxy and self._origin.scheme == "https":
-                _tunnel(_TimedSocket(plain, clock), self._origin, proxy)
+                _tunnel(TimedSocket(plain, clock), self._origin, proxy)
             if self._origin.scheme == "https":
                 assert self._tls is not None
                 plain.settimeout(clock.left())
@@ -306,12 +194,12 @@ class _Connection:
         except BaseException:
             plain.close()
             raise
-        self._socket = _TimedSocket(plain, clock)
+        self._socket = TimedSocket(plain, clock)
         self._inner.sock = self._socket
 
     def to_loopback(self) -> bool:
         assert self._socket is not None
-        return self._proxy is None and _is_loopback(str(self._socket.peer()[0]))
+        return self._proxy is None and is_loopback(str(self._socket.peer()[0]))
 
     def exchange(
         self, method: str, path: str, headers: Mapping[str, str], body: Body | None, clock: Clock
@@ -343,92 +231,7 @@ class _Connection:
         self._inner.close()
 
 
-class _TimedSocket:
-    """A socket whose every read and write ends with its call. What ``http.client`` uses of one."""
-
-    def __init__(self, inner: socket.socket, clock: Clock) -> None:
-        self._inner = inner
-        self.clock = clock
-
-    def peer(self) -> Any:
-        return self._inner.getpeername()
-
-    def sendall(self, data: Any) -> None:
-        view = memoryview(data)
-        while view:
-            self._inner.settimeout(self.clock.left())
-            view = view[self._inner.send(view[: CHUNK // 4]) :]
-
-    def makefile(self, _mode: str) -> io.BufferedReader:
-        return io.BufferedReader(_TimedReader(self, self._inner.makefile("rb", buffering=0)), 1 << 16)
-
-    def settle(self) -> None:
-        self._inner.settimeout(self.clock.left())
-
-    def close(self) -> None:
-        self._inner.close()
-
-
-class _TimedReader(io.RawIOBase):
-    """Sets what is left of the call before each read. Holds the socket open, as its own files do."""
-
-    def __init__(self, timed: _TimedSocket, raw: Any) -> None:
-        self._timed = timed
-        self._raw = raw
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int | None:
-        self._timed.settle()
-        count: int | None = self._raw.readinto(buffer)
-        return count
-
-    def close(self) -> None:
-        self._raw.close()
-        super().close()
-
-
-@dataclass(frozen=True, slots=True)
-class Proxy:
-    """Where requests go instead. ``headers``: its credentials, if its URL has some."""
-
-    host: str
-    port: int
-    headers: Mapping[str, str]
-
-
-def proxy_for(origin: Origin) -> Proxy | None:
-    """The proxy of ``http_proxy``, ``https_proxy``, ``all_proxy`` and ``no_proxy``, as curl and urllib read
-    them. Loopback is never proxied: a token over plain HTTP would leave the machine.
-
-    Raises ``InvalidRequest`` for a proxy that is not an HTTP one.
-    """
-    if origin.loopback or not any(name.lower().endswith("_proxy") for name in os.environ):
-        return None
-    import urllib.request  # 30 ms, for those who have a proxy
-
-    proxies = urllib.request.getproxies_environment()
-    url = proxies.get(origin.scheme) or proxies.get("all")
-    if not url or urllib.request.proxy_bypass_environment(origin.netloc, proxies):  # type: ignore[attr-defined]
-        return None
-    try:
-        parts = urllib.parse.urlsplit(url if "://" in url else f"http://{url}")
-        if parts.scheme != "http" or not parts.hostname:
-            raise ValueError
-        port = parts.port or 80
-    except ValueError:
-        raise InvalidRequest(
-            f"{origin.scheme}_proxy: not an HTTP proxy", "expected http://[user:password@]host:port"
-        ) from None
-    headers = {}
-    if parts.username is not None:
-        pair = f"{urllib.parse.unquote(parts.username)}:{urllib.parse.unquote(parts.password or '')}"
-        headers["Proxy-Authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
-    return Proxy(parts.hostname, port, headers)
-
-
-def _tunnel(sock: _TimedSocket, origin: Origin, proxy: Proxy) -> None:
+def _tunnel(sock: TimedSocket, origin: Origin, proxy: Proxy) -> None:
     """CONNECT, RFC 9110 section 9.3.6."""
     there = f"[{origin.host}]:{origin.port}" if ":" in origin.host else f"{origin.host}:{origin.port}"
     lines = [f"CONNECT {there} HTTP/1.1", f"Host: {there}"]
@@ -488,12 +291,3 @@ def _translated(origin: Origin) -> Iterator[None]:
         raise ProtocolMismatch(f"{origin}: not HTTP that is understood: {str(error)[:100]!r}") from None
     except OSError as error:
         raise Unavailable(f"{origin}: {error.strerror or error}") from None
-
-
-def _is_loopback(address: str) -> bool:
-    try:
-        parsed = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return False
-    mapped = getattr(parsed, "ipv4_mapped", None)
-    return (mapped or parsed).is_loopback

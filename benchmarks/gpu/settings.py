@@ -1,0 +1,296 @@
+"""One process of `false_hits.py`: compiles small programs, each under a setting of this process, and
+publishes what was compiled as a bundle, or restores a bundle first.
+
+``python settings.py first|second DEVICE ANSWER --publish BUNDLE --key FILE``
+``python settings.py first|second DEVICE ANSWER --restore BUNDLE [--expect ANSWER.pt]``
+
+*first* and *second* choose one of the two values of each setting. The answer is JSON; the outputs lie beside
+it as ``.pt``. With ``--expect`` they are compared with the outputs of another process, to the bit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cachesvc_client
+from cachesvc_client import observe
+from cachesvc_client.process import process
+
+WIDTH = 32
+
+
+def main() -> None:
+    options = _options()
+    session = _open(options)
+    import torch
+
+    if options.restore:
+        session.wait(60)
+    kept = {}
+    answer: dict[str, Any] = {"torch": torch.__version__, "python": sys.version.split()[0], "cases": {}}
+    if options.device == "cuda":
+        answer["gpu"] = torch.cuda.get_device_name()
+    expected = torch.load(options.expect, weights_only=True) if options.expect else {}
+    for name, case in cases().items():
+        value = case.values[options.which == "second"]
+        answer["cases"][name], kept[name] = _one(case, value, options.device, expected.get(name))
+    report = cachesvc_client.report()
+    answer |= {
+        "state": report.state,
+        "reasons": list(report.reasons),
+        "key_differences": [str(one) for one in report.key_differences],
+        "compilations": report.compilations,
+    }
+    if options.publish:
+        _publish(session, options)
+    torch.save(kept, options.answer.with_suffix(".pt"))
+    options.answer.write_text(json.dumps(answer))
+    sys.stderr.flush()
+    os._exit(0)  # at exit PyTorch waits for its compile workers to come up before it ends them
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("which", choices=("first", "second"))
+    parser.add_argument("device", choices=("cpu", "cuda"))
+    parser.add_argument("answer", type=Path, help="JSON")
+    parser.add_argument("--publish", type=Path, help="write a bundle of what this process compiled")
+    parser.add_argument("--key", type=Path, help="sign the bundle with this key")
+    parser.add_argument("--restore", type=Path, help="attach to this bundle")
+    parser.add_argument("--expect", type=Path, help="compare the outputs with these, to the bit")
+    return parser.parse_args()
+
+
+def _open(options: argparse.Namespace) -> Any:
+    if options.restore:
+        return cachesvc_client.attach(bundle=str(options.restore))
+    from cachesvc_client.config import Config
+    from cachesvc_client.session import open_local
+
+    return open_local(Config.read())
+
+
+def _publish(session: Any, options: argparse.Namespace) -> None:
+    from cachesvc_client.bundle.seal import SigningKey
+    from cachesvc_client.config import Config
+    from cachesvc_client.publishing import Draft, build_bundle
+    from cachesvc_client.wire.digest import Digest
+    from cachesvc_client.wire.names import Name, Target
+    from cachesvc_client.wire.records import Workload
+
+    _, fingerprint = process().prepare(Config.read(), session.restored)
+    draft = Draft(
+        name=Name.parse("team/settings"),
+        target=Target(f"{options.device}/{options.which}"),
+        fingerprint=fingerprint,
+        workload=Workload(script=Digest.of(b"settings")),
+        scopes=process().scopes(),
+        keys=process().key_facts(),
+        asked=process().asked.facts(),
+    )
+    build_bundle(session.capture(), draft, SigningKey.load(options.key), options.publish)
+
+
+# Settings -------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def autocast(device: str, dtype: Any) -> Iterator[None]:
+    """Computes in ``dtype`` by a context around the call of the model."""
+    import torch
+
+    with torch.autocast(device, dtype):
+        yield
+
+
+@contextlib.contextmanager
+def default_dtype(_: str, dtype: Any) -> Iterator[None]:
+    """Makes new tensors in ``dtype``."""
+    import torch
+
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+@contextlib.contextmanager
+def autocast_dtype(device: str, dtype: Any) -> Iterator[None]:
+    """Sets what an autocast that names no dtype computes in, without switching autocast on."""
+    import torch
+
+    before = torch.get_autocast_dtype(device)
+    torch.set_autocast_dtype(device, dtype)
+    try:
+        yield
+    finally:
+        torch.set_autocast_dtype(device, before)
+
+
+@contextlib.contextmanager
+def threads(_: str, count: int) -> Iterator[None]:
+    """Computes with ``count`` threads of the CPU."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+# Programs -------------------------------------------------------------------------------------
+
+
+def linear(device: str) -> Callable[[Any], Any]:
+    """Makes a model that autocast changes."""
+    import torch
+
+    torch.manual_seed(0)
+    inner = torch.nn.Linear(WIDTH, WIDTH, dtype=torch.float32, device=device)
+    outer = torch.nn.Linear(WIDTH, WIDTH, dtype=torch.float32, device=device)
+    return lambda x: outer(torch.nn.functional.gelu(inner(x)))
+
+
+def training(device: str) -> Callable[[Any], Any]:
+    """Makes another such model, of which gradients are wanted too."""
+    import torch
+
+    torch.manual_seed(1)
+    layer = torch.nn.Linear(WIDTH, WIDTH, dtype=torch.float32, device=device)
+    return lambda x: torch.nn.functional.silu(layer(x)).sum(-1)
+
+
+def ramp(device: str) -> Callable[[Any], Any]:
+    """Makes a function that makes a tensor of the default dtype."""
+    import torch
+
+    return lambda x: x.sin() + torch.linspace(0, 1, WIDTH, device=device)
+
+
+def ramp_alone(device: str) -> Callable[[Any], Any]:
+    """Makes another such function."""
+    import torch
+
+    return lambda x: x.cos() + torch.linspace(0, 2, WIDTH, device=device)
+
+
+def inside(device: str) -> Callable[[Any], Any]:
+    """Makes a function that switches autocast on by itself, and names no dtype."""
+    import torch
+
+    def function(x: Any) -> Any:
+        with torch.autocast(device):
+            return (x @ x.t()).relu()
+
+    return function
+
+
+def total(_: str) -> Callable[[Any], Any]:
+    """Makes a function that a CPU computes with several threads."""
+    return lambda x: (x.exp() * 2).sum(0)
+
+
+def total_alone(_: str) -> Callable[[Any], Any]:
+    """Makes another such function."""
+    return lambda x: (x.exp() * 3).sum(0)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A program with the two values of a setting. ``grad``: gradients are computed too. ``graphs_alone``:
+    PyTorch's cache of AOTAutograd is off, so that the one of Inductor's graphs is asked by itself."""
+
+    program: Callable[[str], Callable[[Any], Any]]
+    setting: Callable[[str, Any], contextlib.AbstractContextManager[None]]
+    values: tuple[Any, Any]
+    grad: bool = False
+    graphs_alone: bool = False
+
+
+def cases() -> dict[str, Case]:
+    import torch
+
+    halves = (torch.bfloat16, torch.float16)
+    wholes = (torch.float32, torch.float64)
+    return {
+        "autocast": Case(linear, autocast, halves),
+        "autocast, training": Case(training, autocast, halves, grad=True),
+        "autocast inside the graph": Case(inside, autocast_dtype, halves),
+        "default dtype": Case(ramp, default_dtype, wholes),
+        "default dtype, FX key alone": Case(ramp_alone, default_dtype, wholes, graphs_alone=True),
+        "threads": Case(total, threads, (2, 1)),
+        "threads, FX key alone": Case(total_alone, threads, (2, 1), graphs_alone=True),
+    }
+
+
+# One program ----------------------------------------------------------------------------------
+
+
+def _one(case: Case, value: Any, device: str, expected: Any) -> tuple[dict[str, Any], list[Any]]:
+    import torch
+    import torch._functorch.config
+
+    torch._dynamo.reset()
+    observer = observe.start()
+    program = case.program(device)
+    caches = torch._functorch.config.patch(enable_autograd_cache=not case.graphs_alone)
+    with caches, case.setting(device, value), torch.set_grad_enabled(case.grad):
+        eager = _call(program, device, case.grad)
+        begin = time.perf_counter()
+        outputs = _call(torch.compile(program), device, case.grad)
+        seconds = time.perf_counter() - begin
+    seen = observer.snapshot()
+    answer = {
+        "value": str(value).removeprefix("torch."),
+        "dtype": str(outputs[0].dtype).removeprefix("torch."),
+        "eager_dtype": str(eager[0].dtype).removeprefix("torch."),
+        "difference": max(float((a.double() - b.double()).abs().max()) for a, b in zip(outputs, eager)),  # noqa: B905
+        "allowed": _allowed(eager),
+        "compilations": seen.compilations,
+        "compilers": seen.compiler_processes,
+        "hits": seen.aot_hits + seen.fx_hits,
+        "seconds": round(seconds, 2),
+    }
+    if expected is not None:
+        answer["same"] = all(torch.equal(a, b) for a, b in zip(outputs, expected))  # noqa: B905
+    return answer, outputs
+
+
+def _call(program: Callable[[Any], Any], device: str, grad: bool) -> list[Any]:
+    """Answers the output, and the gradient of the input if one is wanted, on the CPU."""
+    import torch
+
+    x = torch.arange(WIDTH * WIDTH, dtype=torch.float32, device=device).reshape(WIDTH, WIDTH) / (
+        WIDTH * WIDTH
+    )
+    x.requires_grad_(grad)
+    output = program(x)
+    if grad:
+        output.float().sum().backward()
+    return [one.detach().cpu() for one in (output, x.grad) if one is not None]
+
+
+def _allowed(eager: list[Any]) -> float:
+    """Answers a difference of a few roundings of the coarsest dtype, at the size of the largest value. Inputs
+    are float32, so no dtype is finer than that."""
+    import torch
+
+    eps = max(torch.finfo(one.dtype).eps for one in (*eager, torch.empty(0, dtype=torch.float32)))
+    return 16 * eps * max(1.0, *(float(one.abs().max()) for one in eager))
+
+
+if __name__ == "__main__":
+    main()

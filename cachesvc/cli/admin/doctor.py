@@ -1,0 +1,48 @@
+"""``cachesvc admin doctor``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import typer
+
+from cachesvc_client.wire.errors import InvalidRequest
+
+from . import admin
+from .desk import Apply, AsJson, planned
+
+_PLAN: dict[str, Callable[[Any], object]] = {
+    "check": lambda row: row.check.replace("_", " "),
+    "what the store promises": lambda row: row.promise,
+}
+_VERDICTS: dict[str, Callable[[Any], object]] = {
+    "check": lambda row: row.check.replace("_", " "),
+    "verdict": lambda row: row.problem or "ok",
+}
+
+
+@admin.command("doctor")
+def doctor(context: typer.Context, apply: Apply = False, as_json: AsJson = False) -> None:
+    """Check that the bucket or folder of the settings does what a registry needs of it; --apply runs the
+    checks, which write about 60 MB below contract/ and remove it. Needs --local.
+
+    Exit status 1 if the store breaks a promise.
+    """
+    if not context.obj.local:
+        raise InvalidRequest("doctor works on the store itself", "cachesvc admin --local doctor")
+    from cachesvc.blobs import contract
+    from cachesvc.bootstrap import open_store
+    from cachesvc.settings import read_settings
+
+    settings = read_settings(context.obj.config, data=context.obj.data)
+    where = f"bucket {settings.bucket}" if settings.bucket else f"folder {settings.data}"
+    with open_store(settings) as (store, links):
+        rows = list(contract.judge(store, links)) if apply else contract.promises(links)
+    broken = sum(bool(row.problem) for row in rows)
+    summary = f"run {len(rows)} checks in {where}"
+    if apply:
+        summary = f"{where}: {len(rows)} checks, {broken} failed"
+    planned(rows, _VERDICTS if apply else _PLAN, applied=apply, as_json=as_json, summary=summary)
+    if broken:
+        raise typer.Exit(1)

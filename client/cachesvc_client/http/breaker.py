@@ -1,0 +1,54 @@
+"""Spares a registry that fails, and the callers that would wait for it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ..wire.errors import CacheSvcError, Unavailable
+from .origin import Origin
+
+BREAKER_FAILURES = 3
+BREAKER_SECONDS = 10.0
+
+
+class Breaker:
+    """After ``BREAKER_FAILURES`` failures in a row, calls fail at once for ``BREAKER_SECONDS``; then one is
+    let through, and what comes of it decides. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._failures = 0
+        self._until = 0.0
+
+    @property
+    def open(self) -> bool:
+        """Whether calls fail at once now."""
+        return self._failures >= BREAKER_FAILURES and time.monotonic() < self._until
+
+    def alive(self) -> None:
+        """The other side answers, whatever comes of the rest."""
+        with self._lock:
+            self._failures = 0
+
+    @contextmanager
+    def guard(self, origin: Origin) -> Iterator[None]:
+        """Around one try. Raises ``Unavailable`` if open; counts errors that are worth a retry."""
+        with self._lock:
+            if self.open:
+                left = self._until - time.monotonic()
+                raise Unavailable(
+                    f"{origin}: failed {self._failures} times in a row; next try in {left:.0f} s"
+                )
+            if self._failures >= BREAKER_FAILURES:  # this one is the trial; the others still fail at once
+                self._until = time.monotonic() + BREAKER_SECONDS
+        try:
+            yield
+        except CacheSvcError as error:
+            with self._lock:
+                self._failures = self._failures + 1 if error.retry else 0
+                self._until = time.monotonic() + BREAKER_SECONDS
+            raise
+        self.alive()

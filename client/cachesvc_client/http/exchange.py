@@ -1,0 +1,227 @@
+"""One call: its deadline, its retries, and what its answer says of who answered."""
+
+from __future__ import annotations
+
+import os
+import platform
+import random
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .. import __version__
+from ..wire import codec
+from ..wire.digest import Digest
+from ..wire.errors import (
+    CacheSvcError,
+    InvalidRequest,
+    ProtocolMismatch,
+    from_wire,
+)
+from ..wire.protocol import API_HEADER, API_VERSION
+from .breaker import Breaker
+from .connection import Body, Pool
+from .origin import Origin, split_url
+from .timed import Clock
+
+MAX_ANSWER_BYTES = 8 << 20
+MAX_ERROR_BYTES = 64 << 10
+UPLOAD_STALL = 60.0
+"""Seconds without progress that end an upload: the other side may be writing gigabytes to a slow store."""
+MAX_RETRY_AFTER = 5.0
+"""Seconds of a ``Retry-After`` that are honoured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole answer; the body is in memory."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Exchange:
+    """Calls to one registry. Thread-safe; after a fork the child opens connections of its own.
+
+    Parameters and what is raised: see ``registry.Remote``.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None,
+        *,
+        timeout: float,
+        connect_timeout: float,
+        user_agent: str,
+        retries: int,
+    ) -> None:
+        self.url = url.rstrip("/")
+        self.origin, self._prefix = split_url(self.url, "the registry's URL")
+        if token and self.origin.scheme == "http" and not self.origin.loopback:
+            raise InvalidRequest(
+                f"{self.origin}: a token is not sent over plain HTTP to another machine",
+                "use https://, or no token",
+            )
+        if token is not None and not (token.isascii() and token.isprintable() and " " not in token):
+            raise InvalidRequest("the token: not printable ASCII without spaces", "check CACHESVC_TOKEN")
+        self._token = token
+        self.timeout = timeout
+        self.retries = retries
+        self._connect_timeout = connect_timeout
+        self._pid = 0
+        self._own_process()
+        self._agent = user_agent or f"cachesvc-client/{__version__} python/{platform.python_version()}"
+
+    @property
+    def has_token(self) -> bool:
+        """Whether calls carry a token."""
+        return bool(self._token)
+
+    @property
+    def connections(self) -> Pool:
+        """This process's own."""
+        self._own_process()
+        return self._pool
+
+    def breaker(self, origin: Origin) -> Breaker:
+        """The one that counts this origin's failures."""
+        self._own_process()
+        return self._breakers.setdefault(origin, Breaker())
+
+    @property
+    def identity(self) -> Digest:
+        """Registry and token, for what may be shared only between those that see the same."""
+        return Digest.of(codec.canonical([self.url, self._token]))
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: Body | None,
+        *,
+        deadline: float | None,
+        idempotent: bool,
+        limit: int = MAX_ANSWER_BYTES,
+        length: int | None = None,
+        transfer: bool = False,
+    ) -> Answer:
+        """Makes one request to the registry itself, retried where it is ``idempotent``.
+
+        ``limit``: bytes of the answer. ``length``: bytes of a ``body`` that is made piece by piece.
+        ``transfer``: without a ``deadline`` it fails only when nothing moves any more. Raises the
+        ``CacheSvcError`` that the answer stands for, and ``Unavailable`` if there is none in time.
+        """
+        if transfer:
+            clock = Clock(deadline, max(self.timeout, UPLOAD_STALL))
+        else:
+            clock = Clock(time.monotonic() + self.timeout if deadline is None else deadline, self.timeout)
+        breaker, failures = self.breaker(self.origin), 0
+        while True:
+            answer = None
+            try:
+                with breaker.guard(self.origin):
+                    answer = self._once(method, path, body, clock, idempotent, limit, length)
+                    self.check(answer)
+                    return answer
+            except CacheSvcError as error:
+                failures += 1
+                wait = _retry_after(answer.headers) if answer else 0.0
+                again = idempotent and error.retry and failures <= self.retries
+                if not again or breaker.open or not self.pause(failures, wait, clock.deadline):
+                    raise
+
+    def headers(self, origin: Origin, *, token: bool) -> dict[str, str]:
+        """Makes a request's headers. The token is among them for the registry's own origin alone."""
+        headers = {"User-Agent": self._agent, "Accept-Encoding": "identity", "Host": origin.netloc}
+        if origin == self.origin:
+            headers[API_HEADER] = str(API_VERSION)
+            if self._token and token:
+                headers["Authorization"] = f"Bearer {self._token}"
+        return headers
+
+    def check(self, answer: Answer) -> None:
+        """Raises the error that an answer stands for: the registry's own, or that of another version, or
+        ``ProtocolMismatch`` where no registry answered."""
+        status, said = answer.status, answer.headers.get(API_HEADER)
+        if 300 <= status < 400:
+            there = shown(answer.headers.get("Location"))
+            raise ProtocolMismatch(
+                f"{self.origin}: redirects to {there}; a token does not follow",
+                "set CACHESVC_URL to the registry's own address",
+            )
+        if said is None:
+            error = from_wire(status, None)  # a proxy's or a load balancer's, or no registry at all
+            if not error.retry:
+                raise ProtocolMismatch(
+                    f"{self.origin}: not a cachesvc registry (status {status}, no {API_HEADER} header)",
+                    "check CACHESVC_URL",
+                )
+        elif said != str(API_VERSION):
+            older = said.isdigit() and int(said) < API_VERSION
+            raise ProtocolMismatch(
+                f"{self.origin}: the registry speaks API {said[:20]}, this client {API_VERSION}",
+                "upgrade the registry" if older else "upgrade cachesvc-client",
+            )
+        if status >= 400:
+            try:
+                body = codec.parse_json(answer.body, limit=MAX_ERROR_BYTES, what="the error")
+            except ValueError:
+                body = None
+            raise from_wire(status, body)
+
+    def locate(self, pack_url: str) -> tuple[Origin, str]:
+        """Splits a pack's URL, or a path of the registry. Raises ``ProtocolMismatch``."""
+        if pack_url.startswith("/") and not pack_url.startswith("//"):
+            return self.origin, self._prefix + pack_url
+        try:
+            return split_url(pack_url, "the pack's URL")
+        except InvalidRequest as error:
+            raise ProtocolMismatch(f"{self.origin}: {error.message}", error.hint) from None
+
+    def pause(self, failures: int, wanted: float, deadline: float | None) -> bool:
+        """Waits before the next try; false if the deadline does not leave the time."""
+        pause = max(min(wanted, MAX_RETRY_AFTER), 0.1 * 2**failures * random.uniform(0.5, 1.0))
+        if deadline is not None and time.monotonic() + pause >= deadline:
+            return False
+        time.sleep(pause)
+        return True
+
+    def _own_process(self) -> None:
+        """A forked child shares neither connections nor locks with its parent."""
+        if self._pid != os.getpid():
+            self._pool = Pool(self._connect_timeout)
+            self._breakers: dict[Origin, Breaker] = {}
+            self._pid = os.getpid()  # last: another thread may look at it meanwhile
+
+    def _once(
+        self,
+        method: str,
+        path: str,
+        body: Body | None,
+        clock: Clock,
+        idempotent: bool,
+        limit: int,
+        length: int | None,
+    ) -> Answer:
+        headers = self.headers(self.origin, token=True)
+        if body is not None:
+            headers["Content-Type"] = "application/octet-stream" if callable(body) else "application/json"
+            headers["Content-Length"] = str(len(body) if isinstance(body, bytes) else length)
+        # A connection that lay idle may have been closed by the other side: only for what may be sent twice.
+        with self.connections.request(
+            self.origin, method, self._prefix + path, headers, body, clock, reuse=idempotent
+        ) as response:
+            limit = limit if response.status < 400 else MAX_ERROR_BYTES
+            return Answer(response.status, response.headers, response.body(limit))
+
+
+def _retry_after(headers: Mapping[str, str]) -> float:
+    text = headers.get("Retry-After", "") or ""
+    return float(text) if text.isdigit() and len(text) < 7 else 0.0
+
+
+def shown(text: str | None) -> str:
+    """A header's value for a message, cut short."""
+    return "nothing" if text is None else repr(text[:120])

@@ -1,0 +1,61 @@
+"""Where a URL leads to."""
+
+from __future__ import annotations
+
+import ipaddress
+import urllib.parse
+from dataclasses import dataclass
+
+from ..wire.errors import InvalidRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a connection goes to. Two URLs of one origin have equal ones."""
+
+    scheme: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.netloc}"
+
+    @property
+    def netloc(self) -> str:
+        """The ``Host`` header."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
+
+    @property
+    def loopback(self) -> bool:
+        """By name; ``Pool`` looks at the address once more after connecting."""
+        return self.host == "localhost" or is_loopback(self.host)
+
+
+_PORTS = {"http": 80, "https": 443}
+
+
+def split_url(url: str, what: str) -> tuple[Origin, str]:
+    """Origin, and path with query. Raises ``InvalidRequest`` that names ``what``."""
+    try:
+        if not url.isascii() or any(ord(letter) <= 32 or ord(letter) == 127 for letter in url):
+            raise ValueError
+        parts = urllib.parse.urlsplit(url)
+        if parts.scheme not in _PORTS or not parts.hostname or parts.username is not None:
+            raise ValueError
+        origin = Origin(parts.scheme, parts.hostname, parts.port or _PORTS[parts.scheme])
+    except ValueError:
+        raise InvalidRequest(
+            f"{what}: {url[:120]!r} is not one", "expected http(s)://host[:port]/…"
+        ) from None
+    return origin, parts.path + (f"?{parts.query}" if parts.query else "")
+
+
+def is_loopback(address: str) -> bool:
+    """Says whether it is an address of this machine alone; a name is not."""
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = getattr(parsed, "ipv4_mapped", None)
+    return (mapped or parsed).is_loopback

@@ -1,0 +1,80 @@
+"""One deadline for all of a call.
+
+``http.client`` gives a timeout to each read, so that a peer that sends a byte now and then holds a call for
+ever; here each read and write gets what is left of the call.
+"""
+
+from __future__ import annotations
+
+import io
+import socket
+import time
+from typing import Any
+
+CHUNK = 1 << 20
+
+
+class Clock:
+    """What is left of a call. ``deadline``: of ``time.monotonic()``, or ``None``; ``stall``: seconds that
+    one read or write may take in any case."""
+
+    __slots__ = ("deadline", "stall")
+
+    def __init__(self, deadline: float | None, stall: float) -> None:
+        self.deadline = deadline
+        self.stall = stall
+
+    def left(self, most: float | None = None) -> float:
+        """Seconds for the next step, at most ``most``. Raises ``TimeoutError`` when the call is over."""
+        left = self.stall if most is None else min(most, self.stall)
+        if self.deadline is not None:
+            left = min(left, self.deadline - time.monotonic())
+        if left <= 0:
+            raise TimeoutError("the deadline is over")
+        return left
+
+
+class TimedSocket:
+    """A socket whose every read and write ends with its call. What ``http.client`` uses of one."""
+
+    def __init__(self, inner: socket.socket, clock: Clock) -> None:
+        self._inner = inner
+        self.clock = clock
+
+    def peer(self) -> Any:
+        return self._inner.getpeername()
+
+    def sendall(self, data: Any) -> None:
+        view = memoryview(data)
+        while view:
+            self._inner.settimeout(self.clock.left())
+            view = view[self._inner.send(view[: CHUNK // 4]) :]
+
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        return io.BufferedReader(_TimedReader(self, self._inner.makefile("rb", buffering=0)), 1 << 16)
+
+    def settle(self) -> None:
+        self._inner.settimeout(self.clock.left())
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+class _TimedReader(io.RawIOBase):
+    """Sets what is left of the call before each read. Holds the socket open, as its own files do."""
+
+    def __init__(self, timed: TimedSocket, raw: Any) -> None:
+        self._timed = timed
+        self._raw = raw
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        self._timed.settle()
+        count: int | None = self._raw.readinto(buffer)
+        return count
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()

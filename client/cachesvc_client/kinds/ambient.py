@@ -1,0 +1,136 @@
+"""Puts settings of the process into PyTorch's keys where a version's own keys lack them.
+
+These settings change what is compiled from an equal graph. PyTorch's keys hold them from some version on: the
+dtype of autocast, the default dtype and the number of CPU threads from 2.13, hints that override a dynamic
+size's from 2.11, options of a nested region from 2.14. Before that, code for one setting is a hit under
+another [measured, 2.8 and 2.11: a service under autocast to float16 computed in bfloat16].
+
+A graph that enters autocast by itself and names no dtype takes that of ``torch.set_autocast_dtype``. No key
+of 2.8 and 2.11 holds it, 2.13 keeps such a graph out of AOTAutograd's cache, and 2.15 has the dtypes of all
+devices in its key. Run on 2.8, 2.11 and 2.13; read in 2.15.
+
+A part is added only where the details do not hold it: no method of their class names the attribute that later
+versions keep it in. So the keys of a version that holds it stay as they are.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+from .keys import AUTOGRAD_KEY, GRAPH_KEY, complete, graph_modules, graph_nodes, nonce
+
+_AUTOCAST_DEVICES = ("cpu", "cuda", "hpu", "ipu", "maia", "mps", "mtia", "privateuseone", "xla", "xpu")
+"""Device types that autocast knows, for a torch that does not list them."""
+
+
+def install_hooks() -> None:
+    """Puts the hooks in place when the application imports the modules. Safe to call again."""
+    complete(GRAPH_KEY, of_graph)
+    complete(AUTOGRAD_KEY, of_autograd)
+
+
+def of_graph(details: Any, graph: Any) -> dict[str, Any]:
+    """Answers what decides how Inductor compiles a graph; AOTAutograd's key has it by inheritance."""
+    import torch
+
+    held = _attributes_named(details.__class__)
+    found: dict[str, Any] = {}
+    if "default_dtype" not in held:
+        found["default_dtype"] = str(torch.get_default_dtype())
+    if "cpp_runtime_thread_count" not in held and _counts_threads(graph, details.example_inputs):
+        found["cpp_runtime_thread_count"] = torch.get_num_threads()
+    if "var_to_hint_override" not in held and (hints := _hint_overrides()):
+        found["var_to_hint_override"] = hints
+    if "nested_inductor_config_patches" not in held and _has_nested_options(graph):
+        found["nested_inductor_config_patches"] = nonce("a nested region has options of its own")
+    return found
+
+
+def of_autograd(details: Any, graph: Any) -> dict[str, Any]:
+    """Answers what decides how AOTAutograd traces a graph."""
+    import torch
+
+    dtypes = {device: str(torch.get_autocast_dtype(device)) for device in _autocast_devices()}
+    held = getattr(details, "autocast_state", None)
+    found: dict[str, Any] = {}
+    enabled = {device: dtype for device, dtype in dtypes.items() if torch.is_autocast_enabled(device)}
+    if held is None and enabled:
+        found["autocast_state"] = enabled
+    # 2.15 keeps every device's dtype there; 2.13 and 2.14 keep those of devices whose autocast is on.
+    has_all = held is not None and dtypes.keys() <= held.keys()
+    if not has_all and any(_enters_autocast(node) for node in graph_nodes(graph)):
+        found["ambient_autocast_dtypes"] = dtypes
+    return found
+
+
+def _autocast_devices() -> list[str]:
+    import torch
+
+    supported = getattr(torch._C, "_autocast_supported_devices", None)  # not in 2.8
+    if supported is not None:
+        return sorted(supported())
+    return [device for device in _AUTOCAST_DEVICES if torch.amp.is_autocast_available(device)]
+
+
+@functools.cache
+def _attributes_named(details: Any) -> frozenset[str]:
+    """Answers the attributes that the methods of a class and of its bases name."""
+    functions = [
+        inspect.unwrap(value)
+        for base in details.__mro__
+        for value in vars(base).values()
+        if inspect.isfunction(value)
+    ]
+    return frozenset(name for function in functions for name in function.__code__.co_names)
+
+
+def _counts_threads(graph: Any, inputs: Any) -> bool:
+    """Answers whether Inductor writes the number of threads into the code: one of the graph's tensors is on
+    the CPU, or none is known, and no setting says another number."""
+    from torch._inductor import config
+
+    if config.cpp.threads >= 1 or config.cpp.dynamic_threads:
+        return False
+    known = False
+    for tensor in _tensors(graph, inputs):
+        if tensor.device.type == "cpu":
+            return True
+        known = True
+    return not known
+
+
+def _has_nested_options(graph: Any) -> bool:
+    return any(module.meta.get("nested_region_config") is not None for module in graph_modules(graph))
+
+
+def _tensors(graph: Any, inputs: Any) -> Iterator[Any]:
+    """Yields the inputs of a graph and what its nodes compute, as far as the trace kept it."""
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    def leaves(value: Any) -> list[Any]:
+        return [value] if isinstance(value, torch.Tensor) else tree_leaves(value)
+
+    for value in inputs:
+        yield from (leaf for leaf in leaves(value) if isinstance(leaf, torch.Tensor))
+    for node in graph_nodes(graph):
+        for name in ("val", "example_value"):
+            if (value := node.meta.get(name)) is not None:
+                yield from (leaf for leaf in leaves(value) if isinstance(leaf, torch.Tensor))
+
+
+def _hint_overrides() -> dict[str, int]:
+    """Answers the sizes that a caller of ``mark_dynamic`` has dynamic dimensions tuned for."""
+    import torch
+
+    context = torch._guards.TracingContext.try_get()
+    mode = getattr(context, "fake_mode", None)
+    hints = getattr(getattr(mode, "shape_env", None), "var_to_hint_override", None) or {}
+    return {str(symbol): hint for symbol, hint in sorted(hints.items(), key=lambda item: str(item[0]))}
+
+
+def _enters_autocast(node: Any) -> bool:
+    return node.op == "call_function" and getattr(node.target, "__name__", "") == "_enter_autocast"

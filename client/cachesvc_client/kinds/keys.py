@@ -1,0 +1,143 @@
+"""Adds to PyTorch's own cache keys what they lack, and says which of these hooks a restore depends on.
+
+PyTorch makes a key of all attributes of a *details* object: ``FxGraphHashDetails`` of a graph that Inductor
+compiles, and ``AOTAutogradCacheDetails``, a subclass, of a graph as Dynamo traced it. What is set on it after
+its ``__init__`` is in the key. A key that lacks a fact cannot be fixed by a comparison of ours: an attach
+by name does not know the graph before it is there.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from .. import importhook
+
+_log = logging.getLogger("cachesvc")
+
+Parts = Callable[[Any, Any], Mapping[str, Any]]
+"""Takes the details object and the graph; answers what the key shall hold, by name. It may raise."""
+_MARK = "_cachesvc_completes_key"
+
+
+@dataclass(frozen=True, slots=True)
+class SafetyHook:
+    """A function of PyTorch that must be hooked: without the hook a restored entry could be a false hit.
+
+    ``module`` and ``owner`` name the class whose ``__init__`` it is.
+    """
+
+    module: str
+    owner: str
+
+    def __str__(self) -> str:
+        return f"{self.module}.{self.owner}.__init__"
+
+
+GRAPH_KEY = SafetyHook("torch._inductor.codecache", "FxGraphHashDetails")
+AUTOGRAD_KEY = SafetyHook("torch._functorch._aot_autograd.autograd_cache", "AOTAutogradCacheDetails")
+SAFETY_HOOKS = (GRAPH_KEY, AUTOGRAD_KEY)
+
+
+def complete(hook: SafetyHook, parts: Parts) -> None:
+    """Puts ``parts`` into the key that ``hook`` makes, from the import of its module on.
+
+    An attribute that PyTorch has set itself is kept. If ``parts`` raises, the key is one that no other
+    process has: a doubt is a miss.
+    """
+    importhook.when_imported(hook.module, functools.partial(_install, hook, parts))
+
+
+def missing_in_source(torch_folder: Path) -> str | None:
+    """Answers the one line that says which safety hook this torch has no place for; ``None`` if it has all.
+
+    Reads PyTorch's sources and imports nothing, so that a restore can be refused before it begins.
+    """
+    for hook in SAFETY_HOOKS:
+        source = torch_folder.parent.joinpath(*hook.module.split(".")).with_suffix(".py")
+        try:
+            text = source.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            text = ""
+        found = re.search(rf"^class {hook.owner}\b.*?(?=^(?:class|def|@)|\Z)", text, re.M | re.S)
+        if found is None or not re.search(r"^    def __init__\b", found[0], re.M):
+            return _refusal(hook)
+    return None
+
+
+def missing_here() -> str | None:
+    """Answers the one line that says which safety hook is not in place in this process, of those whose module
+    is imported; ``None`` if all are. To be asked when a compile begins."""
+    for hook in SAFETY_HOOKS:
+        module = sys.modules.get(hook.module)
+        if module is not None and not _is_installed(hook, module):
+            return _refusal(hook)
+    return None
+
+
+def graph_modules(graph: Any) -> Iterator[Any]:
+    """Yields a graph and the graphs inside it: what is checkpointed or branched lies in one of its own."""
+    import torch
+
+    modules = graph.modules() if graph is not None else ()
+    return (inner for inner in modules if isinstance(inner, torch.fx.GraphModule))
+
+
+def graph_nodes(graph: Any) -> Iterator[Any]:
+    """Yields the nodes of a graph and of the graphs inside it."""
+    for inner in graph_modules(graph):
+        yield from inner.graph.nodes
+
+
+@functools.cache
+def nonce(why: str) -> str:
+    """Answers a text that is equal in this process alone."""
+    return f"{why} ({os.urandom(6).hex()})"
+
+
+def _refusal(hook: SafetyHook) -> str:
+    return (
+        f"hook {hook} is missing in this torch: without it code that was compiled under other settings could "
+        "be restored; use a torch that cachesvc was tested on"
+    )
+
+
+def _install(hook: SafetyHook, parts: Parts, module: ModuleType) -> None:
+    if importhook.hook(module, f"{hook.owner}.__init__", functools.partial(_made, parts)):
+        setattr(getattr(module, hook.owner).__init__, _MARK, True)
+    else:
+        _log.warning("%s", _refusal(hook))
+
+
+def _made(parts: Parts, call: importhook.Call) -> None:
+    call()
+    details = call.args[0]
+    graph = call.args[1] if len(call.args) > 1 else call.kwargs.get("gm")
+    for name, value in _parts(parts, details, graph).items():
+        if not hasattr(details, name):
+            setattr(details, name, value)
+
+
+def _parts(parts: Parts, details: Any, graph: Any) -> Mapping[str, Any]:
+    try:
+        return dict(parts(details, graph))
+    except Exception:  # noqa: BLE001 - a torch that is made otherwise
+        _log.debug("what a key lacks is not known: no other process has this key", exc_info=True)
+        return {"cachesvc": nonce("not known")}
+
+
+def _is_installed(hook: SafetyHook, module: ModuleType) -> bool:
+    function = getattr(getattr(module, hook.owner, None), "__init__", None)
+    while function is not None:
+        if getattr(function, _MARK, False):
+            return True
+        function = getattr(function, "__wrapped__", None)
+    return False

@@ -1,0 +1,33 @@
+"""Shows the log of this package on stderr, for services that configure no logging."""
+
+from __future__ import annotations
+
+import logging
+
+LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING}
+
+
+class _OneLine(logging.Formatter):
+    """Formats each record as one line: of an exception its type and text."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = record.getMessage()
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None:
+            text = f"{text}: {type(error).__name__}: {error}"
+        return "cachesvc: " + " ".join(text.split("\n"))
+
+
+def show(level: str) -> None:
+    """Shows records of ``level`` (a value of CACHESVC_LOG) and above on stderr, and on no other handler, so
+    that each stands there once. Of a level that does not exist it says one warning and changes nothing."""
+    logger = logging.getLogger("cachesvc")
+    wanted = LEVELS.get(level.strip().lower())
+    if wanted is None:
+        logger.warning("CACHESVC_LOG: %r: allowed: %s", level[:40], ", ".join(LEVELS))
+        return
+    handler = logging.StreamHandler()
+    handler.setFormatter(_OneLine())
+    logger.addHandler(handler)
+    logger.setLevel(wanted)
+    logger.propagate = False

@@ -1,0 +1,50 @@
+"""Says in the log what a restore came to, without being asked: one line at a full hit, one warning as soon as
+something was compiled all the same."""
+
+from __future__ import annotations
+
+import logging
+
+from .activity import Moment
+from .usefulness import Report
+
+_log = logging.getLogger("cachesvc")
+
+
+class OutcomeLog:
+    """Logs the outcome of one process, each line once."""
+
+    def __init__(self) -> None:
+        self._said: set[str] = set()
+
+    def say(self, report: Report, names: str, moment: Moment) -> None:
+        """Logs what is new in ``report``. ``names``: what was restored; empty if nothing was, which the
+        session has said already."""
+        if names and report.revisions and not report.observed.clean:
+            self._once(logging.WARNING, "compiled", compiled_line(report, names), report)
+        elif names and report.state == "hit" and moment != "compiled":
+            self._once(logging.INFO, "hit", hit_line(report, names), report)
+        if moment == "exit" and report.line not in self._said:
+            _log.info("at exit: %s", report.line)
+            self._said.add(report.line)
+
+    def _once(self, level: int, what: str, line: str, report: Report) -> None:
+        if what not in self._said:
+            self._said |= {what, report.line}
+            _log.log(level, "%s", line)
+
+
+def hit_line(report: Report, names: str) -> str:
+    """The one line of a full hit."""
+    saved = f", {report.saved:.1f} s saved" if report.saved is not None else ""
+    return f"{names}: hit: nothing compiled, {report.used}{saved}"
+
+
+def compiled_line(report: Report, names: str) -> str:
+    """The one warning of a process that compiled after a restore: how much, the first reason, what to do."""
+    seen = report.observed
+    count = f"{seen.compilations} compilation{'' if seen.compilations == 1 else 's'}"
+    if seen.tuning_runs:
+        count += f", {seen.tuning_runs} tuning run{'' if seen.tuning_runs == 1 else 's'}"
+    why = report.reasons[0] if report.reasons else f"for the reasons ask: cachesvc explain {names}"
+    return f"{names}: compiled here after a restore ({count} so far): {why}"

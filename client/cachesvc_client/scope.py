@@ -1,0 +1,42 @@
+"""What decides which private cache folder a process uses: whom it trusts, what it asks for and accepts.
+
+Two processes share a folder only if all of that is the same. So code that was installed for one trust scope
+is never opened by another, and what is revoked, quarantined or replaced is in a folder that no later process
+opens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
+
+from .wire.codec import canonical
+from .wire.digest import Digest
+from .wire.factors import Fingerprint, partition
+
+if TYPE_CHECKING:
+    from .config import Config
+
+
+def trust_scope(config: Config) -> Digest:
+    """Names whom a session trusts and what it asks for: keys, names, tags to fall back to, lane, and the
+    registry or the bundle."""
+    return Digest.of(
+        canonical(
+            {
+                "trusted": sorted(str(key) for key in config.trusted_keys),
+                "names": sorted(str(name) for name in config.names),
+                "fallback": [str(tag) for tag in config.tag_fallback],
+                "lane": str(config.lane or ""),
+                "registry": "" if config.bundle else config.url or "",
+                "bundle": str(config.bundle or ""),
+            }
+        )
+    )
+
+
+def folder_name(fingerprint: Fingerprint, accepted: Mapping[Digest, Collection[Digest]]) -> Digest:
+    """Names the private folder of a process. ``accepted``: trust scope -> the revisions that were accepted
+    for it."""
+    held = {str(scope): sorted(map(str, revisions)) for scope, revisions in accepted.items()}
+    return Digest.of(canonical([str(partition(fingerprint, ("gpu", "host"))), held]))

@@ -1,0 +1,264 @@
+"""What a service says of its restore without being asked, and that the registry learns it however the service
+ends: real servers, real workers, real signals."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from cachesvc_client.bundle.seal import SigningKey
+
+from .conftest import NAME
+from .harness import PROGRAMS, environment, run
+from .registries import Served, client, free_url, prepare, serve
+
+pytestmark = pytest.mark.compiles
+SETTLED_SECONDS = 60
+"""A busy machine takes that long for what a free one does in less than ten."""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("outcomes")
+
+
+@pytest.fixture(scope="module")
+def registry(place: Path) -> Iterator[Served]:
+    """Serves one compiled function of 4 rows as ``NAME``."""
+    key = SigningKey.generate()
+    key.save(place / "signing.key")
+    bundle = str(place / "small.cachesvc")
+    done = run("build.py", bundle, str(place / "signing.key"), NAME, "small", place=place)
+    assert done.code == 0, done.err[-4000:]
+    prepare(place / "registry", key.text)
+    with serve(place / "registry") as served:
+        pushed = client("push", bundle, **served.publisher)
+        assert pushed.returncode == 0, pushed.stderr
+        yield served
+
+
+@pytest.fixture
+def variables(place: Path, tmp_path: Path, registry: Served) -> dict[str, str]:
+    """Of a fresh host; TMPDIR has PyTorch's precompiled headers already."""
+    tmp = str(place / "tmp")
+    return {**environment(tmp_path), **registry.variables, "TMPDIR": tmp, "NAME": NAME}
+
+
+def starts(registry: Served) -> dict[str, int]:
+    """How many starts the registry counts, by state."""
+    url = f"{registry.url}/v1/namespaces/team/entries"
+    [entry] = httpx.get(url, headers={"Authorization": f"Bearer {registry.token}"}).json()
+    states = ("hit", "partial", "inert", "unused")
+    return {state: sum(use[state] for use in entry["usefulness"]) for state in states}
+
+
+def wait_for(what: Callable[[], Any], seconds: float = SETTLED_SECONDS) -> Any:
+    end = time.monotonic() + seconds
+    while not (found := what()):
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.1)
+    return found
+
+
+def more(before: dict[str, int], **states: int) -> dict[str, int]:
+    return {state: count + states.get(state, 0) for state, count in before.items()}
+
+
+@contextmanager
+def started(command: list[str], place: Path, variables: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
+    """A process whose stderr is in ``place``/err; killed if it is still there at the end."""
+    with open(place / "err", "wb") as err:
+        process = subprocess.Popen(
+            [sys.executable, *command],
+            cwd=PROGRAMS,
+            env=variables,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=err,
+            text=True,
+        )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def ask(process: subprocess.Popen[str], batch: int) -> None:
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write(f"{batch}\n")
+    process.stdin.flush()
+    assert process.stdout.readline() == f"{batch}\n"
+
+
+def test_a_later_compile_is_a_warning_and_one_start_stays_one(
+    tmp_path: Path, registry: Served, variables: dict[str, str]
+) -> None:
+    before = starts(registry)
+    err = tmp_path / "err"
+    with started(["batches.py", NAME], tmp_path, variables) as process:
+        ask(process, 4)
+        wait_for(lambda: starts(registry) == more(before, hit=1))
+        assert err.read_text() == "", "a hit is no warning"
+        ask(process, 6)
+        [line] = wait_for(lambda: err.read_text().splitlines())
+        count = r"\(\d+ compilations? so far\)"
+        assert re.match(f"{NAME}:latest: compiled here after a restore {count}: shapes: here ", line), line
+        assert "warm these shapes too" in line, line
+        wait_for(lambda: starts(registry) == more(before, partial=1))
+        ask(process, 7)
+        assert process.poll() is None
+        assert process.stdin is not None
+        process.stdin.close()
+        assert process.wait(60) == 0
+    assert err.read_text().splitlines() == [line], "once, not for each graph"
+    assert starts(registry) == more(before, partial=1)
+
+
+def test_a_hit_is_one_line_where_the_log_is_asked_for(tmp_path: Path, variables: dict[str, str]) -> None:
+    with started(["batches.py", NAME], tmp_path, {**variables, "CACHESVC_LOG": "info"}) as process:
+        ask(process, 4)
+        wait_for(lambda: "hit" in (tmp_path / "err").read_text())
+        lines = (tmp_path / "err").read_text().splitlines()
+    assert all(line.startswith("cachesvc: ") for line in lines), lines
+    said = [line for line in lines if ": hit: " in line]
+    assert len(said) == 1 and said[0].startswith(f"cachesvc: {NAME}:latest: hit: nothing compiled, "), lines
+    assert "artifacts of 1 revision used, " in said[0] and said[0].endswith(" s saved")
+
+
+@pytest.mark.parametrize(
+    ("level", "said"),
+    [("loud", ["CACHESVC_LOG: 'loud': allowed: debug, info, warning"]), ("warning", []), ("", [])],
+)
+def test_the_level_of_the_log(variables: dict[str, str], level: str, said: list[str]) -> None:
+    code = f"import cachesvc_client; cachesvc_client.attach({NAME!r}).wait(60)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**variables, "CACHESVC_LOG": level},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (done.returncode, done.stderr.splitlines()) == (0, said)
+
+
+def test_a_wrong_name_is_one_line_in_the_log_and_the_first_reason_of_the_report(
+    tmp_path: Path, registry: Served, variables: dict[str, str]
+) -> None:
+    """On a host that has hit under the right name before."""
+    hit = run(
+        "serve.py",
+        f"name={NAME}",
+        "small=1",
+        place=tmp_path,
+        **registry.variables,
+        TMPDIR=variables["TMPDIR"],
+    )
+    assert hit.answer["state"] == "hit"
+    wrong = run(
+        "serve.py",
+        "name=team/typo",
+        "small=1",
+        place=tmp_path,
+        **registry.variables,
+        TMPDIR=variables["TMPDIR"],
+    )
+    reason = "nothing is published as team/typo:latest (check the name, or publish it with cachesvc warm)"
+    ours = [line for line in wrong.err.splitlines() if "team/typo" in line]
+    assert ours == [f"team/typo:latest: not restored, this process compiles: {reason}"]
+    assert wrong.answer["reasons"][0] == f"team/typo:latest: not restored: {reason}"
+
+
+ASGI = ["-m", "uvicorn", "web:app", "--host", "127.0.0.1", "--port"]
+GUNICORN = ["-m", "gunicorn", "--timeout", "300", "--workers", "2", "--bind"]
+SERVERS = {
+    "uvicorn": [*ASGI, "{port}"],
+    "uvicorn of two workers": [*ASGI, "{port}", "--workers", "2"],
+    "gunicorn": [*GUNICORN, "127.0.0.1:{port}", "web:wsgi"],
+    "gunicorn with workers of uvicorn": [
+        *GUNICORN,
+        "127.0.0.1:{port}",
+        "-k",
+        "uvicorn.workers.UvicornWorker",
+        "web:app",
+    ],
+}
+
+
+@pytest.mark.parametrize("server", SERVERS)
+def test_the_registry_knows_a_start_that_sigterm_ended(
+    tmp_path: Path, registry: Served, variables: dict[str, str], server: str
+) -> None:
+    before = starts(registry)
+    url = free_url()
+    command = [word.format(port=url.rpartition(":")[2]) for word in SERVERS[server]]
+
+    def answer(batch: int) -> str:
+        try:
+            reply = httpx.get(f"{url}/{batch}", timeout=120)
+        except httpx.TransportError:
+            return ""
+        return reply.text if reply.status_code == 200 else ""
+
+    with started(command, tmp_path, variables) as process:
+        assert wait_for(lambda: answer(4), 180).endswith(" 4"), (tmp_path / "err").read_text()
+        time.sleep(2)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) in (0, -signal.SIGTERM)
+    assert "Traceback" not in (tmp_path / "err").read_text()
+    wait_for(lambda: starts(registry)["hit"] > before["hit"])
+    told = client("admin", "stats", **registry.variables)
+    assert told.returncode == 0 and "hit" in told.stdout, told.stdout
+
+
+def test_a_warning_under_uvicorn_while_it_serves(tmp_path: Path, variables: dict[str, str]) -> None:
+    url = free_url()
+    command = [*ASGI, url.rpartition(":")[2]]
+
+    def answer() -> bool:
+        try:
+            return httpx.get(f"{url}/9", timeout=120).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    with started(command, tmp_path, variables) as process:
+        wait_for(answer, 180)
+        err = tmp_path / "err"
+        wait_for(lambda: f"{NAME}:latest: compiled here after a restore" in err.read_text())
+        assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+    assert err.read_text().count("compiled here after a restore") == 1
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_child_of_multiprocessing_reports_at_its_end(
+    registry: Served, variables: dict[str, str], method: str
+) -> None:
+    before = starts(registry)
+    command = [sys.executable, str(PROGRAMS / "forks.py"), NAME, method]
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
+    assert starts(registry) == more(before, hit=1)
+
+
+def test_a_rank_of_torchrun_reports_at_its_end(
+    tmp_path: Path, registry: Served, variables: dict[str, str]
+) -> None:
+    before = starts(registry)
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1"]
+    command = [sys.executable, *torchrun, str(PROGRAMS / "serve.py"), f"name={NAME}", "small=1"]
+    done = subprocess.run(command, env=variables, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert starts(registry) == more(before, hit=1), os.linesep.join(done.stderr.splitlines()[-20:])

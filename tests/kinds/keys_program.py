@@ -1,0 +1,69 @@
+"""Prints the keys that PyTorch looks for under several settings, as JSON: ``keys_program.py plain|armed``.
+
+*armed*: with the hooks of cachesvc. Nothing is compiled: Inductor is stopped after it has looked.
+"""
+
+import contextlib
+import json
+import sys
+
+if sys.argv[1] == "armed":
+    from cachesvc_client.session import attached
+
+    attached().arm()
+
+import torch
+import torch._functorch._aot_autograd.autograd_cache as autograd_cache
+import torch._inductor.codecache as codecache
+import torch._inductor.compile_fx as compile_fx
+
+keys: list[str] = []
+
+
+class Stopped(Exception):
+    pass
+
+
+def stopped(*_, **__):
+    raise Stopped
+
+
+def noting(original, position):
+    def looked_up(*args, **kwargs):
+        answer = original(*args, **kwargs)
+        keys.append(args[0] if position is None else answer[position])
+        return answer
+
+    return looked_up
+
+
+codecache.FxGraphCache.load_with_key = noting(codecache.FxGraphCache.load_with_key, None)
+autograd_cache.autograd_cache_key = noting(autograd_cache.autograd_cache_key, 0)
+compile_fx.fx_codegen_and_compile = stopped
+
+
+def function(x):
+    return (x @ x.t()).relu() + torch.linspace(0, 1, 8)
+
+
+def inside(x):
+    with torch.autocast("cpu"):
+        return x @ x
+
+
+SETTINGS = {
+    "none": contextlib.nullcontext,
+    "autocast": lambda: torch.autocast("cpu", torch.bfloat16),
+    "grad": torch.enable_grad,
+}
+for program in (function, inside):
+    for setting in SETTINGS.values():
+        torch._dynamo.reset()
+        with torch.no_grad(), setting(), contextlib.suppress(Exception):
+            torch.compile(program)(torch.ones(8, 8))
+torch.set_default_dtype(torch.float64)
+torch.set_num_threads(3)
+torch._dynamo.reset()
+with torch.no_grad(), contextlib.suppress(Exception):
+    torch.compile(function)(torch.ones(8, 8))
+print(json.dumps(keys))

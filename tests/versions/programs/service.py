@@ -1,0 +1,108 @@
+"""Compiles a small model with cachesvc attached; tells as JSON what came of it and which hooks there are.
+
+``service.py attach-first|torch-first [wait]``: in which order it attaches and imports torch. ``wait``: waits
+for the restore before it compiles.
+"""
+
+import json
+import sys
+from types import FunctionType
+
+import cachesvc_client
+from cachesvc_client import importhook
+
+order, waits = sys.argv[1], "wait" in sys.argv[2:]
+
+
+def compilers():
+    return {
+        name: module for name, module in list(sys.modules.items()) if name.startswith(("torch", "triton"))
+    }
+
+
+def attributes():
+    """What every module and class of the compilers holds: (where, name) -> object. By ``type``, since some
+    objects of torch initialise CUDA when they are asked for an attribute."""
+    found = {}
+    for module_name, module in compilers().items():
+        for name, value in list(getattr(module, "__dict__", {}).items()):
+            found[module_name, name] = value
+            if issubclass(type(value), type) and value.__module__ == module_name:
+                found.update({(f"{module_name}.{name}", inner): vars(value)[inner] for inner in vars(value)})
+    return found
+
+
+def ours():
+    """The names in the compilers that lead to code of the client."""
+    mine = []
+    for (where, name), value in attributes().items():
+        function = value.__func__ if type(value) in (staticmethod, classmethod) else value
+        if type(function) is FunctionType and "/cachesvc_client/" in function.__code__.co_filename:
+            mine.append(f"{where}.{name}")
+    callback = sys.modules.get("torch._dynamo.callback")
+    if callback is not None:
+        handler = callback.callback_handler
+        mine += [f"callback {one}" for one in (*handler.start_callbacks, *handler.end_callbacks)]
+    return sorted(mine)
+
+
+def pending():
+    return sorted({*importhook._waiting, *importhook._beginning})
+
+
+def wait():
+    try:
+        cachesvc_client.wait(60)
+    except Exception as error:  # noqa: BLE001 - the test judges it
+        return type(error).__name__
+    return ""
+
+
+answer = {}
+if order == "attach-first":
+    session = cachesvc_client.attach("team/x")
+    answer["pending"] = pending()
+    import torch
+    import torch._dynamo.callback
+    import torch._inductor.compile_fx
+    import torch._inductor.runtime.triton_heuristics
+else:
+    import torch
+    import torch._dynamo.callback
+    import torch._inductor.compile_fx
+    import torch._inductor.runtime.triton_heuristics
+
+    before = attributes()
+    session = cachesvc_client.attach("team/x")
+    wait()
+    after = attributes()
+    answer["changed"] = [".".join(key) for key in before if key in after and before[key] is not after[key]]
+
+if waits:
+    answer["raised by wait"] = wait()
+answer["ours"] = ours()
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(8, 4)
+
+    def forward(self, x):
+        return torch.sin(self.linear(x)) + 1
+
+
+torch.manual_seed(0)
+model, x = Model(), torch.randn(3, 8)
+with torch.no_grad():
+    expected = model(x)
+    try:
+        output = torch.compile(model)(x)
+        answer["right"] = torch.allclose(output, expected, atol=1e-5)
+    except Exception as error:  # noqa: BLE001 - the test judges it; Dynamo puts its own around ours
+        answer["raised by the compile"] = str(error)
+answer["ours after it"] = ours()
+answer["pending after it"] = pending()
+wait()
+answer["status"] = session.status
+print(json.dumps(answer))
