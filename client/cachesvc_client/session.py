@@ -441,7 +441,7 @@ class Attached:
             session._compile_begins(begin)
         for session in waiting:
             session._wait_for_compile(begin)
-        if reason := keys.missing_here():
+        if self.process.armed and (reason := keys.missing_here()):
             for session in waiting:
                 session._withdraw(reason)
         self.process.seconds["wait"] += time.perf_counter() - begin
