@@ -258,7 +258,7 @@ def _one(case: Case, value: Any, device: str, expected: Any) -> tuple[dict[str, 
         "dtype": str(outputs[0].dtype).removeprefix("torch."),
         "eager_dtype": str(eager[0].dtype).removeprefix("torch."),
         "difference": max(float((a.double() - b.double()).abs().max()) for a, b in zip(outputs, eager)),  # noqa: B905
-        "allowed": _allowed(eager),
+        "allowed": _allowed(eager, value),
         "compilations": seen.compilations,
         "compilers": seen.compiler_processes,
         "hits": seen.aot_hits + seen.fx_hits,
@@ -283,12 +283,18 @@ def _call(program: Callable[[Any], Any], device: str, grad: bool) -> list[Any]:
     return [one.detach().cpu() for one in (output, x.grad) if one is not None]
 
 
-def _allowed(eager: list[Any]) -> float:
-    """Answers a difference of a few roundings of the coarsest dtype, at the size of the largest value. Inputs
-    are float32, so no dtype is finer than that."""
+def _allowed(eager: list[Any], value: Any) -> float:
+    """Answers a difference of a few roundings of the coarsest dtype that was computed in, at the size of the
+    largest value: of the outputs, of the inputs (float32), and ``value`` where that is a dtype: a gradient is
+    float32 also where autocast computed it in another."""
     import torch
 
-    eps = max(torch.finfo(one.dtype).eps for one in (*eager, torch.empty(0, dtype=torch.float32)))
+    dtypes = {
+        torch.float32,
+        *(one.dtype for one in eager),
+        *([value] if isinstance(value, torch.dtype) else []),
+    }
+    eps = max(torch.finfo(dtype).eps for dtype in dtypes)
     return 16 * eps * max(1.0, *(float(one.abs().max()) for one in eager))
 
 

@@ -133,7 +133,9 @@ def test_a_key_without_a_namespace_counts_for_names_of_one(world: World, names: 
     assert world.service(names, "", CACHESVC_TRUSTED_KEYS=A.public)["installed"] == ["team-a"]
 
 
-@pytest.mark.parametrize("keys", [f"*={A.public}", f"team-a={A.public},team-b={A.public}"])
+@pytest.mark.parametrize(
+    "keys", [f"*={A.public}", f"team-a={A.public},team-b={A.public}"], ids=["all", "each by name"]
+)
 def test_a_key_may_be_trusted_for_several(world: World, keys: str) -> None:
     seen = world.service(BOTH, "", CACHESVC_TRUSTED_KEYS=keys)
     assert seen["installed"] == ["team-a", "team-b"], seen
