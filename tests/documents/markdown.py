@@ -40,11 +40,6 @@ def units(text: str) -> list[str]:
     return re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )|\n(?=\|)", text)
 
 
-def without_pending(text: str) -> str:
-    """``text`` without what a ``<!-- pending: … -->`` marks: behaviour that is not in this version yet."""
-    return "\n\n".join(unit for unit in units(text) if "<!-- pending:" not in unit)
-
-
 def anchors(text: str) -> set[str]:
     """The anchors of a page's headings, as MkDocs and GitHub make them."""
     headings = re.findall(r"^#+ (.+)$", prose(text), re.MULTILINE)

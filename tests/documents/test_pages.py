@@ -14,7 +14,7 @@ from cachesvc_client.wire.errors import ALL
 from tests.deploy.words import unknown_words
 from tools import commands_page, exit_codes_page, rest_page, settings_page
 
-from .markdown import DOCS, README, ROOT, anchors, blocks, fenced, prose, units, without_pending
+from .markdown import DOCS, README, ROOT, anchors, blocks, fenced, prose, units
 
 GENERATED = (settings_page, commands_page, rest_page, exit_codes_page)
 WRITTEN = [README, *(path for path in sorted(DOCS.rglob("*.md")) if "by `make" not in path.read_text()[:400])]
@@ -51,21 +51,19 @@ def variables_in_code() -> set[str]:
 
 
 def test_the_table_of_variables_is_that_of_the_client() -> None:
-    text = VARIABLES.read_text()
-    assert variables_in_code() <= set(re.findall(r"^\| `(CACHESVC_\w+)`", text, re.MULTILINE))
-    today = without_pending(text)
-    assert set(re.findall(r"^\| `(CACHESVC_\w+)`", today, re.MULTILINE)) <= variables_in_code()
+    listed = re.findall(r"^\| `(CACHESVC_\w+)`", VARIABLES.read_text(), re.MULTILINE)
+    assert set(listed) == variables_in_code()
 
 
 @pytest.mark.parametrize("path", FOR_USERS, ids=name_of)
 def test_every_command_and_variable_that_a_page_names_exists(path: Path) -> None:
-    text = without_pending(path.read_text())
+    text = path.read_text()
     inline = re.findall(r"`((?:cachesvc|CACHESVC_)[^`\n]+)`", prose(text))
     assert unknown_words("\n".join(["", *fenced(text)])) == []
     assert [problem for code in inline for problem in unknown_words(code, code=True)] == []
 
 
-@pytest.mark.parametrize("path", [README, *sorted(DOCS.rglob("*.md"))], ids=name_of)
+@pytest.mark.parametrize("path", [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))], ids=name_of)
 def test_every_link_of_a_page_leads_somewhere(path: Path) -> None:
     broken = []
     for link in re.findall(r"\]\(([^)\s]+)\)", prose(path.read_text())):
@@ -92,7 +90,8 @@ def test_the_messages_that_troubleshooting_quotes_exist() -> None:
     text = (DOCS / "troubleshooting.md").read_text()
     cells = re.findall(r"^\| ([^|]*`[^|]*) \|", text.partition("## Nothing was installed")[2], re.MULTILINE)
     quoted = [phrase for cell in cells for phrase in re.findall(r"`([^`]+)`", cell) if phrase.count(" ") > 1]
-    code = "\n".join(file.read_text() for file in (ROOT / "client" / "cachesvc_client").rglob("*.py"))
+    folders = (ROOT / "client" / "cachesvc_client", ROOT / "cachesvc" / "registry")
+    code = "\n".join(file.read_text() for folder in folders for file in folder.rglob("*.py"))
     assert len(quoted) > 4
     assert [phrase for phrase in quoted if re.sub(r"\d+\.\d", "%.1f", phrase) not in code] == []
 
