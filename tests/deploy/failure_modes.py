@@ -31,9 +31,7 @@ SHOWN_BY: dict[str, tuple[str, ...]] = {
         "tests/registry/test_crashes.py::test_deletion_and_repair_killed_at_each_step",
     ),
     "the signing key is lost": ("tests/registry/test_outages.py::test_the_signing_key_is_lost",),
-    "a signing key leaked": (
-        "tests/e2e/test_by_name.py::test_whatever_is_wrong_the_service_runs_on_and_says_why",
-    ),
+    "a signing key leaked": ("tests/security/test_revoked.py::test_revoked_code_is_not_run_again",),
     "a token leaked": ("tests/registry/test_production.py::test_two_replicas_share_what_they_know",),
     "no admin's token is left": (
         "tests/registry/test_replicas.py::test_what_a_deployment_runs_before_its_replicas",

@@ -20,6 +20,8 @@ GENERATED = (settings_page, commands_page, rest_page, exit_codes_page)
 WRITTEN = [README, *(path for path in sorted(DOCS.rglob("*.md")) if "by `make" not in path.read_text()[:400])]
 """Every page that a person wrote, and no generated one."""
 FOR_USERS = [path for path in WRITTEN if path.parent.name != "adr"]
+FRONT = sorted(ROOT.glob("*.md"))
+"""The pages beside the README that GitHub shows, and it."""
 VARIABLES = DOCS / "reference" / "variables.md"
 
 
@@ -55,7 +57,7 @@ def test_the_table_of_variables_is_that_of_the_client() -> None:
     assert set(listed) == variables_in_code()
 
 
-@pytest.mark.parametrize("path", FOR_USERS, ids=name_of)
+@pytest.mark.parametrize("path", sorted({*FRONT, *FOR_USERS}), ids=name_of)
 def test_every_command_and_variable_that_a_page_names_exists(path: Path) -> None:
     text = path.read_text()
     inline = re.findall(r"`((?:cachesvc|CACHESVC_)[^`\n]+)`", prose(text))
@@ -63,7 +65,7 @@ def test_every_command_and_variable_that_a_page_names_exists(path: Path) -> None
     assert [problem for code in inline for problem in unknown_words(code, code=True)] == []
 
 
-@pytest.mark.parametrize("path", [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))], ids=name_of)
+@pytest.mark.parametrize("path", [*FRONT, *sorted(DOCS.rglob("*.md"))], ids=name_of)
 def test_every_link_of_a_page_leads_somewhere(path: Path) -> None:
     broken = []
     for link in re.findall(r"\]\(([^)\s]+)\)", prose(path.read_text())):
