@@ -14,6 +14,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed-$(subst /,_,$(subst =,-,$(TORCH)))
 LOCKS := requirements/build.txt requirements/client.txt requirements/server.txt requirements/dev.txt
 
+# The site of the documents has an environment of its own, so that `make demo` does not pay for it.
+DOCS := .venv-docs
+
 # Files in the order of tests/conftest.py, the long ones first; xdist's own is by the number of their tests.
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
@@ -23,7 +26,7 @@ COMPILE := $(BIN)/uv pip compile -q --universal --generate-hashes --no-python-do
 	--no-emit-index-url --no-emit-find-links --no-emit-package cachesvc --no-emit-package cachesvc-client
 
 .DEFAULT_GOAL := help
-.PHONY: help venv torch-env demo test test-fast test-services test-versions matrix deploy-check keys lint format \
+.PHONY: help venv torch-env demo test test-fast test-services test-versions matrix deploy-check keys pages docs lint format \
 	types contracts release-check bench bench-registry bench-gpu requirements triton clean tools
 
 help:  ## this list
@@ -78,6 +81,19 @@ deploy-check: $(STAMP)  ## renders, lints and judges deploy/, offline; runs what
 keys: $(STAMP)  ## docs/keys.md from the factor table
 	@$(BIN)/python -m tools.keys
 
+pages: $(STAMP)  ## every generated page of docs/: keys, settings, commands, REST, exit codes
+	@for page in keys settings_page commands_page rest_page exit_codes_page; do \
+		$(BIN)/python -m tools.$$page || exit 1; done
+
+$(DOCS)/.installed: requirements/docs.txt | tools
+	@test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
+	@$(DOCS)/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/docs.txt
+	@touch $@
+
+docs: $(DOCS)/.installed  ## the documents as a site, into build/site; a broken link or anchor is an error
+	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict
+	@$(PYTHON) tools/check_site.py build/site
+
 lint: $(STAMP)  ## ruff and hadolint
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
@@ -115,12 +131,15 @@ requirements: $(STAMP)  ## compile requirements/*.in again; ARGS=--upgrade for n
 		-c requirements/client.txt -c requirements/build.txt
 	@$(COMPILE) $(ARGS) --python-version 3.11 requirements/dev.in -o requirements/dev.txt \
 		-c requirements/server.txt -c requirements/build.txt
+	@$(COMPILE) $(ARGS) --python-version 3.11 requirements/docs.in -o requirements/docs.txt \
+		-c requirements/dev.txt
 	@$(COMPILE) $(ARGS) --python-version 3.11 requirements/triton.in -o requirements/triton.txt
 
 triton: $(STAMP)  ## adds Triton (280 MB), for tests without a GPU
 	@$(BIN)/python -m pip install -q --require-hashes -r requirements/triton.txt
 
 clean:  ## removes the environment, caches and builds
-	rm -rf $(VENV) .torch build dist .demo .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(DOCS) .torch build dist .demo .pytest_cache .mypy_cache .ruff_cache .import_linter_cache \
+		.hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 	rm -rf *.egg-info client/*.egg-info client/build

@@ -40,54 +40,78 @@ Bytes = Annotated[ByteSize, Field(ge=0, le=BOUNDS["keep_bytes"][1])]
 class Settings(BaseSettings):
     """Every setting has a default that serves one machine; times in seconds, sizes in bytes."""
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True, env_ignore_empty=True)
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX,
+        extra="forbid",
+        frozen=True,
+        env_ignore_empty=True,
+        use_attribute_docstrings=True,
+    )
 
     data: Annotated[Path, AfterValidator(_absolute)] = Path("cachesvc-data")
+    """Folder of what lies on this machine: the index (SQLite), the packs and the signing key. A registry that
+    has ``database``, ``bucket`` and ``first_token`` needs none."""
     host: str = "127.0.0.1"
+    """Address to listen on."""
     port: int = Field(default=8750, ge=0, le=65535)
+    """Port to listen on; 0 takes any free one."""
     tls_certificate: Path | None = None
-    """Certificate chain (PEM). With ``tls_key`` it serves HTTPS, and takes up renewed files; without, HTTP,
-    for loopback or behind a proxy: clients send no token over plain HTTP to another machine."""
+    """Certificate chain (PEM). With ``tls_key`` the registry serves HTTPS and takes up renewed files by
+    itself. Without it the registry serves HTTP, for loopback or behind a proxy: clients send no token over
+    plain HTTP to another machine."""
     tls_key: Path | None = None
+    """Private key (PEM) of ``tls_certificate``."""
     database: str = Field(default="", pattern="^$|^postgresql(\\+psycopg)?://")
-    """Empty: SQLite in ``data``."""
+    """URL of PostgreSQL, such as ``postgresql://user:password@host/name``. Empty: SQLite in ``data``."""
     bucket: str = ""
-    """Empty: a folder in ``data``. Credentials are read as every AWS tool reads them."""
+    """Name of the S3 bucket. Empty: a folder in ``data``. Credentials are read as every AWS tool reads
+    them."""
     bucket_prefix: str = ""
+    """Prefix of every key in the bucket, for a bucket that holds other things too."""
     bucket_endpoint: str = Field(default="", pattern="^$|^https?://")
+    """Address of the S3. Empty: AWS."""
     bucket_public_endpoint: str = Field(default="", pattern="^$|^https?://")
-    """The store's address as clients know it; empty: as ``bucket_endpoint``."""
+    """Address of the S3 as clients reach it. Empty: the same as ``bucket_endpoint``."""
     downloads: Literal["store", "registry"] = "store"
-    """From where clients get packs that are in a bucket: by presigned links from the store itself, or through
-    the registry, where clients cannot reach the store. A client whose link fails asks the registry anyway."""
+    """Where clients get packs that are in a bucket: from the store itself by presigned links, or through the
+    registry, where clients cannot reach the store. A client whose link fails asks the registry anyway."""
     link_seconds: int = Field(default=900, ge=60, le=604_800)
+    """How long a presigned link holds."""
     redis: str = Field(default="", pattern="^$|^(redis|rediss|unix)://")
-    """Empty: hints stay in each process. What replicas share; losing it costs time, never truth."""
+    """URL of Redis, for hints that replicas share. Empty: each process keeps its own. Losing Redis costs
+    time, never truth."""
     first_token: str = Field(default="", pattern="^$|^csv_[A-Za-z0-9_-]{32,200}$")
-    """The secret of the first admin's token, where a deployment has a place for secrets: a database without
-    an admin gets this one, and no signing key is made. Empty: the first start makes and prints both."""
+    """Secret of the first admin's token, where a deployment has a place for secrets: a database without an
+    admin gets this one, and no signing key is made. Empty: the first start makes and prints both."""
     lease_seconds: int = Field(default=900, ge=60, le=86_400)
+    """How long an upload may be silent before its bytes may be collected."""
     grace_seconds: int = Field(default=7200, ge=0)
+    """How long an object stays in the store after nothing refers to it any more, so that downloads end well.
+    It must be longer than ``link_seconds``."""
     claim_seconds: int = Field(default=60, ge=2, le=3600)
-    """How long who compiles what others wait for may be silent, before one of them takes over."""
+    """How long the process that compiles for others may be silent before one of them takes over."""
     log: Literal["text", "json"] = "text"
-    """Lines for people, or a JSON object a line, with one for each request."""
+    """``text``: lines for people. ``json``: one object for each line, and one line for each request."""
     shutdown_seconds: int = Field(default=10, ge=0)
-    """How long requests under way may take to end."""
+    """How long requests under way may take to end after SIGTERM."""
     token_requests: int = Field(default=1000, ge=1)
-    """Requests that one token may have under way at once in this process; more are told to come again."""
+    """Requests that one token may have under way at once in one process. More are answered with 429."""
     gc_seconds: Annotated[int, AfterValidator(_zero_or_ten)] = 3600
-    """How often this process collects; 0: never, where ``cachesvc admin gc`` is run from outside."""
+    """How often this process collects what nobody needs; 10 or more. 0: never, where ``cachesvc admin gc`` is
+    run from outside."""
     keep_revisions: int = Field(default=10, ge=1)
+    """The newest revisions of each entry that are kept. This setting and the next four hold for each
+    namespace that has no bound of its own (``cachesvc admin namespaces set``)."""
     keep_days: int = Field(default=30, ge=0)
+    """Every revision that is younger than this is kept."""
     unused_days: int | None = Field(default=None, ge=1, le=BOUNDS["unused_days"][1])
-    """Of every namespace that has no bound of its own, like the four that follow the same names in
-    ``cachesvc admin namespaces set``. Absent: entries stay, however long nobody asks for them."""
+    """Days after which an entry that was offered to nobody is deleted. Not set: such entries stay."""
     keep_bytes: Bytes | None = None
-    """Above it collection evicts. Absent: never."""
+    """Bytes of a namespace above which collection evicts. Not set: it never does."""
     quota_bytes: Bytes | None = None
-    """Above it publishing is refused. Absent: never."""
+    """Bytes of a namespace above which publishing is refused. Not set: it never is."""
     max_pack_bytes: int = Field(default=MAX_PACK_BYTES, ge=1, le=MAX_PACK_BYTES)
+    """Size of the largest pack that is accepted, in bytes."""
 
     @property
     def embedded(self) -> bool:

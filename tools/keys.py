@@ -4,11 +4,11 @@ fails if the file is not what the table says."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 
 from cachesvc_client.wire.factors import FACTORS, SCHEMA, Factor
+from tools.markdown import DOCS, table
 
-DOCUMENT = Path(__file__).parents[1] / "docs" / "keys.md"
+DOCUMENT = DOCS / "keys.md"
 
 HEAD = f"""\
 # What decides whether an entry fits
@@ -63,7 +63,7 @@ def render() -> str:
 
 
 def _table(factors: Iterable[Factor]) -> list[str]:
-    head = ("factor", "of", "rule", "counts for", "why", "to mend", "unknown here")
+    head = ("factor", "of", "rule", "counts for", "why", "how to fix it", "unknown here")
     rows = [
         (
             f"`{factor.name}`",
@@ -76,8 +76,7 @@ def _table(factors: Iterable[Factor]) -> list[str]:
         )
         for factor in factors
     ]
-    lines = [head, tuple("---" for _ in head), *rows]
-    return ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]
+    return table(head, rows)
 
 
 if __name__ == "__main__":

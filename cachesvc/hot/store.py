@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 MAX_SECONDS = 5.0
-"""No hint lives longer: so revocation and quarantine reach every replica within it (DESIGN, invariant 10)."""
+"""No hint lives longer: so revocation and quarantine reach every replica within it
+(docs/architecture.md, what must hold always)."""
 
 
 Heard = Callable[[str | None], None]

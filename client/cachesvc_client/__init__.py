@@ -1,4 +1,4 @@
-"""Restores prebuilt torch.compile and Triton artifacts, so that a fresh process does not compile.
+"""Restore prebuilt torch.compile and Triton artifacts, so that a fresh process does not compile.
 
 >>> import cachesvc_client
 >>> cachesvc_client.attach("team/model")          # doctest: +SKIP
@@ -29,12 +29,12 @@ _log = logging.getLogger("cachesvc")
 
 
 def enabled() -> bool:
-    """Whether there is anything to do here: not with CACHESVC_MODE=off, and on Linux only."""
+    """Return whether there is anything to do here: not with CACHESVC_MODE=off, and on Linux only."""
     return os.environ.get("CACHESVC_MODE", "").strip() != "off" and sys.platform == "linux"
 
 
 def named() -> bool:
-    """Whether the variables say what to attach to."""
+    """Return whether the variables say what to attach to."""
     return bool(os.environ.get("CACHESVC_NAME") or os.environ.get("CACHESVC_BUNDLE"))
 
 
@@ -48,18 +48,26 @@ def attach(
     fallback: tuple[str, ...] = (),
     canary: bool | None = None,
 ) -> Session | None:
-    """Starts to restore what is published under ``name`` (``namespace/name[:tag]``), in the background.
+    """Start to restore what is published under a name, in the background.
 
-    Returns at once and never raises. Without arguments everything comes from the CACHESVC_* variables and
-    the login file. ``bundle``: a ``.cachesvc`` file, or a folder of them, instead of a registry; so is
-    CACHESVC_BUNDLE, whatever the name.
-    ``deadline``: seconds that the first compile waits, at most. ``fallback``: tags to try after the name's
-    own. ``canary``: compare the first output of each restored graph with eager's, once, where gradients are
-    not wanted; if it is wrong this process compiles, and its node does not install that revision again.
-    May be called before or after ``import torch``, twice, with several names, and in a process that
-    forks. What is wrong is told in one log line, in ``report()`` and, under CACHESVC_STRICT=1, raised by
-    ``wait()`` and by the first compile. Answers ``None`` where there is nothing to do: CACHESVC_MODE=off, or
-    not on Linux.
+    Returns at once and never raises. What goes wrong is in one log line and in `report()`; under
+    CACHESVC_STRICT=1 `wait()` and the first compile raise it. May be called before or after ``import torch``,
+    twice, with several names, and in a process that forks.
+
+    Args:
+        name: ``namespace/name[:tag]``. By default CACHESVC_NAME.
+        bundle: A ``.cachesvc`` file, or a folder of them, to restore from instead of a registry.
+            CACHESVC_BUNDLE does the same, whatever the name.
+        url: The registry. By default CACHESVC_URL, else that of the login.
+        token: The token. By default CACHESVC_TOKEN, else that of the login.
+        deadline: Seconds that the first compile waits, at most. By default CACHESVC_DEADLINE, else 10.
+        fallback: Tags to try after the name's own, in order.
+        canary: Whether to compare the first output of each restored graph with eager PyTorch, once, where no
+            gradients are wanted. If it is wrong, this process compiles, and its node does not install that
+            revision again.
+
+    Returns:
+        The session; ``None`` where there is nothing to do: CACHESVC_MODE=off, or not on Linux.
     """
     if not enabled():
         return None
@@ -74,11 +82,19 @@ def attach(
 
 
 def compile(model: Any = None, *, name: str | None = None, canary: bool | None = None, **options: Any) -> Any:
-    """``torch.compile(model, **options)``, returning torch's own object; attaches to ``name`` (or to
-    CACHESVC_NAME) and tells it the model's hash, so that its entries are preferred.
-    ``canary`` as in :func:`attach`, where this attaches.
+    """Compile as ``torch.compile(model, **options)`` does, and prefer the entries of this very model.
 
-    Exact shapes are never required to match. Whatever goes wrong with the cache, torch compiles.
+    Attaches to ``name``, or to CACHESVC_NAME if nothing is attached yet. Exact shapes are never required to
+    match. Whatever goes wrong with the cache, torch compiles.
+
+    Args:
+        model: What ``torch.compile`` takes. Without it, a decorator is returned.
+        name: ``namespace/name[:tag]``.
+        canary: As in `attach`, where this attaches.
+        **options: What ``torch.compile`` takes.
+
+    Returns:
+        What ``torch.compile`` returns: torch's own object.
     """
     import torch
 
@@ -92,38 +108,63 @@ def compile(model: Any = None, *, name: str | None = None, canary: bool | None =
 
 
 def publish(name: str | None = None, *, target: str = "service") -> CommitAnswer:
-    """Publishes what this process compiled or used. Needs CACHESVC_MODE=readwrite, a write token and
-    CACHESVC_SIGNING_KEY. Raises ``CacheSvcError`` with what is missing; blocks until it is committed. Where
-    nothing had to be compiled, what was restored is published already: the answer is that revision, which is
-    not ``created``. ``ClaimLost``: this process was silent for too long, and another one compiles or has.
+    """Publish what this process compiled or used. Blocks until it is committed.
 
-    To be called after the first backward, where there is one. In a job of several ranks on one node every
-    rank calls it: they become one revision, which rank 0 publishes (it alone needs token and key)."""
+    Needs CACHESVC_MODE=readwrite, a token that may write, and CACHESVC_SIGNING_KEY. Call it after the first
+    backward, where there is one. In a job of several ranks on one node every rank calls it: they become one
+    revision, which rank 0 publishes; only rank 0 needs token and key.
+
+    Args:
+        name: ``namespace/name[:tag]``. By default what is attached.
+        target: The target under which it is published.
+
+    Returns:
+        The entry and its revision. Where nothing had to be compiled this is the revision that was restored,
+        and ``created`` is false.
+
+    Raises:
+        CacheSvcError: With what is missing. ``ClaimLost``: this process was silent for too long, and another
+            one compiles or has published.
+    """
     from .session.publish import publish as run
 
     return run(name, target)
 
 
 def report() -> Report:
-    """What this process compiled, tuned and used: `Report`, with ``state`` and ``reasons``."""
+    """Return what this process compiled, tuned and used, with the outcome and its reasons."""
     from .session.session import attached
 
     return attached().report()
 
 
 def send_report(timeout: float = 1.0) -> bool:
-    """Says the outcome and tells the registry now, as at exit, and answers whether it has a report of this
-    start. That happens by itself too: when the compiler pauses, some seconds after the last compile, and at
-    exit. This is for processes that end otherwise, such as by ``os._exit`` or a signal. Takes at most
-    ``timeout`` seconds. Never raises."""
+    """Say the outcome and tell the registry now, as at exit.
+
+    Both happen without this call too: when the compiler pauses, some seconds after the last compile, and at
+    exit. Call it in processes that end in another way, such as by ``os._exit`` or a signal. It may be called
+    again. Never raises.
+
+    Args:
+        timeout: Seconds that this takes, at most.
+
+    Returns:
+        Whether the registry has a report of this start.
+    """
     from .session.session import attached
 
     return attached().send_report(timeout)
 
 
 def wait(timeout: float | None = None) -> bool:
-    """Waits until every attached restore is over; answers whether they are. Raises only under
-    CACHESVC_STRICT=1."""
+    """Wait until every attached restore is over. Raises only under CACHESVC_STRICT=1.
+
+    Args:
+        timeout: Seconds to wait for each, at most; ``None``: without a limit.
+
+    Returns:
+        Whether they are over.
+    """
     from .session.session import attached
 
     over = [session.wait(timeout) for session in attached().sessions]
@@ -131,15 +172,17 @@ def wait(timeout: float | None = None) -> bool:
 
 
 def status() -> dict[str, str]:
-    """What each attached name is at: for readiness probes."""
+    """Return how far each attached name is: for readiness probes."""
     from .session.session import attached
 
     return {session.label: session.status for session in attached().sessions}
 
 
 def prime() -> None:
-    """Imports what the first compile needs (about a second) on the caller's thread. Worth it only
-    while the process waits for something else."""
+    """Import what the first compile needs, about a second, on the caller's thread.
+
+    It is worth it only while the process waits for something else.
+    """
     import importlib
 
     for module in ("torch._dynamo", "torch._inductor.compile_fx", "torch._inductor.codecache"):

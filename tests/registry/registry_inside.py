@@ -105,7 +105,7 @@ class Inside:
 
 
 class Column(Protocol):
-    """One column of DESIGN's table of backends."""
+    """Return one column of the table of backends in docs/architecture.md."""
 
     def open(self, folder: Path) -> tuple[Index, BlobStore]:
         """What belongs to ``folder``: the same again at each call."""

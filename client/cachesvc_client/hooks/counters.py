@@ -1,7 +1,7 @@
 """What this process compiled, tuned and read: the one place that counts.
 
 Sessions, `warm` and the tests use the same numbers. PyTorch's own counters cannot see rebuilt
-``.so`` files, tuning, or work in compile workers (pytorch-facts, 7), so the functions that do the
+``.so`` files, tuning, or work in compile workers (docs/pytorch.md, 7), so the functions that do the
 work are wrapped. Wrappers only count; they run while something compiles and never per call of a
 compiled model. With ``audit=True`` (`warm` and tests) every process that is started is listed too, by this
 process, its forks and every Python child, such as Inductor's compile workers: an audit hook cannot be taken

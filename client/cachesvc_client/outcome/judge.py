@@ -22,8 +22,18 @@ State = Literal["hit", "partial", "inert", "miss", "unused"]
 
 @dataclass(frozen=True, slots=True)
 class RevisionUse:
-    """One installed revision; ``used``: its keys or kernels that the compilers really took, see `uses`.
-    ``saved``: seconds, its share of the report's."""
+    """One installed revision, and what came of it.
+
+    Attributes:
+        name: The name that it is published under.
+        target: Its target.
+        revision: Its digest.
+        files: Files that were installed.
+        bytes: Their size.
+        used: Its keys or kernels that the compilers took.
+        state: Its outcome.
+        saved: Seconds that it saved, its share of the report's; ``None`` if it was not measured.
+    """
 
     name: str
     target: str
@@ -37,8 +47,13 @@ class RevisionUse:
 
 @dataclass(frozen=True, slots=True)
 class KeyDifference:
-    """A part of PyTorch's own key that differs from the nearest installed entry's. ``component`` in words;
-    ``here`` and ``entry``: short texts, or digests where the value is long."""
+    """A part of PyTorch's own key that differs from the nearest installed entry's.
+
+    Attributes:
+        component: The part, in words.
+        here: Its value in this process: a short text, or a digest where the value is long.
+        entry: Its value in the entry.
+    """
 
     component: str
     here: str
@@ -50,20 +65,28 @@ class KeyDifference:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """``state``: *hit* (restored files were used, nothing was compiled), *partial* (used, and something
-    was compiled), *inert* (something was compiled, the installed files were not used), *miss* (nothing
-    was there to install), *unused* (nothing was compiled, nothing used).
+    """What a start came to.
 
-    ``differences``: of an inert or partial start, the factors in which it differs from the nearest installed
-    entry and that can be why, the most important first. ``facts``: what this process is and asked for, by the
-    factor table, if it was not a plain hit: ``explain --here`` reads them. ``key_differences``: after a miss,
-    what PyTorch's own keys differ in from the nearest installed one.
-
-    ``kinds``: what each kind of cache cost all the same. ``seconds``: ``wait`` (of the compile for the
-    restore), ``hooks`` (inside ours, without the wait), ``compile`` (inside Inductor), and the restore's
-    steps. ``saved``: the builder's first call less what was spent here, for the revisions that were used;
-    ``None`` if it was not measured. ``distrusted``: revisions whose first output the canary found wrong; the
-    state is *inert* then.
+    Attributes:
+        state: The outcome. *hit*: restored files were used, nothing was compiled. *partial*: used, and
+            something was compiled. *inert*: something was compiled, and the installed files were not used.
+            *miss*: nothing was there to install. *unused*: nothing was compiled, nothing used.
+        reasons: Why it is no hit, the most important reason first.
+        observed: What was counted: compilations, tuning runs, compiler processes.
+        revisions: What was installed, with what came of each.
+        rejected: Entries that exist and do not fit, with the factor that differs.
+        differences: Of an inert or partial start, the factors in which it differs from the nearest installed
+            entry and that can be why, the most important first.
+        facts: What this process is and asked for, by the factor table, if it was no plain hit.
+            ``explain --here`` reads them.
+        bytes_moved: Bytes that were downloaded.
+        seconds: ``wait`` (of the compile for the restore), ``hooks`` (inside cachesvc's hooks, without the
+            wait), ``compile`` (inside Inductor), and the steps of the restore.
+        saved: Seconds of the builder's first call less those spent here, for the revisions that were used;
+            ``None`` if it was not measured.
+        kinds: What each kind of cache cost all the same.
+        key_differences: After a miss, what PyTorch's own keys differ in from the nearest installed one.
+        distrusted: Revisions whose first output the canary found wrong. The outcome is *inert* then.
     """
 
     state: State
@@ -82,12 +105,12 @@ class Report:
 
     @property
     def compilations(self) -> int:
-        """0 is what the product promises on a hit."""
+        """Return how often something was compiled: 0 after a hit."""
         return self.observed.compilations
 
     @property
     def line(self) -> str:
-        """One line for a log."""
+        """Return the outcome as one line for a log."""
         seen = self.observed
         text = f"{self.state}: {seen.compilations} compilations, {seen.tuning_runs} tuning runs, {self.used}"
         return f"{text}; {self.reasons[0]}" if self.reasons else text

@@ -25,7 +25,7 @@ DEEDS = ("tag", "rollback", "import")
 """Publications of what was published before."""
 REPORT_FORMAT = "cachesvc.report/1"
 STATES = ("hit", "partial", "inert", "miss", "unused")
-"""What a start came to; DESIGN, usefulness."""
+"""What a start came to; docs/concepts.md, outcome."""
 MAX_REPORT_BYTES = 128 << 10
 MAX_COUNT = 1_000_000
 """Of anything that one start did."""

@@ -140,7 +140,7 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What is signed. See DESIGN, vocabulary. ``scopes``: what the entry holds: *gpu*, *host*.
+    """What is signed: see docs/concepts.md. ``scopes``: what the entry holds: *gpu*, *host*.
 
     ``asked``: what its compiles were asked for, by the workload rows of the factor table; absent in
     entries of older builders. ``measured``: seconds by name (``compile``, ``first_call``, ``steady``,

@@ -11,7 +11,7 @@ with 2.13 (CPU) and 2.11 (H200). The folder (``TORCHINDUCTOR_CACHE_DIR``)::
     cachesvc/<host>/<key>.so                  ours: host kernels, see `HostKernels`
 
 What else lies there (``.py``, ``.cpp``, locks, PyTorch's own ``.so``) is made again from these or is
-not needed (pytorch-facts, 3).
+not needed (docs/pytorch.md, 3).
 """
 
 from __future__ import annotations

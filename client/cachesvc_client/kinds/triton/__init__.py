@@ -14,7 +14,7 @@ of a helper only its C source and the platform's name (``triton/runtime/build.py
 is a factor of its own. Nothing is built for the host's CPU (no ``-march``). Inductor launches most kernels
 without a launcher of Triton's; those whose name is longer than the 150 letters of a file name need one.
 
-The group files hold absolute paths, so a moved folder is a miss (triton, pytorch-facts 3): they
+The group files hold absolute paths, so a moved folder is a miss (docs/pytorch.md, 3): they
 travel with a placeholder. The key is in the paths' last two parts, whatever the folder was called.
 """
 

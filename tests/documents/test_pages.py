@@ -1,0 +1,123 @@
+"""The documents agree with the code and with each other."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import cachesvc_client
+from cachesvc_client.wire.errors import ALL
+from tests.deploy.words import unknown_words
+from tools import commands_page, exit_codes_page, rest_page, settings_page
+
+from .markdown import DOCS, README, ROOT, anchors, blocks, fenced, prose, units
+
+GENERATED = (settings_page, commands_page, rest_page, exit_codes_page)
+WRITTEN = [README, *(path for path in sorted(DOCS.rglob("*.md")) if "by `make" not in path.read_text()[:400])]
+"""Every page that a person wrote, and no generated one."""
+FOR_USERS = [path for path in WRITTEN if path.parent.name != "adr"]
+FRONT = sorted(ROOT.glob("*.md"))
+"""The pages beside the README that GitHub shows, and it."""
+VARIABLES = DOCS / "reference" / "variables.md"
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", GENERATED, ids=lambda page: page.__name__)
+def test_a_generated_page_is_current(page: ModuleType) -> None:
+    assert page.PAGE.read_text() == page.render(), "run `make pages`"
+
+
+def test_every_setting_says_what_it_means() -> None:
+    assert settings_page.undocumented() == []
+
+
+def test_every_exit_status_of_an_error_has_a_meaning() -> None:
+    assert {error.exit_status for error in ALL.values()} <= set(exit_codes_page.MEANINGS)
+
+
+def variables_in_code() -> set[str]:
+    """The names ``CACHESVC_*`` that the client's code reads: whole text constants, not words of a message."""
+    names = set()
+    for file in (ROOT / "client" / "cachesvc_client").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                names |= set(re.findall(r"^CACHESVC_[A-Z_]+$", node.value))
+    return names
+
+
+def test_the_table_of_variables_is_that_of_the_client() -> None:
+    listed = re.findall(r"^\| `(CACHESVC_\w+)`", VARIABLES.read_text(), re.MULTILINE)
+    assert set(listed) == variables_in_code()
+
+
+@pytest.mark.parametrize("path", sorted({*FRONT, *FOR_USERS}), ids=name_of)
+def test_every_command_and_variable_that_a_page_names_exists(path: Path) -> None:
+    text = path.read_text()
+    inline = re.findall(r"`((?:cachesvc|CACHESVC_)[^`\n]+)`", prose(text))
+    assert unknown_words("\n".join(["", *fenced(text)])) == []
+    assert [problem for code in inline for problem in unknown_words(code, code=True)] == []
+
+
+@pytest.mark.parametrize("path", [*FRONT, *sorted(DOCS.rglob("*.md"))], ids=name_of)
+def test_every_link_of_a_page_leads_somewhere(path: Path) -> None:
+    broken = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose(path.read_text())):
+        target, _, anchor = link.partition("#")
+        if re.match(r"https?:", link):
+            continue
+        file = (path.parent / target).resolve() if target else path
+        if not file.exists() or (anchor and anchor not in anchors(file.read_text())):
+            broken.append(link)
+    assert broken == []
+
+
+@pytest.mark.parametrize("path", FOR_USERS, ids=name_of)
+def test_a_page_reads_well(path: Path) -> None:
+    """No long lines and paragraphs, no dialect, no names of tests, no documents that are not here."""
+    text = prose(path.read_text())
+    lines = [line for line in text.splitlines() if not line.startswith(("|", "    |"))]
+    assert [line for line in lines if len(line) > 125] == []
+    assert [unit[:60] for unit in units(text) if len(unit) > 900] == []
+    assert re.findall(r"\bmend\w*|tests/\w+/test_\w+|DESIGN\b|pytorch-facts", text) == []
+
+
+def test_the_messages_that_troubleshooting_quotes_exist() -> None:
+    text = (DOCS / "troubleshooting.md").read_text()
+    cells = re.findall(r"^\| ([^|]*`[^|]*) \|", text.partition("## Nothing was installed")[2], re.MULTILINE)
+    quoted = [phrase for cell in cells for phrase in re.findall(r"`([^`]+)`", cell) if phrase.count(" ") > 1]
+    folders = (ROOT / "client" / "cachesvc_client", ROOT / "cachesvc" / "registry")
+    code = "\n".join(file.read_text() for folder in folders for file in folder.rglob("*.py"))
+    assert len(quoted) > 4
+    assert [phrase for phrase in quoted if re.sub(r"\d+\.\d", "%.1f", phrase) not in code] == []
+
+
+def test_every_public_function_is_in_the_reference() -> None:
+    text = (DOCS / "reference" / "python.md").read_text()
+    listed = re.findall(r"^::: cachesvc_client\.(\w+)$", text, re.MULTILINE)
+    assert set(listed) == set(cachesvc_client.__all__)
+
+
+def test_the_list_of_decisions_has_every_decision_with_its_title() -> None:
+    listed = dict(re.findall(r"^- \[(.+)\]\((0\d+-[\w-]+\.md)\)", index_lines(), re.MULTILINE))
+    files = sorted((DOCS / "adr").glob("0*.md"))
+    titles = {path.read_text().splitlines()[0].removeprefix("# "): path.name for path in files}
+    assert listed == titles
+
+
+def index_lines() -> str:
+    """The index of decisions, with entries that go over two lines joined."""
+    return re.sub(r"\n  +", " ", (DOCS / "adr" / "index.md").read_text())
+
+
+def test_the_readme_begins_with_the_two_commands_that_set_everything_up() -> None:
+    [first, *_] = blocks(README.read_text(), "")
+    assert [line.split("#")[0].strip() for line in first.splitlines()] == ["make demo", "make test"]
+    assert README.read_text().index(first) < 20
+    assert len(README.read_text().splitlines()) < 150

@@ -1,0 +1,85 @@
+"""The quick start of the README works as it is typed: its blocks are run, and nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .markdown import DOCS, README, ROOT, blocks, section
+
+SECONDS = 1400
+"""The limit of the whole quick start. It takes a minute on a machine with nothing else to do, and eight times
+as long on one that is busy."""
+
+
+def shell_blocks(path: Path) -> list[str]:
+    """Every shell command of a page's quick start, without those that install."""
+    text = section(path, "Quick start") if path == README else path.read_text("utf-8")
+    return [block for block in blocks(text, "sh") if "pip install" not in block]
+
+
+def user_environment(folder: Path) -> dict[str, str]:
+    """The variables of a user who has nothing but this Python: a home and a temporary folder of his own.
+
+    The text names no port. The registry takes its default, which another process of this machine may have, so
+    the variable asks for any free one; the ``login`` line then has it.
+    """
+    kept = ("LANG", "LD_LIBRARY_PATH", "CACHESVC_UNTESTED")
+    home, temporary = folder / "home", folder / "tmp"
+    home.mkdir()
+    temporary.mkdir()
+    return {
+        **{name: os.environ[name] for name in kept if name in os.environ},
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "HOME": str(home),
+        "TMPDIR": str(temporary),
+        "CACHESVC_SERVER_PORT": "0",
+    }
+
+
+def run_script(script: str, folder: Path, environ: dict[str, str]) -> str:
+    """What ``bash`` printed. Whatever the script started ends with it."""
+    process = subprocess.Popen(
+        ["bash", "-e", "-c", script],
+        cwd=folder,
+        env=environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        printed, _ = process.communicate(timeout=SECONDS)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 0, printed
+    return printed
+
+
+@pytest.mark.compiles
+@pytest.mark.timeout(SECONDS + 60)
+def test_the_quick_start_hits_as_it_is_typed(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    script = "\n".join(shell_blocks(README))
+
+    printed = run_script(script, tmp_path, user_environment(tmp_path))
+
+    assert "1 of 1 targets are warm" in printed
+    answers = re.findall(r"first answer after [0-9.]+ s: class (\d)", printed)
+    assert len(answers) == 2 and answers[0] == answers[1], printed
+    assert "cachesvc: demo/classifier:latest: hit: nothing compiled, " in printed, printed
+    assert "compiled here after a restore" not in printed, printed
+    assert re.search(r"classifier/default .* 1 hit;", printed), printed
+
+
+def test_the_page_has_the_commands_of_the_readme() -> None:
+    assert shell_blocks(DOCS / "quickstart.md") == shell_blocks(README)
