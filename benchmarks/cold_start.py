@@ -45,7 +45,16 @@ import zstandard
 
 sys.path[0] = str(Path(__file__).resolve().parent.parent)  # as `python benchmarks/cold_start.py`, too
 
-from benchmarks.hosts import ROOT, Failed, Host, Registry, cachesvc, clean_environment, registry, started
+from benchmarks.hosts import (  # noqa: E402
+    ROOT,
+    Failed,
+    Host,
+    Registry,
+    cachesvc,
+    clean_environment,
+    registry,
+    started,
+)
 from cachesvc.cli.signals import interruptible  # noqa: E402
 from cachesvc_client.bundle.check import check_envelope  # noqa: E402
 from cachesvc_client.bundle.seal import PublicKey  # noqa: E402

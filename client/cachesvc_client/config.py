@@ -47,7 +47,7 @@ class Config:
 
     ``bundle``: a bundle file, or a folder of them, instead of a registry.
     ``tag_fallback``: tags that are tried after a name's own, in order. ``report``: whether the registry is
-    told what came of it. ``hold_collector``: see `collector`. ``keep_own``: see `own_results`.
+    told what came of it. ``hold_collector``: see `session.gc_pause`. ``keep_own``: see `own_results`.
     """
 
     url: str | None = None

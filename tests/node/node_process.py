@@ -7,13 +7,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "bundle"))
 
-from packing import RULES  # noqa: E402
+from packing import RULES
 
-from cachesvc_client.bundle.pack import PackReader  # noqa: E402
-from cachesvc_client.node.folders import install  # noqa: E402
-from cachesvc_client.node.store import NodeStore  # noqa: E402
-from cachesvc_client.wire import codec  # noqa: E402
-from cachesvc_client.wire.records import Manifest  # noqa: E402
+from cachesvc_client.bundle.pack import PackReader
+from cachesvc_client.node.folders import install
+from cachesvc_client.node.store import NodeStore
+from cachesvc_client.wire import codec
+from cachesvc_client.wire.records import Manifest
 
 
 def main(work: Path, start: float) -> None:

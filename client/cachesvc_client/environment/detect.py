@@ -54,7 +54,7 @@ def supported(fingerprint: Fingerprint, *, untested: bool | None = None) -> str 
 
     ``untested``: whether to go on without tests; by default what ``CACHESVC_UNTESTED`` says. Without
     torch, or off Linux, nothing can be done, and that is said in any case; so is a torch that has no place
-    for a hook without which nothing may be restored (`kinds.keys`).
+    for a hook without which nothing may be restored (`graphs.keys`).
     """
     platform, torch = str(fingerprint.get("platform", "")), str(fingerprint.get("torch", ""))
     if not platform.startswith("linux"):

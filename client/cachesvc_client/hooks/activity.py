@@ -2,7 +2,7 @@
 
 Nothing but the standard library: `attach` pays for it on the application's own thread. Whoever wants to do
 something when a process is quiet or ends (say the outcome, report it, keep what was compiled) adds a
-listener to the one watch of the process, `session.Attached.watch`.
+listener to the one watch of the process, `session.Sessions.watch`.
 """
 
 from __future__ import annotations

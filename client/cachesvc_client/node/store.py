@@ -8,7 +8,7 @@
     <root>/v1/resolved/<hex>   the last answers to resolves: good for seconds, and for an outage
     <root>/v1/folders/<hex>/   private cache folders, 0700: each is named by what it may hold
     <root>/v1/own/<hex>.cachesvc  what was compiled in the folder of this name, signed by this node's own key
-    <root>/v1/jobs/<hex>/      what the ranks of one job leave for each other, see `node.job`
+    <root>/v1/jobs/<hex>/      what the ranks of one job leave for each other, see `ranks.votes`
     <root>/v1/tmp/             what is being made or removed
 
 Everything here may be deleted at any time. Nothing here is trusted: packs are verified frame by frame

@@ -85,7 +85,7 @@ def _folder(place: Path) -> Digest:
 
 
 class Keeper:
-    """Keeps what a process compiles: a listener of its `activity.ActivityWatch`."""
+    """Keeps what a process compiles: a listener of its `hooks.activity.ActivityWatch`."""
 
     def __init__(self, process: Process) -> None:
         self._process = process

@@ -54,7 +54,7 @@ class Restoring:
     def __init__(
         self, config: Config, process: Process, restored: RestoreResult, may_install: Callable[[], bool]
     ) -> None:
-        """Fills ``restored``. ``may_install``: see `plan.RestoreContext`. Raises as `Process.prepare` does."""
+        """Fills ``restored``. ``may_install``: see `RestoreContext`. Raises as `Process.prepare` does."""
         store, fingerprint = process.prepare(config, restored)
         self.missed: tuple[NameRequest, ...] = ()
         self._config, self._restored, self._process = config, restored, process

@@ -1,6 +1,6 @@
 """What `attach` starts: sessions, the threads that restore, the one bounded wait, fail-open.
 
-One background thread per attach reads the configuration and runs `restoring`; it never imports torch. The
+One background thread per attach reads the configuration and runs `restore.name_restore`; it never imports torch. The
 first compile waits for it once, at the entry of ``compile_fx``, for at most the deadline; after that the
 cache folders are the compiler's alone and a late restore fills only the node store. Nothing here raises
 into a service, unless CACHESVC_STRICT says so.
@@ -524,7 +524,7 @@ class Sessions:
     # What happened ------------------------------------------------------------------------
 
     def report(self) -> Report:
-        """See `usefulness.Report`."""
+        """See `outcome.judge.Report`."""
         from ..outcome.report import account
 
         results = [session.restored for session in self.sessions if session.restored is not None]

@@ -1,7 +1,7 @@
 """The factor table: the one place that says what of an environment and of a workload counts.
 
 Facts are a dict from factor name to value: a fingerprint for the environment (``detect`` fills it), and
-what a compile was asked for (``kinds.asked`` fills it). ``FACTORS`` says for each which rule compares it,
+what a compile was asked for (``graphs.request`` fills it). ``FACTORS`` says for each which rule compares it,
 who decides by it, for which content it counts (*scope*), since which schema version it exists, what its
 absence means and why it is there. Client and server use this one table; :func:`compare` decides,
 :func:`differences` explains, and ``docs/keys.md`` is printed from it.
@@ -47,7 +47,7 @@ class Factor:
     the consumer's), *at_least* (the consumer's dotted version is not lower).
     ``decider``: *cachesvc*, a difference is a refusal; *compiler*, PyTorch's own keys decide, so a
     difference explains a miss and refuses nothing; *nobody*, for people who read ``explain``.
-    ``scope``: *any* always counts; *gpu* if the entry holds GPU code; *host* if it holds host code.
+    ``node.trust_scope``: *any* always counts; *gpu* if the entry holds GPU code; *host* if it holds host code.
     ``absent_mine``: what it means if the consumer cannot tell: *refuse* (doubt is a miss) or
     *accept* (the entry's value is taken).
     """

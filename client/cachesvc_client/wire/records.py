@@ -117,7 +117,7 @@ class PackRecord:
 class Workload:
     """What was compiled. Routes and ranks; PyTorch's own keys decide correctness.
 
-    ``model``: model hash (``workload.model_hash``), or ``None`` for a script target, whose
+    ``model``: model hash (``environment.model_hash.model_hash``), or ``None`` for a script target, whose
     ``script`` is a digest of script, spec and declared inputs. ``inputs``: per named input set, the
     signature (shapes, dtypes, strides, dynamic dimensions). ``options``: compile options as text.
     """

@@ -1,6 +1,6 @@
 """The kind `inductor`: TorchInductor's and AOTAutograd's cache folder.
 
-All private PyTorch knowledge of this kind is here and in `observe`. Read in torch 2.13 and 2.11, run
+All private PyTorch knowledge of this kind is here and in `hooks.counters`. Read in torch 2.13 and 2.11, run
 with 2.13 (CPU) and 2.11 (H200). The folder (``TORCHINDUCTOR_CACHE_DIR``)::
 
     fxgraph/<k1k2>/<key>/<sha of content>     pickle, immutable: named by its content
@@ -106,7 +106,7 @@ _LIMITS = {
 
 
 def uncached(why: str) -> str:
-    """PyTorch's reason why it caches a graph nowhere (`observe.Observation.bypassed`), with what it means
+    """PyTorch's reason why it caches a graph nowhere (`hooks.counters.Observation.bypassed`), with what it means
     where that is known."""
     known = next((meaning for mark, meaning in _LIMITS.items() if mark in why), "")
     return f"PyTorch does not cache a graph of this model: {why}" + (f": {known}" if known else "")
