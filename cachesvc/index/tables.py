@@ -122,7 +122,7 @@ class ClaimRow(SQLModel, table=True):
 
 
 class EntryRow(SQLModel, table=True):
-    """A line of revisions. ``entry`` is the digest of the columns that follow, up to ``environment.model_hash``.
+    """A line of revisions. ``entry`` is the digest of the columns that follow, up to ``workload``.
 
     ``dtypes`` and ``shapes``: of the inputs, each between spaces, for searching; ``None`` until somebody who
     knows these columns has written them.

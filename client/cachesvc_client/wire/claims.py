@@ -24,7 +24,7 @@ _HOLDER = re.compile(r"[0-9a-f]{32}")
 
 @dataclass(frozen=True, slots=True)
 class ClaimSubject:
-    """What is to be compiled. ``target`` and ``environment.model_hash``: both, or neither."""
+    """What is to be compiled. ``target`` and ``workload``: both, or neither."""
 
     namespace: Namespace
     name: ShortName

@@ -47,7 +47,7 @@ class Factor:
     the consumer's), *at_least* (the consumer's dotted version is not lower).
     ``decider``: *cachesvc*, a difference is a refusal; *compiler*, PyTorch's own keys decide, so a
     difference explains a miss and refuses nothing; *nobody*, for people who read ``explain``.
-    ``node.trust_scope``: *any* always counts; *gpu* if the entry holds GPU code; *host* if it holds host code.
+    ``scope``: *any* always counts; *gpu* if the entry holds GPU code; *host* if it holds host code.
     ``absent_mine``: what it means if the consumer cannot tell: *refuse* (doubt is a miss) or
     *accept* (the entry's value is taken).
     """

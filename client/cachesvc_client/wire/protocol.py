@@ -223,7 +223,7 @@ class EnvironmentUse:
 
 @dataclass(frozen=True, slots=True)
 class EntrySummary:
-    """One row of a listing. ``outcome.judge``: of the head, by environment, the last seen first."""
+    """One row of a listing. ``usefulness``: of the head, by environment, the last seen first."""
 
     entry: Digest
     target: Target

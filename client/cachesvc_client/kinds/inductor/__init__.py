@@ -106,8 +106,8 @@ _LIMITS = {
 
 
 def uncached(why: str) -> str:
-    """PyTorch's reason why it caches a graph nowhere (`hooks.counters.Observation.bypassed`), with what it means
-    where that is known."""
+    """Says why PyTorch caches a graph nowhere, in its words (`hooks.counters.Observation.bypassed`), and what
+    that means where it is known."""
     known = next((meaning for mark, meaning in _LIMITS.items() if mark in why), "")
     return f"PyTorch does not cache a graph of this model: {why}" + (f": {known}" if known else "")
 
