@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 def account(
     process: Process, results: Sequence[RestoreResult], told: Iterable[str], canary: Collection[str]
 ) -> Report:
-    """Makes the `outcome.judge.Report` of this process. ``results``: of all sessions. ``told``: what the sessions
-    say of themselves; ``canary``: what the canary said."""
+    """Makes the `outcome.judge.Report` of this process. ``results``: of all sessions. ``told``: what the
+    sessions say of themselves; ``canary``: what the canary said."""
     observed = process.observer.snapshot() if process.observer else counters.Observation()
     installed = [entry for result in results for entry in result.installed]
     recorded = process.kernels.recorded

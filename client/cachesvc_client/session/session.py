@@ -1,9 +1,9 @@
 """What `attach` starts: sessions, the threads that restore, the one bounded wait, fail-open.
 
 One background thread per attach reads the configuration and runs `restore.name_restore`; it never imports
-torch. The first compile waits for it once, at the entry of ``compile_fx``, for at most the deadline; after that the
-cache folders are the compiler's alone and a late restore fills only the node store. Nothing here raises
-into a service, unless CACHESVC_STRICT says so.
+torch. The first compile waits for it once, at the entry of ``compile_fx``, for at most the deadline; after
+that the cache folders are the compiler's alone and a late restore fills only the node store. Nothing here
+raises into a service, unless CACHESVC_STRICT says so.
 
 What `attach` costs is paid on the application's own thread at start-up, so this module imports
 little at its top: configuration, records, cryptography and HTTP are imported by the thread.
