@@ -1,4 +1,4 @@
-"""``cachesvc-client``: the commands that a service image needs, without the server package.
+"""Owns the command line of ``cachesvc-client``: the commands that a service image needs.
 
 Exit status: 0 done; 1 ``doctor`` found a failure, or an internal error; 2 bad usage or a malformed value;
 3 token; 4 nothing there, or nothing fits; 5 somebody else published first; 6 registry or disk;
@@ -23,9 +23,9 @@ T = TypeVar("T")
 
 
 def main(argv: Sequence[str] | None = None, program: str = "cachesvc-client") -> int:
-    """Runs one command and returns the exit status. A ``CacheSvcError`` is one line on stderr.
+    """Run one command and return its exit status. A ``CacheSvcError`` is one line on stderr.
 
-    ``program``: what the user typed, for the usage lines.
+    ``program``: the name of the program in the usage lines.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     command: list[str] = []
@@ -127,7 +127,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
     if not arguments.argv:
         raise InvalidRequest("run: no command", "cachesvc-client run NAME -- python serve.py")
-    chosen = {
+    by_variable = {
         "CACHESVC_NAME": str(arguments.name),
         "CACHESVC_TAG_FALLBACK": ",".join(arguments.tag_fallback),
         "CACHESVC_LANE": arguments.lane or "",
@@ -135,10 +135,9 @@ def _run(arguments: argparse.Namespace) -> int:
         "CACHESVC_DEADLINE": arguments.deadline or "",
         "CACHESVC_STRICT": "1" if arguments.strict else "",
     }
-    variables = {name: value for name, value in chosen.items() if value}
-    Config.read(
-        {**os.environ, **variables}
-    )  # a malformed variable is said here, once, and not by each process
+    variables = {name: value for name, value in by_variable.items() if value}
+    # This command reports a malformed variable once; else each process would report it.
+    Config.read({**os.environ, **variables})
     launch(arguments.argv, variables)
 
 
@@ -185,7 +184,7 @@ def _explain(arguments: argparse.Namespace) -> int:
     from .explain import explain, read_facts, render
 
     config = Config.read()
-    found = explain(
+    explanation = explain(
         config,
         arguments.name,
         fallback=(*arguments.tag_fallback, *config.tag_fallback),
@@ -193,10 +192,10 @@ def _explain(arguments: argparse.Namespace) -> int:
         here=read_facts(arguments.here) if arguments.here else None,
     )
     if arguments.json:
-        _print_json(found)
+        _print_json(explanation)
     else:
-        print(render(found))
-    return 0 if found.fitting else Incompatible.exit_status
+        print(render(explanation))
+    return 0 if explanation.fitting else Incompatible.exit_status
 
 
 def _add_pull(commands: Any) -> None:
@@ -218,13 +217,13 @@ def _pull(arguments: argparse.Namespace) -> int:
 
     config = Config.read()
     fallback = (*arguments.tag_fallback, *config.tag_fallback)
-    pulled = pull(config, arguments.name, arguments.into, fallback=fallback, every=arguments.all)
+    bundles = pull(config, arguments.name, arguments.into, fallback=fallback, every=arguments.all)
     if arguments.json:
-        _print_json([{**codec.plain(row), "path": str(row.path)} for row in pulled])
+        _print_json([{**codec.plain(row), "path": str(row.path)} for row in bundles])
         return 0
     rows = [
         (row.target, bytes_text(row.bytes), bytes_text(row.moved), row.signer.keyid, row.path)
-        for row in pulled
+        for row in bundles
     ]
     print(aligned([("target", "size", "moved", "signed by", "bundle"), *rows]))
     return 0
@@ -240,24 +239,25 @@ def _add_push(commands: Any) -> None:
 def _push(arguments: argparse.Namespace) -> int:
     from ..config import Config
     from .tables import aligned, bytes_text
-    from .transfer import Pushed, push
+    from .transfer import PushedRevision, push
 
     config = Config.read()
-    pushed: list[Pushed] = []
+    revisions: list[PushedRevision] = []
     failed: CacheSvcError | None = None
     for path in arguments.files:
         try:
-            pushed.append(push(config, path))
+            revisions.append(push(config, path))
         except CacheSvcError as error:  # one bad file does not hold up the others
             failed = failed or error
             print(f"error: {path}: {error}", file=sys.stderr)
     if arguments.json:
-        _print_json([{**codec.plain(row), "path": str(row.path)} for row in pushed])
+        _print_json([{**codec.plain(row), "path": str(row.path)} for row in revisions])
     else:
         states = {True: "published", False: "there already"}
         print(
             aligned(
-                (states[row.created], row.name, row.target, bytes_text(row.bytes), row.path) for row in pushed
+                (states[row.created], row.name, row.target, bytes_text(row.bytes), row.path)
+                for row in revisions
             )
         )
     return failed.exit_status if failed else 0
@@ -270,18 +270,19 @@ def _print_json(value: object) -> None:
 
 
 def _name(text: str) -> Name:
-    return _parsed(Name.parse, text)
+    return _parse(Name.parse, text)
 
 
 def _tag(text: str) -> Tag:
-    return _parsed(Tag, text)
+    return _parse(Tag, text)
 
 
 def _lane(text: str) -> Lane:
-    return _parsed(Lane, text)
+    return _parse(Lane, text)
 
 
-def _parsed(parse: Callable[[str], T], text: str) -> T:
+def _parse(parse: Callable[[str], T], text: str) -> T:
+    """Parse an argument. A ``ValueError`` becomes argparse's error, which names the argument."""
     try:
         return parse(text)
     except ValueError as error:

@@ -368,7 +368,7 @@ class Session:
         """Return the seconds that this session may still wait for another process that compiles."""
         from ..ranks.job import this_job
 
-        return 0.0 if self.waited else self._deadline.for_turn(alone=this_job() is None)
+        return 0.0 if self.waited else self._deadline.for_claim(alone=this_job() is None)
 
     def _accept_kernels(self) -> None:
         """Allow PyTorch to load the host kernels of the installed revisions, and log what was restored."""
