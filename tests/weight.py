@@ -1,6 +1,16 @@
 """What attaching weighs: one list for the tests that count it."""
 
 LOADED_BY_ATTACH = {
+    "cachesvc_client.environment",
+    "cachesvc_client.graphs",
+    "cachesvc_client.hooks",
+    "cachesvc_client.session",
+    "cachesvc_client.session.attempt",
+    "cachesvc_client.session.compile_hook",
+    "cachesvc_client.session.options",
+    "cachesvc_client.session.process_folders",
+    "cachesvc_client.session.process_output",
+    "cachesvc_client.session.sessions",
     "cachesvc_client",
     "cachesvc_client.hooks.activity",
     "cachesvc_client.hooks.child_processes",

@@ -15,7 +15,7 @@ from typing import Any
 import typer
 
 from cachesvc import cli
-from cachesvc_client.__main__ import _parser
+from cachesvc_client.commands.cli import parser as client_parser
 from tools.markdown import DOCS, generated, single_quoted, table
 
 PAGE = DOCS / "reference" / "commands.md"
@@ -48,7 +48,7 @@ def render() -> str:
 
 
 def _client_commands() -> dict[str, argparse.ArgumentParser]:
-    for action in _parser("cachesvc-client")._actions:
+    for action in client_parser("cachesvc-client")._actions:
         if isinstance(action, argparse._SubParsersAction):
             helps = {choice.dest: choice.help for choice in action._choices_actions}
             for name, parser in action.choices.items():

@@ -71,7 +71,7 @@ def device_memory() -> int | None:
 
 def compilers() -> dict[str, object]:
     from cachesvc_client.hooks import counters
-    from cachesvc_client.session.session import attached
+    from cachesvc_client.session.sessions import attached
 
     attached().arm()
     counters.start()

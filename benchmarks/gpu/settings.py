@@ -74,7 +74,7 @@ def _open(options: argparse.Namespace) -> Any:
     if options.restore:
         return cachesvc_client.attach(bundle=str(options.restore))
     from cachesvc_client.config import Config
-    from cachesvc_client.session.session import open_local
+    from cachesvc_client.session.sessions import open_local
 
     return open_local(Config.read())
 
@@ -87,7 +87,7 @@ def _publish(session: Any, options: argparse.Namespace) -> None:
     from cachesvc_client.wire.names import Name, Target
     from cachesvc_client.wire.records import Workload
 
-    _, fingerprint = process().prepare(Config.read(), session.restored)
+    _, fingerprint = process().prepare(Config.read(), session.result)
     draft = Draft(
         name=Name.parse("team/settings"),
         target=Target(f"{options.device}/{options.which}"),

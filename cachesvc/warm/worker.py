@@ -138,7 +138,7 @@ def _eager(order: Order) -> PhaseResult:
 
 def _compile(order: Order) -> PhaseResult:
     from cachesvc_client.config import Config
-    from cachesvc_client.session.session import open_local
+    from cachesvc_client.session.sessions import open_local
 
     observer = counters.start(audit=True)
     bundler.install_hooks(bundler.UsedFiles(), apart=True)

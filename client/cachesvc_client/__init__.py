@@ -72,7 +72,8 @@ def attach(
     if not enabled():
         return None
     try:
-        from .session.session import AttachOptions, open_session
+        from .session.options import AttachOptions
+        from .session.sessions import open_session
 
         path = os.path.abspath(bundle) if bundle is not None else None
         return open_session(AttachOptions(name, path, url, token, deadline, fallback, canary=canary))
@@ -133,7 +134,7 @@ def publish(name: str | None = None, *, target: str = "service") -> CommitAnswer
 
 def report() -> Report:
     """Return what this process compiled, tuned and used, with the outcome and its reasons."""
-    from .session.session import attached
+    from .session.sessions import attached
 
     return attached().report()
 
@@ -151,7 +152,7 @@ def send_report(timeout: float = 1.0) -> bool:
     Returns:
         Whether the registry has a report of this start.
     """
-    from .session.session import attached
+    from .session.sessions import attached
 
     return attached().send_report(timeout)
 
@@ -165,7 +166,7 @@ def wait(timeout: float | None = None) -> bool:
     Returns:
         Whether they are over.
     """
-    from .session.session import attached
+    from .session.sessions import attached
 
     over = [session.wait(timeout) for session in attached().sessions]
     return all(over)
@@ -173,7 +174,7 @@ def wait(timeout: float | None = None) -> bool:
 
 def status() -> dict[str, str]:
     """Return how far each attached name is: for readiness probes."""
-    from .session.session import attached
+    from .session.sessions import attached
 
     return {session.label: session.status for session in attached().sessions}
 

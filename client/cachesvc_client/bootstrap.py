@@ -20,7 +20,8 @@ def _attach() -> None:
     if any("compile_worker" in word for word in sys.orig_argv):
         return  # Inductor's own workers compile what their parent did not find
     try:
-        from .session.session import AttachOptions, open_session
+        from .session.options import AttachOptions
+        from .session.sessions import open_session
 
         open_session(AttachOptions(), with_torch=True)
     except Exception as error:  # noqa: BLE001 - see above

@@ -15,7 +15,7 @@ import typer.main
 
 from cachesvc import cli
 from cachesvc.settings import PREFIX, Settings
-from cachesvc_client import __main__ as client
+from cachesvc_client.commands import cli as client
 
 ROOT = Path(__file__).parents[2]
 _VARIABLE = re.compile(r"\bCACHESVC_[A-Z_]+[A-Z]\b")
@@ -92,7 +92,7 @@ def _names(parameter: Any) -> list[str]:
 
 @functools.cache
 def _client_commands() -> dict[str, argparse.ArgumentParser]:
-    actions = client._parser("cachesvc-client")._actions
+    actions = client.parser("cachesvc-client")._actions
     return next(dict(action.choices) for action in actions if isinstance(action, argparse._SubParsersAction))
 
 

@@ -233,7 +233,7 @@ def test_three_hosts_by_two_tokens_and_the_next_start_is_told_why(
         "from cachesvc_client.wire.codec import plain\n"
         "import cachesvc_client\n"
         f"session = cachesvc_client.attach({NAME!r}); session.wait(60)\n"
-        "print(json.dumps([plain(process().fingerprint), session.restored.installed[0].revision]))\n"
+        "print(json.dumps([plain(process().fingerprint), session.result.installed[0].revision]))\n"
     )
     env = {**environment(tmp_path / "two"), **registry.variables, "CACHESVC_REPORT": "0"}
     fingerprint, revision = json.loads(subprocess.check_output([sys.executable, "-c", code], env=env))

@@ -8,7 +8,7 @@ import json
 import sys
 
 if sys.argv[1] == "armed":
-    from cachesvc_client.session.session import attached
+    from cachesvc_client.session.sessions import attached
 
     attached().arm()
 

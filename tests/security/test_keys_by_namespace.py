@@ -30,7 +30,7 @@ import json, sys
 import cachesvc_client
 sessions = [cachesvc_client.attach(name or None) for name in sys.argv[1].split(";")]
 over = [session.wait(60) for session in sessions]
-results = [session.restored for session in sessions if session.restored]
+results = [session.result for session in sessions if session.result]
 installed = [str(entry.manifest.statement.namespace) for one in results for entry in one.installed]
 print(json.dumps({
     "over": over,

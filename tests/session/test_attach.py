@@ -56,7 +56,7 @@ def test_an_import_of_torch_beside_the_detection_does_not_lock_both(tmp_path):
     answer, _ = said(
         tmp_path,
         "import threading, time\n"
-        "from cachesvc_client import detect\n"
+        "from cachesvc_client.environment import detect\n"
         "detecting, looking, real = threading.Event(), threading.Event(), detect.detect\n"
         "class Tells:\n"
         "    def find_spec(self, name, path, target=None):\n"
@@ -68,8 +68,8 @@ def test_an_import_of_torch_beside_the_detection_does_not_lock_both(tmp_path):
         "    time.sleep(0.5)\n"
         "    return real()\n"
         "detect.detect = late\n"
-        "from cachesvc_client.session.session import Wanted, open_session\n"
-        "open_session(Wanted('team/x'), with_torch=True)  # as the .pth file does\n"
+        "from cachesvc_client.session.sessions import AttachOptions, open_session\n"
+        "open_session(AttachOptions('team/x'), with_torch=True)  # as the .pth file does\n"
         "cachesvc_client.attach('team/x')\n"
         "sys.meta_path.insert(0, Tells())\n"
         "detecting.wait(30)\n"
@@ -101,7 +101,7 @@ def test_the_same_name_in_another_spelling_is_one_session(tmp_path, other):
         "threading.Thread.start = lambda self: None\n"
         f"one, two = cachesvc_client.attach('team/x'), cachesvc_client.attach({other!r})\n"
         "three = cachesvc_client.attach('team/x:v2')\n"
-        "from cachesvc_client.session.session import attached\n"
+        "from cachesvc_client.session.sessions import attached\n"
         "answer = {'same': one is two, 'other': one is three, 'sessions': len(attached().sessions)}",
         CACHESVC_URL="http://127.0.0.1:9",
     )

@@ -60,27 +60,27 @@ def until(true: Callable[[], bool], seconds: float = 20.0) -> bool:
 
 
 def test_the_oldest_wait_while_it_compiles_and_the_young_do_not(dynamo: tuple[GcPause, Callbacks]) -> None:
-    held, callbacks = dynamo
-    held.allow()
+    pause, callbacks = dynamo
+    pause.allow()
     assert gc.get_threshold() == NUMBERS, "nothing compiles"
     for _ in range(2):
         callbacks.begins()
         assert gc.get_threshold()[:2] == NUMBERS[:2] and gc.get_threshold()[2] > 1e6
         time.sleep(2 * gc_pause.QUIET)
-        assert held.held, "a compile that takes longer than the quiet is one all the same"
+        assert pause.active, "a compile that takes longer than the quiet is one all the same"
         callbacks.ends()
         assert until(lambda: gc.get_threshold() == NUMBERS)
-    assert held.seconds >= 4 * gc_pause.QUIET
+    assert pause.seconds >= 4 * gc_pause.QUIET
 
 
 def test_nothing_restored_nothing_held_and_a_late_restore_counts(dynamo: tuple[GcPause, Callbacks]) -> None:
-    held, callbacks = dynamo
+    pause, callbacks = dynamo
     callbacks.begins()
     assert gc.get_threshold() == NUMBERS
-    held.allow()
-    assert held.held and gc.get_threshold() != NUMBERS
+    pause.allow()
+    assert pause.active and gc.get_threshold() != NUMBERS
     callbacks.ends()
-    assert until(lambda: not held.held)
+    assert until(lambda: not pause.active)
 
 
 def test_it_ends_whatever_becomes_of_the_callbacks(
@@ -88,35 +88,35 @@ def test_it_ends_whatever_becomes_of_the_callbacks(
 ) -> None:
     """``torch._dynamo.reset`` takes them off: then no compile ever ends."""
     monkeypatch.setattr(gc_pause, "MOST", 0.4)
-    held, callbacks = dynamo
-    held.allow()
+    pause, callbacks = dynamo
+    pause.allow()
     callbacks.begins()
-    assert held.held and until(lambda: gc.get_threshold() == NUMBERS)
+    assert pause.active and until(lambda: gc.get_threshold() == NUMBERS)
     callbacks.begins()
-    assert not held.held, "all that a process may is used up"
+    assert not pause.active, "all that a process may is used up"
 
 
 def test_what_others_set_meanwhile_stays(dynamo: tuple[GcPause, Callbacks]) -> None:
-    held, callbacks = dynamo
-    held.allow()
+    pause, callbacks = dynamo
+    pause.allow()
     gc.disable()
     callbacks.begins()
     gc.set_threshold(1000, 20, 30)
     callbacks.ends()
-    assert until(lambda: not held.held)
+    assert until(lambda: not pause.active)
     assert gc.get_threshold() == (1000, 20, 30) and not gc.isenabled()
 
 
 def test_a_forked_child_collects(dynamo: tuple[GcPause, Callbacks]) -> None:
-    held, callbacks = dynamo
-    held.install_hooks()
-    held.allow()
+    pause, callbacks = dynamo
+    pause.install_hooks()
+    pause.allow()
     callbacks.begins()
-    assert held.held
+    assert pause.active
     child = os.fork()
     if not child:
-        os._exit(0 if gc.get_threshold() == NUMBERS and not held.held else 1)
+        os._exit(0 if gc.get_threshold() == NUMBERS and not pause.active else 1)
     assert os.waitpid(child, 0)[1] == 0
-    assert held.held
+    assert pause.active
     callbacks.ends()
-    assert until(lambda: not held.held)
+    assert until(lambda: not pause.active)

@@ -1,1 +1,4 @@
-"""What ``__main__`` runs, a module for each command or pair. A service that attaches needs none of it."""
+"""The commands of ``cachesvc-client``: `cli` parses them, and a module for each command or pair does them.
+
+A service that attaches needs none of these modules.
+"""

@@ -1,4 +1,4 @@
-"""Whether this environment can hit, and how to mend it if not."""
+"""Owns ``doctor``: the checks whether this environment can hit, and how to fix it if it cannot."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ from .tables import aligned
 
 Status = Literal["ok", "warn", "fail"]
 _SKEW_WARNING = 30
+"""Seconds between this clock and the registry's, from which on `doctor` warns."""
 _EXPIRES_SOON = 7 * 86400
+"""Seconds before a token expires, from which on `doctor` warns."""
 _OFF = {
     "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1",
     "TORCHINDUCTOR_FX_GRAPH_CACHE": "0",
@@ -38,17 +40,18 @@ _OFF = {
     "TORCH_COMPILE_DISABLE": "1",
     "TORCHDYNAMO_DISABLE": "1",
 }
-"""Variables with which nothing is read from any cache."""
+"""Variables with values that make PyTorch read no cache."""
 _RISKY = {
     "CI": "it alone changes PyTorch's AOT keys: set it alike in build and service",
     "TORCH_CACHING_PRECOMPILE": "it makes PyTorch's keys random: unset it",
     "TORCH_COMPILE_DEBUG": "it changes PyTorch's keys: unset it",
 }
+"""Variables that change PyTorch's keys, and what to do about each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line. ``mend``: what to do, if it is not ``ok``."""
+    """The result of one check. ``mend``: how to fix what is not ``ok``; the JSON output names it so."""
 
     status: Status
     what: str
@@ -57,8 +60,11 @@ class Check:
 
 
 def diagnose(names: tuple[Name, ...] = ()) -> list[Check]:
-    """All checks, in the order in which a restore would fail. ``names``: also whether entries under these
-    fit; by default those of ``CACHESVC_NAME``. Never raises for what it finds."""
+    """Run all checks, in the order in which a restore would fail, and return their results.
+
+    ``names``: check also whether entries under these names fit; by default the names of ``CACHESVC_NAME``.
+    A check that fails raises nothing.
+    """
     here = detect()
     checks = [_torch(here), _gpu(here), _compiler(here), *_settings(here), _threads(here), _bootstrap()]
     checks += list(_folders())
@@ -75,7 +81,7 @@ def diagnose(names: tuple[Name, ...] = ()) -> list[Check]:
 
 
 def render(checks: list[Check]) -> str:
-    """One line each."""
+    """Return one line for each check."""
     rows = [
         (check.status, check.what, check.found + (f" ({check.mend})" if check.mend else ""))
         for check in checks
@@ -134,9 +140,9 @@ def _settings(here: Fingerprint) -> Iterator[Check]:
     for name, mend in _RISKY.items():
         if os.environ.get(name):
             yield Check("warn", "settings", f"{name}={os.environ[name][:40]}", mend)
-    found = here.get("settings")
-    if isinstance(found, list):
-        yield Check("ok", "settings", f"{' '.join(found)}: entries must be built with the same")
+    settings = here.get("settings")
+    if isinstance(settings, list):
+        yield Check("ok", "settings", f"{' '.join(settings)}: entries must be built with the same")
 
 
 def _threads(here: Fingerprint) -> Check:
@@ -169,7 +175,7 @@ def _bootstrap() -> Check:
 
 
 def _folders() -> Iterator[Check]:
-    """What the user set is honoured, so it has to work."""
+    """Check the cache folders that variables name: a restore uses them, so they must be writable."""
     for name in kinds.VARIABLES:
         path = os.environ.get(name)
         if path:
@@ -183,7 +189,7 @@ def _folders() -> Iterator[Check]:
 
 
 def _writable(folder: Path) -> bool:
-    """By writing: permissions do not tell of read-only mounts, and root has them all."""
+    """Return whether a file can be written: permissions show no read-only mount, and root has them all."""
     try:
         with tempfile.TemporaryFile(dir=folder):
             return True
@@ -204,12 +210,12 @@ def _store(config: Config) -> Check:
 
 
 def _bundle(path: Path) -> Check:
-    """CACHESVC_BUNDLE is instead of a registry, so what is there decides."""
-    found = list(path.glob(f"*{SUFFIX}")) if path.is_dir() else [path] if path.is_file() else []
-    if not found:
+    """Check for bundle files at CACHESVC_BUNDLE, which replaces the registry."""
+    files = list(path.glob(f"*{SUFFIX}")) if path.is_dir() else [path] if path.is_file() else []
+    if not files:
         mend = "cachesvc-client pull NAME --into DIR"
         return Check("fail", "bundle", f"{path}: no bundle (*{SUFFIX}) is there: nothing is restored", mend)
-    return Check("ok", "bundle", f"{path}: {len(found)} of them, and no registry is asked")
+    return Check("ok", "bundle", f"{path}: {len(files)} of them, and no registry is asked")
 
 
 def _login_file() -> Iterator[Check]:
@@ -258,16 +264,16 @@ def _registry(config: Config, here: Fingerprint, names: tuple[Name, ...]) -> Ite
     try:
         with Remote(config.url, config.token) as remote:
             probe = remote.probe()
-            yield from _probed(config, probe)
+            yield from _probe_checks(config, probe)
             for name in names:
-                yield _named(remote, config, here, name)
+                yield _name_check(remote, config, here, name)
     except CacheSvcError as error:
         yield Check("fail", "registry", error.message, error.hint)
 
 
-def _probed(config: Config, probe: Probe) -> Iterator[Check]:
-    said = f"{config.url}: cachesvc {probe.info.version}, API {probe.info.api}, {probe.seconds * 1000:.0f} ms"
-    yield Check("ok", "registry", said)
+def _probe_checks(config: Config, probe: Probe) -> Iterator[Check]:
+    text = f"{config.url}: cachesvc {probe.info.version}, API {probe.info.api}, {probe.seconds * 1000:.0f} ms"
+    yield Check("ok", "registry", text)
     if probe.whoami is None:
         yield Check("fail", "token", "none", "set CACHESVC_TOKEN or log in with --token")
     else:
@@ -291,7 +297,7 @@ def _probed(config: Config, probe: Probe) -> Iterator[Check]:
             yield Check("ok", "clock", "agrees with the registry's")
 
 
-def _named(remote: Remote, config: Config, here: Fingerprint, name: Name) -> Check:
+def _name_check(remote: Remote, config: Config, here: Fingerprint, name: Name) -> Check:
     tags = name.tags(config.tag_fallback)
     request = ResolveRequest(name.namespace, name.name, here, tags=tags, lane=config.lane)
     try:

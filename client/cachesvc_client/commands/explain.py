@@ -1,4 +1,4 @@
-"""Why entries fit this environment or not, factor by factor, the most important first."""
+"""Owns ``explain``: why entries fit this environment or not, factor by factor, the most important first."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ Verdict = Literal["fits", "withheld", "refused", "differs"]
 
 @dataclass(frozen=True, slots=True)
 class FactorRow:
-    """One line of the comparison. ``verdict``: same (or covered, enough), differs, or why it was not
-    compared; ``differs: …`` says who decides by it if cachesvc does not."""
+    """One factor of the comparison. ``verdict``: same (or covered, enough), differs, or why the factor was
+    not compared; ``differs: …`` says who decides by the factor if cachesvc does not."""
 
     factor: str
     here: str
@@ -48,11 +48,12 @@ class FactorRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """One entry. ``verdict``: *fits* (a service here installs it), *withheld* (it fits, and the registry does
-    not offer it here), *refused* (it fits, and this client does not accept it), or *differs*.
-    ``differences``: why it is not installed; empty if it fits. ``recorded``: those by which the compiler
-    decides, or nobody."""
+class EntryVerdict:
+    """The comparison of one entry. ``verdict``: *fits* (a service here installs it), *withheld* (it fits, and
+    the registry does not offer it here), *refused* (it fits, and this client does not accept it), or
+    *differs*.
+    ``differences``: why the entry is not installed; empty if it fits. ``recorded``: the differences by which
+    only the compiler decides, or nobody."""
 
     entry: EntrySummary
     fits: bool
@@ -63,24 +64,24 @@ class Judged:
 
     @property
     def reasons(self) -> tuple[Difference, ...]:
-        """What can be why its files are not used, the most important first."""
+        """Return the differences that can be why the entry's files are not used, the most important first."""
         return explaining((*self.differences, *self.recorded))
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """``entries``: those that fit first, then nearest first. ``components``: of an inert start, what
-    PyTorch's own keys differ in."""
+    """The comparison of all entries under a name. ``entries``: first the fitting ones, then the nearest.
+    ``components``: the components in which PyTorch's own keys differ, after an inert start."""
 
     name: str
     here: Facts
-    entries: tuple[Judged, ...]
+    entries: tuple[EntryVerdict, ...]
     components: tuple[KeyDifference, ...] = ()
 
     @property
     def fitting(self) -> int:
-        """How many fit."""
-        return sum(judged.fits for judged in self.entries)
+        """Return how many entries fit."""
+        return sum(entry.fits for entry in self.entries)
 
 
 def explain(
@@ -91,12 +92,12 @@ def explain(
     target: str | None = None,
     here: Facts | None = None,
 ) -> Explanation:
-    """Compares every entry under ``name`` with ``here``: by default with this environment.
+    """Compare every entry under ``name`` with ``here``: by default with this environment.
 
     ``target``: one target, or a beginning of it up to a slash (``bert`` is ``bert/float32/default`` too).
-    What entries were asked for is in their manifests: it is compared where the signer is trusted and
+    The workload factors of an entry are in its manifest: they are compared where the signer is trusted and
     ``here`` holds workload factors (a report's ``facts``). Raises ``NotFound`` (no such name, or no such
-    target: the message has those that there are), ``Unavailable`` and what else ``Remote`` raises.
+    target: then the message names the existing ones), ``Unavailable`` and what else ``Remote`` raises.
     """
     here = detect() if here is None else here
     tags = name.tags(fallback)
@@ -114,8 +115,8 @@ def explain(
 
 
 def read_facts(path: Path) -> Facts:
-    """Factors by name from a JSON file: what ``doctor --json`` or ``explain --json`` printed, a report, or
-    the object itself. Raises ``InvalidRequest`` with the place of the mistake."""
+    """Read factors by name from a JSON file: the output of ``doctor --json`` or ``explain --json``, a report,
+    or the object of factors itself. Raises ``InvalidRequest`` with the place of the mistake."""
     try:
         value = json.loads(path.read_bytes())
     except OSError as error:
@@ -139,31 +140,33 @@ def judge(
     asked: Mapping[Digest, Facts] | None = None,
     kept_out: Mapping[Digest, tuple[Verdict, Difference]] | None = None,
 ) -> Explanation:
-    """Compares each entry with ``here``, without any I/O. ``asked``: by entry, what its compiles were asked
-    for. ``kept_out``: see `not_installed`."""
-    judged = [
+    """Compare each entry with ``here``, without any I/O. ``asked``: by entry, the workload factors of its
+    compiles. ``kept_out``: what `not_installed` returns."""
+    verdicts = [
         _judge(here, row, (asked or {}).get(row.entry, {}), (kept_out or {}).get(row.entry)) for row in rows
     ]
-    judged.sort(key=lambda one: (not one.fits, *nearness(one.reasons), -one.entry.published))
-    return Explanation(name, here, tuple(judged))
+    verdicts.sort(key=lambda one: (not one.fits, *nearness(one.reasons), -one.entry.published))
+    return Explanation(name, here, tuple(verdicts))
 
 
 def not_installed(
     answer: ResolveAnswer, rows: Sequence[EntrySummary], refused: Mapping[Digest, CacheSvcError]
 ) -> dict[Digest, tuple[Verdict, Difference]]:
-    """Which entries a service here does not install though no factor differs, and why: the registry's answer
-    to a service decides, and then what the service accepts of it."""
-    found: dict[Digest, tuple[Verdict, Difference]] = {
+    """Return which entries a service here does not install, though no factor differs, and why.
+
+    First the registry's answer decides, and then whether this client accepts what the registry offers.
+    """
+    reasons: dict[Digest, tuple[Verdict, Difference]] = {
         row.entry: ("withheld" if row.withheld else "differs", row.differences[0]) for row in answer.rejected
     }
     for entry, error in refused.items():
-        found[entry] = ("refused", Difference("trust", error.message, "as published", True, error.hint))
+        reasons[entry] = ("refused", Difference("trust", error.message, "as published", True, error.hint))
     offered = {revision.entry for revision in answer.revisions}
     for row in rows:
-        if row.entry not in offered and row.entry not in found:
+        if row.entry not in offered and row.entry not in reasons:
             why = "not offered: it has expired, or another entry takes its place"
-            found[row.entry] = ("withheld", Difference("offer", why, "published", True, ""))
-    return found
+            reasons[row.entry] = ("withheld", Difference("offer", why, "published", True, ""))
+    return reasons
 
 
 def _of_the_environment(name: str) -> bool:
@@ -172,48 +175,50 @@ def _of_the_environment(name: str) -> bool:
 
 
 def _of_target(rows: Sequence[EntrySummary], target: str, name: Name) -> list[EntrySummary]:
-    found = [row for row in rows if row.target == target or row.target.startswith(target.rstrip("/") + "/")]
-    if not found:
-        there = sorted({row.target for row in rows})
-        raise NotFound(f"{name} has no target {target!r}", f"it has: {', '.join(there[:10])}")
-    return found
+    matches = [row for row in rows if row.target == target or row.target.startswith(target.rstrip("/") + "/")]
+    if not matches:
+        targets = sorted({row.target for row in rows})
+        raise NotFound(f"{name} has no target {target!r}", f"it has: {', '.join(targets[:10])}")
+    return matches
 
 
 def verified(
     answer: ResolveAnswer, name: Name, config: Config
 ) -> tuple[dict[Digest, Facts], dict[Digest, CacheSvcError]]:
-    """By entry, the facts of the revisions that this client accepts, and why it refuses the others. Where no
-    key is trusted nothing is read and nothing refused: `doctor` says that once."""
+    """Return, by entry, the facts of the revisions that this client accepts, and why it refuses the others.
+
+    Where no key is trusted, both are empty: `doctor` says that once.
+    """
     from ..bundle.check import ExpectedStatement, check_envelope
 
-    wanted = ExpectedStatement(name.namespace, name.name, (name.tag,), config.lane)
-    found: dict[Digest, Facts] = {}
+    expected = ExpectedStatement(name.namespace, name.name, (name.tag,), config.lane)
+    facts: dict[Digest, Facts] = {}
     refused: dict[Digest, CacheSvcError] = {}
     for revision in answer.revisions if config.trusted_keys else ():
         try:
             checked = check_envelope(
-                revision.envelope.encode(), trusted=config.trusted_keys, wanted=wanted, now=time.time()
+                revision.envelope.encode(), trusted=config.trusted_keys, wanted=expected, now=time.time()
             )
-            found[revision.entry] = checked.manifest.facts
+            facts[revision.entry] = checked.manifest.facts
         except CacheSvcError as error:
             refused[revision.entry] = error
-    return found, refused
+    return facts, refused
 
 
 def _judge(
     here: Facts, row: EntrySummary, asked: Facts, kept_out: tuple[Verdict, Difference] | None
-) -> Judged:
+) -> EntryVerdict:
     theirs: Facts = {**asked, **row.fingerprint}
-    found = differences(here, theirs, row.scopes)
-    decided = tuple(one for one in found if one.decides)
+    all_differences = differences(here, theirs, row.scopes)
+    decided = tuple(one for one in all_differences if one.decides)
     verdict: Verdict = "differs" if decided else "fits"
     if not decided and kept_out is not None:
         verdict, decided = kept_out[0], (kept_out[1],)
-    recorded = tuple(one for one in found if not one.decides)
-    differing = {one.factor: one for one in found}
+    recorded = tuple(one for one in all_differences if not one.decides)
+    differing = {one.factor: one for one in all_differences}
     factors = [_row(factor, here, theirs, row.scopes, differing.get(factor.name)) for factor in FACTORS]
     factors += [_unknown(name, here, theirs) for name in sorted(theirs) if name not in (*BY_NAME, "schema")]
-    return Judged(row, not decided, verdict, decided, recorded, tuple(factors))
+    return EntryVerdict(row, not decided, verdict, decided, recorded, tuple(factors))
 
 
 def _row(
@@ -239,8 +244,8 @@ def _row(
 
 
 def _unknown(name: str, here: Facts, theirs: Facts) -> FactorRow:
-    told = "not compared: this client does not know it"
-    return FactorRow(name[:60], _text(here.get(name)), _text(theirs[name]), told)
+    verdict = "not compared: this client does not know it"
+    return FactorRow(name[:60], _text(here.get(name)), _text(theirs[name]), verdict)
 
 
 def _text(value: FactorValue | None) -> str:
@@ -253,8 +258,11 @@ def _text(value: FactorValue | None) -> str:
 
 
 def render(explanation: Explanation) -> str:
-    """For a terminal: the entries, then factor by factor the one to mend: the first that fits, if the
-    compiler would pass it over; else the nearest that does not fit; else the first."""
+    """Return the text for a terminal: the entries, and then one of them factor by factor.
+
+    That entry is the first that fits, if the compiler would not use it; else the nearest that does not fit;
+    else the first.
+    """
     total = len(explanation.entries)
     parts = [f"{explanation.name}: {explanation.fitting} of {total} entries fit here"]
     parts.append(aligned((_entry_row(judged) for judged in explanation.entries), "  "))
@@ -273,9 +281,9 @@ def render(explanation: Explanation) -> str:
     what = "nearest that does not fit" if shown.verdict == "differs" else shown.verdict
     parts.append(f"\nfactor by factor, {shown.entry.target} ({what}):")
     head = ("factor", "here", "entry", "verdict")
-    told = [row for row in shown.factors if (row.here, row.entry) != ("-", "-")]
-    told.sort(key=lambda row: not row.verdict.startswith("differs"))
-    rows = [(row.factor, row.here, row.entry, row.verdict) for row in told]
+    factor_rows = [row for row in shown.factors if (row.here, row.entry) != ("-", "-")]
+    factor_rows.sort(key=lambda row: not row.verdict.startswith("differs"))
+    rows = [(row.factor, row.here, row.entry, row.verdict) for row in factor_rows]
     parts.append(aligned([head, *rows], "  "))
     told_first = (*shown.differences, *shown.recorded)
     mends = [f"  {one.factor}: {one.mend}" for one in told_first if one.mend]
@@ -303,7 +311,7 @@ def _elsewhere(use: EnvironmentUse) -> str:
     return ", ".join(facts[:2]) or use.environment[:19]
 
 
-def _entry_row(judged: Judged) -> tuple[str, str, str, str]:
+def _entry_row(judged: EntryVerdict) -> tuple[str, str, str, str]:
     row = judged.entry
     why = "; ".join(map(str, judged.reasons[:3]))
     lane = f" (lane {row.lane})" if row.lane else ""

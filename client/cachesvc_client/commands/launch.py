@@ -1,4 +1,4 @@
-"""``run NAME -- command``: the command with every Python process of its job attached."""
+"""Owns ``run NAME -- command``: it starts the command with every Python process of its job attached."""
 
 from __future__ import annotations
 
@@ -11,24 +11,25 @@ from ..hooks.child_processes import python_path
 
 
 def environment(variables: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    """``environ`` with ``variables`` set, and our folder first on PYTHONPATH (once).
+    """Return ``environ`` with ``variables`` set, and the client's folder first on PYTHONPATH (once).
 
-    Two ways lead in, since either may be closed: the .pth file needs the client in the interpreter's
-    own site-packages, PYTHONPATH is ignored under -E and -I.
+    PYTHONPATH and the .pth file both attach an interpreter, since either may fail: the .pth file needs the
+    client in the interpreter's own site-packages, and Python ignores PYTHONPATH under -E and -I.
     """
     return {**environ, **variables, "PYTHONPATH": python_path(environ.get("PYTHONPATH", ""))}
 
 
 def launch(command: Sequence[str], variables: Mapping[str, str]) -> NoReturn:
-    """Becomes the command: same process, signals, standard streams and exit status.
+    """Replace this process by the command: same process id, signals, standard streams and exit status.
 
-    If that cannot be started, exits as a shell does, with one line: 127 not found, 126 not executable.
+    If the command cannot be started, exit as a shell does, with one line: 127 if it is not found, 126 if it
+    is not executable.
     """
-    made = environment(variables, os.environ)
+    environ = environment(variables, os.environ)
     sys.stdout.flush()
     sys.stderr.flush()
     try:
-        os.execvpe(command[0], list(command), made)
+        os.execvpe(command[0], list(command), environ)
     except FileNotFoundError:
         print(f"error: {command[0]}: command not found", file=sys.stderr)
         sys.exit(127)

@@ -1,4 +1,4 @@
-"""Rows of text for people."""
+"""Owns how the commands print rows and sizes for people."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 
 def aligned(rows: Iterable[Sequence[object]], indent: str = "") -> str:
-    """Lines with columns of equal width, two spaces apart; the last column is as long as it likes."""
+    """Return lines whose columns have equal widths, two spaces apart; the last column has any width."""
     texts = [[str(cell) for cell in row] for row in rows]
     if not texts:
         return ""
@@ -19,7 +19,7 @@ def aligned(rows: Iterable[Sequence[object]], indent: str = "") -> str:
 
 
 def bytes_text(count: int) -> str:
-    """``512 B``, ``1.4 MiB``."""
+    """Return a size for people, such as ``512 B`` or ``1.4 MiB``."""
     value = float(count)
     for unit in ("B", "KiB", "MiB"):
         if value < 1024:

@@ -1,7 +1,7 @@
-"""Bundles between a registry and files: ``pull`` and ``push``.
+"""Owns ``pull`` and ``push``: bundles between a registry and files.
 
-Both pass every byte through the one gate: a pulled bundle was signed by a trusted key for what was asked
-for, and a pushed one is whole before its first byte is sent.
+Both check every byte with `bundle.check`: a pulled bundle is signed by a trusted key for the requested name,
+and a pushed bundle is checked whole before its first byte is sent.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from ..wire.protocol import ResolvedRevision, ResolveRequest
 
 
 @dataclass(frozen=True, slots=True)
-class Pulled:
-    """One bundle. ``moved``: bytes over the network."""
+class PulledBundle:
+    """A bundle file that ``pull`` wrote. ``moved``: the bytes that it cost over the network."""
 
     target: Target
     revision: Digest
@@ -41,8 +41,8 @@ class Pulled:
 
 
 @dataclass(frozen=True, slots=True)
-class Pushed:
-    """One revision. ``created``: false if the registry had this very one."""
+class PushedRevision:
+    """A revision that ``push`` published. ``created``: false if the registry had this revision already."""
 
     path: Path
     name: str
@@ -53,7 +53,7 @@ class Pushed:
 
 
 def registry_of(config: Config) -> Remote:
-    """The registry that is configured. Raises ``InvalidRequest`` if there is none."""
+    """Return the configured registry. Raises ``InvalidRequest`` if none is configured."""
     if config.url is None:
         raise InvalidRequest(
             "no registry is configured", "set CACHESVC_URL or run: cachesvc-client login URL"
@@ -63,26 +63,26 @@ def registry_of(config: Config) -> Remote:
 
 def pull(
     config: Config, name: Name, into: Path, *, fallback: tuple[Tag, ...] = (), every: bool = False
-) -> list[Pulled]:
-    """Writes each revision under ``name`` that fits this environment as a bundle into ``into``.
+) -> list[PulledBundle]:
+    """Write each revision under ``name`` that fits this environment as a bundle file into ``into``.
 
-    ``every``: also what does not fit here, for an image that is built on another machine than it runs on.
-    A bundle of the same entry is replaced; one that is the same already costs no transfer. Nothing is left
-    behind but whole, checked bundles. Raises ``NotFound``, ``Incompatible`` if nothing fits,
+    ``every``: write also the revisions that do not fit here, for an image that runs on another machine. A
+    bundle file of the same entry is replaced; a file with the same revision costs no transfer. An error
+    leaves only whole, checked files behind. Raises ``NotFound``, ``Incompatible`` if nothing fits,
     ``Untrusted``, ``Corrupt``, ``Unavailable``, ``StorageFull``.
     """
     if not config.trusted_keys:
         raise Untrusted("no key is trusted", "set CACHESVC_TRUSTED_KEYS, or log in with --trust KEY")
     tags = name.tags(fallback)
-    wanted = ExpectedStatement(name.namespace, name.name, tags, config.lane)
+    expected = ExpectedStatement(name.namespace, name.name, tags, config.lane)
     try:
         into.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StorageFull(f"{into}: {error.strerror}") from None
     store = NodeStore(config.store or default_root())
     with registry_of(config) as remote:
-        found = _everything(remote, config, name, tags) if every else _fitting(remote, config, name, tags)
-        return [_pull_one(remote, config, store, wanted, row, into) for row in found]
+        rows = _everything(remote, config, name, tags) if every else _fitting(remote, config, name, tags)
+        return [_pull_one(remote, config, store, expected, row, into) for row in rows]
 
 
 def _request(config: Config, name: Name, tags: tuple[Tag, ...]) -> ResolveRequest:
@@ -101,7 +101,7 @@ def _fitting(
 def _everything(
     remote: Remote, config: Config, name: Name, tags: tuple[Tag, ...]
 ) -> Iterator[ResolvedRevision]:
-    """Asks for each entry with its own fingerprint, so that it fits."""
+    """Request each entry with the entry's own fingerprint, so that every entry fits."""
     tag = remote.resolve(_request(config, name, tags)).tag or name.tag
     for row in remote.entries(Name(name.namespace, name.name, tag)):
         if row.lane is None or row.lane == config.lane:
@@ -115,38 +115,34 @@ def _pull_one(
     remote: Remote,
     config: Config,
     store: NodeStore,
-    wanted: ExpectedStatement,
+    expected: ExpectedStatement,
     row: ResolvedRevision,
     into: Path,
-) -> Pulled:
+) -> PulledBundle:
     verified = check_envelope(
-        row.envelope.encode(errors="replace"), trusted=config.trusted_keys, wanted=wanted, now=time.time()
+        row.envelope.encode(errors="replace"), trusted=config.trusted_keys, wanted=expected, now=time.time()
     )
     manifest, statement = verified.manifest, verified.manifest.statement
     check_sequence(verified, store.seen(manifest.entry))
     path = into / _file_name(verified)
     pack, moved = manifest.pack, 0
     if not _is(path, verified):
-        fetched, moved = store.fetch(
-            pack.digest,
-            pack.size,
-            lambda offset: remote.fetch(row, pack, offset),
-        )
+        fetched, moved = store.fetch(pack.digest, pack.size, lambda offset: remote.fetch(row, pack, offset))
         write_bundle(path, verified.envelope, fetched)
-        if moved:  # downloaded for the bundle alone: an image would hold the bytes twice
+        if moved:  # the node store had no copy, and an image is not to hold the bytes twice
             store.discard(pack.digest)
     store.saw(manifest.entry, statement.sequence)
-    return Pulled(statement.target, verified.revision, path, pack.size, moved, verified.signer)
+    return PulledBundle(statement.target, verified.revision, path, pack.size, moved, verified.signer)
 
 
 def _file_name(verified: Verified) -> str:
-    """Readable, and one for each entry: the same entry's next revision replaces it."""
+    """Return a readable file name, one for each entry: the entry's next revision replaces the file."""
     readable = re.sub(r"[^A-Za-z0-9._+=-]+", "-", verified.manifest.statement.target)[:120]
     return f"{readable}-{verified.manifest.entry.hex[:12]}{SUFFIX}"
 
 
 def _is(path: Path, verified: Verified) -> bool:
-    """Whether the file is this bundle already, whole."""
+    """Return whether the file is this bundle already, whole."""
     with contextlib.suppress(NotFound, Corrupt, OSError):
         envelope, offset = open_bundle(path)
         if envelope == verified.envelope:
@@ -157,20 +153,20 @@ def _is(path: Path, verified: Verified) -> bool:
     return False
 
 
-def push(config: Config, path: Path) -> Pushed:
-    """Publishes a bundle file under what its signed statement says, over the head that is there now.
+def push(config: Config, path: Path) -> PushedRevision:
+    """Publish a bundle file under the name in its signed statement, over the head that is there now.
 
-    The registry decides whether the signer may. Raises ``Untrusted``, ``Corrupt``, ``HeadConflict`` if
-    somebody else was first or the registry's revision is newer, ``Forbidden``, ``Unavailable``.
+    The registry decides whether the signer may publish. Raises ``Untrusted``, ``Corrupt``, ``HeadConflict``
+    if another publication was first or the registry's revision is newer, ``Forbidden``, ``Unavailable``.
     """
     trusted: list[PublicKey | TrustedKey] = list(config.trusted_keys)
     if config.signing_key is not None:
         trusted.append(SigningKey.load(config.signing_key).public)
-    open_bundle(path)  # what is wrong with the file is said without a registry too
+    open_bundle(path)  # an error in the file is reported without a registry too
     with registry_of(config) as remote:
         verified, answer = publish_signed(remote, path, trusted)
     statement = verified.manifest.statement
-    return Pushed(
+    return PushedRevision(
         path=path,
         name=str(statement.full_name),
         target=statement.target,

@@ -13,7 +13,7 @@ import os
 import sys
 from pathlib import Path
 
-EVERY_PROCESS = Path(__file__).parent / "every_process"
+EVERY_PROCESS = Path(__file__).parents[1] / "every_process"
 """Holds only ``sitecustomize.py``."""
 OBSERVE = "CACHESVC_OBSERVE"
 """The log's path: whoever finds it lists there what it starts. Never set in services."""

@@ -1,14 +1,15 @@
-"""Python's collector is kept from its oldest objects while a restored process makes its first calls.
+"""Owns `GcPause`: a pause of full garbage collections while a restored process makes its first calls.
 
 A first call imports, traces and builds guards: hundreds of thousands of new objects, nearly all of which
-stay. On their way Python looks twice through everything that the process has, for garbage that is not
-there: 0.5 s of 7 on an H200, 0.5 of 5 on a CPU (docs/gpu.md). So that look is put off; the young
-generations, where a trace's garbage is, are collected as ever.
+stay. Meanwhile Python searches all objects of the process twice for garbage that is not there: 0.5 s of 7 on
+an H200, 0.5 of 5 on a CPU (docs/gpu.md). `GcPause` puts this full collection off. Python still collects the
+young generations, which hold the garbage of a trace.
 
-It begins where Dynamo is imported or starts to compile, only after something was restored (a process that
-compiles for minutes makes garbage for minutes), and it ends when nothing has compiled for a second, after
-``MOST`` seconds in all at the latest. Only the third number of ``gc.set_threshold`` is changed, and put
-back unless somebody else changed the numbers meanwhile; a collector that is switched off stays off.
+The pause begins where Dynamo is imported or starts to compile, and only after something was restored: a
+process that compiles for minutes makes garbage for minutes. The pause ends when nothing has compiled for
+``QUIET`` seconds, or after ``MOST`` seconds in all. The pause changes only the third number of
+``gc.set_threshold``, and restores it unless other code changed the numbers meanwhile. A collector that is
+switched off stays off.
 """
 
 from __future__ import annotations
@@ -26,15 +27,17 @@ from ..hooks import imports
 _log = logging.getLogger("cachesvc")
 
 MOST = 60.0
-"""Seconds that it is held in one process, in all."""
+"""Seconds that the pauses of one process take, at most and in all."""
 QUIET = 1.0
-"""Seconds after the last compile, or after the import of Dynamo, until it is let go."""
-_LOOK = 0.25
+"""Seconds from the last compile, or from the import of Dynamo, until the pause ends."""
+_CHECK_SECONDS = 0.25
+"""Seconds between two checks whether the pause is to end."""
 _NEVER = 1 << 30
+"""A threshold that no process reaches."""
 
 
 class GcPause:
-    """The hold of one process. ``held``: whether it is held now; ``seconds``: in which it was, all told."""
+    """The pause of one process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -46,32 +49,37 @@ class GcPause:
         self._spent = 0.0
 
     @property
-    def held(self) -> bool:
+    def active(self) -> bool:
+        """Return whether full collections are paused now."""
         return self._before is not None
 
     @property
     def seconds(self) -> float:
-        return self._spent + (time.monotonic() - self._since if self.held else 0.0)
+        """Return the seconds that the pauses have taken in all."""
+        return self._spent + (time.monotonic() - self._since if self.active else 0.0)
 
     def install_hooks(self) -> None:
-        """Puts the hooks in place when the application imports Dynamo. Imports nothing."""
-        imports.when_importing("torch._dynamo", self._begins)
-        imports.when_imported("torch._dynamo", lambda _: self._ends())
+        """Put the hooks in place when the application imports Dynamo. Imports nothing."""
+        imports.when_importing("torch._dynamo", self._begin_compile)
+        imports.when_imported("torch._dynamo", lambda _: self._end_compile())
         imports.when_imported("torch._dynamo.callback", self._hook_callbacks)
         os.register_at_fork(after_in_child=self._after_fork)
 
     def allow(self) -> None:
-        """Something was restored. Never raises."""
+        """Allow the pause, since something was restored. Never raises."""
         with self._lock:
             self._allowed = True
-            self._hold()
+            self._begin_pause()
 
     def _hook_callbacks(self, module: ModuleType) -> None:
-        """Of frames, backwards and recordings; the outermost alone. ``torch._dynamo.reset`` ends that."""
+        """Register callbacks around the outermost compile: of a frame, a backward or a recording.
+
+        ``torch._dynamo.reset`` removes them.
+        """
         handler = module.callback_handler
         # Until torch 2.7 they are called without an argument, since 2.8 with one.
-        begins = imports.callback(lambda *_, **__: self._begins())
-        ends = imports.callback(lambda *_, **__: self._ends())
+        begins = imports.callback(lambda *_, **__: self._begin_compile())
+        ends = imports.callback(lambda *_, **__: self._end_compile())
 
         def undo() -> None:
             with contextlib.suppress(ValueError):  # torch._dynamo.reset took them off already
@@ -82,46 +90,46 @@ class GcPause:
         handler.register_start_callback(begins)
         imports.on_disarm(undo)
 
-    def _begins(self) -> None:
+    def _begin_compile(self) -> None:
         with self._lock:
             self._compiling += 1
-            self._hold()
+            self._begin_pause()
 
-    def _ends(self) -> None:
+    def _end_compile(self) -> None:
         with self._lock:
             self._compiling = max(0, self._compiling - 1)
             self._last = time.monotonic()
 
-    def _hold(self) -> None:
-        if not self._allowed or not self._compiling or self.held or self._spent >= MOST:
+    def _begin_pause(self) -> None:
+        if not self._allowed or not self._compiling or self.active or self._spent >= MOST:
             return
         try:
             threading.Thread(target=self._watch, name="cachesvc-collector", daemon=True).start()
-        except RuntimeError:  # at exit, or no more threads: nobody could let it go
+        except RuntimeError:  # at exit, or no more threads: no thread could end the pause
             return
         self._before, self._since = gc.get_threshold(), time.monotonic()
         gc.set_threshold(*self._before[:2], _NEVER)
 
     def _watch(self) -> None:
         while True:
-            time.sleep(_LOOK)
+            time.sleep(_CHECK_SECONDS)
             with self._lock:
                 quiet = not self._compiling and time.monotonic() - self._last > QUIET
-                if not self.held:
+                if not self.active:
                     return
                 if quiet or self.seconds > MOST:
-                    self._let_go()
+                    self._end_pause()
                     return
 
-    def _let_go(self) -> None:
+    def _end_pause(self) -> None:
         before, self._before = self._before, None
         self._spent += time.monotonic() - self._since
         if before is not None and gc.get_threshold() == (*before[:2], _NEVER):
             gc.set_threshold(*before)
 
     def _after_fork(self) -> None:
-        """The thread that lets it go is the parent's."""
+        """End the pause in a forked child: the thread that would end it is the parent's."""
         self._lock = threading.Lock()
         self._compiling = 0
-        if self.held:
-            self._let_go()
+        if self.active:
+            self._end_pause()

@@ -1,9 +1,8 @@
-"""The bodies of the package's functions: arguments over configuration, and fail-open."""
+"""Owns the bodies of `cachesvc_client.publish` and, beside torch, of `cachesvc_client.compile`."""
 
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,15 +22,20 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("cachesvc")
 _HAND_IN_SECONDS = 120.0
-"""Ranks reach the same line within this time, or the publish fails and names those that did not."""
+"""How long the ranks of a job may take, in seconds, to all reach `publish`. After that the publication fails
+and names the ranks that did not reach it."""
 _PUBLISH_SECONDS = 3600.0
-_published: Counter[tuple[Name, Target]] = Counter()
+"""How long the other ranks wait, in seconds, for rank 0 to publish."""
 
 
 def register(model: Any, name: str | None, canary: bool | None = None) -> None:
-    """Tells the sessions of a model that is about to be compiled; attaches if nothing is. Never raises."""
+    """Tell the sessions of a model that is about to be compiled. Attaches if nothing is attached.
+
+    Never raises.
+    """
+    from .options import AttachOptions
     from .process import process
-    from .session import AttachOptions, attached, open_session
+    from .sessions import attached, open_session
 
     try:
         from ..environment.model_hash import model_hash
@@ -46,9 +50,9 @@ def register(model: Any, name: str | None, canary: bool | None = None) -> None:
 
 
 def publish(name: str | None, target: str) -> CommitAnswer:
-    """See `cachesvc_client.publish`."""
+    """Do what `cachesvc_client.publish` says."""
     from ..ranks.job import this_job
-    from .session import attached
+    from .sessions import attached
 
     config = Config.read()
     if config.mode != "readwrite":
@@ -56,40 +60,47 @@ def publish(name: str | None, target: str) -> CommitAnswer:
     sessions = attached().sessions
     if not sessions:
         raise NotWarm("publish: nothing was recorded", "call attach before the first compile")
-    names = [_name(name)] if name else [wish.name for session in sessions for wish in session.wishes]
+    if name:
+        names = [_parse_name(name)]
+    else:
+        names = [request.name for session in sessions for request in session.requests]
     if not names:
         raise InvalidRequest("publish: no name", "give one, or attach to one")
     draft, job = _draft(config, names[0], target), this_job()
     if job is not None:
         return _publish_with_ranks(config, sessions[0].capture(), draft, job)
-    return _restored(draft) or _publish(config, sessions[0].capture(), draft)
+    return _restored_revision(draft) or _publish(config, sessions[0].capture(), draft)
 
 
-def _restored(draft: Draft) -> CommitAnswer | None:
-    """The revision of this very entry that was restored, where nothing was compiled beside it: there is
-    nothing to publish, and each process of a fleet would put another revision of the same over it."""
+def _restored_revision(draft: Draft) -> CommitAnswer | None:
+    """Return the restored revision of the draft's entry, if nothing was compiled beside it; else ``None``.
+
+    Then there is nothing to publish: each process of a fleet would replace the revision by an equal one.
+    """
     from ..wire.protocol import CommitAnswer
     from ..wire.records import Statement, entry_key
-    from .session import attached
+    from .sessions import attached
 
     if attached().report().state != "hit":
         return None
     statement = Statement(draft.name.namespace, draft.name.name, draft.target, 1, draft.name.tag, draft.lane)
     entry = entry_key(statement, draft.fingerprint, draft.scopes, draft.workload)
-    results = [session.restored for session in attached().sessions if session.restored is not None]
-    found = [one.revision for result in results for one in result.installed if one.manifest.entry == entry]
-    return CommitAnswer(entry, found[0], created=False) if found else None
+    results = [session.result for session in attached().sessions if session.result is not None]
+    revisions = [
+        one.revision for result in results for one in result.installed if one.manifest.entry == entry
+    ]
+    return CommitAnswer(entry, revisions[0], created=False) if revisions else None
 
 
 def _claim(name: Name) -> Claim | None:
-    """That this process compiled it under, if it has one."""
-    from .session import attached
+    """Return the claim under which this process compiled ``name``, if it has one."""
+    from .sessions import attached
 
-    held = [session.turns.claims for session in attached().sessions if session.turns is not None]
-    return next((claims[name] for claims in held if name in claims), None)
+    return next((session.claims[name] for session in attached().sessions if name in session.claims), None)
 
 
 def _publish(config: Config, files: Sequence[SourceFile], draft: Draft) -> CommitAnswer:
+    """Sign the files as one bundle and publish it, under this process's claim if it has one."""
     import tempfile
 
     from ..bundle.seal import SigningKey
@@ -111,12 +122,13 @@ def _publish(config: Config, files: Sequence[SourceFile], draft: Draft) -> Commi
 
 
 def _publish_with_ranks(config: Config, files: Sequence[SourceFile], draft: Draft, job: Job) -> CommitAnswer:
-    """Every rank hands in what it has; rank 0 publishes it as one revision and tells the others."""
+    """Hand in the files of this rank; rank 0 publishes the files of all ranks as one revision."""
     from ..node.store import NodeStore, default_root
     from ..ranks.votes import HandIn
     from ..wire import codec
     from ..wire.digest import Digest
     from ..wire.protocol import CommitAnswer
+    from .process import process
 
     if not job.one_node:
         raise Unsupported(
@@ -125,9 +137,10 @@ def _publish_with_ranks(config: Config, files: Sequence[SourceFile], draft: Draf
             "publish from a job on one node, or warm it",
         )
     store = NodeStore(config.store or default_root())
-    _published[draft.name, draft.target] += 1  # every rank publishes equally often
-    said = [job.key, "publish", str(draft.name), draft.target, _published[draft.name, draft.target]]
-    box = HandIn(store.job(Digest.of(codec.canonical(said))))
+    publications = process().publications
+    publications[draft.name, draft.target] += 1  # every rank publishes equally often
+    subject = [job.key, "publish", str(draft.name), draft.target, publications[draft.name, draft.target]]
+    box = HandIn(store.job(Digest.of(codec.canonical(subject))))
     try:
         box.give(job.rank, files, {"scopes": list(draft.scopes)})
         if job.rank:
@@ -138,12 +151,13 @@ def _publish_with_ranks(config: Config, files: Sequence[SourceFile], draft: Draf
 
 
 def _publish_for_all(config: Config, box: HandIn, draft: Draft, job: Job) -> CommitAnswer:
+    """Collect the files of all ranks, publish them, and reply to the ranks, also with an error."""
     from ..ranks.job import joined
     from ..wire import codec
 
     try:
         captured, facts = box.collect(job.world, _HAND_IN_SECONDS)
-        scopes = sorted({scope for given in facts.values() for scope in given["scopes"]})
+        scopes = sorted({scope for rank_facts in facts.values() for scope in rank_facts["scopes"]})
         workload = replace(draft.workload, ranks=job.world)
         whole = replace(draft, scopes=tuple(scopes), workload=workload)
         answer = _publish(config, joined(captured), whole)
@@ -157,7 +171,7 @@ def _publish_for_all(config: Config, box: HandIn, draft: Draft, job: Job) -> Com
     return answer
 
 
-def _name(text: str) -> Name:
+def _parse_name(text: str) -> Name:
     try:
         return Name.parse(text)
     except ValueError as error:
@@ -165,6 +179,7 @@ def _name(text: str) -> Name:
 
 
 def _draft(config: Config, name: Name, target: str) -> Draft:
+    """Describe the revision that this process would publish."""
     from ..node.installed import RestoreResult
     from ..publication.build_bundle import Draft
     from ..wire.records import Workload

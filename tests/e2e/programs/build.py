@@ -9,7 +9,7 @@ from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.config import Config
 from cachesvc_client.publication.build_bundle import Draft, build_bundle
 from cachesvc_client.session.process import process
-from cachesvc_client.session.session import open_local
+from cachesvc_client.session.sessions import open_local
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Name, Target
 from cachesvc_client.wire.records import Workload
@@ -26,7 +26,7 @@ model = functions[sys.argv[4]] if sys.argv[4:] else make()
 with torch.no_grad():
     output = torch.compile(model)(inputs())
 torch.save(output, out.with_suffix(".pt"))
-_, fingerprint = process().prepare(config, session.restored)
+_, fingerprint = process().prepare(config, session.result)
 draft = Draft(
     name=Name.parse(name),
     target=Target("small/float32/default"),

@@ -6,7 +6,7 @@ import os
 import sys
 
 import cachesvc_client
-from cachesvc_client.session.session import attached
+from cachesvc_client.session.sessions import attached
 
 if os.environ["RANK"] != os.environ.get("ABSENT"):
     cachesvc_client.attach(sys.argv[1] or None)

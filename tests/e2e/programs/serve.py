@@ -73,7 +73,7 @@ if "publish" in options:
     cachesvc_client.publish()
 collector = process().collector
 for _ in range(100 if "quiet" in options else 0):
-    if not collector.held:
+    if not collector.active:
         break
     time.sleep(0.1)
 report = cachesvc_client.report()

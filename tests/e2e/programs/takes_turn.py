@@ -17,7 +17,7 @@ from cachesvc_client.http.registry import Remote
 from cachesvc_client.node.installed import RestoreResult
 from cachesvc_client.publication.build_bundle import Draft, build_bundle, publish_bundle
 from cachesvc_client.session.process import process
-from cachesvc_client.session.session import attached
+from cachesvc_client.session.sessions import attached
 from cachesvc_client.wire.errors import CacheSvcError
 from cachesvc_client.wire.names import Name, Target
 from cachesvc_client.wire.records import Workload
@@ -28,13 +28,13 @@ session.wait(60)
 
 
 def claims():
-    return session.turns.claims if session.turns is not None else {}
+    return session.claims
 
 
 def compiling():
     begin = time.monotonic()
     attached().before_compile()
-    restored = session.restored
+    restored = session.result
     return {
         "waited": time.monotonic() - begin,
         "installed": [entry.revision for entry in restored.installed] if restored else [],

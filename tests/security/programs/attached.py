@@ -12,7 +12,7 @@ installed = []
 for arguments in told if isinstance(told, list) else [told]:
     session = cachesvc_client.attach(**arguments)
     session.wait(60)
-    restored = session.restored
+    restored = session.result
     installed += restored.installed if restored else []
 print(
     json.dumps(

@@ -1,0 +1,289 @@
+"""Owns the command line of ``cachesvc-client``: the commands that a service image needs.
+
+Exit status: 0 done; 1 ``doctor`` found a failure, or an internal error; 2 bad usage or a malformed value;
+3 token; 4 nothing there, or nothing fits; 5 somebody else published first; 6 registry or disk;
+7 a check failed; 8 untested versions; 126 and 127 ``run`` could not start the command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from .. import __version__
+from ..wire import codec
+from ..wire.errors import CacheSvcError, InvalidRequest
+from ..wire.names import Lane, Name, Tag
+
+T = TypeVar("T")
+
+
+def main(argv: Sequence[str] | None = None, program: str = "cachesvc-client") -> int:
+    """Run one command and return its exit status. A ``CacheSvcError`` is one line on stderr.
+
+    ``program``: the name of the program in the usage lines.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    command: list[str] = []
+    if words[:1] == ["run"] and "--" in words:  # what follows is another program's, options and all
+        command = words[words.index("--") + 1 :]
+        words = words[: words.index("--")]
+    arguments = parser(program).parse_args(words)
+    arguments.argv = command
+    try:
+        return int(arguments.command(arguments))
+    except CacheSvcError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_status
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+
+
+def parser(program: str) -> argparse.ArgumentParser:
+    """Return the parser of all commands. ``program``: see `main`."""
+    top = argparse.ArgumentParser(program, description="Starts services with compiled code.")
+    top.add_argument("--version", action="version", version=f"{program} {__version__}")
+    commands = top.add_subparsers(required=True, metavar="COMMAND")
+    for add in (_add_keygen, _add_login, _add_run, _add_doctor, _add_explain, _add_pull, _add_push):
+        add(commands)
+    return top
+
+
+def _add_keygen(commands: Any) -> None:
+    keygen = commands.add_parser("keygen", help="make a signing key, for whoever publishes")
+    keygen.add_argument("file", type=Path, metavar="FILE", help="of the private key; must not exist")
+    keygen.set_defaults(command=_keygen)
+
+
+def _keygen(arguments: argparse.Namespace) -> int:
+    from ..bundle.seal import SigningKey
+
+    key = SigningKey.generate()
+    key.save(arguments.file)
+    print(key.public)
+    return 0
+
+
+def _add_login(commands: Any) -> None:
+    login = commands.add_parser("login", help="store a registry, its token and trusted keys for this user")
+    login.add_argument("url")
+    login.add_argument("--token", help="else CACHESVC_TOKEN, or the one stored before")
+    login.add_argument(
+        "--trust",
+        action="append",
+        default=[],
+        metavar="KEY",
+        help="ed25519:…, or namespace=ed25519:… (may be repeated)",
+    )
+    login.add_argument("--signing-key", type=Path, metavar="FILE", help="for publishing")
+    login.set_defaults(command=_login)
+
+
+def _login(arguments: argparse.Namespace) -> int:
+    from ..config import Login, login, registry_url
+
+    token = arguments.token or os.environ.get("CACHESVC_TOKEN")
+    if not token:
+        try:
+            stored = Login.read().registries.get(registry_url(arguments.url))
+        except ValueError as error:
+            raise InvalidRequest(f"URL: {error}") from None
+        token = stored.token if stored else None
+    path, probe = login(arguments.url, token, tuple(arguments.trust), arguments.signing_key)
+    who = (
+        f"{probe.whoami.role} on {probe.whoami.namespace}"
+        if probe.whoami
+        else "no token: reading may be refused"
+    )
+    print(f"logged in to {arguments.url} (cachesvc {probe.info.version}; {who}); stored in {path}")
+    return 0
+
+
+def _add_run(commands: Any) -> None:
+    run = commands.add_parser(
+        "run",
+        help="start a command with every Python process of it attached",
+        usage="%(prog)s [options] NAME -- command…",
+    )
+    run.add_argument("name", type=_name, help="namespace/name[:tag]")
+    run.add_argument("--tag-fallback", action="append", default=[], type=_tag, metavar="TAG")
+    run.add_argument("--lane", type=_lane)
+    run.add_argument("--mode", choices=("read", "readwrite", "off"))
+    run.add_argument("--deadline", metavar="SECONDS", help="that a first compile waits for the restore")
+    run.add_argument("--strict", action="store_true", help="fail instead of compiling locally")
+    run.set_defaults(command=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from ..config import Config
+    from .launch import launch
+
+    if not arguments.argv:
+        raise InvalidRequest("run: no command", "cachesvc-client run NAME -- python serve.py")
+    by_variable = {
+        "CACHESVC_NAME": str(arguments.name),
+        "CACHESVC_TAG_FALLBACK": ",".join(arguments.tag_fallback),
+        "CACHESVC_LANE": arguments.lane or "",
+        "CACHESVC_MODE": arguments.mode or "",
+        "CACHESVC_DEADLINE": arguments.deadline or "",
+        "CACHESVC_STRICT": "1" if arguments.strict else "",
+    }
+    variables = {name: value for name, value in by_variable.items() if value}
+    # This command reports a malformed variable once; else each process would report it.
+    Config.read({**os.environ, **variables})
+    launch(arguments.argv, variables)
+
+
+def _add_doctor(commands: Any) -> None:
+    doctor = commands.add_parser("doctor", help="whether this environment can hit, and how to fix it")
+    doctor.add_argument(
+        "names", nargs="*", type=_name, metavar="NAME", help="also whether its entries fit here"
+    )
+    doctor.add_argument("--json", action="store_true")
+    doctor.set_defaults(command=_doctor)
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    from ..environment.detect import detect
+    from .doctor import diagnose, render
+
+    checks = diagnose(tuple(arguments.names))
+    failed = any(check.status == "fail" for check in checks)
+    if arguments.json:
+        _print_json({"ok": not failed, "checks": checks, "fingerprint": detect()})
+    else:
+        print(render(checks))
+    return 1 if failed else 0
+
+
+def _add_explain(commands: Any) -> None:
+    explain = commands.add_parser("explain", help="which entries fit here, and what differs from the others")
+    explain.add_argument("name", type=_name)
+    explain.add_argument("--tag-fallback", action="append", default=[], type=_tag, metavar="TAG")
+    explain.add_argument("--target", help="one target, or a beginning of it such as bert")
+    explain.add_argument(
+        "--here",
+        type=Path,
+        metavar="FILE",
+        help="another environment: what doctor --json printed there, or a report",
+    )
+    explain.add_argument("--json", action="store_true")
+    explain.set_defaults(command=_explain)
+
+
+def _explain(arguments: argparse.Namespace) -> int:
+    from ..config import Config
+    from ..wire.errors import Incompatible
+    from .explain import explain, read_facts, render
+
+    config = Config.read()
+    explanation = explain(
+        config,
+        arguments.name,
+        fallback=(*arguments.tag_fallback, *config.tag_fallback),
+        target=arguments.target,
+        here=read_facts(arguments.here) if arguments.here else None,
+    )
+    if arguments.json:
+        _print_json(explanation)
+    else:
+        print(render(explanation))
+    return 0 if explanation.fitting else Incompatible.exit_status
+
+
+def _add_pull(commands: Any) -> None:
+    pull = commands.add_parser("pull", help="write what fits this environment as bundle files")
+    pull.add_argument("name", type=_name)
+    pull.add_argument("--into", type=Path, required=True, metavar="DIR")
+    pull.add_argument("--tag-fallback", action="append", default=[], type=_tag, metavar="TAG")
+    pull.add_argument(
+        "--all", action="store_true", help="also what does not fit here: for an image that runs elsewhere"
+    )
+    pull.add_argument("--json", action="store_true")
+    pull.set_defaults(command=_pull)
+
+
+def _pull(arguments: argparse.Namespace) -> int:
+    from ..config import Config
+    from .tables import aligned, bytes_text
+    from .transfer import pull
+
+    config = Config.read()
+    fallback = (*arguments.tag_fallback, *config.tag_fallback)
+    bundles = pull(config, arguments.name, arguments.into, fallback=fallback, every=arguments.all)
+    if arguments.json:
+        _print_json([{**codec.plain(row), "path": str(row.path)} for row in bundles])
+        return 0
+    rows = [
+        (row.target, bytes_text(row.bytes), bytes_text(row.moved), row.signer.keyid, row.path)
+        for row in bundles
+    ]
+    print(aligned([("target", "size", "moved", "signed by", "bundle"), *rows]))
+    return 0
+
+
+def _add_push(commands: Any) -> None:
+    push = commands.add_parser("push", help="publish bundle files")
+    push.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    push.add_argument("--json", action="store_true")
+    push.set_defaults(command=_push)
+
+
+def _push(arguments: argparse.Namespace) -> int:
+    from ..config import Config
+    from .tables import aligned, bytes_text
+    from .transfer import PushedRevision, push
+
+    config = Config.read()
+    revisions: list[PushedRevision] = []
+    failed: CacheSvcError | None = None
+    for path in arguments.files:
+        try:
+            revisions.append(push(config, path))
+        except CacheSvcError as error:  # one bad file does not hold up the others
+            failed = failed or error
+            print(f"error: {path}: {error}", file=sys.stderr)
+    if arguments.json:
+        _print_json([{**codec.plain(row), "path": str(row.path)} for row in revisions])
+    else:
+        states = {True: "published", False: "there already"}
+        print(
+            aligned(
+                (states[row.created], row.name, row.target, bytes_text(row.bytes), row.path)
+                for row in revisions
+            )
+        )
+    return failed.exit_status if failed else 0
+
+
+def _print_json(value: object) -> None:
+    import json
+
+    print(json.dumps(codec.plain(value), indent=2))
+
+
+def _name(text: str) -> Name:
+    return _parse(Name.parse, text)
+
+
+def _tag(text: str) -> Tag:
+    return _parse(Tag, text)
+
+
+def _lane(text: str) -> Lane:
+    return _parse(Lane, text)
+
+
+def _parse(parse: Callable[[str], T], text: str) -> T:
+    """Parse an argument. A ``ValueError`` becomes argparse's error, which names the argument."""
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

@@ -1,0 +1,69 @@
+"""Owns `AttachOptions`: the arguments of one `attach`, and how they take precedence over the configuration.
+
+`attach` imports this module on the application's own thread, so the module imports little at its top.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..wire.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from ..config import Config
+    from ..wire.digest import Digest
+
+
+class AttachOptions(NamedTuple):
+    """The arguments of `attach`. The configuration decides each option that is ``None`` or empty."""
+
+    name: str | None = None
+    bundle: str | None = None
+    url: str | None = None
+    token: str | None = None
+    deadline: float | None = None
+    fallback: tuple[str, ...] = ()
+    model: Digest | None = None
+    canary: bool | None = None
+
+    @property
+    def label(self) -> str:
+        """Return the text that names these options in log lines."""
+        target = self.name or self.bundle
+        return target or os.environ.get("CACHESVC_NAME") or os.environ.get("CACHESVC_BUNDLE") or "(no name)"
+
+    def same_target(self, other: AttachOptions) -> bool:
+        """Return whether both options attach to the same name or bundle of the same registry."""
+        return (self.label.removesuffix(":latest"), self.url) == (
+            other.label.removesuffix(":latest"),
+            other.url,
+        )
+
+    def over(self, config: Config) -> Config:
+        """Return ``config`` with these options in place of its own values. Raises ``InvalidRequest``."""
+        from dataclasses import replace
+
+        from ..wire.names import Name, Tag
+
+        try:
+            names = (Name.parse(self.name),) if self.name else config.names
+            fallback = tuple(Tag(tag) for tag in self.fallback) or config.tag_fallback
+        except ValueError as error:
+            raise InvalidRequest(f"attach: {error}") from None
+        return replace(
+            config,
+            names=names,
+            tag_fallback=fallback,
+            bundle=Path(self.bundle) if self.bundle else config.bundle,
+            url=self.url or config.url,
+            token=self.token or config.token,
+            deadline=config.deadline if self.deadline is None else float(self.deadline),
+            canary=config.canary if self.canary is None else self.canary,
+        )
+
+
+def strict_by_variable() -> bool:
+    """Return whether CACHESVC_STRICT asks for errors; for code that runs before the configuration is read."""
+    return os.environ.get("CACHESVC_STRICT") in ("1", "true")

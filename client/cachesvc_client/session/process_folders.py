@@ -1,0 +1,187 @@
+"""Owns `ProcessFolders`: the environment that this process detected, its node store, and its cache folders
+with the revisions that were accepted for them.
+
+`attach` imports this module on the application's own thread, so the module imports little at its top.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .. import kinds
+from ..wire.errors import Unsupported
+
+if TYPE_CHECKING:
+    from ..config import Config
+    from ..node.installed import InstalledRevision, RestoreResult, StagedRevision
+    from ..node.store import NodeStore
+    from ..wire.digest import Digest
+    from ..wire.factors import Fingerprint
+
+
+class ProcessFolders:
+    """The folders that the compilers of this process use, and the revisions that lie in them."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        """Guards what is decided once for the process. Held briefly, and never around an import."""
+        self._preparing = threading.RLock()
+        """Held around `prepare`, which imports. An import of the application may wait for ``lock``, so
+        ``lock`` would not do."""
+        self.installing = threading.RLock()
+        """Held by the session that installs: the folder that it installs into does not change meanwhile."""
+        self.kernels = kinds.inductor.HostKernels()
+        self.triton = kinds.triton.UsedFiles()
+        self.cuda = kinds.cuda.UsedFiles()
+        self.folders = kinds.Folders()
+        self.fingerprint: Fingerprint | None = None
+        """The environment; ``None`` before the first `prepare`."""
+        self._store: NodeStore | None = None
+        self._accepted: dict[Digest, dict[Digest, StagedRevision]] = {}
+        """By trust scope and revision, what was accepted for the present folder."""
+        self._folder: Path | None = None
+        """The private folder in use; ``None`` where the user named the folders."""
+        self._compiling = 0
+        """How many compiles are under way."""
+        self._used = False
+        """Whether a compiler may have opened a file of the folder."""
+
+    def begin_again(self) -> None:
+        """Replace the locks in a forked child: the threads that held them are not there."""
+        self.lock, self._preparing, self.installing = (threading.RLock() for _ in range(3))
+        self._compiling = 0
+
+    def prepare(self, config: Config, result: RestoreResult) -> tuple[NodeStore, Fingerprint]:
+        """Open the node store, detect this environment and decide the folders, once for all sessions.
+
+        ``result``: where the seconds of the detection are counted. Raises ``Unsupported`` for a torch that
+        cachesvc was not tested on (unless CACHESVC_UNTESTED allows it), and ``StorageFull`` if there is no
+        node store to put a private folder into.
+        """
+        from ..environment.detect import detect, supported
+        from ..node.store import NodeStore, default_root
+        from ..node.trust_scope import folder_name, trust_scope
+
+        store = NodeStore(config.store or default_root())
+        with self._preparing:
+            store = self._store = self._store or store
+            scope = trust_scope(config)
+            if self.fingerprint is None:
+                # Before the detection: the application may initialise CUDA at any moment.
+                self.folders.settle_drivers(lambda: store.own_folder(kinds.cuda.NAME))
+                with result.timed("detect"):
+                    fingerprint = detect()
+                reason = supported(fingerprint, untested=config.untested)
+                if reason:
+                    self.folders.leave_drivers()
+                    raise Unsupported(reason)
+                self.kernels.own(fingerprint)
+                without_revisions = folder_name(fingerprint, {scope: ()})
+                self._use_folder(lambda: store.folder(without_revisions))
+                self.cuda.begin(self._library_kernels())
+                self.fingerprint = fingerprint
+            self._accepted.setdefault(scope, {})
+            return store, self.fingerprint
+
+    @property
+    def trust_scopes(self) -> int:
+        """Return how many trust scopes the sessions of this process have."""
+        return len(self._accepted)
+
+    def place(
+        self, scope: Digest, accepted: Sequence[StagedRevision], may_install: Callable[[], bool]
+    ) -> list[StagedRevision] | None:
+        """Choose the folder for the revisions that a session accepted and those of the other sessions.
+
+        Return the revisions that have to be installed again, since they lie in the folder before; ``None``
+        if it is too late to choose, because a compile is under way. The caller holds ``installing`` and has
+        called `prepare`. Files that were compiled here before stay in their folder, to which nothing is
+        added. Raises as `NodeStore.folder` does.
+        """
+        from ..node.trust_scope import folder_name
+
+        assert self._store is not None and self.fingerprint is not None
+        others = self._accepted_revisions()
+        together = {key: dict(revisions) for key, revisions in self._accepted.items()}
+        together.setdefault(scope, {}).update((one.revision, one) for one in accepted)
+        names = {key: set(revisions) for key, revisions in together.items() if revisions}
+        present = {key: set(revisions) for key, revisions in self._accepted.items() if revisions}
+        if not self.folders.private or names == present:
+            self._accepted = together
+            return []
+        folder = self._store.folder(folder_name(self.fingerprint, names))
+        with self.lock:
+            if self._compiling or not may_install():
+                self._store.leave(folder)
+                return None
+            self._use_folder(lambda: folder)
+        self._accepted = together
+        self.accept(others)
+        return others
+
+    def accept(self, revisions: Iterable[InstalledRevision | StagedRevision]) -> None:
+        """Allow the host kernels of these revisions to be loaded, and count their driver's files as known."""
+        root = self.folders.roots()[kinds.inductor.NAME]
+        for entry in revisions:
+            files = entry.manifest.files
+            paths = [record.path for record in files if record.kind == kinds.inductor.NAME]
+            for folder in kinds.inductor.accepted_folders(root, paths):
+                self.kernels.accept(folder)
+            self.cuda.accept(record.path for record in files if record.kind == kinds.cuda.NAME)
+
+    def forget(self, entry: InstalledRevision) -> None:
+        """Take a wrong revision out of this process and its folders, and off this node."""
+        if self._store is not None:
+            self._store.distrust(entry.manifest.entry, entry.revision)
+        self.withdraw(entry)
+
+    def withdraw(self, entry: InstalledRevision) -> None:
+        """Take a revision out of this process and its folders."""
+        from ..node.folders import remove
+
+        paths = {record.path for record in entry.manifest.files}
+        self.kernels.recorded.forget(paths, entry.keys)
+        self.kernels.clear()
+        for roots in self.folders.every_roots():
+            remove(entry.manifest, kinds.RULES, roots)
+
+    def own_results(self) -> Path | None:
+        """Return where this node keeps what is compiled in the present folder; ``None`` if the user named
+        the folder."""
+        from ..wire.digest import Digest
+
+        if self._store is None or self._folder is None:
+            return None
+        return self._store.own_results(Digest(f"sha256:{self._folder.name}"))
+
+    def _use_folder(self, private: Callable[[], Path]) -> None:
+        """Give the compilers the private folder, unless the user named theirs."""
+        assert self._store is not None
+        before = self._folder
+
+        def choose() -> Path:
+            self._folder = private()
+            return self._folder
+
+        self.folders.settle(choose)
+        if before is not None and not (self._used or self.triton.folders):
+            self.folders.forget_earlier()
+            self.kernels.refuse()
+            self._store.leave(before)
+        roots = self.folders.roots()
+        root = roots[kinds.inductor.NAME]
+        self.kernels.accept(root / kinds.inductor.HOST_FOLDER / self.kernels.host)
+        kinds.cuda.prepare(roots[kinds.cuda.NAME])
+
+    def _accepted_revisions(self) -> list[StagedRevision]:
+        return [one for revisions in self._accepted.values() for one in revisions.values()]
+
+    def _library_kernels(self) -> set[str]:
+        """Return the paths in the driver's folder, relative to it; empty before there is a folder."""
+        from ..node.folders import listing
+
+        root = self.folders.roots().get(kinds.cuda.NAME)
+        return listing(root, kinds.cuda.RULES) if root is not None else set()

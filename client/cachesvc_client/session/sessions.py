@@ -1,0 +1,301 @@
+"""Owns `Sessions`: all sessions of a process, and what they do together: wait, be judged, report.
+
+The functions of this module open sessions. `attach` imports this module on the application's own thread, so
+the module imports little at its top.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from ..environment import releases
+from ..graphs import keys
+from ..hooks import counters, imports
+from ..hooks.activity import ActivityWatch, Moment
+from ..wire.errors import InvalidRequest, Unsupported
+from .compile_hook import hook_compiles
+from .options import AttachOptions, strict_by_variable
+from .process import Process, process
+from .session import Session, SessionCallbacks
+
+if TYPE_CHECKING:
+    from ..canary.withdraw import Watched
+    from ..config import Config
+    from ..node.installed import InstalledRevision
+    from ..outcome.judge import Report
+    from ..outcome.log import OutcomeLog
+    from ..own_results.results import Keeper
+    from ..wire.names import Name
+
+_log = logging.getLogger("cachesvc")
+
+_MAX_CANARY_LINES = 8
+"""How many different lines of the canary a report holds, at most."""
+
+
+class Sessions:
+    """All sessions of this process: they share one wait before a compile, one canary and one report."""
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+        self.sessions: list[Session] = []
+        self.watch = ActivityWatch(process.activity, counters.compiling)
+        self.watch.listeners += [self._report_activity, self._keep_own_results]
+        self.exiting = False
+        """Whether the process ends: nothing is logged any more."""
+        self._outcome: OutcomeLog | None = None
+        self._keeper: Keeper | None = None
+        self._follows_process = False
+        """Whether fork and exit of the process call this object."""
+        self._canary_lines: dict[str, None] = {}
+        """What the canary says in reports: each line once, in the order of first use."""
+        self._canary_uncalled: set[int] = set()
+        """Numbers of the restored functions that were not called through the canary."""
+        self._canary_warned = False
+        """Whether the log says that the canary was not called."""
+
+    def new_session(self, options: AttachOptions) -> Session:
+        """Make a session that acts on this process. The caller adds the session to ``sessions``."""
+        callbacks = SessionCallbacks(
+            arm=self.arm,
+            disarm=self.disarm,
+            attach_count=self._attach_count,
+            demand_bound_keys=self._demand_bound_keys,
+            exiting=lambda: self.exiting,
+            report=self.report,
+            start_watch=self.watch.start,
+        )
+        return Session(self.process, options, callbacks)
+
+    def arm(self) -> None:
+        """Put the hooks in place, once; cheap, and imports nothing of the compilers.
+
+        A torch that is refused gets no hook; the sessions' threads say why.
+        """
+        if self.process.armed:
+            return
+        refused = releases.refused()  # without the lock: it may wait for an import that waits for the lock
+        with self.process.lock:
+            if not self._follows_process:
+                self._follow_process()
+            if refused:
+                self._raise_at_compile()
+            elif not self.process.armed:
+                self.process.arm(self.before_compile, self._watch_graph, self.watch.compiled)
+
+    def disarm(self) -> None:
+        """Take the hooks out: this torch is refused after all, with the GPU that is here."""
+        with self.process.lock:
+            self.process.disarm()
+            self._raise_at_compile()
+
+    def before_compile(self) -> None:
+        """Wait for each session, once and within its deadline. Raises only under CACHESVC_STRICT."""
+        waiting = [session for session in self.sessions if not session.waited]
+        if not waiting:
+            return
+        begin = time.perf_counter()
+        for session in waiting:
+            session.begin_compile(begin)
+        for session in waiting:
+            session.wait_for_compile(begin)
+        if self.process.armed and (reason := keys.missing_here()):
+            for session in waiting:
+                session.withdraw(reason)
+        self.process.seconds["wait"] += time.perf_counter() - begin
+        for session in waiting:
+            session.raise_if_strict()
+
+    def _follow_process(self) -> None:
+        self._follows_process = True
+        os.register_at_fork(after_in_child=self._after_fork)
+        atexit.register(self._begin_exit)  # runs after the functions that are registered later
+        self.watch.at_exit()
+        if os.environ.get("CACHESVC_LOG"):
+            from ..outcome.show_log import show
+
+            show(os.environ["CACHESVC_LOG"])
+
+    def _raise_at_compile(self) -> None:
+        """Let the first compile of a refused torch raise, where CACHESVC_STRICT asks for that."""
+        if strict_by_variable():
+            hook_compiles(self._wait_before)
+
+    def _wait_before(self, call: imports.Call) -> Any:
+        self.before_compile()
+        return call()
+
+    def _attach_count(self, options: AttachOptions) -> int:
+        """Count how often this process has attached to the same target: ranks do so equally often."""
+        return sum(session.options.same_target(options) for session in self.sessions)
+
+    def _demand_bound_keys(self) -> None:
+        """Raise ``InvalidRequest`` if this process has attached to names of several namespaces, and trusts a
+        key without saying for which."""
+        from ..bundle.seal import demand_bound
+        from ..config import Config
+
+        config = Config.read()
+        names: set[Name] = set()
+        for session in self.sessions:
+            with suppress(InvalidRequest):  # that session fails by itself
+                names.update(session.options.over(config).names)
+        demand_bound(config.trusted_keys, (name.namespace for name in names))
+
+    def _after_fork(self) -> None:
+        """Forget the parent's threads in a forked child: unfinished work begins again when it is needed."""
+        self.process.begin_again()
+        self.watch.begin_again()
+        self._outcome = None
+        for session in self.sessions:
+            session.begin_again()
+
+    def _begin_exit(self) -> None:
+        self.exiting = True
+
+    # The canary -----------------------------------------------------------------------------------
+
+    def _watch_graph(self, graph: Any) -> Callable[[Any], Any] | None:
+        """Return what the canary puts around a compiled graph; ``None`` where it watches nothing.
+
+        Never raises.
+        """
+        if not any(self._under_canary()) or not hasattr(graph, "graph"):
+            return None
+        try:
+            from ..canary.withdraw import Watch
+
+            wrong = self._canary_lines.setdefault
+            watch = Watch(
+                self.process, self._watched_revisions, wrong, self._skip_comparison, self._canary_uncalled
+            )
+            return watch.around(graph)
+        except Exception as error:  # noqa: BLE001 - without it the process goes on as without a canary
+            self._skip_comparison(f"{type(error).__name__}: {error}")
+            return None
+
+    def _under_canary(self) -> Iterable[tuple[Session, InstalledRevision]]:
+        for session in self.sessions:
+            if session.config is not None and session.config.canary and session.result is not None:
+                yield from ((session, entry) for entry in session.result.installed)
+
+    def _watched_revisions(self) -> Iterable[Watched]:
+        from ..canary.withdraw import Watched
+
+        for session, entry in self._under_canary():
+            yield Watched(entry, functools.partial(session.drop, entry), session.raise_if_strict)
+
+    def _skip_comparison(self, why: str) -> None:
+        if len(self._canary_lines) < _MAX_CANARY_LINES:
+            self._canary_lines.setdefault(f"canary: not compared: {why}")
+        _log.debug("canary: not compared: %s", why)
+
+    def _uncalled_lines(self) -> Iterable[str]:
+        """Yield a line where a canary was asked for and restored graphs do not call it."""
+        if self._canary_uncalled:
+            yield (
+                f"canary: {len(self._canary_uncalled)} restored graphs were not called through the canary: "
+                "nothing of them was compared"
+            )
+
+    def _warn_of_uncalled(self) -> None:
+        for text in self._uncalled_lines():
+            if not self._canary_warned:
+                _log.warning("%s", text)
+            self._canary_warned = True
+
+    # Reports --------------------------------------------------------------------------------------
+
+    def report(self) -> Report:
+        """Return the `outcome.judge.Report` of this process."""
+        from ..outcome.report import account
+
+        results = [session.result for session in self.sessions if session.result is not None]
+        ends = (line for session in self.sessions for line in session.explain_end())
+        return account(self.process, results, ends, [*self._canary_lines, *self._uncalled_lines()])
+
+    def send_report(self, timeout: float) -> bool:
+        """Do what `cachesvc_client.send_report` says."""
+        self.watch.flush(timeout)
+        return any(session.reporter is not None and session.reporter.told for session in self.sessions)
+
+    def _keep_own_results(self, moment: Moment, deadline: float) -> None:
+        """Keep what was compiled here for the node's next start, after the reports were sent."""
+        from ..own_results.results import Keeper
+
+        if self._keeper is None:
+            self._keeper = Keeper(self.process)
+        self._keeper(moment, deadline)
+
+    def _report_activity(self, moment: Moment, deadline: float) -> None:
+        """Log the outcome of the restore and send it to the registries; runs on the watch's thread."""
+        from ..outcome.log import OutcomeLog
+
+        self._warn_of_uncalled()
+        report = self.report()
+        if self._outcome is None:
+            self._outcome = OutcomeLog()
+        names = [session.label for session in self.sessions if session.has_revisions]
+        self._outcome.say(report, ", ".join(names), moment)
+        for session in self.sessions:
+            session.send_report(report, moment, deadline)
+
+
+def attached() -> Sessions:
+    """Return the sessions of this process; the first call makes them."""
+    state = process()
+    if state.sessions is None:
+        with state.lock:
+            if state.sessions is None:
+                state.sessions = Sessions(state)
+    return state.sessions
+
+
+def open_session(options: AttachOptions, *, with_torch: bool = False) -> Session:
+    """Arm the hooks and start the restore. Never waits and never raises.
+
+    A second call with the same target (a notebook that runs a cell twice) returns the session that is there,
+    unless the restore of that session failed: then a new session tries again.
+
+    ``with_torch``: arm and start only when this process begins to import torch. This is for an attach that
+    reaches every interpreter of a job, most of which never import torch.
+    """
+    state = attached()
+    with state.process.lock:
+        for session in state.sessions:
+            if session.error is None and session.options.same_target(options):
+                break
+        else:
+            session = state.new_session(options)
+            state.sessions.append(session)
+    if with_torch:
+        imports.when_importing("torch", session.ensure_running)
+    else:
+        session.ensure_running()
+    return session
+
+
+def open_local(config: Config) -> Session:
+    """Arm the hooks and prepare the folders without a restore: for a process that compiles to be captured.
+
+    Raises ``Unsupported`` for a torch that is refused, which has no hook in it then, and ``StorageFull`` if
+    there is no node store to put a private folder into.
+    """
+    state = attached()
+    state.arm()
+    session = state.new_session(AttachOptions())
+    try:
+        session.open_local(config)
+    except Unsupported:
+        state.disarm()
+        raise
+    with state.process.lock:
+        state.sessions.append(session)
+    return session

@@ -1,0 +1,81 @@
+"""The second attempt of a session, for a name that the registry lacks, by real processes and a registry."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.commands.conftest import Registry, clean_environment, registry
+
+__all__ = ["registry"]
+
+PROGRAM = """
+import json, sys, threading, time
+import cachesvc_client
+from cachesvc_client.session.sessions import attached
+
+session = cachesvc_client.attach("team/nobody-published")
+session.wait(60)
+seen, over = [session.ready], threading.Event()
+
+def look():
+    while not over.wait(0.01):
+        seen.append(session.ready)
+
+looking = threading.Thread(target=look)
+looking.start()
+begin = time.monotonic()
+attached().before_compile()
+waited = time.monotonic() - begin
+over.set()
+looking.join()
+answer = {"ready": all(seen), "waited": waited, "claims": len(session.claims), "status": session.status}
+print(json.dumps(answer), flush=True)
+sys.stdin.read()
+"""
+
+
+def start(registry: Registry, place: Path) -> tuple[subprocess.Popen[str], dict]:
+    """Start a process that may publish, and return it with what it says after its first compile began."""
+    place.mkdir()
+    variables = {
+        "CACHESVC_URL": registry.url,
+        "CACHESVC_TOKEN": registry.token,
+        "CACHESVC_SIGNING_KEY": str(registry.key_path),
+        "CACHESVC_TRUSTED_KEYS": str(registry.trust),
+        "CACHESVC_MODE": "readwrite",
+        "CACHESVC_UNTESTED": "1",
+        "CACHESVC_DEADLINE": "3",
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM],
+        env={**clean_environment(place), **variables},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None and process.stderr is not None
+    line = process.stdout.readline()
+    if not line:
+        process.kill()
+        raise AssertionError(process.stderr.read()[-3000:])
+    return process, json.loads(line)
+
+
+def test_a_session_stays_ready_while_it_waits_for_another_process(registry: Registry, tmp_path: Path) -> None:
+    """A readiness probe that was true once must not fall back when the first compile begins."""
+    processes = []
+    try:
+        first, holder = start(registry, tmp_path / "first")
+        processes.append(first)
+        second, waiter = start(registry, tmp_path / "second")
+        processes.append(second)
+    finally:
+        for process in processes:
+            process.communicate("")
+    assert holder["claims"] == 1, "otherwise nobody waits"
+    assert waiter["claims"] == 0 and waiter["waited"] > 1, "otherwise there was no second attempt to watch"
+    assert holder["ready"] and waiter["ready"]
