@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..environment import releases
 from ..graphs import keys
-from ..hooks import counters, imports
+from ..hooks import counters, imports, logger
 from ..hooks.activity import ActivityWatch, Moment
 from ..wire.errors import CacheSvcError, Distrusted, InvalidRequest, Unsupported
 from .deadline import Deadline
@@ -174,7 +174,8 @@ class Session:
 
         # A restore that ended while this waited for it may have missed; then there is a turn to take.
         if not over() or (self._begin_turn() and not over()):
-            _log.warning("%s: not restored after %.1f s, this process compiles", self.label, deadline)
+            text = "%s: not restored after %.1f s, this process compiles"
+            logger.write(logging.WARNING, text, self.label, deadline)
         self.waited = True
 
     def _raise_if_strict(self) -> None:
@@ -290,7 +291,7 @@ class Session:
         level = logging.INFO if self._in_turn else logging.WARNING  # it was said before
         if self._attached.exiting or not say:
             level = logging.DEBUG  # the process ends before it compiles anything
-        _log.log(level, "%s: not restored, this process compiles: %s", self.label, error)
+        logger.write(level, "%s: not restored, this process compiles: %s", self.label, error)
 
     def _restore(self, agreement: Agreement) -> None:
         from ..config import Config
@@ -518,7 +519,7 @@ class Sessions:
     def _warn_of_uncalled(self) -> None:
         for text in self._never_called():
             if not self._canary_warned:
-                _log.warning("%s", text)
+                logger.write(logging.WARNING, "%s", text)
             self._canary_warned = True
 
     # What happened ------------------------------------------------------------------------
