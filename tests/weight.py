@@ -17,6 +17,7 @@ LOADED_BY_ATTACH = {
     "cachesvc_client.session.gc_pause",
     "cachesvc_client.session.deadline",
     "cachesvc_client.hooks.imports",
+    "cachesvc_client.hooks.logger",
     "cachesvc_client.kinds",
     "cachesvc_client.graphs.ambient",
     "cachesvc_client.graphs.key_components",

@@ -6,6 +6,7 @@ A crash anywhere leaves nothing that is visible, and GC the rest.
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -46,6 +47,8 @@ from cachesvc_client.wire.records import Manifest
 from . import audit, claims
 from .context import Registry
 from .resolve import forget
+
+_log = logging.getLogger("cachesvc.publish")
 
 EXTEND_SECONDS = 20
 """While bytes arrive, the lease is extended this often; leases are at least a minute."""
@@ -237,14 +240,29 @@ def _hold(registry: Registry, upload: Upload, key: str, digest: Digest, size: in
 
 
 def _accepted(unit: Unit, namespace: Namespace) -> tuple[list[PublicKey], int | None]:
-    """Whose signatures count there, and the quota of its policy."""
-    keys, quota = unit.signers.accepted(namespace)
+    """Whose signatures count there, and the quota of its policy. Raises ``Untrusted`` if nobody's do."""
+    texts, quota = unit.signers.accepted(namespace)
+    keys = [key for text in texts if (key := _usable(text, namespace)) is not None]
     if not keys:
         raise Untrusted(
-            f"no signer is registered for namespace {namespace}",
+            f"no {'usable ' if texts else ''}signer is registered for namespace {namespace}",
             "an admin adds one: cachesvc admin signers add",
         )
-    return [PublicKey(key) for key in keys], quota
+    return keys, quota
+
+
+def _usable(text: str, namespace: Namespace) -> PublicKey | None:
+    """Answers the key of a stored signer; ``None``, with a warning, for one that this version does not accept
+    and an older version stored."""
+    try:
+        return PublicKey(text)
+    except ValueError as error:
+        _log.warning(
+            "a signer of namespace %s is ignored: %s; remove it: cachesvc admin signers remove",
+            namespace,
+            error,
+        )
+        return None
 
 
 def _verified(

@@ -7,8 +7,8 @@ import types
 
 import pytest
 
-from cachesvc_client.graphs import key_components
 from cachesvc_client.graphs.key_components import MAX_INPUTS, Recorder, differing, install_hooks, parsed
+from cachesvc_client.kinds import inductor
 from cachesvc_client.wire.key_components import MAX_KEYS, together
 
 TENSOR = (
@@ -128,4 +128,37 @@ def test_the_places_are_there_in_this_torch() -> None:
     assert hasattr(autograd_cache, "_get_debug_lines_for_cache_key") or hasattr(
         autograd_cache, "autograd_cache_key"
     )
-    assert key_components.inductor.VARIABLE == "TORCHINDUCTOR_CACHE_DIR"
+    assert inductor.VARIABLE == "TORCHINDUCTOR_CACHE_DIR", "the variable that a look for a missing file reads"
+
+
+def components(**parts: str) -> list[str]:
+    return [
+        *lines(),
+        *(f"[aa{number}] {name}: {value}" for number, (name, value) in enumerate(parts.items())),
+    ]
+
+
+def test_an_entry_of_an_older_builder_is_called_so() -> None:
+    """Up to torch 2.12, cachesvc puts these parts into the keys; an older cachesvc did not."""
+    mine = components(
+        autocast_state="{'cpu': 'torch.bfloat16'}",
+        default_dtype="torch.float32",
+        cpp_runtime_thread_count="2",
+    )
+    [said] = differences(mine, lines())
+    assert said == (
+        "builder: newer | published before cachesvc put the dtype of autocast and the default dtype and the "
+        "number of CPU threads into PyTorch's key: warm again"
+    )
+
+
+def test_the_age_of_the_builder_comes_before_what_differs_too() -> None:
+    said = differences([*components(default_dtype="torch.float32"), "[g1] grad_enabled: True"], lines())
+    assert [row.partition(":")[0] for row in said] == ["builder", "grad mode"]
+
+
+def test_a_part_that_a_new_builder_left_out_says_nothing_of_its_age() -> None:
+    """The parts for autocast are in a key only where autocast is on."""
+    mine = components(default_dtype="torch.float32", autocast_state="{'cpu': 'torch.bfloat16'}")
+    assert differences(mine, components(default_dtype="torch.float32")) == []
+    assert differences(lines(), lines()) == [], "a torch whose lines hold none of the parts"

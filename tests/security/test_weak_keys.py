@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import contextlib
+import sqlite3
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from registry_making import Server, ok, refused
+from registry_making import Server, make, ok, refused
 
 from cachesvc_client.bundle.seal import PublicKey, SigningKey, TrustedKey
 
@@ -108,3 +110,18 @@ def test_a_registry_accepts_no_such_signer(tmp_path) -> None:
         assert len(ok(server.api().http.get("/v1/signers"))) == 1
     finally:
         assert server.stop() == 0
+
+
+def test_a_stored_weak_signer_is_ignored_with_a_log_line(tmp_path) -> None:
+    """The row is written directly, as a version that accepted such keys left it."""
+    server = Server(tmp_path / "data").start()
+    weak, api = text_of(WEAK[0]), server.api()
+    with contextlib.closing(sqlite3.connect(server.data / "index.sqlite3")) as index, index:
+        index.execute("INSERT INTO signers VALUES ('team', ?, 'stored before', 0)", (weak,))
+    ok(api.publish(make(server.key)))
+    ok(api.bundle(make(server.key, target="bert/f16")))
+    path = {"namespace": "*", "key": str(server.key.public)}
+    ok(api.http.delete("/v1/signers", params=path))
+    refused(api.bundle(make(server.key)), 403, "untrusted", "no usable signer", "signers add")
+    ok(api.http.delete("/v1/signers", params={"namespace": "team", "key": weak}))
+    assert any("a signer of namespace team is ignored" in line and weak in line for line in server.end())

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import kinds
+from ..hooks import logger
 from .trial import Trial
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class Watch:
         for one in found:
             statement = one.entry.manifest.statement
             text = f"canary: {statement.full_name} {statement.target}: {why}: compiling here instead"
-            _log.warning("%s (revision %s)", text, one.entry.revision)
+            logger.write(logging.WARNING, "%s (revision %s)", text, one.entry.revision)
             self.wrong(text)
             try:
                 one.drop()

@@ -25,6 +25,19 @@ from .keys import AUTOGRAD_KEY, GRAPH_KEY, complete, graph_modules, graph_nodes,
 _AUTOCAST_DEVICES = ("cpu", "cuda", "hpu", "ipu", "maia", "mps", "mtia", "privateuseone", "xla", "xpu")
 """Device types that autocast knows, for a torch that does not list them."""
 
+ALWAYS = "default_dtype"
+"""The part that every key holds: by PyTorch from 2.13 on, before that by these hooks. So a key without it is
+of a builder without these hooks."""
+PARTS = {
+    "autocast_state": "the dtype of autocast",
+    "ambient_autocast_dtypes": "the dtype of autocast",
+    ALWAYS: "the default dtype",
+    "cpp_runtime_thread_count": "the number of CPU threads",
+    "var_to_hint_override": "the hints of dynamic sizes",
+    "nested_inductor_config_patches": "the options of nested regions",
+}
+"""Names that parts have in a key -> words for a reason."""
+
 
 def install_hooks() -> None:
     """Puts the hooks in place when the application imports the modules. Safe to call again."""

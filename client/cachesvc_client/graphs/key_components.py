@@ -21,6 +21,7 @@ from typing import Any
 
 from ..hooks import imports
 from ..wire.key_components import MAX_KEYS, MAX_TEXT, KeyFacts, together
+from . import ambient
 
 _log = logging.getLogger("cachesvc")
 
@@ -34,7 +35,11 @@ _TENSOR = re.compile(
 _ALSO_IN_FX = ("inductor_config", "inductor_config_comms", "torch_version", "system_info", "autograd_config")
 """Attributes of an AOT key's details that its FX key tells, for nothing; and one that is told in parts."""
 
+_BUILDER = "builder"
+"""The component that stands for the age of the entry's builder, the likely cause before all others."""
+_OLDER = "published before cachesvc put {} into PyTorch's key: warm again"
 _WORDS = {
+    _BUILDER: _BUILDER,
     "grad_enabled": "grad mode",
     "autocast_state": "autocast",
     "disable_amp": "autocast",
@@ -139,11 +144,16 @@ def differing(missed: Mapping[str, Mapping[str, str]], entries: Sequence[KeyFact
 
 
 def _between(mine: Mapping[str, str], theirs: Mapping[str, str]) -> list[Differing]:
-    return [
+    differing = [
         Differing(_in_words(name), *_shown(mine[name], theirs[name]))
         for name in mine
         if name in theirs and mine[name] != theirs[name]
     ]
+    if ambient.ALWAYS not in mine or ambient.ALWAYS in theirs:
+        return differing
+    lacking = [words for name, words in ambient.PARTS.items() if name in mine and name not in theirs]
+    older = _OLDER.format(" and ".join(dict.fromkeys(lacking)))
+    return [Differing(_BUILDER, "newer", older), *differing]
 
 
 def _in_words(component: str) -> str:

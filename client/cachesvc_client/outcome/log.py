@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import logging
 
+from ..hooks import logger
 from ..hooks.activity import Moment
 from .judge import Report
-
-_log = logging.getLogger("cachesvc")
 
 
 class OutcomeLog:
@@ -25,13 +24,13 @@ class OutcomeLog:
         elif names and report.state == "hit" and moment != "compiled":
             self._once(logging.INFO, "hit", hit_line(report, names), report)
         if moment == "exit" and report.line not in self._said:
-            _log.info("at exit: %s", report.line)
+            logger.write(logging.INFO, "at exit: %s", report.line)
             self._said.add(report.line)
 
     def _once(self, level: int, what: str, line: str, report: Report) -> None:
         if what not in self._said:
             self._said |= {what, report.line}
-            _log.log(level, "%s", line)
+            logger.write(level, "%s", line)
 
 
 def hit_line(report: Report, names: str) -> str:

@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..config import Config
+from ..hooks import logger
 from ..hooks.activity import Moment
 from ..node.installed import InstalledRevision
 from ..wire.codec import canonical
@@ -82,7 +83,8 @@ class Reporter:
         self.told, self._last, self._sent = True, replace(made, replaces=None), self._sent + 1
         self._over = not answer.replaces  # a registry of an earlier release would count the start again
         for revision in answer.quarantined:
-            _log.warning("%s: inert here and elsewhere, not offered to this environment any more", revision)
+            text = "%s: inert here and elsewhere, not offered to this environment any more"
+            logger.write(logging.WARNING, text, revision)
 
 
 def _counts(made: ReportRequest) -> object:

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from ..hooks import logger
 from ..hooks.activity import Moment
 from ..wire.errors import CacheSvcError, Distrusted, Unsupported
 from .attempt import Attempt
@@ -165,7 +166,8 @@ class Session:
 
         # A restore that ended during this wait may have missed: then the claim comes now.
         if not over() or (self._begin_claim() and not over()):
-            _log.warning("%s: not restored after %.1f s, this process compiles", self.label, deadline)
+            text = "%s: not restored after %.1f s, this process compiles"
+            logger.write(logging.WARNING, text, self.label, deadline)
         self.waited = True
 
     def raise_if_strict(self) -> None:
@@ -313,11 +315,12 @@ class Session:
         if self.error is not None and agreement is not None:
             agreement.withdraw(self.error, self.config.store if self.config else None)
         self._accept_kernels()
-        if self.has_revisions:
-            # The modules that the exit needs are imported now. Python cannot import all of them while it
-            # ends; and importing dataclasses runs exec(), after which it forgets that SIGINT ended it.
-            from ..outcome import log, send  # noqa: F401
+        # The modules that the exit needs are imported now, after a failure too: the process compiles then.
+        # Python cannot import all of them while it ends; and importing dataclasses runs exec(), after which
+        # it forgets that SIGINT ended it.
+        from ..outcome import log, send  # noqa: F401
 
+        if self.has_revisions:
             self._callbacks.report()
             self._callbacks.start_watch()
 
@@ -331,7 +334,7 @@ class Session:
         level = logging.INFO if self._claim_attempt is not None else logging.WARNING
         if self._callbacks.exiting() or not say:
             level = logging.DEBUG  # the process ends before it compiles anything
-        _log.log(level, "%s: not restored, this process compiles: %s", self.label, error)
+        logger.write(level, "%s: not restored, this process compiles: %s", self.label, error)
 
     def _restore(self, agreement: Agreement) -> None:
         from ..config import Config

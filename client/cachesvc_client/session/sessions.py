@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..environment import releases
 from ..graphs import keys
-from ..hooks import counters, imports
+from ..hooks import counters, imports, logger
 from ..hooks.activity import ActivityWatch, Moment
 from ..wire.errors import InvalidRequest, Unsupported
 from .compile_hook import hook_compiles
@@ -208,7 +208,7 @@ class Sessions:
     def _warn_of_uncalled(self) -> None:
         for text in self._uncalled_lines():
             if not self._canary_warned:
-                _log.warning("%s", text)
+                logger.write(logging.WARNING, "%s", text)
             self._canary_warned = True
 
     # Reports --------------------------------------------------------------------------------------
