@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cachesvc_client.claims import restore_or_claim
-from cachesvc_client.claims.restore_or_claim import turn
+from cachesvc_client.claims.restore_or_claim import acquire_or_wait
 from cachesvc_client.wire.claims import ClaimAnswer, ClaimRef, ClaimRelease, ClaimRequest, ClaimSubject
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import ClaimLost, Corrupt, Forbidden, NotFound, Unavailable
@@ -75,7 +75,7 @@ def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def taken(script: Script, look: Callable[[], Any] = nothing, **more: Any) -> Any:
-    return turn(script, REQUEST, look, **{"patience": lambda: 60.0, **more})
+    return acquire_or_wait(script, REQUEST, look, **{"patience": lambda: 60.0, **more})
 
 
 def test_a_registry_from_before_there_were_claims_is_nothing_to_tell_of() -> None:
@@ -193,8 +193,10 @@ def test_a_forked_child_neither_shows_nor_gives_back() -> None:
 def test_who_asks_is_named_for_people(monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in restore_or_claim._RUNS:
         monkeypatch.delenv(variable, raising=False)
-    assert restore_or_claim.whoever() == f"{os.uname().nodename}, process {os.getpid()}"
+    assert restore_or_claim.describe_this_process() == f"{os.uname().nodename}, process {os.getpid()}"
     monkeypatch.setenv("GITHUB_RUN_ID", "77\n7")
-    assert restore_or_claim.whoever() == f"{os.uname().nodename}, run 777, process {os.getpid()}"
+    assert (
+        restore_or_claim.describe_this_process() == f"{os.uname().nodename}, run 777, process {os.getpid()}"
+    )
     monkeypatch.setenv("GITHUB_RUN_ID", "7" * 200)
-    assert len(restore_or_claim.whoever()) == 100
+    assert len(restore_or_claim.describe_this_process()) == 100

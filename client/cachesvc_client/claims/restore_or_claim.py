@@ -129,7 +129,7 @@ class ClaimOutcome(Generic[T]):
     why: str = ""
 
 
-def turn(
+def acquire_or_wait(
     remote: Remote,
     request: ClaimRequest,
     look: Callable[[], T | None],
@@ -204,7 +204,7 @@ def _looked_again(claim: Claim, look: Callable[[], T | None]) -> ClaimOutcome[T]
     return ClaimOutcome(found)
 
 
-def whoever() -> str:
+def describe_this_process() -> str:
     """This host and, in CI, the run: for people who wait for it."""
     run = next((os.environ[name] for name in _RUNS if os.environ.get(name)), "")
     said = f"{os.uname().nodename}{f', run {run}' if run else ''}, process {os.getpid()}"
@@ -217,7 +217,8 @@ def whoever() -> str:
 @dataclass(slots=True)
 class ClaimedRestore:
     """What a session does about names that nothing fits, where it may publish. ``patience``: as in
-    :func:`turn`. ``label``: the session's, the same for all ranks of its job. ``claims``: that it took."""
+    :func:`acquire_or_wait`. ``label``: the session's, the same for all ranks of its job. ``claims``: that
+    it took."""
 
     config: Config
     patience: Callable[[], float]
@@ -283,9 +284,9 @@ class ClaimedRestore:
                 told.add(answer.who)
                 _log.info("%s: waits for %s, who compiles it for %d s now", name, answer.who, answer.age)
 
-        made = turn(
+        made = acquire_or_wait(
             remote,
-            ClaimRequest(subject, self._holder(), whoever()),
+            ClaimRequest(subject, self._holder(), describe_this_process()),
             look,
             patience=self.patience,
             told=tell,

@@ -68,7 +68,7 @@ class InstallCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class InstallTask:
     """One file to be installed below ``root``."""
 
     file: FileRecord
@@ -87,7 +87,7 @@ class Temporary(NamedTuple):
 class Staged(Protocol):
     """Files that were written before the install, while the pack came (`node.staging`)."""
 
-    def take(self, job: Job) -> Temporary | None:
+    def take(self, job: InstallTask) -> Temporary | None:
         """The file of a job; from then on the caller's to remove."""
 
 
@@ -116,7 +116,7 @@ def install(
     Raises ``Corrupt``, ``Untrusted`` or ``StorageFull``.
     """
     began = time.perf_counter()
-    jobs = [job for job in plan(reader, rules, roots) if _serves(job.file, rank)]
+    jobs = [job for job in plan(reader, rules, roots) if serves_rank(job.file, rank)]
     done = InstallCounts()
     for root in {job.root for job in jobs}:
         prepare(root)
@@ -129,7 +129,7 @@ def install(
     return done
 
 
-def plan(reader: PackReader, rules: Mapping[str, KindRules], roots: Mapping[str, Path]) -> list[Job]:
+def plan(reader: PackReader, rules: Mapping[str, KindRules], roots: Mapping[str, Path]) -> list[InstallTask]:
     """Jobs in the order of the pack's stream."""
     jobs = []
     for file in reader.manifest.files:
@@ -139,12 +139,12 @@ def plan(reader: PackReader, rules: Mapping[str, KindRules], roots: Mapping[str,
         rule = kind.rule(file.path)
         if rule is None:
             raise Corrupt(f"manifest: {file.kind}/{file.path} is no file that this kind has")
-        jobs.append(Job(file, rule, root))
+        jobs.append(InstallTask(file, rule, root))
     jobs.sort(key=lambda job: reader.layout.start(job.file))
     return jobs
 
 
-def _serves(file: FileRecord, rank: int | None) -> bool:
+def serves_rank(file: FileRecord, rank: int | None) -> bool:
     return rank is None or not file.ranks or rank in file.ranks
 
 
@@ -168,7 +168,7 @@ def prepare(root: Path) -> None:
 
 def _in_parallel(
     reader: PackReader,
-    jobs: Sequence[Job],
+    jobs: Sequence[InstallTask],
     threads: int | None,
     staged: Staged | None,
     may_go_on: Callable[[], bool],
@@ -178,7 +178,7 @@ def _in_parallel(
     threads = threads or (min(4, len(os.sched_getaffinity(0))) if amount > _SMALL_INSTALL else 1)
     stop = threading.Event()
 
-    def work(part: Sequence[Job]) -> InstallCounts:
+    def work(part: Sequence[InstallTask]) -> InstallCounts:
         try:
             with _Writer(reader, staged, step) as writer:
                 for job in part:
@@ -196,7 +196,7 @@ def _in_parallel(
         return list(pool.map(work, _runs(jobs, amount, threads * 2)))
 
 
-def _runs(jobs: Sequence[Job], amount: int, parts: int) -> list[list[Job]]:
+def _runs(jobs: Sequence[InstallTask], amount: int, parts: int) -> list[list[InstallTask]]:
     """Contiguous runs of about equal bytes: a frame is then unpacked by one worker, seldom by two."""
     before = itertools.accumulate((job.file.size for job in jobs), initial=0)
     keyed = [(position * parts // max(1, amount), job) for position, job in zip(before, jobs, strict=False)]
@@ -225,7 +225,7 @@ class _Writer:
         for root in self._roots:
             shutil.rmtree(root / self._place, ignore_errors=True)
 
-    def install(self, job: Job) -> None:
+    def install(self, job: InstallTask) -> None:
         """One file, by its rule."""
         parent, _, name = job.file.path.rpartition("/")
         try:
@@ -239,7 +239,7 @@ class _Writer:
         except OSError as error:
             raise _refused(job.root / job.file.path, error) from error
 
-    def _write(self, job: Job, folder: int, name: str) -> None:
+    def _write(self, job: InstallTask, folder: int, name: str) -> None:
         local = None if job.rule.local is None else self._local(job)
         size, digest = (job.file.size, job.file.digest) if local is None else (len(local), Digest.of(local))
         ready = self._staged.take(job) if self._staged is not None else None
@@ -268,7 +268,7 @@ class _Writer:
             self.done.kept += 1
         self._step("placed")
 
-    def _replace(self, job: Job, folder: int, name: str) -> None:
+    def _replace(self, job: InstallTask, folder: int, name: str) -> None:
         """A file that only installs write: one with other bytes was damaged (a crash of the machine, a full
         disk), and a damaged shared object kills the process that loads it."""
         incoming = self._local(job)
@@ -281,7 +281,7 @@ class _Writer:
         self.done.bytes += temporary.size
         self.done.written += 1
 
-    def _merge(self, job: Job, folder: int, name: str) -> None:
+    def _merge(self, job: InstallTask, folder: int, name: str) -> None:
         """Under a lock, so that no install loses another's lines. Compilers know no lock: a line that one
         writes within these microseconds is tuned again."""
         incoming = self._local(job)
@@ -301,7 +301,7 @@ class _Writer:
             self.done.merged += 1
 
     @contextmanager
-    def _temporary(self, job: Job, chunks: Iterable[bytes | memoryview]) -> Iterator[Temporary]:
+    def _temporary(self, job: InstallTask, chunks: Iterable[bytes | memoryview]) -> Iterator[Temporary]:
         """The whole file in this worker's private folder; gone at the end."""
         self._roots.add(job.root)
         private = self._folders.open(job.root, self._place)
@@ -311,7 +311,7 @@ class _Writer:
         finally:
             _unlink(private, _TEMPORARY)
 
-    def _local(self, job: Job) -> bytes:
+    def _local(self, job: InstallTask) -> bytes:
         data = self._reader.read(job.file)
         if job.rule.local is None:
             return data
@@ -456,7 +456,7 @@ def _read(name: str, folder: int) -> bytes | None:
         os.close(handle)
 
 
-def _joined(job: Job, there: bytes, incoming: bytes) -> bytes:
+def _joined(job: InstallTask, there: bytes, incoming: bytes) -> bytes:
     assert job.rule.merge is not None, f"{job.rule.pattern.pattern}: a merge rule without merge"
     try:
         return job.rule.merge(there, incoming)

@@ -21,7 +21,7 @@ from ..bundle.pack import PackReader
 from ..kinds.rules import KindRules
 from ..wire.errors import CacheSvcError, NotFound
 from ..wire.records import FileRecord, Manifest
-from .folders import FOLDER, PRIVATE, Job, Step, Temporary, fill, plan, prepare
+from .folders import FOLDER, PRIVATE, InstallTask, Step, Temporary, fill, plan, prepare
 
 log = logging.getLogger("cachesvc")
 
@@ -104,7 +104,7 @@ class Staging:
             self._reader = None
         return self
 
-    def take(self, job: Job) -> Temporary | None:
+    def take(self, job: InstallTask) -> Temporary | None:
         """The staged file of a job, once."""
         return self._staged.pop((job.file.kind, job.file.path), None)
 
@@ -121,7 +121,7 @@ class Staging:
         self._writer.start()
         return reader
 
-    def _write(self, reader: PackReader, jobs: list[Job]) -> None:
+    def _write(self, reader: PackReader, jobs: list[InstallTask]) -> None:
         stream = _Stream(reader.layout, self._frames)
         try:
             for job in jobs:
@@ -134,7 +134,7 @@ class Staging:
         finally:
             stream.drain()
 
-    def _stage(self, job: Job, stream: _Stream) -> None:
+    def _stage(self, job: InstallTask, stream: _Stream) -> None:
         place, name = self._place(job.root), str(len(self._staged))
         size = fill(place, name, job.file.mode, stream.chunks(job.file), self._step)
         self._staged[job.file.kind, job.file.path] = Temporary(place, name, size)

@@ -82,7 +82,7 @@ def misfit(manifest: Manifest, job: Job | None) -> str:
     return f"{target}: built by {built} ranks, with files of single ones; this job has {job.world}"
 
 
-def joined(captured: Mapping[int, Sequence[SourceFile]]) -> list[SourceFile]:
+def join_captures(captured: Mapping[int, Sequence[SourceFile]]) -> list[SourceFile]:
     """The captures of all ranks as the files of one revision: each path once, with the ranks that produced or
     used it; none are named where all did.
 

@@ -138,7 +138,7 @@ def _publish_with_ranks(config: Config, files: Sequence[SourceFile], draft: Draf
 
 
 def _publish_for_all(config: Config, box: HandIn, draft: Draft, job: Job) -> CommitAnswer:
-    from ..ranks.job import joined
+    from ..ranks.job import join_captures
     from ..wire import codec
 
     try:
@@ -146,7 +146,7 @@ def _publish_for_all(config: Config, box: HandIn, draft: Draft, job: Job) -> Com
         scopes = sorted({scope for given in facts.values() for scope in given["scopes"]})
         workload = replace(draft.workload, ranks=job.world)
         whole = replace(draft, scopes=tuple(scopes), workload=workload)
-        answer = _publish(config, joined(captured), whole)
+        answer = _publish(config, join_captures(captured), whole)
     except CacheSvcError as error:
         box.reply(error)
         raise
