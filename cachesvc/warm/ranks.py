@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.hooks.counters import Observation
-from cachesvc_client.ranks.job import join_captures
+from cachesvc_client.ranks.join_files import join_captures
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.factors import union
 

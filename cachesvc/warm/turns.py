@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from cachesvc_client.claims.restore_or_claim import ClaimOutcome, acquire_or_wait, describe_this_process
+from cachesvc_client.claims.acquire import ClaimOutcome, acquire_or_wait, describe_this_process
 from cachesvc_client.wire.claims import ClaimAnswer, ClaimRequest, ClaimSubject, exact_environment
 from cachesvc_client.wire.factors import Fingerprint
 from cachesvc_client.wire.names import Lane, Name, Target
@@ -51,7 +51,7 @@ def take(
         ClaimRequest(of, secrets.token_hex(16), describe_this_process()),
         look,
         patience=lambda: 0.0 if cancelled() else math.inf,
-        told=tell_once,
-        poll=POLL_SECONDS,
-        outage=OUTAGE_SECONDS,
+        on_wait=tell_once,
+        poll_seconds=POLL_SECONDS,
+        outage_seconds=OUTAGE_SECONDS,
     )

@@ -14,7 +14,7 @@ from cachesvc_client.bundle.file import open_bundle
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.publication import build_bundle
-from cachesvc_client.publication.build_bundle import publish_bundle, publish_signed
+from cachesvc_client.publication.publish_bundle import publish_bundle, publish_signed
 from cachesvc_client.wire.errors import Corrupt, HeadConflict, NotFound, Untrusted
 from cachesvc_client.wire.protocol import BundleRequest
 

@@ -11,8 +11,9 @@ from dataclasses import replace
 import pytest
 
 from cachesvc_client.bundle.pack import SourceFile
-from cachesvc_client.node.folders import serves_rank
-from cachesvc_client.ranks.job import join_captures, misfit, this_job
+from cachesvc_client.node.install import serves_rank
+from cachesvc_client.ranks.job import misfit, this_job
+from cachesvc_client.ranks.join_files import join_captures
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.records import FileRecord
 

@@ -254,7 +254,7 @@ class Process:
 
     def withdraw(self, entry: InstalledRevision) -> None:
         """Takes a revision out of this process and its folders."""
-        from ..node.folders import remove
+        from ..node.install import remove
 
         paths = {record.path for record in entry.manifest.files}
         self.kernels.recorded.forget(paths, entry.keys)
@@ -274,7 +274,7 @@ class Process:
 
     def _capture_from(self, roots: Mapping[str, Path], whole: bool, earlier: bool) -> list[SourceFile]:
         """``earlier``: they are roots of a folder that this process has left."""
-        from ..node.folders import capture, listing
+        from ..node.capture import capture, listing
 
         found = {
             kinds.inductor.NAME: self.kernels.recorded.paths(roots[kinds.inductor.NAME], copied=not earlier),
@@ -305,7 +305,7 @@ class Process:
 
     def _of_libraries(self) -> set[str]:
         """What is in the driver's folder now, relative to it; nothing before there is one."""
-        from ..node.folders import listing
+        from ..node.capture import listing
 
         root = self.folders.roots().get(kinds.cuda.NAME)
         return listing(root, kinds.cuda.RULES) if root is not None else set()

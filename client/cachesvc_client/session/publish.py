@@ -15,10 +15,10 @@ from ..wire.names import Name, Target
 
 if TYPE_CHECKING:
     from ..bundle.pack import SourceFile
-    from ..claims.restore_or_claim import Claim
+    from ..claims.claim import Claim
     from ..publication.build_bundle import Draft
     from ..ranks.job import Job
-    from ..ranks.votes import HandIn
+    from ..ranks.join_files import HandIn
     from ..wire.protocol import CommitAnswer
 
 _log = logging.getLogger("cachesvc")
@@ -94,7 +94,8 @@ def _publish(config: Config, files: Sequence[SourceFile], draft: Draft) -> Commi
 
     from ..bundle.seal import SigningKey
     from ..http.registry import Remote
-    from ..publication.build_bundle import build_bundle, publish_bundle
+    from ..publication.build_bundle import build_bundle
+    from ..publication.publish_bundle import publish_bundle
 
     if config.signing_key is None or not config.url:
         raise InvalidRequest("publish: no signing key or registry", "set CACHESVC_SIGNING_KEY, CACHESVC_URL")
@@ -113,7 +114,7 @@ def _publish(config: Config, files: Sequence[SourceFile], draft: Draft) -> Commi
 def _publish_with_ranks(config: Config, files: Sequence[SourceFile], draft: Draft, job: Job) -> CommitAnswer:
     """Every rank hands in what it has; rank 0 publishes it as one revision and tells the others."""
     from ..node.store import NodeStore, default_root
-    from ..ranks.votes import HandIn
+    from ..ranks.join_files import HandIn
     from ..wire import codec
     from ..wire.digest import Digest
     from ..wire.protocol import CommitAnswer
@@ -138,7 +139,7 @@ def _publish_with_ranks(config: Config, files: Sequence[SourceFile], draft: Draf
 
 
 def _publish_for_all(config: Config, box: HandIn, draft: Draft, job: Job) -> CommitAnswer:
-    from ..ranks.job import join_captures
+    from ..ranks.join_files import join_captures
     from ..wire import codec
 
     try:

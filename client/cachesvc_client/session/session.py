@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ..outcome.judge import Report
     from ..outcome.log import OutcomeLog
     from ..outcome.send import Reporter
-    from ..own_results.results import Keeper
+    from ..own_results.keep import Keeper
     from ..ranks.agreement import Agreement
     from ..restore.name_restore import Restoring
     from ..restore.plan import NameRequest
@@ -538,7 +538,7 @@ class Sessions:
 
     def _keep_own_results(self, moment: Moment, deadline: float) -> None:
         """Keeps what was compiled here for the node's next start, after everybody was told of it."""
-        from ..own_results.results import Keeper
+        from ..own_results.keep import Keeper
 
         if self._keeper is None:
             self._keeper = Keeper(self.process)
