@@ -38,7 +38,7 @@ BIG = (
 
 @pytest.fixture(autouse=True)
 def every_pack_is_staged(monkeypatch):
-    monkeypatch.setattr(staging, "_SMALL_PACK", 0)
+    monkeypatch.setattr(staging, "_SMALL_PACK_BYTES", 0)
 
 
 @pytest.fixture(scope="module")
