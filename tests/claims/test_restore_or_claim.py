@@ -1,9 +1,11 @@
-"""What becomes of a turn when the registry answers as it seldom does. How it goes otherwise is tested by real
-processes: `e2e.test_turns`, `warm.test_turns`."""
+"""Tests claims against answers that a registry seldom gives. Real processes test the usual answers:
+`e2e.test_turns`, `warm.test_turns`."""
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -198,3 +200,32 @@ def test_who_asks_is_named_for_people(monkeypatch: pytest.MonkeyPatch) -> None:
     assert acquire.describe_this_process() == f"{os.uname().nodename}, run 777, process {os.getpid()}"
     monkeypatch.setenv("GITHUB_RUN_ID", "7" * 200)
     assert len(acquire.describe_this_process()) == 100
+
+
+ENDS_WITH_CLAIMS = """
+import os
+from cachesvc_client.claims.claim import Claim
+from cachesvc_client.wire.claims import ClaimAnswer
+from cachesvc_client.wire.digest import Digest
+
+class Printer:
+    def release_claim(self, request, deadline):
+        print(request.claim.holder[0], request.done, flush=True)
+
+def claim(holder):
+    return Claim(Printer(), ClaimAnswer("yours", Digest.of(b"key"), fence=1, left=600), holder * 32)
+
+kept, given_back, committed = claim("a"), claim("b"), claim("c")
+given_back.release(done=True)
+committed.published()
+if os.fork() == 0:
+    raise SystemExit
+os.wait()
+"""
+
+
+def test_a_process_that_ends_gives_back_the_claims_that_it_still_holds_and_its_child_none() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", ENDS_WITH_CLAIMS], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert ended.stdout.splitlines() == ["b True", "a False"], ended.stderr

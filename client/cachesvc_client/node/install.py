@@ -113,8 +113,8 @@ def install(
     for root in {task.root for task in tasks}:
         prepare_root(root)
     for last in (False, True):
-        wave = [task for task in tasks if task.rule.last is last]
-        for part in _install_in_parallel(reader, wave, threads, staged, may_go_on, step):
+        batch = [task for task in tasks if task.rule.last is last]
+        for part in _install_in_parallel(reader, batch, threads, staged, may_go_on, step):
             counts.add(part)
     counts.skipped = len(reader.manifest.files) - counts.written - counts.kept - counts.merged
     counts.seconds = time.perf_counter() - began

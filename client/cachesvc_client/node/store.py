@@ -1,7 +1,7 @@
 """Owns the node store: what the processes of one node share, so that each pack is downloaded once.
 
     <root>/v1/packs/<hex>      whole packs; the time of modification is that of the last use
-    <root>/v1/partial/<hex>    a download under way, or what a killed one left: the next goes on there
+    <root>/v1/partial/<hex>    beginning of a pack: a download under way, or a part on which the next goes on
     <root>/v1/locks/<name>     held (flock) by a process that downloads, evicts or updates; empty files
     <root>/v1/seen/<hex>       per entry, the highest sequence that was accepted
     <root>/v1/distrusted/<hex> per entry, the revision whose numbers a canary found wrong
@@ -9,10 +9,10 @@
     <root>/v1/folders/<hex>/   private cache folders, 0700: each is named by what it may hold
     <root>/v1/own/<hex>.cachesvc  what was compiled in the folder of this name, signed by this node's own key
     <root>/v1/jobs/<hex>/      what the ranks of one job leave for each other, see `ranks.job_folder`
-    <root>/v1/tmp/             what is being made or removed
+    <root>/v1/tmp/             files and folders that are being made or removed
 
 Everything here may be deleted at any time. Nothing here is trusted: packs are verified frame by frame when
-they are installed, and answers pass the gate as if they came from the network. So nothing is flushed to the
+they are installed, and answers are checked as if they came from the network. So nothing is flushed to the
 disk either (0.1 to 0.5 s for 100 MB): a pack that a power failure cut short has another size, or frames with
 other digests, and is downloaded again.
 """
@@ -83,7 +83,7 @@ def default_root() -> Path:
 
 class NodeStore:
     """Keeps what the processes of a node share. Safe for threads and for processes; where a process was
-    killed at any step, the next goes on.
+    killed at any step, the next process goes on.
 
     ``max_bytes`` bounds the packs (private folders are removed by age). ``step`` receives the name of each
     step that was done, for tests that kill the process at a step.
@@ -124,7 +124,7 @@ class NodeStore:
         watcher: Watcher | None = None,
     ) -> tuple[Path, int]:
         """Answers the path of a pack, and how many bytes were moved to download it if it was not here; the
-        ``watcher`` hears of the download.
+        ``watcher`` follows the download.
 
         One process of the node downloads a pack; others wait for it. A partial download is resumed.
         Guarantees that the bytes had ``size`` and ``digest`` (or, if the watcher says so, the frames that
