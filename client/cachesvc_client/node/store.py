@@ -270,7 +270,7 @@ class NodeStore:
                 file.truncate(0)
                 have = 0
             moved = 0
-            for chunk in _received(download, have) if have < size else ():
+            for chunk in _download_bytes(download, have) if have < size else ():
                 moved += len(chunk)
                 if have + moved > size:
                     return moved, False
@@ -298,7 +298,7 @@ class NodeStore:
                 excess -= size
 
 
-def _received(download: Download, offset: int) -> Iterator[bytes]:
+def _download_bytes(download: Download, offset: int) -> Iterator[bytes]:
     """Yields the bytes; raises an ``OSError`` of the network as ``Unavailable``, unlike one of the disk."""
     try:
         yield from download(offset)

@@ -52,7 +52,7 @@ class Vote:
         with self._locked() as state:
             self._follow_ancestor(state)
             self._forget_earlier_run(state)
-            if state["outcome"] is None and not self._taken(state):
+            if state["outcome"] is None and not self._another_process_voted(state):
                 state["votes"][self._member] = {"process": self._me, "what": list(what), "problem": problem}
                 state["outcome"] = self._decide(state["votes"])
                 self._write(state)
@@ -101,7 +101,7 @@ class Vote:
         if vote is not None and vote["process"] in ancestors():
             self._me = vote["process"]
 
-    def _taken(self, state: Mapping[str, Any]) -> bool:
+    def _another_process_voted(self, state: Mapping[str, Any]) -> bool:
         """Tells whether another process has voted as this rank."""
         return self._member in state["votes"] and not self._voted(state)
 
