@@ -33,7 +33,7 @@ from cachesvc_client.bundle.check import ExpectedStatement, check_envelope
 from cachesvc_client.bundle.pack import PackReader, SourceFile, write_pack
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.kinds.rules import FileRule, KindRules
-from cachesvc_client.node.folders import install
+from cachesvc_client.node.install import install
 from cachesvc_client.node.staging import Staging
 from cachesvc_client.node.store import NodeStore
 from cachesvc_client.wire.names import Namespace, ShortName, Target

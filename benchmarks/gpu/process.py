@@ -25,7 +25,7 @@ from pathlib import Path  # noqa: E402
 import cachesvc_client  # noqa: E402
 from cachesvc_client import kinds  # noqa: E402
 from cachesvc_client.hooks import counters, imports  # noqa: E402
-from cachesvc_client.node.folders import listing  # noqa: E402
+from cachesvc_client.node.capture import listing  # noqa: E402
 from cachesvc_client.wire.codec import plain  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).parent))

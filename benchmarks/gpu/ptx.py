@@ -27,7 +27,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[0:1] = [str(HERE.parent.parent / "client")]
 
 from cachesvc_client.kinds import cuda  # noqa: E402
-from cachesvc_client.node.folders import listing  # noqa: E402
+from cachesvc_client.node.capture import listing  # noqa: E402
 
 COMPILER = "libnvidia-ptxjitcompiler"
 KERNEL = """.version 7.0

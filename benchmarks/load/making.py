@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from cachesvc_client.bundle.pack import PackContents, SourceFile, write_pack
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.http.registry import Remote
-from cachesvc_client.publication.build_bundle import delivery, next_sequence
+from cachesvc_client.publication.build_bundle import next_sequence
+from cachesvc_client.publication.publish_bundle import delivery
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Namespace, ShortName, Target
 from cachesvc_client.wire.records import Manifest, Statement, Workload

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.hooks.counters import Observation
-from cachesvc_client.ranks.job import joined
+from cachesvc_client.ranks.join_files import join_captures
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.factors import union
 
@@ -96,7 +96,7 @@ def _captured(results: Mapping[int, PhaseResult], stage: Path) -> tuple[Captured
         for rank, result in results.items()
     }
     made = []
-    for file in joined(sources):
+    for file in join_captures(sources):
         place = stage / file.kind / file.path
         place.parent.mkdir(parents=True, exist_ok=True)
         if isinstance(file.data, bytes):

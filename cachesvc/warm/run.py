@@ -27,7 +27,8 @@ from cachesvc_client import kinds
 from cachesvc_client.bundle.file import SUFFIX
 from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.bundle.seal import SigningKey, TrustedKey
-from cachesvc_client.publication.build_bundle import Draft, build_bundle, publish_bundle
+from cachesvc_client.publication.build_bundle import Draft, build_bundle
+from cachesvc_client.publication.publish_bundle import publish_bundle
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.errors import CacheSvcError, ClaimLost, NotFound
 from cachesvc_client.wire.factors import INERT
@@ -43,7 +44,7 @@ from .results import Captured, Numbers, Outcome, PhaseResult, Share, Verdict
 from .worker import Order
 
 if TYPE_CHECKING:
-    from cachesvc_client.claims.restore_or_claim import Claim
+    from cachesvc_client.claims.claim import Claim
     from cachesvc_client.http.registry import Remote
 
 MAX_REPLAYS = 8
@@ -297,7 +298,7 @@ def _take_turn(state: _State) -> Manifest | None:
     state.claim = taken.claim
     if taken.why:
         state.notes.append(f"compiled without a claim: {taken.why}")
-    return taken.found
+    return taken.result
 
 
 def _build(state: _State) -> Outcome:

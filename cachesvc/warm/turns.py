@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from cachesvc_client.claims.restore_or_claim import ClaimOutcome, turn, whoever
+from cachesvc_client.claims.acquire import ClaimOutcome, acquire_or_wait, describe_this_process
 from cachesvc_client.wire.claims import ClaimAnswer, ClaimRequest, ClaimSubject, exact_environment
 from cachesvc_client.wire.factors import Fingerprint
 from cachesvc_client.wire.names import Lane, Name, Target
@@ -46,12 +46,12 @@ def take(
             told.add(answer.fence)
             tell(f"waiting for {answer.who or 'another run'}, which compiles it since {answer.age} s")
 
-    return turn(
+    return acquire_or_wait(
         remote,
-        ClaimRequest(of, secrets.token_hex(16), whoever()),
+        ClaimRequest(of, secrets.token_hex(16), describe_this_process()),
         look,
         patience=lambda: 0.0 if cancelled() else math.inf,
-        told=tell_once,
-        poll=POLL_SECONDS,
-        outage=OUTAGE_SECONDS,
+        on_wait=tell_once,
+        poll_seconds=POLL_SECONDS,
+        outage_seconds=OUTAGE_SECONDS,
     )

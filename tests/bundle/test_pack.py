@@ -249,8 +249,8 @@ def test_parts_cover_every_file_exactly(raws, data):
 
 
 def test_a_pack_that_does_not_hold_what_was_packed_is_not_signed(tmp_path, monkeypatch):
-    def miscounting(files, out):
-        contents = write_pack(files, out)
+    def miscounting(files, out, *, quick=False):
+        contents = write_pack(files, out, quick=quick)
         return replace(contents, files=tuple(replace(file, frame=0, offset=0) for file in contents.files))
 
     monkeypatch.setattr("cachesvc_client.bundle.pack.write_pack", miscounting)

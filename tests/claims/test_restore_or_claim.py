@@ -1,17 +1,19 @@
-"""What becomes of a turn when the registry answers as it seldom does. How it goes otherwise is tested by real
-processes: `e2e.test_turns`, `warm.test_turns`."""
+"""Tests claims against answers that a registry seldom gives. Real processes test the usual answers:
+`e2e.test_turns`, `warm.test_turns`."""
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from cachesvc_client.claims import restore_or_claim
-from cachesvc_client.claims.restore_or_claim import turn
+from cachesvc_client.claims import acquire
+from cachesvc_client.claims.acquire import acquire_or_wait
 from cachesvc_client.wire.claims import ClaimAnswer, ClaimRef, ClaimRelease, ClaimRequest, ClaimSubject
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import ClaimLost, Corrupt, Forbidden, NotFound, Unavailable
@@ -71,35 +73,35 @@ def until(holds: Callable[[], bool], seconds: float = 20) -> None:
 
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(restore_or_claim, "_PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(acquire, "_PAUSE_SECONDS", 0.05)
 
 
 def taken(script: Script, look: Callable[[], Any] = nothing, **more: Any) -> Any:
-    return turn(script, REQUEST, look, **{"patience": lambda: 60.0, **more})
+    return acquire_or_wait(script, REQUEST, look, **{"patience": lambda: 60.0, **more})
 
 
 def test_a_registry_from_before_there_were_claims_is_nothing_to_tell_of() -> None:
     done = taken(Script(NotFound("there is no /v1/claims")))
-    assert (done.found, done.claim, done.why) == (None, None, "")
+    assert (done.result, done.claim, done.why) == (None, None, "")
 
 
 def test_a_refusal_is_told_and_not_repeated() -> None:
     script = Script(Forbidden("may only read"))
-    assert taken(script, outage=60).why == "may only read"
+    assert taken(script, outage_seconds=60).why == "may only read"
     assert len(script.waits) == 1
 
 
 def test_an_outage_is_waited_for_as_long_as_is_allowed() -> None:
     script = Script(Unavailable("down"), Unavailable("down"), HELD, PUBLISHED)
-    assert taken(script, lambda: "it", outage=60).found == "it"
+    assert taken(script, lambda: "it", outage_seconds=60).result == "it"
     script = Script(Unavailable("down"))
     assert taken(script).why == "down" and len(script.waits) == 1
-    assert taken(Script(Unavailable("down")), outage=0.3).why == "down"
+    assert taken(Script(Unavailable("down")), outage_seconds=0.3).why == "down"
 
 
 def test_who_is_waited_for_is_told_until_patience_is_over() -> None:
     begin, told = time.monotonic(), []
-    done = taken(Script(HELD), told=told.append, patience=lambda: begin + 0.5 - time.monotonic())
+    done = taken(Script(HELD), on_wait=told.append, patience=lambda: begin + 0.5 - time.monotonic())
     assert done.why == "ci run 7 still compiles it, for 12 s now"
     assert time.monotonic() - begin < 2
     assert set(told) == {HELD}
@@ -107,14 +109,14 @@ def test_who_is_waited_for_is_told_until_patience_is_over() -> None:
     taken(script, patience=lambda: 0.0)
     assert script.waits == [0.0], "asked once, without waiting"
     script = Script(HELD, PUBLISHED)
-    taken(script, lambda: "it", poll=5)
+    taken(script, lambda: "it", poll_seconds=5)
     assert script.waits == [5, 5]
 
 
 def test_a_claim_whose_look_finds_something_is_given_back_as_done() -> None:
     script = Script(YOURS)
     done = taken(script, lambda: "it")
-    assert (done.found, done.claim) == ("it", None)
+    assert (done.result, done.claim) == ("it", None)
     assert script.released == [ClaimRelease(ClaimRef(KEY, "a" * 32, 7), done=True)]
 
 
@@ -131,11 +133,11 @@ def test_a_claim_whose_look_fails_is_given_back() -> None:
 
 def test_what_was_published_may_be_seen_a_little_later_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = iter([None, None, "it"])
-    assert taken(Script(PUBLISHED), lambda: next(seen)).found == "it"
-    monkeypatch.setattr(restore_or_claim, "RESOLVED_SECONDS", 0.2)
+    assert taken(Script(PUBLISHED), lambda: next(seen)).result == "it"
+    monkeypatch.setattr(acquire, "RESOLVED_SECONDS", 0.2)
     script = Script(PUBLISHED, HELD, YOURS)
     done = taken(script)
-    assert done.found is None and done.claim.shown is not None, "of no use here, and so it is claimed"
+    assert done.result is None and done.claim.shown is not None, "of no use here, and so it is claimed"
     assert script.seen == [0, PUBLISHED.fence, PUBLISHED.fence]
     done.claim.release()
 
@@ -143,8 +145,8 @@ def test_what_was_published_may_be_seen_a_little_later_or_not_at_all(monkeypatch
 def test_a_rank_that_does_not_lead_holds_nothing() -> None:
     script = Script(YOURS)
     done = taken(script, leads=False)
-    assert (done.found, done.claim) == (None, None)
-    assert taken(script, lambda: "it", leads=False).found == "it"
+    assert (done.result, done.claim) == (None, None)
+    assert taken(script, lambda: "it", leads=False).result == "it"
     assert script.released == []
 
 
@@ -173,7 +175,7 @@ def test_a_claim_that_is_lost_is_shown_all_the_same_and_not_given_back() -> None
 
 def test_a_claim_under_which_nothing_comes_is_given_back_after_a_while() -> None:
     script = Script(YOURS)
-    claim = taken(script, most=1.0).claim
+    claim = taken(script, hold_seconds=1.0).claim
     until(lambda: bool(script.released))
     assert claim.shown is None
 
@@ -191,10 +193,39 @@ def test_a_forked_child_neither_shows_nor_gives_back() -> None:
 
 
 def test_who_asks_is_named_for_people(monkeypatch: pytest.MonkeyPatch) -> None:
-    for variable in restore_or_claim._RUNS:
+    for variable in acquire._RUN_VARIABLES:
         monkeypatch.delenv(variable, raising=False)
-    assert restore_or_claim.whoever() == f"{os.uname().nodename}, process {os.getpid()}"
+    assert acquire.describe_this_process() == f"{os.uname().nodename}, process {os.getpid()}"
     monkeypatch.setenv("GITHUB_RUN_ID", "77\n7")
-    assert restore_or_claim.whoever() == f"{os.uname().nodename}, run 777, process {os.getpid()}"
+    assert acquire.describe_this_process() == f"{os.uname().nodename}, run 777, process {os.getpid()}"
     monkeypatch.setenv("GITHUB_RUN_ID", "7" * 200)
-    assert len(restore_or_claim.whoever()) == 100
+    assert len(acquire.describe_this_process()) == 100
+
+
+ENDS_WITH_CLAIMS = """
+import os
+from cachesvc_client.claims.claim import Claim
+from cachesvc_client.wire.claims import ClaimAnswer
+from cachesvc_client.wire.digest import Digest
+
+class Printer:
+    def release_claim(self, request, deadline):
+        print(request.claim.holder[0], request.done, flush=True)
+
+def claim(holder):
+    return Claim(Printer(), ClaimAnswer("yours", Digest.of(b"key"), fence=1, left=600), holder * 32)
+
+kept, given_back, committed = claim("a"), claim("b"), claim("c")
+given_back.release(done=True)
+committed.published()
+if os.fork() == 0:
+    raise SystemExit
+os.wait()
+"""
+
+
+def test_a_process_that_ends_gives_back_the_claims_that_it_still_holds_and_its_child_none() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", ENDS_WITH_CLAIMS], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert ended.stdout.splitlines() == ["b True", "a False"], ended.stderr

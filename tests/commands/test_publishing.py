@@ -13,8 +13,7 @@ from cachesvc_client.bundle.check import check_envelope
 from cachesvc_client.bundle.file import open_bundle
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.http.registry import Remote
-from cachesvc_client.publication import build_bundle
-from cachesvc_client.publication.build_bundle import publish_bundle, publish_signed
+from cachesvc_client.publication.publish_bundle import publish_bundle, publish_signed
 from cachesvc_client.wire.errors import Corrupt, HeadConflict, NotFound, Untrusted
 from cachesvc_client.wire.protocol import BundleRequest
 
@@ -65,7 +64,7 @@ class Older(Counting):
 @pytest.fixture(params=["bundle", "upload"])
 def way(request, monkeypatch):
     if request.param == "upload":
-        monkeypatch.setattr(build_bundle, "ONE_REQUEST_BYTES", 0)
+        monkeypatch.setattr("cachesvc_client.publication.publish_bundle.ONE_REQUEST_BYTES", 0)
     return request.param
 
 
@@ -139,7 +138,7 @@ def test_giving_back_a_lease_that_was_committed_takes_nothing_away(
     command, remote, bundle, registry, tmp_path, monkeypatch
 ):
     """A commit whose answer was lost is followed by an abort."""
-    monkeypatch.setattr(build_bundle, "ONE_REQUEST_BYTES", 0)
+    monkeypatch.setattr("cachesvc_client.publication.publish_bundle.ONE_REQUEST_BYTES", 0)
     client = remote()
     publish_bundle(client, bundle("publishing/lost"), registry.key)
     client.abort(client.lease.upload)

@@ -10,7 +10,7 @@ import pytest
 
 from cachesvc_client import kinds
 from cachesvc_client.bundle.pack import SourceFile
-from cachesvc_client.node.folders import capture, listing
+from cachesvc_client.node.capture import capture, listing
 from cachesvc_client.publication.build_bundle import Draft, build_bundle
 from cachesvc_client.wire.names import Name, Target
 

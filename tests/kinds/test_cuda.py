@@ -17,7 +17,7 @@ from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.environment.detect import detect
 from cachesvc_client.kinds import Folders, cuda
-from cachesvc_client.node.folders import listing
+from cachesvc_client.node.capture import listing
 from cachesvc_client.publication.build_bundle import Draft, build_bundle
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Name, Target

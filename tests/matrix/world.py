@@ -26,7 +26,8 @@ from cachesvc_client.environment.detect import detect
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.node.installed import RestoreResult
 from cachesvc_client.node.store import NodeStore
-from cachesvc_client.publication.build_bundle import Draft, build_bundle, publish_bundle
+from cachesvc_client.publication.build_bundle import Draft, build_bundle
+from cachesvc_client.publication.publish_bundle import publish_bundle
 from cachesvc_client.restore.plan import NameRequest, RestoreContext
 from cachesvc_client.restore.revision_restore import accept_revisions
 from cachesvc_client.wire.digest import Digest

@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "bundle"))
 from packing import RULES
 
 from cachesvc_client.bundle.pack import PackReader
-from cachesvc_client.node.folders import install
+from cachesvc_client.node.install import install
 from cachesvc_client.node.store import NodeStore
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.records import Manifest

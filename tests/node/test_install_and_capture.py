@@ -20,8 +20,10 @@ from packing import FILES, RULES, forked, killing, made
 
 from cachesvc_client.bundle.pack import PackReader, SourceFile
 from cachesvc_client.kinds.rules import FileRule, KindRules
-from cachesvc_client.node import folders
-from cachesvc_client.node.folders import PRIVATE, capture, install, remove
+from cachesvc_client.node import safe_files
+from cachesvc_client.node.capture import capture
+from cachesvc_client.node.install import install, remove
+from cachesvc_client.node.safe_files import PRIVATE
 from cachesvc_client.wire.errors import Corrupt, StorageFull, Untrusted
 
 
@@ -311,7 +313,7 @@ def test_where_links_are_not_supported_files_are_renamed(packed, roots, monkeypa
     def no_links(*_, **__):
         raise OSError(errno.EPERM, "Operation not permitted")
 
-    monkeypatch.setattr(folders.os, "link", no_links)
+    monkeypatch.setattr(safe_files.os, "link", no_links)
     installed(packed, roots)
     assert contents(roots) == expected(roots)
     assert installed(packed, roots).kept == len(FILES)

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from packing import FILES, RULES, forked, killing, made
 
 from cachesvc_client.bundle.pack import PackReader, SourceFile
-from cachesvc_client.node import folders, staging
-from cachesvc_client.node.folders import PRIVATE, install
+from cachesvc_client.node import safe_files, staging
+from cachesvc_client.node.install import install
+from cachesvc_client.node.safe_files import PRIVATE
 from cachesvc_client.node.staging import Staging
 from cachesvc_client.node.store import NodeStore
 from cachesvc_client.wire.errors import Corrupt
@@ -37,7 +38,7 @@ BIG = (
 
 @pytest.fixture(autouse=True)
 def every_pack_is_staged(monkeypatch):
-    monkeypatch.setattr(staging, "_SMALL_PACK", 0)
+    monkeypatch.setattr(staging, "_SMALL_PACK_BYTES", 0)
 
 
 @pytest.fixture(scope="module")
@@ -216,7 +217,7 @@ def test_where_links_are_not_supported_files_are_renamed(tmp_path, packed, roots
     def no_links(*_, **__):
         raise OSError(errno.EPERM, "Operation not permitted")
 
-    monkeypatch.setattr(folders.os, "link", no_links)
+    monkeypatch.setattr(safe_files.os, "link", no_links)
     fetched(tmp_path, packed, roots)
     assert contents(roots) == expected(roots)
     assert not leftovers(roots)

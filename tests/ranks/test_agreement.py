@@ -14,16 +14,18 @@ from pathlib import Path
 import pytest
 
 from cachesvc_client.bundle.pack import SourceFile
-from cachesvc_client.ranks.votes import HandIn, Outcome, Vote, lives, process_id, wait_for
+from cachesvc_client.ranks.job_folder import lives, process_id
+from cachesvc_client.ranks.join_files import HandIn
+from cachesvc_client.ranks.votes import Outcome, Vote, wait_for
 from cachesvc_client.wire.errors import Forbidden, Unavailable
 
 VOTER = """
 import json, sys, time
 from pathlib import Path
-from cachesvc_client.node.job import Round, wait_for
+from cachesvc_client.ranks.votes import Vote, wait_for
 folder, member, members, what, problem, patience = json.loads(sys.argv[1])
 if what is not None:
-    vote = Round(Path(folder), member, members)
+    vote = Vote(Path(folder), member, members)
     vote.vote(what, problem)
     end = time.monotonic() + patience
     outcome = wait_for(vote, lambda: time.monotonic() > end, lambda: time.sleep(0.005))
@@ -205,7 +207,7 @@ GIVER = """
 import json, sys
 from pathlib import Path
 from cachesvc_client.bundle.pack import SourceFile
-from cachesvc_client.node.job import HandIn
+from cachesvc_client.ranks.join_files import HandIn
 from cachesvc_client.wire.errors import CacheSvcError
 folder, rank = sys.argv[1], int(sys.argv[2])
 box = HandIn(Path(folder))

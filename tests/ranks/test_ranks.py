@@ -11,8 +11,9 @@ from dataclasses import replace
 import pytest
 
 from cachesvc_client.bundle.pack import SourceFile
-from cachesvc_client.node.folders import _serves
-from cachesvc_client.ranks.job import joined, misfit, this_job
+from cachesvc_client.node.install import serves_rank
+from cachesvc_client.ranks.job import misfit, this_job
+from cachesvc_client.ranks.join_files import join_captures
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.records import FileRecord
 
@@ -98,15 +99,15 @@ KERNEL = "fxgraph/ab/f" + "a" * 30 + "/" + "b" * 30
 def test_what_ranks_share_is_there_once_and_what_they_do_not_names_them():
     shared, own = SourceFile("inductor", KERNEL, b"x"), SourceFile("inductor", KERNEL + "1", b"y")
     some = SourceFile("inductor", KERNEL + "2", b"z")
-    made = joined({0: [shared, some], 1: [shared, own], 2: [some, shared]})
+    made = join_captures({0: [shared, some], 1: [shared, own], 2: [some, shared]})
     assert {file.path: file.ranks for file in made} == {KERNEL: (), KERNEL + "1": (1,), KERNEL + "2": (0, 2)}
-    assert joined({0: [shared]}) == [shared]
+    assert join_captures({0: [shared]}) == [shared]
 
 
 def test_tuning_results_are_merged_and_of_other_files_the_lowest_ranks_stays():
     first = [SourceFile("inductor", TUNED, b'{"a": 1, "b": 2}'), SourceFile("inductor", KERNEL, b"first")]
     second = [SourceFile("inductor", TUNED, b'{"b": 3, "c": 4}'), SourceFile("inductor", KERNEL, b"second")]
-    made = {file.path: file for file in joined({1: second, 0: first})}
+    made = {file.path: file for file in join_captures({1: second, 0: first})}
     assert made[KERNEL].data == b"first"
     assert made[TUNED].data == b'{"b": 2, "c": 4, "a": 1}'
     assert made[TUNED].ranks == made[KERNEL].ranks == ()
@@ -127,7 +128,7 @@ def test_two_ranks_entries_of_one_key_are_one_unless_their_guards_differ():
     def source(place, data):
         return SourceFile("inductor", f"{place}/{Digest.of(data).hex[:40]}", data)
 
-    made = joined(
+    made = join_captures(
         {
             0: [source(folder, first), source(other, first)],
             1: [source(folder, second), source(folder, apart)],
@@ -145,8 +146,8 @@ def test_two_ranks_entries_of_one_key_are_one_unless_their_guards_differ():
 def test_a_rank_takes_what_is_its_own_or_everybodys():
     record = FileRecord("inductor", KERNEL, 1, Digest.of(b"x"), 0, 0)
     mine = replace(record, ranks=(0, 2))
-    assert [_serves(record, rank) for rank in (None, 0, 1)] == [True, True, True]
-    assert [_serves(mine, rank) for rank in (None, 0, 1, 2)] == [True, True, False, True]
+    assert [serves_rank(record, rank) for rank in (None, 0, 1)] == [True, True, True]
+    assert [serves_rank(mine, rank) for rank in (None, 0, 1, 2)] == [True, True, False, True]
 
 
 def test_files_of_single_ranks_do_not_serve_a_job_of_another_size(manifest):

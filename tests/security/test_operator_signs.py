@@ -26,7 +26,7 @@ from cachesvc_client.bundle.file import write_bundle
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.node.store import NodeStore
-from cachesvc_client.publication.build_bundle import publish_bundle
+from cachesvc_client.publication.publish_bundle import publish_bundle
 from cachesvc_client.wire.errors import Untrusted
 
 REPOSITORY = Path(__file__).parents[2]

@@ -33,7 +33,8 @@ from cachesvc_client.bundle.file import open_bundle, write_bundle
 from cachesvc_client.bundle.seal import PublicKey, SigningKey, TrustedKey
 from cachesvc_client.commands.tables import bytes_text
 from cachesvc_client.node.store import NodeStore, default_root
-from cachesvc_client.publication.build_bundle import next_sequence, publish_bundle, publish_signed
+from cachesvc_client.publication.build_bundle import next_sequence
+from cachesvc_client.publication.publish_bundle import publish_bundle, publish_signed
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.admin import EntryPage, EntryRecord, RevisionRecord
 from cachesvc_client.wire.digest import Digest

@@ -20,7 +20,7 @@ from ..config import Config
 from ..environment.detect import detect
 from ..http.registry import Remote
 from ..node.store import NodeStore, default_root
-from ..publication.build_bundle import publish_signed
+from ..publication.publish_bundle import publish_signed
 from ..restore.revision_restore import nothing_offered
 from ..wire.digest import Digest
 from ..wire.errors import Corrupt, InvalidRequest, NotFound, StorageFull, Untrusted

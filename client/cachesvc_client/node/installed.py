@@ -1,5 +1,7 @@
-"""Records of what a restore accepts and installs on this node. They hold no behaviour of a restore, so that
-ranks, canary, outcome and session may read them."""
+"""Owns the records of what a restore accepts and installs on this node.
+
+They hold no behaviour of a restore, so that ranks, canary, outcome and session may read them.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,8 @@ from ..wire.records import Manifest
 
 @dataclass(frozen=True, slots=True)
 class StagedRevision:
-    """A revision that was checked and accepted. ``fetch`` puts its pack on this node. ``install`` puts its
-    files into the cache folders, all of them or those that a rank needs; it answers ``None`` if it is too
+    """Holds a revision that was checked and accepted. ``fetch`` puts its pack on this node. ``install`` puts
+    its files into the cache folders, all of them or those that a rank needs; it answers ``None`` if it is too
     late for that, and the pack is on this node then. Both raise ``Corrupt``, ``Untrusted``, ``StorageFull``,
     ``Unavailable``."""
 
@@ -29,7 +31,7 @@ class StagedRevision:
 
 @dataclass(slots=True)
 class InstalledRevision:
-    """One revision that is in the cache folders of this process now."""
+    """Describes a revision that is in the cache folders of this process now."""
 
     manifest: Manifest
     revision: Digest
@@ -38,18 +40,19 @@ class InstalledRevision:
 
     @property
     def keys(self) -> set[str]:
-        """The compilers' own keys that it has something for."""
+        """The compilers' own keys for which the revision has files."""
         return {part for record in self.manifest.files for part in record.path.split("/")[:-1]}
 
 
 @dataclass(slots=True)
 class RestoreResult:
-    """What a restore did; filled as it goes, so that a failure half-way tells what came before it.
+    """Says what a restore did. The restore fills it step by step, so that after a failure it says what was
+    done before.
 
     ``moved``: bytes over the network. ``seconds``: by step. ``rejected``: entries that exist and do not
     fit, nearest first. ``stored``: revisions that came too late to be installed. ``distrusted``: revisions
     that were installed until the canary found them wrong. ``own``: what an earlier start of this node
-    compiled, which no registry is told of.
+    compiled; no registry is told of it.
     """
 
     installed: list[InstalledRevision] = field(default_factory=list)
@@ -64,7 +67,7 @@ class RestoreResult:
 
     @contextmanager
     def timed(self, step: str) -> Iterator[None]:
-        """Adds the seconds of a step."""
+        """Adds the wall seconds of the block to a step."""
         begin = time.perf_counter()
         try:
             yield

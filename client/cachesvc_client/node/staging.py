@@ -1,8 +1,8 @@
-"""Staging: a pack's files are written beside their places while the pack still downloads.
+"""Writes the files of a pack beside their places while the pack still downloads.
 
-The install that follows then has only to move them there. An optimisation and nothing else: what is not
-staged, for whatever reason, the install reads from the whole pack, with its own errors. What is staged
-came from frames that had their signed digests, and no file is in its place before the pack is whole.
+The install that follows then only moves them to their places. Staging is an optimisation and nothing else:
+the install reads every file that is not staged from the whole pack, with its own errors. A staged file came
+from frames that had their signed digests, and no file is in its place before the pack is whole.
 """
 
 from __future__ import annotations
@@ -21,23 +21,26 @@ from ..bundle.pack import PackReader
 from ..kinds.rules import KindRules
 from ..wire.errors import CacheSvcError, NotFound
 from ..wire.records import FileRecord, Manifest
-from .folders import FOLDER, PRIVATE, Job, Step, Temporary, fill, plan, prepare
+from .install import InstallTask, plan_install, prepare_root
+from .safe_files import FOLDER_FLAGS, PRIVATE, Step, Temporary, write_new_file
 
 log = logging.getLogger("cachesvc")
 
-_SMALL_PACK = 8 << 20
-"""Uncompressed; below, a thread costs more than it saves."""
+_SMALL_PACK_BYTES = 8 << 20
+"""Up to this many uncompressed bytes nothing is staged: a thread costs more than it saves."""
 _FRAMES_AHEAD = 4
+"""Number of unpacked frames that may wait for the writer."""
 _STALL_SECONDS = 2.0
-"""A folder so slow that this passes without room for a frame must not hold up the download."""
+"""Seconds that the download waits for room for a frame. After that nothing more is staged: a slow folder must
+not hold up the download."""
 
 
 class Staging:
-    """One pack's. A context manager: at its end, what no install took is gone.
+    """Stages the files of one pack. A context manager: its end removes the files that no install took.
 
-    Frames are hashed and unpacked by the thread that downloads, as they complete; files are written by
-    one more thread. That divides the work about evenly, and more writers would wait for each other
-    (measured on tmpfs). Memory: ``_FRAMES_AHEAD`` frames.
+    The thread that downloads hashes and unpacks frames as they complete; one more thread writes files. That
+    divides the work about evenly, and more writers would wait for each other (measured on tmpfs). Memory:
+    ``_FRAMES_AHEAD`` frames.
     """
 
     def __init__(
@@ -55,7 +58,7 @@ class Staging:
         self._roots = roots
         self._may_go_on = may_go_on
         self._step = step
-        self._off = sum(frame.raw for frame in manifest.frames) <= _SMALL_PACK
+        self._off = sum(frame.raw for frame in manifest.frames) <= _SMALL_PACK_BYTES
         self._reader: PackReader | None = None
         self._frames: queue.Queue[bytes | None] = queue.Queue(_FRAMES_AHEAD)
         self._unpacked = 0
@@ -74,7 +77,7 @@ class Staging:
             shutil.rmtree(root / self._name, ignore_errors=True)
 
     def arrived(self, path: Path, have: int) -> None:
-        """See `store.Watcher`. Waits at most two seconds, once."""
+        """Unpacks the frames that are complete (see `store.Watcher`). Waits at most two seconds, once."""
         frames = self._manifest.frames
         try:
             while not self._off and self._unpacked < len(frames) and self._may_go_on():
@@ -88,12 +91,12 @@ class Staging:
             self._stop(error)
 
     def whole(self) -> bool:
-        """See `store.Watcher`: the frames lie back to back from the pack's magic, which was read, to its
-        end (`Layout`)."""
+        """Tells whether every frame was checked (see `store.Watcher`). The frames lie back to back from the
+        pack's magic, which was read, to its end (`Layout`)."""
         return 0 < self._unpacked == len(self._manifest.frames)
 
     def finish(self) -> Staging:
-        """Waits for the files under way; nothing more is staged. Gives itself, for an install to take."""
+        """Waits for the files that are being written, and stages nothing more. Answers itself."""
         self._off = True
         if self._writer is not None:
             self._frames.put(None)
@@ -104,46 +107,46 @@ class Staging:
             self._reader = None
         return self
 
-    def take(self, job: Job) -> Temporary | None:
-        """The staged file of a job, once."""
-        return self._staged.pop((job.file.kind, job.file.path), None)
+    def take(self, task: InstallTask) -> Temporary | None:
+        """Hands over the staged file of a task, once."""
+        return self._staged.pop((task.file.kind, task.file.path), None)
 
     def _begin(self, path: Path) -> PackReader:
         reader = PackReader(path, self._manifest)
-        jobs = [
-            job
-            for job in plan(reader, self._rules, self._roots())
-            if job.rule.write == "immutable" and job.rule.local is None
+        tasks = [
+            task
+            for task in plan_install(reader, self._rules, self._roots())
+            if task.rule.write == "immutable" and task.rule.local is None
         ]
         self._writer = threading.Thread(
-            target=self._write, args=(reader, jobs), name="cachesvc-staging", daemon=True
+            target=self._write, args=(reader, tasks), name="cachesvc-staging", daemon=True
         )
         self._writer.start()
         return reader
 
-    def _write(self, reader: PackReader, jobs: list[Job]) -> None:
+    def _write(self, reader: PackReader, tasks: list[InstallTask]) -> None:
         stream = _Stream(reader.layout, self._frames)
         try:
-            for job in jobs:
+            for task in tasks:
                 if not self._may_go_on():
                     break
-                if stream.has(job.file) and not os.path.lexists(job.root / job.file.path):
-                    self._stage(job, stream)
+                if stream.has(task.file) and not os.path.lexists(task.root / task.file.path):
+                    self._stage(task, stream)
         except (OSError, CacheSvcError) as error:
             self._stop(error)
         finally:
             stream.drain()
 
-    def _stage(self, job: Job, stream: _Stream) -> None:
-        place, name = self._place(job.root), str(len(self._staged))
-        size = fill(place, name, job.file.mode, stream.chunks(job.file), self._step)
-        self._staged[job.file.kind, job.file.path] = Temporary(place, name, size)
+    def _stage(self, task: InstallTask, stream: _Stream) -> None:
+        place, name = self._place(task.root), str(len(self._staged))
+        size = write_new_file(place, name, task.file.mode, stream.chunks(task.file), self._step)
+        self._staged[task.file.kind, task.file.path] = Temporary(place, name, size)
 
     def _place(self, root: Path) -> int:
         if root not in self._places:
-            prepare(root)
+            prepare_root(root)
             os.mkdir(root / self._name, 0o700)
-            self._places[root] = os.open(root / self._name, FOLDER)
+            self._places[root] = os.open(root / self._name, FOLDER_FLAGS)
         return self._places[root]
 
     def _stop(self, error: Exception) -> None:
@@ -152,7 +155,7 @@ class Staging:
 
 
 class _Stream:
-    """The frames of a pack as they come, each once; only the last is kept."""
+    """Reads the frames of a pack as they come, each once; keeps only the last."""
 
     def __init__(self, layout: Layout, frames: queue.Queue[bytes | None]) -> None:
         self._layout = layout
@@ -161,11 +164,11 @@ class _Stream:
         self._raw: bytes | None = b""
 
     def has(self, file: FileRecord) -> bool:
-        """Whether the file begins in this frame or in one to come (equal contents are stored once)."""
+        """Tells whether the file begins in this frame or in a later one (equal contents are stored once)."""
         return all(index >= self._at for index, _, _ in self._layout.parts(file)[:1])
 
     def chunks(self, file: FileRecord) -> Iterator[memoryview]:
-        """The file's content in order. Raises ``NotFound`` if the frames end before it does."""
+        """Yields the file's content in order. Raises ``NotFound`` if the frames end before the file does."""
         for index, begin, end in self._layout.parts(file):
             while self._at < index and self._raw is not None:
                 self._raw = self._frames.get()
@@ -175,6 +178,6 @@ class _Stream:
             yield memoryview(self._raw)[begin:end]
 
     def drain(self) -> None:
-        """Takes what still comes, so that nobody waits for room."""
+        """Drops the frames that still come, so that the download does not wait for room."""
         while self._raw is not None:
             self._raw = self._frames.get()

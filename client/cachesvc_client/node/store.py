@@ -1,73 +1,67 @@
-"""The node store: what the processes of one node share, so that each pack is downloaded once.
+"""Owns the node store: what the processes of one node share, so that each pack is downloaded once.
 
     <root>/v1/packs/<hex>      whole packs; the time of modification is that of the last use
-    <root>/v1/partial/<hex>    a download under way, or what a killed one left: the next goes on there
-    <root>/v1/locks/<name>     held (flock) by whoever downloads, evicts or updates; empty files
+    <root>/v1/partial/<hex>    beginning of a pack: a download under way, or a part on which the next goes on
+    <root>/v1/locks/<name>     held (flock) by a process that downloads, evicts or updates; empty files
     <root>/v1/seen/<hex>       per entry, the highest sequence that was accepted
     <root>/v1/distrusted/<hex> per entry, the revision whose numbers a canary found wrong
     <root>/v1/resolved/<hex>   the last answers to resolves: good for seconds, and for an outage
     <root>/v1/folders/<hex>/   private cache folders, 0700: each is named by what it may hold
     <root>/v1/own/<hex>.cachesvc  what was compiled in the folder of this name, signed by this node's own key
-    <root>/v1/jobs/<hex>/      what the ranks of one job leave for each other, see `ranks.votes`
-    <root>/v1/tmp/             what is being made or removed
+    <root>/v1/jobs/<hex>/      what the ranks of one job leave for each other, see `ranks.job_folder`
+    <root>/v1/tmp/             files and folders that are being made or removed
 
-Everything here may be deleted at any time. Nothing here is trusted: packs are verified frame by frame
-when they are installed, and answers pass the gate as if they came from the network. So nothing is
-flushed to the disk either (0.1 to 0.5 s for 100 MB): what a power failure cut short has another size, or
-frames with other digests, and is downloaded again.
+Everything here may be deleted at any time. Nothing here is trusted: packs are verified frame by frame when
+they are installed, and answers are checked as if they came from the network. So nothing is flushed to the
+disk either (0.1 to 0.5 s for 100 MB): a pack that a power failure cut short has another size, or frames with
+other digests, and is downloaded again.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import os
-import secrets
-import shutil
-import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
 from ..wire.digest import Digest
 from ..wire.errors import Corrupt, StorageFull, TooLarge, Unavailable, Untrusted
+from .private_folders import PrivateFolders
+from .store_files import FULL_ERRORS, StoreFiles, refuse_foreign
 
-LAYOUT = "v1"
 DEFAULT_MAX_BYTES = 20 << 30
+"""Bytes of packs that a node keeps."""
 OUTAGE_SECONDS = 7 * 24 * 3600
-"""A node starts from its last answer for this long while the registry cannot be reached."""
-_PARTS = ("packs", "partial", "locks", "seen", "distrusted", "resolved", "folders", "own", "jobs", "tmp")
+"""Seconds for which a node starts from its last answer while the registry cannot be reached."""
 _JUST_USED_SECONDS = 60
-"""A pack that was handed out is opened within this time; after that its reader holds a lock."""
+"""Seconds within which a reader opens a pack that was handed out; after that the reader holds a lock."""
 _LEFTOVER_SECONDS = 24 * 3600
+"""Age in seconds from which temporary files, locks and folders of jobs are removed."""
 _FOLDER_SECONDS = 30 * 24 * 3600
+"""Seconds without use after which private folders and own results are removed."""
 _MAX_DISTRUSTED = 1000
-"""Marks that are kept; the oldest go first."""
-_MOST_OWN_FOLDERS = 4096
-"""Processes of a node that can have a folder of their own at the same time."""
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+"""Number of marks of distrusted revisions that are kept; the oldest are removed first."""
 
 Download = Callable[[int], Iterator[bytes]]
-"""The bytes of a pack from an offset on."""
+"""Answers the bytes of a pack from an offset on."""
 
 
 class Watcher(Protocol):
-    """Looks at a pack while it arrives."""
+    """Follows the download of a pack."""
 
     def arrived(self, path: Path, have: int) -> None:
-        """The first ``have`` bytes are in ``path``, unchecked. Must not raise."""
+        """Receives word that the first ``have`` bytes are in ``path``, unchecked. Must not raise."""
 
     def whole(self) -> bool:
-        """Whether every byte of the pack was seen and had the digest that was signed, frame by frame."""
+        """Tells whether every byte of the pack was read and had the digest that was signed, frame by
+        frame."""
 
 
 def default_root() -> Path:
-    """``CACHESVC_STORE``; else the first that is writable of ``XDG_CACHE_HOME/cachesvc``,
+    """Answers ``CACHESVC_STORE``; else the first writable folder of ``XDG_CACHE_HOME/cachesvc``,
     ``~/.cache/cachesvc`` and ``$TMPDIR/cachesvc-<uid>`` (no home and a read-only root are normal).
 
     Raises ``StorageFull`` if none is.
@@ -88,10 +82,11 @@ def default_root() -> Path:
 
 
 class NodeStore:
-    """See the module. Safe for threads and for processes; killed at any step, the next goes on.
+    """Keeps what the processes of a node share. Safe for threads and for processes; where a process was
+    killed at any step, the next process goes on.
 
-    ``max_bytes`` bounds the packs (private folders go by age). ``step`` is told the name of each step
-    that has been done, for tests that kill at each.
+    ``max_bytes`` bounds the packs (private folders are removed by age). ``step`` receives the name of each
+    step that was done, for tests that kill the process at a step.
     """
 
     def __init__(
@@ -104,17 +99,13 @@ class NodeStore:
         self.root = root
         self.max_bytes = max_bytes
         self._step = step
-        self._base = root / LAYOUT
-        self._held: dict[Path, int] = {}
-        with self._writing():
-            root.mkdir(parents=True, exist_ok=True)
-            for part in ("", *_PARTS):
-                (self._base / part).mkdir(mode=0o700, exist_ok=True)
-        _refuse_foreign(self._base)
+        self._files = StoreFiles(root, step)
+        self._folders = PrivateFolders(self._files)
 
     def pack(self, digest: Digest, size: int | None = None) -> Path | None:
-        """The pack, marked as just used; ``None`` if it is not here, or not of ``size`` bytes."""
-        path = self._base / "packs" / digest.hex
+        """Answers the path of a pack, marked as just used; ``None`` if it is not here, or not of ``size``
+        bytes."""
+        path = self._files.path("packs", digest.hex)
         try:
             if size is not None and path.stat().st_size != size:
                 return None
@@ -132,22 +123,23 @@ class NodeStore:
         download: Download,
         watcher: Watcher | None = None,
     ) -> tuple[Path, int]:
-        """The pack, downloaded if it is not here (``watcher`` is told of it), and how many bytes that moved.
+        """Answers the path of a pack, and how many bytes were moved to download it if it was not here; the
+        ``watcher`` follows the download.
 
-        One process of the node downloads a pack; others wait and find it. A partial download is resumed.
+        One process of the node downloads a pack; others wait for it. A partial download is resumed.
         Guarantees that the bytes had ``size`` and ``digest`` (or, if the watcher says so, the frames that
-        were signed with it). Raises ``Corrupt`` (nothing is kept),
-        ``TooLarge``, ``StorageFull``, ``Unavailable`` if the download ends early, and what ``download``
-        raises; of the last two the next call resumes.
+        were signed with it). Raises ``Corrupt`` (nothing is kept), ``TooLarge``, ``StorageFull``,
+        ``Unavailable`` if the download ends early, and what ``download`` raises; after the last two the next
+        call resumes.
         """
         if size > self.max_bytes:
             raise TooLarge(
                 f"pack {digest}: {size} bytes; the node store holds {self.max_bytes}", "raise its bound"
             )
-        with self._writing(), self._locked(digest.hex):
+        with self._files.writing(), self._files.locked(digest.hex):
             self._step("locked")
-            if found := self.pack(digest, size):
-                return found, 0
+            if existing := self.pack(digest, size):
+                return existing, 0
             path, moved = self._download(digest, size, download, watcher)
         self.evict(keep=digest)
         return path, moved
@@ -155,164 +147,113 @@ class NodeStore:
     def discard(self, digest: Digest) -> None:
         """Forgets a pack that turned out to be damaged (``Corrupt`` from a reader or an install); the next
         fetch downloads it again."""
-        with self._writing():
-            (self._base / "packs" / digest.hex).unlink(missing_ok=True)
+        with self._files.writing():
+            self._files.path("packs", digest.hex).unlink(missing_ok=True)
 
     def seen(self, entry: Digest) -> int | None:
-        """The highest sequence accepted for this entry on this node."""
+        """Answers the highest sequence that was accepted for this entry on this node."""
         try:
-            return int((self._base / "seen" / entry.hex).read_text()[:32])
+            return int(self._files.path("seen", entry.hex).read_text()[:32])
         except (OSError, ValueError):
             return None
 
     def saw(self, entry: Digest, sequence: int) -> None:
-        """Remembers a sequence; a lower one than before changes nothing."""
-        with self._writing(), self._locked("seen"):
+        """Records the sequence of an accepted revision; a lower one than before changes nothing."""
+        with self._files.writing(), self._files.locked("seen"):
             if sequence > (self.seen(entry) or 0):
-                self._put("seen", entry.hex, str(sequence).encode())
+                self._files.put("seen", entry.hex, str(sequence).encode())
 
     def distrust(self, entry: Digest, revision: Digest) -> None:
-        """Marks the revision of an entry that is not to be installed on this node again."""
-        with self._writing():
-            self._put("distrusted", entry.hex, str(revision).encode())
-            marks = sorted(self._files("distrusted"), key=lambda mark: mark[1].st_mtime)
+        """Marks a revision of an entry: it is not to be installed on this node again."""
+        with self._files.writing():
+            self._files.put("distrusted", entry.hex, str(revision).encode())
+            marks = sorted(self._files.entries("distrusted"), key=lambda mark: mark[1].st_mtime)
             for path, _ in marks[:-_MAX_DISTRUSTED]:
                 path.unlink(missing_ok=True)
 
     def distrusts(self, entry: Digest, revision: Digest) -> bool:
-        """Whether this revision is the marked one of its entry."""
+        """Tells whether this revision is the marked one of its entry."""
         try:
-            return (self._base / "distrusted" / entry.hex).read_text()[:200] == str(revision)
+            return self._files.path("distrusted", entry.hex).read_text()[:200] == str(revision)
         except (OSError, ValueError):
             return False
 
     def trust_again(self, entry: Digest) -> None:
-        """Forgets the mark: another revision has taken the place of the marked one."""
+        """Removes the mark: another revision has taken the place of the marked one."""
         with contextlib.suppress(OSError):
-            (self._base / "distrusted" / entry.hex).unlink(missing_ok=True)
+            self._files.path("distrusted", entry.hex).unlink(missing_ok=True)
 
     def remember_answer(self, key: Digest, answer: bytes) -> None:
         """Keeps a resolve's answer for the other processes that start now."""
-        with self._writing():
-            self._sweep("resolved", OUTAGE_SECONDS)
-            self._put("resolved", key.hex, answer)
+        with self._files.writing():
+            self._files.sweep("resolved", OUTAGE_SECONDS)
+            self._files.put("resolved", key.hex, answer)
 
     def recent_answer(self, key: Digest, max_age: float = 5.0) -> bytes | None:
-        """An answer at most ``max_age`` seconds old."""
+        """Answers a kept answer that is at most ``max_age`` seconds old."""
         try:
-            with open(self._base / "resolved" / key.hex, "rb") as file:
+            with open(self._files.path("resolved", key.hex), "rb") as file:
                 age = time.time() - os.fstat(file.fileno()).st_mtime
                 return file.read() if 0 <= age <= max_age else None
         except OSError:
             return None
 
     def folder(self, name: Digest) -> Path:
-        """Opens the private cache folder of this name: 0700, ours, and kept while this process lives.
-
-        The first process that uses a folder empties it; processes that come while it is in use share it. So
-        what was put there while no process used it is gone before a compiler can open it. Raises
-        ``Untrusted`` if somebody else could write there.
-        """
-        path = self._base / "folders" / name.hex
-        with self._writing(), self._locked(f"folder-{name.hex}"):
-            while path not in self._held:
-                handle = self._empty_unless_used(path)
-                if handle is None:
-                    handle = os.open(path, _FOLDER)
-                os.utime(handle)
-                fcntl.flock(handle, fcntl.LOCK_SH)
-                # It may have been evicted between open and lock; then nobody else sees it.
-                if _same_file(handle, path):
-                    self._held[path] = handle
-                else:
-                    os.close(handle)
-            _refuse_foreign(path)
-        return path
+        """Opens the private cache folder of this name, see `PrivateFolders.open`."""
+        return self._folders.open(name)
 
     def own_folder(self, purpose: str) -> Path:
-        """Opens an empty private folder that no other process gets while this one lives. Raises as
-        `folder` does."""
-        for number in range(_MOST_OWN_FOLDERS):
-            name = Digest.of(f"{purpose} {number}".encode())
-            path = self._base / "folders" / name.hex
-            with self._writing(), self._locked(f"folder-{name.hex}"):
-                handle = self._empty_unless_used(path)
-                if handle is not None:
-                    self._held[path] = handle
-                    os.utime(handle)
-                    return path
-        raise StorageFull(f"node store {self.root}: {_MOST_OWN_FOLDERS} folders for {purpose} are in use")
+        """Opens a private folder that no other process gets, see `PrivateFolders.open_own`."""
+        return self._folders.open_own(purpose)
 
     def leave(self, path: Path) -> None:
-        """Ends this process's use of a folder, in which it neither read nor wrote anything."""
-        handle = self._held.pop(path, None)
-        if handle is not None:
-            os.close(handle)
-
-    def _empty_unless_used(self, path: Path) -> int | None:
-        """Opens and locks the folder, emptied, or made; ``None`` if a process uses it."""
-        path.mkdir(mode=0o700, exist_ok=True)
-        _refuse_foreign(path)
-        handle = os.open(path, _FOLDER)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(handle)
-            return None
-        if not os.listdir(handle):
-            return handle
-        # Moved in one step: a process that is killed here leaves an empty folder, or none.
-        gone = self._base / "tmp" / secrets.token_hex(8)
-        os.rename(path, gone)
-        os.close(handle)
-        self._step("moved aside")
-        path.mkdir(mode=0o700)
-        handle = os.open(path, _FOLDER)
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        _remove(gone)
-        return handle
+        """Ends this process's use of a private folder, see `PrivateFolders.leave`."""
+        self._folders.leave(path)
 
     def own_results(self, folder: Digest) -> Path:
-        """Where what was compiled in a private folder is kept, for the next process that uses it."""
-        return self._base / "own" / f"{folder.hex}.cachesvc"
+        """Names the file that keeps what was compiled in a private folder, for the next process that uses
+        it."""
+        return self._files.path("own", f"{folder.hex}.cachesvc")
 
     def job(self, key: Digest) -> Path:
-        """Where the ranks of a job meet. It is removed a day after it was last changed."""
-        path = self._base / "jobs" / key.hex
-        with self._writing():
+        """Makes the folder in which the ranks of a job leave files for each other. It is removed a day after
+        its last change."""
+        path = self._files.path("jobs", key.hex)
+        with self._files.writing():
             path.mkdir(mode=0o700, exist_ok=True)
         return path
 
     def evict(self, keep: Digest | None = None) -> None:
         """Removes the packs that were used longest ago until the rest fits, private folders and own results
-        unused for 30 days, and leftovers of a day. Never ``keep``, nor what is in use. Never raises."""
-        with contextlib.suppress(OSError, StorageFull), self._locked("evict", wait=False):
+        that were not used for 30 days, and leftovers that are a day old. Keeps ``keep`` and what is in use.
+        Never raises."""
+        with contextlib.suppress(OSError, StorageFull), self._files.locked("evict", wait=False):
             for part in ("partial", "tmp", "locks", "jobs"):
-                self._sweep(part, _LEFTOVER_SECONDS)
+                self._files.sweep(part, _LEFTOVER_SECONDS)
             self._evict_packs(keep)
-            self._sweep("own", _FOLDER_SECONDS)
-            for path in self._older("folders", _FOLDER_SECONDS):
-                self._remove_unless_used(path)
+            self._files.sweep("own", _FOLDER_SECONDS)
+            for path in self._files.older("folders", _FOLDER_SECONDS):
+                self._files.remove_unless_used(path)
 
     def _download(
         self, digest: Digest, size: int, download: Download, watcher: Watcher | None
     ) -> tuple[Path, int]:
-        partial = self._base / "partial" / digest.hex
+        partial = self._files.path("partial", digest.hex)
         try:
             moved, intact = self._receive(partial, digest, size, download, watcher)
             if not intact and moved < size:
-                # What a killed process left was not the pack's beginning: once more, from the start.
+                # A killed process left something else than the pack's beginning: start again.
                 partial.unlink()
                 again, intact = self._receive(partial, digest, size, download, None)
                 moved += again
         except OSError as error:
-            if error.errno in _FULL:  # on a full disk half a pack only takes room
+            if error.errno in FULL_ERRORS:  # on a full disk half a pack only takes room
                 partial.unlink(missing_ok=True)
             raise
         if not intact:
             partial.unlink()
             raise Corrupt(f"pack {digest}: what was downloaded is not this pack ({moved} bytes moved)")
-        path = self._base / "packs" / digest.hex
+        path = self._files.path("packs", digest.hex)
         os.replace(partial, path)
         self._step("renamed")
         return path, moved
@@ -320,7 +261,8 @@ class NodeStore:
     def _receive(
         self, partial: Path, digest: Digest, size: int, download: Download, watcher: Watcher | None
     ) -> tuple[int, bool]:
-        """(bytes moved, whether the whole is the pack). Goes on where the partial file ends."""
+        """Downloads from where the partial file ends; answers the bytes moved and whether the whole is the
+        pack."""
         with open(partial, "ab+", buffering=0) as file:
             self._step("opened")
             have = os.fstat(file.fileno()).st_size
@@ -328,7 +270,7 @@ class NodeStore:
                 file.truncate(0)
                 have = 0
             moved = 0
-            for chunk in _received(download, have) if have < size else ():
+            for chunk in _download_bytes(download, have) if have < size else ():
                 moved += len(chunk)
                 if have + moved > size:
                     return moved, False
@@ -345,84 +287,19 @@ class NodeStore:
             return moved, Digest.of_chunks(iter(lambda: file.read(1 << 20), b"")) == digest
 
     def _evict_packs(self, keep: Digest | None) -> None:
-        packs = sorted((status.st_mtime, status.st_size, path) for path, status in self._files("packs"))
+        packs = sorted(
+            (status.st_mtime, status.st_size, path) for path, status in self._files.entries("packs")
+        )
         excess = sum(size for _, size, _ in packs) - self.max_bytes
         for used, size, path in packs:
             if excess <= 0 or used > time.time() - _JUST_USED_SECONDS:
                 return
-            if (keep is None or path.name != keep.hex) and self._remove_unless_used(path):
+            if (keep is None or path.name != keep.hex) and self._files.remove_unless_used(path):
                 excess -= size
 
-    def _remove_unless_used(self, path: Path) -> bool:
-        """Takes the exclusive lock that readers of a pack and users of a folder hold shared."""
-        try:
-            handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except OSError:
-            return False
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            gone = self._base / "tmp" / secrets.token_hex(8)
-            os.rename(path, gone)
-        except OSError:
-            return False
-        finally:
-            os.close(handle)
-        _remove(gone)
-        return True
 
-    def _sweep(self, part: str, seconds: float) -> None:
-        """Removes what was last changed that long ago. A lock that is held stays."""
-        for path in self._older(part, seconds):
-            if part == "locks":
-                self._remove_unless_used(path)
-            else:
-                _remove(path)
-
-    def _older(self, part: str, seconds: float) -> list[Path]:
-        before = time.time() - seconds
-        return [path for path, status in self._files(part) if status.st_mtime < before]
-
-    def _files(self, part: str) -> Iterator[tuple[Path, os.stat_result]]:
-        for path in (self._base / part).iterdir():
-            with contextlib.suppress(FileNotFoundError):  # another process evicts too
-                yield path, path.lstat()
-
-    def _put(self, part: str, name: str, data: bytes) -> None:
-        temporary = self._base / "tmp" / secrets.token_hex(8)
-        temporary.write_bytes(data)
-        os.replace(temporary, self._base / part / name)
-
-    @contextmanager
-    def _locked(self, name: str, wait: bool = True) -> Iterator[None]:
-        """Holds ``locks/<name>``. Ends with the process, however it ends. With ``wait=False`` raises
-        ``BlockingIOError``."""
-        path = self._base / "locks" / name
-        while True:
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-                # The file may have been swept between open and lock; then the lock guards nothing.
-                if _same_file(handle, path):
-                    os.utime(handle)
-                    yield
-                    return
-            finally:
-                os.close(handle)
-
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        """Turns what the file system refuses into one clear line."""
-        try:
-            yield
-        except OSError as error:
-            raise StorageFull(
-                f"node store {self.root}: {error.strerror or error}",
-                "free some room" if error.errno in _FULL else "set CACHESVC_STORE to a writable folder",
-            ) from error
-
-
-def _received(download: Download, offset: int) -> Iterator[bytes]:
-    """Keeps the network's errors apart from the disk's."""
+def _download_bytes(download: Download, offset: int) -> Iterator[bytes]:
+    """Yields the bytes; raises an ``OSError`` of the network as ``Unavailable``, unlike one of the disk."""
     try:
         yield from download(offset)
     except OSError as error:
@@ -435,36 +312,12 @@ def _write_all(handle: int, data: bytes) -> None:
         rest = rest[os.write(handle, rest) :]
 
 
-def _same_file(handle: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(handle), os.lstat(path))
-    except FileNotFoundError:
-        return False
-
-
-def _refuse_foreign(path: Path) -> None:
-    status = path.lstat()
-    if not stat.S_ISDIR(status.st_mode):
-        raise Untrusted(f"node store: {path} is not a folder")
-    if status.st_uid != os.geteuid():
-        raise Untrusted(f"node store: {path} belongs to user {status.st_uid}", "set CACHESVC_STORE")
-    if status.st_mode & 0o022:
-        raise Untrusted(f"node store: others may write to {path}", f"chmod go-w {path}")
-
-
 def _usable(root: Path) -> bool:
-    """Ours, or to be made by us; the usual place under TMPDIR could be laid out by anyone."""
+    """Tells whether this user alone can write to the folder; makes it where it is missing. Another user may
+    have made the usual folder under TMPDIR."""
     try:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _refuse_foreign(root)
+        refuse_foreign(root)
     except (OSError, Untrusted):
         return False
     return os.access(root, os.W_OK | os.X_OK)
-
-
-def _remove(path: Path) -> None:
-    with contextlib.suppress(OSError):
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink()

@@ -1,8 +1,9 @@
-"""What decides which private cache folder a process uses: whom it trusts, what it asks for and accepts.
+"""Names the private cache folder that a process uses, by whom it trusts, what it asks for and what it
+accepts.
 
-Two processes share a folder only if all of that is the same. So code that was installed for one trust scope
-is never opened by another, and what is revoked, quarantined or replaced is in a folder that no later process
-opens.
+Two processes share a folder only if all of these are the same. So code that was installed for one trust scope
+is never opened by another, and a revision that is revoked, quarantined or replaced lies in a folder that no
+later process opens.
 """
 
 from __future__ import annotations
@@ -38,5 +39,5 @@ def trust_scope(config: Config) -> Digest:
 def folder_name(fingerprint: Fingerprint, accepted: Mapping[Digest, Collection[Digest]]) -> Digest:
     """Names the private folder of a process. ``accepted``: trust scope -> the revisions that were accepted
     for it."""
-    held = {str(scope): sorted(map(str, revisions)) for scope, revisions in accepted.items()}
-    return Digest.of(canonical([str(partition(fingerprint, ("gpu", "host"))), held]))
+    accepted_text = {str(scope): sorted(map(str, revisions)) for scope, revisions in accepted.items()}
+    return Digest.of(canonical([str(partition(fingerprint, ("gpu", "host"))), accepted_text]))

@@ -1,6 +1,7 @@
-"""The ranks of a job install all or nothing: their agreement about one attempt of one session.
+"""Brings the ranks of a job to agree about one attempt of one session: all of them install, or none does.
 
-Some distributed options communicate inside the compile: ranks of which some hit and some miss can hang.
+Some distributed options communicate inside the compile: a job can hang if some of its ranks hit and others
+miss.
 """
 
 from __future__ import annotations
@@ -23,36 +24,38 @@ if TYPE_CHECKING:
 
 
 class Agreement:
-    """``about``: what tells this attempt from the others of the job, the same in each of its ranks.
+    """Agrees with the other ranks about one attempt. ``about``: what distinguishes this attempt from the
+    others of the job; it is the same in each rank.
 
-    A process alone agrees with itself. Everything here is for the session's own thread.
+    A process alone agrees with itself. Only the session's own thread calls these methods.
     """
 
     def __init__(self, about: Callable[[], Sequence[object]], deadline: Deadline) -> None:
         self._about, self._deadline = about, deadline
         self._voted = False
 
-    def reach(self, means: RestoreContext, failures: Sequence[CacheSvcError]) -> int | None:
-        """Agrees to install what was put on this node: if all ranks on it can do the same, else none of them
-        does. Answers this process's rank, or ``None`` for a process alone. ``failures``: what this process
-        lacks. Raises ``Unavailable`` or ``Incompatible`` if the ranks do not agree.
+    def reach(self, context: RestoreContext, failures: Sequence[CacheSvcError]) -> int | None:
+        """Agrees to install the staged revisions, if all ranks on this node can do the same; else none of
+        them installs. Answers this process's rank, or ``None`` for a process alone. ``failures``: why this
+        process lacks revisions. Raises ``Unavailable`` or ``Incompatible`` if the ranks do not agree.
         """
-        job = self.job() if means.ahead else None
+        job = self.job() if context.ahead else None
         if job is None:
             return None
-        # What all ranks lack alike keeps none of them from the rest.
-        nothing = str(failures[0]) if failures and not means.held else ""
-        self._agree(job, means.store, means.held, nothing)
+        # A revision that all ranks lack alike does not keep them from installing the others.
+        problem = str(failures[0]) if failures and not context.held else ""
+        self._agree(job, context.store, context.held, problem)
         return job.rank
 
     def job(self) -> Job | None:
-        """The job, once it is certain: some workers are told their rank later, but before they compile."""
+        """Answers the job once it is certain: some workers learn their rank later, but before they
+        compile."""
         while this_job() is None and may_become_rank() and not self._deadline.pause_unawaited():
             pass
         return this_job()
 
     def withdraw(self, error: CacheSvcError, store: Path | None) -> None:
-        """Tells the other ranks of a restore that failed before it came to a vote, so that none waits.
+        """Tells the other ranks that the restore failed before this rank voted, so that none of them waits.
         ``store``: the node store's folder, if it is not the default one. Never raises a ``CacheSvcError``."""
         job = this_job()
         if job is not None and not self._voted:
@@ -61,26 +64,29 @@ class Agreement:
             with suppress(CacheSvcError, OSError):
                 self._vote(job, NodeStore(store or default_root()), (), str(error))
 
-    def _agree(self, job: Job, store: NodeStore, held: Sequence[StagedRevision], problem: str) -> None:
-        """Votes and waits for the others: on this thread, and at most until a compile has waited its share.
-        Raises ``Unavailable`` or ``Incompatible`` if they do not agree."""
+    def _agree(self, job: Job, store: NodeStore, staged: Sequence[StagedRevision], problem: str) -> None:
+        """Votes and waits on this thread for the others, at most until a compile has waited as long as it
+        may. Raises ``Unavailable`` or ``Incompatible`` if they do not agree."""
         from .votes import wait_for
 
-        misfits = [text for one in held if (text := misfit(one.manifest, job))]
+        misfits = [text for revision in staged if (text := misfit(revision.manifest, job))]
         try:
-            round_ = self._vote(job, store, held, problem or (misfits[0] if misfits else ""))
+            vote = self._vote(job, store, staged, problem or (misfits[0] if misfits else ""))
             if misfits:
                 raise Incompatible(misfits[0], f"warm with {job.world} ranks")
-            if round_ is None or problem:
+            if vote is None or problem:
                 return
-            outcome = wait_for(round_, self._deadline.agreed_too_late, self._deadline.pause)
+            outcome = wait_for(vote, self._deadline.agreed_too_late, self._deadline.pause)
         except OSError as error:
             raise StorageFull(f"node store {store.root}: {error.strerror or error}") from error
         if not outcome.agreed:
             raise Unavailable(f"the ranks of this job install all or nothing: {outcome.why}")
 
-    def _vote(self, job: Job, store: NodeStore, held: Sequence[StagedRevision], problem: str) -> Vote | None:
-        """``None`` where it is not known who else is on this node. Raises ``StorageFull``."""
+    def _vote(
+        self, job: Job, store: NodeStore, staged: Sequence[StagedRevision], problem: str
+    ) -> Vote | None:
+        """Votes; answers ``None`` where it is not known which ranks are on this node. Raises
+        ``StorageFull``."""
         from ..wire.codec import canonical
         from ..wire.digest import Digest
         from .votes import Vote
@@ -89,6 +95,6 @@ class Agreement:
         if not job.here:
             return None
         key = Digest.of(canonical([job.key, *self._about()]))
-        round_ = Vote(store.job(key), job.local, job.here)
-        round_.vote(sorted(str(one.revision) for one in held), problem)
-        return round_
+        vote = Vote(store.job(key), job.local, job.here)
+        vote.vote(sorted(str(one.revision) for one in staged), problem)
+        return vote

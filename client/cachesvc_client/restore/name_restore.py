@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from .. import kinds
 from ..node.installed import InstalledRevision, RestoreResult
 from ..node.trust_scope import trust_scope
-from ..own_results.results import restore_own_results
+from ..own_results.install import restore_own_results
 from ..ranks.job import may_become_rank, this_job
 from ..wire.errors import CacheSvcError, Incompatible, InvalidRequest, NotFound
 from .plan import NameRequest, RestoreContext

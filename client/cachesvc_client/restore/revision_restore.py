@@ -255,7 +255,7 @@ def _refuse_distrusted(verified: Verified, means: RestoreContext) -> None:
 def _still_trusted(verified: Verified, means: RestoreContext) -> None:
     """Another process's canary may have spoken during the install, and removed what was there until then.
     A mark of another revision is over: this one has taken its place."""
-    from ..node.folders import remove
+    from ..node.install import remove
 
     try:
         _refuse_distrusted(verified, means)
@@ -275,7 +275,7 @@ def _install(
     staging: Staging | None = None,
 ) -> InstalledRevision | None:
     from ..bundle.pack import PackReader
-    from ..node.folders import install
+    from ..node.install import install
 
     done = None
     if means.may_install():

@@ -140,7 +140,7 @@ class ProcessFolders:
 
     def withdraw(self, entry: InstalledRevision) -> None:
         """Take a revision out of this process and its folders."""
-        from ..node.folders import remove
+        from ..node.install import remove
 
         paths = {record.path for record in entry.manifest.files}
         self.kernels.recorded.forget(paths, entry.keys)
@@ -181,7 +181,7 @@ class ProcessFolders:
 
     def _library_kernels(self) -> set[str]:
         """Return the paths in the driver's folder, relative to it; empty before there is a folder."""
-        from ..node.folders import listing
+        from ..node.capture import listing
 
         root = self.folders.roots().get(kinds.cuda.NAME)
         return listing(root, kinds.cuda.RULES) if root is not None else set()

@@ -62,7 +62,7 @@ class ProcessOutput(ProcessFolders):
 
     def _capture_from(self, roots: Mapping[str, Path], whole: bool, earlier: bool) -> list[SourceFile]:
         """``earlier``: the roots are of a folder that this process has left."""
-        from ..node.folders import capture, listing
+        from ..node.capture import capture, listing
 
         paths = {
             kinds.inductor.NAME: self.kernels.recorded.paths(roots[kinds.inductor.NAME], copied=not earlier),

@@ -14,10 +14,10 @@ from ..wire.names import Name, Target
 
 if TYPE_CHECKING:
     from ..bundle.pack import SourceFile
-    from ..claims.restore_or_claim import Claim
+    from ..claims.claim import Claim
     from ..publication.build_bundle import Draft
     from ..ranks.job import Job
-    from ..ranks.votes import HandIn
+    from ..ranks.join_files import HandIn
     from ..wire.protocol import CommitAnswer
 
 _log = logging.getLogger("cachesvc")
@@ -105,7 +105,8 @@ def _publish(config: Config, files: Sequence[SourceFile], draft: Draft) -> Commi
 
     from ..bundle.seal import SigningKey
     from ..http.registry import Remote
-    from ..publication.build_bundle import build_bundle, publish_bundle
+    from ..publication.build_bundle import build_bundle
+    from ..publication.publish_bundle import publish_bundle
 
     if config.signing_key is None or not config.url:
         raise InvalidRequest("publish: no signing key or registry", "set CACHESVC_SIGNING_KEY, CACHESVC_URL")
@@ -124,7 +125,7 @@ def _publish(config: Config, files: Sequence[SourceFile], draft: Draft) -> Commi
 def _publish_with_ranks(config: Config, files: Sequence[SourceFile], draft: Draft, job: Job) -> CommitAnswer:
     """Hand in the files of this rank; rank 0 publishes the files of all ranks as one revision."""
     from ..node.store import NodeStore, default_root
-    from ..ranks.votes import HandIn
+    from ..ranks.join_files import HandIn
     from ..wire import codec
     from ..wire.digest import Digest
     from ..wire.protocol import CommitAnswer
@@ -152,7 +153,7 @@ def _publish_with_ranks(config: Config, files: Sequence[SourceFile], draft: Draf
 
 def _publish_for_all(config: Config, box: HandIn, draft: Draft, job: Job) -> CommitAnswer:
     """Collect the files of all ranks, publish them, and reply to the ranks, also with an error."""
-    from ..ranks.job import joined
+    from ..ranks.join_files import join_captures
     from ..wire import codec
 
     try:
@@ -160,7 +161,7 @@ def _publish_for_all(config: Config, box: HandIn, draft: Draft, job: Job) -> Com
         scopes = sorted({scope for rank_facts in facts.values() for scope in rank_facts["scopes"]})
         workload = replace(draft.workload, ranks=job.world)
         whole = replace(draft, scopes=tuple(scopes), workload=workload)
-        answer = _publish(config, joined(captured), whole)
+        answer = _publish(config, join_captures(captured), whole)
     except CacheSvcError as error:
         box.reply(error)
         raise

@@ -27,7 +27,8 @@ from .options import AttachOptions, strict_by_variable
 
 if TYPE_CHECKING:
     from ..bundle.pack import SourceFile
-    from ..claims.restore_or_claim import Claim, ClaimedRestore
+    from ..claims.claim import Claim
+    from ..claims.restore_or_claim import ClaimedRestore
     from ..config import Config
     from ..node.installed import InstalledRevision, RestoreResult
     from ..outcome.judge import Report

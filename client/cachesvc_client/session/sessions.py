@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ..node.installed import InstalledRevision
     from ..outcome.judge import Report
     from ..outcome.log import OutcomeLog
-    from ..own_results.results import Keeper
+    from ..own_results.keep import Keeper
     from ..wire.names import Name
 
 _log = logging.getLogger("cachesvc")
@@ -228,7 +228,7 @@ class Sessions:
 
     def _keep_own_results(self, moment: Moment, deadline: float) -> None:
         """Keep what was compiled here for the node's next start, after the reports were sent."""
-        from ..own_results.results import Keeper
+        from ..own_results.keep import Keeper
 
         if self._keeper is None:
             self._keeper = Keeper(self.process)

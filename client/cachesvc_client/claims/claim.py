@@ -1,0 +1,85 @@
+"""Owns a claim that this process holds: it is renewed on a thread, and given back or lost."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from ..wire.claims import ClaimAnswer, ClaimRef, ClaimRelease
+from ..wire.errors import CacheSvcError, ClaimLost
+
+if TYPE_CHECKING:
+    from ..http.registry import Remote
+
+_log = logging.getLogger("cachesvc")
+
+RELEASE_SECONDS = 1.0
+"""Seconds that giving a claim back may take, which also happens at exit."""
+
+
+class Claim:
+    """Holds a claim and renews it on a thread of its own, until it is given back, published under, or lost.
+
+    The claim belongs to the process that took it, not to a forked child. The end of the process gives it
+    back. ``hold_seconds``: after this long it is given back in any case.
+    """
+
+    def __init__(
+        self, remote: Remote, answer: ClaimAnswer, holder: str, hold_seconds: float | None = None
+    ) -> None:
+        self._remote = remote
+        self.ref = ClaimRef(answer.key, holder, answer.fence)
+        self.lost = False
+        """Whether another process has taken the claim over."""
+        self._pid = os.getpid()
+        self._over = threading.Event()
+        self._until = None if hold_seconds is None else time.monotonic() + hold_seconds
+        self._renew_seconds = max(0.5, answer.left / 3)
+        atexit.register(self.release)
+        threading.Thread(target=self._renew, name="cachesvc-claim", daemon=True).start()
+
+    @property
+    def shown(self) -> ClaimRef | None:
+        """The claim as a commit presents it; ``None`` for a claim that was given back, or that the parent
+        process holds. A lost claim is presented too: the registry refuses it and says why."""
+        return None if self._over.is_set() or self._pid != os.getpid() else self.ref
+
+    def published(self) -> None:
+        """Ends the claim after a commit, which has given it back."""
+        self._over.set()
+        atexit.unregister(self.release)
+
+    def release(self, *, done: bool = False) -> None:
+        """Gives the claim back, if this process still holds it. ``done``: what it was for is published.
+        Raises no ``CacheSvcError``."""
+        if self._over.is_set() or self._pid != os.getpid():
+            return
+        self.published()
+        if not self.lost:
+            with suppress(CacheSvcError):
+                request = ClaimRelease(self.ref, done)
+                self._remote.release_claim(request, time.monotonic() + RELEASE_SECONDS)
+
+    def _renew(self) -> None:
+        """Renews the claim until it is over, lost, or held for as long as it may be."""
+        wait = self._renew_seconds
+        while not self._over.wait(wait):
+            if self._until is not None and time.monotonic() > self._until:
+                self.release()
+                return
+            try:
+                self._remote.renew_claim(self.ref, time.monotonic() + self._renew_seconds)
+                wait = self._renew_seconds
+            except ClaimLost as error:
+                if not self._over.is_set():
+                    self.lost = True
+                    _log.info("%s", error)
+                return
+            except CacheSvcError as error:
+                _log.debug("claim not renewed: %s", error)
+                wait = self._renew_seconds / 3

@@ -1,0 +1,67 @@
+"""Installs what an earlier start compiled on this node."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .. import kinds
+from ..wire.errors import Corrupt, Untrusted
+from ..wire.factors import Compatible, compare
+from .keep import NAME, folder_name
+from .node_key import node_key
+
+if TYPE_CHECKING:
+    from ..bundle.seal import SigningKey
+    from ..node.installed import InstalledRevision
+    from ..session.process import Process
+
+_log = logging.getLogger("cachesvc")
+
+
+def restore_own_results(process: Process) -> InstalledRevision | None:
+    """Installs what an earlier start of the same trust scope compiled on this node with the same revisions.
+    Answers ``None`` if there is nothing. Removes a bundle that is damaged or not signed by this node. Raises
+    ``StorageFull``."""
+    path = process.own_results()
+    if path is None or not path.exists():
+        return None
+    key = node_key(make=False)
+    try:
+        return _install(process, path, key) if key is not None else None
+    except (Untrusted, Corrupt) as error:
+        _log.debug("%s: removed: %s", path, error)
+        with suppress(OSError):
+            path.unlink()
+    return None
+
+
+def _install(process: Process, path: Path, key: SigningKey) -> InstalledRevision | None:
+    """Checks and installs a bundle; answers ``None`` if it does not fit this environment."""
+    from ..bundle.check import ExpectedStatement, check_envelope
+    from ..bundle.file import open_bundle
+    from ..bundle.pack import PackReader
+    from ..node.install import install
+    from ..node.installed import InstalledRevision
+
+    expected = ExpectedStatement(NAME.namespace, NAME.name, (NAME.tag,))
+    envelope, offset = open_bundle(path)
+    verified = check_envelope(envelope, trusted=[key.public], wanted=expected, now=time.time())
+    manifest = verified.manifest
+    if manifest.workload.script != folder_name(path):
+        raise Untrusted(f"{path}: made for another cache folder")
+    if not isinstance(compare(process.fingerprint or {}, manifest.fingerprint, manifest.scopes), Compatible):
+        return None
+    with PackReader(path, manifest, offset) as reader:
+        counts = install(reader, kinds.RULES, process.folders.roots())
+    with suppress(OSError):
+        os.utime(path)
+    own = InstalledRevision(
+        manifest, verified.revision, counts.written + counts.kept + counts.merged, counts.bytes
+    )
+    process.accept([own])
+    return own

@@ -1,0 +1,92 @@
+"""Keeps what this node compiled itself for its next start: a service for which a registry has nothing
+compiles once, though its private cache folder is emptied at each start.
+
+The results lie apart from the cache folders, as a bundle that is signed by the node's own key, and pass the
+same checks as every bundle.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..wire.digest import Digest
+from ..wire.names import Name, Target
+from ..wire.records import Workload
+from .node_key import node_key
+
+if TYPE_CHECKING:
+    from ..bundle.pack import SourceFile
+    from ..hooks.activity import Moment
+    from ..session.process import Process
+
+_log = logging.getLogger("cachesvc")
+
+NAME = Name.parse("own/results")
+"""Name that a node's own results have in their manifest."""
+_TARGET = Target("own")
+_MAX_BYTES = 64 << 20
+"""Bytes of all files together; larger results are not kept."""
+
+
+def folder_name(path: Path) -> Digest:
+    """Reads from a bundle's file name the name of the private cache folder that results were compiled in."""
+    return Digest(f"sha256:{path.name.partition('.')[0]}")
+
+
+class Keeper:
+    """Keeps what a process compiles. Listens to the process's `hooks.activity.ActivityWatch`."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._kept_activity: object = None
+
+    def __call__(self, moment: Moment, _deadline: float) -> None:
+        """Writes the results when the process is quiet or ends, if something is new. An exit waits no longer
+        than for the other listeners; results that are not written by then are compiled again."""
+        if moment == "compiled" or not self._process.keeps_own:
+            return
+        activity = self._process.activity()
+        if activity is None or activity == self._kept_activity:
+            return
+        self._kept_activity = activity
+        try:
+            keep_own_results(self._process)
+        except Exception as error:  # noqa: BLE001 - the next start compiles again
+            _log.debug("what was compiled here is not kept: %s: %s", type(error).__name__, error)
+
+
+def keep_own_results(process: Process) -> Path | None:
+    """Writes what this process compiled, and what it used of the node's own results, for the next start.
+
+    Answers ``None`` if nothing was compiled, if it is too much, or if there is no home for the node's key.
+    Raises ``CacheSvcError`` and ``OSError``.
+    """
+    from ..publication.build_bundle import Draft, build_bundle
+
+    path = process.own_results()
+    if path is None or process.observer is None or process.observer.snapshot().clean:
+        return None
+    files = process.compiled_here()
+    key = node_key(make=True) if files and _size(files) <= _MAX_BYTES else None
+    if key is None or process.fingerprint is None:
+        return None
+    draft = Draft(
+        name=NAME,
+        target=_TARGET,
+        fingerprint=process.fingerprint,
+        workload=Workload(script=folder_name(path)),
+        scopes=process.scopes(),
+    )
+    with tempfile.TemporaryDirectory(dir=path.parent.parent / "tmp") as folder:
+        bundle = Path(folder) / "bundle"
+        build_bundle(files, draft, key, bundle, quick=True)
+        os.replace(bundle, path)
+    return path
+
+
+def _size(files: list[SourceFile]) -> int:
+    return sum(len(file.data) for file in files if isinstance(file.data, bytes))

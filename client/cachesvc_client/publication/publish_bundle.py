@@ -1,0 +1,181 @@
+"""Publishes a bundle: uploads its pack and commits its envelope over the head of the entry."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Protocol
+
+from ..wire.digest import Digest
+from ..wire.errors import Corrupt, HeadConflict, NotFound
+from ..wire.protocol import BundleRequest, CommitAnswer, CommitRequest, EntrySummary, UploadRequest
+from ..wire.records import Manifest
+from .build_bundle import next_sequence
+
+if TYPE_CHECKING:
+    from ..bundle.check import Verified
+    from ..bundle.seal import PublicKey, SigningKey, TrustedKey
+    from ..http.registry import Remote
+    from ..wire.claims import ClaimRef
+
+ONE_REQUEST_BYTES = 4_000_000
+"""Bytes of envelope and pack up to which both go in one request: to send them again costs little. A registry
+that does not know this request answers up to 4 MiB that there is no such route, and above that the body is
+too large."""
+
+
+def publish_bundle(
+    remote: Remote,
+    path: Path,
+    key: SigningKey,
+    attempts: int = 3,
+    *,
+    claim: ClaimRef | None = None,
+    deed: str | None = None,
+) -> CommitAnswer:
+    """Publishes a bundle that ``key`` signs, as the successor of the entry's present head; under ``claim``,
+    which is given back with the commit.
+
+    To publish the head's own manifest again succeeds and moves no byte. If the head is newer, or another
+    publisher was faster, the manifest is signed again over that head, ``attempts`` times in all; then
+    ``HeadConflict`` is raised. ``deed``: see ``CommitRequest``. Raises ``ClaimLost`` if another process has
+    taken the claim over, ``Untrusted`` if the registry names a head of the far future, what ``Remote``
+    raises, and ``Corrupt`` before the first byte is sent.
+    """
+    verified, offset = _open_bundle(path, [key.public])
+    manifest = verified.manifest
+
+    def envelope_over(head: EntrySummary | None) -> bytes:
+        if head is None or head.sequence < manifest.statement.sequence:
+            return verified.envelope
+        statement = replace(manifest.statement, sequence=next_sequence(head.sequence))
+        return key.sign(replace(manifest, statement=statement))
+
+    return _publish(remote, path, verified, offset, envelope_over, attempts, claim, deed)
+
+
+def publish_signed(
+    remote: Remote, path: Path, trusted: Sequence[PublicKey | TrustedKey], deed: str | None = None
+) -> tuple[Verified, CommitAnswer]:
+    """Publishes a bundle as it was signed, by a key of ``trusted``, over the head that is there now.
+
+    To publish the head's own manifest again succeeds and moves no byte. The registry decides whether the
+    signer may. Raises ``Untrusted``, ``Corrupt`` before the first byte is sent, ``HeadConflict`` if the
+    registry's revision is newer or another publisher was faster, and what ``Remote`` raises.
+    """
+    verified, offset = _open_bundle(path, trusted)
+    return verified, _publish(remote, path, verified, offset, lambda _: verified.envelope, 1, None, deed)
+
+
+def _open_bundle(path: Path, trusted: Sequence[PublicKey | TrustedKey]) -> tuple[Verified, int]:
+    """Opens a bundle and checks its envelope; answers the manifest and where the pack begins."""
+    from ..bundle.check import check_envelope
+    from ..bundle.file import open_bundle
+
+    envelope, offset = open_bundle(path)
+    return check_envelope(envelope, trusted=trusted, wanted=None, now=time.time()), offset
+
+
+def _publish(
+    remote: Remote,
+    path: Path,
+    verified: Verified,
+    offset: int,
+    envelope_over: Callable[[EntrySummary | None], bytes],
+    attempts: int,
+    claim: ClaimRef | None,
+    deed: str | None,
+) -> CommitAnswer:
+    """Commits, again while other publishers change the head. ``envelope_over`` answers the envelope to commit
+    over a head."""
+    from ..bundle.check import check_pack
+
+    entry = verified.manifest.entry
+    with path.open("rb") as pack:
+        pack.seek(offset)
+        check_pack(pack, verified.manifest)
+        head = _head(remote, entry)
+        if head is not None and head.revision == verified.revision:
+            return CommitAnswer(entry, head.revision, created=False)
+        with delivery(remote, verified.manifest, pack, offset) as commit:
+            for left in reversed(range(attempts)):
+                try:
+                    return commit(envelope_over(head), head.revision if head else None, claim, deed)
+                except HeadConflict:
+                    if not left:
+                        raise
+                    head = _head(remote, entry)
+    raise AssertionError("unreachable")
+
+
+def _head(remote: Remote, entry: Digest) -> EntrySummary | None:
+    try:
+        return remote.entry(entry)
+    except NotFound:
+        return None
+
+
+class Commit(Protocol):
+    """Publishes an envelope. Raises what ``Remote.commit`` raises; after ``HeadConflict`` it may be called
+    again."""
+
+    def __call__(
+        self,
+        envelope: bytes,
+        head: Digest | None = None,
+        claim: ClaimRef | None = None,
+        deed: str | None = None,
+    ) -> CommitAnswer: ...
+
+
+@contextmanager
+def delivery(remote: Remote, manifest: Manifest, pack: BinaryIO, offset: int) -> Iterator[Commit]:
+    """Yields a commit that brings the pack of ``manifest``, in ``pack`` from ``offset``, to a registry: with
+    each commit, if the pack is small and the registry takes it so; else by one upload before the first
+    commit."""
+    statement, size = manifest.statement, manifest.pack.size
+    upload: str | None = None
+    with ExitStack() as stack:
+
+        def commit(
+            envelope: bytes,
+            head: Digest | None = None,
+            claim: ClaimRef | None = None,
+            deed: str | None = None,
+        ) -> CommitAnswer:
+            nonlocal upload
+            if upload is None and len(envelope) + size <= ONE_REQUEST_BYTES:
+                request = BundleRequest(
+                    statement.namespace, statement.name, statement.lane, head, claim, deed
+                )
+                pack.seek(offset)
+                with suppress(NotFound):  # a registry of an earlier release
+                    return remote.put_bundle(request, envelope, pack, size)
+            if upload is None:
+                upload = stack.enter_context(_upload(remote, manifest, pack, offset))
+            return remote.commit(upload, CommitRequest(envelope.decode(), head, claim, deed))
+
+        yield commit
+
+
+@contextmanager
+def _upload(remote: Remote, manifest: Manifest, pack: BinaryIO, offset: int) -> Iterator[str]:
+    """Uploads the pack and yields the upload's id, to be committed inside the block. Gives the upload back if
+    the block raises."""
+    statement = manifest.statement
+    upload = remote.begin_upload(
+        UploadRequest(statement.namespace, statement.name, manifest.pack.size, statement.lane)
+    )
+    try:
+        pack.seek(offset)
+        stored = remote.put_pack(upload, pack, manifest.pack.size)
+        if stored.pack != manifest.pack.digest:
+            raise Corrupt(f"upload: {stored.pack} arrived, {manifest.pack.digest} was sent", "try again")
+        yield upload.upload
+    except BaseException:
+        with suppress(Exception):  # not needed: the lease ends by itself
+            remote.abort(upload.upload)
+        raise

@@ -1,0 +1,155 @@
+"""Hands the captured files of all ranks of a job to rank 0, and joins them to the files of one revision.
+
+The files that ranks leave for each other are described in `ranks.job_folder`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..bundle.pack import SourceFile
+from ..wire.digest import Digest
+from ..wire.errors import CacheSvcError, Unavailable, from_wire, to_wire
+from .job_folder import lives, process_id, put_file, read_json
+
+_POLL_SECONDS = 0.02
+"""Seconds between two looks at a file that is waited for."""
+
+
+class HandIn:
+    """Brings what the ranks of one node captured to rank 0, and rank 0's answer back to them."""
+
+    def __init__(self, folder: Path) -> None:
+        (folder / "files").mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._folder = folder
+        self._me = process_id(os.getpid())
+        self._givers: list[str] = []
+
+    def give(self, rank: int, files: Sequence[SourceFile], facts: Mapping[str, Any]) -> None:
+        """Hands in the files of a rank; ``facts`` is JSON that goes with them."""
+        entries = []
+        for file in files:
+            data = _bytes(file.data)
+            name = Digest.of(data).hex
+            if not (self._folder / "files" / name).exists():
+                put_file(self._folder, f"files/{name}", data)
+            entries.append([file.kind, file.path, name, file.mode])
+        contribution = {"process": self._me, "files": entries, "facts": dict(facts)}
+        put_file(self._folder, f"rank-{rank}.json", json.dumps(contribution).encode())
+
+    def collect(
+        self, ranks: int, seconds: float
+    ) -> tuple[dict[int, list[SourceFile]], dict[int, dict[str, Any]]]:
+        """Waits for files and facts of ranks 0 to ``ranks`` - 1, each of a process that lives and waits for
+        the answer.
+
+        Raises ``Unavailable`` that names the ranks which handed nothing in within ``seconds``.
+        """
+        end = time.monotonic() + seconds
+        contributions: dict[int, dict[str, Any]] = {}
+        while len(contributions) < ranks:
+            for rank in set(range(ranks)) - contributions.keys():
+                contribution = read_json(self._folder / f"rank-{rank}.json")
+                if contribution is not None and lives(contribution["process"]):
+                    contributions[rank] = contribution
+            if len(contributions) < ranks:
+                if time.monotonic() > end:
+                    silent = ", ".join(str(rank) for rank in sorted(set(range(ranks)) - contributions.keys()))
+                    raise Unavailable(
+                        f"publish: rank {silent} of {ranks} handed nothing in within {seconds:g} s",
+                        "call publish on every rank, after the same step",
+                    )
+                time.sleep(_POLL_SECONDS)
+        self._givers = [contribution["process"] for contribution in contributions.values()]
+        return (
+            {rank: [self._source(*item) for item in entry["files"]] for rank, entry in contributions.items()},
+            {rank: entry["facts"] for rank, entry in contributions.items()},
+        )
+
+    def _source(self, kind: str, path: str, name: str, mode: int) -> SourceFile:
+        return SourceFile(kind, path, self._folder / "files" / name, mode)
+
+    def reply(self, answer: Mapping[str, Any] | CacheSvcError) -> None:
+        """Gives rank 0's answer to the others, and removes what they handed in."""
+        message = to_wire(answer) if isinstance(answer, CacheSvcError) else {"answer": dict(answer)}
+        put_file(
+            self._folder, "answer.json", json.dumps({**message, "by": self._me, "to": self._givers}).encode()
+        )
+        for path in [*(self._folder / "files").iterdir(), *self._folder.glob("rank-*.json")]:
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+    def await_reply(self, seconds: float) -> dict[str, Any]:
+        """Waits at most ``seconds`` for rank 0's answer. Raises rank 0's error, or ``Unavailable`` if rank 0
+        says nothing or ends."""
+        end = time.monotonic() + seconds
+        first: str | None = None
+        while time.monotonic() < end:
+            message = read_json(self._folder / "answer.json")
+            if message is not None and "error" in message and lives(message["by"]):
+                raise from_wire(500, message)
+            if message is not None and "answer" in message and self._me in message["to"]:
+                answer: dict[str, Any] = message["answer"]
+                return answer
+            contribution = read_json(self._folder / "rank-0.json")
+            first = contribution["process"] if contribution is not None else first
+            if first is not None and not lives(first):
+                break
+            time.sleep(_POLL_SECONDS)
+        raise Unavailable("publish: rank 0 ended or said nothing", "its log says why")
+
+
+def join_captures(captured: Mapping[int, Sequence[SourceFile]]) -> list[SourceFile]:
+    """Joins the captures of all ranks to the files of one revision: each path once, with the ranks that
+    produced or used it; no ranks are named where all did.
+
+    Files that are merged at install are merged here. Of other files the lowest rank's stays, as in a folder
+    that the ranks share: compilers name such files by what decides them. The same holds for two files under
+    one key that differ in nothing that matters.
+    """
+    from ..kinds import RULES
+
+    by_path: dict[tuple[str, str], SourceFile] = {}
+    for rank in sorted(captured):
+        for file in captured[rank]:
+            place = (file.kind, file.path)
+            before = by_path.get(place)
+            if before is None:
+                by_path[place] = replace(file, ranks=(rank,))
+                continue
+            rule = RULES[file.kind].rule(file.path)
+            join = rule.merge if rule is not None else None
+            data = join(_bytes(before.data), _bytes(file.data)) if join is not None else before.data
+            by_path[place] = replace(before, data=data, ranks=(*before.ranks, rank))
+    everyone = tuple(sorted(captured))
+    files = _merge_alike(list(by_path.values()))
+    return [replace(file, ranks=()) if file.ranks == everyone else file for file in files]
+
+
+def _merge_alike(files: list[SourceFile]) -> list[SourceFile]:
+    """Keeps the first of the files that do the same in one folder, for the ranks of all of them."""
+    from ..kinds import RULES
+
+    by_content: dict[tuple[str, ...], SourceFile] = {}
+    for file in files:
+        rule = RULES[file.kind].rule(file.path)
+        same: tuple[str, ...] = (file.kind, file.path)
+        if rule is not None and rule.alike is not None:
+            with contextlib.suppress(ValueError):
+                common = Digest.of(rule.alike(_bytes(file.data)))
+                same = (file.kind, file.path.rpartition("/")[0], common)
+        before = by_content.setdefault(same, file)
+        if before is not file:
+            by_content[same] = replace(before, ranks=tuple(sorted({*before.ranks, *file.ranks})))
+    return list(by_content.values())
+
+
+def _bytes(data: bytes | Path) -> bytes:
+    return data if isinstance(data, bytes) else data.read_bytes()
