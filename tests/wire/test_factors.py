@@ -9,21 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cachesvc_client.wire.factors import (
-    BY_NAME,
-    FACTORS,
-    MAX_LISTED,
-    MAX_TEXT,
-    SCHEMA,
-    Compatible,
-    Mismatch,
-    bounded,
-    compare,
-    differences,
-    explaining,
-    partition,
-    union,
-)
+from cachesvc_client.wire.compare import Compatible, Mismatch, compare, differences, explaining
+from cachesvc_client.wire.factors import BY_NAME, FACTORS, SCHEMA
+from cachesvc_client.wire.facts import MAX_LISTED, MAX_TEXT, bounded, union
+from cachesvc_client.wire.partitions import partition
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "fingerprints-1.json"
 CASES = json.loads(GOLDEN.read_text())

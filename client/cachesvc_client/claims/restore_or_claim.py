@@ -23,7 +23,7 @@ from ..wire.claims import MAX_WAIT_SECONDS, ClaimAnswer, ClaimRef, ClaimRelease,
 from ..wire.codec import canonical
 from ..wire.digest import Digest
 from ..wire.errors import CacheSvcError, ClaimLost, Incompatible, NotFound
-from ..wire.factors import known_partition
+from ..wire.partitions import known_partition
 
 if TYPE_CHECKING:
     from ..config import Config

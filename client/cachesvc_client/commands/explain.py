@@ -12,22 +12,13 @@ from typing import Literal
 from ..config import Config
 from ..environment.detect import detect
 from ..outcome.judge import KeyDifference
+from ..wire.compare import Difference, differences, explaining, nearness
 from ..wire.digest import Digest
 from ..wire.errors import CacheSvcError, InvalidRequest, NotFound
-from ..wire.factors import (
-    BY_NAME,
-    FACTORS,
-    Difference,
-    Factor,
-    FactorValue,
-    Facts,
-    bounded,
-    differences,
-    environment,
-    explaining,
-    nearness,
-)
+from ..wire.factors import BY_NAME, FACTORS, Factor, FactorValue, Facts
+from ..wire.facts import bounded
 from ..wire.names import Name, Tag
+from ..wire.partitions import environment
 from ..wire.protocol import STATES, EntrySummary, EnvironmentUse, ResolveAnswer, ResolveRequest
 from .tables import aligned, bytes_text
 from .transfer import registry_of

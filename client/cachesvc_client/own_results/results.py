@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import kinds
+from ..wire.compare import Compatible, compare
 from ..wire.digest import Digest
 from ..wire.errors import CacheSvcError, Corrupt, InvalidRequest, Untrusted
-from ..wire.factors import Compatible, compare
 from ..wire.names import Name, Target
 from ..wire.records import Workload
 

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 
 from ..node.installed import InstalledRevision, RestoreResult, StagedRevision
 from ..wire.codec import canonical
+from ..wire.compare import Compatible, compare
 from ..wire.digest import Digest
 from ..wire.errors import CacheSvcError, Corrupt, Distrusted, Incompatible, NotFound, Untrusted
-from ..wire.factors import Compatible, compare
 from ..wire.names import Lane, Name
 from ..wire.protocol import Rejected, ResolveAnswer, ResolvedRevision
 from ..wire.records import PackRecord, Statement

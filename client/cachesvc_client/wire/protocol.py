@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 
 from .claims import ClaimRef
 from .codec import canonical
+from .compare import INERT, WITHDRAWN, Difference
 from .digest import Digest
-from .factors import INERT, WITHDRAWN, Difference, FactorValue
+from .factors import FactorValue
 from .names import Lane, Namespace, ShortName, Tag, Target
 
 API_VERSION = 1
