@@ -2,6 +2,10 @@
 
 LOADED_BY_ATTACH = {
     "cachesvc_client",
+    "cachesvc_client.environment",
+    "cachesvc_client.graphs",
+    "cachesvc_client.hooks",
+    "cachesvc_client.session",
     "cachesvc_client.hooks.activity",
     "cachesvc_client.hooks.child_processes",
     "cachesvc_client.session.gc_pause",
@@ -21,6 +25,7 @@ LOADED_BY_ATTACH = {
     "cachesvc_client.session.process",
     "cachesvc_client.environment.releases",
     "cachesvc_client.session.session",
+    "cachesvc_client.variables",
     "cachesvc_client.wire",
     "cachesvc_client.wire.errors",
     "cachesvc_client.wire.key_components",

@@ -13,7 +13,7 @@ from cachesvc_client.wire.compare import Mismatch, compare
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import InvalidRequest, NotFound, TooMany
 from cachesvc_client.wire.partitions import environment
-from cachesvc_client.wire.protocol import KindWork, ReportAnswer, ReportRequest, RevisionReport
+from cachesvc_client.wire.reports import KindWork, ReportAnswer, ReportRequest, RevisionReport
 
 from .audit import note
 from .context import Registry

@@ -56,7 +56,7 @@ def test_an_import_of_torch_beside_the_detection_does_not_lock_both(tmp_path):
     answer, _ = said(
         tmp_path,
         "import threading, time\n"
-        "from cachesvc_client import detect\n"
+        "from cachesvc_client.environment import detect\n"
         "detecting, looking, real = threading.Event(), threading.Event(), detect.detect\n"
         "class Tells:\n"
         "    def find_spec(self, name, path, target=None):\n"
@@ -68,8 +68,8 @@ def test_an_import_of_torch_beside_the_detection_does_not_lock_both(tmp_path):
         "    time.sleep(0.5)\n"
         "    return real()\n"
         "detect.detect = late\n"
-        "from cachesvc_client.session.session import Wanted, open_session\n"
-        "open_session(Wanted('team/x'), with_torch=True)  # as the .pth file does\n"
+        "from cachesvc_client.session.session import AttachOptions, open_session\n"
+        "open_session(AttachOptions('team/x'), with_torch=True)  # as the .pth file does\n"
         "cachesvc_client.attach('team/x')\n"
         "sys.meta_path.insert(0, Tells())\n"
         "detecting.wait(30)\n"
@@ -91,6 +91,40 @@ def test_the_thread_does_not_import_torch_either(tmp_path):
     )
     assert answer == {"over": True, "status": {"team/x:latest": "failed"}, "torch": False}
     assert len(lines) == 1 and lines[0].startswith("team/x:latest: not restored, this process compiles: ")
+
+
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [
+        ("1", "Unsupported"),
+        ("yes", "Unsupported"),
+        ("ON", "Unsupported"),
+        ("0", ""),
+        ("no", ""),
+        ("maybe", ""),
+    ],
+)
+def test_a_refused_torch_raises_at_the_first_compile_for_each_spelling_of_strict(tmp_path, value, error):
+    """This switch is read before the configuration, and means the same there."""
+    package = tmp_path / "torch"
+    (package / "_inductor").mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "_inductor/__init__.py").write_text("")
+    (package / "_inductor/compile_fx.py").write_text("def compile_fx(*args):\n    return 'compiled'\n")
+    (package / "version.py").write_text("__version__ = '1.0.0'\n")
+    answer, _ = said(
+        tmp_path,
+        "cachesvc_client.attach('team/x')\n"
+        "from torch._inductor.compile_fx import compile_fx\n"
+        "try:\n"
+        "    answer = [compile_fx(), '']\n"
+        "except Exception as error:\n"
+        "    answer = ['', type(error).__name__]",
+        CACHESVC_URL="http://127.0.0.1:9",
+        CACHESVC_STRICT=value,
+        CACHESVC_DEADLINE="30",
+    )
+    assert answer == (["", error] if error else ["compiled", ""])
 
 
 @pytest.mark.parametrize("other", ["team/x", "team/x:latest"])
@@ -150,7 +184,8 @@ def test_mode_off_is_as_if_it_were_not_there(tmp_path, how):
     )
     assert (answer["hooks"], answer["threads"]) == (False, 1)
     # The .pth file, where it is installed, has come first and done nothing.
-    assert set(answer["loaded"]) <= {f"cachesvc_client.{how}", "cachesvc_client.bootstrap"}
+    allowed = {f"cachesvc_client.{how}", "cachesvc_client.bootstrap", "cachesvc_client.variables"}
+    assert set(answer["loaded"]) <= allowed
     assert (answer["wait"], answer["status"], lines) == (True, {}, [])
 
 

@@ -19,7 +19,8 @@ from ..wire.factors import BY_NAME, FACTORS, Factor, FactorValue, Facts
 from ..wire.facts import bounded
 from ..wire.names import Name, Tag
 from ..wire.partitions import environment
-from ..wire.protocol import STATES, EntrySummary, EnvironmentUse, ResolveAnswer, ResolveRequest
+from ..wire.protocol import EntrySummary, EnvironmentUse, ResolveAnswer, ResolveRequest
+from ..wire.reports import STATES
 from .tables import aligned, bytes_text
 from .transfer import registry_of
 

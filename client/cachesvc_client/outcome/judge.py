@@ -14,7 +14,8 @@ from ..wire.compare import Difference
 from ..wire.digest import Digest
 from ..wire.factors import Facts
 from ..wire.key_components import decode
-from ..wire.protocol import KindWork, Rejected
+from ..wire.protocol import Rejected
+from ..wire.reports import KindWork
 
 DIFFERENCES = 12
 """That one report tells."""

@@ -26,6 +26,7 @@ from ..environment import releases
 from ..graphs import keys
 from ..hooks import counters, imports
 from ..hooks.activity import ActivityWatch, Moment
+from ..variables import is_switched_on
 from ..wire.errors import CacheSvcError, Distrusted, InvalidRequest, Unsupported
 from .deadline import Deadline
 from .process import Process, hook_compiles, process
@@ -178,7 +179,7 @@ class Session:
         self.waited = True
 
     def _raise_if_strict(self) -> None:
-        strict = self.config.strict if self.config else _strict_by_variable()
+        strict = self.config.strict if self.config else is_switched_on("CACHESVC_STRICT")
         if strict and self.error is not None:
             raise self.error
 
@@ -426,7 +427,7 @@ class Sessions:
 
     def _raise_at_compile(self) -> None:
         """Has the first compile of a refused torch raise, where CACHESVC_STRICT asks for that."""
-        if _strict_by_variable():
+        if is_switched_on("CACHESVC_STRICT"):
             hook_compiles(self._only_wait)
 
     def _only_wait(self, call: imports.Call) -> Any:
@@ -619,11 +620,6 @@ def open_local(config: Config) -> Session:
     with state.process.lock:
         state.sessions.append(session)
     return session
-
-
-def _strict_by_variable() -> bool:
-    """Answers what CACHESVC_STRICT says, before the configuration is read."""
-    return os.environ.get("CACHESVC_STRICT") in ("1", "true")
 
 
 def _same(one: AttachOptions, other: AttachOptions) -> bool:
