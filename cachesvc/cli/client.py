@@ -13,7 +13,7 @@ _CLIENT_COMMANDS = {
     "login": "Store a registry, its token and trusted keys for this user.",
     "run": "Start a command with every Python process of it attached.",
     "explain": "Which entries fit here, and what differs from the others.",
-    "doctor": "Whether this environment can hit, and how to mend it.",
+    "doctor": "Whether this environment can hit, and how to fix it.",
     "pull": "Write what fits this environment as bundle files.",
     "push": "Publish bundle files.",
 }

@@ -142,7 +142,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _add_doctor(commands: Any) -> None:
-    doctor = commands.add_parser("doctor", help="whether this environment can hit, and how to mend it")
+    doctor = commands.add_parser("doctor", help="whether this environment can hit, and how to fix it")
     doctor.add_argument(
         "names", nargs="*", type=_name, metavar="NAME", help="also whether its entries fit here"
     )

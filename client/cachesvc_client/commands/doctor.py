@@ -1,4 +1,4 @@
-"""Whether this environment can hit, and how to mend it if not."""
+"""Whether this environment can hit, and how to fix it if not."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _RISKY = {
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line. ``mend``: what to do, if it is not ``ok``."""
+    """One line. ``mend``: how to fix what is not ``ok``; the JSON output names it so."""
 
     status: Status
     what: str
@@ -132,9 +132,9 @@ def _settings(here: Fingerprint) -> Iterator[Check]:
     for name, value in _OFF.items():
         if os.environ.get(name) == value:
             yield Check("fail", "settings", f"{name}={value}: PyTorch reads no cache", f"unset {name}")
-    for name, mend in _RISKY.items():
+    for name, fix in _RISKY.items():
         if os.environ.get(name):
-            yield Check("warn", "settings", f"{name}={os.environ[name][:40]}", mend)
+            yield Check("warn", "settings", f"{name}={os.environ[name][:40]}", fix)
     found = here.get("settings")
     if isinstance(found, list):
         yield Check("ok", "settings", f"{' '.join(found)}: entries must be built with the same")
@@ -208,8 +208,8 @@ def _bundle(path: Path) -> Check:
     """CACHESVC_BUNDLE is instead of a registry, so what is there decides."""
     found = list(path.glob(f"*{SUFFIX}")) if path.is_dir() else [path] if path.is_file() else []
     if not found:
-        mend = "cachesvc-client pull NAME --into DIR"
-        return Check("fail", "bundle", f"{path}: no bundle (*{SUFFIX}) is there: nothing is restored", mend)
+        fix = "cachesvc-client pull NAME --into DIR"
+        return Check("fail", "bundle", f"{path}: no bundle (*{SUFFIX}) is there: nothing is restored", fix)
     return Check("ok", "bundle", f"{path}: {len(found)} of them, and no registry is asked")
 
 

@@ -216,7 +216,7 @@ def _row(
         verdict = {"compiler": "differs: the compiler decides", "nobody": "differs, decides nothing"}.get(
             factor.decider, "differs"
         )
-        return FactorRow(factor.name, difference.mine, difference.theirs, verdict, difference.mend)
+        return FactorRow(factor.name, difference.mine, difference.theirs, verdict, difference.fix)
     if factor.scope not in ("any", *scopes):
         return FactorRow(factor.name, mine, entry, f"not compared: the entry holds no {factor.scope} code")
     if factor.name not in theirs:
@@ -245,7 +245,7 @@ def _text(value: FactorValue | None) -> str:
 
 
 def render(explanation: Explanation) -> str:
-    """For a terminal: the entries, then factor by factor the one to mend: the first that fits, if the
+    """For a terminal: the entries, then factor by factor the one to fix: the first that fits, if the
     compiler would pass it over; else the nearest that does not fit; else the first."""
     total = len(explanation.entries)
     parts = [f"{explanation.name}: {explanation.fitting} of {total} entries fit here"]
@@ -270,9 +270,9 @@ def render(explanation: Explanation) -> str:
     rows = [(row.factor, row.here, row.entry, row.verdict) for row in told]
     parts.append(aligned([head, *rows], "  "))
     told_first = (*shown.differences, *shown.recorded)
-    mends = [f"  {one.factor}: {one.mend}" for one in told_first if one.mend]
-    if mends:
-        parts.append("\nto mend:\n" + "\n".join(mends))
+    fixes = [f"  {one.factor}: {one.fix}" for one in told_first if one.fix]
+    if fixes:
+        parts.append("\nto fix:\n" + "\n".join(fixes))
     if explanation.components:
         keys = [(one.component, one.here, one.entry) for one in explanation.components]
         parts.append("\nin PyTorch's own keys:\n" + aligned([("component", "here", "entry"), *keys], "  "))

@@ -18,7 +18,10 @@ _RANK = {name: rank for rank, name in enumerate(BY_NAME)}
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One factor that differs: both values as text, and what to do."""
+    """One factor that differs: both values as text, and what to do about the difference.
+
+    ``mend`` is the name that the fix has on the wire; code reads `fix`.
+    """
 
     factor: str
     mine: str
@@ -30,9 +33,14 @@ class Difference:
         return f"{self.factor}: here {self.mine}, entry {self.theirs}"
 
     @property
+    def fix(self) -> str:
+        """What to do about the difference; empty if nothing can be done."""
+        return self.mend
+
+    @property
     def advice(self) -> str:
-        """The difference and what to do about it, as one line."""
-        return f"{self}: {self.mend}" if self.mend else str(self)
+        """The difference and its fix, as one line."""
+        return f"{self}: {self.fix}" if self.fix else str(self)
 
 
 INERT = "usefulness"
@@ -165,8 +173,8 @@ def _difference(factor: Factor, mine: Facts, theirs: Facts) -> Difference:
     if isinstance(left, list) and isinstance(right, list):
         here, there = set(map(str, left)), set(map(str, right))
         extra = sorted(here - there) if factor.rule != "covers" else []
-        return Difference(factor.name, _shown(extra), _shown(sorted(there - here)), decides, factor.mend)
-    return Difference(factor.name, _shown(left), _shown(right), decides, factor.mend)
+        return Difference(factor.name, _shown(extra), _shown(sorted(there - here)), decides, factor.fix)
+    return Difference(factor.name, _shown(left), _shown(right), decides, factor.fix)
 
 
 def _shown(value: FactorValue | None) -> str:

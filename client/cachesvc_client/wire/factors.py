@@ -51,14 +51,14 @@ class Factor:
     since: int
     absent_mine: Literal["refuse", "accept"]
     why: str
-    mend: str
+    fix: str
     decider: Decider = "cachesvc"
     group: Group = "environment"
 
 
-def _asked(name: str, why: str, mend: str, rule: Rule = "within", decider: Decider = "compiler") -> Factor:
+def _asked(name: str, why: str, fix: str, rule: Rule = "within", decider: Decider = "compiler") -> Factor:
     """A row of the workload: known once something is compiled, so its absence means nothing."""
-    return Factor(name, rule, "any", 1, "accept", why, mend, decider, "workload")
+    return Factor(name, rule, "any", 1, "accept", why, fix, decider, "workload")
 
 
 FACTORS: tuple[Factor, ...] = (
