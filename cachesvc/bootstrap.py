@@ -100,7 +100,7 @@ def _blobs(settings: Settings, meter: Meter, proven: bool) -> tuple[BlobStore, L
 
 
 def _prove(bucket: BlobStore) -> None:
-    """What waiting does not mend ends the start; a store that is down or full does not: until it is back the
+    """What waiting does not fix ends the start; a store that is down or full does not: until it is back the
     registry is not ready, and says so."""
     try:
         prove(bucket)

@@ -71,7 +71,7 @@ def _table(factors: Iterable[Factor]) -> list[str]:
             factor.rule.replace("_", " "),
             factor.scope,
             factor.why,
-            factor.mend,
+            factor.fix,
             "refused" if factor.absent_mine == "refuse" else "accepted",
         )
         for factor in factors

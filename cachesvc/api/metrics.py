@@ -15,7 +15,8 @@ from prometheus_client.registry import Collector
 import cachesvc
 from cachesvc.registry.context import Registry
 from cachesvc_client.wire.claims import CLAIM_STATES
-from cachesvc_client.wire.protocol import API_VERSION, ReportRequest
+from cachesvc_client.wire.protocol import API_VERSION
+from cachesvc_client.wire.reports import ReportRequest
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"})

@@ -16,16 +16,8 @@ from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import NotFound, RangeInvalid
 from cachesvc_client.wire.names import Namespace, ShortName, Tag
-from cachesvc_client.wire.protocol import (
-    MAX_REPORT_BYTES,
-    EntrySummary,
-    NameSummary,
-    ReportAnswer,
-    ReportRequest,
-    ResolveAnswer,
-    ResolveRequest,
-    WhoAmI,
-)
+from cachesvc_client.wire.protocol import EntrySummary, NameSummary, ResolveAnswer, ResolveRequest, WhoAmI
+from cachesvc_client.wire.reports import MAX_REPORT_BYTES, ReportAnswer, ReportRequest
 
 from .access import SECURED, Handler, TheRegistry, TheToken, TokenRoute
 from .answers import BINARY, errors

@@ -245,8 +245,8 @@ _RIGHTS = (
 )
 _NO_S3 = "is the setting bucket_endpoint the address of an S3?"
 _HINTS = {
-    "NoSuchBucket": "create it, or mend the setting bucket",
-    "InvalidBucketName": "mend the setting bucket",
+    "NoSuchBucket": "create it, or fix the setting bucket",
+    "InvalidBucketName": "fix the setting bucket",
     "AccessDenied": _RIGHTS,
     "AllAccessDisabled": _RIGHTS,
     "403": _RIGHTS,
@@ -276,13 +276,13 @@ def _told(bucket: str, key: str) -> Iterator[None]:
     except botocore.exceptions.ClientError as error:
         raise _refused(bucket, key, error) from None
     except botocore.exceptions.ParamValidationError as error:
-        raise Unusable(f"bucket {bucket}: {_line(error)}", "mend the setting bucket") from None
+        raise Unusable(f"bucket {bucket}: {_line(error)}", "fix the setting bucket") from None
     except botocore.exceptions.NoCredentialsError:
         raise Unusable(
             f"bucket {bucket}: no credentials", "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a role"
         ) from None
     except (botocore.exceptions.PartialCredentialsError, botocore.exceptions.ProfileNotFound) as error:
-        raise Unusable(f"bucket {bucket}: {_line(error)}", "mend the AWS_ variables or files") from None
+        raise Unusable(f"bucket {bucket}: {_line(error)}", "fix the AWS_ variables or files") from None
     except (botocore.parsers.ResponseParserError, RecursionError):
         # botocore follows a redirect to no region without end: that of http to https, for one.
         raise Unusable(f"bucket {bucket}: what answers does not speak S3", _NO_S3) from None

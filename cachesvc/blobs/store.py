@@ -37,7 +37,7 @@ class BlobFacts:
 
 
 class Unusable(Unavailable):
-    """The store answers, and will refuse until somebody mends what the hint names."""
+    """The store answers, and will refuse until somebody fixes what the hint names."""
 
 
 class BlobStore(Protocol):
@@ -89,7 +89,7 @@ class Links(Protocol):
 
 def prove(store: BlobStore) -> None:
     """Writes an object, reads it back and deletes it: whether a registry can live on this store. Raises what
-    the store raises, ``Unusable`` for what waiting does not mend."""
+    the store raises, ``Unusable`` for what waiting does not fix."""
     key = f"checks/{secrets.token_hex(16)}"
     store.put(key, [b"cachesvc"])
     try:

@@ -58,7 +58,7 @@ class Verifying:
 
 
 class Retrying:
-    """Tries again what failed with ``Unavailable``, where waiting may mend it: reads go on where they broke
+    """Tries again what failed with ``Unavailable``, where waiting may fix it: reads go on where they broke
     off. A put is not tried again: its chunks are gone.
 
     ``attempts`` in all; between them ``sleep`` with a doubling, jittered pause.

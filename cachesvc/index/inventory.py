@@ -13,7 +13,7 @@ from cachesvc.domain.access import ANY
 from cachesvc_client.wire.admin import EntryRecord, RevisionRecord, Usage, Withheld
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag, Target
-from cachesvc_client.wire.protocol import STATES
+from cachesvc_client.wire.reports import STATES
 
 from .entries import compile_seconds, spaced
 from .sql import changed

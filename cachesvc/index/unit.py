@@ -130,7 +130,7 @@ def _told() -> Iterator[None]:
 
 
 def translated(error: Exception, place: str = "") -> CacheSvcError | None:
-    """The database's error as ours, in one line that says how to mend it; ``None`` if it is a defect of ours.
+    """The database's error as ours, in one line that says how to fix it; ``None`` if it is a defect of ours.
     ``place``: what the error does not name by itself."""
     cause = getattr(error, "orig", None) or error
     text = said(cause)
@@ -158,9 +158,9 @@ _WRITABLE = "the file index.sqlite3 and its folder must be writable for this use
 _HINTS = (
     ("password authentication failed", _USER),
     ("no password supplied", _USER),
-    ("pg_hba.conf", "let this host and user in (pg_hba.conf), or mend the setting database"),
-    ('role "', "create the user, or mend the setting database"),
-    ('database "', "create the database, or mend the setting database"),
+    ("pg_hba.conf", "let this host and user in (pg_hba.conf), or fix the setting database"),
+    ('role "', "create the user, or fix the setting database"),
+    ('database "', "create the database, or fix the setting database"),
     ("connection failed", _REACH),
     ("connection timeout", _REACH),
     ("failed to resolve host", _REACH),

@@ -14,7 +14,8 @@ from cachesvc.domain.usefulness import ENVIRONMENTS, HOSTS_PER_TOKEN, InertHost,
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.factors import FactorValue
 from cachesvc_client.wire.names import Lane, Namespace
-from cachesvc_client.wire.protocol import STATES, EnvironmentUse
+from cachesvc_client.wire.protocol import EnvironmentUse
+from cachesvc_client.wire.reports import STATES
 
 from .sql import changed, insert_unless_there
 from .tables import EntryRow, InertHostRow, RevisionRow, UsefulnessRow

@@ -1,7 +1,7 @@
 """Index against store, in both directions; and the repair of what is found.
 
 Checking changes nothing. A repair looks again, and does nothing if the finding does not hold any more: what
-was uploaded, collected or mended meanwhile is no damage.
+was uploaded, collected or repaired meanwhile is no damage.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _judged(registry: Registry, revision: Digest, deep: bool) -> Finding | None:
         envelope = unit.inventory.envelope(revision) if deep else None
     if row is None or place is None:
         return None
-    mend = "forget the entry: the next warm compiles it anew" if row.head else "forget the revision"
+    fix = "forget the entry: the next warm compiles it anew" if row.head else "forget the revision"
     problem = _problem(registry, place.key, row.pack, row.pack_size, deep)
     if problem is None and envelope is not None:
         problem = _altered(revision, row.signer, envelope, row.pack)
@@ -105,7 +105,7 @@ def _judged(registry: Registry, revision: Digest, deep: bool) -> Finding | None:
         problem[0],
         place.key,
         f"{row.namespace}/{row.name}:{row.tag} {row.target}: {problem[1]}",
-        mend,
+        fix,
         revision,
     )
 

@@ -9,10 +9,11 @@ from cachesvc.domain.access import Action, Token, demand, may
 from cachesvc.domain.usefulness import HOSTS, InertHost, useless
 from cachesvc.index.unit import Unit
 from cachesvc.index.usefulness import Earlier, Reported, Start
+from cachesvc_client.wire.compare import Mismatch, compare
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import InvalidRequest, NotFound, TooMany
-from cachesvc_client.wire.factors import Mismatch, compare, environment
-from cachesvc_client.wire.protocol import KindWork, ReportAnswer, ReportRequest, RevisionReport
+from cachesvc_client.wire.partitions import environment
+from cachesvc_client.wire.reports import KindWork, ReportAnswer, ReportRequest, RevisionReport
 
 from .audit import note
 from .context import Registry

@@ -13,18 +13,11 @@ from dataclasses import dataclass
 from cachesvc.domain.access import Action, Token, demand
 from cachesvc.index.heads import Candidate, Heads, Place
 from cachesvc_client.wire import codec
+from cachesvc_client.wire.compare import Difference, Mismatch, compare, inert_here, nearness, withdrawn
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError, NotFound
-from cachesvc_client.wire.factors import (
-    Difference,
-    Mismatch,
-    compare,
-    environment,
-    inert_here,
-    nearness,
-    withdrawn,
-)
 from cachesvc_client.wire.names import Lane, Namespace, Tag
+from cachesvc_client.wire.partitions import environment
 from cachesvc_client.wire.protocol import (
     MAX_RESOLVED,
     Rejected,

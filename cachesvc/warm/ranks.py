@@ -14,7 +14,7 @@ from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.hooks.counters import Observation
 from cachesvc_client.ranks.join_files import join_captures
 from cachesvc_client.wire import codec
-from cachesvc_client.wire.factors import union
+from cachesvc_client.wire.facts import union
 
 from .results import Captured, PhaseResult, Times
 

@@ -30,8 +30,8 @@ from cachesvc_client.bundle.seal import SigningKey, TrustedKey
 from cachesvc_client.publication.build_bundle import Draft, build_bundle
 from cachesvc_client.publication.publish_bundle import publish_bundle
 from cachesvc_client.wire import codec
+from cachesvc_client.wire.compare import INERT
 from cachesvc_client.wire.errors import CacheSvcError, ClaimLost, NotFound
-from cachesvc_client.wire.factors import INERT
 from cachesvc_client.wire.key_components import KeyFacts
 from cachesvc_client.wire.names import Lane, Name
 from cachesvc_client.wire.protocol import CommitAnswer, ResolveRequest

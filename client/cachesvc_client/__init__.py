@@ -16,6 +16,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from .variables import is_mode_off
+
 if TYPE_CHECKING:
     from .outcome.judge import Report
     from .session.session import Session
@@ -30,7 +32,7 @@ _log = logging.getLogger("cachesvc")
 
 def enabled() -> bool:
     """Return whether there is anything to do here: not with CACHESVC_MODE=off, and on Linux only."""
-    return os.environ.get("CACHESVC_MODE", "").strip() != "off" and sys.platform == "linux"
+    return not is_mode_off() and sys.platform == "linux"
 
 
 def named() -> bool:

@@ -15,9 +15,10 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar
 
 from .bundle.seal import SigningKey, TrustedKey
+from .variables import Mode, parse_mode, parse_switch
 from .wire.codec import build, canonical, parse_json
 from .wire.errors import InvalidRequest, StorageFull
 from .wire.names import Lane, Name, Tag
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from .http.registry import Probe
 
 T = TypeVar("T")
-Mode = Literal["read", "readwrite", "off"]
 
 LOGIN_FORMAT = "cachesvc.login/1"
 DEFAULT_DEADLINE = 10.0
@@ -88,17 +88,17 @@ class Config:
             bundle=_variable(environ, "CACHESVC_BUNDLE", _path, None),
             tag_fallback=_variable(environ, "CACHESVC_TAG_FALLBACK", _tags, ()),
             lane=_variable(environ, "CACHESVC_LANE", Lane, None),
-            mode=_variable(environ, "CACHESVC_MODE", _mode, "read"),
+            mode=_variable(environ, "CACHESVC_MODE", parse_mode, "read"),
             deadline=_variable(environ, "CACHESVC_DEADLINE", _seconds, DEFAULT_DEADLINE),
-            strict=_variable(environ, "CACHESVC_STRICT", _switch, False),
+            strict=_variable(environ, "CACHESVC_STRICT", parse_switch, False),
             trusted_keys=_variable(environ, "CACHESVC_TRUSTED_KEYS", _keys, known.trusted_keys),
             store=_variable(environ, "CACHESVC_STORE", _path, None),
             signing_key=_variable(environ, "CACHESVC_SIGNING_KEY", _path, signing_key),
-            untested=_variable(environ, "CACHESVC_UNTESTED", _switch, False),
-            canary=_variable(environ, "CACHESVC_CANARY", _switch, False),
-            report=_variable(environ, "CACHESVC_REPORT", _switch, True),
-            hold_collector=_variable(environ, "CACHESVC_HOLD_COLLECTOR", _switch, True),
-            keep_own=_variable(environ, "CACHESVC_KEEP_OWN", _switch, True),
+            untested=_variable(environ, "CACHESVC_UNTESTED", parse_switch, False),
+            canary=_variable(environ, "CACHESVC_CANARY", parse_switch, False),
+            report=_variable(environ, "CACHESVC_REPORT", parse_switch, True),
+            hold_collector=_variable(environ, "CACHESVC_HOLD_COLLECTOR", parse_switch, True),
+            keep_own=_variable(environ, "CACHESVC_KEEP_OWN", parse_switch, True),
         )
 
 
@@ -267,12 +267,6 @@ def _keys(text: str) -> tuple[TrustedKey, ...]:
     return tuple(TrustedKey(part) for part in text.replace(",", " ").split())
 
 
-def _mode(text: str) -> Mode:
-    if text not in ("read", "readwrite", "off"):
-        raise ValueError("allowed: read, readwrite, off")
-    return cast(Mode, text)
-
-
 def _seconds(text: str) -> float:
     try:
         value = float(text)
@@ -281,12 +275,6 @@ def _seconds(text: str) -> float:
     if not 0 <= value <= MAX_DEADLINE:  # false for nan
         raise ValueError(f"allowed: seconds, 0 to {MAX_DEADLINE:.0f}")
     return value
-
-
-def _switch(text: str) -> bool:
-    if text.lower() not in ("0", "1", "true", "false", "yes", "no", "on", "off"):
-        raise ValueError("allowed: 1 or 0")
-    return text.lower() in ("1", "true", "yes", "on")
 
 
 def _path(text: str) -> Path:

@@ -18,7 +18,7 @@ from benchmarks.load.rates import Rate, summary
 from cachesvc.index.engine import open_sqlite
 from cachesvc.index.heads import Place
 from cachesvc.index.tables import metadata
-from cachesvc_client.wire.factors import Compatible, compare
+from cachesvc_client.wire.compare import Compatible, compare
 from cachesvc_client.wire.names import Namespace, ShortName, Tag
 from tests.services.process import absent
 

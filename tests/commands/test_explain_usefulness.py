@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from cachesvc_client.commands.explain import judge, not_installed, render
+from cachesvc_client.wire.compare import inert_here
 from cachesvc_client.wire.digest import Digest
-from cachesvc_client.wire.factors import environment, inert_here
 from cachesvc_client.wire.names import Tag, Target
+from cachesvc_client.wire.partitions import environment
 from cachesvc_client.wire.protocol import EntrySummary, EnvironmentUse, Rejected, ResolveAnswer
 
 HERE = {"torch": "2.13", "python_abi": "cp311", "platform": "linux-x86_64", "libc": "2.36", "gpu": "H200"}

@@ -157,7 +157,7 @@ def test_explain_factor_by_factor(command, bundle):
         ["differs", "other/all"],
     ]
     assert lines[5] == "factor by factor, other/cpu (nearest that does not fit):"
-    table = {line.split()[0]: line.split("  ")[-1] for line in lines[7 : lines.index("to mend:")] if line}
+    table = {line.split()[0]: line.split("  ")[-1] for line in lines[7 : lines.index("to fix:")] if line}
     assert list(table)[:3] == ["cpu_isa", "cpu_flags", "cpu_model"], "what differs comes first"
     assert table["torch"] == "same"
     assert table["cpu_isa"] == "differs"
@@ -187,10 +187,10 @@ def test_explain_one_target_for_another_environment(command, bundle, tmp_path):
     lines = out.splitlines()
     assert status == 0, "cachesvc does not decide by what PyTorch's keys hold"
     assert "dtype: here bfloat16, entry float32; shapes: here 6x8, entry 4x8" in lines[1]
-    assert lines[lines.index("to mend:") + 1].startswith("  dtype: warm this dtype too")
+    assert lines[lines.index("to fix:") + 1].startswith("  dtype: warm this dtype too")
     here.write_text(json.dumps({**facts, "torch": "2.11.0"}))
     status, out, _ = command("explain", "team/elsewhere", "--target", "bert/float32", "--here", here)
-    assert status == 4 and "to mend:\n  torch: install the torch" in out
+    assert status == 4 and "to fix:\n  torch: install the torch" in out
 
 
 def test_explain_shows_what_only_a_newer_builder_knows(command, bundle):

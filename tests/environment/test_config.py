@@ -176,7 +176,7 @@ def test_urls_that_are_none(url):
 
 
 def test_login_asks_the_registry_first(home, tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "remote"))
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "http"))
     from hostile_servers import INFO, answer, serve
 
     who = {"token": "t1", "role": "read", "namespace": "team"}

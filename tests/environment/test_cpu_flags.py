@@ -19,7 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from cachesvc_client.environment.detect import cpu_flags, cpu_isa, detect
+from cachesvc_client.environment.cpu import cpu_flags, cpu_isa
+from cachesvc_client.environment.detect import detect
 from cachesvc_client.environment.instruction_sets import (
     X86_FLAG_OF_OPTION,
     X86_ONLY_ON_REQUEST,

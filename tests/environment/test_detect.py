@@ -15,8 +15,12 @@ import pytest
 
 import cachesvc_client
 from cachesvc_client.environment import cxx
-from cachesvc_client.environment.detect import cpu_isa, detect, settings, supported, visible_devices
-from cachesvc_client.wire.factors import BY_NAME, compare
+from cachesvc_client.environment.cpu import cpu_isa
+from cachesvc_client.environment.detect import detect, supported
+from cachesvc_client.environment.gpu import visible_devices
+from cachesvc_client.environment.settings import settings
+from cachesvc_client.wire.compare import compare
+from cachesvc_client.wire.factors import BY_NAME
 
 HERE = {name: value for name, value in os.environ.items() if name not in ("ATEN_CPU_CAPABILITY", "CXX")}
 SKYLAKE = frozenset("avx2 avx512f avx512bw avx512dq avx512vl fma f16c".split())
@@ -40,7 +44,7 @@ for value in (None, "avx2", "avx512", "default", "zvector", "nonsense"):
     extra = " avx512_bf16" * ("-mavx512bf16" in flags) + " amx_fp16" * ("-mamx-fp16" in flags)
     isas[str(value)] = str(isa) + extra
 del os.environ["ATEN_CPU_CAPABILITY"]
-from cachesvc_client.detect import detect
+from cachesvc_client.environment.detect import detect
 print(json.dumps({
     "torch": torch.__version__, "cuda": torch.version.cuda, "threads": torch.get_num_threads(), "isas": isas,
     "ours": detect(), "capability": torch.backends.cpu.get_cpu_capability(),
@@ -81,7 +85,7 @@ import sys
 seen = []
 starts = ("subprocess.Popen", "os.exec", "os.posix_spawn", "os.fork", "os.system")
 sys.addaudithook(lambda event, _: seen.append(event) if event in starts else None)
-from cachesvc_client.detect import detect
+from cachesvc_client.environment.detect import detect
 detect()
 print(seen, sorted({"torch", "triton", "importlib.metadata", "subprocess", "ctypes"} & set(sys.modules)))
 """
@@ -492,12 +496,12 @@ def test_visible_devices_are_those_that_torch_reads(visible, monkeypatch):
 
 DETECT = """
 import json, os, sys
-from cachesvc_client import detect
+from cachesvc_client.environment import gpu
 exists = os.path.exists
 os.path.exists = lambda path: path == "/dev/nvidiactl" or exists(path)
-first = detect._gpu(os.environ)
+first = gpu.first_gpu(os.environ)
 if (child := os.fork()) == 0:
-    os._exit(0 if detect._gpu(os.environ) == first else 1)
+    os._exit(0 if gpu.first_gpu(os.environ) == first else 1)
 first["in a forked child"] = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 first["cuda"] = "libcuda" in open("/proc/self/maps").read()
 print(json.dumps(first))

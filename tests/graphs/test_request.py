@@ -10,7 +10,9 @@ import torch
 from torch import nn
 
 from cachesvc_client.graphs.request import GraphRequests
-from cachesvc_client.wire.factors import BY_NAME, MAX_LISTED, MAX_TEXT, differences
+from cachesvc_client.wire.compare import differences
+from cachesvc_client.wire.factors import BY_NAME
+from cachesvc_client.wire.facts import MAX_LISTED, MAX_TEXT
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "asked-1.json"
 

@@ -20,7 +20,7 @@ import torch
 from cachesvc_client.environment.model_hash import model_hash
 from cachesvc_client.graphs import user_kernels
 from cachesvc_client.graphs.request import GraphRequests
-from cachesvc_client.wire.factors import differences
+from cachesvc_client.wire.compare import differences
 
 PROGRAM = Path(__file__).parent / "kernels_program.py"
 GOLDEN = Path(__file__).parents[1] / "golden" / "triton-kernels-1.json"

@@ -12,16 +12,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from cachesvc_client.node.folders import capture, install, listing
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cachesvc_client.bundle.pack import PackReader, SourceFile, write_pack
 from cachesvc_client.hooks import counters
 from cachesvc_client.kinds import RULES, Folders, triton
-from cachesvc_client.node.capture import capture, listing
-from cachesvc_client.node.install import install
+from cachesvc_client.wire.compare import Compatible, Mismatch, compare
 from cachesvc_client.wire.errors import Corrupt
-from cachesvc_client.wire.factors import Compatible, Mismatch, compare
 from cachesvc_client.wire.names import Namespace, ShortName, Target
 from cachesvc_client.wire.records import Manifest, Statement, Workload
 

@@ -9,8 +9,8 @@ from cachesvc_client.node.installed import InstalledRevision
 from cachesvc_client.outcome.judge import Report, RevisionUse, by_kind, by_revision, judge, uses
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Name, Target
-from cachesvc_client.wire.protocol import KindWork
 from cachesvc_client.wire.records import FileRecord, Frame, Manifest, PackRecord, Statement, Workload
+from cachesvc_client.wire.reports import KindWork
 
 SOME = Digest.of(b"some")
 FX, AOT, HOST = "f" + "a" * 50, "a" + "b" * 50, "0123456789abcdef"

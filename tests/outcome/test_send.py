@@ -21,8 +21,8 @@ from cachesvc_client.outcome.send import node_id, request
 from cachesvc_client.wire.codec import build, canonical, parse_json
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Name, Target
-from cachesvc_client.wire.protocol import MAX_COUNT, MAX_REPORT_BYTES, MAX_SECONDS, KindWork, ReportRequest
 from cachesvc_client.wire.records import FileRecord, Frame, Manifest, PackRecord, Statement, Workload
+from cachesvc_client.wire.reports import MAX_COUNT, MAX_REPORT_BYTES, MAX_SECONDS, KindWork, ReportRequest
 
 SOME = Digest.of(b"some")
 URL = "https://registry.example.org"

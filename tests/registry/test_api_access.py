@@ -16,7 +16,7 @@ from cachesvc.api.write_routes import MAX_COMMIT_BYTES
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import from_wire
-from cachesvc_client.wire.protocol import MAX_REPORT_BYTES
+from cachesvc_client.wire.reports import MAX_REPORT_BYTES
 
 
 def new_token(server: Server, role: str, namespace: str = "team", **more: Any) -> Api:

@@ -31,8 +31,8 @@ from cachesvc_client.wire.claims import (
 )
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import ClaimLost, Forbidden, TooMany
-from cachesvc_client.wire.factors import known_partition
 from cachesvc_client.wire.names import Lane, Namespace, ShortName
+from cachesvc_client.wire.partitions import known_partition
 from cachesvc_client.wire.protocol import CommitRequest
 from tests.services.ceph import Gateway
 from tests.services.process import free_port

@@ -24,8 +24,9 @@ from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.admin import BOUNDS, Finding, Policy
 from cachesvc_client.wire.errors import Forbidden, HeadConflict, InvalidRequest, NotFound, StorageFull
 from cachesvc_client.wire.names import Lane, Namespace, ShortName
-from cachesvc_client.wire.protocol import ReportRequest, ResolveRequest, RevisionReport
+from cachesvc_client.wire.protocol import ResolveRequest
 from cachesvc_client.wire.records import Workload
+from cachesvc_client.wire.reports import ReportRequest, RevisionReport
 
 DAY = 86_400
 TEAM = Namespace("team")

@@ -20,9 +20,9 @@ from cachesvc.index.usefulness import KEPT_HOSTS
 from cachesvc.registry import gc, reports
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.errors import Forbidden, InvalidRequest, NotFound, TooMany
-from cachesvc_client.wire.factors import environment, partition
 from cachesvc_client.wire.names import Namespace
-from cachesvc_client.wire.protocol import KindWork, ReportRequest, RevisionReport
+from cachesvc_client.wire.partitions import environment, partition
+from cachesvc_client.wire.reports import KindWork, ReportRequest, RevisionReport
 
 ELSEWHERE = {**FINGERPRINT, "cpu_flags": ["avx", "avx2", "avx512f", "fma"]}
 """Another environment that the entry fits too."""

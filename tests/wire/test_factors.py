@@ -9,21 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cachesvc_client.wire.factors import (
-    BY_NAME,
-    FACTORS,
-    MAX_LISTED,
-    MAX_TEXT,
-    SCHEMA,
-    Compatible,
-    Mismatch,
-    bounded,
-    compare,
-    differences,
-    explaining,
-    partition,
-    union,
-)
+from cachesvc_client.wire.compare import Compatible, Mismatch, compare, differences, explaining
+from cachesvc_client.wire.factors import BY_NAME, FACTORS, SCHEMA
+from cachesvc_client.wire.facts import MAX_LISTED, MAX_TEXT, bounded, union
+from cachesvc_client.wire.partitions import partition
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "fingerprints-1.json"
 CASES = json.loads(GOLDEN.read_text())
@@ -51,7 +40,7 @@ def test_golden_partitions(case):
 def test_each_row_is_whole(factor):
     assert 1 <= factor.since <= SCHEMA
     assert factor.why
-    assert bool(factor.mend) == (factor.decider != "nobody") or factor.name == "model"
+    assert bool(factor.fix) == (factor.decider != "nobody") or factor.name == "model"
     assert BY_NAME[factor.name] is factor
 
 
@@ -74,7 +63,7 @@ def test_a_verdict_has_its_reasons(mine, theirs, held):
         assert verdict.reason == str(verdict.differences[0])
         ranks = [list(BY_NAME).index(difference.factor) for difference in verdict.differences]
         assert ranks == sorted(ranks)
-        assert all(difference.decides and difference.mend for difference in verdict.differences)
+        assert all(difference.decides and difference.fix for difference in verdict.differences)
         assert all(BY_NAME[difference.factor].group == "environment" for difference in verdict.differences)
     else:
         assert not any(difference.decides for difference in verdict.recorded)
@@ -132,7 +121,7 @@ def test_a_newer_schema_is_a_doubt():
     newer = {**CPU, "schema": SCHEMA + 1, "colour": "red"}
     verdict = compare(CPU, newer, ("host",))
     assert isinstance(verdict, Mismatch)
-    assert verdict.differences[-1].mend == "upgrade cachesvc-client"
+    assert verdict.differences[-1].fix == "upgrade cachesvc-client"
     assert compare(newer, CPU, ("host",))  # a newer client reads an older entry
 
 
@@ -151,7 +140,7 @@ def test_the_cause_is_named_before_what_it_changes_with_it():
     assert [one.factor for one in found] == ["torch", "dtype", "settings", "operations"]
     assert [one.decides for one in found] == [True, False, False, False]
     assert explaining(found) == found
-    assert str(found[1]) == "dtype: here bfloat16, entry float32" and found[1].mend in found[1].advice
+    assert str(found[1]) == "dtype: here bfloat16, entry float32" and found[1].fix in found[1].advice
 
 
 def test_a_workload_within_the_entrys_is_no_difference_and_never_a_refusal():

@@ -304,8 +304,8 @@ def delete_revision(
         row = _revision(at, revision)
         if row.head or row.pinned:
             what = "is the head of its entry" if row.head else "is pinned"
-            mend = "delete the entry, or roll it back first" if row.head else "unpin it first"
-            raise InvalidRequest(f"revision {short(row.revision)} {what}", mend)
+            fix = "delete the entry, or roll it back first" if row.head else "unpin it first"
+            raise InvalidRequest(f"revision {short(row.revision)} {what}", fix)
         if apply:
             at.tell("DELETE", f"/v1/revisions/{row.revision}")
     summary = f"delete revision {short(row.revision)}, {bytes_text(row.pack_size)}"

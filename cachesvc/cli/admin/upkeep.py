@@ -147,7 +147,7 @@ def fsck(
         )
     summary = f"{checked} checked, {len(findings)} to repair"
     if apply and findings:
-        summary = f"{checked} checked, {repaired} of {len(findings)} repaired, the rest had mended"
+        summary = f"{checked} checked, {repaired} of {len(findings)} repaired, the rest needs no repair now"
     if findings or as_json:
         planned(findings, _FINDINGS, applied=apply, as_json=as_json, summary=summary)
     else:

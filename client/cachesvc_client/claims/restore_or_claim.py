@@ -15,7 +15,7 @@ from ..wire.claims import MAX_WAIT_SECONDS, ClaimAnswer, ClaimRequest, ClaimSubj
 from ..wire.codec import canonical
 from ..wire.digest import Digest
 from ..wire.errors import Incompatible, NotFound
-from ..wire.factors import known_partition
+from ..wire.partitions import known_partition
 from .acquire import ANSWER_SECONDS, ClaimOutcome, acquire_or_wait, describe_this_process
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ from ..environment.detect import detect, supported
 from ..http.registry import Probe, Remote
 from ..node.store import NodeStore, default_root
 from ..restore.revision_restore import nothing_offered
+from ..variables import is_switched_on
 from ..wire.errors import CacheSvcError
 from ..wire.factors import Fingerprint
 from ..wire.names import Name
@@ -98,7 +99,7 @@ def _torch(here: Fingerprint) -> Check:
         return Check(
             "fail", "versions", reason, "install torch in this environment" if "torch" not in here else ""
         )
-    if os.environ.get("CACHESVC_UNTESTED"):
+    if is_switched_on("CACHESVC_UNTESTED"):
         return Check("warn", "versions", f"{versions}: untested, tried as CACHESVC_UNTESTED says")
     return Check("fail", "versions", reason)
 

@@ -12,23 +12,15 @@ from typing import Literal
 from ..config import Config
 from ..environment.detect import detect
 from ..outcome.judge import KeyDifference
+from ..wire.compare import Difference, differences, explaining, nearness
 from ..wire.digest import Digest
 from ..wire.errors import CacheSvcError, InvalidRequest, NotFound
-from ..wire.factors import (
-    BY_NAME,
-    FACTORS,
-    Difference,
-    Factor,
-    FactorValue,
-    Facts,
-    bounded,
-    differences,
-    environment,
-    explaining,
-    nearness,
-)
+from ..wire.factors import BY_NAME, FACTORS, Factor, FactorValue, Facts
+from ..wire.facts import bounded
 from ..wire.names import Name, Tag
-from ..wire.protocol import STATES, EntrySummary, EnvironmentUse, ResolveAnswer, ResolveRequest
+from ..wire.partitions import environment
+from ..wire.protocol import EntrySummary, EnvironmentUse, ResolveAnswer, ResolveRequest
+from ..wire.reports import STATES
 from .tables import aligned, bytes_text
 from .transfer import registry_of
 
@@ -229,7 +221,7 @@ def _row(
         verdict = {"compiler": "differs: the compiler decides", "nobody": "differs, decides nothing"}.get(
             factor.decider, "differs"
         )
-        return FactorRow(factor.name, difference.mine, difference.theirs, verdict, difference.mend)
+        return FactorRow(factor.name, difference.mine, difference.theirs, verdict, difference.fix)
     if factor.scope not in ("any", *scopes):
         return FactorRow(factor.name, mine, entry, f"not compared: the entry holds no {factor.scope} code")
     if factor.name not in theirs:
@@ -286,9 +278,9 @@ def render(explanation: Explanation) -> str:
     rows = [(row.factor, row.here, row.entry, row.verdict) for row in factor_rows]
     parts.append(aligned([head, *rows], "  "))
     told_first = (*shown.differences, *shown.recorded)
-    mends = [f"  {one.factor}: {one.mend}" for one in told_first if one.mend]
-    if mends:
-        parts.append("\nto mend:\n" + "\n".join(mends))
+    fixes = [f"  {one.factor}: {one.fix}" for one in told_first if one.fix]
+    if fixes:
+        parts.append("\nto fix:\n" + "\n".join(fixes))
     if explanation.components:
         keys = [(one.component, one.here, one.entry) for one in explanation.components]
         parts.append("\nin PyTorch's own keys:\n" + aligned([("component", "here", "entry"), *keys], "  "))

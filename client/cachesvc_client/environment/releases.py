@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import importlib.machinery
 import importlib.util
-import os
 import re
 from pathlib import Path
+
+from ..variables import is_switched_on
 
 TESTED_CPU = ("2.13",)
 """torch releases whose CPU path was tested."""
@@ -25,7 +26,7 @@ def release(version: str) -> str:
 
 def untested() -> bool:
     """Answers whether CACHESVC_UNTESTED asks to go on with a release that was not tested."""
-    return os.environ.get("CACHESVC_UNTESTED", "").strip().lower() in ("1", "true", "yes", "on")
+    return is_switched_on("CACHESVC_UNTESTED")
 
 
 def refused() -> bool:

@@ -15,7 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..wire.factors import Facts, union
+from ..wire.factors import Facts
+from ..wire.facts import union
 from . import keys, operators, user_kernels
 
 _LIBRARIES = (

@@ -25,8 +25,6 @@ from ..wire.protocol import (
     EntrySummary,
     InfoAnswer,
     NameSummary,
-    ReportAnswer,
-    ReportRequest,
     ResolveAnswer,
     ResolvedRevision,
     ResolveRequest,
@@ -38,6 +36,7 @@ from ..wire.protocol import (
     WhoAmI,
 )
 from ..wire.records import PackRecord
+from ..wire.reports import ReportAnswer, ReportRequest
 from .downloads import Downloads
 from .exchange import MAX_ANSWER_BYTES, Exchange
 from .uploads import file_chunks

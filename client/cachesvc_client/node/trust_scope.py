@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from ..wire.codec import canonical
 from ..wire.digest import Digest
-from ..wire.factors import Fingerprint, partition
+from ..wire.factors import Fingerprint
+from ..wire.partitions import partition
 
 if TYPE_CHECKING:
     from ..config import Config

@@ -10,10 +10,12 @@ from typing import Literal
 from ..graphs.key_components import differing
 from ..hooks.counters import Observation
 from ..node.installed import InstalledRevision
+from ..wire.compare import Difference
 from ..wire.digest import Digest
-from ..wire.factors import Difference, Facts
+from ..wire.factors import Facts
 from ..wire.key_components import decode
-from ..wire.protocol import KindWork, Rejected
+from ..wire.protocol import Rejected
+from ..wire.reports import KindWork
 
 DIFFERENCES = 12
 """That one report tells."""

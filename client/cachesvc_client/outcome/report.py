@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from .. import kinds
 from ..hooks import counters
-from ..wire.factors import Difference, Facts, differences, explaining, nearness
+from ..wire.compare import Difference, differences, explaining, nearness
+from ..wire.factors import Facts
 from .judge import (
     KeyDifference,
     Report,

@@ -22,9 +22,9 @@ from ..wire.codec import canonical
 from ..wire.digest import Digest
 from ..wire.errors import CacheSvcError
 from ..wire.factors import Fingerprint
-from ..wire.protocol import (
+from ..wire.protocol import MAX_RESOLVED
+from ..wire.reports import (
     MAX_COUNT,
-    MAX_RESOLVED,
     MAX_SECONDS,
     EarlierReport,
     KindWork,

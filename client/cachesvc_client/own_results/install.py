@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import kinds
+from ..wire.compare import Compatible, compare
 from ..wire.errors import Corrupt, Untrusted
-from ..wire.factors import Compatible, compare
 from .keep import NAME, folder_name
 from .node_key import node_key
 

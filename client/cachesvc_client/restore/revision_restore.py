@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 
 from ..node.installed import InstalledRevision, RestoreResult, StagedRevision
 from ..wire.codec import canonical
+from ..wire.compare import Compatible, compare
 from ..wire.digest import Digest
 from ..wire.errors import CacheSvcError, Corrupt, Distrusted, Incompatible, NotFound, Untrusted
-from ..wire.factors import Compatible, compare
 from ..wire.names import Lane, Name
 from ..wire.protocol import Rejected, ResolveAnswer, ResolvedRevision
 from ..wire.records import PackRecord, Statement
@@ -238,7 +238,7 @@ def _accept(verified: Verified, means: RestoreContext, restored: RestoreResult) 
     statement = manifest.statement
     restored.rejected.append(Rejected(manifest.entry, statement.target, statement.tag, verdict.differences))
     raise Incompatible(
-        f"{statement.full_name} {statement.target}: {verdict.reason}", verdict.differences[0].mend
+        f"{statement.full_name} {statement.target}: {verdict.reason}", verdict.differences[0].fix
     )
 
 
@@ -302,4 +302,4 @@ def nothing_offered(name: Name, rejected: Sequence[Rejected]) -> CacheSvcError:
     if nearest.withheld:
         verdict = "none is offered here; withheld is"
     told = "; ".join(map(str, nearest.differences[:3]))
-    return Incompatible(f"{name}: {count}, {verdict} {nearest.target}: {told}", nearest.differences[0].mend)
+    return Incompatible(f"{name}: {count}, {verdict} {nearest.target}: {told}", nearest.differences[0].fix)

@@ -62,8 +62,3 @@ class AttachOptions(NamedTuple):
             deadline=config.deadline if self.deadline is None else float(self.deadline),
             canary=config.canary if self.canary is None else self.canary,
         )
-
-
-def strict_by_variable() -> bool:
-    """Return whether CACHESVC_STRICT asks for errors; for code that runs before the configuration is read."""
-    return os.environ.get("CACHESVC_STRICT") in ("1", "true")

@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ..hooks import logger
 from ..hooks.activity import Moment
+from ..variables import is_switched_on
 from ..wire.errors import CacheSvcError, Distrusted, Unsupported
 from .attempt import Attempt
 from .deadline import Deadline
-from .options import AttachOptions, strict_by_variable
+from .options import AttachOptions
 
 if TYPE_CHECKING:
     from ..bundle.pack import SourceFile
@@ -173,7 +174,7 @@ class Session:
 
     def raise_if_strict(self) -> None:
         """Raise the error of the restore, if there is one and CACHESVC_STRICT asks for it."""
-        strict = self.config.strict if self.config else strict_by_variable()
+        strict = self.config.strict if self.config else is_switched_on("CACHESVC_STRICT")
         if strict and self.error is not None:
             raise self.error
 

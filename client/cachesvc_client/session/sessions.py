@@ -19,9 +19,10 @@ from ..environment import releases
 from ..graphs import keys
 from ..hooks import counters, imports, logger
 from ..hooks.activity import ActivityWatch, Moment
+from ..variables import is_switched_on
 from ..wire.errors import InvalidRequest, Unsupported
 from .compile_hook import hook_compiles
-from .options import AttachOptions, strict_by_variable
+from .options import AttachOptions
 from .process import Process, process
 from .session import Session, SessionCallbacks
 
@@ -125,7 +126,7 @@ class Sessions:
 
     def _raise_at_compile(self) -> None:
         """Let the first compile of a refused torch raise, where CACHESVC_STRICT asks for that."""
-        if strict_by_variable():
+        if is_switched_on("CACHESVC_STRICT"):
             hook_compiles(self._wait_before)
 
     def _wait_before(self, call: imports.Call) -> Any:

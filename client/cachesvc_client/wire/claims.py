@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 from .codec import canonical
 from .digest import Digest
-from .factors import Fingerprint, known_partition, partition
+from .factors import Fingerprint
 from .names import LATEST, Lane, Namespace, ShortName, Tag, Target
+from .partitions import known_partition, partition
 from .records import Manifest
 
 MAX_WAIT_SECONDS = 30

@@ -1,7 +1,7 @@
 """Every error that cachesvc raises on purpose.
 
 The type decides the HTTP status, the code on the wire, whether a client retries and the
-exit status of a command. ``message`` says what and where; ``hint`` says how to mend it.
+exit status of a command. ``message`` says what and where; ``hint`` says how to fix it.
 """
 
 from __future__ import annotations

@@ -6,14 +6,13 @@ of ``errors.to_wire``. Every answer carries the header ``X-Cachesvc-Api: 1``.
 
 from __future__ import annotations
 
-import math
-import re
 from dataclasses import dataclass, field
 
 from .claims import ClaimRef
 from .codec import canonical
+from .compare import INERT, WITHDRAWN, Difference
 from .digest import Digest
-from .factors import INERT, WITHDRAWN, Difference, FactorValue
+from .factors import FactorValue
 from .names import Lane, Namespace, ShortName, Tag, Target
 
 API_VERSION = 1
@@ -22,17 +21,7 @@ MAX_RESOLVED = 256
 """Revisions in one answer, at most; the newest first."""
 
 DEEDS = ("tag", "rollback", "import")
-"""Publications of what was published before."""
-REPORT_FORMAT = "cachesvc.report/1"
-STATES = ("hit", "partial", "inert", "miss", "unused")
-"""What a start came to; docs/concepts.md, outcome."""
-MAX_REPORT_BYTES = 128 << 10
-MAX_COUNT = 1_000_000
-"""Of anything that one start did."""
-MAX_SECONDS = 10_000_000.0
-"""Of anything that one start spent or saved: four months."""
-_NODE = re.compile(r"[0-9a-f]{32}")
-_KIND = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+"""What an operator may do by publishing a revision again; the audit log names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,117 +279,3 @@ class SignerRecord:
     namespace: str
     key: str
     label: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class KindWork:
-    """What one kind cost a start, in spite of what was restored."""
-
-    compilations: int = 0
-    tuning_runs: int = 0
-    seconds: float = 0.0
-
-    def __post_init__(self) -> None:
-        _count("compilations", self.compilations)
-        _count("tuning_runs", self.tuning_runs)
-        _spent("seconds", self.seconds)
-
-
-@dataclass(frozen=True, slots=True)
-class RevisionReport:
-    """What came of one revision. ``used`` of its ``files``; ``saved``: seconds, against the builder's first
-    call; negative if the start took longer."""
-
-    revision: Digest
-    state: str
-    files: int = 0
-    used: int = 0
-    saved: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.state not in STATES:
-            raise ValueError(f"state: {self.state[:40]!r}; one of {', '.join(STATES)}")
-        _count("files", self.files)
-        _count("used", self.used)
-        if self.saved is not None:
-            _spent("saved", abs(self.saved))
-
-
-@dataclass(frozen=True, slots=True)
-class EarlierReport:
-    """What a start reported before: ``revisions`` and ``kinds`` of that `ReportRequest`."""
-
-    revisions: tuple[RevisionReport, ...] = ()
-    kinds: dict[str, KindWork] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if len(self.revisions) > MAX_RESOLVED or len(self.kinds) > 16:
-            raise ValueError(f"replaces: at most {MAX_RESOLVED} revisions and 16 kinds")
-
-
-@dataclass(frozen=True, slots=True)
-class ReportRequest:
-    """One start of one process. Nothing in it names a person or a machine: ``node`` is 32 hex digits that
-    mean nothing to anybody else, ``why`` the components of keys that differed, without their values. There is
-    no time in it: the registry's clock counts.
-
-    ``fingerprint``: the one that was resolved with. ``replaces``: the last report of this start, which this
-    one is counted instead of.
-    """
-
-    node: str
-    fingerprint: dict[str, FactorValue]
-    revisions: tuple[RevisionReport, ...]
-    kinds: dict[str, KindWork] = field(default_factory=dict)
-    why: tuple[str, ...] = ()
-    replaces: EarlierReport | None = None
-    format: str = REPORT_FORMAT
-
-    def __post_init__(self) -> None:
-        if self.format != REPORT_FORMAT:
-            raise ValueError(f"format: {self.format[:60]!r}; {REPORT_FORMAT} is read")
-        if not _NODE.fullmatch(self.node):
-            raise ValueError("node: 32 hex digits")
-        if not 0 < len(self.revisions) <= MAX_RESOLVED:
-            raise ValueError(f"revisions: 1 to {MAX_RESOLVED}")
-        if len({row.revision for row in self.revisions}) != len(self.revisions):
-            raise ValueError("revisions: each once")
-        if len(self.kinds) > 16 or not all(map(_KIND.fullmatch, self.kinds)):
-            raise ValueError("kinds: at most 16, by name")
-        if len(self.fingerprint) > 64 or not all(map(_short, self.fingerprint.items())):
-            raise ValueError(
-                "fingerprint: at most 64 factors of at most 1000 printable texts of 200 characters"
-            )
-        if len(self.why) > 8 or not all(len(text) <= 200 and text.isprintable() for text in self.why):
-            raise ValueError("why: at most 8 printable texts of 200 characters")
-
-
-@dataclass(frozen=True, slots=True)
-class ReportAnswer:
-    """``counted``: revisions. ``quarantined``: those that this environment is not offered any more.
-    ``replaces``: whether this registry takes another report of the same start, which replaces this one."""
-
-    counted: int
-    quarantined: tuple[Digest, ...] = ()
-    replaces: bool = False
-
-
-def _count(what: str, value: int) -> None:
-    if not 0 <= value <= MAX_COUNT:
-        raise ValueError(f"{what}: 0 to {MAX_COUNT}")
-
-
-def _spent(what: str, value: float) -> None:
-    if not (math.isfinite(value) and 0 <= value <= MAX_SECONDS):
-        raise ValueError(f"{what}: a finite number of seconds, at most {MAX_SECONDS:.0f}")
-
-
-def _short(item: tuple[str, FactorValue]) -> bool:
-    name, value = item
-    texts = value if isinstance(value, list) else [value] if isinstance(value, str) else []
-    number = isinstance(value, int) and abs(value) > 1 << 53
-    return (
-        not number
-        and len(texts) <= 1000
-        and all(len(text) <= 200 and text.isprintable() for text in (name, *texts))
-    )

@@ -12,9 +12,10 @@ from typing import Any
 
 from .codec import canonical
 from .digest import Digest
-from .factors import FactorValue, Facts, Fingerprint, partition
+from .factors import FactorValue, Facts, Fingerprint
 from .key_components import MAX_ENCODED
 from .names import LATEST, Lane, Name, Namespace, ShortName, Tag, Target
+from .partitions import partition
 
 MANIFEST_FORMAT = "cachesvc.manifest/1"
 PACK_FORMAT = "cachesvc.pack/1"

@@ -1,0 +1,94 @@
+"""Which instructions code that is built on this machine may use, by what ``/proc/cpuinfo`` shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .instruction_sets import ARM_FLAGS, X86_FLAGS, shows_all
+
+
+def cpu_flags(machine: str, cpuinfo: Mapping[str, str]) -> list[str] | None:
+    """Name the instruction sets, sorted, that ``-march=native`` may turn on, by the kernel's names.
+
+    Where ``/proc/cpuinfo`` may show less than the compiler turns on, the list names the CPU's model too, as
+    ``model:GenuineIntel-6-173``: code that was built there fits CPUs of this model alone. ``None`` if nothing
+    is known.
+    """
+    flags = flags_of(cpuinfo)
+    if machine in ("aarch64", "arm64"):
+        return sorted(flags & ARM_FLAGS) or None
+    known = flags & X86_FLAGS
+    if known and not shows_all(cpuinfo, flags):
+        parts = (cpuinfo.get(key, "?") for key in ("vendor_id", "cpu family", "model"))
+        known |= {f"model:{'-'.join(parts)}"}
+    return sorted(known) or None
+
+
+def cpu_isa(machine: str, flags: frozenset[str], environ: Mapping[str, str]) -> str | None:
+    """What ``torch._inductor.cpu_vec_isa.pick_vec_isa()`` (2.13) decides, as text: ``str(isa)``, with
+    ``avx512_bf16`` and ``amx_fp16`` where they add to its compiler flags.
+
+    Without its probes, so for a compiler that knows the CPU's instructions: an image without a compiler
+    has the same text as its builder. ``None`` on machines that this does not know.
+    """
+    if environ.get("TORCHINDUCTOR_VEC_ISA_OK") == "0":
+        return "INVALID_VEC_ISA"
+    if machine == "x86_64":
+        candidates = _x86_isas(flags)
+    elif machine == "aarch64":
+        candidates = _arm_isas(flags)
+    else:
+        return None
+    if not candidates:
+        return "INVALID_VEC_ISA"
+    wanted = environ.get("ATEN_CPU_CAPABILITY", "")
+    if wanted == "default":
+        return "INVALID_VEC_ISA"
+    if wanted in ("zvector", "vsx", "avx2", "avx512"):
+        return next((isa for isa in candidates if wanted in isa), candidates[0])
+    return candidates[0]  # not set, or a value that PyTorch ignores with a warning
+
+
+def _x86_isas(flags: frozenset[str]) -> list[str]:
+    """Best first, as ``supported_vec_isa_list`` has them."""
+    bf16 = " avx512_bf16" if "avx512_bf16" in flags else ""
+    isas = []
+    if {"amx_tile", "avx512_vnni", "avx512f"} <= flags:
+        fp16 = " amx_fp16" if "amx_fp16" in flags else ""
+        isas.append(f"avx512 avx512_vnni amx_tile{bf16}{fp16}")
+    if {"avx512_vnni", "avx512f"} <= flags:
+        isas.append("avx512 avx512_vnni")  # VecAVX512VNNI.build_arch_flags leaves bf16 out
+    if "avx512f" in flags:
+        isas.append(f"avx512{bf16}")
+    if "avx2" in flags:
+        isas.append("avx2")
+    return isas
+
+
+def _arm_isas(flags: frozenset[str]) -> list[str]:
+    if not flags & {"sve", "sve2"} or "bf16" not in flags:
+        return ["asimd"]
+    return ["asimd sve128" if _sve_bytes() == 16 else "asimd sve256"]
+
+
+def _sve_bytes() -> int:
+    """The vector length of this thread: prctl(PR_SVE_GET_VL), linux/Documentation/arch/arm64/sve.rst."""
+    import ctypes
+
+    length = ctypes.CDLL(None).prctl(51, 0, 0, 0, 0)
+    return int(length) & 0xFFFF if length > 0 else 0
+
+
+def read_cpuinfo() -> dict[str, str]:
+    """The first processor of ``/proc/cpuinfo``."""
+    try:
+        with open("/proc/cpuinfo", "rb") as file:
+            text = file.read(1 << 14).decode("utf-8", "replace")
+    except OSError:
+        return {}
+    pairs = (line.partition(":") for line in text.split("\n\n")[0].splitlines())
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def flags_of(cpuinfo: Mapping[str, str]) -> frozenset[str]:
+    return frozenset((cpuinfo.get("flags") or cpuinfo.get("Features") or "").split())
