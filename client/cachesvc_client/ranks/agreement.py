@@ -41,8 +41,8 @@ class Agreement:
         if job is None:
             return None
         # What all ranks lack alike keeps none of them from the rest.
-        nothing = str(failures[0]) if failures and not means.held else ""
-        self._agree(job, means.store, means.held, nothing)
+        nothing = str(failures[0]) if failures and not means.revisions else ""
+        self._agree(job, means.store, means.revisions, nothing)
         return job.rank
 
     def job(self) -> Job | None:
