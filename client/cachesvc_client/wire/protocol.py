@@ -21,7 +21,7 @@ MAX_RESOLVED = 256
 """Revisions in one answer, at most; the newest first."""
 
 DEEDS = ("tag", "rollback", "import")
-"""Publications of what was published before."""
+"""What an operator may do by publishing a revision again; the audit log names it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ STATES = ("hit", "partial", "inert", "miss", "unused")
 """What a start came to; docs/concepts.md, outcome."""
 MAX_REPORT_BYTES = 128 << 10
 MAX_COUNT = 1_000_000
-"""Of anything that one start did."""
+"""Largest count that a report may give of anything."""
 MAX_SECONDS = 10_000_000.0
-"""Of anything that one start spent or saved: four months."""
+"""Largest number of seconds that a report may give: four months."""
 _NODE = re.compile(r"[0-9a-f]{32}")
 _KIND = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 
