@@ -159,7 +159,7 @@ class World:
             )
             try:
                 accept_revisions(NameRequest(name), remote, means, restored)
-                restored.installed.extend(one for held in means.held if (one := held.install(None)))
+                restored.installed.extend(one for held in means.revisions if (one := held.install(None)))
             except CacheSvcError as raised:
                 error = raised
             files = [path for root in roots.values() for path in root.rglob("*") if path.is_file()]

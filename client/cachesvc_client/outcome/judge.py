@@ -18,7 +18,7 @@ from ..wire.protocol import Rejected
 from ..wire.reports import KindWork
 
 DIFFERENCES = 12
-"""That one report tells."""
+"""Differences of keys that one report lists, at most."""
 State = Literal["hit", "partial", "inert", "miss", "unused"]
 
 

@@ -43,8 +43,8 @@ class Agreement:
         if job is None:
             return None
         # A revision that all ranks lack alike does not keep them from installing the others.
-        problem = str(failures[0]) if failures and not context.held else ""
-        self._agree(job, context.store, context.held, problem)
+        problem = str(failures[0]) if failures and not context.revisions else ""
+        self._agree(job, context.store, context.revisions, problem)
         return job.rank
 
     def job(self) -> Job | None:

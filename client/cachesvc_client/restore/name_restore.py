@@ -1,7 +1,7 @@
-"""What the thread of a session restores: each of its wishes, and what was missed once more, in turn.
+"""Restores all that one session asks for: each of its names, or bundle files instead of them.
 
-It never imports torch. `restore` knows one wish; here are all of them, the bundle files instead, and which
-failure counts.
+`revision_restore` accepts the revisions of one name. This module goes over all names, installs what was
+accepted, and decides which failure counts. It runs on the session's thread and never imports torch.
 """
 
 from __future__ import annotations
@@ -31,8 +31,11 @@ if TYPE_CHECKING:
 
 
 def wishes(config: Config, model: Digest | None) -> tuple[NameRequest, ...]:
-    """What is asked for: of a registry, or of the bundle, which may have any name if this is empty. Raises
-    ``InvalidRequest`` where nothing says what, or whom."""
+    """Lists the names that ``config`` asks a registry for, or accepts in a bundle.
+
+    An empty answer accepts a bundle of any name. Raises ``InvalidRequest`` if neither a name nor a bundle is
+    set, or a name without a registry.
+    """
     if config.mode == "off":
         return ()
     if config.bundle is not None:
@@ -49,17 +52,23 @@ def _named(config: Config, model: Digest | None) -> tuple[NameRequest, ...]:
 
 
 class Restoring:
-    """The restores of one session. ``missed``: what nothing fits, and this process may publish."""
+    """Restores what one session asks for.
+
+    ``missed``: names that no entry fits, in a process that may publish entries for them.
+    """
 
     def __init__(
-        self, config: Config, process: Process, restored: RestoreResult, may_install: Callable[[], bool]
+        self, config: Config, process: Process, result: RestoreResult, may_install: Callable[[], bool]
     ) -> None:
-        """Fills ``restored``. ``may_install``: see `RestoreContext`. Raises as `Process.prepare` does."""
-        store, fingerprint = process.prepare(config, restored)
+        """Prepares the process. The restores fill ``result``; `RestoreContext` explains ``may_install``.
+
+        Raises as `Process.prepare` does.
+        """
+        store, fingerprint = process.prepare(config, result)
         self.missed: tuple[NameRequest, ...] = ()
-        self._config, self._restored, self._process = config, restored, process
+        self._config, self._result, self._process = config, result, process
         self._scope = trust_scope(config)
-        self._means = RestoreContext(
+        self._context = RestoreContext(
             store=store,
             trusted=config.trusted_keys,
             fingerprint=fingerprint,
@@ -70,48 +79,57 @@ class Restoring:
             ahead=this_job() is not None or may_become_rank(),
         )
 
-    def restore(self, wanted: Iterable[NameRequest], agreement: Agreement) -> None:
-        """The configuration's bundle files if it names some, else what is ``wanted``; and, whatever comes of
-        it, what this node compiled itself. Raises ``CacheSvcError``: the first wish's that failed, when all
-        were tried."""
+    def restore(self, name_requests: Iterable[NameRequest], agreement: Agreement) -> None:
+        """Restores the configuration's bundle files, or else ``name_requests``; then this node's own results.
+
+        The node's own results are restored even if the rest fails. Raises the first ``CacheSvcError`` after
+        all names were tried.
+        """
         try:
-            self._restore(wanted, agreement)
+            self._restore(name_requests, agreement)
         finally:
             self._restore_own()
 
-    def _restore(self, wanted: Iterable[NameRequest], agreement: Agreement) -> None:
+    def _restore(self, name_requests: Iterable[NameRequest], agreement: Agreement) -> None:
         if self._config.bundle is None:
-            self._restore_each(wanted, accept_revisions, self._means, agreement)
+            self._restore_each(name_requests, accept_revisions, self._context, agreement)
             return
-        accept_bundles(_bundles(self._config.bundle), tuple(wanted), self._means, self._restored)
-        self._install(self._means, agreement.reach(self._means, ()))
+        accept_bundles(_bundles(self._config.bundle), tuple(name_requests), self._context, self._result)
+        self._install(self._context, agreement.reach(self._context, ()))
 
     def _restore_own(self) -> None:
-        """Not for a rank of a job, whose ranks all hit or none does, nor where this process publishes."""
+        """Installs what this node compiled itself.
+
+        A rank of a job skips this step, because either all ranks of a job hit or none does. So does a process
+        that publishes.
+        """
         if self._config.mode != "read" or not self._config.keep_own or this_job() is not None:
             return
         try:
-            with self._process.installing, self._restored.timed("install"):
-                if self._means.may_install():
-                    self._restored.own = restore_own_results(self._process)
+            with self._process.installing, self._result.timed("install"):
+                if self._context.may_install():
+                    self._result.own = restore_own_results(self._process)
         except CacheSvcError as error:
-            self._restored.problems.append(str(error))
-        # Python cannot import everything while it ends, so that the keeper's modules are imported now.
+            self._result.problems.append(str(error))
+        # The process stores its own results when it ends. Python cannot import every module then, so the
+        # modules that this needs are imported now.
         from ..bundle import seal  # noqa: F401
         from ..publication import build_bundle  # noqa: F401
 
         self._process.keeps_own = True
 
-    def restore_in_turn(self, turns: ClaimedRestore, agreement: Agreement) -> None:
-        """What was missed, once more: another process may compile and publish it while this one waits.
-        Raises as `restore` does."""
-        self._restore_each(self.missed, turns.accept, replace(self._means, held=[]), agreement)
+    def restore_in_turn(self, claimed: ClaimedRestore, agreement: Agreement) -> None:
+        """Restores the missed names again, since another process may publish them while this one waits.
+
+        Raises as `restore` does.
+        """
+        self._restore_each(self.missed, claimed.accept, replace(self._context, revisions=[]), agreement)
 
     def _restore_each(
         self,
-        wanted: Iterable[NameRequest],
+        name_requests: Iterable[NameRequest],
         accept: Callable[[NameRequest, Remote, RestoreContext, RestoreResult], None],
-        means: RestoreContext,
+        context: RestoreContext,
         agreement: Agreement,
     ) -> None:
         from ..http.registry import Remote
@@ -119,56 +137,60 @@ class Restoring:
         config = self._config
         failures: list[CacheSvcError] = []
         missed: list[NameRequest] = []
-        # Half of what the compile waits, so that a hung registry leaves time for the node's last answer.
+        # A request takes at most half of the compile's wait, so that a registry that hangs leaves time for
+        # the answer that the node has kept.
         seconds = min(10.0, max(0.2, config.deadline / 2))
         with Remote(config.url or "", config.token, timeout=seconds) as remote:
-            for wish in wanted:
+            for name_request in name_requests:
                 try:
-                    accept(wish, remote, means, self._restored)
+                    accept(name_request, remote, context, self._result)
                 except CacheSvcError as error:
                     failures.append(error)
                     if isinstance(error, (NotFound, Incompatible)):
-                        missed.append(wish)
-            rank = agreement.reach(means, failures)
+                        missed.append(name_request)
+            rank = agreement.reach(context, failures)
             if config.mode == "readwrite" and config.token:
                 self.missed = tuple(missed)
-            self._install(means, rank, failures)
+            self._install(context, rank, failures)
 
     def _install(
-        self, means: RestoreContext, rank: int | None, failures: Sequence[CacheSvcError] = ()
+        self, context: RestoreContext, rank: int | None, failures: Sequence[CacheSvcError] = ()
     ) -> None:
-        """Installs what was accepted. Raises the first of ``failures``, or, if nothing was installed or this
-        is a rank, the first failure of an install."""
-        if self._process.trust_scopes > 1:
-            for held in means.held:
-                with suppress(CacheSvcError):  # its install raises the same
-                    held.fetch()  # no session waits for another one's download
-        with self._process.installing:
-            failed = self._install_each(means, rank)
-        nothing = not (self._restored.installed or self._restored.stored)
-        if failures or (failed and (nothing or rank is not None)):
-            raise [*failures, *failed][0]
+        """Installs the accepted revisions.
 
-    def _install_each(self, means: RestoreContext, rank: int | None) -> list[CacheSvcError]:
-        """Answers what failed."""
-        restored = self._restored
-        failed: list[CacheSvcError] = []
-        again = self._process.place(self._scope, means.held, means.may_install)
-        for held in again or ():
-            with suppress(CacheSvcError):  # it is another session's: what lacks is compiled
-                held.install(rank)
-        for held in means.held:
+        Raises the first of ``failures``. Without one, raises the first error of an install if nothing was
+        installed or this process is a rank.
+        """
+        if self._process.trust_scopes > 1:
+            for staged in context.revisions:
+                with suppress(CacheSvcError):  # its install raises the same
+                    staged.fetch()  # no session waits for another one's download
+        with self._process.installing:
+            errors = self._install_each(context, rank)
+        nothing = not (self._result.installed or self._result.stored)
+        if failures or (errors and (nothing or rank is not None)):
+            raise [*failures, *errors][0]
+
+    def _install_each(self, context: RestoreContext, rank: int | None) -> list[CacheSvcError]:
+        """Installs each accepted revision and returns the errors."""
+        result = self._result
+        errors: list[CacheSvcError] = []
+        reinstalls = self._process.place(self._scope, context.revisions, context.may_install)
+        for staged in reinstalls or ():
+            with suppress(CacheSvcError):  # it is another session's: missing files are compiled
+                staged.install(rank)
+        for staged in context.revisions:
             try:
-                installed = held.fetch() if again is None else held.install(rank)
+                installed = staged.fetch() if reinstalls is None else staged.install(rank)
             except CacheSvcError as error:
-                failed.append(error)
-                restored.problems.append(str(error))
+                errors.append(error)
+                result.problems.append(str(error))
             else:
                 if isinstance(installed, InstalledRevision):
-                    restored.installed.append(installed)
+                    result.installed.append(installed)
                 else:
-                    restored.stored += 1
-        return failed
+                    result.stored += 1
+        return errors
 
 
 def _bundles(path: Path) -> list[Path]:

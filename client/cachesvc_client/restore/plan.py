@@ -1,4 +1,4 @@
-"""What a restore is asked for, and what it works with."""
+"""The input of a restore: the requested names, and the store, keys and folders that it works with."""
 
 from __future__ import annotations
 
@@ -23,11 +23,14 @@ if TYPE_CHECKING:
 class RestoreContext:
     """What a restore works with.
 
-    ``roots`` is asked at install time (kind -> folder). ``may_install`` is asked before every file: once
-    it says no, only the node store is filled. ``held``: gets the revisions that were accepted, for the caller
-    to install. ``ahead``: their packs are put on this node at once, since ranks agree before they install.
-    ``lane``: bundles of it are accepted beside the trunk's. ``fresh``: the registry is asked, whatever
-    another process of this node was answered a moment ago.
+    Attributes:
+        roots: Returns the cache folder of each kind; called at install time.
+        may_install: Called before every file. After it returns false, only the node store is filled.
+        revisions: The restore appends the accepted revisions, and the caller installs them.
+        lane: Bundles of this lane are accepted, beside those of the trunk.
+        ahead: Whether packs are downloaded as soon as their revisions are accepted, because ranks agree
+            before they install.
+        fresh: Whether to ask the registry even if another process of this node asked the same a moment ago.
     """
 
     store: NodeStore
@@ -36,7 +39,7 @@ class RestoreContext:
     rules: Mapping[str, KindRules]
     roots: Callable[[], Mapping[str, Path]]
     may_install: Callable[[], bool] = lambda: True
-    held: list[StagedRevision] = field(default_factory=list)
+    revisions: list[StagedRevision] = field(default_factory=list)
     lane: Lane | None = None
     ahead: bool = False
     fresh: bool = False
@@ -44,7 +47,7 @@ class RestoreContext:
 
 @dataclass(frozen=True, slots=True)
 class NameRequest:
-    """A name with the tags to fall back to, and what ranks the candidates."""
+    """A name to restore, with the tags to fall back to and the model whose entries come first."""
 
     name: Name
     fallback: tuple[Tag, ...] = ()
@@ -53,11 +56,11 @@ class NameRequest:
 
     @property
     def tags(self) -> tuple[Tag, ...]:
-        """The name's own tag, then those to fall back to, once each."""
+        """The name's own tag and then the fallback tags, each once."""
         return tuple(dict.fromkeys((self.name.tag, *self.fallback)))
 
     def request(self, fingerprint: Fingerprint) -> ResolveRequest:
-        """The one request of a restore."""
+        """Returns the request that asks a registry for this name."""
         return ResolveRequest(
             namespace=self.name.namespace,
             name=self.name.name,

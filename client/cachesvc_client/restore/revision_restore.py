@@ -1,11 +1,11 @@
-"""Restore: resolve, check, download what the node lacks, install. A straight line.
+"""Restores revisions: resolves a name, checks each revision, downloads its pack if needed, and installs it.
 
-It has two halves: first every revision is checked, then what was accepted is installed. The caller chooses
-the cache folder in between, for its name says what it may hold.
+This takes two steps. First every revision is checked; then the caller installs the accepted ones. Between the
+steps the caller chooses the cache folder, which depends on the accepted revisions.
 
 Everything foreign passes `bundle.check` before it is parsed, and every frame is verified before it is
-unpacked: neither the registry nor the node store is trusted. Files of a pack that is downloaded are written
-beside their places meanwhile (`node.staging`).
+unpacked: neither the registry nor the node store is trusted. While a pack is downloaded, its files are
+already written beside their final places (`node.staging`).
 """
 
 from __future__ import annotations
@@ -35,140 +35,152 @@ if TYPE_CHECKING:
 
 
 def accept_revisions(
-    wish: NameRequest, remote: Remote, means: RestoreContext, restored: RestoreResult
+    name_request: NameRequest, remote: Remote, context: RestoreContext, result: RestoreResult
 ) -> None:
     """Accepts every revision under a name that fits this environment, for the caller to install.
 
-    One revision that is damaged or not trusted does not keep the others out: it is told in ``problems``,
-    and raised only if nothing was accepted. Raises ``CacheSvcError``: ``NotFound`` (no such name),
+    A damaged or untrusted revision does not exclude the others: its error is listed in ``problems``, and is
+    raised only if nothing was accepted. Raises ``CacheSvcError``: ``NotFound`` (no such name),
     ``Incompatible`` (entries, but none fits: the message names the first factor), ``Untrusted``,
     ``Unavailable``, ``StorageFull``.
     """
-    if not means.trusted:
+    if not context.trusted:
         raise Untrusted("no signer is trusted", "run cachesvc login, or set CACHESVC_TRUSTED_KEYS")
-    with restored.timed("resolve"):
-        answer = _resolve(wish, remote, means, restored)
-    restored.tag = answer.tag
-    restored.rejected.extend(answer.rejected)
+    with result.timed("resolve"):
+        answer = _resolve(name_request, remote, context, result)
+    result.tag = answer.tag
+    result.rejected.extend(answer.rejected)
     failures: list[CacheSvcError] = []
     for revision in answer.revisions:
         try:
-            _hold(_revision(wish, revision, remote, means, restored), means)
+            _keep_newest(_revision(name_request, revision, remote, context, result), context)
         except CacheSvcError as error:
             failures.append(error)
-            restored.problems.append(str(error))
-    if not restored.installed and not restored.stored and not means.held:
-        raise failures[0] if failures else nothing_offered(wish.name, restored.rejected)
+            result.problems.append(str(error))
+    if not result.installed and not result.stored and not context.revisions:
+        raise failures[0] if failures else nothing_offered(name_request.name, result.rejected)
 
 
 def accept_bundles(
-    paths: Iterable[Path], wishes: Sequence[NameRequest], means: RestoreContext, restored: RestoreResult
+    paths: Iterable[Path],
+    name_requests: Sequence[NameRequest],
+    context: RestoreContext,
+    result: RestoreResult,
 ) -> None:
-    """Accepts bundle files, without any registry, for the caller to install.
+    """Accepts bundle files, without a registry, for the caller to install.
 
-    ``wishes``: each bundle has to be signed for one of them; if there are none, for any name, since the user
-    named the file. ``lane``: see `RestoreContext`. Raises as :func:`accept_revisions` does.
+    Each bundle must be signed for one of ``name_requests``. If there are none, every name is accepted,
+    because the user named the file. Raises as :func:`accept_revisions` does.
     """
-    if not means.trusted:
+    if not context.trusted:
         raise Untrusted("no signer is trusted", "run cachesvc login, or set CACHESVC_TRUSTED_KEYS")
     failures: list[CacheSvcError] = []
     for path in paths:
         try:
-            _hold(_bundle(path, wishes, means, restored), means)
+            _keep_newest(_bundle(path, name_requests, context, result), context)
         except CacheSvcError as error:
             failures.append(error)
-            restored.problems.append(f"{path}: {error}")
-    if not restored.installed and not means.held:
+            result.problems.append(f"{path}: {error}")
+    if not result.installed and not context.revisions:
         raise failures[0] if failures else NotFound("no bundle file (*.cachesvc) there")
 
 
-def _hold(held: StagedRevision, means: RestoreContext) -> None:
-    """Of two revisions of one entry, which only bundles bring, the newer one is kept."""
-    entry, sequence = held.manifest.entry, held.manifest.statement.sequence
-    for other in [one for one in means.held if one.manifest.entry == entry]:
+def _keep_newest(staged: StagedRevision, context: RestoreContext) -> None:
+    """Adds an accepted revision to the context; of two revisions of one entry the newer one is kept.
+
+    Two bundles may hold revisions of one entry; a registry's answer does not.
+    """
+    entry, sequence = staged.manifest.entry, staged.manifest.statement.sequence
+    for other in [one for one in context.revisions if one.manifest.entry == entry]:
         if other.manifest.statement.sequence > sequence:
             raise Untrusted(
-                f"{held.manifest.statement.full_name}: sequence {sequence} is older than "
+                f"{staged.manifest.statement.full_name}: sequence {sequence} is older than "
                 f"{other.manifest.statement.sequence}, which is there too",
                 "remove the older bundle",
             )
-        means.held.remove(other)
-    if means.ahead:
-        held.fetch()
-    means.held.append(held)
+        context.revisions.remove(other)
+    if context.ahead:
+        staged.fetch()
+    context.revisions.append(staged)
 
 
 def _resolve(
-    wish: NameRequest, remote: Remote, means: RestoreContext, restored: RestoreResult
+    name_request: NameRequest, remote: Remote, context: RestoreContext, result: RestoreResult
 ) -> ResolveAnswer:
-    """The answer, from this node if another process asked the same in the last seconds.
+    """Returns the registry's answer, from this node if another process asked the same in the last seconds.
 
-    While the registry cannot be reached, the node's last answer is taken, however many days old (a week at
-    most): what it names passes the same gate, and an image without a compiler could not start otherwise.
+    While the registry cannot be reached, the node's last answer is used for up to a week. Its revisions pass
+    the same checks, and an image without a compiler could not start otherwise.
     """
     from ..http.registry import parse_resolved
     from ..node.store import OUTAGE_SECONDS
 
-    request = wish.request(means.fingerprint)
+    request = name_request.request(context.fingerprint)
     key = Digest.of(canonical([remote.identity, request]))
-    recent = None if means.fresh else means.store.recent_answer(key)
+    recent = None if context.fresh else context.store.recent_answer(key)
     if recent is not None:
         with suppress(CacheSvcError):
             return parse_resolved(recent)
     try:
         raw = remote.resolve_bytes(request)
     except CacheSvcError as error:
-        last = means.store.recent_answer(key, OUTAGE_SECONDS) if error.retry else None
+        last = context.store.recent_answer(key, OUTAGE_SECONDS) if error.retry else None
         if last is None:
             raise
-        restored.problems.append(f"{wish.name}: restored from this node's last answer: {error}")
+        result.problems.append(f"{name_request.name}: restored from this node's last answer: {error}")
         return parse_resolved(last)
     answer = parse_resolved(raw)
-    means.store.remember_answer(key, raw)
+    context.store.remember_answer(key, raw)
     return answer
 
 
 def _revision(
-    wish: NameRequest, found: ResolvedRevision, remote: Remote, means: RestoreContext, restored: RestoreResult
+    name_request: NameRequest,
+    resolved: ResolvedRevision,
+    remote: Remote,
+    context: RestoreContext,
+    result: RestoreResult,
 ) -> StagedRevision:
     """Checks one revision of a registry's answer."""
     from ..bundle.check import ExpectedStatement, check_envelope
 
-    with restored.timed("check"):
-        wanted = ExpectedStatement(
-            namespace=wish.name.namespace, name=wish.name.name, tags=wish.tags, lane=wish.lane
+    with result.timed("check"):
+        expected = ExpectedStatement(
+            namespace=name_request.name.namespace,
+            name=name_request.name.name,
+            tags=name_request.tags,
+            lane=name_request.lane,
         )
         verified = check_envelope(
-            found.envelope.encode(), trusted=means.trusted, wanted=wanted, now=time.time()
+            resolved.envelope.encode(), trusted=context.trusted, wanted=expected, now=time.time()
         )
-        _accept(verified, means, restored)
-    fetched = partial(_fetch, found, verified.manifest.pack, remote, means, restored)
-    install = partial(_install_pack, verified, fetched, means, restored)
+        _accept(verified, context, result)
+    fetched = partial(_fetch, resolved, verified.manifest.pack, remote, context, result)
+    install = partial(_install_pack, verified, fetched, context, result)
     return StagedRevision(verified.manifest, verified.revision, fetched, install)
 
 
 def _bundle(
-    path: Path, wishes: Sequence[NameRequest], means: RestoreContext, restored: RestoreResult
+    path: Path, name_requests: Sequence[NameRequest], context: RestoreContext, result: RestoreResult
 ) -> StagedRevision:
     """Checks one bundle file."""
     from ..bundle.check import check_envelope
     from ..bundle.file import open_bundle
 
-    with restored.timed("check"):
+    with result.timed("check"):
         envelope, offset = open_bundle(path)
-        verified = check_envelope(envelope, trusted=means.trusted, wanted=None, now=time.time())
-        _refuse_unasked(verified.manifest.statement, wishes, means.lane)
-        _accept(verified, means, restored)
+        verified = check_envelope(envelope, trusted=context.trusted, wanted=None, now=time.time())
+        _refuse_unasked(verified.manifest.statement, name_requests, context.lane)
+        _accept(verified, context, result)
 
     def install(rank: int | None) -> InstalledRevision | None:
-        return _install(verified, path, offset, means, restored, rank)
+        return _install(verified, path, offset, context, result, rank)
 
     return StagedRevision(verified.manifest, verified.revision, lambda: None, install)
 
 
-def _refuse_unasked(statement: Statement, wishes: Sequence[NameRequest], lane: Lane | None) -> None:
-    """Raises ``Untrusted`` for a bundle of another name than those that were asked for, or of a lane that was
-    not asked for."""
+def _refuse_unasked(statement: Statement, name_requests: Sequence[NameRequest], lane: Lane | None) -> None:
+    """Raises ``Untrusted`` if nobody asked for the bundle's name, tag or lane."""
     said = f"this bundle is signed for {statement.full_name}"
     if statement.lane not in (None, lane):
         raise Untrusted(
@@ -178,73 +190,81 @@ def _refuse_unasked(statement: Statement, wishes: Sequence[NameRequest], lane: L
             f"set CACHESVC_LANE={statement.lane} to use it",
         )
     name = (statement.namespace, statement.name)
-    if wishes and not any(
-        name == (wish.name.namespace, wish.name.name) and statement.tag in wish.tags for wish in wishes
+    if name_requests and not any(
+        name == (name_request.name.namespace, name_request.name.name) and statement.tag in name_request.tags
+        for name_request in name_requests
     ):
-        wanted = " or ".join(
-            f"{wish.name.namespace}/{wish.name.name}:{tag}" for wish in wishes for tag in wish.tags
+        expected = " or ".join(
+            f"{name_request.name.namespace}/{name_request.name.name}:{tag}"
+            for name_request in name_requests
+            for tag in name_request.tags
         )
-        raise Untrusted(f"{said}, wanted: {wanted}", "attach to the bundle's own name, or to no name")
+        raise Untrusted(f"{said}, wanted: {expected}", "attach to the bundle's own name, or to no name")
 
 
 def _install_pack(
     verified: Verified,
     fetched: Callable[..., Path],
-    means: RestoreContext,
-    restored: RestoreResult,
+    context: RestoreContext,
+    result: RestoreResult,
     rank: int | None,
 ) -> InstalledRevision | None:
     from ..node.staging import Staging
 
     try:
-        with Staging(verified.manifest, means.rules, means.roots, may_go_on=means.may_install) as staging:
-            return _install(verified, fetched(staging), 0, means, restored, rank, staging)
+        with Staging(
+            verified.manifest, context.rules, context.roots, may_go_on=context.may_install
+        ) as staging:
+            return _install(verified, fetched(staging), 0, context, result, rank, staging)
     except Corrupt:
         # Frames are verified again at install: the node's copy was damaged since it was downloaded.
-        means.store.discard(verified.manifest.pack.digest)
-        return _install(verified, fetched(), 0, means, restored, rank)
+        context.store.discard(verified.manifest.pack.digest)
+        return _install(verified, fetched(), 0, context, result, rank)
 
 
 def _fetch(
-    found: ResolvedRevision,
+    resolved: ResolvedRevision,
     pack: PackRecord,
     remote: Remote,
-    means: RestoreContext,
-    restored: RestoreResult,
+    context: RestoreContext,
+    result: RestoreResult,
     watcher: Watcher | None = None,
 ) -> Path:
-    """The pack on this node, downloaded if it lacks."""
-    with restored.timed("download"):
-        path, moved = means.store.fetch(
+    """Returns the path of the pack on this node, after a download if the node lacks it."""
+    with result.timed("download"):
+        path, moved = context.store.fetch(
             pack.digest,
             pack.size,
-            lambda offset: remote.fetch(found, pack, offset),
+            lambda offset: remote.fetch(resolved, pack, offset),
             watcher,
         )
-        restored.moved += moved
+        result.moved += moved
     return path
 
 
-def _accept(verified: Verified, means: RestoreContext, restored: RestoreResult) -> None:
-    """A registry's word that something fits is not enough: compared here again."""
+def _accept(verified: Verified, context: RestoreContext, result: RestoreResult) -> None:
+    """Raises ``CacheSvcError`` unless the manifest is trusted on this node and fits this environment.
+
+    The registry has compared the environments too, but a client does not rely on that.
+    """
     from ..bundle.check import check_sequence
 
     manifest = verified.manifest
-    check_sequence(verified, means.store.seen(manifest.entry))
-    _refuse_distrusted(verified, means)
-    verdict = compare(means.fingerprint, manifest.fingerprint, manifest.scopes)
+    check_sequence(verified, context.store.seen(manifest.entry))
+    _refuse_distrusted(verified, context)
+    verdict = compare(context.fingerprint, manifest.fingerprint, manifest.scopes)
     if isinstance(verdict, Compatible):
         return
     statement = manifest.statement
-    restored.rejected.append(Rejected(manifest.entry, statement.target, statement.tag, verdict.differences))
+    result.rejected.append(Rejected(manifest.entry, statement.target, statement.tag, verdict.differences))
     raise Incompatible(
         f"{statement.full_name} {statement.target}: {verdict.reason}", verdict.differences[0].fix
     )
 
 
-def _refuse_distrusted(verified: Verified, means: RestoreContext) -> None:
+def _refuse_distrusted(verified: Verified, context: RestoreContext) -> None:
     manifest = verified.manifest
-    if means.store.distrusts(manifest.entry, verified.revision):
+    if context.store.distrusts(manifest.entry, verified.revision):
         raise Distrusted(
             f"{manifest.statement.full_name} {manifest.statement.target}: a canary on this node found its "
             "numbers wrong",
@@ -252,25 +272,28 @@ def _refuse_distrusted(verified: Verified, means: RestoreContext) -> None:
         )
 
 
-def _still_trusted(verified: Verified, means: RestoreContext) -> None:
-    """Another process's canary may have spoken during the install, and removed what was there until then.
-    A mark of another revision is over: this one has taken its place."""
+def _still_trusted(verified: Verified, context: RestoreContext) -> None:
+    """Removes the installed files and raises ``Distrusted`` if a canary has condemned the revision meanwhile.
+
+    A canary of another process may do so during the install, and removes only the files that are there then.
+    Otherwise clears the mark of an older revision, whose place this one has taken.
+    """
     from ..node.install import remove
 
     try:
-        _refuse_distrusted(verified, means)
+        _refuse_distrusted(verified, context)
     except Distrusted:
-        remove(verified.manifest, means.rules, means.roots())
+        remove(verified.manifest, context.rules, context.roots())
         raise
-    means.store.trust_again(verified.manifest.entry)
+    context.store.trust_again(verified.manifest.entry)
 
 
 def _install(
     verified: Verified,
     path: Path,
     offset: int,
-    means: RestoreContext,
-    restored: RestoreResult,
+    context: RestoreContext,
+    result: RestoreResult,
     rank: int | None,
     staging: Staging | None = None,
 ) -> InstalledRevision | None:
@@ -278,14 +301,19 @@ def _install(
     from ..node.install import install
 
     done = None
-    if means.may_install():
-        with restored.timed("install"), PackReader(path, verified.manifest, offset) as reader:
-            staged = staging.finish() if staging is not None else None
+    if context.may_install():
+        with result.timed("install"), PackReader(path, verified.manifest, offset) as reader:
+            staged_files = staging.finish() if staging is not None else None
             done = install(
-                reader, means.rules, means.roots(), rank=rank, staged=staged, may_go_on=means.may_install
+                reader,
+                context.rules,
+                context.roots(),
+                rank=rank,
+                staged=staged_files,
+                may_go_on=context.may_install,
             )
-        _still_trusted(verified, means)
-    means.store.saw(verified.manifest.entry, verified.manifest.statement.sequence)
+        _still_trusted(verified, context)
+    context.store.saw(verified.manifest.entry, verified.manifest.statement.sequence)
     if done is None:
         return None
     files = done.written + done.kept + done.merged
