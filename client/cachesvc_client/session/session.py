@@ -274,11 +274,12 @@ class Session:
         if self.error is not None and agreement is not None:
             agreement.withdraw(self.error, self.config.store if self.config else None)
         self._accept_kernels()
-        if self._has_restored:
-            # The modules that the exit needs are imported now. Python cannot import all of them while it
-            # ends; and importing dataclasses runs exec(), after which it forgets that SIGINT ended it.
-            from ..outcome import log, send  # noqa: F401
+        # The modules that the exit needs are imported now, after a failure too: the process compiles then.
+        # Python cannot import all of them while it ends; and importing dataclasses runs exec(), after which
+        # it forgets that SIGINT ended it.
+        from ..outcome import log, send  # noqa: F401
 
+        if self._has_restored:
             self._attached.report()
             self._attached.watch.start()
 
