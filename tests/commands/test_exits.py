@@ -11,9 +11,14 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from .conftest import Registry
 
 
 class HoldingProxy:
@@ -64,12 +69,15 @@ def proxy(registry) -> Iterator[HoldingProxy]:
 STEPS = {
     "attach": (None, "pass"),
     "read the configuration": (None, "wait_for_reader(os.environ['HOME'] + '/.config/cachesvc/login.json')"),
+    "detection": (None, "wait_for_reader(os.environ['CXX'])"),
     "resolve": (b"POST /v1/resolve", "wait_for_proxy()"),
     "download": (b"/pack", "wait_for_proxy()"),
+    "install": (None, "wait_for_lock()"),
     "restored": (None, "session.wait(60); assert session.status == 'restored', session.error"),
     "report": (b"POST /v1/reports", "session.wait(60); assert session.status == 'restored', session.error"),
 }
-"""By step: the request that the proxy holds back, and how the program waits until it is there."""
+"""By step: the request that the proxy holds back, and how the program waits until it is there. A detection
+reads the compiler, which is a pipe here; an install waits for a lock that another process may have."""
 ENDINGS = {
     "last line": ("", 0),
     "sys.exit": ("sys.exit(3)", 3),
@@ -78,10 +86,11 @@ ENDINGS = {
     "SIGINT": ("signal.raise_signal(signal.SIGINT)", -signal.SIGINT),
     "os._exit": ("os._exit(4)", 4),
     "daemon thread": ("threading.Thread(target=time.sleep, args=(600,), daemon=True).start()", 0),
+    "sys.exit in a thread": ("threading.Thread(target=sys.exit, args=(5,)).start()", 0),
     "thread goes on": ("threading.Thread(target=time.sleep, args=(1.5,)).start()", 0),
 }
 PROGRAM = """
-import os, signal, sys, threading, time
+import fcntl, os, signal, sys, threading, time
 import cachesvc_client
 def wait_for_proxy():
     sys.stdin.readline()
@@ -91,11 +100,49 @@ def wait_for_reader(path):
             return os.open(path, os.O_WRONLY | os.O_NONBLOCK)
         except OSError:
             time.sleep(0.01)
+def lock(folder):
+    os.makedirs(folder + "/.cachesvc", 0o700)
+    handle = os.open(folder + "/.cachesvc/lock", os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+def wait_for_lock():
+    while not any("->" in line and str(os.getpid()) in line.split() for line in open("/proc/locks")):
+        time.sleep(0.01)
+if {install}:
+    lock(os.environ["TORCHINDUCTOR_CACHE_DIR"])
 session = cachesvc_client.attach({name!r})
 {wait}
 print("there", flush=True)
 {ending}
 """
+
+
+@contextmanager
+def started(
+    program: str, place: Path, registry: Registry, proxy: HoldingProxy, **variables: str
+) -> Iterator[subprocess.Popen[str]]:
+    """Starts a program whose stderr is in ``place``/err, and kills it if it is still there at the end."""
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(place / "home"),
+        "CACHESVC_URL": proxy.url,
+        "CACHESVC_TOKEN": registry.token,
+        "CACHESVC_TRUSTED_KEYS": registry.trust,
+        **variables,
+    }
+    with open(place / "err", "wb") as err:
+        process = subprocess.Popen(
+            [sys.executable, "-c", program],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=err,
+            text=True,
+        )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
@@ -109,34 +156,21 @@ def test_a_process_ends_as_it_would_without_us(step, ending, bundle, command, re
     (home / ".config" / "cachesvc").mkdir(parents=True)
     if step == "read the configuration":
         os.mkfifo(home / ".config" / "cachesvc" / "login.json", 0o600)
-    environment = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(home),
-        "CACHESVC_URL": proxy.url,
-        "CACHESVC_TOKEN": registry.token,
-        "CACHESVC_TRUSTED_KEYS": registry.trust,
-    }
-    program = PROGRAM.format(name="team/exits", wait=wait, ending=last)
-    with open(tmp_path / "err", "wb") as err:
-        process = subprocess.Popen(
-            [sys.executable, "-c", program],
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=err,
-            text=True,
-        )
-    with process:
+    variables = {}
+    if step == "detection":
+        os.mkfifo(compiler := tmp_path / "compiler", 0o700)
+        variables["CXX"] = str(compiler)
+    if step == "install":
+        variables["TORCHINDUCTOR_CACHE_DIR"] = str(tmp_path / "inductor")
+    program = PROGRAM.format(name="team/exits", wait=wait, ending=last, install=step == "install")
+    with started(program, tmp_path, registry, proxy, **variables) as process:
         if wait == "wait_for_proxy()":
             assert proxy.holds.wait(60)
             process.stdin.write("\n")
             process.stdin.flush()
         assert process.stdout.readline() == "there\n", (tmp_path / "err").read_text()
         begin = time.monotonic()
-        try:
-            assert process.wait(30) == status
-        finally:
-            process.kill()
+        assert process.wait(30) == status
     assert time.monotonic() - begin < 15, "a second is what an exit waits; the machine may be busy"
     if step == "report" and status in (0, 1, 3):
         assert proxy.holds.is_set(), "the exit began to report"
@@ -145,3 +179,97 @@ def test_a_process_ends_as_it_would_without_us(step, ending, bundle, command, re
     assert "cachesvc_client/" not in said and "Exception ignored" not in said and "Fatal" not in said, said
     assert said.count("Traceback") == (own is not None), said
     assert own is None or said.splitlines()[-1] == own or "not restored" in said, said
+
+
+COMPILING = """
+import sys, threading, time
+import cachesvc_client
+def frames(frame):
+    while frame is not None:
+        yield frame.f_code.co_filename
+        frame = frame.f_back
+def waits():
+    files = [*frames(sys._current_frames()[threading.main_thread().ident])]
+    return files[0].endswith("threading.py") and any(file.endswith("session/session.py") for file in files)
+def say_that_it_waits():
+    while not (waits() and (time.sleep(0.5) or waits())):
+        time.sleep(0.1)
+    print("there", flush=True)
+session = cachesvc_client.attach("team/exits")
+import torch
+if {waits}:
+    threading.Thread(target=say_that_it_waits, daemon=True).start()
+else:
+    session._done.wait(60)
+torch.compile(lambda x: x.cos() + 1)(torch.ones(8))
+"""
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize(
+    ("step", "number"),
+    [
+        ("waits for the restore", signal.SIGINT),
+        ("compiles", signal.SIGINT),
+        ("compiles", signal.SIGTERM),
+    ],
+)
+def test_a_signal_ends_the_first_compile(step, number, registry, proxy, tmp_path):
+    """The compile runs on the main thread. It waits for a restore whose request the proxy holds, or for a
+    compiler that does not end."""
+    home, called = tmp_path / "home", tmp_path / "called"
+    home.mkdir()
+    compiler = tmp_path / "compiler"
+    compiler.write_text(f"#!/bin/sh\necho $$ >> {called}\nexec sleep 60\n")
+    compiler.chmod(0o700)
+    waits = step == "waits for the restore"
+    proxy.held = b"POST /v1/resolve" if waits else b""
+    program = COMPILING.format(waits=waits)
+    with started(program, tmp_path, registry, proxy, CXX=str(compiler), CACHESVC_DEADLINE="60") as process:
+        if waits:
+            assert process.stdout.readline() == "there\n", (tmp_path / "err").read_text()
+        until = time.monotonic() + 120
+        while not (waits or called.exists()):
+            assert process.poll() is None and time.monotonic() < until, (tmp_path / "err").read_text()
+            time.sleep(0.1)
+        begin = time.monotonic()
+        process.send_signal(number)
+        try:
+            assert process.wait(30) == -number
+        finally:
+            for child in called.read_text().split() if called.exists() else ():
+                with suppress(ProcessLookupError):
+                    os.kill(int(child), signal.SIGKILL)
+    assert time.monotonic() - begin < 15
+    said = (tmp_path / "err").read_text()
+    assert "Exception ignored" not in said and "Fatal" not in said, said
+    interrupted = number == signal.SIGINT
+    assert ("KeyboardInterrupt" in said.splitlines()[-1]) == interrupted if said else not interrupted, said
+
+
+CONSOLE = "import code; code.InteractiveConsole().interact()"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_console_is_interrupted_as_without_us(number, registry, proxy, tmp_path):
+    """A kernel stays alive when it is interrupted in the middle of a restore, and ends when it is told to."""
+    (tmp_path / "home").mkdir()
+    proxy.held = b"POST /v1/resolve"
+    with started(CONSOLE, tmp_path, registry, proxy, PYTHONUNBUFFERED="1") as process:
+        process.stdin.write("import cachesvc_client\nsession = cachesvc_client.attach('team/exits')\n")
+        process.stdin.flush()
+        assert proxy.holds.wait(60)
+        process.send_signal(number)
+        if number == signal.SIGTERM:
+            assert process.wait(30) == -signal.SIGTERM
+        else:
+            until = time.monotonic() + 30
+            while "KeyboardInterrupt" not in (tmp_path / "err").read_text():
+                assert process.poll() is None and time.monotonic() < until, (tmp_path / "err").read_text()
+                time.sleep(0.05)
+            process.stdin.write("print('goes on')\nexit(3)\n")
+            process.stdin.flush()
+            assert process.wait(30) == 3
+            assert "goes on" in process.stdout.read()
+    said = (tmp_path / "err").read_text()
+    assert "Traceback" not in said and "cachesvc_client/" not in said and "Fatal" not in said, said

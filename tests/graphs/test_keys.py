@@ -163,11 +163,11 @@ def test_a_torch_is_judged_by_its_sources(tmp_path: Path) -> None:
 def test_a_torch_without_a_hooks_place_is_refused_whatever_a_variable_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from cachesvc_client.environment import detect
+    from cachesvc_client.environment import detect, releases
 
     here = detect.detect()
     assert detect.supported(here, untested=True) is None
-    monkeypatch.setattr(detect, "_package", lambda _: torch_with(tmp_path, graph=GRAPH))
+    monkeypatch.setattr(releases, "package", lambda _: torch_with(tmp_path, graph=GRAPH))
     reason = detect.supported(here, untested=True)
     assert reason is not None and f"hook {keys.AUTOGRAD_KEY} is missing in this torch" in reason
 

@@ -22,8 +22,8 @@ import multiprocessing, os, subprocess, sys
 def work():
     subprocess.run(['true'])
 if __name__ == '__main__':
-    from cachesvc_client import observe
-    observer = observe.start(audit=True)
+    from cachesvc_client.hooks import counters
+    observer = counters.start(audit=True)
     worker = multiprocessing.get_context('spawn').Process(target=work)
     worker.start(); worker.join()
     print(*observer.snapshot().processes)
@@ -35,8 +35,8 @@ def said(tmp_path: Path, program: str, audit: bool = True, **variables: str):
     kept = {name: value for name, value in os.environ.items() if not name.startswith("CACHESVC_")}
     whole = (
         "import json, os, subprocess, sys\n"
-        "from cachesvc_client import observe\n"
-        f"observer, answer = observe.start(audit={audit}), None\n"
+        "from cachesvc_client.hooks import counters\n"
+        f"observer, answer = counters.start(audit={audit}), None\n"
         f"{program}\n"
         "seen = observer.snapshot()\n"
         "names = [os.path.basename(name) for name in seen.processes]\n"

@@ -120,7 +120,7 @@ def test_files_of_an_entry_are_told_from_new_ones(
 PROGRAM = """
 import json, sys
 from pathlib import Path
-from cachesvc_client.kinds import bundler
+from cachesvc_client.kinds.inductor import bundler
 key, apart = sys.argv[1], sys.argv[2] == "apart"
 recorded = bundler.UsedFiles()
 bundler.install_hooks(recorded, apart=apart)

@@ -12,13 +12,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from cachesvc_client.node.folders import capture, install, listing
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cachesvc_client.bundle.pack import PackReader, SourceFile, write_pack
 from cachesvc_client.hooks import counters
 from cachesvc_client.kinds import RULES, Folders, triton
+from cachesvc_client.node.capture import capture, listing
+from cachesvc_client.node.install import install
 from cachesvc_client.wire.compare import Compatible, Mismatch, compare
 from cachesvc_client.wire.errors import Corrupt
 from cachesvc_client.wire.names import Namespace, ShortName, Target
@@ -167,10 +168,10 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from cachesvc_client.kinds import triton as kind
-from cachesvc_client import observe
+from cachesvc_client.hooks import counters
 recorded, waited = kind.UsedFiles(), []
 kind.install_hooks(recorded, lambda: waited.append(1))
-observer = observe.start(audit=True)
+observer = counters.start(audit=True)
 import triton, triton.backends.nvidia.driver as driver
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource

@@ -25,7 +25,7 @@ from cachesvc_client.environment.detect import detect
 KERNELS: dict[str, dict[str, Any]] = json.loads(
     (Path(__file__).parents[1] / "golden" / "triton-kernels-1.json").read_text()
 )
-"""What a real trace made of a program with kernels, as it was built and edited (tests/kinds)."""
+"""What a real trace made of a program with kernels, as it was built and edited (tests/graphs)."""
 WITHOUT: Any = None
 """In ``facts``: the consumer cannot tell."""
 
