@@ -195,12 +195,12 @@ def say_that_it_waits():
     while not (waits() and (time.sleep(0.5) or waits())):
         time.sleep(0.1)
     print("there", flush=True)
-session = cachesvc_client.attach("team/exits")
 import torch
+session = cachesvc_client.attach("team/exits")
 if {waits}:
     threading.Thread(target=say_that_it_waits, daemon=True).start()
 else:
-    session._done.wait(60)
+    session.wait(60)
 torch.compile(lambda x: x.cos() + 1)(torch.ones(8))
 """
 
