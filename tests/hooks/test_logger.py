@@ -31,7 +31,7 @@ def lines(
     tmp_path, configure: str, program: str = COMPILED, *, wait: bool = True, **variables: str
 ) -> list[str]:
     """The lines of a service that attaches, then configures its logging, then compiles something."""
-    restored = "session._done.wait(30)" if wait else ""
+    restored = "session.wait(30)" if wait else ""
     mark = "print('---', file=sys.stderr)"
     done = subprocess.run(
         [sys.executable, "-c", "\n".join((ATTACH, restored, mark, configure, program))],
@@ -59,7 +59,7 @@ def test_a_restore_that_fails_after_it_says_so(tmp_path) -> None:
     (tmp_path / ".config" / "cachesvc").mkdir(parents=True)
     os.mkfifo(tmp_path / ".config" / "cachesvc" / "login.json", 0o600)
     write = "open(os.environ['HOME'] + '/.config/cachesvc/login.json', 'w').close()"
-    said = lines(tmp_path, f"{DISABLE}\n{write}\nsession._done.wait(30)", "", wait=False)
+    said = lines(tmp_path, f"{DISABLE}\n{write}\nsession.wait(30)", "", wait=False)
     assert len(said) == 1 and "not restored, this process compiles" in said[0], said
 
 
