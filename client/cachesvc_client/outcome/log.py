@@ -19,7 +19,9 @@ class OutcomeLog:
     def say(self, report: Report, names: str, moment: Moment) -> None:
         """Logs what is new in ``report``. ``names``: what was restored; empty if nothing was, which the
         session has said already."""
-        if names and report.revisions and not report.observed.clean:
+        if report.distrusted:  # the canary has said what it found, and that this process compiles
+            self._said.add("compiled")
+        elif names and report.revisions and not report.observed.clean:
             self._once(logging.WARNING, "compiled", compiled_line(report, names), report)
         elif names and report.state == "hit" and moment != "compiled":
             self._once(logging.INFO, "hit", hit_line(report, names), report)
