@@ -16,8 +16,6 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from .variables import is_mode_off
-
 if TYPE_CHECKING:
     from .outcome.judge import Report
     from .session.session import Session
@@ -32,6 +30,8 @@ _log = logging.getLogger("cachesvc")
 
 def enabled() -> bool:
     """Return whether there is anything to do here: not with CACHESVC_MODE=off, and on Linux only."""
+    from .variables import is_mode_off
+
     return not is_mode_off() and sys.platform == "linux"
 
 

@@ -99,7 +99,7 @@ def test_many_children_at_once_lose_no_line(tmp_path):
 
 def test_an_observer_counts_from_its_making_on(tmp_path):
     run = f"subprocess.run([sys.executable, '-c', {CHILD!r}])"
-    assert said(tmp_path, f"{run}\nobserver = observe.start(audit=True)\n{run}")[0] == [PYTHON, "true"]
+    assert said(tmp_path, f"{run}\nobserver = counters.start(audit=True)\n{run}")[0] == [PYTHON, "true"]
 
 
 def test_the_log_goes_away_with_its_process_and_children_that_stay_are_not_disturbed(tmp_path):
@@ -119,7 +119,7 @@ def test_the_log_goes_away_with_its_process_and_children_that_stay_are_not_distu
 
 def test_without_audit_nothing_is_set_and_nothing_listed(tmp_path):
     """So it is in services."""
-    before = "before = dict(os.environ), list(sys.path)\nobserver = observe.start()\n"
+    before = "before = dict(os.environ), list(sys.path)\nobserver = counters.start()\n"
     after = "answer = before == (dict(os.environ), sys.path)"
     run = f"subprocess.run([sys.executable, '-c', {CHILD!r}])\n"
     names, _, same = said(tmp_path, before + run + after, audit=False)
