@@ -150,7 +150,11 @@ def test_mode_off_is_as_if_it_were_not_there(tmp_path, how):
     )
     assert (answer["hooks"], answer["threads"]) == (False, 1)
     # The .pth file, where it is installed, has come first and done nothing.
-    assert set(answer["loaded"]) <= {f"cachesvc_client.{how}", "cachesvc_client.bootstrap", "cachesvc_client.variables"}
+    assert set(answer["loaded"]) <= {
+        f"cachesvc_client.{how}",
+        "cachesvc_client.bootstrap",
+        "cachesvc_client.variables",
+    }
     assert (answer["wait"], answer["status"], lines) == (True, {}, [])
 
 
