@@ -183,7 +183,7 @@ def test_a_forged_token_in_the_shared_store_opens_nothing(reg: Inside) -> None:
 
 def test_an_administrator_who_was_revoked_elsewhere_does_nothing_more(reg: Inside) -> None:
     """Readers may be known for 5 s; whoever changes something is looked up each time."""
-    made = tokens.create_token(reg.registry, None, TokenRequest("ops", "admin"))
+    made = tokens.create_token(reg.registry, None, TokenRequest("ops", "admin", "*"))
     elsewhere = replace(reg.registry, hot=MemoryHot(clock=reg.clock), own=MemoryHot(clock=reg.clock))
 
     async def asked(method: str, path: str, **more: object) -> int:
