@@ -228,7 +228,7 @@ def test_the_image_holds_the_commands_that_compose_and_chart_run(server: Image) 
     assert server.done(*entry, "admin", "--local", "migrate", "--apply")[0] == 0
     assert server.done(*entry, "admin", "--local", "gc", "--apply")[0] == 0
     status, text = server.done(
-        *entry, "admin", "--local", "tokens", "create", "--label", "x", "--role", "admin"
+        *entry, "admin", "--local", "tokens", "create", "--label", "x", "--role", "admin", "-n", "*"
     )
     assert (status, "csv_" in text) == (0, True), text
     assert server.done("python", "-c", "import boto3, psycopg, redis")[0] == 0
