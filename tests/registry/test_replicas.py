@@ -144,7 +144,7 @@ def test_what_a_deployment_runs_before_its_replicas(tmp_path: Path, variables: d
     assert "0001" in admin("migrate", "--apply")
     assert admin("migrate", "--apply") == "the schema is up to date\n"
     assert json.loads(admin("tokens", "list", "--json")) == []
-    made = json.loads(admin("tokens", "create", "--label", "deploy", "--role", "admin", "--json"))
+    made = json.loads(admin("tokens", "create", "--label", "deploy", "--role", "admin", "-n", "*", "--json"))
     assert not (tmp_path / "none").exists()
     servers = started_together(tmp_path, variables)
     assert [set(server.ready) for server in servers] == [{"url"}] * REPLICAS
