@@ -38,7 +38,7 @@ def test_other_settings_compile_anew_and_the_same_ones_hit(version: str, tmp_pat
 
 def test_the_canary_and_operators_are_safe_on_the_oldest_version() -> None:
     variables = {**os.environ, "CACHESVC_UNTESTED": "1"}
-    command = [python_of("2.8.0"), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *SAFETY]
+    command = [python_of("2.8.0"), "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", *SAFETY]
     done = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-5000:]
     assert " passed" in done.stdout and "skipped" not in done.stdout, done.stdout[-500:]
