@@ -60,7 +60,11 @@ def test_a_forged_token_opens_nothing(server: Server, store: redis.Redis) -> Non
         store.set(PREFIX + name, value)
     api = server.api(secret)
     refused(api.http.get("/v1/whoami"), 401, "unauthenticated")
-    refused(api.http.post("/v1/tokens", json={"label": "mine", "role": "admin"}), 401, "unauthenticated")
+    refused(
+        api.http.post("/v1/tokens", json={"label": "mine", "role": "admin", "namespace": "*"}),
+        401,
+        "unauthenticated",
+    )
     signer = {"namespace": "*", "key": SigningKey.generate().public}
     refused(api.http.post("/v1/signers", json=signer), 401, "unauthenticated")
 
@@ -78,13 +82,17 @@ def test_a_reader_does_not_become_more_by_what_redis_holds_of_it(server: Server,
             store.set(name, json.dumps({**json.loads(value), "role": int(Role.admin), "namespace": "*"}))
         assert reader["token"].encode() not in value
     time.sleep(2 * NEAR_SECONDS)
-    refused(api.http.post("/v1/tokens", json={"label": "mine", "role": "admin"}), 403, "forbidden")
+    refused(
+        api.http.post("/v1/tokens", json={"label": "mine", "role": "admin", "namespace": "*"}),
+        403,
+        "forbidden",
+    )
     assert ok(api.http.get("/v1/whoami"))["role"] == "read"
 
 
 def test_a_revoked_token_is_not_kept_alive_by_redis(server: Server, store: redis.Redis) -> None:
     """All that Redis held while the token counted is put back again and again after it was revoked."""
-    reader = ok(server.api().http.post("/v1/tokens", json={"label": "r", "role": "read"}))
+    reader = ok(server.api().http.post("/v1/tokens", json={"label": "r", "role": "read", "namespace": "*"}))
     api = server.api(reader["secret"])
     ok(api.http.get("/v1/whoami"))
     with _frozen(store):
@@ -196,7 +204,10 @@ def test_an_administrator_who_was_revoked_elsewhere_does_nothing_more(reg: Insid
     tokens.revoke_token(elsewhere, ROOT, made.token)
     signer = {"namespace": "*", "key": SigningKey.generate().public}
     assert asyncio.run(asked("POST", "/v1/signers", json=signer)) == 401
-    assert asyncio.run(asked("POST", "/v1/tokens", json={"label": "x", "role": "admin"})) == 401
+    assert (
+        asyncio.run(asked("POST", "/v1/tokens", json={"label": "x", "role": "admin", "namespace": "*"}))
+        == 401
+    )
     assert asyncio.run(asked("DELETE", f"/v1/entries/sha256:{'0' * 64}")) == 401
     assert asyncio.run(asked("GET", "/v1/audit")) == 401
     reg.clock.now += MAX_SECONDS
