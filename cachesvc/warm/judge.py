@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
 
 from cachesvc_client.canary.tolerance import Compared
+from cachesvc_client.hooks.bypassed import explain_bypass
 from cachesvc_client.hooks.counters import Observation
-from cachesvc_client.kinds import inductor
 
 from .results import Numbers, PhaseResult, Times, Verdict
 
@@ -73,7 +73,7 @@ def tuned(result: PhaseResult) -> bool:
 
 def uncached(compiled: PhaseResult) -> tuple[str, ...]:
     """Why no bundle can hold all that was compiled: PyTorch caches not all of it. Empty if it does."""
-    return tuple(map(inductor.uncached, compiled.observed.bypassed)) if compiled.observed else ()
+    return tuple(map(explain_bypass, compiled.observed.bypassed)) if compiled.observed else ()
 
 
 def _work(observed: Observation) -> list[str]:

@@ -309,7 +309,7 @@ def _build(state: _State) -> Outcome:
         return _outcome(state, "failed", inexact)
     if uncached := judge.uncached(compiled):
         return _outcome(state, "failed", uncached)  # and no number of fresh processes changes that
-    if all(file.kind == kinds.cuda.NAME for file in state.files):
+    if not any(kinds.BY_NAME[file.kind].decides_fit for file in state.files):
         return _outcome(state, "failed", ("nothing was compiled, so there is nothing to publish",))
     replay, reasons = _settle(state)
     if reasons:

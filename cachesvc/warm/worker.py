@@ -94,8 +94,8 @@ def as_rank(order: Order, answer: Path) -> tuple[Order, Path, int]:
     if not order.ranks:
         return order, answer, 0
     rank = os.environ["RANK"]
-    for variable, folder in ((kinds.inductor.VARIABLE, "ranks"), (kinds.cuda.VARIABLE, "ranks-cuda")):
-        os.environ[variable] = str(Path(os.environ["CACHESVC_STORE"], folder, rank))
+    for variable, folder in _folders("ranks"):
+        os.environ[variable] = str(folder / rank)
     stage = str(ranks.folder(Path(order.stage), int(rank))) if order.stage else ""
     return replace(order, stage=stage), ranks.result_file(answer, int(rank)), 1
 
@@ -104,8 +104,15 @@ def name_folders(order: Order) -> None:
     """Names the cache folders of the phases that compile: a private folder is emptied by its next user, and
     ``finalise`` goes on with the tuning results that ``compile`` left."""
     if order.phase in ("compile", "finalise"):
-        for variable, folder in ((kinds.inductor.VARIABLE, "compile"), (kinds.cuda.VARIABLE, "compile-cuda")):
-            os.environ.setdefault(variable, str(Path(os.environ["CACHESVC_STORE"], folder)))
+        for variable, folder in _folders("compile"):
+            os.environ.setdefault(variable, str(folder))
+
+
+def _folders(purpose: str) -> Iterator[tuple[str, Path]]:
+    """The variable and a folder of each kind that lies in no other's."""
+    for kind in kinds.KINDS:
+        if kind.home != "inside":
+            yield kind.variable, Path(os.environ["CACHESVC_STORE"], f"{purpose}-{kind.name}")
 
 
 def perform(order: Order) -> PhaseResult:
@@ -144,8 +151,9 @@ def _compile(order: Order) -> PhaseResult:
     bundler.install_hooks(bundler.UsedFiles(), apart=True)
     session = open_local(Config.read())
     if order.phase == "finalise":
-        for name in kinds.inductor.GRAPH_FOLDERS:
-            shutil.rmtree(_roots()[kinds.inductor.NAME] / name, ignore_errors=True)
+        for kind in kinds.KINDS:
+            for name in kind.graph_folders:
+                shutil.rmtree(_roots()[kind.name] / name, ignore_errors=True)
     ran = _run(order, observer)
     result = _against_eager(order, ran) if order.phase == "compile" else ran.result
     return _with_capture(order, session, result)
@@ -166,7 +174,7 @@ def _replay(order: Order) -> PhaseResult:
         ran = _run(order, observer)
     emitted = _named(roots, kernels.emitted) - before
     new = set(_known_files(roots)) - before - emitted
-    beside = {name for name in new if name.startswith(f"{kinds.cuda.NAME}/")}
+    beside = {name for name in new if not kinds.BY_NAME[name.partition("/")[0]].decides_fit}
     read = _named(roots, (root / path for root, watch in watches.items() for path in watch.read()))
     result = replace(
         _against_builder(order, ran),
