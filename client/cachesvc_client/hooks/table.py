@@ -64,6 +64,12 @@ class Hook:
         """Call ``callback(module)`` once the application has imported the module."""
         imports.when_imported(self.module, callback)
 
+    def expected_in(self, release: str) -> bool:
+        """Return whether a release of the module's package, such as ``2.13``, should have the name."""
+        number = _numbers(release)
+        after = not self.since or number >= _numbers(self.since)
+        return after and (not self.until or number < _numbers(self.until))
+
     def owner(self, module: ModuleType) -> Any:
         """Return the object that holds the last part of the path; ``None`` if the name is not there."""
         *parents, attribute = self.path.split(".")
@@ -86,3 +92,7 @@ class Hook:
             self.log_missing()
         else:
             imports.chain(owner, self.path.rpartition(".")[2], ours, reaches=reaches)
+
+
+def _numbers(release: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in release.split(".")[:2] if part.isdigit())
