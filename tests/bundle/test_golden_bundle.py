@@ -19,7 +19,7 @@ GOLDEN = Path(__file__).parent.parent / "golden"
 def verified():
     envelope = (GOLDEN / "envelope-1.json").read_bytes()
     wanted = ExpectedStatement(Namespace("team"), ShortName("bert"))
-    return check_envelope(envelope, trusted=[KEY.public], wanted=wanted, now=1_700_000_000)
+    return check_envelope(envelope, trusted=[KEY.public], expected=wanted, now=1_700_000_000)
 
 
 def test_envelope_and_manifest(verified):

@@ -26,8 +26,8 @@ def manifest(**changes):
     return Manifest(statement(**changes), EMPTY, (), (), {"torch": "2.13.0"}, Workload())
 
 
-def check(envelope, trusted=(KEY.public,), wanted=WANTED, now=NOW):
-    return check_envelope(envelope, trusted=trusted, wanted=wanted, now=now)
+def check(envelope, trusted=(KEY.public,), expected=WANTED, now=NOW):
+    return check_envelope(envelope, trusted=trusted, expected=expected, now=now)
 
 
 def test_the_encoding_is_that_of_the_dsse_specification():
@@ -94,7 +94,7 @@ def test_order_and_space_of_the_envelope_do_not_matter():
 
 
 @pytest.mark.parametrize(
-    ("changes", "wanted", "message"),
+    ("changes", "expected", "message"),
     [
         ({"namespace": Namespace("other")}, WANTED, "signed this for other/bert"),
         ({"name": ShortName("gpt")}, WANTED, "signed this for team/gpt"),
@@ -109,13 +109,13 @@ def test_order_and_space_of_the_envelope_do_not_matter():
         ({"expires": int(NOW) - 301}, None, "expired"),
     ],
 )
-def test_a_statement_for_something_else_is_refused(changes, wanted, message):
+def test_a_statement_for_something_else_is_refused(changes, expected, message):
     with pytest.raises(Untrusted, match=message):
-        check(KEY.sign(manifest(**changes)), wanted=wanted)
+        check(KEY.sign(manifest(**changes)), expected=expected)
 
 
 @pytest.mark.parametrize(
-    ("changes", "wanted"),
+    ("changes", "expected"),
     [
         ({"expires": int(NOW) - 299}, WANTED),
         ({"tag": Tag("v2")}, ExpectedStatement(WANTED.namespace, WANTED.name)),
@@ -124,8 +124,8 @@ def test_a_statement_for_something_else_is_refused(changes, wanted, message):
         ({"namespace": Namespace("other"), "lane": Lane("pr-1")}, None),
     ],
 )
-def test_a_statement_for_what_is_wanted_passes(changes, wanted):
-    assert check(KEY.sign(manifest(**changes)), wanted=wanted).manifest == manifest(**changes)
+def test_a_statement_for_what_is_wanted_passes(changes, expected):
+    assert check(KEY.sign(manifest(**changes)), expected=expected).manifest == manifest(**changes)
 
 
 def test_a_stranger_is_named_with_those_who_are_trusted():
@@ -227,7 +227,7 @@ def test_hostile_manifests_that_are_signed_end_in_one_line_or_are_sound(full, da
         path = data.draw(st.sampled_from(list(places(value))))
         value = replaced(value, path, data.draw(JSON))
     try:
-        verified = check(signed(value), wanted=None)
+        verified = check(signed(value), expected=None)
     except Untrusted as error:
         refusal = str(error)
     else:
@@ -281,7 +281,7 @@ def _deep(levels):
 )
 def test_each_bound_of_a_signed_manifest(full, place, value):
     with pytest.raises(Corrupt) as caught:
-        check(signed(replaced(full, place, value)), wanted=None)
+        check(signed(replaced(full, place, value)), expected=None)
     assert str(caught.value).isprintable()
 
 
@@ -292,7 +292,7 @@ def test_many_files_over_one_content_are_bounded(full):
     files = [{**file, "path": f"f{index}"} for index in range(200)]
     value = {**full, "frames": frames, "files": files, "pack": {**full["pack"], "size": 116}}
     with pytest.raises(Corrupt, match="bytes in all files"):
-        check(signed(value), wanted=None)
+        check(signed(value), expected=None)
 
 
 def test_an_older_sequence_is_refused():

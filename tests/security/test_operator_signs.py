@@ -313,6 +313,6 @@ def test_a_builder_signs_nothing_over_a_head_of_the_far_future(liar: Liar, team:
     [found] = ok(liar.server.api().resolve(team, "good"))["revisions"]
     envelope, statement = found["envelope"].encode(), mine.manifest.statement
     wanted = ExpectedStatement(statement.namespace, statement.name)
-    verified = check_envelope(envelope, trusted=[liar.server.key.public], wanted=wanted, now=0)
+    verified = check_envelope(envelope, trusted=[liar.server.key.public], expected=wanted, now=0)
     assert verified.manifest.statement.sequence < FAR
     assert verified.revision != head.revision

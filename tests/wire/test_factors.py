@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cachesvc_client.wire.compare import Compatible, Mismatch, compare, differences, explaining
+from cachesvc_client.wire.compare import Compatible, Mismatch, compare, differences, explanatory_differences
 from cachesvc_client.wire.factors import BY_NAME, FACTORS, SCHEMA
 from cachesvc_client.wire.facts import MAX_LISTED, MAX_TEXT, bounded, union
 from cachesvc_client.wire.partitions import partition
@@ -139,7 +139,7 @@ def test_the_cause_is_named_before_what_it_changes_with_it():
     found = differences(mine | {"torch": "0.1"}, entry, ("host",))
     assert [one.factor for one in found] == ["torch", "dtype", "settings", "operations"]
     assert [one.decides for one in found] == [True, False, False, False]
-    assert explaining(found) == found
+    assert explanatory_differences(found) == found
     assert str(found[1]) == "dtype: here bfloat16, entry float32" and found[1].fix in found[1].advice
 
 
@@ -149,7 +149,9 @@ def test_a_workload_within_the_entrys_is_no_difference_and_never_a_refusal():
     [shapes] = differences({**CPU, "shapes": ["9x8"]}, entry, ("host",))
     assert (shapes.mine, shapes.theirs) == ("9x8", "4x8, 8x8")
     assert compare({**CPU, "shapes": ["9x8"], "model": "sha256:b"}, entry, ("host",))
-    assert explaining(differences({**CPU, "model": "sha256:b"}, entry, ())) == (), "a comment is no reason"
+    assert explanatory_differences(differences({**CPU, "model": "sha256:b"}, entry, ())) == (), (
+        "a comment is no reason"
+    )
 
 
 def test_a_row_that_decides_nothing_does_not_raise_the_schema():

@@ -325,7 +325,7 @@ def _envelope(
     """The revision's manifest: its digest is that of the bytes received, signed by a key of ``trusted`` for
     what is ``wanted``. Raises ``Untrusted``, ``Corrupt``."""
     raw = remote.raw(f"/v1/revisions/{revision}/envelope", MAX_ENVELOPE_BYTES)
-    verified = check_envelope(raw, trusted=trusted, wanted=wanted, now=time.time())
+    verified = check_envelope(raw, trusted=trusted, expected=wanted, now=time.time())
     if verified.revision != revision:
         raise Corrupt(f"revision {revision}: the registry sent the envelope of {verified.revision}")
     return verified
@@ -465,7 +465,7 @@ def _bundles(file: Path, keys: Trusted) -> Iterator[tuple[Path, Verified]]:
 
 def _checked(path: Path, keys: Trusted, namespace: object) -> Verified:
     envelope, offset = open_bundle(path)
-    verified = check_envelope(envelope, trusted=keys, wanted=None, now=time.time())
+    verified = check_envelope(envelope, trusted=keys, expected=None, now=time.time())
     with open(path, "rb") as file:
         file.seek(offset)
         check_pack(file, verified.manifest)

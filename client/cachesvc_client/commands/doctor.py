@@ -15,7 +15,7 @@ from typing import Literal
 from .. import kinds
 from ..bundle.check import CLOCK_SKEW_SECONDS
 from ..bundle.file import SUFFIX
-from ..bundle.seal import SigningKey, demand_bound
+from ..bundle.seal import SigningKey, require_bound_keys
 from ..config import Config, login_path
 from ..environment.detect import detect, supported
 from ..http.registry import Probe, Remote
@@ -227,7 +227,7 @@ def _login_file() -> Iterator[Check]:
 
 def _keys(config: Config, names: tuple[Name, ...]) -> Iterator[Check]:
     try:
-        demand_bound(config.trusted_keys, (name.namespace for name in names))
+        require_bound_keys(config.trusted_keys, (name.namespace for name in names))
     except CacheSvcError as error:
         yield Check("fail", "trust", error.message, error.hint)
     if config.trusted_keys:

@@ -120,7 +120,7 @@ def _pull_one(
     into: Path,
 ) -> PulledBundle:
     verified = check_envelope(
-        row.envelope.encode(errors="replace"), trusted=config.trusted_keys, wanted=expected, now=time.time()
+        row.envelope.encode(errors="replace"), trusted=config.trusted_keys, expected=expected, now=time.time()
     )
     manifest, statement = verified.manifest, verified.manifest.statement
     check_sequence(verified, store.seen(manifest.entry))

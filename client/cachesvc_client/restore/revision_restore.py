@@ -152,7 +152,7 @@ def _revision(
             lane=name_request.lane,
         )
         verified = check_envelope(
-            resolved.envelope.encode(), trusted=context.trusted, wanted=expected, now=time.time()
+            resolved.envelope.encode(), trusted=context.trusted, expected=expected, now=time.time()
         )
         _accept(verified, context, result)
     fetched = partial(_fetch, resolved, verified.manifest.pack, remote, context, result)
@@ -169,7 +169,7 @@ def _bundle(
 
     with result.timed("check"):
         envelope, offset = open_bundle(path)
-        verified = check_envelope(envelope, trusted=context.trusted, wanted=None, now=time.time())
+        verified = check_envelope(envelope, trusted=context.trusted, expected=None, now=time.time())
         _refuse_unasked(verified.manifest.statement, name_requests, context.lane)
         _accept(verified, context, result)
 

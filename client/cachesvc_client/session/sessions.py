@@ -140,7 +140,7 @@ class Sessions:
     def _demand_bound_keys(self) -> None:
         """Raise ``InvalidRequest`` if this process has attached to names of several namespaces, and trusts a
         key without saying for which."""
-        from ..bundle.seal import demand_bound
+        from ..bundle.seal import require_bound_keys
         from ..config import Config
 
         config = Config.read()
@@ -148,7 +148,7 @@ class Sessions:
         for session in self.sessions:
             with suppress(InvalidRequest):  # that session fails by itself
                 names.update(session.options.over(config).names)
-        demand_bound(config.trusted_keys, (name.namespace for name in names))
+        require_bound_keys(config.trusted_keys, (name.namespace for name in names))
 
     def _after_fork(self) -> None:
         """Forget the parent's threads in a forked child: unfinished work begins again when it is needed."""
