@@ -23,10 +23,18 @@ from cachesvc_client.environment.cpu import cpu_flags, cpu_isa
 from cachesvc_client.environment.detect import detect
 from cachesvc_client.environment.instruction_sets import (
     X86_FLAG_OF_OPTION,
-    X86_ONLY_ON_REQUEST,
     X86_WITHOUT_FLAG,
 )
 
+X86_ONLY_ON_REQUEST = frozenset(
+    """
+    prefetchi prefetchwt1 uintr ptwrite hreset kl widekl sgx pconfig enqcmd waitpkg serialize tsxldtrk shstk
+    hle rtm rdseed rdrnd mwait
+    """.split()
+)
+"""Options that the kernel may hide (RDSEED on a Zen 5 with its erratum, HLE and RTM where they are switched
+off, shadow stacks before 6.6) or never shows. Without a flag they do no harm: the compiler uses these
+instructions only where a program names them, which generated kernels do not."""
 FOLDER = Path(__file__).with_name("cpuinfo")
 MARCH = {
     "haswell": "haswell",

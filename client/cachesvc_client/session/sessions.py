@@ -82,7 +82,8 @@ class Sessions:
         """
         if self.process.armed:
             return
-        refused = releases.refused()  # without the lock: it may wait for an import that waits for the lock
+        # Without the lock: this call may wait for an import that waits for the lock.
+        refused = releases.refuses_installed_torch()
         with self.process.lock:
             if not self._follows_process:
                 self._follow_process()
