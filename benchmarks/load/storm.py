@@ -120,7 +120,7 @@ def _lost(remote: Remote, one: _Publisher) -> Iterator[str]:
         yield f"publisher {one.number}: its last revision is no head"
     for revision, record in one.acknowledged[-KEPT:]:
         try:
-            chunks = remote.download(pack_path(revision), 0, record.size, pack=record.digest)
+            chunks = remote.downloads.download(pack_path(revision), 0, record.size, pack=record.digest)
             if Digest.of_chunks(chunks) != record.digest:
                 yield f"publisher {one.number}: {revision} has other bytes"
         except CacheSvcError as error:

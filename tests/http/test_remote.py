@@ -27,10 +27,11 @@ from cachesvc_client.wire.errors import (
     Unavailable,
     Untrusted,
 )
-from cachesvc_client.wire.names import Name, Namespace
+from cachesvc_client.wire.names import Name
 from cachesvc_client.wire.protocol import (
     CommitRequest,
     InfoAnswer,
+    NameSummary,
     ResolvedRevision,
     ResolveRequest,
     UploadAnswer,
@@ -106,13 +107,13 @@ def test_resolve_gives_the_raw_bytes_and_their_record():
 def test_listings():
     row = {"namespace": "team", "name": "bert", "tags": ["latest"], "entries": 1, "bytes": 5}
     with serve(lambda sock, _: answer(sock, [row])) as server:
-        (summary,) = Remote(server.url).names(Namespace("team"))
+        (summary,) = Remote(server.url).rows("/v1/namespaces/team/names", NameSummary)
     assert summary.name == "bert"
     with (
         serve(lambda sock, _: answer(sock, [{"namespace": "team"}])) as server,
         pytest.raises(ProtocolMismatch, match="row 0"),
     ):
-        Remote(server.url).names(Namespace("team"))
+        Remote(server.url).rows("/v1/namespaces/team/names", NameSummary)
 
 
 def test_a_connection_that_the_server_closed_meanwhile_is_replaced():
@@ -235,12 +236,12 @@ def test_no_registry_at_all():
 
 
 @pytest.mark.parametrize(
-    ("version", "mend"), [("2", "upgrade cachesvc-client"), ("0", "upgrade the registry")]
+    ("version", "fix"), [("2", "upgrade cachesvc-client"), ("0", "upgrade the registry")]
 )
-def test_another_version(version, mend):
+def test_another_version(version, fix):
     with (
         serve(lambda sock, _: answer(sock, INFO, api=version)) as server,
-        pytest.raises(ProtocolMismatch, match=mend),
+        pytest.raises(ProtocolMismatch, match=fix),
     ):
         Remote(server.url).info()
 
@@ -326,8 +327,11 @@ def test_packs_of_another_origin_and_redirects_get_no_token():
         serve(lambda sock, _: answer(sock, None, 307, Location=other.url + "/pack?signature=x")) as server,
     ):
         remote = Remote(server.url, "secret")
-        assert b"".join(remote.download("/v1/revisions/r/pack", 0, len(DATA))) == DATA
-        assert b"".join(remote.download(other.url + "/pack", 100, len(DATA), pack=DIGEST)) == DATA[100:]
+        assert b"".join(remote.downloads.download("/v1/revisions/r/pack", 0, len(DATA))) == DATA
+        assert (
+            b"".join(remote.downloads.download(other.url + "/pack", 100, len(DATA), pack=DIGEST))
+            == DATA[100:]
+        )
     assert server.requests[0].headers["authorization"] == "Bearer secret"
     for request in other.requests:
         assert "authorization" not in request.headers
@@ -354,7 +358,7 @@ def test_where_a_link_fails_the_registry_gives_the_rest():
     ):
         with serve(respond) as store, serve(ranged) as server, Remote(server.url, "secret") as remote:
             found = ResolvedRevision(DIGEST, revision, "", DIGEST, len(DATA), store.url + "/pack?signature=x")
-            assert b"".join(remote.fetch(found, pack)) == DATA
+            assert b"".join(remote.downloads.fetch(found, pack)) == DATA
         assert len(store.requests) == tries
         [own] = server.requests
         assert own.path == f"/v1/revisions/{revision}/pack"
@@ -366,9 +370,9 @@ def test_the_registry_is_not_asked_for_what_the_store_gave():
     pack = PackRecord(DIGEST, len(DATA))
     with serve(ranged) as store, serve(ranged) as server, Remote(server.url, "secret") as remote:
         found = ResolvedRevision(DIGEST, DIGEST, "", DIGEST, len(DATA), store.url + "/pack")
-        assert b"".join(remote.fetch(found, pack, 10)) == DATA[10:]
+        assert b"".join(remote.downloads.fetch(found, pack, 10)) == DATA[10:]
         own = ResolvedRevision(DIGEST, DIGEST, "", DIGEST, len(DATA), pack_path(DIGEST))
-        assert b"".join(remote.fetch(own, pack)) == DATA
+        assert b"".join(remote.downloads.fetch(own, pack)) == DATA
     assert len(store.requests) == len(server.requests) == 1
 
 
@@ -377,7 +381,7 @@ def test_a_redirect_loop_ends():
         serve(lambda sock, _: answer(sock, None, 307, Location="/again")) as server,
         pytest.raises(Unavailable, match="redirects"),
     ):
-        list(Remote(server.url, "secret", retries=0).download("/pack", 0, 5))
+        list(Remote(server.url, "secret", retries=0).downloads.download("/pack", 0, 5))
     assert [request.headers.get("authorization") for request in server.requests] == [
         "Bearer secret",
         None,
@@ -391,7 +395,7 @@ def test_a_redirect_loop_ends():
 )
 def test_pack_urls_that_are_none(url):
     with pytest.raises(ProtocolMismatch):
-        list(Remote("http://127.0.0.1:9").download(url, 0, 5))
+        list(Remote("http://127.0.0.1:9").downloads.download(url, 0, 5))
 
 
 def test_an_upload_goes_to_the_registry_only(tmp_path):
@@ -409,9 +413,9 @@ def test_an_upload_goes_to_the_registry_only(tmp_path):
 def test_download_all_and_from_an_offset():
     with serve(ranged) as server:
         remote = Remote(server.url)
-        assert b"".join(remote.download("/pack", 0, len(DATA))) == DATA
-        assert b"".join(remote.download("/pack", 1000, len(DATA), pack=DIGEST)) == DATA[1000:]
-        assert list(remote.download("/pack", len(DATA), len(DATA))) == []
+        assert b"".join(remote.downloads.download("/pack", 0, len(DATA))) == DATA
+        assert b"".join(remote.downloads.download("/pack", 1000, len(DATA), pack=DIGEST)) == DATA[1000:]
+        assert list(remote.downloads.download("/pack", len(DATA), len(DATA))) == []
     assert "range" not in server.requests[0].headers
     assert server.requests[1].headers["range"] == f"bytes=1000-{len(DATA) - 1}"
     assert server.requests[1].headers["if-range"] == f'"{DIGEST}"'
@@ -420,7 +424,7 @@ def test_download_all_and_from_an_offset():
 
 def test_a_cut_download_goes_on_where_it_stopped():
     with serve(lambda sock, request: ranged(sock, request, most=300_000)) as server:
-        assert b"".join(Remote(server.url).download("/pack", 0, len(DATA))) == DATA
+        assert b"".join(Remote(server.url).downloads.download("/pack", 0, len(DATA))) == DATA
     starts = [int(request.headers["range"][6:].split("-")[0]) for request in server.requests[1:]]
     assert starts == sorted(set(starts))
     assert starts
@@ -428,13 +432,13 @@ def test_a_cut_download_goes_on_where_it_stopped():
 
 def test_a_download_that_brings_nothing_gives_up():
     with serve(lambda sock, request: ranged(sock, request, most=0)) as server, pytest.raises(Unavailable):
-        list(Remote(server.url).download("/pack", 0, len(DATA)))
+        list(Remote(server.url).downloads.download("/pack", 0, len(DATA)))
     assert len(server.requests) == 3
 
 
 def test_a_server_without_ranges():
     with serve(lambda sock, _: answer(sock, raw=DATA)) as server:
-        assert b"".join(Remote(server.url).download("/pack", 1000, len(DATA))) == DATA[1000:]
+        assert b"".join(Remote(server.url).downloads.download("/pack", 1000, len(DATA))) == DATA[1000:]
 
 
 @pytest.mark.parametrize(
@@ -451,13 +455,13 @@ def test_wrong_ranges_are_refused(lie):
         serve(lambda sock, _: answer(sock, status=206, raw=DATA[1000:], **lie)) as server,
         pytest.raises(Corrupt),
     ):
-        list(Remote(server.url).download("/pack", 1000, len(DATA)))
+        list(Remote(server.url).downloads.download("/pack", 1000, len(DATA)))
 
 
 def test_more_or_less_than_was_promised_is_refused():
     for size in (len(DATA) - 1, len(DATA) + 1):
         with serve(ranged) as server, pytest.raises(Corrupt, match="expected"):
-            list(Remote(server.url).download("/pack", 0, size))
+            list(Remote(server.url).downloads.download("/pack", 0, size))
 
     def more(sock, _):
         sock.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
@@ -465,25 +469,25 @@ def test_more_or_less_than_was_promised_is_refused():
 
     received = bytearray()
     with serve(more) as server, pytest.raises(Corrupt, match="more than"):
-        collect(Remote(server.url).download("/pack", 0, len(DATA)), received)
+        collect(Remote(server.url).downloads.download("/pack", 0, len(DATA)), received)
     assert received == DATA  # and not one byte of what came after
 
 
 def test_a_pack_that_is_gone():
     expired = serve(lambda sock, _: answer(sock, raw=b"<Error/>", status=403, api=None))
     with expired as other, pytest.raises(NotFound, match="resolve once more"):
-        list(Remote("http://127.0.0.1:9").download(other.url + "/pack", 0, 5))
+        list(Remote("http://127.0.0.1:9").downloads.download(other.url + "/pack", 0, 5))
     error = {"error": {"code": "forbidden", "message": "no", "hint": ""}}
     with serve(lambda sock, _: answer(sock, error, 403)) as server, pytest.raises(Forbidden):
-        list(Remote(server.url).download("/pack", 0, 5))
+        list(Remote(server.url).downloads.download("/pack", 0, 5))
 
 
 def test_an_abandoned_download_closes_its_connection():
     with serve(ranged) as server, Remote(server.url) as remote:
-        stream = remote.download("/pack", 0, len(DATA))
+        stream = remote.downloads.download("/pack", 0, len(DATA))
         next(stream)
         stream.close()
-        assert b"".join(remote.download("/pack", 0, len(DATA))) == DATA
+        assert b"".join(remote.downloads.download("/pack", 0, len(DATA))) == DATA
     assert server.connections == 2
 
 

@@ -339,7 +339,7 @@ def _bundle(remote: Remote, verified: Verified) -> Iterator[Path]:
         received = Path(folder, "pack")
         where = f"/v1/revisions/{verified.revision}/pack"
         with _written(received) as out:
-            for chunk in remote.download(where, 0, pack.size, pack=pack.digest):
+            for chunk in remote.downloads.download(where, 0, pack.size, pack=pack.digest):
                 out.write(chunk)
         check_pack(received, verified.manifest)
         path = Path(folder, "revision.cachesvc")

@@ -127,7 +127,9 @@ def _pull_one(
     path = into / _file_name(verified)
     pack, moved = manifest.pack, 0
     if not _is(path, verified):
-        fetched, moved = store.fetch(pack.digest, pack.size, lambda offset: remote.fetch(row, pack, offset))
+        fetched, moved = store.fetch(
+            pack.digest, pack.size, lambda offset: remote.downloads.fetch(row, pack, offset)
+        )
         write_bundle(path, verified.envelope, fetched)
         if moved:  # the node store had no copy, and an image is not to hold the bytes twice
             store.discard(pack.digest)

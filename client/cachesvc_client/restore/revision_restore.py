@@ -235,7 +235,7 @@ def _fetch(
         path, moved = context.store.fetch(
             pack.digest,
             pack.size,
-            lambda offset: remote.fetch(resolved, pack, offset),
+            lambda offset: remote.downloads.fetch(resolved, pack, offset),
             watcher,
         )
         result.moved += moved
