@@ -280,6 +280,6 @@ def test_small_packs_are_not_staged(tmp_path, roots, monkeypatch):
     path, manifest = made(tmp_path)
     before = threading.active_count()
     with Staging(manifest, RULES, lambda: roots) as staged:
-        staged.arrived(path, manifest.pack.size)
+        staged.receive(path, manifest.pack.size)
         assert threading.active_count() == before
         assert not roots["inductor"].exists()

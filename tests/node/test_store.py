@@ -302,14 +302,14 @@ def test_private_folders_go_when_long_unused_and_not_held(tmp_path):
 
 def test_sequences_only_rise(tmp_path):
     store = NodeStore(tmp_path)
-    assert store.seen(DIGEST) is None
-    store.saw(DIGEST, 5)
-    store.saw(DIGEST, 3)
+    assert store.highest_sequence(DIGEST) is None
+    store.record_sequence(DIGEST, 5)
+    store.record_sequence(DIGEST, 3)
     assert NodeStore(tmp_path).seen(DIGEST) == 5
     (tmp_path / "v1/seen" / DIGEST.hex).write_text("rubbish")
-    assert store.seen(DIGEST) is None
-    store.saw(DIGEST, 4)
-    assert store.seen(DIGEST) == 4
+    assert store.highest_sequence(DIGEST) is None
+    store.record_sequence(DIGEST, 4)
+    assert store.highest_sequence(DIGEST) == 4
 
 
 def test_a_distrusted_revision_is_marked_until_another_takes_its_place(tmp_path, monkeypatch):

@@ -265,7 +265,7 @@ def _heads(
     for row in entries:
         verified = _envelope(remote, row.revision, signer.trusted, wanted)
         entry = verified.manifest.entry
-        check_sequence(verified, signer.store.seen(entry))
+        check_sequence(verified, signer.store.highest_sequence(entry))
         if entry in listed:
             raise Corrupt(
                 f"the registry lists entry {short(entry)} twice: only one of its revisions is the head"
@@ -289,7 +289,7 @@ def _republish(remote: Remote, signer: _Signer, verified: Verified, tag: Tag, ap
             again = path.with_suffix(".again")
             _resealed(path, again, signer.key.sign(manifest))
             publish_bundle(remote, again, signer.key, deed="rollback" if tag == before.tag else "tag")
-        signer.store.saw(manifest.entry, manifest.statement.sequence)
+        signer.store.record_sequence(manifest.entry, manifest.statement.sequence)
         state = "published"
     return Republished(
         name=f"{manifest.statement.full_name}" + (f" [{before.lane}]" if before.lane else ""),
@@ -307,7 +307,7 @@ def _renamed(verified: Verified, tag: Tag, store: NodeStore) -> Manifest:
     manifest, before = verified.manifest, verified.manifest.statement
     provenance = {**manifest.provenance, "bytes_of": f"{before.full_name}@{verified.revision}"}
     named = replace(manifest, statement=replace(before, tag=tag), provenance=provenance)
-    sequence = next_sequence(max(before.sequence, store.seen(named.entry) or 0))
+    sequence = next_sequence(max(before.sequence, store.highest_sequence(named.entry) or 0))
     return replace(named, statement=replace(named.statement, sequence=sequence))
 
 

@@ -123,7 +123,7 @@ def _pull_one(
         row.envelope.encode(errors="replace"), trusted=config.trusted_keys, expected=expected, now=time.time()
     )
     manifest, statement = verified.manifest, verified.manifest.statement
-    check_sequence(verified, store.seen(manifest.entry))
+    check_sequence(verified, store.highest_sequence(manifest.entry))
     path = into / _file_name(verified)
     pack, moved = manifest.pack, 0
     if not _is(path, verified):
@@ -133,7 +133,7 @@ def _pull_one(
         write_bundle(path, verified.envelope, fetched)
         if moved:  # the node store had no copy, and an image is not to hold the bytes twice
             store.discard(pack.digest)
-    store.saw(manifest.entry, statement.sequence)
+    store.record_sequence(manifest.entry, statement.sequence)
     return PulledBundle(statement.target, verified.revision, path, pack.size, moved, verified.signer)
 
 

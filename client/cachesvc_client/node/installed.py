@@ -19,7 +19,7 @@ from ..wire.records import Manifest
 @dataclass(frozen=True, slots=True)
 class StagedRevision:
     """Holds a revision that was checked and accepted. ``fetch`` puts its pack on this node. ``install`` puts
-    its files into the cache folders, all of them or those that a rank needs; it answers ``None`` if it is too
+    its files into the cache folders, all of them or those that a rank needs; it returns ``None`` if it is too
     late for that, and the pack is on this node then. Both raise ``Corrupt``, ``Untrusted``, ``StorageFull``,
     ``Unavailable``."""
 

@@ -70,7 +70,7 @@ class PrivateFolders:
             os.close(handle)
 
     def _empty_unless_used(self, path: Path) -> int | None:
-        """Opens and locks the folder, empty: it is made, or its content is removed. Answers ``None`` if a
+        """Opens and locks the folder, empty: it is made, or its content is removed. Returns ``None`` if a
         process uses it."""
         path.mkdir(mode=0o700, exist_ok=True)
         refuse_foreign(path)

@@ -98,7 +98,7 @@ class OpenFolders:
 def write_new_file(
     folder: int, name: str, mode: int, chunks: Iterable[bytes | memoryview], step: Step = lambda _name: None
 ) -> int:
-    """Makes a new file of these chunks and answers its size. Raises ``OSError``, and what ``chunks`` raises;
+    """Makes a new file of these chunks and returns its size. Raises ``OSError``, and what ``chunks`` raises;
     the file is not whole then."""
     handle = os.open(name, _NEW_FILE_FLAGS, mode, dir_fd=folder)
     size = 0
@@ -116,7 +116,7 @@ def write_new_file(
 
 
 def place_if_absent(temporary: Temporary, folder: int, name: str) -> bool:
-    """Gives the whole file its name; answers false if a file has that name already. ``link`` never
+    """Gives the whole file its name; returns false if a file has that name already. ``link`` never
     replaces a file."""
     try:
         os.link(temporary.name, name, src_dir_fd=temporary.folder, dst_dir_fd=folder, follow_symlinks=False)
@@ -143,7 +143,7 @@ def unlink_if_present(folder: int, name: str) -> None:
 
 
 def has_content(name: str, folder: int, size: int, digest: Digest) -> bool:
-    """Tells whether a regular file of this name has this content. A link never has it."""
+    """Returns whether a regular file of this name has this content. A link never has it."""
     try:
         handle = os.open(name, _READ_FLAGS, dir_fd=folder)
     except OSError:
@@ -156,7 +156,7 @@ def has_content(name: str, folder: int, size: int, digest: Digest) -> bool:
 
 
 def read_file(name: str, folder: int) -> bytes | None:
-    """Reads a file; answers ``None`` where there is none. Raises ``OSError`` for a link or a folder in its
+    """Reads a file; returns ``None`` where there is none. Raises ``OSError`` for a link or a folder in its
     place."""
     try:
         handle = os.open(name, _READ_FLAGS, dir_fd=folder)
@@ -172,7 +172,7 @@ def read_file(name: str, folder: int) -> bytes | None:
 
 
 def read_unchanged_file(folder: int, name: str) -> tuple[bytes, os.stat_result] | None:
-    """Reads content and status of a file; answers ``None`` if the file changed meanwhile. The content is
+    """Reads content and status of a file; returns ``None`` if the file changed meanwhile. The content is
     empty if it is not a regular file. Raises ``OSError``."""
     handle = os.open(name, _READ_FLAGS, dir_fd=folder)
     try:

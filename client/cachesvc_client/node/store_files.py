@@ -77,7 +77,7 @@ class StoreFiles:
 
     def remove_unless_used(self, path: Path) -> bool:
         """Removes an entry under the exclusive lock, which readers of a pack and users of a folder hold
-        shared; answers false if it is in use."""
+        shared; returns false if it is in use."""
         try:
             handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError:
@@ -123,7 +123,7 @@ class StoreFiles:
 
 
 def is_same_file(handle: int, path: Path) -> bool:
-    """Tells whether the path still names the file that was opened."""
+    """Returns whether the path still names the file that was opened."""
     try:
         return os.path.samestat(os.fstat(handle), os.lstat(path))
     except FileNotFoundError:

@@ -250,7 +250,7 @@ def _accept(verified: Verified, context: RestoreContext, result: RestoreResult) 
     from ..bundle.check import check_sequence
 
     manifest = verified.manifest
-    check_sequence(verified, context.store.seen(manifest.entry))
+    check_sequence(verified, context.store.highest_sequence(manifest.entry))
     _refuse_distrusted(verified, context)
     verdict = compare(context.fingerprint, manifest.fingerprint, manifest.scopes)
     if isinstance(verdict, Compatible):
@@ -313,7 +313,7 @@ def _install(
                 may_go_on=context.may_install,
             )
         _still_trusted(verified, context)
-    context.store.saw(verified.manifest.entry, verified.manifest.statement.sequence)
+    context.store.record_sequence(verified.manifest.entry, verified.manifest.statement.sequence)
     if done is None:
         return None
     files = done.written + done.kept + done.merged
