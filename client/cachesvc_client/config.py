@@ -41,7 +41,9 @@ _URL = re.compile(
     r"(?P<host>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)"
     r"(?::(?P<port>[0-9]{1,5}))?(?P<path>(?:/[A-Za-z0-9._~%-]+)*)/*"
 )
+"""Matches the URL of a registry."""
 _TOKEN = re.compile(r"[\x21-\x7e]{1,512}")
+"""Matches a token."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,5 @@
-"""``detect`` on this machine against what PyTorch and the compilers say themselves, and on others by text."""
+"""Tests ``detect`` on this machine against the answers of PyTorch and the compilers, and for other machines
+by text."""
 
 from __future__ import annotations
 
@@ -63,9 +64,9 @@ def torch_says():
 
 
 def test_versions_are_those_of_torch(torch_says):
-    found = detect()
-    assert found["torch"] == torch_says["torch"]
-    assert found.get("cuda") == torch_says["cuda"]
+    facts = detect()
+    assert facts["torch"] == torch_says["torch"]
+    assert facts.get("cuda") == torch_says["cuda"]
 
 
 @pytest.mark.parametrize("value", ["None", "avx2", "avx512", "default", "zvector", "nonsense"])
@@ -79,7 +80,8 @@ def test_threads_are_torchs_once_it_is_imported(torch_says):
 
 
 def test_nothing_is_imported_started_or_printed():
-    """Audit events see every process; ``torch`` and NVML cost hundreds of milliseconds."""
+    """Watches audit events, which see every process; to import ``torch`` or to ask NVML costs hundreds of
+    milliseconds."""
     program = """
 import sys
 seen = []
@@ -96,28 +98,29 @@ print(seen, sorted({"torch", "triton", "importlib.metadata", "subprocess", "ctyp
 
 
 def path_of_this_process() -> str:
-    """The child runs without ``site``, so an editable install has to be named."""
+    """Returns program text that sets the path of imports: the child runs without ``site``, which would find
+    an editable install."""
     client = str(Path(cachesvc_client.__file__).parent.parent)
     return f"import sys; sys.path[:] = {[client, *sys.path]!r}\n"
 
 
 def test_all_names_are_in_the_table_and_values_have_their_types():
-    found = detect({"OMP_NUM_THREADS": "4", "CI": "1", "PATH": os.environ["PATH"]})
-    assert set(found) <= {*BY_NAME, "schema"}
-    for value in found.values():
+    facts = detect({"OMP_NUM_THREADS": "4", "CI": "1", "PATH": os.environ["PATH"]})
+    assert set(facts) <= {*BY_NAME, "schema"}
+    for value in facts.values():
         assert isinstance(value, (str, int)) or all(isinstance(item, str) for item in value)
-    assert found["python_abi"] == sys.implementation.cache_tag + sys.abiflags
-    assert found["settings"] == ["CI=1"]
+    assert facts["python_abi"] == sys.implementation.cache_tag + sys.abiflags
+    assert facts["settings"] == ["CI=1"]
 
 
 def test_without_torch_there_is_no_version(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     monkeypatch.setattr(sys, "meta_path", [])
-    found = detect({})
-    assert "torch" not in found
-    assert "triton" not in found
-    assert supported(found, untested=True) == "torch is not installed"
+    facts = detect({})
+    assert "torch" not in facts
+    assert "triton" not in facts
+    assert supported(facts, untested=True) == "torch is not installed"
 
 
 def test_versions_are_read_as_text(tmp_path, monkeypatch):
@@ -132,8 +135,8 @@ def test_versions_are_read_as_text(tmp_path, monkeypatch):
         '"""isort:skip_file"""\n__version__ = "3.6.0"\nraise RuntimeError("imported")\n',
     )
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    found = detect({"CUDA_VISIBLE_DEVICES": ""})
-    assert (found["torch"], found["cuda"], found["triton"]) == ("2.11.0+cu130", "13.0", "3.6.0")
+    facts = detect({"CUDA_VISIBLE_DEVICES": ""})
+    assert (facts["torch"], facts["cuda"], facts["triton"]) == ("2.11.0+cu130", "13.0", "3.6.0")
     write(
         tmp_path / "torch/version.py",
         "__version__ = '2.11.0+rocm6.4'\ncuda: Optional[str] = None\nhip: Optional[str] = '6.4.1'\n",
@@ -180,12 +183,12 @@ def test_compilers_are_what_they_say(name):
     path = shutil.which(name)
     if path is None:
         pytest.skip(f"no {name} here")
-    said = subprocess.run(
+    output = subprocess.run(
         [path, "--version"], capture_output=True, text=True, check=True
     ).stdout.splitlines()[0]
     kind, version = cxx.identity({"CXX": name, "PATH": os.environ["PATH"]}).split()
-    assert version in said.split() or any(word.startswith(version) for word in said.split())
-    assert kind == ("clang++" if "clang" in said else "g++")
+    assert version in output.split() or any(word.startswith(version) for word in output.split())
+    assert kind == ("clang++" if "clang" in output else "g++")
 
 
 def test_without_cxx_the_compiler_is_gxx():
@@ -453,7 +456,7 @@ def test_supported_is_tested(facts, good, monkeypatch):
 @pytest.mark.compiles
 @pytest.mark.skipif(shutil.which("g++") is None, reason="Inductor's probes need a compiler")
 def test_the_isa_is_what_inductors_probes_find(tmp_path):
-    """With the real probes: they compile, link and load three libraries."""
+    """Runs the real probes: they compile, link and load three libraries."""
     if importlib.util.find_spec("torch") is None:
         pytest.skip("no torch here")
     program = "from torch._inductor import cpu_vec_isa; print(cpu_vec_isa.pick_vec_isa())"
@@ -480,7 +483,7 @@ VISIBLE += [
 
 @pytest.mark.parametrize("visible", VISIBLE)
 def test_visible_devices_are_those_that_torch_reads(visible, monkeypatch):
-    """``torch.cuda.device_count()`` asks NVML too, by these functions."""
+    """Compares with ``torch.cuda.device_count()``, which asks NVML by these functions too."""
     import torch.cuda
 
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
@@ -529,9 +532,9 @@ def gpu_facts(nvml: Path, **environ: str) -> dict:
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert (found.pop("in a forked child"), found.pop("cuda")) == (0, False)
-    return found
+    facts = json.loads(done.stdout)
+    assert (facts.pop("in a forked child"), facts.pop("cuda")) == (0, False)
+    return facts
 
 
 H200 = {"driver": "580.159.04", "gpu_count": 1, "gpu": "NVIDIA H200", "compute_capability": "9.0"}

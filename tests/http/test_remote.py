@@ -1,4 +1,4 @@
-"""``Remote`` against servers that are slow, broken, lying or somebody else's."""
+"""Tests ``Remote`` against servers that are slow, broken, lying, or no registries."""
 
 from __future__ import annotations
 
@@ -68,7 +68,8 @@ def upload() -> UploadAnswer:
 def ranged(
     sock: socket.socket, request: Request, data: bytes = DATA, most: int | None = None, **headers: str
 ) -> bool:
-    """A file server that honours ranges; sends at most ``most`` bytes and cuts then."""
+    """Makes a file server that honours ranges; it sends at most ``most`` bytes and then cuts the
+    connection."""
     start, status = 0, 200
     if "range" in request.headers:
         first, _, last = request.headers["range"].removeprefix("bytes=").partition("-")
@@ -197,7 +198,7 @@ def test_no_registry():
     "drip", [b"", b"H", b"HTTP/1.1 200 OK\r\nX-A: ", b"HTTP/1.1 200 OK\r\nContent-Length: 99999\r\n\r\n"]
 )
 def test_one_deadline_for_a_whole_call_however_it_drips(drip):
-    """Each byte would renew an ordinary socket timeout."""
+    """Sends single bytes, each of which would renew an ordinary socket timeout."""
 
     def handler(sock, _):
         sock.sendall(drip)
@@ -296,7 +297,7 @@ def test_no_token_over_plain_http_to_another_machine():
 
 
 def test_no_token_to_a_loopback_name_that_leads_elsewhere(monkeypatch):
-    """A hosts file or a name server may say anything about localhost."""
+    """Distrusts the name: a hosts file or a name server may say anything about localhost."""
     with serve(lambda sock, _: answer(sock, INFO)) as server:
         monkeypatch.setattr(connection._Connection, "to_loopback", lambda _: False)
         with pytest.raises(InvalidRequest, match="not loopback"):
@@ -357,8 +358,10 @@ def test_where_a_link_fails_the_registry_gives_the_rest():
         (cut_then_refused, 2, f"bytes=70000-{len(DATA) - 1}"),
     ):
         with serve(respond) as store, serve(ranged) as server, Remote(server.url, "secret") as remote:
-            found = ResolvedRevision(DIGEST, revision, "", DIGEST, len(DATA), store.url + "/pack?signature=x")
-            assert b"".join(remote.downloads.fetch(found, pack)) == DATA
+            resolved = ResolvedRevision(
+                DIGEST, revision, "", DIGEST, len(DATA), store.url + "/pack?signature=x"
+            )
+            assert b"".join(remote.downloads.fetch(resolved, pack)) == DATA
         assert len(store.requests) == tries
         [own] = server.requests
         assert own.path == f"/v1/revisions/{revision}/pack"
@@ -369,8 +372,8 @@ def test_where_a_link_fails_the_registry_gives_the_rest():
 def test_the_registry_is_not_asked_for_what_the_store_gave():
     pack = PackRecord(DIGEST, len(DATA))
     with serve(ranged) as store, serve(ranged) as server, Remote(server.url, "secret") as remote:
-        found = ResolvedRevision(DIGEST, DIGEST, "", DIGEST, len(DATA), store.url + "/pack")
-        assert b"".join(remote.downloads.fetch(found, pack, 10)) == DATA[10:]
+        resolved = ResolvedRevision(DIGEST, DIGEST, "", DIGEST, len(DATA), store.url + "/pack")
+        assert b"".join(remote.downloads.fetch(resolved, pack, 10)) == DATA[10:]
         own = ResolvedRevision(DIGEST, DIGEST, "", DIGEST, len(DATA), pack_path(DIGEST))
         assert b"".join(remote.downloads.fetch(own, pack)) == DATA
     assert len(store.requests) == len(server.requests) == 1
@@ -578,7 +581,7 @@ def test_proxies_that_are_none(monkeypatch, value):
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory):
-    """A certificate for localhost, signed by itself."""
+    """Makes a certificate for localhost, signed by itself."""
     import datetime
 
     from cryptography import x509
@@ -588,7 +591,7 @@ def certificate(tmp_path_factory):
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
     now = datetime.datetime.now(datetime.timezone.utc)
-    made = (
+    authority = (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name)
@@ -602,7 +605,7 @@ def certificate(tmp_path_factory):
     )
     folder = tmp_path_factory.mktemp("tls")
     pem = serialization.Encoding.PEM
-    (folder / "cert.pem").write_bytes(made.public_bytes(pem))
+    (folder / "cert.pem").write_bytes(authority.public_bytes(pem))
     (folder / "key.pem").write_bytes(
         key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     )

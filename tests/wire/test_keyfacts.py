@@ -1,4 +1,4 @@
-"""What keys were made of: on the way through a manifest, against hostile text, and as it was in format 1."""
+"""Tests the components of keys: on the way through a manifest, against hostile text, and in format 1."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def test_names_of_settings_do_not_travel_and_come_from_here() -> None:
     renamed = [*list(settings)[1:], "inductor_config[another]"]
     assert facts.of("f2", renamed) == {**few, "gm": "b"}
     one_differs = {"f1": settings, "f2": {**settings, next(iter(settings)): "other"}}
-    held = decode(combine(one_differs).encode())
-    assert {key: held.of(key) for key in one_differs} == one_differs
+    decoded = decode(combine(one_differs).encode())
+    assert {key: decoded.of(key) for key in one_differs} == one_differs
 
 
 def test_what_does_not_fit_is_left_out() -> None:
@@ -66,8 +66,8 @@ def test_what_does_not_fit_is_left_out() -> None:
     }
     encoded = combine(keys).encode()
     assert 0 < len(encoded) <= MAX_ENCODED
-    held = decode(encoded)
-    assert 0 < len(held.keys) < MAX_KEYS and all(held.of(key) == keys[key] for key in held.keys)
+    decoded = decode(encoded)
+    assert 0 < len(decoded.keys) < MAX_KEYS and all(decoded.of(key) == keys[key] for key in decoded.keys)
     assert len(combine({**keys, "one": {}, "more": {}}).keys) == MAX_KEYS
     assert KeyFacts().encode() == ""
 

@@ -92,6 +92,7 @@ def write_pack(files: Sequence[SourceFile], out: BinaryIO, *, quick: bool = Fals
 
 
 _Measure = tuple[int, Digest]
+"""Size and digest of a file's content."""
 
 
 def _arrange(
@@ -140,7 +141,7 @@ def _record(file: SourceFile, size: int, digest: Digest, start: int) -> FileReco
 
 
 def _cut(distinct: Sequence[tuple[SourceFile, _Measure]]) -> Iterator[bytes]:
-    """The raw stream in pieces of FRAME_BYTES."""
+    """Yields the raw stream in pieces of FRAME_BYTES."""
     pending = bytearray()
     for file, expected in distinct:
         size, running = 0, hashlib.sha256()

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 _PRIVATE_PREFIX = "ed25519-private:"
+"""Prefix of the text of a private key."""
 # 32 bytes are 43 base64 digits; the last holds 4 bits, so that one key has one text only.
 _KEY_TEXT = r"[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]="
 _PRIVATE_TEXT = re.compile(_PRIVATE_PREFIX + _KEY_TEXT)

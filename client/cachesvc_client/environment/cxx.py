@@ -17,6 +17,7 @@ from pathlib import Path
 _GCC_MARK = b"gcc version %s %s"
 """Format of ``g++ -v``, which every driver of gcc holds (gcc/gcc.cc). The version is a string of its own."""
 _GCC_VERSION = re.compile(rb"\0([0-9]+\.[0-9]+\.[0-9]+(?: [0-9]{8} \([a-z ]+\))?)(?=\0)")
+"""Matches the version, which is a string of its own."""
 _GCC_PACKAGE = re.compile(rb"\0(\([^\0]{1,80}\)) (?=\0)")
 """Matches ``pkgversion_string``, such as ``(Ubuntu 13.3.0-6ubuntu2~24.04.1) ``."""
 _EXEC = re.compile(rb"^\s*exec\s+[\"']?(/[^\s\"']+)", re.MULTILINE)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import torch
 
 _ADDRESS = re.compile(r" (?:at|object at) 0x[0-9a-fA-F]+")
+"""Matches the address of an object in a text."""
 _PLACES = re.compile(r"(?:^_?name_or_path|_path|_dir|_file|_folder)$")
 """Keys of a configuration that say where something lies."""
 _LIBRARY_NOISE = frozenset({"transformers_version", "torch_version", "_commit_hash"})

@@ -44,6 +44,7 @@ def refuses_installed_torch() -> bool:
 # (2.11.0 where torch itself says 2.11.0+cu130); the package's own text has what its cache keys hold.
 
 _ASSIGNMENT = re.compile(r"^(\w+)\s*(?::[^=\n]*)?=\s*(['\"])([^'\"\n]{1,80})\2", re.MULTILINE)
+"""Matches the assignment of a text to a module's variable."""
 
 
 def torch() -> tuple[str | None, str | None]:

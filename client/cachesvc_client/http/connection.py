@@ -233,6 +233,7 @@ class _Connection:
         return answer
 
     def close(self) -> None:
+        """Closes the connection."""
         self._inner.close()
 
 

@@ -40,7 +40,7 @@ class InstalledRevision:
 
     @property
     def keys(self) -> set[str]:
-        """The compilers' own keys for which the revision has files."""
+        """Returns the compilers' own keys for which the revision has files."""
         return {part for record in self.manifest.files for part in record.path.split("/")[:-1]}
 
 

@@ -22,6 +22,7 @@ LAYOUT = "v1"
 FULL_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 """Errors that say that there is no room."""
 _PARTS = ("packs", "partial", "locks", "seen", "distrusted", "resolved", "folders", "own", "jobs", "tmp")
+"""Names of the folders of a store, see `node.store`."""
 
 
 class StoreFiles:

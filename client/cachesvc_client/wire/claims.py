@@ -23,6 +23,7 @@ MAX_WAIT_SECONDS = 30
 CLAIM_STATES = ("yours", "held", "published")
 """States of a claim in an answer, see `ClaimAnswer`."""
 _HOLDER = re.compile(r"[0-9a-f]{32}")
+"""Matches the identity of a holder."""
 
 
 @dataclass(frozen=True, slots=True)

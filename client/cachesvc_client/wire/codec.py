@@ -53,6 +53,7 @@ def _record_fields(value: Any) -> dict[str, Any]:
 _CANONICAL = json.JSONEncoder(
     default=_record_fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
 )
+"""Encodes canonical JSON."""
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 """Types that JSON and the records share."""
 
@@ -113,6 +114,7 @@ class _InvalidValue(Exception):
         self.path = path
 
     def within(self, part: str) -> _InvalidValue:
+        """Prefixes the path with the part of the record that holds the value."""
         self.path = part + self.path
         return self
 

@@ -18,7 +18,9 @@ from dataclasses import dataclass
 from typing import Literal, Union
 
 FactorValue = Union[str, int, bool, list[str]]
+"""Types that a fact may have."""
 Facts = dict[str, FactorValue]
+"""Maps the names of factors to values."""
 Fingerprint = Facts
 """Holds the facts of an environment."""
 Scope = Literal["any", "gpu", "host"]
@@ -286,6 +288,7 @@ FACTORS: tuple[Factor, ...] = (
     Factor("mig", "equal", "gpu", 1, "accept", "the MIG profile; its name is part of `gpu`", "", "nobody"),
     Factor("cpu_model", "equal", "host", 1, "accept", "for people who read `explain`", "", "nobody"),
 )
+"""All rows, the most important first."""
 
 DECIDERS: tuple[Decider, ...] = ("cachesvc", "compiler", "nobody")
 """All deciders, the one whose differences matter most first."""

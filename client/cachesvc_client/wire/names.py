@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from .text import ValidText
 
 _PART = r"[a-z0-9](?:[a-z0-9._-]{0,126}[a-z0-9])?"
+"""Matches one part of a name."""
 
 
 class Namespace(ValidText):

@@ -42,8 +42,10 @@ MODES = (0o644, 0o755)
 """File modes that a manifest may name."""
 
 _KIND = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+"""Matches the name of a kind."""
 _PATH_PART = r"[A-Za-z0-9_][A-Za-z0-9_.+=,@-]{0,254}"
 _PATH = re.compile(f"{_PATH_PART}(?:/{_PATH_PART})*")
+"""Matches a relative path without hidden files, parents or links."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,9 @@ MAX_COUNT = 1_000_000
 MAX_SECONDS = 10_000_000.0
 """Largest number of seconds that a report may hold: four months."""
 _NODE = re.compile(r"[0-9a-f]{32}")
+"""Matches the identity of a node."""
 _KIND = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+"""Matches the name of a kind."""
 
 
 @dataclass(frozen=True, slots=True)
