@@ -85,7 +85,7 @@ class Config:
         environ = os.environ if environ is None else environ
         login = Login.read(environ)
         url = _variable(environ, "CACHESVC_URL", registry_url, login.default)
-        stored = login.registries.get(url or "", Registry())
+        stored = login.registries.get(url or "", RegistryLogin())
         signing_key = Path(stored.signing_key) if stored.signing_key else None
         return cls(
             url=url,
@@ -109,7 +109,7 @@ class Config:
 
 
 @dataclass(frozen=True, slots=True)
-class Registry:
+class RegistryLogin:
     """Holds what a user stored for one registry."""
 
     token: str | None = field(default=None, repr=False)
@@ -121,7 +121,7 @@ class Registry:
 class Login:
     """Holds the content of the login file. ``registries``: by URL, as ``registry_url`` writes it."""
 
-    registries: dict[str, Registry] = field(default_factory=dict)
+    registries: dict[str, RegistryLogin] = field(default_factory=dict)
     default: str | None = None
     format: str = LOGIN_FORMAT
 
@@ -216,8 +216,8 @@ def login(
     with Remote(url, token) as remote:
         probe = remote.probe()
     file = Login.read(environ)
-    stored = file.registries.get(url, Registry())
-    entry = Registry(
+    stored = file.registries.get(url, RegistryLogin())
+    entry = RegistryLogin(
         token=token or stored.token,
         trusted_keys=keys or stored.trusted_keys,
         signing_key=str(signing_key) if signing_key else stored.signing_key,

@@ -10,6 +10,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from cachesvc_client.wire.digest import Digest
+
+DATA = bytes(range(256)) * 4096
+"""The pack that the servers of the tests hold."""
+DIGEST = Digest.of(DATA)
+
 
 @dataclass
 class Request:
@@ -126,3 +132,18 @@ def answer(
 
 
 INFO = {"service": "cachesvc", "version": "0.1.0", "api": 1}
+
+
+def ranged(
+    sock: socket.socket, request: Request, data: bytes = DATA, most: int | None = None, **headers: str
+) -> bool:
+    """Makes a file server that honours ranges; it sends at most ``most`` bytes and then cuts the
+    connection."""
+    start, status = 0, 200
+    if "range" in request.headers:
+        first, _, last = request.headers["range"].removeprefix("bytes=").partition("-")
+        start, status = int(first), 206
+        headers["Content_Range"] = f"bytes {first}-{last}/{len(data)}"
+    part = data[start:]
+    answer(sock, status=status, raw=part[:most], length=len(part), **headers)
+    return most is None or most >= len(part)

@@ -47,7 +47,7 @@ def _gpu_facts(nvml: Any, environ: Mapping[str, str]) -> dict[str, FactorValue]:
         physical = nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(devices[0])
         profile = name.partition(" MIG ")[2]
         if not profile:
-            return facts  # an old driver returns the physical device's name: a doubt is a miss
+            return facts  # an old driver returns the whole device's name: a doubt is a miss
         facts["mig"] = profile
     if _order_matters(nvml, visible) and environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
         return facts  # NVML does not know CUDA's own order, fastest first
