@@ -18,7 +18,7 @@ from cachesvc_client.wire.compare import compare
 
 
 class Nvml:
-    """Describes a machine by names, with the functions of NVML that the client uses; MIG instances in a list."""
+    """Stands for a machine: NVML's functions that the client uses, over names; MIG instances in a list."""
 
     class NVMLError(Exception):
         pass

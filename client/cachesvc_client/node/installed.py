@@ -52,7 +52,7 @@ class RestoreResult:
     ``moved``: bytes over the network. ``seconds``: by step. ``rejected``: entries that exist and do not
     fit, nearest first. ``stored``: revisions that came too late to be installed. ``distrusted``: revisions
     that were installed until the canary found them wrong. ``own``: what an earlier start of this node
-    compiled; no registry is told of it.
+    compiled; it is reported to no registry.
     """
 
     installed: list[InstalledRevision] = field(default_factory=list)
