@@ -171,7 +171,7 @@ def _read(url: str, token: str, number: int, end: float) -> Counter[str]:
         counts["resolves"] += 1
         found = chance.choice(answer.revisions)
         try:
-            chunks = remote.fetch(found, PackRecord(found.pack, found.pack_size))
+            chunks = remote.downloads.fetch(found, PackRecord(found.pack, found.pack_size))
             counts["packs" if Digest.of_chunks(chunks) == found.pack else "wrong packs"] += 1
         except NotFound:
             counts["gone, and resolved once more"] += 1

@@ -306,7 +306,7 @@ def test_sequences_only_rise(tmp_path):
     assert store.highest_sequence(DIGEST) is None
     store.record_sequence(DIGEST, 5)
     store.record_sequence(DIGEST, 3)
-    assert NodeStore(tmp_path).seen(DIGEST) == 5
+    assert NodeStore(tmp_path).highest_sequence(DIGEST) == 5
     (tmp_path / "v1/seen" / DIGEST.hex).write_text("rubbish")
     assert store.highest_sequence(DIGEST) is None
     store.record_sequence(DIGEST, 4)
