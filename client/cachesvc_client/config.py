@@ -185,9 +185,9 @@ def login_path(environ: Mapping[str, str] | None = None) -> Path | None:
     """Returns ``$XDG_CONFIG_HOME/cachesvc/login.json``, else the path under ``~/.config``; ``None`` without a
     home."""
     environ = os.environ if environ is None else environ
-    configured = environ.get("XDG_CONFIG_HOME", "")
-    if configured.startswith("/"):  # the XDG specification ignores relative ones
-        return Path(configured, "cachesvc", "login.json")
+    config_home = environ.get("XDG_CONFIG_HOME", "")
+    if config_home.startswith("/"):  # the XDG specification ignores relative ones
+        return Path(config_home, "cachesvc", "login.json")
     home = environ.get("HOME", "")
     return Path(home, ".config", "cachesvc", "login.json") if home.startswith("/") else None
 

@@ -14,7 +14,7 @@ import pytest
 
 import cachesvc_client
 from cachesvc_client.environment.cpu import cpu_isa
-from cachesvc_client.environment.detect import detect, supported
+from cachesvc_client.environment.detect import detect, unsupported_reason
 from cachesvc_client.environment.settings import settings
 from cachesvc_client.wire.factors import BY_NAME
 
@@ -115,7 +115,7 @@ def test_without_torch_there_is_no_version(tmp_path, monkeypatch):
     facts = detect({})
     assert "torch" not in facts
     assert "triton" not in facts
-    assert supported(facts, untested=True) == "torch is not installed"
+    assert unsupported_reason(facts, untested=True) == "torch is not installed"
 
 
 def test_versions_are_read_as_text(tmp_path, monkeypatch):
@@ -231,14 +231,14 @@ def test_a_torch_that_is_being_imported_is_left_alone(monkeypatch):
 def test_supported_is_tested(facts, good, monkeypatch):
     monkeypatch.delenv("CACHESVC_UNTESTED", raising=False)
     facts = {"platform": "linux-x86_64", **facts}
-    reason = supported(facts)
+    reason = unsupported_reason(facts)
     assert (reason is None) == good
     if not good:
         assert "tested" in reason
         assert "CACHESVC_UNTESTED=1" in reason
         monkeypatch.setenv("CACHESVC_UNTESTED", "1")
-        assert supported(facts) is None
-    assert "Linux" in supported({**facts, "platform": "darwin-arm64"}, untested=True)
+        assert unsupported_reason(facts) is None
+    assert "Linux" in unsupported_reason({**facts, "platform": "darwin-arm64"}, untested=True)
 
 
 @pytest.mark.compiles

@@ -68,21 +68,21 @@ def write_pack(files: Sequence[SourceFile], out: BinaryIO, *, quick: bool = Fals
     few frames in memory, never the pack. Raises ``InvalidRequest`` if a file is named twice, cannot be read
     or changes meanwhile, and ``Corrupt`` if no reader would accept the result.
     """
-    ordered = sorted(files, key=lambda file: (PurePosixPath(file.path).suffix, file.kind, file.path))
-    starts, distinct, measures = _arrange(ordered)
+    sorted_files = sorted(files, key=lambda file: (PurePosixPath(file.path).suffix, file.kind, file.path))
+    starts, distinct, measures = _arrange(sorted_files)
     raw = sum(size for _, (size, _) in distinct)
     level = 1 if quick else _THOROUGH_LEVEL if raw <= _THOROUGH_BYTES else _QUICK_LEVEL
-    running, offset, frames = hashlib.sha256(PACK_MAGIC), len(PACK_MAGIC), []
+    hasher, offset, frames = hashlib.sha256(PACK_MAGIC), len(PACK_MAGIC), []
     out.write(PACK_MAGIC)
-    for stored, raw_size in _compress_pieces(_cut(distinct), level, threads=not quick):
-        out.write(stored)
-        running.update(stored)
-        frames.append(Frame(offset, len(stored), raw_size, Digest.of(stored)))
-        offset += len(stored)
-    pack = PackRecord(Digest("sha256:" + running.hexdigest()), offset)
+    for frame_bytes, raw_size in _compress_pieces(_cut(distinct), level, threads=not quick):
+        out.write(frame_bytes)
+        hasher.update(frame_bytes)
+        frames.append(Frame(offset, len(frame_bytes), raw_size, Digest.of(frame_bytes)))
+        offset += len(frame_bytes)
+    pack = PackRecord(Digest("sha256:" + hasher.hexdigest()), offset)
     records = [
         _record(file, size, digest, starts[digest])
-        for file, (size, digest) in zip(ordered, measures, strict=True)
+        for file, (size, digest) in zip(sorted_files, measures, strict=True)
     ]
     contents = PackContents(
         pack, tuple(frames), tuple(sorted(records, key=lambda file: (file.kind, file.path)))
@@ -96,13 +96,13 @@ _Measure = tuple[int, Digest]
 
 
 def _arrange(
-    ordered: Sequence[SourceFile],
+    sorted_files: Sequence[SourceFile],
 ) -> tuple[dict[Digest, int], list[tuple[SourceFile, _Measure]], list[_Measure]]:
     """Returns the position at which each distinct content starts, the contents to write, and every file's
     size and digest."""
     starts: dict[Digest, int] = {}
     distinct, measures, position = [], [], 0
-    for file in ordered:
+    for file in sorted_files:
         size, digest = _measure(file)
         measures.append((size, digest))
         if digest not in starts:
@@ -113,11 +113,11 @@ def _arrange(
 
 
 def _measure(file: SourceFile) -> _Measure:
-    size, running = 0, hashlib.sha256()
+    size, hasher = 0, hashlib.sha256()
     for chunk in _content(file):
         size += len(chunk)
-        running.update(chunk)
-    return size, Digest("sha256:" + running.hexdigest())
+        hasher.update(chunk)
+    return size, Digest("sha256:" + hasher.hexdigest())
 
 
 def _content(file: SourceFile) -> Iterator[bytes]:
@@ -142,20 +142,20 @@ def _record(file: SourceFile, size: int, digest: Digest, start: int) -> FileReco
 
 def _cut(distinct: Sequence[tuple[SourceFile, _Measure]]) -> Iterator[bytes]:
     """Yields the raw stream in pieces of FRAME_BYTES."""
-    pending = bytearray()
+    buffer = bytearray()
     for file, expected in distinct:
-        size, running = 0, hashlib.sha256()
+        size, hasher = 0, hashlib.sha256()
         for chunk in _content(file):
             size += len(chunk)
-            running.update(chunk)
-            pending += chunk
-            while len(pending) >= FRAME_BYTES:
-                yield bytes(pending[:FRAME_BYTES])
-                del pending[:FRAME_BYTES]
-        if (size, "sha256:" + running.hexdigest()) != expected:
+            hasher.update(chunk)
+            buffer += chunk
+            while len(buffer) >= FRAME_BYTES:
+                yield bytes(buffer[:FRAME_BYTES])
+                del buffer[:FRAME_BYTES]
+        if (size, "sha256:" + hasher.hexdigest()) != expected:
             raise InvalidRequest(f"{file.kind}/{file.path}: changed while it was packed", "capture it again")
-    if pending:
-        yield bytes(pending)
+    if buffer:
+        yield bytes(buffer)
 
 
 def _compress_pieces(pieces: Iterator[bytes], level: int, threads: bool) -> Iterator[tuple[bytes, int]]:
@@ -240,10 +240,10 @@ class PackReader:
         """Raises ``Corrupt`` unless every file has the digest that the manifest names. Reads the whole pack:
         a signer calls this once, a process that installs does not."""
         for file in sorted(self.manifest.files, key=self.layout.start):
-            running = hashlib.sha256()
+            hasher = hashlib.sha256()
             for chunk in self.chunks(file):
-                running.update(chunk)
-            if running.hexdigest() != file.digest.hex:
+                hasher.update(chunk)
+            if hasher.hexdigest() != file.digest.hex:
                 raise Corrupt(f"pack {self.path}: {file.kind}/{file.path} does not have its digest")
 
     def _read_at(self, offset: int, size: int) -> bytes:

@@ -17,7 +17,7 @@ from ..bundle.check import CLOCK_SKEW_SECONDS
 from ..bundle.file import SUFFIX
 from ..bundle.seal import SigningKey, require_bound_keys
 from ..config import Config, login_path
-from ..environment.detect import detect, supported
+from ..environment.detect import detect, unsupported_reason
 from ..http.registry import Probe, Remote
 from ..node.store import NodeStore, default_root
 from ..restore.revision_restore import nothing_offered
@@ -92,10 +92,10 @@ def render(checks: list[Check]) -> str:
 
 def _torch(here: Fingerprint) -> Check:
     versions = f"torch {here.get('torch', 'none')}, triton {here.get('triton', 'none')}, {here['python_abi']}"
-    reason = supported(here, untested=False)
+    reason = unsupported_reason(here, untested=False)
     if reason is None:
         return Check("ok", "versions", f"{versions}, {here['platform']}: tested")
-    if supported(here, untested=True) is not None:
+    if unsupported_reason(here, untested=True) is not None:
         return Check(
             "fail", "versions", reason, "install torch in this environment" if "torch" not in here else ""
         )

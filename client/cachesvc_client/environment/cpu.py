@@ -17,11 +17,11 @@ def cpu_flags(machine: str, cpuinfo: Mapping[str, str]) -> list[str] | None:
     flags = flags_of(cpuinfo)
     if machine in ("aarch64", "arm64"):
         return sorted(flags & ARM_FLAGS) or None
-    known = flags & X86_FLAGS
-    if known and not shows_all(cpuinfo, flags):
+    names = flags & X86_FLAGS
+    if names and not shows_all(cpuinfo, flags):
         parts = (cpuinfo.get(key, "?") for key in ("vendor_id", "cpu family", "model"))
-        known |= {f"model:{'-'.join(parts)}"}
-    return sorted(known) or None
+        names |= {f"model:{'-'.join(parts)}"}
+    return sorted(names) or None
 
 
 def cpu_isa(machine: str, flags: frozenset[str], environ: Mapping[str, str]) -> str | None:

@@ -89,11 +89,11 @@ def _gcc(path: Path) -> str | None:
         versions = {match[1].decode() for match in _GCC_VERSION.finditer(data)}
         packages = b" ".join(_GCC_PACKAGE.findall(data)).decode("ascii", "replace")
     folders = {folder.name for folder in path.parent.parent.glob("lib*/gcc/*/[0-9]*")}
-    own = {version for version in versions if {version, version.partition(".")[0]} & folders}
-    packaged = {
+    by_folder = {version for version in versions if {version, version.partition(".")[0]} & folders}
+    by_package = {
         version for version in versions if re.search(rf"(?<![0-9.]){re.escape(version)}(?![0-9])", packages)
     }
-    for candidates in (versions, own, packaged, own & packaged):
+    for candidates in (versions, by_folder, by_package, by_folder & by_package):
         if len(candidates) == 1:
             return f"g++ {candidates.pop()}"
     return None  # a doubt: the content identifies it

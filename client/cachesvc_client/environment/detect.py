@@ -47,7 +47,7 @@ def detect(environ: Mapping[str, str] | None = None) -> Fingerprint:
     return {name: value for name, value in facts.items() if value is not None}
 
 
-def supported(fingerprint: Fingerprint, *, untested: bool | None = None) -> str | None:
+def unsupported_reason(fingerprint: Fingerprint, *, untested: bool | None = None) -> str | None:
     """Returns why cachesvc was not tested on this environment; ``None`` if it was.
 
     ``untested``: whether to go on without tests; by default the value of ``CACHESVC_UNTESTED``. Three reasons

@@ -75,14 +75,14 @@ def visible_devices(nvml: Any, visible: str | None) -> list[Any]:
     """
     physical = _physical_devices(nvml)
     if visible is None:
-        chosen = physical
+        selection = physical
     elif visible.startswith("MIG-"):
-        chosen = _by_uuid(nvml, _all_instances(nvml, physical), visible, "MIG-")
+        selection = _by_uuid(nvml, _all_instances(nvml, physical), visible, "MIG-")
     elif visible.startswith("GPU-"):
-        chosen = _by_uuid(nvml, physical, visible, "GPU-")
+        selection = _by_uuid(nvml, physical, visible, "GPU-")
     else:
-        chosen = _by_number(physical, visible)
-    usable = [instance for device in chosen if (instance := _instance(nvml, device)) is not None]
+        selection = _by_number(physical, visible)
+    usable = [instance for device in selection if (instance := _instance(nvml, device)) is not None]
     return [device for device in usable if nvml.nvmlDeviceIsMigDeviceHandle(device)][:1] or usable
 
 
@@ -92,28 +92,28 @@ def _physical_devices(nvml: Any) -> list[Any]:
 
 def _by_uuid(nvml: Any, devices: list[Any], visible: str, prefix: str) -> list[Any]:
     uuids = [(_text(nvml.nvmlDeviceGetUUID(device)), device) for device in devices]
-    chosen: list[Any] = []
+    selection: list[Any] = []
     for part in visible.split(","):
         matches = [device for uuid, device in uuids if uuid.startswith(part)]
         if len(part) <= len(prefix) or not part.startswith(prefix) or len(matches) != 1:
             break
-        if matches[0] in chosen:
+        if matches[0] in selection:
             return []
-        chosen += matches
-    return chosen
+        selection += matches
+    return selection
 
 
 def _by_number(physical: list[Any], visible: str) -> list[Any]:
-    chosen: list[Any] = []
+    selection: list[Any] = []
     for part in visible.split(","):
         number = re.match(r"\+?([0-9]+)", part.strip())  # as strtoul reads: ``1gpu`` is 1
         if number is None or int(number[1]) >= len(physical):
             break
         device = physical[int(number[1])]
-        if device in chosen:
+        if device in selection:
             return []
-        chosen.append(device)
-    return chosen
+        selection.append(device)
+    return selection
 
 
 def _instance(nvml: Any, device: Any) -> Any:

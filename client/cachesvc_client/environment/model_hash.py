@@ -43,10 +43,10 @@ def model_hash(model: Any) -> Digest:
     is hashed by its name and the content of its file. Takes about 2 ms for a BERT-base. Does not raise where
     a module's own methods raise.
     """
-    running = hashlib.sha256()
+    hasher = hashlib.sha256()
     for line in _lines(_unwrap(model)):
-        running.update(line.encode("utf-8", "surrogatepass") + b"\n")
-    return Digest("sha256:" + running.hexdigest())
+        hasher.update(line.encode("utf-8", "surrogatepass") + b"\n")
+    return Digest("sha256:" + hasher.hexdigest())
 
 
 def _unwrap(model: Any) -> Any:
@@ -64,15 +64,15 @@ def _lines(model: Any) -> Iterator[str]:
         yield from _kernels([function])
         return
     classes: dict[type, None] = {}
-    configured: str | None = None
+    prefix: str | None = None
     for name, module in model.named_modules():
         classes[type(module)] = None
         kind = f"{type(module).__module__}.{type(module).__qualname__}"
         yield f"module {name} {kind} {module.training} {_extra(module)}"
-        if configured is None or not name.startswith(configured):
+        if prefix is None or not name.startswith(prefix):
             config = _config(module)
             if config is not None:  # its submodules hold parts of the same one
-                configured = f"{name}." if name else ""
+                prefix = f"{name}." if name else ""
                 yield f"config {name} {config}"
     for name, parameter in model.named_parameters():
         yield f"parameter {name} {_tensor_line(parameter)}"

@@ -31,8 +31,8 @@ def allows_untested() -> bool:
 
 
 def refuses_installed_torch() -> bool:
-    """Returns whether `detect.supported` refuses the installed torch whatever the rest of this machine is
-    like: there is no torch, or no path of its release was tested."""
+    """Returns whether `detect.unsupported_reason` refuses the installed torch whatever the rest of this
+    machine is like: there is no torch, or no path of its release was tested."""
     version = torch()[0]
     if version is None:
         return True

@@ -145,8 +145,8 @@ class Pool:
 
     def _take(self, origin: Origin) -> _Connection | None:
         with self._lock:
-            for index, (where, connection) in enumerate(self._idle):
-                if where == origin:
+            for index, (idle_origin, connection) in enumerate(self._idle):
+                if idle_origin == origin:
                     del self._idle[index]
                     return connection
         return None

@@ -56,8 +56,8 @@ def split_url(url: str, what: str) -> tuple[Origin, str]:
 def is_loopback(address: str) -> bool:
     """Returns whether an address is of this machine alone; a name is not."""
     try:
-        parsed = ipaddress.ip_address(address.partition("%")[0])
+        ip = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
         return False
-    mapped = getattr(parsed, "ipv4_mapped", None)
-    return (mapped or parsed).is_loopback
+    ipv4 = getattr(ip, "ipv4_mapped", None)
+    return (ipv4 or ip).is_loopback

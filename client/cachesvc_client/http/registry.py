@@ -120,8 +120,8 @@ class Remote:
         answer = self._exchange.call("GET", "/v1/info", None, deadline=deadline, idempotent=True)
         seconds, now = time.monotonic() - began, time.time()
         date = answer.headers.get("Date")
-        parsed = email.utils.parsedate_tz(date) if date else None
-        skew = now - seconds / 2 - email.utils.mktime_tz(parsed) if parsed else None
+        date_fields = email.utils.parsedate_tz(date) if date else None
+        skew = now - seconds / 2 - email.utils.mktime_tz(date_fields) if date_fields else None
         info = self._parse(InfoAnswer, answer.body, MAX_ANSWER_BYTES)
         return Probe(info, self.whoami(deadline) if self._exchange.has_token else None, seconds, skew)
 

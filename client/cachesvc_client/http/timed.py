@@ -72,15 +72,15 @@ class _TimedReader(io.RawIOBase):
     """Sets the remaining time of the call before each read. Keeps the socket open, as the socket's own files
     do."""
 
-    def __init__(self, timed: TimedSocket, raw: Any) -> None:
-        self._timed = timed
+    def __init__(self, sock: TimedSocket, raw: Any) -> None:
+        self._socket = sock
         self._raw = raw
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int | None:
-        self._timed.set_timeout()
+        self._socket.set_timeout()
         count: int | None = self._raw.readinto(buffer)
         return count
 

@@ -32,7 +32,7 @@ class PrivateFolders:
         ``Untrusted`` if another user could write there.
         """
         path = self._files.path("folders", name.hex)
-        with self._files.writing(), self._files.locked(f"folder-{name.hex}"):
+        with self._files.raise_storage_full(), self._files.lock(f"folder-{name.hex}"):
             while path not in self._handles:
                 handle = self._empty_unless_used(path)
                 if handle is None:
@@ -53,7 +53,7 @@ class PrivateFolders:
         for number in range(_MAX_OWN_FOLDERS):
             name = Digest.of(f"{purpose} {number}".encode())
             path = self._files.path("folders", name.hex)
-            with self._files.writing(), self._files.locked(f"folder-{name.hex}"):
+            with self._files.raise_storage_full(), self._files.lock(f"folder-{name.hex}"):
                 handle = self._empty_unless_used(path)
                 if handle is not None:
                     self._handles[path] = handle

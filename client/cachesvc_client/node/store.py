@@ -66,8 +66,8 @@ def default_root() -> Path:
 
     Raises ``StorageFull`` if none is.
     """
-    if named := os.environ.get("CACHESVC_STORE"):
-        return Path(named)
+    if configured_root := os.environ.get("CACHESVC_STORE"):
+        return Path(configured_root)
     candidates = [
         Path(os.environ.get("XDG_CACHE_HOME", "")) / "cachesvc",
         Path(os.path.expanduser("~")) / ".cache" / "cachesvc",
@@ -136,7 +136,7 @@ class NodeStore:
             raise TooLarge(
                 f"pack {digest}: {size} bytes; the node store holds {self.max_bytes}", "raise its bound"
             )
-        with self._files.writing(), self._files.locked(digest.hex):
+        with self._files.raise_storage_full(), self._files.lock(digest.hex):
             self._step("locked")
             if existing := self.pack(digest, size):
                 return existing, 0
@@ -147,7 +147,7 @@ class NodeStore:
     def discard(self, digest: Digest) -> None:
         """Forgets a pack that turned out to be damaged (``Corrupt`` from a reader or an install); the next
         fetch downloads it again."""
-        with self._files.writing():
+        with self._files.raise_storage_full():
             self._files.path("packs", digest.hex).unlink(missing_ok=True)
 
     def highest_sequence(self, entry: Digest) -> int | None:
@@ -159,13 +159,13 @@ class NodeStore:
 
     def record_sequence(self, entry: Digest, sequence: int) -> None:
         """Records the sequence of an accepted revision; a lower one than before changes nothing."""
-        with self._files.writing(), self._files.locked("seen"):
+        with self._files.raise_storage_full(), self._files.lock("seen"):
             if sequence > (self.highest_sequence(entry) or 0):
                 self._files.put("seen", entry.hex, str(sequence).encode())
 
     def distrust(self, entry: Digest, revision: Digest) -> None:
         """Marks a revision of an entry: it is not to be installed on this node again."""
-        with self._files.writing():
+        with self._files.raise_storage_full():
             self._files.put("distrusted", entry.hex, str(revision).encode())
             marks = sorted(self._files.entries("distrusted"), key=lambda mark: mark[1].st_mtime)
             for path, _ in marks[:-_MAX_DISTRUSTED]:
@@ -185,7 +185,7 @@ class NodeStore:
 
     def remember_answer(self, key: Digest, answer: bytes) -> None:
         """Keeps a resolve's answer for the other processes that start now."""
-        with self._files.writing():
+        with self._files.raise_storage_full():
             self._files.sweep("resolved", OUTAGE_SECONDS)
             self._files.put("resolved", key.hex, answer)
 
@@ -219,7 +219,7 @@ class NodeStore:
         """Makes the folder in which the ranks of a job leave files for each other. It is removed a day after
         its last change."""
         path = self._files.path("jobs", key.hex)
-        with self._files.writing():
+        with self._files.raise_storage_full():
             path.mkdir(mode=0o700, exist_ok=True)
         return path
 
@@ -227,7 +227,7 @@ class NodeStore:
         """Removes the packs that were used longest ago until the rest fits, private folders and own results
         that were not used for 30 days, and leftovers that are a day old. Keeps ``keep`` and what is in use.
         Never raises."""
-        with contextlib.suppress(OSError, StorageFull), self._files.locked("evict", wait=False):
+        with contextlib.suppress(OSError, StorageFull), self._files.lock("evict", wait=False):
             for part in ("partial", "tmp", "locks", "jobs"):
                 self._files.sweep(part, _LEFTOVER_SECONDS)
             self._evict_packs(keep)
@@ -293,8 +293,8 @@ class NodeStore:
             (status.st_mtime, status.st_size, path) for path, status in self._files.entries("packs")
         )
         excess = sum(size for _, size, _ in packs) - self.max_bytes
-        for used, size, path in packs:
-            if excess <= 0 or used > time.time() - _JUST_USED_SECONDS:
+        for last_use, size, path in packs:
+            if excess <= 0 or last_use > time.time() - _JUST_USED_SECONDS:
                 return
             if (keep is None or path.name != keep.hex) and self._files.remove_unless_used(path):
                 excess -= size

@@ -37,7 +37,7 @@ class StoreFiles:
         self.root = root
         self.step = step
         self._base = root / LAYOUT
-        with self.writing():
+        with self.raise_storage_full():
             root.mkdir(parents=True, exist_ok=True)
             for part in ("", *_PARTS):
                 (self._base / part).mkdir(mode=0o700, exist_ok=True)
@@ -95,7 +95,7 @@ class StoreFiles:
         return True
 
     @contextmanager
-    def locked(self, name: str, wait: bool = True) -> Iterator[None]:
+    def lock(self, name: str, wait: bool = True) -> Iterator[None]:
         """Holds ``locks/<name>``. The lock ends with the process, however it ends. With ``wait=False`` raises
         ``BlockingIOError`` if another process holds it."""
         path = self.path("locks", name)
@@ -112,7 +112,7 @@ class StoreFiles:
                 os.close(handle)
 
     @contextmanager
-    def writing(self) -> Iterator[None]:
+    def raise_storage_full(self) -> Iterator[None]:
         """Raises each ``OSError`` of the block as one clear ``StorageFull``."""
         try:
             yield

@@ -113,9 +113,9 @@ def compare(mine: Fingerprint, theirs: Fingerprint, scopes: Iterable[str]) -> Co
     nothing, whatever the values are. A factor that the entry does not carry decides nothing. A deciding
     factor of a newer schema, which this table does not know, is a doubt, and so the entry does not fit.
     """
-    every = differences(mine, theirs, scopes)
-    deciding = tuple(difference for difference in every if difference.decides)
-    return Mismatch(deciding) if deciding else Compatible(every)
+    rows = differences(mine, theirs, scopes)
+    deciding = tuple(difference for difference in rows if difference.decides)
+    return Mismatch(deciding) if deciding else Compatible(rows)
 
 
 def differences(mine: Facts, theirs: Facts, scopes: Iterable[str]) -> tuple[Difference, ...]:
@@ -181,9 +181,15 @@ def _difference(factor: Factor, mine: Facts, theirs: Facts) -> Difference:
     consumer, builder = mine.get(factor.name), theirs[factor.name]
     decides = factor.decider == "cachesvc"
     if isinstance(consumer, list) and isinstance(builder, list):
-        own, others = set(map(str, consumer)), set(map(str, builder))
-        extra = sorted(own - others) if factor.rule != "covers" else []
-        return Difference(factor.name, _display(extra), _display(sorted(others - own)), decides, factor.fix)
+        consumer_texts, builder_texts = set(map(str, consumer)), set(map(str, builder))
+        extra = sorted(consumer_texts - builder_texts) if factor.rule != "covers" else []
+        return Difference(
+            factor.name,
+            _display(extra),
+            _display(sorted(builder_texts - consumer_texts)),
+            decides,
+            factor.fix,
+        )
     return Difference(factor.name, _display(consumer), _display(builder), decides, factor.fix)
 
 

@@ -30,7 +30,7 @@ class Digest(ValidText):
     @classmethod
     def of_chunks(cls, chunks: Iterable[bytes]) -> Digest:
         """Returns the digest of the concatenation of ``chunks``, which are read once."""
-        running = hashlib.sha256()
+        hasher = hashlib.sha256()
         for chunk in chunks:
-            running.update(chunk)
-        return cls("sha256:" + running.hexdigest())
+            hasher.update(chunk)
+        return cls("sha256:" + hasher.hexdigest())

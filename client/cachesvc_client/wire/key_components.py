@@ -99,7 +99,7 @@ def combine(keys: Mapping[str, Mapping[str, str]]) -> KeyFacts:
         for component, text in texts.items():
             values.setdefault(component, set()).add(text)
     shared = {component: next(iter(texts)) for component, texts in values.items() if len(texts) == 1}
-    own = {
+    own_components = {
         key: {name: text for name, text in texts.items() if name not in shared}
         for key, texts in first_keys.items()
     }
@@ -108,7 +108,7 @@ def combine(keys: Mapping[str, Mapping[str, str]]) -> KeyFacts:
         parts = _parts(component, sorted(values))
         if len(parts) >= MIN_UNNAMED and all(part in shared for part in parts):
             unnamed[component] = (_names_digest(parts), *(shared.pop(part) for part in parts))
-    return KeyFacts(own, shared, unnamed)
+    return KeyFacts(own_components, shared, unnamed)
 
 
 def _parts(component: str, names: Iterable[str]) -> list[str]:

@@ -14,20 +14,20 @@ def partition(fingerprint: Fingerprint, scopes: Iterable[str]) -> Digest:
     """Returns the digest of the deciding factors. Entries of different partitions never replace each
     other."""
     all_scopes = {"any", *scopes}
-    deciding = {
+    values = {
         factor.name: fingerprint[factor.name]
         for factor in FACTORS
         if factor.decider == "cachesvc" and factor.scope in all_scopes and factor.name in fingerprint
     }
-    return Digest.of(canonical({"scopes": sorted(all_scopes), "factors": deciding}))
+    return Digest.of(canonical({"scopes": sorted(all_scopes), "factors": values}))
 
 
 def known_partition(fingerprint: Fingerprint) -> Digest:
     """Returns the digest of the deciding factors that every process knows from its start on. It leaves out
     the factors that may be unknown then, and that a process takes from the entry."""
     optional = {factor.name for factor in FACTORS if factor.absent_mine == "accept"}
-    known = {name: value for name, value in fingerprint.items() if name not in optional}
-    return partition(known, ("gpu", "host"))
+    known_facts = {name: value for name, value in fingerprint.items() if name not in optional}
+    return partition(known_facts, ("gpu", "host"))
 
 
 def environment(mine: Fingerprint, theirs: Fingerprint, scopes: Iterable[str]) -> Digest:
