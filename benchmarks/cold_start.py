@@ -239,7 +239,7 @@ class Bench:
             raw = remote.resolve_bytes(request)
         (revision,) = parse_resolved(raw).revisions
         trusted = [PublicKey(self.registry.trust)]
-        verified = check_envelope(revision.envelope.encode(), trusted=trusted, wanted=None, now=time.time())
+        verified = check_envelope(revision.envelope.encode(), trusted=trusted, expected=None, now=time.time())
         return {"resolve answer": len(raw), "pack": verified.manifest.pack.size}
 
     def _tell(self, text: str) -> None:

@@ -162,7 +162,9 @@ class _Bench:
 
     def _restore(self) -> int:
         wanted = ExpectedStatement(Namespace("bench"), ShortName("restore"))
-        verified = check_envelope(self._envelope, trusted=[self._key.public], wanted=wanted, now=time.time())
+        verified = check_envelope(
+            self._envelope, trusted=[self._key.public], expected=wanted, now=time.time()
+        )
         pack = verified.manifest.pack
         roots = {"inductor": self._target}
         store = NodeStore(self._store)

@@ -39,7 +39,7 @@ MARKS_OF_PLACES = {
     # A file whose tests took more than five seconds of CPU in all, most of it in processes that they start.
     "slow": (
         *("session/test_attach.py", "benchmarks", "node/test_staging.py"),
-        *("environment/test_detect.py", "environment/test_model_hash.py"),
+        *("environment/test_detect.py", "environment/test_gpu.py", "environment/test_model_hash.py"),
         *("house/test_contracts.py", "house/test_distributions.py", "index/test_killed_upgrades.py"),
         *("kinds/test_cuda.py", "graphs/test_user_kernels.py", "matrix", "registry/test_crashes.py"),
         *("registry/test_stateful.py", "warm/test_turns.py"),

@@ -14,7 +14,7 @@ import time
 
 def main() -> None:
     import cachesvc_client.auto  # noqa: F401
-    from cachesvc_client.environment.detect import detect, supported
+    from cachesvc_client.environment.detect import detect, unsupported_reason
 
     before = device_memory()
     seconds = []
@@ -24,7 +24,7 @@ def main() -> None:
         seconds.append(round(time.perf_counter() - begin, 4))
     facts = {
         "fingerprint": {key: value for key, value in fingerprint.items() if key != "cpu_flags"},
-        "supported": supported(fingerprint, untested=False) or "yes",
+        "supported": unsupported_reason(fingerprint, untested=False) or "yes",
         "detect_seconds": seconds,
         "device_memory_before_after": [before, device_memory()],
         "torch_imported_by_detect": "torch" in sys.modules,

@@ -49,7 +49,7 @@ class Bundle:
 def read(path: Path, trust: str) -> Bundle:
     """Raises what `check_envelope` and `PackReader` raise."""
     envelope, offset = open_bundle(path)
-    verified = check_envelope(envelope, trusted=[PublicKey(trust)], wanted=None, now=time.time())
+    verified = check_envelope(envelope, trusted=[PublicKey(trust)], expected=None, now=time.time())
     manifest = verified.manifest
     with PackReader(path, manifest, offset) as pack:
         files = [

@@ -120,7 +120,7 @@ def _lost(remote: Remote, one: _Publisher) -> Iterator[str]:
         yield f"publisher {one.number}: its last revision is no head"
     for revision, record in one.acknowledged[-KEPT:]:
         try:
-            chunks = remote.download(pack_path(revision), 0, record.size, pack=record.digest)
+            chunks = remote.downloads.download(pack_path(revision), 0, record.size, pack=record.digest)
             if Digest.of_chunks(chunks) != record.digest:
                 yield f"publisher {one.number}: {revision} has other bytes"
         except CacheSvcError as error:
@@ -171,7 +171,7 @@ def _read(url: str, token: str, number: int, end: float) -> Counter[str]:
         counts["resolves"] += 1
         found = chance.choice(answer.revisions)
         try:
-            chunks = remote.fetch(found, PackRecord(found.pack, found.pack_size))
+            chunks = remote.downloads.fetch(found, PackRecord(found.pack, found.pack_size))
             counts["packs" if Digest.of_chunks(chunks) == found.pack else "wrong packs"] += 1
         except NotFound:
             counts["gone, and resolved once more"] += 1

@@ -85,7 +85,7 @@ class _Ours:
         [self._found] = self._remote.resolve(request).revisions
 
     def download(self, _number: int) -> int:
-        return sum(map(len, self._remote.fetch(self._found, self._packed.contents.pack)))
+        return sum(map(len, self._remote.downloads.fetch(self._found, self._packed.contents.pack)))
 
     def publish(self, number: int) -> int:
         head, sequence = self._heads.pop(number, (None, 0))

@@ -8,7 +8,13 @@ from cachesvc.domain.access import Action, Token, demand, may
 from cachesvc.domain.claims import LIVE_PER_TOKEN, Claim, demand_current, standing
 from cachesvc.index.unit import Unit
 from cachesvc.index.uploads import Upload
-from cachesvc_client.wire.claims import ClaimAnswer, ClaimRef, ClaimRelease, ClaimRequest, served_by
+from cachesvc_client.wire.claims import (
+    ClaimAnswer,
+    ClaimRef,
+    ClaimRelease,
+    ClaimRequest,
+    satisfied_claim_keys,
+)
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import InvalidRequest, TooMany, Unavailable
 from cachesvc_client.wire.records import Manifest
@@ -77,7 +83,7 @@ def demand_claim(unit: Unit, upload: Upload, shown: ClaimRef) -> None:
 def fulfil(unit: Unit, manifest: Manifest, shown: ClaimRef | None) -> Sequence[Digest]:
     """In a commit's transaction: the claims that ``manifest`` serves are done, and the publisher's is given
     back. Answers the keys to :func:`wake` when it is committed."""
-    keys = [*served_by(manifest)]
+    keys = [*satisfied_claim_keys(manifest)]
     if shown is not None:
         unit.claims.release(shown, done=True)
         keys.append(shown.key)

@@ -188,7 +188,7 @@ def verified(revision: Digest, signer: str, envelope: bytes) -> Verified:
         trusted = [PublicKey(signer)]
     except ValueError as error:
         raise Corrupt(f"revision {revision}: the index names no signer: {error}") from None
-    checked = check_envelope(envelope, trusted=trusted, wanted=None, now=0)
+    checked = check_envelope(envelope, trusted=trusted, expected=None, now=0)
     if checked.revision != revision:
         raise Corrupt(f"revision {revision}: the index holds the envelope of {checked.revision}")
     return checked

@@ -272,9 +272,9 @@ def _verified(
     verified = check_envelope(
         envelope,
         trusted=trusted,
-        wanted=wanted,
+        expected=wanted,
         now=registry.clock(),
-        to_trust=f"an admin accepts a key with: cachesvc admin signers add KEY -n {place.namespace}",
+        trust_hint=f"an admin accepts a key with: cachesvc admin signers add KEY -n {place.namespace}",
     )
     statement = verified.manifest.statement
     if statement.lane != place.lane:

@@ -13,7 +13,14 @@ from dataclasses import dataclass
 from cachesvc.domain.access import Action, Token, demand
 from cachesvc.index.heads import Candidate, Heads, Place
 from cachesvc_client.wire import codec
-from cachesvc_client.wire.compare import Difference, Mismatch, compare, inert_here, nearness, withdrawn
+from cachesvc_client.wire.compare import (
+    Difference,
+    Mismatch,
+    compare,
+    inert_difference,
+    nearness,
+    withdrawn_difference,
+)
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError, NotFound
 from cachesvc_client.wire.names import Lane, Namespace, Tag
@@ -266,7 +273,7 @@ def _offered(
     for row in fitting:
         if row.quarantined is not None or row.signer_removed:
             why = row.quarantine_why if row.quarantined is not None else "its signer was removed"
-            said = withdrawn(row.revision, why or "")
+            said = withdrawn_difference(row.revision, why or "")
             refused.append(Rejected(row.entry, row.target, row.tag, (said,)))
             continue
         here = environment(request.fingerprint, json.loads(row.fingerprint), json.loads(row.scopes))
@@ -274,7 +281,7 @@ def _offered(
         if why is None:
             offered.append(row)
         else:
-            refused.append(Rejected(row.entry, row.target, row.tag, (inert_here(row.revision, why),)))
+            refused.append(Rejected(row.entry, row.target, row.tag, (inert_difference(row.revision, why),)))
     return offered, tuple(refused)
 
 

@@ -200,7 +200,7 @@ def _published(state: _State) -> tuple[Manifest | None, str]:
     other = False
     for revision in answer.revisions:
         envelope = revision.envelope.encode()
-        verified = check_envelope(envelope, trusted=means.registry.trusted, wanted=wanted, now=time.time())
+        verified = check_envelope(envelope, trusted=means.registry.trusted, expected=wanted, now=time.time())
         manifest = verified.manifest
         if manifest.statement.target != state.job.target:
             continue

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 import cachesvc_client
 from cachesvc_client import kinds
 from cachesvc_client.canary.tolerance import Compared
-from cachesvc_client.environment.detect import detect, supported
+from cachesvc_client.environment.detect import detect, unsupported_reason
 from cachesvc_client.hooks import counters
 from cachesvc_client.kinds.inductor import bundler
 from cachesvc_client.wire import codec
@@ -132,7 +132,7 @@ def perform(order: Order) -> PhaseResult:
 
 def _eager(order: Order) -> PhaseResult:
     job = order.job
-    if reason := supported(detect()):
+    if reason := unsupported_reason(detect()):
         raise Unsupported(reason)
     if job.is_script:
         return PhaseResult(order.phase, script=_script_digest(job), fingerprint=detect())

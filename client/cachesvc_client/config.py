@@ -1,8 +1,8 @@
-"""What this process was told: ``CACHESVC_*`` variables over the user's login file.
+"""Reads the configuration of this process: ``CACHESVC_*`` variables over the user's login file.
 
-The login file is ``$XDG_CONFIG_HOME/cachesvc/login.json`` (else ``~/.config``), mode 0600, and holds
-for each registry a token, trusted keys and the path of a signing key, and which registry is the
-default. No home is normal: containers use the variables.
+The login file is ``$XDG_CONFIG_HOME/cachesvc/login.json`` (else ``~/.config``), mode 0600. It names the
+default registry, and holds for each registry a token, trusted keys and the path of a signing key. A process
+without a home is normal: containers use the variables.
 """
 
 from __future__ import annotations
@@ -29,25 +29,31 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LOGIN_FORMAT = "cachesvc.login/1"
+"""Format of the login file that this client writes and reads."""
 DEFAULT_DEADLINE = 10.0
 """Seconds that a compile waits for a restore, at most."""
 MAX_DEADLINE = 3600.0
+"""Largest number of seconds that a user may set as the deadline."""
 _MAX_LOGIN_BYTES = 1 << 20
+"""Largest number of bytes of a login file."""
 _URL = re.compile(
     r"(?P<scheme>https?)://"
     r"(?P<host>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)"
     r"(?::(?P<port>[0-9]{1,5}))?(?P<path>(?:/[A-Za-z0-9._~%-]+)*)/*"
 )
+"""Matches the URL of a registry."""
 _TOKEN = re.compile(r"[\x21-\x7e]{1,512}")
+"""Matches a token."""
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Read once. ``deadline`` in seconds; ``store``: the node store's folder, if one was named.
+    """Holds the configuration of a process, which is read once. ``deadline``: seconds. ``store``: folder of
+    the node store, if the user named one.
 
-    ``bundle``: a bundle file, or a folder of them, instead of a registry.
-    ``tag_fallback``: tags that are tried after a name's own, in order. ``report``: whether the registry is
-    told what came of it. ``hold_collector``: see `session.gc_pause`. ``keep_own``: see `own_results`.
+    ``bundle``: a bundle file, or a folder of them, instead of a registry. ``tag_fallback``: tags that are
+    tried after a name's own tag, in order. ``report``: whether outcomes are reported to the registry.
+    ``hold_collector``: see `session.gc_pause`. ``keep_own``: see `own_results`.
     """
 
     url: str | None = None
@@ -70,20 +76,20 @@ class Config:
 
     @classmethod
     def read(cls, environ: Mapping[str, str] | None = None) -> Config:
-        """The configuration of this process.
+        """Reads the configuration of this process.
 
-        A variable that is set to nothing counts as not set. Token, keys and signing key of the login
-        file count only for the registry that they were stored for. Raises ``InvalidRequest`` that names
-        the variable or the file, and what is allowed.
+        A variable that is set to nothing counts as not set. Token, keys and signing key of the login file
+        count only for the registry that they were stored for. Raises ``InvalidRequest`` that names the
+        variable or the file, and what is allowed.
         """
         environ = os.environ if environ is None else environ
         login = Login.read(environ)
         url = _variable(environ, "CACHESVC_URL", registry_url, login.default)
-        known = login.registries.get(url or "", Registry())
-        signing_key = Path(known.signing_key) if known.signing_key else None
+        stored = login.registries.get(url or "", RegistryLogin())
+        signing_key = Path(stored.signing_key) if stored.signing_key else None
         return cls(
             url=url,
-            token=_variable(environ, "CACHESVC_TOKEN", _token, known.token),
+            token=_variable(environ, "CACHESVC_TOKEN", _token, stored.token),
             names=_variable(environ, "CACHESVC_NAME", _names, ()),
             bundle=_variable(environ, "CACHESVC_BUNDLE", _path, None),
             tag_fallback=_variable(environ, "CACHESVC_TAG_FALLBACK", _tags, ()),
@@ -91,7 +97,7 @@ class Config:
             mode=_variable(environ, "CACHESVC_MODE", parse_mode, "read"),
             deadline=_variable(environ, "CACHESVC_DEADLINE", _seconds, DEFAULT_DEADLINE),
             strict=_variable(environ, "CACHESVC_STRICT", parse_switch, False),
-            trusted_keys=_variable(environ, "CACHESVC_TRUSTED_KEYS", _keys, known.trusted_keys),
+            trusted_keys=_variable(environ, "CACHESVC_TRUSTED_KEYS", _keys, stored.trusted_keys),
             store=_variable(environ, "CACHESVC_STORE", _path, None),
             signing_key=_variable(environ, "CACHESVC_SIGNING_KEY", _path, signing_key),
             untested=_variable(environ, "CACHESVC_UNTESTED", parse_switch, False),
@@ -103,8 +109,8 @@ class Config:
 
 
 @dataclass(frozen=True, slots=True)
-class Registry:
-    """What a user stored for one registry."""
+class RegistryLogin:
+    """Holds what a user stored for one registry."""
 
     token: str | None = field(default=None, repr=False)
     trusted_keys: tuple[TrustedKey, ...] = ()
@@ -113,9 +119,9 @@ class Registry:
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """The login file. ``registries`` by URL, as ``registry_url`` writes it."""
+    """Holds the content of the login file. ``registries``: by URL, as ``registry_url`` writes it."""
 
-    registries: dict[str, Registry] = field(default_factory=dict)
+    registries: dict[str, RegistryLogin] = field(default_factory=dict)
     default: str | None = None
     format: str = LOGIN_FORMAT
 
@@ -125,9 +131,10 @@ class Login:
 
     @classmethod
     def read(cls, environ: Mapping[str, str] | None = None) -> Login:
-        """What is stored; empty if there is no file or no home.
+        """Reads the login file; returns an empty one if there is no file or no home.
 
-        Raises ``InvalidRequest`` if the file is malformed, or if others may write it: it says whom to trust.
+        Raises ``InvalidRequest`` if the file is malformed, or if other users may write it: the file says whom
+        to trust.
         """
         path = login_path(environ)
         try:
@@ -175,11 +182,12 @@ class Login:
 
 
 def login_path(environ: Mapping[str, str] | None = None) -> Path | None:
-    """``$XDG_CONFIG_HOME/cachesvc/login.json``, else under ``~/.config``; ``None`` without a home."""
+    """Returns ``$XDG_CONFIG_HOME/cachesvc/login.json``, else the path under ``~/.config``; ``None`` without a
+    home."""
     environ = os.environ if environ is None else environ
-    configured = environ.get("XDG_CONFIG_HOME", "")
-    if configured.startswith("/"):  # the XDG specification ignores relative ones
-        return Path(configured, "cachesvc", "login.json")
+    config_home = environ.get("XDG_CONFIG_HOME", "")
+    if config_home.startswith("/"):  # the XDG specification ignores relative ones
+        return Path(config_home, "cachesvc", "login.json")
     home = environ.get("HOME", "")
     return Path(home, ".config", "cachesvc", "login.json") if home.startswith("/") else None
 
@@ -191,11 +199,11 @@ def login(
     signing_key: Path | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> tuple[Path, Probe]:
-    """Stores a registry for this user and makes it the default, after asking it who the token is.
+    """Stores a registry for this user and makes it the default, after the registry has confirmed the token.
 
-    Keys and signing key that are not named again are kept. Returns the file that was written and the
-    registry's answers. Raises ``InvalidRequest`` for malformed arguments, and what ``Remote`` raises if
-    the registry cannot be reached, is none, or does not know the token; nothing is stored then.
+    Keeps the keys and the signing key that the user does not name again. Returns the file that was written
+    and the registry's answers. Raises ``InvalidRequest`` for malformed arguments, and what ``Remote`` raises
+    if the registry cannot be reached, is none, or does not know the token; then nothing is stored.
     """
     from .http.registry import Remote
 
@@ -207,19 +215,19 @@ def login(
         SigningKey.load(signing_key)
     with Remote(url, token) as remote:
         probe = remote.probe()
-    stored = Login.read(environ)
-    before = stored.registries.get(url, Registry())
-    entry = Registry(
-        token=token or before.token,
-        trusted_keys=keys or before.trusted_keys,
-        signing_key=str(signing_key) if signing_key else before.signing_key,
+    file = Login.read(environ)
+    stored = file.registries.get(url, RegistryLogin())
+    entry = RegistryLogin(
+        token=token or stored.token,
+        trusted_keys=keys or stored.trusted_keys,
+        signing_key=str(signing_key) if signing_key else stored.signing_key,
     )
-    written = replace(stored, registries={**stored.registries, url: entry}, default=url).write(environ)
-    return written, probe
+    path = replace(file, registries={**file.registries, url: entry}, default=url).write(environ)
+    return path, probe
 
 
 def registry_url(text: str) -> str:
-    """``http(s)://host[:port][/prefix]`` in one spelling: lower case, no slash at the end.
+    """Returns ``http(s)://host[:port][/prefix]`` in one spelling: lower case, without a slash at the end.
 
     Raises ``ValueError`` with what is allowed.
     """
@@ -238,8 +246,8 @@ def _variable(environ: Mapping[str, str], name: str, parse: Callable[[str], T], 
     try:
         return parse(text)
     except ValueError as error:
-        shown = "" if name == "CACHESVC_TOKEN" else f" {text[:120]!r}:"
-        raise InvalidRequest(f"{name}:{shown} {error}") from None
+        shown_text = "" if name == "CACHESVC_TOKEN" else f" {text[:120]!r}:"
+        raise InvalidRequest(f"{name}:{shown_text} {error}") from None
 
 
 def _argument(name: str, parse: Callable[[str], T], text: str) -> T:

@@ -30,19 +30,24 @@ def statement(**changes):
     return Statement(**{**fields, "sequence": 1_700_000_000_000, **changes})
 
 
-def made(folder: Path, files=FILES, **changes) -> tuple[Path, Manifest]:
-    """A pack on disk and its manifest."""
+def make_pack(folder: Path, files=FILES, **changes) -> tuple[Path, Manifest]:
+    """Writes a pack to the disk; returns its path and its manifest."""
     path = folder / "made.pack"
     with open(path, "wb") as out:
         contents = write_pack(files, out)
-    said = statement(**changes)
+    signed_statement = statement(**changes)
     return path, Manifest(
-        said, contents.pack, contents.frames, contents.files, {"torch": "2.13.0", "isa": "avx2"}, Workload()
+        signed_statement,
+        contents.pack,
+        contents.frames,
+        contents.files,
+        {"torch": "2.13.0", "isa": "avx2"},
+        Workload(),
     )
 
 
-def signed(value: object) -> bytes:
-    """Any JSON value in an envelope that the trusted key signed: what reaches the parser."""
+def sign_value(value: object) -> bytes:
+    """Signs any JSON value with the trusted key, so that the value reaches the parser."""
     return KEY.sign_bytes(json.dumps(value).encode(), PAYLOAD_TYPE)
 
 
@@ -69,8 +74,8 @@ RULES = {
 }
 
 
-def forked(work) -> int:
-    """Runs ``work`` in a forked child; its wait status."""
+def run_in_child(work) -> int:
+    """Runs ``work`` in a forked child; returns its wait status."""
     child = os.fork()
     if child == 0:
         with contextlib.suppress(BaseException):
@@ -80,13 +85,13 @@ def forked(work) -> int:
     return os.waitpid(child, 0)[1]
 
 
-def killing(at: int):
-    """A step callback that kills its process at the ``at``-th step."""
-    seen = []
+def kill_at_step(at: int):
+    """Returns a step callback that kills its process at the ``at``-th step."""
+    steps = []
 
     def step(name):
-        seen.append(name)
-        if len(seen) == at:
+        steps.append(name)
+        if len(steps) == at:
             os.kill(os.getpid(), signal.SIGKILL)
 
     return step

@@ -1,4 +1,4 @@
-"""A file is whole or absent, also where the writer is killed."""
+"""Tests that a file is whole or absent, also where its writer is killed."""
 
 from __future__ import annotations
 

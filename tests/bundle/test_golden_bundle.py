@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import zstandard
-from packing import FILES, KEY, made
+from packing import FILES, KEY, make_pack
 
 from cachesvc_client.bundle.check import ExpectedStatement, check_envelope, check_pack
 from cachesvc_client.bundle.file import open_bundle
@@ -18,8 +18,8 @@ GOLDEN = Path(__file__).parent.parent / "golden"
 @pytest.fixture(scope="module")
 def verified():
     envelope = (GOLDEN / "envelope-1.json").read_bytes()
-    wanted = ExpectedStatement(Namespace("team"), ShortName("bert"))
-    return check_envelope(envelope, trusted=[KEY.public], wanted=wanted, now=1_700_000_000)
+    expected = ExpectedStatement(Namespace("team"), ShortName("bert"))
+    return check_envelope(envelope, trusted=[KEY.public], expected=expected, now=1_700_000_000)
 
 
 def test_envelope_and_manifest(verified):
@@ -33,14 +33,14 @@ def test_envelope_and_manifest(verified):
 def test_pack_is_read(verified):
     check_pack(GOLDEN / "pack-1.bin", verified.manifest)
     with PackReader(GOLDEN / "pack-1.bin", verified.manifest) as reader:
-        found = {(file.kind, file.path): (reader.read(file), file.mode) for file in verified.manifest.files}
-    assert found == {(file.kind, file.path): (file.data, file.mode) for file in FILES}
+        files = {(file.kind, file.path): (reader.read(file), file.mode) for file in verified.manifest.files}
+    assert files == {(file.kind, file.path): (file.data, file.mode) for file in FILES}
 
 
 def test_pack_is_written_alike(verified, tmp_path):
     if (GOLDEN / "pack-1.libzstd").read_text() != ".".join(map(str, zstandard.ZSTD_VERSION)):
         pytest.skip("another libzstd compresses otherwise; reading is what has to hold")
-    path, manifest = made(tmp_path, expires=4_000_000_000)
+    path, manifest = make_pack(tmp_path, expires=4_000_000_000)
     assert path.read_bytes() == (GOLDEN / "pack-1.bin").read_bytes()
     assert manifest == verified.manifest
 

@@ -11,7 +11,7 @@ import pytest
 import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from packing import FILES, KEY, made
+from packing import FILES, KEY, make_pack
 
 from cachesvc_client.bundle.layout import PACK_MAGIC, Layout
 from cachesvc_client.bundle.pack import PackReader, SourceFile, write_pack
@@ -39,7 +39,7 @@ SETS = st.dictionaries(
 def test_round_trip_in_any_order_makes_the_same_bytes(tmp_path_factory, contents, chance):
     folder = tmp_path_factory.mktemp("pack")
     files = [SourceFile("inductor", path, data) for path, data in contents.items()]
-    path, manifest = made(folder, files)
+    path, manifest = make_pack(folder, files)
     chance.shuffle(files)
     again = io.BytesIO()
     assert write_pack(files, again).pack == manifest.pack
@@ -50,14 +50,14 @@ def test_round_trip_in_any_order_makes_the_same_bytes(tmp_path_factory, contents
 
 def test_equal_contents_are_stored_once(tmp_path):
     data = random.Random(1).randbytes(1 << 20)
-    _, one = made(tmp_path, [SourceFile("inductor", "a.so", data)])
-    _, many = made(tmp_path, [SourceFile("inductor", f"{name}.so", data) for name in "abcdefgh"])
+    _, one = make_pack(tmp_path, [SourceFile("inductor", "a.so", data)])
+    _, many = make_pack(tmp_path, [SourceFile("inductor", f"{name}.so", data) for name in "abcdefgh"])
     assert many.pack.digest == one.pack.digest
 
 
 def test_a_file_goes_on_in_later_frames(tmp_path):
     data = random.Random(2).randbytes(2 * FRAME_BYTES + 5)
-    path, manifest = made(
+    path, manifest = make_pack(
         tmp_path, [SourceFile("inductor", "a.py", b"x" * 100), SourceFile("inductor", "b.so", data)]
     )
     assert [frame.raw for frame in manifest.frames] == [FRAME_BYTES, FRAME_BYTES, 105]
@@ -70,13 +70,15 @@ def test_files_on_disk_and_in_memory_make_the_same_pack(tmp_path):
     for index, file in enumerate(FILES):
         (tmp_path / str(index)).write_bytes(file.data)
         on_disk.append(replace(file, data=tmp_path / str(index)))
-    assert made(tmp_path, on_disk)[1].pack == made(tmp_path)[1].pack
+    assert make_pack(tmp_path, on_disk)[1].pack == make_pack(tmp_path)[1].pack
 
 
 def test_one_reader_serves_many_threads(tmp_path):
     chance = random.Random(3)
     contents = {f"f{index}.so": chance.randbytes(300_000) for index in range(60)}
-    path, manifest = made(tmp_path, [SourceFile("inductor", name, data) for name, data in contents.items()])
+    path, manifest = make_pack(
+        tmp_path, [SourceFile("inductor", name, data) for name, data in contents.items()]
+    )
     with PackReader(path, manifest) as reader, ThreadPoolExecutor(8) as pool:
         jobs = [*manifest.files] * 3
         chance.shuffle(jobs)
@@ -87,7 +89,7 @@ def test_thorough_packs_are_no_larger_than_zstd_3(tmp_path):
     source = b"".join(
         b"def kernel_%d(x): return x * %d + %d\n" % (i, i * 7919 % 1000, i) for i in range(40_000)
     )
-    _, manifest = made(tmp_path, [SourceFile("inductor", "a.py", source)])
+    _, manifest = make_pack(tmp_path, [SourceFile("inductor", "a.py", source)])
     assert manifest.pack.size <= len(zstandard.ZstdCompressor(level=3).compress(source))
 
 
@@ -128,8 +130,8 @@ def test_a_source_that_changes_while_it_is_packed(tmp_path):
 
 
 def hostile(folder, stored: bytes, raw: int, size: int | None = None):
-    """A pack of one frame with these stored bytes, and a manifest whose digests all match them."""
-    path, manifest = made(folder)
+    """Makes a pack of one frame with these stored bytes, and a manifest whose digests all match them."""
+    path, manifest = make_pack(folder)
     path.write_bytes(PACK_MAGIC + stored)
     frame = Frame(len(PACK_MAGIC), len(stored), raw, Digest.of(stored))
     pack = PackRecord(Digest.of(path.read_bytes()), len(PACK_MAGIC) + len(stored))
@@ -141,8 +143,9 @@ def frame_of(data: bytes, **options) -> bytes:
     return zstandard.ZstdCompressor(**options).compress(data)
 
 
-def _lying(size: int) -> bytes:
-    """A frame whose header promises ``size`` bytes: single segment, 8-byte content size (RFC 8878, 3.1.1)."""
+def _lying_frame(size: int) -> bytes:
+    """Makes a frame whose header promises ``size`` bytes: single segment, 8-byte content size (RFC 8878,
+    3.1.1)."""
     block = struct.pack("<I", (100 << 3) | (1 << 1) | 1)[:3] + b"x"
     return struct.pack("<IB", 0xFD2FB528, 0b1110_0000) + struct.pack("<Q", size) + block
 
@@ -159,8 +162,8 @@ def _lying(size: int) -> bytes:
         frame_of(b"x" * (64 << 20)),
         frame_of(b"x" * 100, write_content_size=False),
         struct.pack("<II", 0x184D2A50, 4) + b"skip" + frame_of(b"x" * 100),
-        _lying(1 << 40),
-        _lying(101),
+        _lying_frame(1 << 40),
+        _lying_frame(101),
     ],
     ids=["junk", "cut", "tail", "two", "short", "other", "bomb", "sizeless", "skippable", "tera", "lie"],
 )
@@ -171,7 +174,7 @@ def test_hostile_frames_with_matching_digests(tmp_path, stored):
 
 
 def test_the_lying_header_is_otherwise_a_good_frame(tmp_path):
-    path, manifest = hostile(tmp_path, _lying(100), 100)
+    path, manifest = hostile(tmp_path, _lying_frame(100), 100)
     with PackReader(path, manifest) as reader:
         assert reader.read(manifest.files[0]) == b"x" * 100
 
@@ -186,18 +189,18 @@ def test_mutated_frames_with_matching_digests_are_corrupt_or_whole(tmp_path_fact
     path, manifest = hostile(tmp_path_factory.mktemp("pack"), bytes(stored), raw)
     with PackReader(path, manifest) as reader:
         try:
-            found = reader.read(manifest.files[0])
+            content = reader.read(manifest.files[0])
         except Corrupt:
             return
-        assert len(found) == raw
-        if Digest.of(found) != manifest.files[0].digest:
+        assert len(content) == raw
+        if Digest.of(content) != manifest.files[0].digest:
             with pytest.raises(Corrupt, match="does not have its digest"):
                 reader.verify()
 
 
 @given(st.integers(0, 1 << 20), st.integers(1, 255))
 def test_no_flipped_bit_reaches_the_decompressor(tmp_path_factory, position, change):
-    path, manifest = made(tmp_path_factory.mktemp("pack"))
+    path, manifest = make_pack(tmp_path_factory.mktemp("pack"))
     data = bytearray(path.read_bytes())
     data[16 + position % (len(data) - 16)] ^= change
     path.write_bytes(data)
@@ -206,7 +209,7 @@ def test_no_flipped_bit_reaches_the_decompressor(tmp_path_factory, position, cha
 
 
 def test_who_signs_finds_a_file_that_is_not_where_it_is_said_to_be(tmp_path):
-    path, manifest = made(tmp_path)
+    path, manifest = make_pack(tmp_path)
     with PackReader(path, manifest) as reader:
         reader.verify()
     files = tuple(replace(file, offset=0) if file.path == "ab/cab.so" else file for file in manifest.files)
@@ -218,7 +221,7 @@ def test_who_signs_finds_a_file_that_is_not_where_it_is_said_to_be(tmp_path):
 
 
 def test_truncated_foreign_or_missing_packs(tmp_path):
-    path, manifest = made(tmp_path)
+    path, manifest = make_pack(tmp_path)
     path.write_bytes(path.read_bytes()[:-1])
     with PackReader(path, manifest) as reader, pytest.raises(Corrupt, match="frame 0"):
         reader.frame(0)

@@ -1,4 +1,4 @@
-"""The gate: what it lets pass, and that hostile bytes end in one clear line."""
+"""Tests what the checks accept, and that hostile bytes end in one clear line."""
 
 import base64
 import copy
@@ -8,7 +8,7 @@ import stat
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from packing import KEY, made, signed, statement
+from packing import KEY, make_pack, sign_value, statement
 
 from cachesvc_client.bundle.check import ExpectedStatement, check_envelope, check_pack, check_sequence
 from cachesvc_client.bundle.seal import PublicKey, SigningKey, pae
@@ -26,8 +26,8 @@ def manifest(**changes):
     return Manifest(statement(**changes), EMPTY, (), (), {"torch": "2.13.0"}, Workload())
 
 
-def check(envelope, trusted=(KEY.public,), wanted=WANTED, now=NOW):
-    return check_envelope(envelope, trusted=trusted, wanted=wanted, now=now)
+def check(envelope, trusted=(KEY.public,), expected=WANTED, now=NOW):
+    return check_envelope(envelope, trusted=trusted, expected=expected, now=now)
 
 
 def test_the_encoding_is_that_of_the_dsse_specification():
@@ -80,10 +80,10 @@ def test_a_missing_key_file(tmp_path):
 
 
 def test_what_was_signed_passes():
-    made = manifest()
-    verified = check(KEY.sign(made))
-    assert verified.manifest == made
-    assert verified.revision == Digest.of(made.encode())
+    unsigned = manifest()
+    verified = check(KEY.sign(unsigned))
+    assert verified.manifest == unsigned
+    assert verified.revision == Digest.of(unsigned.encode())
     assert verified.signer == KEY.public
 
 
@@ -94,7 +94,7 @@ def test_order_and_space_of_the_envelope_do_not_matter():
 
 
 @pytest.mark.parametrize(
-    ("changes", "wanted", "message"),
+    ("changes", "expected", "message"),
     [
         ({"namespace": Namespace("other")}, WANTED, "signed this for other/bert"),
         ({"name": ShortName("gpt")}, WANTED, "signed this for team/gpt"),
@@ -109,13 +109,13 @@ def test_order_and_space_of_the_envelope_do_not_matter():
         ({"expires": int(NOW) - 301}, None, "expired"),
     ],
 )
-def test_a_statement_for_something_else_is_refused(changes, wanted, message):
+def test_a_statement_for_something_else_is_refused(changes, expected, message):
     with pytest.raises(Untrusted, match=message):
-        check(KEY.sign(manifest(**changes)), wanted=wanted)
+        check(KEY.sign(manifest(**changes)), expected=expected)
 
 
 @pytest.mark.parametrize(
-    ("changes", "wanted"),
+    ("changes", "expected"),
     [
         ({"expires": int(NOW) - 299}, WANTED),
         ({"tag": Tag("v2")}, ExpectedStatement(WANTED.namespace, WANTED.name)),
@@ -124,8 +124,8 @@ def test_a_statement_for_something_else_is_refused(changes, wanted, message):
         ({"namespace": Namespace("other"), "lane": Lane("pr-1")}, None),
     ],
 )
-def test_a_statement_for_what_is_wanted_passes(changes, wanted):
-    assert check(KEY.sign(manifest(**changes)), wanted=wanted).manifest == manifest(**changes)
+def test_a_statement_for_what_is_wanted_passes(changes, expected):
+    assert check(KEY.sign(manifest(**changes)), expected=expected).manifest == manifest(**changes)
 
 
 def test_a_stranger_is_named_with_those_who_are_trusted():
@@ -199,7 +199,7 @@ JSON = st.recursive(
 
 
 def places(value, path=()):
-    """Every place in a JSON value."""
+    """Lists every place in a JSON value."""
     yield path
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in items:
@@ -216,7 +216,7 @@ def replaced(value, path, new):
 
 @pytest.fixture(scope="module")
 def full(tmp_path_factory):
-    return json.loads(made(tmp_path_factory.mktemp("pack"))[1].encode())
+    return json.loads(make_pack(tmp_path_factory.mktemp("pack"))[1].encode())
 
 
 @settings(max_examples=400)
@@ -227,7 +227,7 @@ def test_hostile_manifests_that_are_signed_end_in_one_line_or_are_sound(full, da
         path = data.draw(st.sampled_from(list(places(value))))
         value = replaced(value, path, data.draw(JSON))
     try:
-        verified = check(signed(value), wanted=None)
+        verified = check(sign_value(value), expected=None)
     except Untrusted as error:
         refusal = str(error)
     else:
@@ -281,7 +281,7 @@ def _deep(levels):
 )
 def test_each_bound_of_a_signed_manifest(full, place, value):
     with pytest.raises(Corrupt) as caught:
-        check(signed(replaced(full, place, value)), wanted=None)
+        check(sign_value(replaced(full, place, value)), expected=None)
     assert str(caught.value).isprintable()
 
 
@@ -292,7 +292,7 @@ def test_many_files_over_one_content_are_bounded(full):
     files = [{**file, "path": f"f{index}"} for index in range(200)]
     value = {**full, "frames": frames, "files": files, "pack": {**full["pack"], "size": 116}}
     with pytest.raises(Corrupt, match="bytes in all files"):
-        check(signed(value), wanted=None)
+        check(sign_value(value), expected=None)
 
 
 def test_an_older_sequence_is_refused():
@@ -304,7 +304,7 @@ def test_an_older_sequence_is_refused():
 
 
 def test_a_pack_must_have_size_and_digest(tmp_path):
-    path, manifest = made(tmp_path)
+    path, manifest = make_pack(tmp_path)
     check_pack(path, manifest)
     whole = path.read_bytes()
     for altered in (whole[:-1], whole + b"x", whole[:-1] + bytes([whole[-1] ^ 1]), b""):

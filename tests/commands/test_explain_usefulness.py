@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cachesvc_client.commands.explain import judge, not_installed, render
-from cachesvc_client.wire.compare import inert_here
+from cachesvc_client.wire.compare import inert_difference
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Tag, Target
 from cachesvc_client.wire.partitions import environment
@@ -48,7 +48,7 @@ def test_counts_are_shown_by_environment_and_decide_nothing() -> None:
 def test_what_the_registry_withholds_does_not_fit_and_says_what_to_do() -> None:
     uses = row(use(HERE, inert=3, inert_hosts=3, quarantined=100, why="thread count"))
     assert judge("team/x", HERE, [uses]).fitting == 1, "the registry's answer decides, not its statistics"
-    rejected = Rejected(uses.entry, uses.target, uses.tag, (inert_here(uses.revision, "thread count"),))
+    rejected = Rejected(uses.entry, uses.target, uses.tag, (inert_difference(uses.revision, "thread count"),))
     answer = ResolveAnswer((), (rejected,), uses.tag)
     found = judge("team/x", HERE, [uses], {}, not_installed(answer, [uses], {}))
     assert found.fitting == 0 and found.entries[0].verdict == "withheld"

@@ -84,7 +84,7 @@ def remote(registry):
 
 def manifest_of(path, key):
     envelope, _ = open_bundle(path)
-    return check_envelope(envelope, trusted=[key.public], wanted=None, now=time.time()).manifest
+    return check_envelope(envelope, trusted=[key.public], expected=None, now=time.time()).manifest
 
 
 NOW = time.time_ns() // 1_000_000

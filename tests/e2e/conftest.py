@@ -40,7 +40,7 @@ class Built:
     def manifest(self, bundle: Path) -> Manifest:
         """Of a bundle of this key."""
         envelope, _ = open_bundle(bundle)
-        return check_envelope(envelope, trusted=[self.key.public], wanted=None, now=time.time()).manifest
+        return check_envelope(envelope, trusted=[self.key.public], expected=None, now=time.time()).manifest
 
     def files(self, bundle: Path) -> set[str]:
         """What a bundle of this key holds: ``kind/path``."""

@@ -69,7 +69,7 @@ def _manifest(served: Served, key: SigningKey, entry: str) -> Manifest:
         request = ResolveRequest(Namespace("team"), ShortName("ranks"), fingerprint, (Tag("latest"),))
         [revision] = remote.resolve(request).revisions
     envelope = revision.envelope.encode()
-    verified = check_envelope(envelope, trusted=[key.public], wanted=None, now=0.0)
+    verified = check_envelope(envelope, trusted=[key.public], expected=None, now=0.0)
     assert str(verified.manifest.entry) == entry
     return verified.manifest
 

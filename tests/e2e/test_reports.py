@@ -92,7 +92,7 @@ def start(place: Path, built: Tiny, registry: Served, *arguments: str, **more: s
 
 def test_what_a_bundle_says_of_its_keys_is_small(built: Tiny) -> None:
     envelope, _ = open_bundle(built.bundle)
-    manifest = check_envelope(envelope, trusted=[built.key.public], wanted=None, now=time.time()).manifest
+    manifest = check_envelope(envelope, trusted=[built.key.public], expected=None, now=time.time()).manifest
     assert manifest.key_facts is not None and len(manifest.key_facts) < 5000
     facts = decode(manifest.key_facts)
     files = {part for record in manifest.files for part in record.path.split("/")}

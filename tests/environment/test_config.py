@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.config import Config, Login, Registry, login, login_path, registry_url
+from cachesvc_client.config import Config, Login, RegistryLogin, login, login_path, registry_url
 from cachesvc_client.wire.errors import InvalidRequest, StorageFull, Unauthenticated, Unavailable
 
 KEY = SigningKey.generate().public
@@ -23,7 +23,7 @@ def home(tmp_path):
 
 
 def store(home, **more):
-    Login({URL: Registry("stored", (KEY,), "/keys/signing.key")}, default=URL).write(home)
+    Login({URL: RegistryLogin("stored", (KEY,), "/keys/signing.key")}, default=URL).write(home)
     return {**home, **more}
 
 

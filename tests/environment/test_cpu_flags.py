@@ -1,7 +1,8 @@
-"""``cpu_flags`` and ``cpu_isa`` for recorded CPUs, against the real compiler and PyTorch's own choice.
+"""Tests ``cpu_flags`` and ``cpu_isa`` for recorded CPUs, against the real compiler and PyTorch's own choice.
 
-``cpuinfo/README.md`` says where the records come from. ``cpuinfo/march.json`` holds what g++ 13.3 turned on,
-for CPUs that an older g++ does not know, and for two machines on which it was asked with ``-march=native``.
+``cpuinfo/README.md`` says where the records come from. ``cpuinfo/march.json`` holds the options that g++ 13.3
+turned on, for CPUs that an older g++ does not know, and for two machines on which it ran with
+``-march=native``.
 """
 
 from __future__ import annotations
@@ -23,10 +24,18 @@ from cachesvc_client.environment.cpu import cpu_flags, cpu_isa
 from cachesvc_client.environment.detect import detect
 from cachesvc_client.environment.instruction_sets import (
     X86_FLAG_OF_OPTION,
-    X86_ONLY_ON_REQUEST,
     X86_WITHOUT_FLAG,
 )
 
+X86_ONLY_ON_REQUEST = frozenset(
+    """
+    prefetchi prefetchwt1 uintr ptwrite hreset kl widekl sgx pconfig enqcmd waitpkg serialize tsxldtrk shstk
+    hle rtm rdseed rdrnd mwait
+    """.split()
+)
+"""Options that the kernel may hide (RDSEED on a Zen 5 with its erratum, HLE and RTM where they are switched
+off, shadow stacks before 6.6) or never shows. Without a flag they do no harm: the compiler uses these
+instructions only where a program names them, which generated kernels do not."""
 FOLDER = Path(__file__).with_name("cpuinfo")
 MARCH = {
     "haswell": "haswell",
@@ -61,8 +70,9 @@ def record(name: str) -> dict[str, str]:
 
 @functools.cache
 def gcc_options(march: str) -> frozenset[str]:
-    """What g++ turns on beyond its default; empty for a CPU that it does not know or that has no 64 bits."""
-    found = []
+    """Returns the options that g++ turns on beyond its default; empty for a CPU that it does not know or that
+    has no 64 bits."""
+    options_on = []
     for value in (march, "x86-64"):
         done = subprocess.run(
             ["g++", f"-march={value}", "-Q", "--help=target"], capture_output=True, text=True
@@ -70,12 +80,12 @@ def gcc_options(march: str) -> frozenset[str]:
         if "error" in done.stderr:
             return frozenset()
         lines = [line.split() for line in done.stdout.splitlines() if line.endswith("[enabled]")]
-        found.append({words[0].removeprefix("-m") for words in lines})
-    return frozenset(found[0] - found[1])
+        options_on.append({words[0].removeprefix("-m") for words in lines})
+    return frozenset(options_on[0] - options_on[1])
 
 
 def options(name: str) -> frozenset[str]:
-    """The compiler's options for a recorded CPU, without those that it uses on request only."""
+    """Returns the compiler's options for a recorded CPU, without those that it uses on request only."""
     known = gcc_options(MARCH[name]) if name in MARCH else frozenset()
     if not known:
         known = frozenset(json.loads((FOLDER / "march.json").read_text())[name].split())
@@ -83,7 +93,7 @@ def options(name: str) -> frozenset[str]:
 
 
 def missing(flags: list[str], turned_on: frozenset[str]) -> set[str]:
-    """The options that ``flags`` do not represent."""
+    """Returns the options that ``flags`` do not represent."""
     model = any(flag.startswith("model:") for flag in flags)
     return {
         option
@@ -109,7 +119,8 @@ def test_flags_represent_all_that_march_native_turns_on_here():
 
 @needs_gxx
 def test_code_is_never_offered_to_a_cpu_that_lacks_what_the_compiler_used():
-    """By pairs: if the builder's compiler turns on more, the consumer's flags do not cover the builder's."""
+    """Compares all pairs: if the builder's compiler turns on more options, the consumer's flags do not cover
+    the builder's."""
     told_apart = 0
     for builder, consumer in itertools.permutations([*MARCH, *NATIVE], 2):
         if options(builder) - options(consumer) - X86_ONLY_ON_REQUEST:
@@ -131,7 +142,7 @@ def test_the_table_knows_every_set_of_every_cpu_that_the_compiler_knows():
 
 
 def test_what_no_kernel_shows_is_told_apart_by_the_model():
-    """Granite Rapids has AMX-FP16 and shows the flags of Sapphire Rapids."""
+    """Compares two CPUs: Granite Rapids has AMX-FP16 and shows the flags of Sapphire Rapids."""
     granite, sapphire = (cpu_flags("x86_64", record(name)) for name in ("granite-rapids", "sapphire-rapids"))
     assert "model:GenuineIntel-6-173" in granite
     assert set(sapphire) <= set(granite), "what was built on the older CPU runs on the newer one"
@@ -151,7 +162,7 @@ def test_what_no_kernel_shows_is_told_apart_by_the_model():
     ],
 )
 def test_a_doubt_ties_code_to_the_model(name, changes, hidden):
-    """An older kernel or a hypervisor hides a flag, or the CPU is newer than the table."""
+    """Covers the doubts: an older kernel or a hypervisor hides a flag, or the CPU is newer than the table."""
     facts = {**record(name), **changes}
     if "hidden" in changes:
         facts["flags"] = " ".join(set(facts["flags"].split()) - {changes["hidden"]})
@@ -204,7 +215,7 @@ for name, flags in json.loads(sys.argv[1]).items():
 
 
 def test_the_isa_of_recorded_cpus_is_what_inductor_picks():
-    """With PyTorch's own choice, told the record instead of the CPU of this machine."""
+    """Compares with PyTorch's own choice, for the record instead of the CPU of this machine."""
     flags = {name: record(name)["flags"].split() for name in ISAS}
     assert {name: cpu_isa("x86_64", frozenset(flags[name]), {}) for name in ISAS} == ISAS
     if importlib.util.find_spec("torch") is None:

@@ -1,4 +1,5 @@
-"""Model hashes and signatures: equal where the work is equal, in every process; different where it is not."""
+"""Tests model hashes and signatures: they are equal where the work is equal, in every process, and differ
+where it differs."""
 
 from __future__ import annotations
 
@@ -65,7 +66,7 @@ def test_equal_in_every_process_folder_and_hash_seed(net, tmp_path):
         "import net_under_test, cachesvc_client.environment.model_hash as w; "
         "print(w.model_hash(net_under_test.Net()))"
     )
-    found = {str(model_hash(net()))}
+    hashes = {str(model_hash(net()))}
     for seed in ("0", "77"):
         folder = tmp_path / f"elsewhere{seed}"
         folder.mkdir()
@@ -80,8 +81,8 @@ def test_equal_in_every_process_folder_and_hash_seed(net, tmp_path):
             text=True,
             check=True,
         )
-        found.add(done.stdout.strip())
-    assert len(found) == 1
+        hashes.add(done.stdout.strip())
+    assert len(hashes) == 1
 
 
 def test_parameters_values_do_not_count(net):
@@ -186,9 +187,9 @@ def test_an_input_that_holds_itself():
 
 def test_options_at_their_default_are_left_out():
     assert compile_options() == compile_options(mode="default", backend="inductor", options={}) == {}
-    given = compile_options(mode="max-autotune", dynamic=False, fullgraph=True, options={"b": 2, "a": tied})
-    assert given["options"] == [f"a={__name__}.tied", "b=2"]
-    assert (given["mode"], given["dynamic"], given["fullgraph"]) == ("max-autotune", False, True)
+    options = compile_options(mode="max-autotune", dynamic=False, fullgraph=True, options={"b": 2, "a": tied})
+    assert options["options"] == [f"a={__name__}.tied", "b=2"]
+    assert (options["mode"], options["dynamic"], options["fullgraph"]) == ("max-autotune", False, True)
     assert compile_options(backend=tied) == {"backend": f"{__name__}.tied"}
 
 

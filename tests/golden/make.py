@@ -12,12 +12,12 @@ sys.path.insert(0, str(HERE.parent / "bundle"))
 
 
 def main() -> None:
-    from packing import KEY, made
+    from packing import KEY, make_pack
 
     target = HERE / "pack-1.bin"
     if target.exists():
         raise SystemExit(f"{target} exists: golden files are append-only")
-    path, manifest = made(HERE, expires=4_000_000_000)
+    path, manifest = make_pack(HERE, expires=4_000_000_000)
     path.rename(target)
     (HERE / "manifest-1.json").write_bytes(manifest.encode())
     (HERE / "envelope-1.json").write_bytes(KEY.sign(manifest))

@@ -9,7 +9,7 @@ import pytest
 
 from cachesvc_client.graphs.key_components import MAX_INPUTS, Recorder, differing, install_hooks, parsed
 from cachesvc_client.kinds.inductor import KIND
-from cachesvc_client.wire.key_components import MAX_KEYS, together
+from cachesvc_client.wire.key_components import MAX_KEYS, combine
 
 TENSOR = (
     "TensorMetadata(dtype=torch.float32, shape=torch.Size([{batch}, 4]), stride=(4, 1), "
@@ -35,7 +35,7 @@ def lines(
 
 
 def differences(mine: list[str], *theirs: list[str]) -> list[str]:
-    entries = together({f"f{number}": parsed(one) for number, one in enumerate(theirs)})
+    entries = combine({f"f{number}": parsed(one) for number, one in enumerate(theirs)})
     rows = differing({"fmine": parsed(mine)}, [entries])
     return [f"{row.component}: {row.here} | {row.entry}" for row in rows]
 
@@ -75,12 +75,12 @@ def test_the_cause_comes_before_what_follows_from_it() -> None:
 def test_the_nearest_key_is_compared_and_only_of_its_layer() -> None:
     far, near = lines("cc", batch=64, index=3, a=1), lines("bb", batch=2, a=1)
     assert [row.partition(":")[0] for row in differences(lines(a=1), far, near)] == ["graph"]
-    entries = together({"aother": parsed(lines(a=2))})
+    entries = combine({"aother": parsed(lines(a=2))})
     assert differing({"fmine": parsed(lines(a=1))}, [entries]) == []
 
 
 def test_a_key_that_is_there_is_not_compared() -> None:
-    entries = together({"fmine": parsed(lines(a=2)), "fother": parsed(lines(a=3))})
+    entries = combine({"fmine": parsed(lines(a=2)), "fother": parsed(lines(a=3))})
     assert differing({"fmine": parsed(lines(a=1))}, [entries]) == []
 
 

@@ -166,9 +166,9 @@ def test_a_torch_without_a_hooks_place_is_refused_whatever_a_variable_says(
     from cachesvc_client.environment import detect, releases
 
     here = detect.detect()
-    assert detect.supported(here, untested=True) is None
+    assert detect.unsupported_reason(here, untested=True) is None
     monkeypatch.setattr(releases, "package", lambda _: torch_with(tmp_path, graph=GRAPH))
-    reason = detect.supported(here, untested=True)
+    reason = detect.unsupported_reason(here, untested=True)
     assert reason is not None and f"hook {keys.AUTOGRAD_KEY} is missing in this torch" in reason
 
 

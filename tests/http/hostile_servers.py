@@ -1,4 +1,4 @@
-"""Real servers on loopback that hang, cut, lie, redirect and send too much."""
+"""Runs real servers on loopback that hang, cut, lie, redirect and send too much."""
 
 from __future__ import annotations
 
@@ -10,10 +10,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from cachesvc_client.wire.digest import Digest
+
+DATA = bytes(range(256)) * 4096
+"""The pack that the servers of the tests hold."""
+DIGEST = Digest.of(DATA)
+
 
 @dataclass
 class Request:
-    """What one client sent. ``number``: of all requests, from 0; ``connection``: likewise."""
+    """Describes what one client sent. ``number`` counts all requests, from 0; ``connection`` counts the
+    connections."""
 
     method: str
     path: str
@@ -42,7 +49,8 @@ class Server:
 def serve(
     handler: Handler, *, body: bool = True, wrap: Callable[[socket.socket], socket.socket] | None = None
 ) -> Iterator[Server]:
-    """``body``: whether it reads the bodies of requests before the handler is called."""
+    """Serves on loopback inside the block. ``body``: whether the server reads the bodies of requests before
+    it calls the handler."""
     listener = socket.create_server(("127.0.0.1", 0))
     server = Server(listener.getsockname()[1])
     stop = threading.Event()
@@ -112,7 +120,7 @@ def answer(
     length: int | None = None,
     **headers: str,
 ) -> bool:
-    """An answer of a registry, or nearly one. Header names with ``_`` for ``-``."""
+    """Writes the answer of a registry, or a similar one. Header names have ``_`` for ``-``."""
     data = json.dumps(value).encode() if raw is None else raw
     lines = [f"HTTP/1.1 {status} Said"]
     lines.append(f"Content-Length: {len(data) if length is None else length}")
@@ -124,3 +132,18 @@ def answer(
 
 
 INFO = {"service": "cachesvc", "version": "0.1.0", "api": 1}
+
+
+def ranged(
+    sock: socket.socket, request: Request, data: bytes = DATA, most: int | None = None, **headers: str
+) -> bool:
+    """Makes a file server that honours ranges; it sends at most ``most`` bytes and then cuts the
+    connection."""
+    start, status = 0, 200
+    if "range" in request.headers:
+        first, _, last = request.headers["range"].removeprefix("bytes=").partition("-")
+        start, status = int(first), 206
+        headers["Content_Range"] = f"bytes {first}-{last}/{len(data)}"
+    part = data[start:]
+    answer(sock, status=status, raw=part[:most], length=len(part), **headers)
+    return most is None or most >= len(part)

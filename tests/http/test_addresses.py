@@ -1,5 +1,5 @@
-"""A registry whose name has several addresses, of which some do not answer: sockets of this machine whose
-queue is full, so that connecting to them hangs."""
+"""Tests a registry whose name has several addresses, some of which do not answer: sockets of this machine
+whose queue is full, so that connecting to them hangs."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ NAME = "registry.test"
 
 
 @contextlib.contextmanager
-def silent(port: int, *addresses: str) -> Iterator[None]:
-    """The port of these addresses accepts nobody, and refuses nobody."""
+def silent_port(port: int, *addresses: str) -> Iterator[None]:
+    """Fills the queue of a port of these addresses, so that the port accepts nobody and refuses nobody."""
     with contextlib.ExitStack() as stack:
         for address in addresses:
             listener = stack.enter_context(socket.socket())
@@ -36,24 +36,24 @@ def silent(port: int, *addresses: str) -> Iterator[None]:
         yield
 
 
-def named(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
-    """The name leads to these addresses, in this order. What a name server would say cannot be had here."""
+def resolve_name_to(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
+    """Makes the name resolve to these addresses, in this order: tests have no name server."""
     real = socket.getaddrinfo
 
-    def found(host, port, *arguments, **more):
+    def getaddrinfo(host, port, *arguments, **more):
         if host != NAME:
             return real(host, port, *arguments, **more)
         return [row for address in addresses for row in real(address, port, *arguments, **more)]
 
-    monkeypatch.setattr(socket, "getaddrinfo", found)
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
 
 
 def test_the_deadline_is_one_for_all_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     addresses = [f"127.0.0.{number}" for number in range(2, 14)]
-    named(monkeypatch, *addresses)
-    with silent(port, *addresses):
+    resolve_name_to(monkeypatch, *addresses)
+    with silent_port(port, *addresses):
         began = time.monotonic()
         with pytest.raises(Unavailable, match="in time"):
             Remote(f"http://{NAME}:{port}").info(deadline=began + 1)
@@ -61,21 +61,21 @@ def test_the_deadline_is_one_for_all_addresses(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_silent_address_does_not_hold_up_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    with serve(lambda sock, _: answer(sock, INFO)) as server, silent(server.port, "127.0.0.2"):
-        named(monkeypatch, "127.0.0.2", "127.0.0.1")
+    with serve(lambda sock, _: answer(sock, INFO)) as server, silent_port(server.port, "127.0.0.2"):
+        resolve_name_to(monkeypatch, "127.0.0.2", "127.0.0.1")
         remote = Remote(f"http://{NAME}:{server.port}", connect_timeout=60, retries=0)
         assert remote.info(deadline=time.monotonic() + 8).api == 1
 
 
 def test_an_address_that_refuses_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     with serve(lambda sock, _: answer(sock, INFO)) as server:
-        named(monkeypatch, "127.0.0.2", "::1", "127.0.0.1")
+        resolve_name_to(monkeypatch, "127.0.0.2", "::1", "127.0.0.1")
         assert Remote(f"http://{NAME}:{server.port}", retries=0).info().api == 1
 
 
 def test_the_last_refusal_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    named(monkeypatch, "127.0.0.2", "127.0.0.1")
+    resolve_name_to(monkeypatch, "127.0.0.2", "127.0.0.1")
     with pytest.raises(Unavailable, match="refused"):
         Remote(f"http://{NAME}:{port}", retries=0).info()

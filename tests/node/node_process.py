@@ -1,4 +1,4 @@
-"""One process of a node, for the tests that need several: fetches a pack and installs it."""
+"""Runs one process of a node, for the tests that need several: it fetches a pack and installs it."""
 
 import json
 import sys

@@ -1,4 +1,5 @@
-"""Install and capture: inverse, whole files only, nothing overwritten, no way out of the folder."""
+"""Tests install and capture: each is the inverse of the other, files are whole, none is overwritten, and no
+path leads out of the folder."""
 
 import errno
 import functools
@@ -16,7 +17,7 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from packing import FILES, RULES, forked, killing, made
+from packing import FILES, RULES, kill_at_step, make_pack, run_in_child
 
 from cachesvc_client.bundle.pack import PackReader, SourceFile
 from cachesvc_client.kinds.rules import FileRule, KindRules
@@ -29,7 +30,7 @@ from cachesvc_client.wire.errors import Corrupt, StorageFull, Untrusted
 
 @pytest.fixture
 def packed(tmp_path):
-    return made(tmp_path)
+    return make_pack(tmp_path)
 
 
 @pytest.fixture
@@ -37,13 +38,13 @@ def roots(tmp_path):
     return {kind: tmp_path / "caches" / kind for kind in RULES}
 
 
-def installed(packed, roots, rules=RULES, **options):
+def install_pack(packed, roots, rules=RULES, **options):
     with PackReader(*packed) as reader:
         return install(reader, rules, roots, **options)
 
 
 def contents(roots):
-    """{kind/path: bytes} of all files, without our own folder."""
+    """Returns {kind/path: bytes} of all files, without the private folder."""
     return {
         f"{kind}/{path.relative_to(root)}": path.read_bytes()
         for kind, root in roots.items()
@@ -62,7 +63,7 @@ def leftovers(roots):
 
 
 def test_everything_is_installed_and_nothing_else_is_left(packed, roots):
-    done = installed(packed, roots)
+    done = install_pack(packed, roots)
     assert contents(roots) == expected(roots)
     assert (done.written, done.kept, done.merged, done.skipped) == (len(FILES), 0, 0, 0)
     assert done.bytes == sum(map(len, expected(roots).values()))
@@ -72,7 +73,7 @@ def test_everything_is_installed_and_nothing_else_is_left(packed, roots):
 def test_modes_are_the_records_less_the_umask(packed, roots):
     before = os.umask(0o077)
     try:
-        installed(packed, roots)
+        install_pack(packed, roots)
     finally:
         os.umask(before)
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in roots["inductor"].rglob("*.*")}
@@ -90,17 +91,17 @@ def test_modes_are_the_records_less_the_umask(packed, roots):
 )
 def test_capture_is_the_inverse_of_install(tmp_path_factory, files, threaded):
     work = tmp_path_factory.mktemp("inverse")
-    here, there = {"triton": work / "here"}, {"triton": work / "there"}
+    source, target = {"triton": work / "here"}, {"triton": work / "there"}
     for path, data in files.items():
-        (here["triton"] / path).parent.mkdir(parents=True, exist_ok=True)
-        (here["triton"] / path).write_bytes(data + str(here["triton"]).encode())
-    first = capture({"triton": files}, RULES, here)
-    installed(made(work, first), there, threads=3 if threaded else 1)
-    assert capture({"triton": files}, RULES, there) == first
+        (source["triton"] / path).parent.mkdir(parents=True, exist_ok=True)
+        (source["triton"] / path).write_bytes(data + str(source["triton"]).encode())
+    first = capture({"triton": files}, RULES, source)
+    install_pack(make_pack(work, first), target, threads=3 if threaded else 1)
+    assert capture({"triton": files}, RULES, target) == first
     for path, data in files.items():
         portable = path.endswith(".json")  # only group files hold paths
-        where = there if portable else here
-        assert (there["triton"] / path).read_bytes() == data + str(where["triton"]).encode()
+        where = target if portable else source
+        assert (target["triton"] / path).read_bytes() == data + str(where["triton"]).encode()
 
 
 @pytest.mark.parametrize("same_size", [True, False])
@@ -110,7 +111,7 @@ def test_an_immutable_file_with_another_content_is_replaced(packed, roots, same_
     planted = b"x" * len(expected(roots)["inductor/ab/cab.so"]) if same_size else b"somebody else's"
     path.write_bytes(planted)
     with open(path, "rb") as opened:
-        done = installed(packed, roots)
+        done = install_pack(packed, roots)
         assert opened.read() == planted, "a process that has it open goes on"
     assert contents(roots) == expected(roots)
     assert (done.written, done.kept) == (len(FILES), 0)
@@ -120,7 +121,7 @@ def test_what_is_removed_is_the_revisions_code_and_nothing_else(packed, roots, t
     own = roots["inductor"] / "ab" / "own.so"
     own.parent.mkdir(parents=True)
     own.write_bytes(b"the user's own")
-    installed(packed, roots)
+    install_pack(packed, roots)
     elsewhere = tmp_path / "elsewhere"
     (roots["triton"] / "K1").rename(elsewhere)
     (roots["triton"] / "K1").symlink_to(elsewhere)
@@ -131,11 +132,11 @@ def test_what_is_removed_is_the_revisions_code_and_nothing_else(packed, roots, t
 
 
 def test_a_second_install_changes_nothing(packed, roots):
-    installed(packed, roots)
+    install_pack(packed, roots)
     before = {
         path: path.stat().st_ino for root in roots.values() for path in root.rglob("*") if path.is_file()
     }
-    done = installed(packed, roots)
+    done = install_pack(packed, roots)
     assert (done.written, done.kept, done.bytes) == (0, len(FILES), 0)
     after = {path: path.stat().st_ino for path in before}
     assert after == before
@@ -144,9 +145,9 @@ def test_a_second_install_changes_nothing(packed, roots):
 def test_merge_files_are_joined_and_what_is_there_wins(packed, roots):
     roots["triton"].mkdir(parents=True)
     (roots["triton"] / "tuned.json").write_text('{"a":9,"b":2}')
-    assert installed(packed, roots).kept == 1
+    assert install_pack(packed, roots).kept == 1
     (roots["triton"] / "tuned.json").write_text('{"b":2}')
-    assert installed(packed, roots).merged == 1
+    assert install_pack(packed, roots).merged == 1
     assert json.loads((roots["triton"] / "tuned.json").read_text()) == {"a": 1, "b": 2}
 
 
@@ -154,7 +155,7 @@ def test_a_local_merge_file_that_is_damaged_is_kept_with_a_warning(packed, roots
     roots["triton"].mkdir(parents=True)
     (roots["triton"] / "tuned.json").write_text("{damaged")
     with caplog.at_level(logging.WARNING, "cachesvc"):
-        installed(packed, roots)
+        install_pack(packed, roots)
     assert (roots["triton"] / "tuned.json").read_text() == "{damaged"
     assert "tuned.json: kept as it is" in caplog.text
 
@@ -164,26 +165,26 @@ def test_installs_that_merge_at_once_lose_no_line(tmp_path, roots):
     for index in range(8):
         (tmp_path / str(index)).mkdir()
         files = [SourceFile("triton", "tuned.json", b'{"k%d":%d}' % (index, index))]
-        packs.append(made(tmp_path / str(index), files))
-    threads = [threading.Thread(target=installed, args=(packed, roots)) for packed in packs]
+        packs.append(make_pack(tmp_path / str(index), files))
+    threads = [threading.Thread(target=install_pack, args=(packed, roots)) for packed in packs]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    found = json.loads((roots["triton"] / "tuned.json").read_text())
-    assert found == {f"k{index}": index for index in range(8)}
+    present = json.loads((roots["triton"] / "tuned.json").read_text())
+    assert present == {f"k{index}": index for index in range(8)}
 
 
 def test_a_path_that_no_rule_knows_is_refused_before_anything_is_written(tmp_path, roots):
-    packed = made(tmp_path, [*FILES, SourceFile("triton", "sitecustomize.py", b"import os")])
+    packed = make_pack(tmp_path, [*FILES, SourceFile("triton", "sitecustomize.py", b"import os")])
     with pytest.raises(Corrupt, match=r"triton/sitecustomize\.py is no file that this kind has"):
-        installed(packed, roots)
+        install_pack(packed, roots)
     assert not any(root.exists() for root in roots.values())
 
 
 def test_kinds_without_rules_or_folder_are_skipped(packed, roots):
     only = {"triton": roots["triton"]}
-    done = installed(packed, only)
+    done = install_pack(packed, only)
     assert done.skipped == sum(file.kind == "inductor" for file in FILES)
     assert set(contents(only)) == {f"triton/{file.path}" for file in FILES if file.kind == "triton"}
 
@@ -191,7 +192,7 @@ def test_kinds_without_rules_or_folder_are_skipped(packed, roots):
 def test_a_folder_in_place_of_a_merge_file_is_one_error(packed, roots):
     (roots["triton"] / "tuned.json").mkdir(parents=True)
     with pytest.raises(StorageFull, match=r"tuned\.json: not a regular file"):
-        installed(packed, roots)
+        install_pack(packed, roots)
 
 
 @pytest.mark.parametrize("place", ["ab", PRIVATE])
@@ -201,7 +202,7 @@ def test_a_folder_swapped_by_a_link_is_not_followed(packed, roots, tmp_path, pla
     roots["inductor"].mkdir(parents=True)
     (roots["inductor"] / place).symlink_to(outside)
     with pytest.raises(Untrusted, match="remove it"):
-        installed(packed, roots)
+        install_pack(packed, roots)
     assert not list(outside.iterdir())
 
 
@@ -211,11 +212,11 @@ def test_a_link_in_place_of_a_file_is_not_followed(packed, roots, tmp_path):
         (roots[kind] / name).parent.mkdir(parents=True, exist_ok=True)
         (roots[kind] / name).symlink_to(outside)
     with pytest.raises(StorageFull, match=r"tuned\.json"):
-        installed(packed, roots)
+        install_pack(packed, roots)
     assert not outside.exists()
     assert (roots["triton"] / "tuned.json").is_symlink(), "a merge file's link is refused"
     (roots["triton"] / "tuned.json").unlink()
-    installed(packed, roots)
+    install_pack(packed, roots)
     assert not outside.exists()
     path = roots["inductor"] / "ab/cab.so"
     assert not path.is_symlink() and path.read_bytes() == expected(roots)["inductor/ab/cab.so"]
@@ -225,7 +226,7 @@ def test_the_root_itself_may_be_the_users_link(packed, roots, tmp_path):
     (tmp_path / "real").mkdir()
     roots["triton"].parent.mkdir(parents=True)
     roots["triton"].symlink_to(tmp_path / "real")
-    installed(packed, roots)
+    install_pack(packed, roots)
     assert (tmp_path / "real/K1/k.cubin").exists()
 
 
@@ -233,35 +234,37 @@ def test_killed_at_each_step_leaves_whole_files_and_the_next_completes(packed, t
     killed = 0
     for at in range(1, 100):
         roots = {kind: tmp_path / str(at) / kind for kind in RULES}
-        status = forked(functools.partial(installed, packed, roots, threads=1, step=killing(at)))
+        status = run_in_child(
+            functools.partial(install_pack, packed, roots, threads=1, step=kill_at_step(at))
+        )
         if status == 0:
             break
         assert os.WTERMSIG(status) == signal.SIGKILL
         killed += 1
-        found, whole = contents(roots), expected(roots)
-        assert all(whole[path] == data for path, data in found.items())
-        if "triton/K1/__grp__k.json" in found:
-            assert "triton/K1/k.cubin" in found, "a pointer before what it points to"
-        installed(packed, roots)
+        present, whole = contents(roots), expected(roots)
+        assert all(whole[path] == data for path, data in present.items())
+        if "triton/K1/__grp__k.json" in present:
+            assert "triton/K1/k.cubin" in present, "a pointer before what it points to"
+        install_pack(packed, roots)
         assert contents(roots) == whole
     assert killed == 3 * len(FILES)  # created, filled, placed
 
 
 def test_what_a_killed_install_left_is_swept_when_it_is_old(packed, roots):
-    forked(functools.partial(installed, packed, roots, threads=1, step=killing(2)))
+    run_in_child(functools.partial(install_pack, packed, roots, threads=1, step=kill_at_step(2)))
     assert leftovers(roots)
-    installed(packed, roots)
+    install_pack(packed, roots)
     assert leftovers(roots), "it might be another process's"
     for path in leftovers(roots):
         os.utime(path, (1, 1))
-    installed(packed, roots)
+    install_pack(packed, roots)
     assert not leftovers(roots)
 
 
 def test_a_full_disk_is_one_error_and_leaves_whole_files(tmp_path):
     chance = random.Random(8)
     files = [SourceFile("inductor", f"aa/f{index}.so", chance.randbytes(60_000)) for index in range(20)]
-    packed = made(tmp_path, files)
+    packed = make_pack(tmp_path, files)
     mounted = tmp_path / "small"
     mounted.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=500k", "tmpfs", str(mounted)]
@@ -270,10 +273,10 @@ def test_a_full_disk_is_one_error_and_leaves_whole_files(tmp_path):
     try:
         roots = {"inductor": mounted / "cache"}
         with pytest.raises(StorageFull, match="No space left"):
-            installed(packed, roots, threads=2)
-        found = contents(roots)
-        assert 0 < len(found) < 20
-        assert found.items() <= {f"inductor/{file.path}": file.data for file in files}.items()
+            install_pack(packed, roots, threads=2)
+        present = contents(roots)
+        assert 0 < len(present) < 20
+        assert present.items() <= {f"inductor/{file.path}": file.data for file in files}.items()
         assert not leftovers(roots)
     finally:
         subprocess.run(["umount", str(mounted)], check=True)
@@ -282,7 +285,7 @@ def test_a_full_disk_is_one_error_and_leaves_whole_files(tmp_path):
 def test_an_unwritable_folder_is_one_error(packed, roots, tmp_path):
     (tmp_path / "caches").write_bytes(b"a file in the way")
     with pytest.raises(StorageFull, match=r"install: .*(Not a directory|File exists)"):
-        installed(packed, roots)
+        install_pack(packed, roots)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
@@ -295,7 +298,7 @@ def test_a_folder_without_permission_is_one_error(packed, roots, tmp_path):
             with pytest.raises(StorageFull, match="Permission denied"):
                 install(reader, RULES, roots)
 
-    assert forked(as_nobody) == 0
+    assert run_in_child(as_nobody) == 0
 
 
 def test_a_damaged_pack_installs_no_damaged_file(packed, roots):
@@ -304,7 +307,7 @@ def test_a_damaged_pack_installs_no_damaged_file(packed, roots):
     data[-1] ^= 1
     path.write_bytes(data)
     with pytest.raises(Corrupt, match="frame 0"):
-        installed(packed, roots)
+        install_pack(packed, roots)
     assert set(contents(roots)) <= {"inductor/cd/empty.py"}, "an empty file needs no byte of the pack"
     assert not leftovers(roots)
 
@@ -314,23 +317,23 @@ def test_where_links_are_not_supported_files_are_renamed(packed, roots, monkeypa
         raise OSError(errno.EPERM, "Operation not permitted")
 
     monkeypatch.setattr(safe_files.os, "link", no_links)
-    installed(packed, roots)
+    install_pack(packed, roots)
     assert contents(roots) == expected(roots)
-    assert installed(packed, roots).kept == len(FILES)
+    assert install_pack(packed, roots).kept == len(FILES)
     assert not leftovers(roots)
 
 
 def test_many_folders_need_few_handles(tmp_path):
     files = [SourceFile("triton", f"K{index}/k.cubin", b"%d" % index) for index in range(300)]
-    packed, roots = made(tmp_path, files), {"triton": tmp_path / "cache"}
+    packed, roots = make_pack(tmp_path, files), {"triton": tmp_path / "cache"}
 
     def limited():
         import resource
 
         resource.setrlimit(resource.RLIMIT_NOFILE, (150, 150))
-        installed(packed, roots, threads=1)
+        install_pack(packed, roots, threads=1)
 
-    assert forked(limited) == 0
+    assert run_in_child(limited) == 0
     assert len(contents(roots)) == 300
 
 
@@ -346,8 +349,8 @@ def test_capture_leaves_out_what_is_not_a_plain_file_of_the_kind(tmp_path):
     (tmp_path / "secret.cubin").write_bytes(b"secret")
     loose = {"triton": KindRules("triton", (FileRule(re.compile(r".*\.cubin")),))}
     names = ["good", "link", "pipe", "dir", "gone"]
-    found = [*(f"K1/{name}.cubin" for name in names), "K1/other.txt", "K2/good.cubin", "../secret.cubin"]
-    captured = capture({"triton": found, "unknown": ["x"]}, loose, {"triton": root})
+    present = [*(f"K1/{name}.cubin" for name in names), "K1/other.txt", "K2/good.cubin", "../secret.cubin"]
+    captured = capture({"triton": present, "unknown": ["x"]}, loose, {"triton": root})
     assert [(file.path, file.data) for file in captured] == [("K1/good.cubin", b"1")]
 
 
@@ -378,4 +381,4 @@ def test_capture_reads_a_file_again_that_changes_meanwhile(tmp_path):
 
 
 def test_an_empty_pack_installs_nothing(tmp_path, roots):
-    assert installed(made(tmp_path, []), roots).written == 0
+    assert install_pack(make_pack(tmp_path, []), roots).written == 0

@@ -1,4 +1,5 @@
-"""Staging: written while the pack comes, in place only when it is whole, and never needed."""
+"""Tests staging: files are written while the pack arrives, are in place only when it is whole, and are never
+needed."""
 
 import errno
 import functools
@@ -10,7 +11,7 @@ import threading
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from packing import FILES, RULES, forked, killing, made
+from packing import FILES, RULES, kill_at_step, make_pack, run_in_child
 
 from cachesvc_client.bundle.pack import PackReader, SourceFile
 from cachesvc_client.node import safe_files, staging
@@ -24,15 +25,15 @@ from cachesvc_client.wire.records import FRAME_BYTES
 PIECE = 50_000
 
 
-def long(seed, size):
-    """Content that is packed at once: random, repeated."""
+def repeated_bytes(seed, size):
+    """Makes content that packs fast: random bytes, repeated."""
     return (random.Random(seed).randbytes(9973) * (size // 9973 + 1))[:size]
 
 
 BIG = (
-    *(SourceFile("inductor", f"aa/f{index}.so", long(index, 700_000)) for index in range(9)),
-    SourceFile("inductor", "aa/long.so", long(9, 2 * FRAME_BYTES + 77), 0o755),
-    SourceFile("inductor", "aa/longtwin.so", long(9, 2 * FRAME_BYTES + 77)),
+    *(SourceFile("inductor", f"aa/f{index}.so", repeated_bytes(index, 700_000)) for index in range(9)),
+    SourceFile("inductor", "aa/long.so", repeated_bytes(9, 2 * FRAME_BYTES + 77), 0o755),
+    SourceFile("inductor", "aa/longtwin.so", repeated_bytes(9, 2 * FRAME_BYTES + 77)),
 )
 
 
@@ -43,7 +44,7 @@ def every_pack_is_staged(monkeypatch):
 
 @pytest.fixture(scope="module")
 def packed(tmp_path_factory):
-    path, manifest = made(tmp_path_factory.mktemp("packed"), [*FILES, *BIG])
+    path, manifest = make_pack(tmp_path_factory.mktemp("packed"), [*FILES, *BIG])
     assert len(manifest.frames) > 3
     return path.read_bytes(), manifest
 
@@ -53,8 +54,8 @@ def roots(tmp_path):
     return {kind: tmp_path / "caches" / kind for kind in RULES}
 
 
-def serving(*answers):
-    """A download whose first, second ... call sends these bytes, from the offset asked for."""
+def download_of(*answers):
+    """Makes a download whose first, second ... call sends these bytes, from the requested offset."""
     left = list(answers)
 
     def download(offset):
@@ -65,9 +66,9 @@ def serving(*answers):
     return download
 
 
-def fetched(root, packed, roots, download=None, before_install=lambda _path: None, **options):
+def fetch_and_install(root, packed, roots, download=None, before_install=lambda _path: None, **options):
     data, manifest = packed
-    download = download or serving(data)
+    download = download or download_of(data)
     store = NodeStore(root / "store")
     with Staging(manifest, RULES, lambda: roots, **options) as staged:
         path, _ = store.fetch(manifest.pack.digest, manifest.pack.size, download, staged)
@@ -102,7 +103,7 @@ def test_files_are_beside_their_places_when_the_pack_is_there_and_in_them_after_
         assert contents(roots) == {}
         assert len(leftovers(roots)) == 2, "a place below each root"
 
-    done = fetched(tmp_path, packed, roots, before_install=nothing_is_in_its_place)
+    done = fetch_and_install(tmp_path, packed, roots, before_install=nothing_is_in_its_place)
     assert contents(roots) == expected(roots)
     assert (done.written, done.kept, done.skipped) == (len(FILES) + len(BIG), 0, 0)
     assert done.bytes == sum(map(len, expected(roots).values()))
@@ -111,13 +112,13 @@ def test_files_are_beside_their_places_when_the_pack_is_there_and_in_them_after_
 
 
 def test_what_is_staged_is_not_read_again(tmp_path, roots):
-    path, manifest = made(tmp_path, BIG[:-1])
+    path, manifest = make_pack(tmp_path, BIG[:-1])
     whole = path.read_bytes()
 
     def damage(path):
         path.write_bytes(whole[:16] + bytes(len(whole) - 16))
 
-    done = fetched(tmp_path, (whole, manifest), roots, before_install=damage)
+    done = fetch_and_install(tmp_path, (whole, manifest), roots, before_install=damage)
     assert done.written == len(BIG) - 1
     assert contents(roots) == expected(roots, BIG[:-1])
 
@@ -127,16 +128,18 @@ def test_what_is_staged_is_not_read_again(tmp_path, roots):
     st.dictionaries(
         st.from_regex(r"[a-c]{2}/[a-z0-9]{1,3}\.(so|py)", fullmatch=True),
         st.builds(
-            long, st.integers(0, 2), st.sampled_from([0, 1, 5000, FRAME_BYTES, FRAME_BYTES + 1, 9_000_000])
+            repeated_bytes,
+            st.integers(0, 2),
+            st.sampled_from([0, 1, 5000, FRAME_BYTES, FRAME_BYTES + 1, 9_000_000]),
         ),
         max_size=6,
     )
 )
 def test_any_pack_is_installed_as_without_staging(tmp_path_factory, files):
     work = tmp_path_factory.mktemp("any")
-    path, manifest = made(work, [SourceFile("inductor", name, data) for name, data in files.items()])
+    path, manifest = make_pack(work, [SourceFile("inductor", name, data) for name, data in files.items()])
     roots = {"inductor": work / "cache"}
-    fetched(work, (path.read_bytes(), manifest), roots)
+    fetch_and_install(work, (path.read_bytes(), manifest), roots)
     assert contents(roots) == {f"inductor/{name}": data for name, data in files.items()}
     assert not leftovers(roots)
 
@@ -147,7 +150,7 @@ def test_a_download_with_a_damaged_frame_installs_nothing(tmp_path, packed, root
     damaged = bytearray(data)
     damaged[manifest.frames[frame].offset + 9] ^= 1
     with pytest.raises(Corrupt, match="is not this pack"):
-        fetched(tmp_path, packed, roots, serving(bytes(damaged)))
+        fetch_and_install(tmp_path, packed, roots, download_of(bytes(damaged)))
     assert contents(roots) == {}
     assert not leftovers(roots)
     assert not list((tmp_path / "store/v1/packs").iterdir())
@@ -160,12 +163,13 @@ def test_whatever_a_killed_process_left_the_next_ends_with_all_files(tmp_path, p
     left = {"half": half, "whole": data, "half, then rubbish": half + b"rubbish"}.get(left, left)
     NodeStore(tmp_path / "store")
     (tmp_path / "store/v1/partial" / manifest.pack.digest.hex).write_bytes(left)
-    fetched(tmp_path, packed, roots, serving(data, data))
+    fetch_and_install(tmp_path, packed, roots, download_of(data, data))
     assert contents(roots) == expected(roots)
 
 
 def test_what_was_seen_of_one_download_says_nothing_of_the_next(tmp_path, packed, roots):
-    """The first goes on to the pack's end and beyond it: all frames were good, and yet it is begun anew."""
+    """Lets the first download continue beyond the pack's end: all frames were good, and yet the store begins
+    again."""
     data, manifest = packed
     NodeStore(tmp_path / "store")
     (tmp_path / "store/v1/partial" / manifest.pack.digest.hex).write_bytes(data[:1000])
@@ -178,14 +182,14 @@ def test_what_was_seen_of_one_download_says_nothing_of_the_next(tmp_path, packed
             yield data[:-1] + bytes([data[-1] ^ 1])
 
     with pytest.raises(Corrupt, match="is not this pack"):
-        fetched(tmp_path, packed, roots, download)
+        fetch_and_install(tmp_path, packed, roots, download)
     assert contents(roots) == {}
     assert not list((tmp_path / "store/v1/packs").iterdir())
 
 
 def test_files_that_are_there_are_kept_if_they_are_the_packs(tmp_path, packed, roots):
     folder = roots["inductor"] / "aa"
-    fetched(tmp_path / "first", packed, roots)
+    fetch_and_install(tmp_path / "first", packed, roots)
     whole = contents(roots)
     (folder / "f3.so").write_bytes(b"planted before the download")
     before = {path: path.stat().st_ino for path in folder.iterdir()}
@@ -193,7 +197,7 @@ def test_files_that_are_there_are_kept_if_they_are_the_packs(tmp_path, packed, r
     def another(_path):  # after the staging
         (folder / "f4.so").write_bytes(b"planted during the download")
 
-    done = fetched(tmp_path / "second", packed, roots, before_install=another)
+    done = fetch_and_install(tmp_path / "second", packed, roots, before_install=another)
     assert contents(roots) == whole
     assert done.written == 2 and done.kept == len(whole) - 2
     changed = {path.name for path, inode in before.items() if path.stat().st_ino != inode}
@@ -208,7 +212,7 @@ def test_a_file_that_appears_after_it_was_staged_is_replaced(tmp_path, packed, r
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "f4.so").write_bytes(b"planted during the download")
 
-    done = fetched(tmp_path, packed, roots, before_install=another)
+    done = fetch_and_install(tmp_path, packed, roots, before_install=another)
     assert (folder / "f4.so").read_bytes() != b"planted during the download"
     assert done.kept == 0 and not leftovers(roots)
 
@@ -218,7 +222,7 @@ def test_where_links_are_not_supported_files_are_renamed(tmp_path, packed, roots
         raise OSError(errno.EPERM, "Operation not permitted")
 
     monkeypatch.setattr(safe_files.os, "link", no_links)
-    fetched(tmp_path, packed, roots)
+    fetch_and_install(tmp_path, packed, roots)
     assert contents(roots) == expected(roots)
     assert not leftovers(roots)
 
@@ -227,13 +231,13 @@ def test_killed_at_each_step_leaves_nothing_and_the_next_completes(tmp_path, pac
     killed = 0
     for at in range(1, 100):
         roots = {kind: tmp_path / str(at) / kind for kind in RULES}
-        work = functools.partial(fetched, tmp_path / str(at), packed, roots, step=killing(at))
-        if (status := forked(work)) == 0:
+        work = functools.partial(fetch_and_install, tmp_path / str(at), packed, roots, step=kill_at_step(at))
+        if (status := run_in_child(work)) == 0:
             break
         assert os.WTERMSIG(status) == signal.SIGKILL
         killed += 1
         assert contents(roots) == {}
-        fetched(tmp_path / str(at), packed, roots)
+        fetch_and_install(tmp_path / str(at), packed, roots)
         assert contents(roots) == expected(roots)
     # created and filled; not the merge file, the group file, nor the twin that ended frames ago.
     assert killed == 2 * (len(FILES) + len(BIG) - 3)
@@ -245,7 +249,7 @@ def test_a_folder_that_cannot_be_written_does_not_spoil_the_download(tmp_path, p
     roots["inductor"].write_bytes(b"a file in the way")
     with Staging(manifest, RULES, lambda: roots) as staged:
         path, moved = NodeStore(tmp_path).fetch(
-            manifest.pack.digest, manifest.pack.size, serving(data), staged
+            manifest.pack.digest, manifest.pack.size, download_of(data), staged
         )
     assert (path.read_bytes(), moved) == (data, len(data))
 
@@ -257,10 +261,10 @@ def test_a_folder_that_is_slow_does_not_hold_up_the_download(tmp_path, packed, r
     downloaded = threading.Event()
 
     def download(offset):
-        yield from serving(data)(offset)
+        yield from download_of(data)(offset)
         downloaded.set()
 
-    fetched(tmp_path, packed, roots, download, step=lambda _name: downloaded.wait(60) or None)
+    fetch_and_install(tmp_path, packed, roots, download, step=lambda _name: downloaded.wait(60) or None)
     assert downloaded.is_set()
     assert contents(roots) == expected(roots)
 
@@ -269,7 +273,9 @@ def test_once_it_may_not_go_on_only_the_store_is_filled(tmp_path, packed, roots)
     data, manifest = packed
     asked = iter([True] * 5)
     with Staging(manifest, RULES, lambda: roots, may_go_on=lambda: next(asked, False)) as staged:
-        path, _ = NodeStore(tmp_path).fetch(manifest.pack.digest, manifest.pack.size, serving(data), staged)
+        path, _ = NodeStore(tmp_path).fetch(
+            manifest.pack.digest, manifest.pack.size, download_of(data), staged
+        )
     assert path.read_bytes() == data
     assert contents(roots) == {}
     assert not leftovers(roots)
@@ -277,9 +283,9 @@ def test_once_it_may_not_go_on_only_the_store_is_filled(tmp_path, packed, roots)
 
 def test_small_packs_are_not_staged(tmp_path, roots, monkeypatch):
     monkeypatch.undo()
-    path, manifest = made(tmp_path)
+    path, manifest = make_pack(tmp_path)
     before = threading.active_count()
     with Staging(manifest, RULES, lambda: roots) as staged:
-        staged.arrived(path, manifest.pack.size)
+        staged.receive(path, manifest.pack.size)
         assert threading.active_count() == before
         assert not roots["inductor"].exists()

@@ -1,4 +1,5 @@
-"""The node store: one download per node, resumed after a kill at any step, bounded, ours alone."""
+"""Tests the node store: one download per node, resumed after a kill at any step, bounded, and of one user
+alone."""
 
 import functools
 import json
@@ -13,7 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
-from packing import FILES, forked, killing, made
+from packing import FILES, kill_at_step, make_pack, run_in_child
 
 from cachesvc_client.bundle.pack import PackReader, SourceFile
 from cachesvc_client.node import store as store_module
@@ -89,8 +90,8 @@ def test_killed_at_each_step_the_next_goes_on(tmp_path):
     steps = 0
     for at in range(1, 100):
         root = tmp_path / str(at)
-        store = NodeStore(root, step=killing(at))
-        status = forked(functools.partial(store.fetch, DIGEST, len(DATA), Source()))
+        store = NodeStore(root, step=kill_at_step(at))
+        status = run_in_child(functools.partial(store.fetch, DIGEST, len(DATA), Source()))
         if status == 0:
             break
         assert os.WTERMSIG(status) == signal.SIGKILL
@@ -107,7 +108,7 @@ def test_eight_processes_at_once_download_once_and_install_all(tmp_path):
         *FILES,
         *(SourceFile("inductor", f"aa/f{i}.so", chance.randbytes(20_000)) for i in range(60)),
     ]
-    _, manifest = made(tmp_path, files)
+    _, manifest = make_pack(tmp_path, files)
     (tmp_path / "manifest").write_bytes(manifest.encode())
     script = Path(__file__).with_name("node_process.py")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -122,28 +123,28 @@ def test_eight_processes_at_once_download_once_and_install_all(tmp_path):
     assert sum(answer["written"] for answer in answers) == len(files)
     assert sum(answer["kept"] for answer in answers) == 7 * len(files)
     for file in files:
-        found = (tmp_path / "caches" / file.kind / file.path).read_bytes()
-        assert found.replace(str(tmp_path / "caches/triton").encode(), b"@ROOT@") == file.data
+        content = (tmp_path / "caches" / file.kind / file.path).read_bytes()
+        assert content.replace(str(tmp_path / "caches/triton").encode(), b"@ROOT@") == file.data
 
 
-def aged(path, seconds):
+def set_age(path, seconds):
     then = time.time() - seconds
     os.utime(path, (then, then))
 
 
-def stored(store, count, size=1000):
+def fill(store, count, size=1000):
     digests = []
     for index in range(count):
         data = bytes([index]) * size
         digests.append(Digest.of(data))
         path, _ = store.fetch(digests[-1], size, Source(data))
-        aged(path, 1000 - index)
+        set_age(path, 1000 - index)
     return digests
 
 
 def test_the_least_recently_used_packs_go(tmp_path):
     store = NodeStore(tmp_path, max_bytes=3500)
-    first, second, third = stored(store, 3)
+    first, second, third = fill(store, 3)
     store.pack(first)  # used again
     data = b"new" * 500
     store.fetch(Digest.of(data), len(data), Source(data))
@@ -151,13 +152,13 @@ def test_the_least_recently_used_packs_go(tmp_path):
 
 
 def test_packs_in_use_and_just_handed_out_stay(tmp_path):
-    path, manifest = made(tmp_path)
+    path, manifest = make_pack(tmp_path)
     store = NodeStore(tmp_path / "store", max_bytes=manifest.pack.size)
     path, _ = store.fetch(manifest.pack.digest, manifest.pack.size, Source(path.read_bytes()))
     store.max_bytes = 1
     store.evict()
     assert path.exists(), "it was handed out a moment ago"
-    aged(path, 1000)
+    set_age(path, 1000)
     with PackReader(path, manifest):
         store.evict()
         assert path.exists(), "it is being read"
@@ -174,7 +175,7 @@ def test_leftovers_go_after_a_day(tmp_path):
     store = NodeStore(tmp_path)
     for part in ("partial", "tmp", "locks"):
         (tmp_path / "v1" / part / "old").write_bytes(b"")
-        aged(tmp_path / "v1" / part / "old", 25 * 3600)
+        set_age(tmp_path / "v1" / part / "old", 25 * 3600)
         (tmp_path / "v1" / part / "new").write_bytes(b"")
     store.evict()
     for part in ("partial", "tmp", "locks"):
@@ -202,7 +203,7 @@ def test_a_file_size_limit_is_one_line_too(tmp_path):
         with pytest.raises(StorageFull, match="File too large"):
             NodeStore(tmp_path).fetch(DIGEST, len(DATA), Source())
 
-    assert forked(limited) == 0
+    assert run_in_child(limited) == 0
     assert not list((tmp_path / "v1/partial").iterdir())
 
 
@@ -246,13 +247,13 @@ def test_the_first_process_empties_a_private_folder_and_others_share_it(tmp_path
         (NodeStore(tmp_path).folder(DIGEST) / "deep/er").mkdir(parents=True)
         (path / "deep/er/planted").write_text("by a process that has ended")
 
-    assert forked(compiles) == 0 and (path / "deep/er/planted").exists()
+    assert run_in_child(compiles) == 0 and (path / "deep/er/planted").exists()
     store = NodeStore(tmp_path)
     assert store.folder(DIGEST) == path and not list(path.iterdir())
     assert not list((tmp_path / "v1/tmp").iterdir())
     (path / "mine").write_text("compiled meanwhile")
     assert NodeStore(tmp_path).folder(DIGEST) == path  # the same process, once more
-    assert forked(lambda: (NodeStore(tmp_path).folder(DIGEST) / "mine").read_text()) == 0
+    assert run_in_child(lambda: (NodeStore(tmp_path).folder(DIGEST) / "mine").read_text()) == 0
     assert (path / "mine").exists()
     store.leave(path)
     assert (path / "mine").exists(), "the other store of this process holds it"
@@ -267,7 +268,7 @@ def test_a_folder_of_one_process_is_empty_and_no_other_gets_it(tmp_path):
         assert theirs != mine and not list(theirs.iterdir())
         (theirs / "entry").write_text("theirs")
 
-    assert forked(other) == 0
+    assert run_in_child(other) == 0
     assert (mine / "entry").read_text() == "mine"
     again = NodeStore(tmp_path).own_folder("driver")
     assert again != mine and not list(again.iterdir()), "the folder of the process that has ended"
@@ -280,21 +281,21 @@ def test_killed_while_it_empties_a_folder_the_next_goes_on(tmp_path):
     def leaves():
         (NodeStore(tmp_path).folder(DIGEST) / "planted").write_text("x")
 
-    assert forked(leaves) == 0
-    assert forked(lambda: NodeStore(tmp_path, step=killing(1)).folder(DIGEST)) != 0
+    assert run_in_child(leaves) == 0
+    assert run_in_child(lambda: NodeStore(tmp_path, step=kill_at_step(1)).folder(DIGEST)) != 0
     assert not (path / "planted").exists()
     assert NodeStore(tmp_path).folder(DIGEST) == path and not list(path.iterdir())
 
 
 def test_private_folders_go_when_long_unused_and_not_held(tmp_path):
-    held, other = Digest.of(b"1"), Digest.of(b"2")
+    used, other = Digest.of(b"1"), Digest.of(b"2")
     store = NodeStore(tmp_path)
-    mine = store.folder(held)
-    assert forked(lambda: NodeStore(tmp_path).folder(other)) == 0  # that process is over
+    mine = store.folder(used)
+    assert run_in_child(lambda: NodeStore(tmp_path).folder(other)) == 0  # that process is over
     theirs = tmp_path / "v1/folders" / other.hex
     (theirs / "inner").mkdir()
     for path in (mine, theirs):
-        aged(path, 31 * 24 * 3600)
+        set_age(path, 31 * 24 * 3600)
     store.evict()
     assert mine.exists()
     assert not theirs.exists()
@@ -302,14 +303,14 @@ def test_private_folders_go_when_long_unused_and_not_held(tmp_path):
 
 def test_sequences_only_rise(tmp_path):
     store = NodeStore(tmp_path)
-    assert store.seen(DIGEST) is None
-    store.saw(DIGEST, 5)
-    store.saw(DIGEST, 3)
-    assert NodeStore(tmp_path).seen(DIGEST) == 5
+    assert store.highest_sequence(DIGEST) is None
+    store.record_sequence(DIGEST, 5)
+    store.record_sequence(DIGEST, 3)
+    assert NodeStore(tmp_path).highest_sequence(DIGEST) == 5
     (tmp_path / "v1/seen" / DIGEST.hex).write_text("rubbish")
-    assert store.seen(DIGEST) is None
-    store.saw(DIGEST, 4)
-    assert store.seen(DIGEST) == 4
+    assert store.highest_sequence(DIGEST) is None
+    store.record_sequence(DIGEST, 4)
+    assert store.highest_sequence(DIGEST) == 4
 
 
 def test_a_distrusted_revision_is_marked_until_another_takes_its_place(tmp_path, monkeypatch):
@@ -336,9 +337,9 @@ def test_answers_are_good_for_seconds(tmp_path):
     assert store.recent_answer(DIGEST) is None
     store.remember_answer(DIGEST, b"answer")
     assert store.recent_answer(DIGEST, max_age=3600) == b"answer"
-    aged(tmp_path / "v1/resolved" / DIGEST.hex, 6)
+    set_age(tmp_path / "v1/resolved" / DIGEST.hex, 6)
     assert store.recent_answer(DIGEST) is None
-    aged(tmp_path / "v1/resolved" / DIGEST.hex, -100)
+    set_age(tmp_path / "v1/resolved" / DIGEST.hex, -100)
     assert store.recent_answer(DIGEST) is None, "a clock that went back"
 
 

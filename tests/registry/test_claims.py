@@ -27,7 +27,7 @@ from cachesvc_client.wire.claims import (
     ClaimRequest,
     ClaimSubject,
     exact_environment,
-    served_by,
+    satisfied_claim_keys,
 )
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import ClaimLost, Forbidden, TooMany
@@ -163,7 +163,7 @@ def test_all_who_wait_are_told_at_once_when_it_is_published(api: Api, key: Signi
     for shown in (True, False):
         of = name()
         made = make(key, name=of)
-        statement, keys = made.manifest.statement, served_by(made.manifest)
+        statement, keys = made.manifest.statement, satisfied_claim_keys(made.manifest)
         exact = {"target": str(statement.target), "workload": str(made.manifest.workload.key)}
         environment = {"subject": {**body(of, **exact)["subject"], "environment": _exact(made)}}
         mine = claim(api, of)

@@ -104,14 +104,17 @@ def test_clients_get_packs_from_the_store_and_else_from_the_registry(
             request = ResolveRequest(Namespace("team"), ShortName("bert"), FINGERPRINT)
             [found] = remote.resolve(request).revisions
             assert found.pack_url.startswith("http://") == by_link
-            assert b"".join(remote.fetch(found, made.manifest.pack)) == made.pack
-            assert b"".join(remote.fetch(found, made.manifest.pack, 1_000_000)) == made.pack[1_000_000:]
+            assert b"".join(remote.downloads.fetch(found, made.manifest.pack)) == made.pack
+            assert (
+                b"".join(remote.downloads.fetch(found, made.manifest.pack, 1_000_000))
+                == made.pack[1_000_000:]
+            )
             server.kill()
             if from_store:
-                assert b"".join(remote.fetch(found, made.manifest.pack)) == made.pack
+                assert b"".join(remote.downloads.fetch(found, made.manifest.pack)) == made.pack
             else:
                 with pytest.raises(Unavailable):
-                    list(remote.fetch(found, made.manifest.pack))
+                    list(remote.downloads.fetch(found, made.manifest.pack))
     finally:
         if server.process.poll() is None:
             server.stop()

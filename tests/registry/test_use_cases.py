@@ -249,7 +249,7 @@ def test_a_signer_that_was_removed_before_the_commit_does_not_count(reg: Inside)
     signed = dataclasses.replace(one, envelope=other.sign(one.manifest))
     with reg.registry.index.read() as unit:
         row = unit.uploads.get(upload)
-        verified = real(signed.envelope, trusted=[other.public], wanted=None, now=reg.clock())
+        verified = real(signed.envelope, trusted=[other.public], expected=None, now=reg.clock())
         with pytest.raises(Exception, match="may no longer sign"):
             publish._record(reg.registry, unit, ROOT, row, verified)
     assert Digest.of(one.pack) == one.manifest.pack.digest

@@ -70,7 +70,7 @@ class Made:
     @property
     def manifest(self) -> Manifest:
         envelope, _ = open_bundle(self.bundle)
-        return check_envelope(envelope, trusted=[self.key.public], wanted=None, now=0.0).manifest
+        return check_envelope(envelope, trusted=[self.key.public], expected=None, now=0.0).manifest
 
     def files(self) -> list[SourceFile]:
         manifest, offset = self.manifest, open_bundle(self.bundle)[1]

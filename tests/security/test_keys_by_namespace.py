@@ -184,7 +184,7 @@ def test_login_stores_the_namespace_and_reads_what_was_stored_before(world: Worl
 
 def checked(envelope: bytes, *trusted: str) -> Verified:
     keys = [TrustedKey(text) for text in trusted]
-    return check_envelope(envelope, trusted=keys, wanted=None, now=time.time())
+    return check_envelope(envelope, trusted=keys, expected=None, now=time.time())
 
 
 def test_of_several_signatures_the_one_that_counts_there_is_taken() -> None:

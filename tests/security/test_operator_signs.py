@@ -228,7 +228,7 @@ def test_tag_signs_nothing_older_than_what_this_machine_has_seen(liar: Liar, tea
     liar.lie = only({**listed(liar.server, new), "revision": old.revision})
     status, said = liar.admin("tag", f"{team}/good", "prod")
     assert status == 0 and "2023-11-14" in said, said  # the plan says how old it is
-    NodeStore(liar.place / "store").saw(new.manifest.entry, new.manifest.statement.sequence)
+    NodeStore(liar.place / "store").record_sequence(new.manifest.entry, new.manifest.statement.sequence)
     status, said = liar.admin("tag", f"{team}/good", "prod", "--apply")
     assert status == 7 and "is older than" in said, said
     assert liar.sent() == []
@@ -313,6 +313,6 @@ def test_a_builder_signs_nothing_over_a_head_of_the_far_future(liar: Liar, team:
     [found] = ok(liar.server.api().resolve(team, "good"))["revisions"]
     envelope, statement = found["envelope"].encode(), mine.manifest.statement
     wanted = ExpectedStatement(statement.namespace, statement.name)
-    verified = check_envelope(envelope, trusted=[liar.server.key.public], wanted=wanted, now=0)
+    verified = check_envelope(envelope, trusted=[liar.server.key.public], expected=wanted, now=0)
     assert verified.manifest.statement.sequence < FAR
     assert verified.revision != head.revision

@@ -103,7 +103,7 @@ def stage(order: Order, names: tuple[str, ...]) -> tuple[Captured, ...]:
 
 def opened(path: Path, trusted: str) -> Manifest:
     envelope, _ = open_bundle(path)
-    return check_envelope(envelope, trusted=[PublicKey(trusted)], wanted=None, now=time.time()).manifest
+    return check_envelope(envelope, trusted=[PublicKey(trusted)], expected=None, now=time.time()).manifest
 
 
 A, B, C = "inductor/aa/a", "inductor/bb/b", "triton/cc/c"

@@ -158,7 +158,7 @@ def test_bundles_without_a_registry(plain_environment, spec, tmp_path):
     assert str(key.public) in done.err
     for name, target in done.targets.items():
         envelope, _ = open_bundle(Path(target["bundle"]))
-        manifest = check_envelope(envelope, trusted=[key.public], wanted=None, now=time.time()).manifest
+        manifest = check_envelope(envelope, trusted=[key.public], expected=None, now=time.time()).manifest
         assert (manifest.statement.target, manifest.scopes) == (name, ("host",))
         assert manifest.asked and manifest.asked["dtype"] == ["float32"], "of a script too"
         assert len(manifest.files) == target["files_after"]
@@ -180,7 +180,7 @@ def test_a_script_of_two_ranks_makes_one_entry(plain_environment, spec, tmp_path
     assert (two["observed"]["compilations"], two["observed"]["aot_hits"]) == (0, 4)
     key = SigningKey.load(Path(plain_environment["XDG_CONFIG_HOME"], "cachesvc", "signing.key"))
     envelope, _ = open_bundle(Path(two["bundle"]))
-    manifest = check_envelope(envelope, trusted=[key.public], wanted=None, now=time.time()).manifest
+    manifest = check_envelope(envelope, trusted=[key.public], expected=None, now=time.time()).manifest
     assert manifest.workload.ranks == 2
     assert {file.ranks for file in manifest.files} == {(), (0,), (1,)}
 

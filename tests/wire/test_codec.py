@@ -1,4 +1,4 @@
-"""Canonical bytes out, strict records in."""
+"""Tests that the codec writes canonical bytes and reads records strictly."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ RECORDS = [
 )
 def test_hostile_values_are_a_record_or_a_value_error(record, value):
     try:
-        made = codec.build(record, value)
+        built = codec.build(record, value)
     except ValueError:
         return
-    assert isinstance(made, record)
+    assert isinstance(built, record)

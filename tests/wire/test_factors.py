@@ -1,4 +1,5 @@
-"""The factor table, ``compare`` and ``partition``: pure, so every machine can be tested here."""
+"""Tests the factor table, ``compare`` and ``partition``. They are pure, so every machine can be tested
+here."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cachesvc_client.wire.compare import Compatible, Mismatch, compare, differences, explaining
+from cachesvc_client.wire.compare import Compatible, Mismatch, compare, differences, explanatory_differences
 from cachesvc_client.wire.factors import BY_NAME, FACTORS, SCHEMA
 from cachesvc_client.wire.facts import MAX_LISTED, MAX_TEXT, bounded, union
 from cachesvc_client.wire.partitions import partition
@@ -31,7 +32,8 @@ scopes = st.sets(st.sampled_from(["gpu", "host"]))
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_golden_partitions(case):
-    """Append-only: an entry that was published stays in its partition for ever."""
+    """Checks that partitions never change: an entry that was published stays in its partition for ever. Rows
+    are only added."""
     for scope, digest in case["partitions"].items():
         assert partition(case["fingerprint"], filter(None, scope.split("+"))) == digest
 
@@ -45,20 +47,20 @@ def test_each_row_is_whole(factor):
 
 
 @given(fingerprints, scopes)
-def test_like_fits_like(fingerprint, held):
-    assert isinstance(compare(fingerprint, fingerprint, held), Compatible)
-    assert compare(fingerprint, fingerprint, held).recorded == ()
+def test_like_fits_like(fingerprint, scopes):
+    assert isinstance(compare(fingerprint, fingerprint, scopes), Compatible)
+    assert compare(fingerprint, fingerprint, scopes).recorded == ()
 
 
 @given(fingerprints, fingerprints, scopes)
-def test_more_content_never_fits_more(mine, theirs, held):
-    if not compare(mine, theirs, held):
+def test_more_content_never_fits_more(mine, theirs, scopes):
+    if not compare(mine, theirs, scopes):
         assert not compare(mine, theirs, {"gpu", "host"})
 
 
 @given(fingerprints, fingerprints, scopes)
-def test_a_verdict_has_its_reasons(mine, theirs, held):
-    verdict = compare(mine, theirs, held)
+def test_a_verdict_has_its_reasons(mine, theirs, scopes):
+    verdict = compare(mine, theirs, scopes)
     if isinstance(verdict, Mismatch):
         assert verdict.reason == str(verdict.differences[0])
         ranks = [list(BY_NAME).index(difference.factor) for difference in verdict.differences]
@@ -70,20 +72,20 @@ def test_a_verdict_has_its_reasons(mine, theirs, held):
 
 
 @given(fingerprints, fingerprints, scopes)
-def test_equal_partitions_fit_each_other(mine, theirs, held):
+def test_equal_partitions_fit_each_other(mine, theirs, scopes):
     """Unless one does not know what the other says: absence is no value."""
-    if partition(mine, held) == partition(theirs, held):
-        assert compare(mine, theirs, held)
+    if partition(mine, scopes) == partition(theirs, scopes):
+        assert compare(mine, theirs, scopes)
 
 
 @given(fingerprints, scopes)
-def test_only_what_decides_is_part_of_a_partition(fingerprint, held):
+def test_only_what_decides_is_part_of_a_partition(fingerprint, scopes):
     without = {name: value for name, value in fingerprint.items() if BY_NAME[name].decider == "cachesvc"}
-    assert partition(fingerprint, held) == partition(without, held)
+    assert partition(fingerprint, scopes) == partition(without, scopes)
 
 
 @pytest.mark.parametrize(
-    ("changed", "held", "fits"),
+    ("changed", "scopes", "fits"),
     [
         ({"torch": "2.11.1+cu130"}, ("gpu",), False),
         ({"torch": None}, ("gpu",), False),
@@ -109,9 +111,9 @@ def test_only_what_decides_is_part_of_a_partition(fingerprint, held):
         ({"platform": "linux-aarch64"}, (), False),
     ],
 )
-def test_what_fits_an_h200(changed, held, fits):
+def test_what_fits_an_h200(changed, scopes, fits):
     mine = {name: value for name, value in {**H200, **changed}.items() if value is not None}
-    verdict = compare(mine, H200, held)
+    verdict = compare(mine, H200, scopes)
     assert bool(verdict) is fits
     if not fits:
         assert [difference.factor for difference in verdict.differences] == list(changed)
@@ -136,11 +138,11 @@ def test_the_cause_is_named_before_what_it_changes_with_it():
     asked = {"dtype": ["float32"], "shapes": ["4x8"], "operations": ["linear x1"], "settings": []}
     entry = {**CPU, **asked}
     mine = {**entry, "dtype": ["bfloat16"], "operations": ["linear x2"], "settings": ["CI=1"]}
-    found = differences(mine | {"torch": "0.1"}, entry, ("host",))
-    assert [one.factor for one in found] == ["torch", "dtype", "settings", "operations"]
-    assert [one.decides for one in found] == [True, False, False, False]
-    assert explaining(found) == found
-    assert str(found[1]) == "dtype: here bfloat16, entry float32" and found[1].fix in found[1].advice
+    rows = differences(mine | {"torch": "0.1"}, entry, ("host",))
+    assert [one.factor for one in rows] == ["torch", "dtype", "settings", "operations"]
+    assert [one.decides for one in rows] == [True, False, False, False]
+    assert explanatory_differences(rows) == rows
+    assert str(rows[1]) == "dtype: here bfloat16, entry float32" and rows[1].fix in rows[1].advice
 
 
 def test_a_workload_within_the_entrys_is_no_difference_and_never_a_refusal():
@@ -149,7 +151,9 @@ def test_a_workload_within_the_entrys_is_no_difference_and_never_a_refusal():
     [shapes] = differences({**CPU, "shapes": ["9x8"]}, entry, ("host",))
     assert (shapes.mine, shapes.theirs) == ("9x8", "4x8, 8x8")
     assert compare({**CPU, "shapes": ["9x8"], "model": "sha256:b"}, entry, ("host",))
-    assert explaining(differences({**CPU, "model": "sha256:b"}, entry, ())) == (), "a comment is no reason"
+    assert explanatory_differences(differences({**CPU, "model": "sha256:b"}, entry, ())) == (), (
+        "a comment is no reason"
+    )
 
 
 def test_a_row_that_decides_nothing_does_not_raise_the_schema():
@@ -168,11 +172,11 @@ hostile = st.recursive(
     st.dictionaries(names | st.just("schema") | st.text(max_size=5), hostile),
     scopes,
 )
-def test_whatever_a_newer_side_says_compare_answers(mine, theirs, held):
+def test_whatever_a_newer_side_says_compare_answers(mine, theirs, scopes):
     """Values that no client of today writes: overlong, nested, of other types."""
-    found = differences(mine, theirs, held)
-    assert all(len(str(one)) < 4 * MAX_TEXT * 3 for one in found)
-    assert bool(compare(mine, theirs, held)) is not any(one.decides for one in found)
+    rows = differences(mine, theirs, scopes)
+    assert all(len(str(one)) < 4 * MAX_TEXT * 3 for one in rows)
+    assert bool(compare(mine, theirs, scopes)) is not any(one.decides for one in rows)
 
 
 @given(st.dictionaries(st.text(max_size=5), hostile))

@@ -1,4 +1,4 @@
-"""What keys were made of: on the way through a manifest, against hostile text, and as it was in format 1."""
+"""Tests the components of keys: on the way through a manifest, against hostile text, and in format 1."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
-from cachesvc_client.wire.key_components import MAX_ENCODED, MAX_KEYS, MAX_RAW, KeyFacts, decode, together
+from cachesvc_client.wire.key_components import MAX_ENCODED, MAX_KEYS, MAX_RAW, KeyFacts, combine, decode
 from cachesvc_client.wire.names import Name, Target
 from cachesvc_client.wire.records import Manifest, PackRecord, Statement, Workload
 
@@ -33,7 +33,7 @@ def manifest(**more) -> Manifest:
 
 @given(st.dictionaries(texts, components, min_size=1, max_size=12))
 def test_what_is_said_once_is_true_of_all_and_comes_back(keys: dict[str, dict[str, str]]) -> None:
-    facts = decode(together(keys).encode())
+    facts = decode(combine(keys).encode())
     for key, mine in keys.items():
         for component, text in mine.items():
             assert facts.of(key)[component] == text
@@ -45,7 +45,7 @@ def test_names_of_settings_do_not_travel_and_come_from_here() -> None:
     settings = {f"inductor_config[setting_{part}_{part * 7919}]": str(part % 3) for part in range(600)}
     few = {f"fx_kwargs[{part}]": "x" for part in range(4)}
     facts = decode(
-        together({"f1": {**settings, **few, "gm": "a"}, "f2": {**settings, **few, "gm": "b"}}).encode()
+        combine({"f1": {**settings, **few, "gm": "a"}, "f2": {**settings, **few, "gm": "b"}}).encode()
     )
     assert facts.of("f1") == {**few, "gm": "a"}
     assert facts.of("f2", settings) == {**settings, **few, "gm": "b"}
@@ -54,8 +54,8 @@ def test_names_of_settings_do_not_travel_and_come_from_here() -> None:
     renamed = [*list(settings)[1:], "inductor_config[another]"]
     assert facts.of("f2", renamed) == {**few, "gm": "b"}
     one_differs = {"f1": settings, "f2": {**settings, next(iter(settings)): "other"}}
-    held = decode(together(one_differs).encode())
-    assert {key: held.of(key) for key in one_differs} == one_differs
+    decoded = decode(combine(one_differs).encode())
+    assert {key: decoded.of(key) for key in one_differs} == one_differs
 
 
 def test_what_does_not_fit_is_left_out() -> None:
@@ -64,11 +64,11 @@ def test_what_does_not_fit_is_left_out() -> None:
         f"f{number}": {f"c{part}": f"{noise.getrandbits(400):x}" for part in range(40)}
         for number in range(MAX_KEYS)
     }
-    encoded = together(keys).encode()
+    encoded = combine(keys).encode()
     assert 0 < len(encoded) <= MAX_ENCODED
-    held = decode(encoded)
-    assert 0 < len(held.keys) < MAX_KEYS and all(held.of(key) == keys[key] for key in held.keys)
-    assert len(together({**keys, "one": {}, "more": {}}).keys) == MAX_KEYS
+    decoded = decode(encoded)
+    assert 0 < len(decoded.keys) < MAX_KEYS and all(decoded.of(key) == keys[key] for key in decoded.keys)
+    assert len(combine({**keys, "one": {}, "more": {}}).keys) == MAX_KEYS
     assert KeyFacts().encode() == ""
 
 

@@ -94,20 +94,20 @@ def test_what_is_no_name(text):
 def test_any_text_is_a_value_or_a_value_error(text):
     for kind in (Digest, Namespace, ShortName, Tag, Target, Lane):
         try:
-            made = kind(text)
+            value = kind(text)
         except ValueError:
             continue
-        assert made == text
-        assert "\n" not in made
-        assert ".." not in made.split("/")
+        assert value == text
+        assert "\n" not in value
+        assert ".." not in value.split("/")
 
 
 @pytest.mark.parametrize("kind", errors.ALL.values())
 def test_errors_survive_the_wire(kind):
-    error = kind("what and where", "how to mend")
+    error = kind("what and where", "how to fix")
     again = errors.from_wire(error.status, errors.to_wire(error))
     assert type(again) is kind
-    assert str(again) == str(error) == "what and where (how to mend)"
+    assert str(again) == str(error) == "what and where (how to fix)"
 
 
 def test_codes_are_unique_and_statuses_are_errors():

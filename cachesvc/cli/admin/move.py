@@ -265,7 +265,7 @@ def _heads(
     for row in entries:
         verified = _envelope(remote, row.revision, signer.trusted, wanted)
         entry = verified.manifest.entry
-        check_sequence(verified, signer.store.seen(entry))
+        check_sequence(verified, signer.store.highest_sequence(entry))
         if entry in listed:
             raise Corrupt(
                 f"the registry lists entry {short(entry)} twice: only one of its revisions is the head"
@@ -289,7 +289,7 @@ def _republish(remote: Remote, signer: _Signer, verified: Verified, tag: Tag, ap
             again = path.with_suffix(".again")
             _resealed(path, again, signer.key.sign(manifest))
             publish_bundle(remote, again, signer.key, deed="rollback" if tag == before.tag else "tag")
-        signer.store.saw(manifest.entry, manifest.statement.sequence)
+        signer.store.record_sequence(manifest.entry, manifest.statement.sequence)
         state = "published"
     return Republished(
         name=f"{manifest.statement.full_name}" + (f" [{before.lane}]" if before.lane else ""),
@@ -307,7 +307,7 @@ def _renamed(verified: Verified, tag: Tag, store: NodeStore) -> Manifest:
     manifest, before = verified.manifest, verified.manifest.statement
     provenance = {**manifest.provenance, "bytes_of": f"{before.full_name}@{verified.revision}"}
     named = replace(manifest, statement=replace(before, tag=tag), provenance=provenance)
-    sequence = next_sequence(max(before.sequence, store.seen(named.entry) or 0))
+    sequence = next_sequence(max(before.sequence, store.highest_sequence(named.entry) or 0))
     return replace(named, statement=replace(named.statement, sequence=sequence))
 
 
@@ -325,7 +325,7 @@ def _envelope(
     """The revision's manifest: its digest is that of the bytes received, signed by a key of ``trusted`` for
     what is ``wanted``. Raises ``Untrusted``, ``Corrupt``."""
     raw = remote.raw(f"/v1/revisions/{revision}/envelope", MAX_ENVELOPE_BYTES)
-    verified = check_envelope(raw, trusted=trusted, wanted=wanted, now=time.time())
+    verified = check_envelope(raw, trusted=trusted, expected=wanted, now=time.time())
     if verified.revision != revision:
         raise Corrupt(f"revision {revision}: the registry sent the envelope of {verified.revision}")
     return verified
@@ -339,7 +339,7 @@ def _bundle(remote: Remote, verified: Verified) -> Iterator[Path]:
         received = Path(folder, "pack")
         where = f"/v1/revisions/{verified.revision}/pack"
         with _written(received) as out:
-            for chunk in remote.download(where, 0, pack.size, pack=pack.digest):
+            for chunk in remote.downloads.download(where, 0, pack.size, pack=pack.digest):
                 out.write(chunk)
         check_pack(received, verified.manifest)
         path = Path(folder, "revision.cachesvc")
@@ -465,7 +465,7 @@ def _bundles(file: Path, keys: Trusted) -> Iterator[tuple[Path, Verified]]:
 
 def _checked(path: Path, keys: Trusted, namespace: object) -> Verified:
     envelope, offset = open_bundle(path)
-    verified = check_envelope(envelope, trusted=keys, wanted=None, now=time.time())
+    verified = check_envelope(envelope, trusted=keys, expected=None, now=time.time())
     with open(path, "rb") as file:
         file.seek(offset)
         check_pack(file, verified.manifest)

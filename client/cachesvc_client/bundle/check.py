@@ -1,8 +1,7 @@
-"""The one gate that every foreign byte passes.
+"""Checks everything that comes from outside: no foreign byte is used before it passes here.
 
-The order is the point: size, then a minimal envelope, then the signature over the bytes received, and
-only then the manifest, what it states and its arithmetic. Nothing that is not signed by a trusted key
-is parsed further than the envelope.
+The order matters: size, then a minimal envelope, then the signature over the bytes received, and only then
+the manifest, its statement and its arithmetic. Of what no trusted key signed, only the envelope is parsed.
 """
 
 from __future__ import annotations
@@ -22,15 +21,20 @@ from .layout import Layout
 from .seal import PublicKey, TrustedKey, pae, strict_base64
 
 CLOCK_SKEW_SECONDS = 300
+"""Seconds by which the clocks of signer and client may differ when an expiry is checked."""
 _MAX_SIGNATURES = 4
+"""Largest number of signatures of one envelope."""
 _MAX_INPUT_DEPTH = 32
+"""Largest depth of the inputs that a workload describes."""
 _CHUNK = 1 << 20
+"""Number of bytes that are read from a pack at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedStatement:
-    """What the caller asked for: the statement must say the same. ``tags``: any of them; ``None``
-    accepts every tag. ``lane``: entries of this lane and of the trunk; ``None`` is the trunk alone."""
+    """Describes what the caller asked for; the statement must say the same. ``tags``: the statement has one
+    of them; ``None`` accepts every tag. ``lane``: entries of this lane and of the trunk; ``None`` means the
+    trunk alone."""
 
     namespace: Namespace
     name: ShortName
@@ -40,8 +44,8 @@ class ExpectedStatement:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """A manifest that passed. Only :func:`check_envelope` makes one. ``revision``: the digest of the
-    payload as received; ``envelope``: the exact bytes, to be handed on unchanged."""
+    """Holds a manifest that passed; only :func:`check_envelope` makes one. ``revision``: digest of the
+    payload as received. ``envelope``: its exact bytes, to be passed on unchanged."""
 
     manifest: Manifest
     revision: Digest
@@ -53,46 +57,48 @@ def check_envelope(
     envelope: bytes,
     *,
     trusted: Sequence[PublicKey | TrustedKey],
-    wanted: ExpectedStatement | None,
+    expected: ExpectedStatement | None,
     now: float,
-    to_trust: str = "set CACHESVC_TRUSTED_KEYS or run: cachesvc login URL",
+    trust_hint: str = "set CACHESVC_TRUSTED_KEYS or run: cachesvc login URL",
 ) -> Verified:
-    """The manifest in ``envelope``, if a key of ``trusted`` signed it for what is ``wanted``.
+    """Returns the manifest in ``envelope``, if a key of ``trusted`` signed it and its statement is the
+    ``expected`` one.
 
-    A ``TrustedKey`` counts in the namespace that it is bound to; a ``PublicKey`` in every one.
+    A ``TrustedKey`` counts in the namespace that it is bound to; a ``PublicKey`` counts in every namespace.
 
-    ``now``: seconds of UTC. ``wanted=None`` accepts any name (a bundle that the user named by its path).
-    ``to_trust``: how one more key is trusted here, for the message.
-    Guarantees that the manifest's layout is sound (:class:`Layout`). Raises ``Untrusted`` (signer,
-    statement) or ``Corrupt`` (form) with one line.
+    ``now``: seconds of UTC. ``expected=None`` accepts any name (a bundle that the user named by its path).
+    ``trust_hint``: how a user trusts one more key here, for the message. Guarantees that the manifest's
+    layout is sound (:class:`Layout`). Raises ``Untrusted`` (signer, statement) or ``Corrupt`` (form) with one
+    line.
     """
-    payload_type, payload, signatures = _open(envelope)
+    payload_type, payload, signatures = _parse_envelope(envelope)
     if payload_type != PAYLOAD_TYPE:
         raise Corrupt(
-            f"envelope: payload type {_line(payload_type)!r}, this client reads {PAYLOAD_TYPE}",
+            f"envelope: payload type {_one_line(payload_type)!r}, this client reads {PAYLOAD_TYPE}",
             "made by another version of cachesvc?",
         )
-    signers = _signers(payload_type, payload, signatures, trusted, to_trust)
-    manifest = _manifest(payload)
+    signers = _signers(payload_type, payload, signatures, trusted, trust_hint)
+    manifest = _parse_manifest(payload)
     signer = _bound_signer(manifest.statement, signers)
-    _check_statement(manifest.statement, signer, wanted, now)
+    _check_statement(manifest.statement, signer, expected, now)
     Layout(manifest.pack, manifest.frames, manifest.files)
     return Verified(manifest, Digest.of(payload), envelope, signer)
 
 
-def check_sequence(verified: Verified, seen: int | None) -> None:
-    """Raises ``Untrusted`` if this entry was seen with a higher sequence: an old revision replayed."""
-    found = verified.manifest.statement.sequence
-    if seen is not None and found < seen:
+def check_sequence(verified: Verified, highest: int | None) -> None:
+    """Raises ``Untrusted`` if this node accepted a higher sequence of the entry before: then somebody replays
+    an old revision."""
+    statement = verified.manifest.statement
+    if highest is not None and statement.sequence < highest:
         raise Untrusted(
-            f"{verified.manifest.statement.full_name}: sequence {found} is older than {seen}, seen before",
+            f"{statement.full_name}: sequence {statement.sequence} is older than {highest}, seen before",
             "a rolled-back registry? remove the entry from the node store's seen/ to accept it",
         )
 
 
 def check_pack(pack: Path | BinaryIO, manifest: Manifest) -> None:
     """Raises ``Corrupt`` unless ``pack`` (a path, or a file from its position to its end) has exactly the
-    size and digest that the manifest names. Reads once, in chunks of 1 MiB."""
+    size and digest that the manifest names. Reads the pack once, in chunks of 1 MiB."""
     if isinstance(pack, (str, os.PathLike)):
         with open(pack, "rb") as file:
             return check_pack(file, manifest)
@@ -104,17 +110,18 @@ def check_pack(pack: Path | BinaryIO, manifest: Manifest) -> None:
             read += len(chunk)
             yield chunk
 
-    found = Digest.of_chunks(chunks())
+    digest = Digest.of_chunks(chunks())
     if read != expected.size:
         more = "more than " if read > expected.size else ""
         raise Corrupt(f"pack: {more}{min(read, expected.size)} bytes, the manifest says {expected.size}")
-    if found != expected.digest:
-        raise Corrupt(f"pack: digest {found}, the manifest says {expected.digest}")
+    if digest != expected.digest:
+        raise Corrupt(f"pack: digest {digest}, the manifest says {expected.digest}")
     return None
 
 
-def _open(envelope: bytes) -> tuple[str, bytes, list[tuple[str, bytes]]]:
-    """(payload type, payload, [(keyid, signature)]) of an envelope that nobody vouches for yet."""
+def _parse_envelope(envelope: bytes) -> tuple[str, bytes, list[tuple[str, bytes]]]:
+    """Returns (payload type, payload, [(keyid, signature)]) of an envelope whose signatures are not checked
+    yet."""
     if len(envelope) > MAX_ENVELOPE_BYTES:
         raise Corrupt(f"envelope: {len(envelope)} bytes, more than the {MAX_ENVELOPE_BYTES} allowed")
     # An envelope holds a dozen values. Counting before parsing keeps hostile JSON from making millions.
@@ -122,14 +129,14 @@ def _open(envelope: bytes) -> tuple[str, bytes, list[tuple[str, bytes]]]:
         raise Corrupt("envelope: more parts than a DSSE envelope has")
     try:
         value = codec.parse_json(envelope, limit=MAX_ENVELOPE_BYTES, what="envelope")
-        payload_type, payload, listed = _fields(value, "payloadType", "payload", "signatures")
-        if not isinstance(payload_type, str) or not isinstance(payload, str) or not isinstance(listed, list):
+        payload_type, payload, entries = _fields(value, "payloadType", "payload", "signatures")
+        if not isinstance(payload_type, str) or not isinstance(payload, str) or not isinstance(entries, list):
             raise ValueError("envelope: payload and payloadType are text, signatures is a list")
-        if not 0 < len(listed) <= _MAX_SIGNATURES:
-            raise ValueError(f"envelope: {len(listed)} signatures; 1 to {_MAX_SIGNATURES} are allowed")
-        return payload_type, strict_base64(payload), [_signature(item) for item in listed]
+        if not 0 < len(entries) <= _MAX_SIGNATURES:
+            raise ValueError(f"envelope: {len(entries)} signatures; 1 to {_MAX_SIGNATURES} are allowed")
+        return payload_type, strict_base64(payload), [_signature(item) for item in entries]
     except ValueError as error:
-        raise Corrupt(_line(error)) from None
+        raise Corrupt(_one_line(error)) from None
 
 
 def _fields(value: object, *names: str) -> list[Any]:
@@ -150,29 +157,33 @@ def _signers(
     payload: bytes,
     signatures: list[tuple[str, bytes]],
     trusted: Sequence[PublicKey | TrustedKey],
-    to_trust: str,
+    trust_hint: str,
 ) -> list[PublicKey | TrustedKey]:
     """Returns those of ``trusted`` that signed the payload, whatever namespace they are bound to."""
     if not trusted:
-        raise Untrusted("no key is trusted", to_trust)
+        raise Untrusted("no key is trusted", trust_hint)
     message = pae(payload_type, payload)
-    keys = [(_key(trust), trust) for trust in trusted]
+    keys = [(_public_key(trust), trust) for trust in trusted]
     # A keyid is a hint; only keys that it names are tried, so that the work is bounded.
-    named = [(*pair, signature) for keyid, signature in signatures for pair in keys if pair[0].keyid == keyid]
-    signed = [trust for key, trust, signature in named if key.verifies(signature, message)]
-    if signed:
-        return signed
-    if named:
-        raise Untrusted(f"the signature of key {named[0][0].keyid} does not match", "the bytes were altered")
-    signers = ", ".join(_line(keyid)[:40] for keyid, _ in signatures)
+    candidates = [
+        (*pair, signature) for keyid, signature in signatures for pair in keys if pair[0].keyid == keyid
+    ]
+    signers = [trust for key, trust, signature in candidates if key.verifies(signature, message)]
+    if signers:
+        return signers
+    if candidates:
+        raise Untrusted(
+            f"the signature of key {candidates[0][0].keyid} does not match", "the bytes were altered"
+        )
+    keyids = ", ".join(_one_line(keyid)[:40] for keyid, _ in signatures)
     raise Untrusted(
-        f"signed by key {signers or 'none'}, which is not trusted; "
+        f"signed by key {keyids or 'none'}, which is not trusted; "
         f"trusted: {', '.join(sorted({key.keyid for key, _ in keys}))}",
-        to_trust,
+        trust_hint,
     )
 
 
-def _key(trust: PublicKey | TrustedKey) -> PublicKey:
+def _public_key(trust: PublicKey | TrustedKey) -> PublicKey:
     return trust.key if isinstance(trust, TrustedKey) else trust
 
 
@@ -180,60 +191,61 @@ def _bound_signer(statement: Statement, signers: list[PublicKey | TrustedKey]) -
     """Returns the first of ``signers`` that is trusted for the statement's namespace."""
     for signer in signers:
         if not isinstance(signer, TrustedKey) or signer.counts_for(statement.namespace):
-            return _key(signer)
-    bound = [str(signer.namespace) for signer in signers if isinstance(signer, TrustedKey)]
+            return _public_key(signer)
+    namespaces = [str(signer.namespace) for signer in signers if isinstance(signer, TrustedKey)]
     raise Untrusted(
-        f"key {_key(signers[0]).keyid} signed this for {statement.full_name}; it is trusted for "
-        f"{', '.join(sorted(set(bound)))} only",
-        f'if it may sign there too, trust "{statement.namespace}={_key(signers[0])}"',
+        f"key {_public_key(signers[0]).keyid} signed this for {statement.full_name}; it is trusted for "
+        f"{', '.join(sorted(set(namespaces)))} only",
+        f'if it may sign there too, trust "{statement.namespace}={_public_key(signers[0])}"',
     )
 
 
-def _manifest(payload: bytes) -> Manifest:
+def _parse_manifest(payload: bytes) -> Manifest:
     try:
         value = codec.parse_json(payload, limit=MAX_MANIFEST_BYTES, what="manifest")
         manifest = codec.build(Manifest, value, "manifest")
-        if not _shallow(manifest.workload.inputs, _MAX_INPUT_DEPTH):
+        if not _is_shallow(manifest.workload.inputs, _MAX_INPUT_DEPTH):
             raise ValueError(f"manifest.workload.inputs: deeper than {_MAX_INPUT_DEPTH} levels")
         # What cannot be written again (infinities, half surrogates) has no key either.
-        said = (manifest.statement, manifest.facts, manifest.measured, manifest.provenance)
-        codec.canonical([manifest.entry, *said])
+        texts = (manifest.statement, manifest.facts, manifest.measured, manifest.provenance)
+        codec.canonical([manifest.entry, *texts])
     except (ValueError, RecursionError, OverflowError) as error:
-        raise Corrupt(_line(error)) from None
+        raise Corrupt(_one_line(error)) from None
     return manifest
 
 
-def _shallow(value: Any, levels: int) -> bool:
+def _is_shallow(value: Any, levels: int) -> bool:
     if isinstance(value, (dict, list)):
         inner = value.values() if isinstance(value, dict) else value
-        return levels > 0 and all(_shallow(item, levels - 1) for item in inner)
+        return levels > 0 and all(_is_shallow(item, levels - 1) for item in inner)
     return True
 
 
 def _check_statement(
-    statement: Statement, signer: PublicKey, wanted: ExpectedStatement | None, now: float
+    statement: Statement, signer: PublicKey, expected: ExpectedStatement | None, now: float
 ) -> None:
-    said = f"{statement.full_name}" + (f" (lane {statement.lane})" if statement.lane else "")
-    if wanted is not None:
-        if (statement.namespace, statement.name) != (wanted.namespace, wanted.name):
+    name = f"{statement.full_name}" + (f" (lane {statement.lane})" if statement.lane else "")
+    if expected is not None:
+        if (statement.namespace, statement.name) != (expected.namespace, expected.name):
             raise Untrusted(
-                f"key {signer.keyid} signed this for {said}, wanted: {wanted.namespace}/{wanted.name}"
+                f"key {signer.keyid} signed this for {name}, wanted: {expected.namespace}/{expected.name}"
             )
-        if wanted.tags is not None and statement.tag not in wanted.tags:
+        if expected.tags is not None and statement.tag not in expected.tags:
             raise Untrusted(
-                f"key {signer.keyid} signed this for {said}, wanted tag: {' or '.join(wanted.tags)}"
+                f"key {signer.keyid} signed this for {name}, wanted tag: {' or '.join(expected.tags)}"
             )
-        if statement.lane is not None and statement.lane != wanted.lane:
+        if statement.lane is not None and statement.lane != expected.lane:
             raise Untrusted(
-                f"key {signer.keyid} signed this for {said}, wanted lane: {wanted.lane or 'the trunk'}"
+                f"key {signer.keyid} signed this for {name}, wanted lane: {expected.lane or 'the trunk'}"
             )
     if statement.expires is not None and now > statement.expires + CLOCK_SKEW_SECONDS:
         late = int(now - statement.expires)
         raise Untrusted(
-            f"{said}: signed by {signer.keyid}, expired {late} s ago", "publish again, or set the clock"
+            f"{name}: signed by {signer.keyid}, expired {late} s ago",
+            "publish again, or set the clock",
         )
 
 
-def _line(value: object) -> str:
-    """Hostile text as one short printable line."""
+def _one_line(value: object) -> str:
+    """Returns hostile text as one short printable line."""
     return "".join(char if " " <= char <= "~" else "?" for char in str(value)[:300])

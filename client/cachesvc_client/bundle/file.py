@@ -1,7 +1,7 @@
-"""A bundle: one revision in one file, for use without a registry.
+"""Reads and writes bundles: a bundle is one revision in one file, for use without a registry.
 
-Format: the magic line, the envelope's length (8 bytes, big-endian), the envelope, the pack. The envelope
-inside is what makes it trusted; the file itself is not.
+Format: the magic line, the envelope's length (8 bytes, big-endian), the envelope, the pack. Trust comes from
+the envelope inside; the file itself is not trusted.
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ from ..wire.errors import Corrupt, NotFound, StorageFull
 from ..wire.records import MAX_ENVELOPE_BYTES
 
 BUNDLE_MAGIC = b"cachesvc-bundle-1\n"
+"""First bytes of every bundle."""
 SUFFIX = ".cachesvc"
-_HEADER = len(BUNDLE_MAGIC) + 8
+"""Suffix of the names of bundle files."""
+_HEADER_BYTES = len(BUNDLE_MAGIC) + 8
+"""Number of bytes before the envelope."""
 
 
 def write_bundle(path: Path, envelope: bytes, pack: Path) -> None:
-    """Makes ``path`` at once or not at all, readable by all. Replaces an older bundle.
+    """Writes the bundle ``path``, readable by all, whole or not at all. Replaces an older bundle.
 
     Raises ``StorageFull`` if it cannot be written and ``NotFound`` without the pack.
     """
@@ -36,53 +39,54 @@ def write_bundle(path: Path, envelope: bytes, pack: Path) -> None:
 
 
 def bundle_head(envelope: bytes) -> bytes:
-    """What stands before the pack."""
+    """Returns the bytes of a bundle that stand before the pack."""
     return BUNDLE_MAGIC + len(envelope).to_bytes(8, "big") + envelope
 
 
 def open_bundle(path: Path) -> tuple[bytes, int]:
-    """(envelope, where the pack begins). The envelope is unchecked: it goes to ``check_envelope``.
+    """Returns the envelope, and the position at which the pack begins. The envelope is unchecked: the caller
+    passes it to ``check_envelope``.
 
     Reads no more than an envelope's bound. Raises ``NotFound`` or ``Corrupt``.
     """
     try:
         with open(path, "rb") as file:
-            size = _envelope_size(file.read(_HEADER), f"bundle {path}")
+            size = _envelope_size(file.read(_HEADER_BYTES), f"bundle {path}")
             envelope = file.read(size)
     except OSError as error:
         raise NotFound(f"bundle {path}: {error.strerror or error}") from None
     if len(envelope) < size:
         raise Corrupt(f"bundle {path}: ends within its envelope")
-    return envelope, _HEADER + size
+    return envelope, _HEADER_BYTES + size
 
 
 def split_bundle(chunks: Iterable[bytes]) -> tuple[bytes, Iterator[bytes]]:
-    """:func:`open_bundle` for one that arrives in pieces: (envelope, the pack's pieces as they come).
+    """Splits a bundle that arrives in pieces: returns its envelope, and the pieces of its pack as they come.
 
-    Holds the envelope and a piece. Raises ``Corrupt``, and what ``chunks`` raises.
+    Keeps the envelope and one piece in memory. Raises ``Corrupt``, and what ``chunks`` raises.
     """
-    source, held = iter(chunks), bytearray()
+    source, buffer = iter(chunks), bytearray()
 
     def gather(size: int) -> None:
-        while len(held) < size and (chunk := next(source, None)) is not None:
-            held.extend(chunk)
+        while len(buffer) < size and (chunk := next(source, None)) is not None:
+            buffer.extend(chunk)
 
     def pack() -> Iterator[bytes]:
-        if len(held) > end:
-            yield bytes(memoryview(held)[end:])
+        if len(buffer) > end:
+            yield bytes(memoryview(buffer)[end:])
         yield from source
 
-    gather(_HEADER)
-    end = _HEADER + _envelope_size(bytes(held[:_HEADER]), "bundle")
+    gather(_HEADER_BYTES)
+    end = _HEADER_BYTES + _envelope_size(bytes(buffer[:_HEADER_BYTES]), "bundle")
     gather(end)
-    if len(held) < end:
+    if len(buffer) < end:
         raise Corrupt("bundle: ends within its envelope")
-    return bytes(memoryview(held)[_HEADER:end]), pack()
+    return bytes(memoryview(buffer)[_HEADER_BYTES:end]), pack()
 
 
 def _envelope_size(header: bytes, what: str) -> int:
     size = int.from_bytes(header[len(BUNDLE_MAGIC) :], "big")
-    if not header.startswith(BUNDLE_MAGIC) or len(header) < _HEADER:
+    if not header.startswith(BUNDLE_MAGIC) or len(header) < _HEADER_BYTES:
         raise Corrupt(f"{what}: it does not begin as a bundle of this version does")
     if not 0 < size <= MAX_ENVELOPE_BYTES:
         raise Corrupt(f"{what}: an envelope of {size} bytes")

@@ -1,7 +1,7 @@
-"""What a signed manifest may say about the inside of its pack.
+"""Checks what a signed manifest says about the inside of its pack.
 
-A signer is trusted for what the code does, not for the arithmetic: sizes, offsets and counts are
-checked here, once, before anything is read by them. Pure.
+Users trust a signer for what the code does, not for the arithmetic: sizes, offsets and counts are checked
+here, once, before anything is read by them. The module is pure.
 """
 
 from __future__ import annotations
@@ -14,18 +14,20 @@ from ..wire.errors import Corrupt
 from ..wire.records import MAX_FILES, MAX_RAW_BYTES, FileRecord, Frame, PackRecord
 
 PACK_MAGIC = b"cachesvc-pack-1\n"
+"""First bytes of every pack."""
 _FREE_BYTES = 256 << 20
+"""Number of uncompressed bytes that every pack may have, whatever its ratio."""
 _MAX_RATIO = 256
-"""Compiler caches compress 3 to 40 times. A frame of zeros reaches 30,000, so small packs get
-``_FREE_BYTES`` on top; past that, more than this ratio is a bomb."""
+"""Largest ratio of uncompressed to compressed bytes. Compiler caches compress 3 to 40 times. A frame of zeros
+reaches 30,000, so small packs may have ``_FREE_BYTES`` more; a larger ratio is a bomb."""
 
 
 class Layout:
-    """A pack's inside that was found sound: where each file lies.
+    """Describes where each file of a pack lies, after it has checked that the manifest is sound.
 
-    Raises ``Corrupt`` on construction if frames are not back to back from the magic to the end of the
-    pack, a file lies outside of the raw stream, the unpacked sizes are out of bounds, two files have the
-    same (kind, path), or a file's path is a folder of another's.
+    The constructor raises ``Corrupt`` if frames are not back to back from the magic to the end of the pack, a
+    file lies outside of the raw stream, the unpacked sizes are out of bounds, two files have the same (kind,
+    path), or a file's path is a folder of another's.
     """
 
     __slots__ = ("_starts",)
@@ -44,23 +46,23 @@ class Layout:
 
     @property
     def raw(self) -> int:
-        """Bytes of the uncompressed stream."""
+        """Returns the number of bytes of the uncompressed stream."""
         return self._starts[-1]
 
     def start(self, file: FileRecord) -> int:
-        """Where the file begins in the uncompressed stream."""
+        """Returns the position in the uncompressed stream at which the file begins."""
         return self._starts[file.frame] + file.offset
 
     def parts(self, file: FileRecord) -> list[tuple[int, int, int]]:
-        """(frame, from, to) of each piece of the file, in order; none for an empty file."""
+        """Lists (frame, from, to) of each piece of the file, in order; an empty file has none."""
         begin, end = self.start(file), self.start(file) + file.size
         index = bisect.bisect_right(self._starts, begin) - 1
-        made = []
+        parts = []
         while begin < end:
             stop = min(end, self._starts[index + 1])
-            made.append((index, begin - self._starts[index], stop - self._starts[index]))
+            parts.append((index, begin - self._starts[index], stop - self._starts[index]))
             begin, index = stop, index + 1
-        return made
+        return parts
 
     def _check_place(self, file: FileRecord) -> None:
         frames = len(self._starts) - 1
@@ -81,9 +83,9 @@ def _check_frames(pack: PackRecord, frames: Sequence[Frame]) -> None:
         raise Corrupt(f"manifest: the frames end at {expected}, the pack at {pack.size}")
 
 
-def _check_amount(found: int, what: str, allowed: int) -> None:
-    if found > allowed:
-        raise Corrupt(f"manifest: {found} {what}, more than the {allowed} allowed for this pack")
+def _check_amount(amount: int, what: str, allowed: int) -> None:
+    if amount > allowed:
+        raise Corrupt(f"manifest: {amount} {what}, more than the {allowed} allowed for this pack")
 
 
 def _check_names(files: Sequence[FileRecord]) -> None:
@@ -91,10 +93,10 @@ def _check_names(files: Sequence[FileRecord]) -> None:
     names = sorted(f"{file.kind}/{file.path}".replace("/", "\0") for file in files)
     for name, following in itertools.pairwise(names):
         if name == following:
-            raise Corrupt(f"manifest: two files are {_shown(name)}")
+            raise Corrupt(f"manifest: two files are {_with_slashes(name)}")
         if following.startswith(name + "\0"):
-            raise Corrupt(f"manifest: {_shown(name)} is both a file and a folder")
+            raise Corrupt(f"manifest: {_with_slashes(name)} is both a file and a folder")
 
 
-def _shown(name: str) -> str:
+def _with_slashes(name: str) -> str:
     return name.replace("\0", "/")

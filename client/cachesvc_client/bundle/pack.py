@@ -1,11 +1,11 @@
-"""Packs: one immutable object that holds all files of one revision.
+"""Writes and reads packs: a pack is one immutable object that holds all files of one revision.
 
-Format ``cachesvc.pack/1``: the magic line, then zstd frames back to back. The raw stream is the
-concatenation of the distinct contents, cut every 4 MiB; where a file lies is told by the manifest
-alone. Frames are independent: each can be fetched, checked and unpacked by itself.
+Format ``cachesvc.pack/1``: the magic line, then zstd frames back to back. The raw stream is the concatenation
+of the distinct contents, cut every 4 MiB; only the manifest says where a file lies. Frames are independent:
+each can be fetched, checked and unpacked by itself.
 
-Measured on Inductor's CPU caches (1 MB) and on shared libraries (48 MB), 2 cores: level 19 makes
-0.80 of the bytes of level 3, level 9 makes 0.90 at twenty times the speed; unpacking is as fast for all.
+Measured on Inductor's CPU caches (1 MB) and on shared libraries (48 MB), 2 cores: level 19 makes 0.80 of the
+bytes of level 3, level 9 makes 0.90 at twenty times the speed; unpacking is as fast for all.
 """
 
 from __future__ import annotations
@@ -31,15 +31,18 @@ if TYPE_CHECKING:
     import zstandard
 
 _THOROUGH_LEVEL, _QUICK_LEVEL = 19, 9
+"""Levels of zstd for small packs and for large ones."""
 _THOROUGH_BYTES = 64 << 20
-"""Up to here (10 s of one core) a pack is compressed thoroughly: it is written once and read often."""
+"""Largest number of uncompressed bytes of a pack that is compressed thoroughly (10 s of one core): a pack is
+written once and read often."""
 _READ_BYTES = 1 << 20
+"""Number of bytes that are read from a source file at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A file to be packed. ``path`` is relative to the kind's folder; ``data``: the content, or where it
-    lies (it must not change until the pack is written)."""
+    """Describes a file to be packed. ``path`` is relative to the kind's folder. ``data``: the content, or the
+    path of a file that has it (and that must not change until the pack is written)."""
 
     kind: str
     path: str
@@ -50,7 +53,7 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True)
 class PackContents:
-    """What a manifest says about a pack; ``files`` are sorted by kind and path."""
+    """Describes a pack as its manifest does; ``files`` are sorted by kind and path."""
 
     pack: PackRecord
     frames: tuple[Frame, ...]
@@ -58,59 +61,63 @@ class PackContents:
 
 
 def write_pack(files: Sequence[SourceFile], out: BinaryIO, *, quick: bool = False) -> PackContents:
-    """Writes one pack to ``out``, front to back. ``quick``: a larger pack in less time, on this thread alone,
-    as an interpreter that ends needs it: it starts no others.
+    """Writes one pack to ``out``, front to back. ``quick`` makes a larger pack in less time, on this thread
+    alone: an interpreter that ends cannot start threads.
 
-    Deterministic: the same files, in any order, make the same bytes (under one version of libzstd).
-    Holds a few frames in memory, never the pack. Raises ``InvalidRequest`` if a file is named twice,
-    cannot be read or changes meanwhile, and ``Corrupt`` if the result is nothing that a reader accepts.
+    Deterministic: the same files, in any order, make the same bytes (under one version of libzstd). Keeps a
+    few frames in memory, never the pack. Raises ``InvalidRequest`` if a file is named twice, cannot be read
+    or changes meanwhile, and ``Corrupt`` if no reader would accept the result.
     """
-    ordered = sorted(files, key=lambda file: (PurePosixPath(file.path).suffix, file.kind, file.path))
-    starts, distinct, sized = _arrange(ordered)
+    sorted_files = sorted(files, key=lambda file: (PurePosixPath(file.path).suffix, file.kind, file.path))
+    starts, distinct, measures = _arrange(sorted_files)
     raw = sum(size for _, (size, _) in distinct)
     level = 1 if quick else _THOROUGH_LEVEL if raw <= _THOROUGH_BYTES else _QUICK_LEVEL
-    running, offset, frames = hashlib.sha256(PACK_MAGIC), len(PACK_MAGIC), []
+    hasher, offset, frames = hashlib.sha256(PACK_MAGIC), len(PACK_MAGIC), []
     out.write(PACK_MAGIC)
-    for stored, raw_size in _compressed(_cut(distinct), level, threads=not quick):
-        out.write(stored)
-        running.update(stored)
-        frames.append(Frame(offset, len(stored), raw_size, Digest.of(stored)))
-        offset += len(stored)
-    pack = PackRecord(Digest("sha256:" + running.hexdigest()), offset)
+    for frame_bytes, raw_size in _compress_pieces(_cut(distinct), level, threads=not quick):
+        out.write(frame_bytes)
+        hasher.update(frame_bytes)
+        frames.append(Frame(offset, len(frame_bytes), raw_size, Digest.of(frame_bytes)))
+        offset += len(frame_bytes)
+    pack = PackRecord(Digest("sha256:" + hasher.hexdigest()), offset)
     records = [
         _record(file, size, digest, starts[digest])
-        for file, (size, digest) in zip(ordered, sized, strict=True)
+        for file, (size, digest) in zip(sorted_files, measures, strict=True)
     ]
-    made = PackContents(pack, tuple(frames), tuple(sorted(records, key=lambda file: (file.kind, file.path))))
-    Layout(made.pack, made.frames, made.files)
-    return made
+    contents = PackContents(
+        pack, tuple(frames), tuple(sorted(records, key=lambda file: (file.kind, file.path)))
+    )
+    Layout(contents.pack, contents.frames, contents.files)
+    return contents
 
 
-_Sized = tuple[int, Digest]
+_Measure = tuple[int, Digest]
+"""Size and digest of a file's content."""
 
 
 def _arrange(
-    ordered: Sequence[SourceFile],
-) -> tuple[dict[Digest, int], list[tuple[SourceFile, _Sized]], list[_Sized]]:
-    """Where each distinct content starts, the contents to write, and every file's size and digest."""
+    sorted_files: Sequence[SourceFile],
+) -> tuple[dict[Digest, int], list[tuple[SourceFile, _Measure]], list[_Measure]]:
+    """Returns the position at which each distinct content starts, the contents to write, and every file's
+    size and digest."""
     starts: dict[Digest, int] = {}
-    distinct, sized, position = [], [], 0
-    for file in ordered:
+    distinct, measures, position = [], [], 0
+    for file in sorted_files:
         size, digest = _measure(file)
-        sized.append((size, digest))
+        measures.append((size, digest))
         if digest not in starts:
             starts[digest] = position
             distinct.append((file, (size, digest)))
             position += size
-    return starts, distinct, sized
+    return starts, distinct, measures
 
 
-def _measure(file: SourceFile) -> _Sized:
-    size, running = 0, hashlib.sha256()
+def _measure(file: SourceFile) -> _Measure:
+    size, hasher = 0, hashlib.sha256()
     for chunk in _content(file):
         size += len(chunk)
-        running.update(chunk)
-    return size, Digest("sha256:" + running.hexdigest())
+        hasher.update(chunk)
+    return size, Digest("sha256:" + hasher.hexdigest())
 
 
 def _content(file: SourceFile) -> Iterator[bytes]:
@@ -118,8 +125,8 @@ def _content(file: SourceFile) -> Iterator[bytes]:
         yield file.data
         return
     try:
-        with open(file.data, "rb") as opened:
-            while chunk := opened.read(_READ_BYTES):
+        with open(file.data, "rb") as source:
+            while chunk := source.read(_READ_BYTES):
                 yield chunk
     except OSError as error:
         raise InvalidRequest(f"{file.kind}/{file.path}: {error.strerror or error}") from None
@@ -133,26 +140,27 @@ def _record(file: SourceFile, size: int, digest: Digest, start: int) -> FileReco
         raise InvalidRequest(f"a file that no pack can hold: {error}") from None
 
 
-def _cut(distinct: Sequence[tuple[SourceFile, _Sized]]) -> Iterator[bytes]:
-    """The raw stream in pieces of FRAME_BYTES."""
-    pending = bytearray()
+def _cut(distinct: Sequence[tuple[SourceFile, _Measure]]) -> Iterator[bytes]:
+    """Yields the raw stream in pieces of FRAME_BYTES."""
+    buffer = bytearray()
     for file, expected in distinct:
-        size, running = 0, hashlib.sha256()
+        size, hasher = 0, hashlib.sha256()
         for chunk in _content(file):
             size += len(chunk)
-            running.update(chunk)
-            pending += chunk
-            while len(pending) >= FRAME_BYTES:
-                yield bytes(pending[:FRAME_BYTES])
-                del pending[:FRAME_BYTES]
-        if (size, "sha256:" + running.hexdigest()) != expected:
+            hasher.update(chunk)
+            buffer += chunk
+            while len(buffer) >= FRAME_BYTES:
+                yield bytes(buffer[:FRAME_BYTES])
+                del buffer[:FRAME_BYTES]
+        if (size, "sha256:" + hasher.hexdigest()) != expected:
             raise InvalidRequest(f"{file.kind}/{file.path}: changed while it was packed", "capture it again")
-    if pending:
-        yield bytes(pending)
+    if buffer:
+        yield bytes(buffer)
 
 
-def _compressed(pieces: Iterator[bytes], level: int, threads: bool) -> Iterator[tuple[bytes, int]]:
-    """(stored frame, raw size) in order; a frame per core at a time, so the bytes do not depend on it."""
+def _compress_pieces(pieces: Iterator[bytes], level: int, threads: bool) -> Iterator[tuple[bytes, int]]:
+    """Yields (stored frame, raw size) in order. Each core compresses one frame at a time, so the bytes do not
+    depend on the number of cores."""
     import zstandard
 
     def compress(piece: bytes) -> tuple[bytes, int]:
@@ -162,28 +170,28 @@ def _compressed(pieces: Iterator[bytes], level: int, threads: bool) -> Iterator[
         yield from map(compress, pieces)
         return
     workers = min(8, os.cpu_count() or 1)
-    waiting: deque[Future[tuple[bytes, int]]] = deque()
+    pending_frames: deque[Future[tuple[bytes, int]]] = deque()
     with ThreadPoolExecutor(workers, thread_name_prefix="cachesvc-pack") as pool:
         for piece in pieces:
-            waiting.append(pool.submit(compress, piece))
-            if len(waiting) > workers:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+            pending_frames.append(pool.submit(compress, piece))
+            if len(pending_frames) > workers:
+                yield pending_frames.popleft().result()
+        while pending_frames:
+            yield pending_frames.popleft().result()
 
 
 class PackReader:
-    """Reads a pack by its manifest. A context manager; safe for several threads.
+    """Reads a pack by its manifest. A context manager; several threads may use it.
 
-    Every frame is hashed before it is decompressed, so the store is not trusted. Frames are signed one by
-    one and hold every file (`Layout`): what is read is what was signed. Whether that is also what a file's
-    own digest says is the signer's arithmetic; `verify` checks it, once, before it is signed. Keeps one
-    frame per thread, so files are best read in stream order.
+    It hashes every frame before it decompresses the frame, so the store is not trusted. Frames are signed one
+    by one and hold every file (`Layout`), so a reader returns only bytes that were signed. Whether these
+    bytes also have a file's own digest depends on the signer's arithmetic; `verify` checks this once, before
+    the signer signs. Each thread keeps one frame, so files are best read in stream order.
     """
 
     def __init__(self, path: Path, manifest: Manifest, offset: int = 0) -> None:
-        """``offset``: where the pack begins in the file. Raises ``NotFound``, or ``Corrupt`` if the
-        layout is unsound or this is no pack."""
+        """Opens the pack. ``offset``: position in the file at which the pack begins. Raises ``NotFound``, or
+        ``Corrupt`` if the layout is unsound or the file holds no pack."""
         self.path = path
         self.manifest = manifest
         self.layout = Layout(manifest.pack, manifest.frames, manifest.files)
@@ -206,7 +214,7 @@ class PackReader:
         os.close(self._handle)
 
     def frame(self, index: int) -> bytes:
-        """The uncompressed bytes of one frame. Raises ``Corrupt``; allocates no more than a frame."""
+        """Returns the uncompressed bytes of one frame. Raises ``Corrupt``; allocates no more than a frame."""
         recent: tuple[int, bytes] | None = getattr(self._local, "recent", None)
         if recent is not None and recent[0] == index:
             return recent[1]
@@ -220,22 +228,22 @@ class PackReader:
         return raw
 
     def chunks(self, file: FileRecord) -> Iterator[memoryview]:
-        """The file's content in order. Raises ``Corrupt``: do not use what came before."""
+        """Yields the file's content in order. Raises ``Corrupt``: do not use the chunks before it."""
         for index, begin, end in self.layout.parts(file):
             yield memoryview(self.frame(index))[begin:end]
 
     def read(self, file: FileRecord) -> bytes:
-        """The whole content. Raises ``Corrupt``."""
+        """Returns the whole content of a file. Raises ``Corrupt``."""
         return b"".join(self.chunks(file))
 
     def verify(self) -> None:
-        """Raises ``Corrupt`` unless every file has the digest that the manifest names. Reads the whole
-        pack: for who signs it, not for each of the processes that install it."""
+        """Raises ``Corrupt`` unless every file has the digest that the manifest names. Reads the whole pack:
+        a signer calls this once, a process that installs does not."""
         for file in sorted(self.manifest.files, key=self.layout.start):
-            running = hashlib.sha256()
+            hasher = hashlib.sha256()
             for chunk in self.chunks(file):
-                running.update(chunk)
-            if running.hexdigest() != file.digest.hex:
+                hasher.update(chunk)
+            if hasher.hexdigest() != file.digest.hex:
                 raise Corrupt(f"pack {self.path}: {file.kind}/{file.path} does not have its digest")
 
     def _read_at(self, offset: int, size: int) -> bytes:
@@ -261,9 +269,9 @@ class PackReader:
         return data
 
     def _decompressor(self) -> zstandard.ZstdDecompressor:
-        made: zstandard.ZstdDecompressor | None = getattr(self._local, "decompressor", None)
-        if made is None:
+        decompressor: zstandard.ZstdDecompressor | None = getattr(self._local, "decompressor", None)
+        if decompressor is None:
             import zstandard
 
-            made = self._local.decompressor = zstandard.ZstdDecompressor()
-        return made
+            decompressor = self._local.decompressor = zstandard.ZstdDecompressor()
+        return decompressor

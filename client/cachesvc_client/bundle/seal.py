@@ -1,8 +1,8 @@
-"""Ed25519 signatures over manifests, in DSSE envelopes.
+"""Signs manifests with Ed25519, in DSSE envelopes.
 
-The signed bytes are the payload exactly as it travels: nothing is re-serialised before it is checked.
-DSSE and its pre-authentication encoding: https://github.com/secure-systems-lab/dsse, protocol.md and
-envelope.md, v1.0.
+The signed bytes are the payload exactly as it travels: nothing is re-serialised before it is checked. DSSE
+and its pre-authentication encoding: https://github.com/secure-systems-lab/dsse, protocol.md and envelope.md,
+v1.0.
 """
 
 from __future__ import annotations
@@ -26,12 +26,15 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 _PRIVATE_PREFIX = "ed25519-private:"
+"""Prefix of the text of a private key."""
 # 32 bytes are 43 base64 digits; the last holds 4 bits, so that one key has one text only.
 _KEY_TEXT = r"[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]="
 _PRIVATE_TEXT = re.compile(_PRIVATE_PREFIX + _KEY_TEXT)
 _MAX_KEY_FILE = 4096
+"""Number of bytes that are read of a key file, at most."""
 
 _FIELD = (1 << 255) - 19
+"""Prime of the field over which edwards25519 is defined."""
 _SMALL_ORDER = frozenset(
     {
         0,
@@ -41,18 +44,18 @@ _SMALL_ORDER = frozenset(
         55188659117513257062467267217118295137698188065244968500265048394206261417927,
     }
 )
-"""The y coordinates of the eight points of small order (RFC 8032, edwards25519). Under such a key signatures
-that nobody made verify."""
+"""Y coordinates of the eight points of small order (RFC 8032, edwards25519). Under such a key, signatures
+verify although nobody made them."""
 
 
 def pae(payload_type: str, payload: bytes) -> bytes:
-    """DSSE's pre-authentication encoding: what is signed."""
+    """Returns DSSE's pre-authentication encoding: the bytes that are signed."""
     kind = payload_type.encode()
     return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
 
 
 class PublicKey(ValidText):
-    """``ed25519:<base64 of the 32 bytes>``: who signed. One key has exactly one text."""
+    """Names a signer: ``ed25519:<base64 of the 32 bytes>``. One key has exactly one text."""
 
     pattern = re.compile("ed25519:" + _KEY_TEXT)
     what = "public key (ed25519:<base64 of 32 bytes>)"
@@ -67,16 +70,17 @@ class PublicKey(ValidText):
 
     @property
     def raw(self) -> bytes:
-        """The 32 bytes."""
+        """Returns the 32 bytes."""
         return base64.b64decode(self[len("ed25519:") :])
 
     @property
     def keyid(self) -> str:
-        """16 hex digits that stand for the key in envelopes and messages; a hint, never a proof."""
+        """Returns 16 hex digits that stand for the key in envelopes and messages; they are a hint, never a
+        proof."""
         return hashlib.sha256(self.raw).hexdigest()[:16]
 
     def verifies(self, signature: bytes, message: bytes) -> bool:
-        """Whether this key signed ``message``. Never raises."""
+        """Returns whether this key signed ``message``. Never raises."""
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -88,9 +92,9 @@ class PublicKey(ValidText):
 
 
 class TrustedKey(ValidText):
-    """A public key that a user trusts, and for which namespace: ``team=ed25519:…``, or ``*=ed25519:…`` for
-    every namespace. Without either it counts for every namespace too, but only in a process whose names are
-    all of one namespace (see `demand_bound`)."""
+    """Names a public key that a user trusts, and the namespace in which it counts: ``team=ed25519:…``, or
+    ``*=ed25519:…`` for every namespace. A key without either counts for every namespace too, but only in a
+    process whose names are all of one namespace (see `require_bound_keys`)."""
 
     pattern = re.compile(rf"(?:(?:\*|{Namespace.pattern.pattern})=)?{PublicKey.pattern.pattern}")
     what = "trusted public key (namespace=ed25519:<base64 of 32 bytes>, or without the namespace)"
@@ -103,34 +107,35 @@ class TrustedKey(ValidText):
 
     @property
     def key(self) -> PublicKey:
-        """The key alone."""
+        """Returns the key alone."""
         return PublicKey(self[self.find("ed25519:") :])
 
     @property
     def namespace(self) -> str | None:
-        """The namespace, ``*`` for every one, ``None`` if the text names none."""
-        namespace, bound, _ = self.rpartition("=ed25519:")
-        return namespace if bound else None
+        """Returns the namespace; ``*`` for every one, ``None`` if the text names none."""
+        namespace, separator, _ = self.rpartition("=ed25519:")
+        return namespace if separator else None
 
     def counts_for(self, namespace: Namespace) -> bool:
-        """Whether a signature of this key counts for what is published in ``namespace``."""
+        """Returns whether a signature of this key counts for a publication in ``namespace``."""
         return self.namespace in (None, "*", namespace)
 
 
-def demand_bound(trusted: Iterable[TrustedKey], namespaces: Iterable[Namespace]) -> None:
+def require_bound_keys(trusted: Iterable[TrustedKey], namespaces: Iterable[Namespace]) -> None:
     """Raises ``InvalidRequest`` if a key without a namespace would count for several ``namespaces``: the
     signer of one team could publish for the other."""
-    several = sorted(set(namespaces))
+    names = sorted(set(namespaces))
     unbound = next((key for key in trusted if key.namespace is None), None)
-    if unbound is not None and len(several) > 1:
+    if unbound is not None and len(names) > 1:
         raise InvalidRequest(
-            f"trusted key {unbound.key.keyid} names no namespace, and this process uses {', '.join(several)}",
-            f'write it as "{several[0]}={unbound}", or "*={unbound}" if it may sign for all of them',
+            f"trusted key {unbound.key.keyid} names no namespace, and this process uses {', '.join(names)}",
+            f'write it as "{names[0]}={unbound}", or "*={unbound}" if it may sign for all of them',
         )
 
 
 class SigningKey:
-    """An Ed25519 private key. Its text, ``ed25519-private:<base64>``, is a secret: it is in no repr."""
+    """Holds an Ed25519 private key. Its text, ``ed25519-private:<base64>``, is a secret, and no repr shows
+    it."""
 
     __slots__ = ("_key",)
 
@@ -142,14 +147,14 @@ class SigningKey:
 
     @classmethod
     def generate(cls) -> SigningKey:
-        """A new key from the system's random source."""
+        """Makes a new key from the system's random source."""
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
         return cls(Ed25519PrivateKey.generate())
 
     @classmethod
     def from_text(cls, text: str, where: str = "the signing key") -> SigningKey:
-        """The inverse of ``text``. Raises ``InvalidRequest`` that names ``where`` and never the text."""
+        """Parses ``text``. Raises ``InvalidRequest`` that names ``where`` and never the text."""
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
         text = text.strip()
@@ -164,7 +169,7 @@ class SigningKey:
 
     @classmethod
     def load(cls, path: Path) -> SigningKey:
-        """The key that ``save`` wrote. Raises ``InvalidRequest`` with one line."""
+        """Reads the key that ``save`` wrote. Raises ``InvalidRequest`` with one line."""
         try:
             with open(path, "rb") as file:
                 text = file.read(_MAX_KEY_FILE).decode("ascii")
@@ -176,16 +181,17 @@ class SigningKey:
 
     @property
     def text(self) -> str:
-        """The secret's text form."""
+        """Returns the text form of the secret."""
         return _PRIVATE_PREFIX + base64.b64encode(self._key.private_bytes_raw()).decode()
 
     @property
     def public(self) -> PublicKey:
-        """The key that others trust."""
+        """Returns the public key, which others trust."""
         return PublicKey("ed25519:" + base64.b64encode(self._key.public_key().public_bytes_raw()).decode())
 
     def save(self, path: Path) -> None:
-        """Writes the secret with mode 0600. Never overwrites: raises ``InvalidRequest`` if it exists."""
+        """Writes the secret with mode 0600. Never overwrites: raises ``InvalidRequest`` if the file
+        exists."""
         try:
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         except FileExistsError:
@@ -200,7 +206,7 @@ class SigningKey:
             os.fsync(file.fileno())
 
     def sign(self, manifest: Manifest) -> bytes:
-        """The exact bytes of a DSSE envelope that holds ``manifest``. Deterministic.
+        """Returns the exact bytes of a DSSE envelope that holds ``manifest``. Deterministic.
 
         Raises ``InvalidRequest`` if the manifest is larger than any reader accepts.
         """
@@ -212,7 +218,7 @@ class SigningKey:
         return self.sign_bytes(payload, PAYLOAD_TYPE)
 
     def sign_bytes(self, payload: bytes, payload_type: str) -> bytes:
-        """An envelope over any payload; ``sign`` is what publishing uses."""
+        """Returns an envelope over any payload; publishing uses ``sign``."""
         signature = self._key.sign(pae(payload_type, payload))
         envelope = {
             "payload": base64.b64encode(payload).decode(),
@@ -223,7 +229,7 @@ class SigningKey:
 
 
 def strict_base64(text: str) -> bytes:
-    """Standard base64 with padding and nothing else. Raises ``ValueError``."""
+    """Decodes standard base64 with padding and nothing else. Raises ``ValueError``."""
     try:
         return base64.b64decode(text.encode("ascii"), validate=True)
     except (binascii.Error, UnicodeEncodeError):

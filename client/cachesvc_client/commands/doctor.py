@@ -15,10 +15,10 @@ from typing import Literal
 from .. import kinds
 from ..bundle.check import CLOCK_SKEW_SECONDS
 from ..bundle.file import SUFFIX
-from ..bundle.seal import SigningKey, demand_bound
+from ..bundle.seal import SigningKey, require_bound_keys
 from ..config import Config, login_path
 from ..environment import releases
-from ..environment.detect import detect, supported
+from ..environment.detect import detect, unsupported_reason
 from ..hooks.lookup import HookState, look_up
 from ..http.registry import Probe, Remote
 from ..node.store import NodeStore, default_root
@@ -96,10 +96,10 @@ def render(checks: list[Check]) -> str:
 
 def _torch(here: Fingerprint) -> Check:
     versions = f"torch {here.get('torch', 'none')}, triton {here.get('triton', 'none')}, {here['python_abi']}"
-    reason = supported(here, untested=False)
+    reason = unsupported_reason(here, untested=False)
     if reason is None:
         return Check("ok", "versions", f"{versions}, {here['platform']}: tested")
-    if supported(here, untested=True) is not None:
+    if unsupported_reason(here, untested=True) is not None:
         return Check(
             "fail", "versions", reason, "install torch in this environment" if "torch" not in here else ""
         )
@@ -261,7 +261,7 @@ def _login_file() -> Iterator[Check]:
 
 def _keys(config: Config, names: tuple[Name, ...]) -> Iterator[Check]:
     try:
-        demand_bound(config.trusted_keys, (name.namespace for name in names))
+        require_bound_keys(config.trusted_keys, (name.namespace for name in names))
     except CacheSvcError as error:
         yield Check("fail", "trust", error.message, error.hint)
     if config.trusted_keys:

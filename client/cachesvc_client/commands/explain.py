@@ -12,7 +12,7 @@ from typing import Literal
 from ..config import Config
 from ..environment.detect import detect
 from ..outcome.judge import KeyDifference
-from ..wire.compare import Difference, differences, explaining, nearness
+from ..wire.compare import Difference, differences, explanatory_differences, nearness
 from ..wire.digest import Digest
 from ..wire.errors import CacheSvcError, InvalidRequest, NotFound
 from ..wire.factors import BY_NAME, FACTORS, Factor, FactorValue, Facts
@@ -57,7 +57,7 @@ class EntryVerdict:
     @property
     def reasons(self) -> tuple[Difference, ...]:
         """Return the differences that can be why the entry's files are not used, the most important first."""
-        return explaining((*self.differences, *self.recorded))
+        return explanatory_differences((*self.differences, *self.recorded))
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +189,7 @@ def verified(
     for revision in answer.revisions if config.trusted_keys else ():
         try:
             checked = check_envelope(
-                revision.envelope.encode(), trusted=config.trusted_keys, wanted=expected, now=time.time()
+                revision.envelope.encode(), trusted=config.trusted_keys, expected=expected, now=time.time()
             )
             facts[revision.entry] = checked.manifest.facts
         except CacheSvcError as error:

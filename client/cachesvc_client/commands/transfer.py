@@ -120,18 +120,20 @@ def _pull_one(
     into: Path,
 ) -> PulledBundle:
     verified = check_envelope(
-        row.envelope.encode(errors="replace"), trusted=config.trusted_keys, wanted=expected, now=time.time()
+        row.envelope.encode(errors="replace"), trusted=config.trusted_keys, expected=expected, now=time.time()
     )
     manifest, statement = verified.manifest, verified.manifest.statement
-    check_sequence(verified, store.seen(manifest.entry))
+    check_sequence(verified, store.highest_sequence(manifest.entry))
     path = into / _file_name(verified)
     pack, moved = manifest.pack, 0
     if not _is(path, verified):
-        fetched, moved = store.fetch(pack.digest, pack.size, lambda offset: remote.fetch(row, pack, offset))
+        fetched, moved = store.fetch(
+            pack.digest, pack.size, lambda offset: remote.downloads.fetch(row, pack, offset)
+        )
         write_bundle(path, verified.envelope, fetched)
         if moved:  # the node store had no copy, and an image is not to hold the bytes twice
             store.discard(pack.digest)
-    store.saw(manifest.entry, statement.sequence)
+    store.record_sequence(manifest.entry, statement.sequence)
     return PulledBundle(statement.target, verified.revision, path, pack.size, moved, verified.signer)
 
 

@@ -1,4 +1,4 @@
-"""Which instructions code that is built on this machine may use, by what ``/proc/cpuinfo`` shows."""
+"""Finds out which instructions code that is built on this machine may use, from ``/proc/cpuinfo``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .instruction_sets import ARM_FLAGS, X86_FLAGS, shows_all
 
 
 def cpu_flags(machine: str, cpuinfo: Mapping[str, str]) -> list[str] | None:
-    """Name the instruction sets, sorted, that ``-march=native`` may turn on, by the kernel's names.
+    """Names the instruction sets, sorted, that ``-march=native`` may turn on, by the kernel's names.
 
     Where ``/proc/cpuinfo`` may show less than the compiler turns on, the list names the CPU's model too, as
     ``model:GenuineIntel-6-173``: code that was built there fits CPUs of this model alone. ``None`` if nothing
@@ -17,19 +17,20 @@ def cpu_flags(machine: str, cpuinfo: Mapping[str, str]) -> list[str] | None:
     flags = flags_of(cpuinfo)
     if machine in ("aarch64", "arm64"):
         return sorted(flags & ARM_FLAGS) or None
-    known = flags & X86_FLAGS
-    if known and not shows_all(cpuinfo, flags):
+    names = flags & X86_FLAGS
+    if names and not shows_all(cpuinfo, flags):
         parts = (cpuinfo.get(key, "?") for key in ("vendor_id", "cpu family", "model"))
-        known |= {f"model:{'-'.join(parts)}"}
-    return sorted(known) or None
+        names |= {f"model:{'-'.join(parts)}"}
+    return sorted(names) or None
 
 
 def cpu_isa(machine: str, flags: frozenset[str], environ: Mapping[str, str]) -> str | None:
-    """What ``torch._inductor.cpu_vec_isa.pick_vec_isa()`` (2.13) decides, as text: ``str(isa)``, with
-    ``avx512_bf16`` and ``amx_fp16`` where they add to its compiler flags.
+    """Returns the decision of ``torch._inductor.cpu_vec_isa.pick_vec_isa()`` (2.13) as text: ``str(isa)``,
+    with ``avx512_bf16`` and ``amx_fp16`` where they add to its compiler flags.
 
-    Without its probes, so for a compiler that knows the CPU's instructions: an image without a compiler
-    has the same text as its builder. ``None`` on machines that this does not know.
+    Does not run PyTorch's probes, and so assumes a compiler that knows the CPU's instructions: an image
+    without a compiler has the same text as its builder. ``None`` on machines that this function does not
+    know.
     """
     if environ.get("TORCHINDUCTOR_VEC_ISA_OK") == "0":
         return "INVALID_VEC_ISA"
@@ -41,16 +42,16 @@ def cpu_isa(machine: str, flags: frozenset[str], environ: Mapping[str, str]) -> 
         return None
     if not candidates:
         return "INVALID_VEC_ISA"
-    wanted = environ.get("ATEN_CPU_CAPABILITY", "")
-    if wanted == "default":
+    capability = environ.get("ATEN_CPU_CAPABILITY", "")
+    if capability == "default":
         return "INVALID_VEC_ISA"
-    if wanted in ("zvector", "vsx", "avx2", "avx512"):
-        return next((isa for isa in candidates if wanted in isa), candidates[0])
+    if capability in ("zvector", "vsx", "avx2", "avx512"):
+        return next((isa for isa in candidates if capability in isa), candidates[0])
     return candidates[0]  # not set, or a value that PyTorch ignores with a warning
 
 
 def _x86_isas(flags: frozenset[str]) -> list[str]:
-    """Best first, as ``supported_vec_isa_list`` has them."""
+    """Lists the instruction sets, the best first, in the order of ``supported_vec_isa_list``."""
     bf16 = " avx512_bf16" if "avx512_bf16" in flags else ""
     isas = []
     if {"amx_tile", "avx512_vnni", "avx512f"} <= flags:
@@ -72,7 +73,8 @@ def _arm_isas(flags: frozenset[str]) -> list[str]:
 
 
 def _sve_bytes() -> int:
-    """The vector length of this thread: prctl(PR_SVE_GET_VL), linux/Documentation/arch/arm64/sve.rst."""
+    """Returns the vector length of this thread: prctl(PR_SVE_GET_VL),
+    linux/Documentation/arch/arm64/sve.rst."""
     import ctypes
 
     length = ctypes.CDLL(None).prctl(51, 0, 0, 0, 0)
@@ -80,7 +82,7 @@ def _sve_bytes() -> int:
 
 
 def read_cpuinfo() -> dict[str, str]:
-    """The first processor of ``/proc/cpuinfo``."""
+    """Reads the first processor of ``/proc/cpuinfo``."""
     try:
         with open("/proc/cpuinfo", "rb") as file:
             text = file.read(1 << 14).decode("utf-8", "replace")
@@ -91,4 +93,5 @@ def read_cpuinfo() -> dict[str, str]:
 
 
 def flags_of(cpuinfo: Mapping[str, str]) -> frozenset[str]:
+    """Returns the flags of a processor."""
     return frozenset((cpuinfo.get("flags") or cpuinfo.get("Features") or "").split())

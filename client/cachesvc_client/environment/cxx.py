@@ -1,6 +1,6 @@
-"""Which C++ compiler Inductor would run, told from its file and without running it.
+"""Identifies the C++ compiler that Inductor would run, from the compiler's file and without running it.
 
-``detect`` runs in services at start, where a child process costs tens of milliseconds and may be
+``detect`` runs in services at their start, where a child process costs tens of milliseconds and may be
 forbidden; the version stands in the compiler's own bytes.
 """
 
@@ -15,54 +15,61 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 _GCC_MARK = b"gcc version %s %s"
-"""The format of ``g++ -v``, in every driver (gcc/gcc.cc). The version is a string of its own."""
+"""Format of ``g++ -v``, which every driver of gcc holds (gcc/gcc.cc). The version is a string of its own."""
 _GCC_VERSION = re.compile(rb"\0([0-9]+\.[0-9]+\.[0-9]+(?: [0-9]{8} \([a-z ]+\))?)(?=\0)")
+"""Matches the version, which is a string of its own."""
 _GCC_PACKAGE = re.compile(rb"\0(\([^\0]{1,80}\)) (?=\0)")
-"""``pkgversion_string``, such as ``(Ubuntu 13.3.0-6ubuntu2~24.04.1) ``."""
+"""Matches ``pkgversion_string``, such as ``(Ubuntu 13.3.0-6ubuntu2~24.04.1) ``."""
 _EXEC = re.compile(rb"^\s*exec\s+[\"']?(/[^\s\"']+)", re.MULTILINE)
+"""Matches the line of a wrapper script that runs the compiler."""
 _CLANG_VERSION = re.compile(rb"clang -cc1 version ([0-9]+\.[0-9]+\.[0-9]+)")
-"""In clang itself or, if that is a small program over a library, in libclang-cpp (cc1_main, Frontend)."""
+"""Matches the version in clang itself or, where clang is a small program over a library, in libclang-cpp
+(cc1_main, Frontend)."""
 _WRAPPERS = frozenset({"ccache", "sccache", "distcc", "icecc"})
+"""Names of programs that run the next compiler of their name on the PATH."""
 _HEAD = 1 << 20
+"""Number of bytes of a compiler that its hash covers."""
 _MAX_SCRIPTS = 4
+"""Largest number of wrapper scripts that call each other."""
 
 
 def identity(environ: Mapping[str, str]) -> str | None:
-    """``g++ 12.2.0`` or ``clang++ 16.0.6``; for other compilers the file's name and a hash that changes
-    with each build of it. ``None`` if there is no compiler. Starts no process and never raises.
+    """Returns ``g++ 12.2.0`` or ``clang++ 16.0.6``; for other compilers the file's name and a hash that
+    changes with each build of it. ``None`` if there is no compiler. Starts no process and never raises.
 
-    Looks where Inductor does: the variable CXX, else ``g++``, on the PATH
-    (``torch/_inductor/config.py``, ``cpp.cxx``; ``cpp_builder.get_cpp_compiler``).
+    Looks where Inductor looks: the variable CXX, else ``g++``, on the PATH (``torch/_inductor/config.py``,
+    ``cpp.cxx``; ``cpp_builder.get_cpp_compiler``).
     """
     path = _resolve(environ.get("CXX", "g++"), environ.get("PATH", os.defpath))
     if path is None:
         return None
     try:
-        path = _behind_scripts(path)
+        path = _follow_scripts(path)
         return _gcc(path) or _clang(path) or _by_content(path)
     except (OSError, ValueError):  # unreadable, or empty: mmap refuses that
         return None
 
 
 def _resolve(command: str, search: str) -> Path | None:
-    """The compiler's real file. A wrapper such as ccache runs the next of that name on the PATH."""
+    """Returns the compiler's real file. A wrapper such as ccache runs the next program of that name on the
+    PATH."""
     while True:
-        found = shutil.which(command, path=search)
-        if found is None:
+        program = shutil.which(command, path=search)
+        if program is None:
             return None
-        path = Path(os.path.realpath(found))
+        path = Path(os.path.realpath(program))
         if path.name not in _WRAPPERS:
             return path
         folders = search.split(os.pathsep)
-        here = os.path.dirname(found)
-        if here not in folders:
+        folder = os.path.dirname(program)
+        if folder not in folders:
             return None
-        search = os.pathsep.join(folders[folders.index(here) + 1 :])
+        search = os.pathsep.join(folders[folders.index(folder) + 1 :])
         command = os.path.basename(command)
 
 
-def _behind_scripts(path: Path) -> Path:
-    """The program that a wrapper script ends in (``exec /usr/gcc/bin/g++-real -B… "$@"``)."""
+def _follow_scripts(path: Path) -> Path:
+    """Returns the program that a wrapper script ends in (``exec /usr/gcc/bin/g++-real -B… "$@"``)."""
     for _ in range(_MAX_SCRIPTS):
         with open(path, "rb") as file:
             head = file.read(1 << 16)
@@ -74,29 +81,29 @@ def _behind_scripts(path: Path) -> Path:
 
 
 def _gcc(path: Path) -> str | None:
-    """By the versions that stand alone among the driver's strings. Libraries that are linked in have theirs
-    too; then the one counts that names the compiler's own folder, or that its package is called by."""
-    with _mapped(path) as data:
+    """Identifies gcc by the versions that stand alone among the driver's strings. Linked libraries have
+    versions too; then the version counts that names the compiler's own folder, or its package."""
+    with _map_file(path) as data:
         if data.find(_GCC_MARK) < 0:
             return None
-        found = {match[1].decode() for match in _GCC_VERSION.finditer(data)}
+        versions = {match[1].decode() for match in _GCC_VERSION.finditer(data)}
         packages = b" ".join(_GCC_PACKAGE.findall(data)).decode("ascii", "replace")
     folders = {folder.name for folder in path.parent.parent.glob("lib*/gcc/*/[0-9]*")}
-    own = {version for version in found if {version, version.partition(".")[0]} & folders}
-    named = {
-        version for version in found if re.search(rf"(?<![0-9.]){re.escape(version)}(?![0-9])", packages)
+    by_folder = {version for version in versions if {version, version.partition(".")[0]} & folders}
+    by_package = {
+        version for version in versions if re.search(rf"(?<![0-9.]){re.escape(version)}(?![0-9])", packages)
     }
-    for candidates in (found, own, named, own & named):
+    for candidates in (versions, by_folder, by_package, by_folder & by_package):
         if len(candidates) == 1:
             return f"g++ {candidates.pop()}"
-    return None  # a doubt: told apart by its content
+    return None  # a doubt: the content identifies it
 
 
 def _clang(path: Path) -> str | None:
     if "clang" not in path.name:
         return None
     for candidate in (path, *_clang_libraries(path)):
-        with _mapped(candidate) as data:
+        with _map_file(candidate) as data:
             match = _CLANG_VERSION.search(data)
             if match is not None:
                 return f"clang++ {match[1].decode()}"
@@ -108,13 +115,14 @@ def _clang_libraries(path: Path) -> Iterator[Path]:
 
 
 def _by_content(path: Path) -> str:
-    """The first MiB holds the ELF header and the build id, so this tells builds apart."""
+    """Identifies a compiler by its first MiB, which holds the ELF header and the build id, and so differs
+    between builds."""
     with open(path, "rb") as file:
         head = file.read(_HEAD)
     digest = hashlib.sha256(b"%d:%b" % (path.stat().st_size, head))
     return f"{path.name} sha256:{digest.hexdigest()[:16]}"
 
 
-def _mapped(path: Path) -> mmap.mmap:
+def _map_file(path: Path) -> mmap.mmap:
     with open(path, "rb") as file:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

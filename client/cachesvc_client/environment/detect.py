@@ -1,8 +1,8 @@
-"""The facts of this environment that decide whether compiled code fits it.
+"""Detects the facts of this environment that decide whether compiled code fits it.
 
-Nothing here imports torch, starts a process or creates a CUDA context: facts are read from the text
-of installed packages, from ``/proc`` and from NVML. A fact that cannot be told is absent, and
-``wire.factors`` says what absence means.
+Nothing here imports torch, starts a process or creates a CUDA context: facts are read from the text of
+installed packages, from ``/proc`` and from NVML. A fact that is not known is absent, and ``wire.factors``
+says what absence means.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from .settings import settings
 
 
 def detect(environ: Mapping[str, str] | None = None) -> Fingerprint:
-    """The fingerprint of this process, by the names of ``wire.factors.FACTORS``, and ``schema``.
+    """Returns the fingerprint of this process, by the names of ``wire.factors.FACTORS``, and ``schema``.
 
-    Never raises and never prints; impure and not cached, since a fork or the application may change
-    what it reads. Takes a few milliseconds where there is no GPU driver.
+    Never raises and never prints. Impure and not cached, since a fork or the application may change what it
+    reads. Takes a few milliseconds where there is no GPU driver.
     """
     environ = os.environ if environ is None else environ
     torch, accelerator = releases.torch()
@@ -47,12 +47,12 @@ def detect(environ: Mapping[str, str] | None = None) -> Fingerprint:
     return {name: value for name, value in facts.items() if value is not None}
 
 
-def supported(fingerprint: Fingerprint, *, untested: bool | None = None) -> str | None:
-    """Why this environment is not one that cachesvc was tested on; ``None`` if it is.
+def unsupported_reason(fingerprint: Fingerprint, *, untested: bool | None = None) -> str | None:
+    """Returns why cachesvc was not tested on this environment; ``None`` if it was.
 
-    ``untested``: whether to go on without tests; by default what ``CACHESVC_UNTESTED`` says. Without
-    torch, or off Linux, nothing can be done, and that is said in any case; so is a torch that has no place
-    for a hook without which nothing may be restored (`graphs.keys`).
+    ``untested``: whether to go on without tests; by default the value of ``CACHESVC_UNTESTED``. Three reasons
+    count in any case: there is no torch, this is not Linux, or this torch has no place for a hook without
+    which nothing may be restored (`graphs.keys`).
     """
     platform, torch = str(fingerprint.get("platform", "")), str(fingerprint.get("torch", ""))
     if not platform.startswith("linux"):
@@ -63,27 +63,28 @@ def supported(fingerprint: Fingerprint, *, untested: bool | None = None) -> str 
     if folder is not None and (missing := keys.missing_in_source(folder)):
         return missing
     if untested is None:
-        untested = releases.untested()
+        untested = releases.allows_untested()
     release = releases.release(torch)
     triton = releases.release(str(fingerprint.get("triton", "")))
     if "gpu" in fingerprint:
-        tested, shown = (
+        tested, description = (
             (release, triton) in TESTED_GPU,
             f"torch {torch} with triton {triton or '(none)'} on CUDA",
         )
         allowed = ", ".join(f"torch {left} with triton {right}" for left, right in TESTED_GPU)
     else:
-        tested, shown = release in TESTED_CPU, f"torch {torch} on CPU"
+        tested, description = release in TESTED_CPU, f"torch {torch} on CPU"
         allowed = ", ".join(f"torch {left}" for left in TESTED_CPU)
     if tested or untested:
         return None
     return (
-        f"{shown} is not tested with this client (tested: {allowed}); CACHESVC_UNTESTED=1 tries all the same"
+        f"{description} is not tested with this client (tested: {allowed}); "
+        "CACHESVC_UNTESTED=1 tries all the same"
     )
 
 
 def _libc() -> str | None:
-    """``2.36``, of glibc."""
+    """Returns the version of glibc, such as ``2.36``; ``None`` for another C library."""
     try:
         name, _, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
     except (OSError, ValueError):
@@ -92,11 +93,11 @@ def _libc() -> str | None:
 
 
 def _threads(environ: Mapping[str, str]) -> int | None:
-    """What ``torch.get_num_threads()`` answers, if that is certain.
+    """Returns the number that ``torch.get_num_threads()`` returns, if that is certain.
 
-    From torch itself if the application has imported it completely; a thread that asks while it is
-    being imported would wait for the import lock. Otherwise from OMP_NUM_THREADS, unless
-    MKL_NUM_THREADS, which goes first in builds with MKL, is set too.
+    Asks torch itself if the application has imported it completely; a thread that asks while torch is being
+    imported would wait for the import lock. Otherwise reads OMP_NUM_THREADS, unless MKL_NUM_THREADS, which
+    goes first in builds with MKL, is set too.
     """
     torch = sys.modules.get("torch")
     if torch is not None:

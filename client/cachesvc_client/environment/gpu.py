@@ -1,4 +1,4 @@
-"""Which GPU this process will use, as NVML tells it without a CUDA context."""
+"""Finds out which GPU this process will use, from NVML and without a CUDA context."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import Any
 from ..wire.factors import FactorValue
 
 _BY_UUID = ("GPU-", "MIG-")
-"""What ``CUDA_VISIBLE_DEVICES`` begins with where it names devices by UUID."""
+"""Prefixes of ``CUDA_VISIBLE_DEVICES`` where it names devices by UUID."""
 
 
 def first_gpu(environ: Mapping[str, str]) -> dict[str, FactorValue]:
-    """The first device that CUDA will show to this process. Empty without a driver or a device."""
+    """Returns the facts of the first device that CUDA will show to this process. Empty without a driver or a
+    device."""
     if not os.path.exists("/dev/nvidiactl") and not os.path.exists("/dev/dxg"):
         return {}  # importing pynvml takes 60 ms
     try:
@@ -41,81 +42,82 @@ def _gpu_facts(nvml: Any, environ: Mapping[str, str]) -> dict[str, FactorValue]:
     facts: dict[str, FactorValue] = {"driver": _text(nvml.nvmlSystemGetDriverVersion())}
     facts["gpu_count"] = len(devices)
     name = _text(nvml.nvmlDeviceGetName(devices[0]))
-    whole = devices[0]
+    physical = devices[0]
     if nvml.nvmlDeviceIsMigDeviceHandle(devices[0]):
-        whole = nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(devices[0])
+        physical = nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(devices[0])
         profile = name.partition(" MIG ")[2]
         if not profile:
-            return facts  # an old driver gives the whole device's name: a doubt is a miss
+            return facts  # an old driver returns the whole device's name: a doubt is a miss
         facts["mig"] = profile
     if _order_matters(nvml, visible) and environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
-        return facts  # CUDA's own order, fastest first, is not told by NVML
-    major, minor = nvml.nvmlDeviceGetCudaComputeCapability(whole)
+        return facts  # NVML does not know CUDA's own order, fastest first
+    major, minor = nvml.nvmlDeviceGetCudaComputeCapability(physical)
     return {**facts, "gpu": name, "compute_capability": f"{major}.{minor}"}
 
 
 def _order_matters(nvml: Any, visible: str | None) -> bool:
-    """Devices are meant by number, and which one has a number makes a difference here."""
+    """Returns whether a device's number decides which device this process gets: numbers are used, and the
+    devices differ."""
     if visible is not None and visible.startswith(_BY_UUID):
         return False
-    return len({_text(nvml.nvmlDeviceGetName(device)) for device in _whole(nvml)}) > 1
+    return len({_text(nvml.nvmlDeviceGetName(device)) for device in _physical_devices(nvml)}) > 1
 
 
 def visible_devices(nvml: Any, visible: str | None) -> list[Any]:
-    """NVML's handles of what CUDA shows under ``CUDA_VISIBLE_DEVICES``, in CUDA's order.
+    """Returns NVML's handles of the devices that CUDA shows under ``CUDA_VISIBLE_DEVICES``, in CUDA's order.
 
-    A list is of numbers, of ``GPU-`` or of ``MIG-`` UUIDs, as its first word is; of a UUID a beginning that
-    is unambiguous is enough. What follows an invalid word is invisible; a device named twice makes all of
-    them so; set to nothing shows none (CUDA C++ Programming Guide, environment variables; what it leaves
-    open is as ``torch.cuda._parse_visible_devices`` and ``_transform_uuid_to_ordinals`` have it). With MIG,
-    CUDA enumerates one compute instance, and beside it no other device (NVIDIA MIG User Guide, CUDA device
-    enumeration). Raises NVML's errors.
+    The variable lists numbers, or ``GPU-`` or ``MIG-`` UUIDs, as its first word does; an unambiguous prefix
+    of a UUID is enough. Words after an invalid word count as invisible; a device that is named twice makes
+    all devices invisible; an empty variable shows no device (CUDA C++ Programming Guide, environment
+    variables; what the guide leaves open follows ``torch.cuda._parse_visible_devices`` and
+    ``_transform_uuid_to_ordinals``). With MIG, CUDA enumerates one compute instance, and beside it no other
+    device (NVIDIA MIG User Guide, CUDA device enumeration). Raises NVML's errors.
     """
-    whole = _whole(nvml)
+    physical = _physical_devices(nvml)
     if visible is None:
-        chosen = whole
+        selection = physical
     elif visible.startswith("MIG-"):
-        chosen = _by_uuid(nvml, _all_instances(nvml, whole), visible, "MIG-")
+        selection = _by_uuid(nvml, _all_instances(nvml, physical), visible, "MIG-")
     elif visible.startswith("GPU-"):
-        chosen = _by_uuid(nvml, whole, visible, "GPU-")
+        selection = _by_uuid(nvml, physical, visible, "GPU-")
     else:
-        chosen = _by_number(whole, visible)
-    shown = [one for device in chosen if (one := _instance(nvml, device)) is not None]
-    return [one for one in shown if nvml.nvmlDeviceIsMigDeviceHandle(one)][:1] or shown
+        selection = _by_number(physical, visible)
+    usable = [instance for device in selection if (instance := _instance(nvml, device)) is not None]
+    return [device for device in usable if nvml.nvmlDeviceIsMigDeviceHandle(device)][:1] or usable
 
 
-def _whole(nvml: Any) -> list[Any]:
+def _physical_devices(nvml: Any) -> list[Any]:
     return [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
 
 
 def _by_uuid(nvml: Any, devices: list[Any], visible: str, prefix: str) -> list[Any]:
-    named = [(_text(nvml.nvmlDeviceGetUUID(device)), device) for device in devices]
-    chosen: list[Any] = []
+    uuids = [(_text(nvml.nvmlDeviceGetUUID(device)), device) for device in devices]
+    selection: list[Any] = []
     for part in visible.split(","):
-        found = [device for uuid, device in named if uuid.startswith(part)]
-        if len(part) <= len(prefix) or not part.startswith(prefix) or len(found) != 1:
+        matches = [device for uuid, device in uuids if uuid.startswith(part)]
+        if len(part) <= len(prefix) or not part.startswith(prefix) or len(matches) != 1:
             break
-        if found[0] in chosen:
+        if matches[0] in selection:
             return []
-        chosen += found
-    return chosen
+        selection += matches
+    return selection
 
 
-def _by_number(whole: list[Any], visible: str) -> list[Any]:
-    chosen: list[Any] = []
+def _by_number(physical: list[Any], visible: str) -> list[Any]:
+    selection: list[Any] = []
     for part in visible.split(","):
         number = re.match(r"\+?([0-9]+)", part.strip())  # as strtoul reads: ``1gpu`` is 1
-        if number is None or int(number[1]) >= len(whole):
+        if number is None or int(number[1]) >= len(physical):
             break
-        device = whole[int(number[1])]
-        if device in chosen:
+        device = physical[int(number[1])]
+        if device in selection:
             return []
-        chosen.append(device)
-    return chosen
+        selection.append(device)
+    return selection
 
 
 def _instance(nvml: Any, device: Any) -> Any:
-    """The device itself, or its first MIG instance if MIG is on; ``None`` if it has none."""
+    """Returns the device itself, or its first MIG instance if MIG is on; ``None`` if it has no instance."""
     if nvml.nvmlDeviceIsMigDeviceHandle(device) or not _mig_on(nvml, device):
         return device
     return next(iter(_instances(nvml, device)), None)
@@ -130,17 +132,17 @@ def _mig_on(nvml: Any, device: Any) -> bool:
 
 
 def _instances(nvml: Any, device: Any) -> list[Any]:
-    found = []
+    instances = []
     for index in range(nvml.nvmlDeviceGetMaxMigDeviceCount(device)):
         try:
-            found.append(nvml.nvmlDeviceGetMigDeviceHandleByIndex(device, index))
+            instances.append(nvml.nvmlDeviceGetMigDeviceHandleByIndex(device, index))
         except nvml.NVMLError:
             continue
-    return found
+    return instances
 
 
-def _all_instances(nvml: Any, whole: list[Any]) -> list[Any]:
-    return [instance for device in whole if _mig_on(nvml, device) for instance in _instances(nvml, device)]
+def _all_instances(nvml: Any, physical: list[Any]) -> list[Any]:
+    return [instance for device in physical if _mig_on(nvml, device) for instance in _instances(nvml, device)]
 
 
 def _text(value: str | bytes) -> str:

@@ -1,12 +1,16 @@
-"""Tables of instruction sets: the compiler's names, the kernel's names, and CPUs whose flags say all.
+"""Defines tables of instruction sets: the compiler's names, the kernel's names, and CPUs whose flags show
+all.
 
 Sources: the options of GCC up to 15 (``gcc/common/config/i386/i386-isas.h`` and ``cpuinfo.h``), the flags of
 Linux up to 6.18 (``arch/x86/include/asm/cpufeatures.h``, ``arch/arm64/kernel/cpuinfo.c``), and LLVM's
 detection of the host (``llvm/lib/TargetParser/Host.cpp``).
 
 ``-march=native`` asks the CPU itself. ``/proc/cpuinfo`` may show less: no kernel has a name for some
-instruction sets, an old kernel does not know new ones, and a kernel hides what it switched off for its own
-use. So the flags alone are not enough on every CPU: `shows_all` tells where they are.
+instruction sets, an old kernel does not know new ones, and a kernel hides those that it switched off for its
+own use. So the flags alone are not enough on every CPU: `shows_all` returns whether they are.
+
+An option that the kernel may hide or never shows, and whose instructions the compiler uses only where a
+program names them, has no row: generated kernels do not name them.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from typing import NamedTuple
 
 
 def _pairs(text: str) -> dict[str, str]:
-    """Read ``compiler:kernel`` words; one name alone is the name of both."""
+    """Reads words of the form ``compiler:kernel``; one name alone is the name of both."""
     words = (word.partition(":") for word in text.split())
     return {compiler: kernel or compiler for compiler, _, kernel in words}
 
@@ -32,7 +36,7 @@ avx512vnni:avx512_vnni avx512bitalg:avx512_bitalg avx512vpopcntdq:avx512_vpopcnt
 avx512fp16:avx512_fp16 avx512vp2intersect:avx512_vp2intersect avx512er avx512pf avx5124vnniw:avx512_4vnniw
 avx5124fmaps:avx512_4fmaps amx-tile:amx_tile amx-int8:amx_int8 amx-bf16:amx_bf16
 """)
-"""GCC's option, without ``-m``, and the flag of ``/proc/cpuinfo`` that says the same."""
+"""Maps GCC's options, without ``-m``, to the flags of ``/proc/cpuinfo`` that mean the same."""
 
 X86_WITHOUT_FLAG = _pairs("""
 amx-fp16:amx_fp16 amx-complex:amx_complex amx-tf32:amx_tf32 amx-fp8:amx_fp8 amx-movrs:amx_movrs
@@ -40,18 +44,8 @@ amx-avx512:amx_avx512 amx-transpose:amx_transpose avxifma:avx_ifma avxvnniint8:a
 avxvnniint16:avx_vnni_int16 avxneconvert:avx_ne_convert cmpccxadd sha512 sm3 sm4 raoint usermsr:user_msr
 movrs apxf:apx_f avx10.1:avx10_1 avx10.1-256:avx10_1 avx10.1-512:avx10_1 avx10.2:avx10_2
 """)
-"""Options that ``-march=native`` turns on although no kernel shows a flag, with the name that a flag would
+"""Maps options that ``-march=native`` turns on although no kernel shows a flag to the name that a flag would
 have. The compiler may use these instructions in any code. Only CPUs outside of ``_GENERATIONS`` have them."""
-
-X86_ONLY_ON_REQUEST = frozenset(
-    """
-    prefetchi prefetchwt1 uintr ptwrite hreset kl widekl sgx pconfig enqcmd waitpkg serialize tsxldtrk shstk
-    hle rtm rdseed rdrnd mwait
-    """.split()
-)
-"""Options that the kernel may hide (RDSEED on a Zen 5 with its erratum, HLE and RTM where they are switched
-off, shadow stacks before 6.6) or never shows. Without a flag they do no harm: the compiler uses these
-instructions only where a program names them, which generated kernels do not."""
 
 X86_FLAGS = frozenset(
     {
@@ -61,8 +55,8 @@ X86_FLAGS = frozenset(
         *"ospke prfchw ptwrite shstk hreset kl widekl uintr apx avx10".split(),
     }
 )
-"""The flags of ``/proc/cpuinfo`` that count. The others are topology, power, virtualisation and mitigations:
-they differ between like machines and decide nothing."""
+"""Flags of ``/proc/cpuinfo`` that count. The others are topology, power, virtualisation and mitigations: they
+differ between like machines and decide nothing."""
 
 ARM_FLAGS = frozenset(
     """
@@ -77,13 +71,13 @@ ARM_FLAGS = frozenset(
     smesmop4
     """.split()
 )
-"""On arm64 GCC (``gcc/config/aarch64/driver-aarch64.cc``) and LLVM read the same line of ``/proc/cpuinfo``:
-what it does not show is not used."""
+"""Flags of arm64 that count. GCC (``gcc/config/aarch64/driver-aarch64.cc``) and LLVM read the same line of
+``/proc/cpuinfo`` there: they do not use an instruction set that it does not show."""
 
 
 class _Generation(NamedTuple):
-    """CPUs that have nothing of ``X86_WITHOUT_FLAG``. ``late``: flags that all of them have and that kernels
-    older than 5.12 do not show; where one is missing, the compiler may still use it."""
+    """Describes CPUs that have nothing of ``X86_WITHOUT_FLAG``. ``late``: flags that all of them have and
+    that kernels older than 5.12 do not show; where one is missing, the compiler may still use it."""
 
     vendor: str
     family: int
@@ -110,13 +104,15 @@ _GENERATIONS = (
     _Generation("AuthenticAMD", 25, range(256), _BF16),
     _Generation("AuthenticAMD", 26, (*range(0x50), *range(0x60, 0x80)), _VNNI | _BF16 | _VP2),
 )
+"""CPUs whose flags show all that the compiler uses, by vendor, family and model."""
 
 
 def shows_all(cpuinfo: Mapping[str, str], flags: frozenset[str]) -> bool:
-    """Whether ``flags`` hold all that ``-march=native`` may use on this x86 CPU without being asked to.
+    """Returns whether ``flags`` hold all that ``-march=native`` may use on this x86 CPU unless a program asks
+    for more.
 
     False for a CPU that is newer than the table or unknown, for an older kernel that does not show a late
-    flag, and for a hypervisor that hides one (then nothing is missing, but that cannot be told).
+    flag, and for a hypervisor that hides one (then nothing is missing, but this function cannot know that).
     """
     try:
         family, model, stepping = (int(cpuinfo[key]) for key in ("cpu family", "model", "stepping"))

@@ -1,8 +1,9 @@
-"""What is compiled, as values that are equal in every process: model hash, input signature, options.
+"""Describes what is compiled, as values that are equal in every process: model hash, input signature,
+options.
 
-They route and rank candidates; PyTorch's own keys decide what is correct. Contents are hashed, never
-paths, addresses or the order of a set, so that the values are the same across processes, hash seeds,
-working directories, virtual environments and homes.
+The values route and rank candidates; PyTorch's own keys decide what is correct. Contents are hashed, never
+paths, addresses or the order of a set, so that the values are the same across processes, hash seeds, working
+directories, virtual environments and homes.
 """
 
 from __future__ import annotations
@@ -24,28 +25,31 @@ if TYPE_CHECKING:
     import torch
 
 _ADDRESS = re.compile(r" (?:at|object at) 0x[0-9a-fA-F]+")
+"""Matches the address of an object in a text."""
 _PLACES = re.compile(r"(?:^_?name_or_path|_path|_dir|_file|_folder)$")
 """Keys of a configuration that say where something lies."""
 _LIBRARY_NOISE = frozenset({"transformers_version", "torch_version", "_commit_hash"})
+"""Keys of a configuration that change with the version of a library and not with the model."""
 _MAX_DEPTH = 32
+"""Largest depth of a configuration or of inputs that is described."""
 
 
 def model_hash(model: Any) -> Digest:
-    """What this module is, without the values of its parameters.
+    """Returns the identity of a module without the values of its parameters.
 
-    Of each submodule: name, class, ``extra_repr`` and training flag; of parameters and buffers: name,
-    shape, stride, dtype, device type, requires_grad; the content of the source files of all classes that
-    are not torch's; ``config.to_dict()`` where there is one. Unwraps what ``torch.compile`` returned; a
-    function is hashed by its name and the content of its file. About 2 ms for a BERT-base. Does not raise
-    for what a module's own methods raise.
+    Covers of each submodule: name, class, ``extra_repr`` and training flag; of parameters and buffers: name,
+    shape, stride, dtype, device type, requires_grad; the content of the source files of all classes that are
+    not torch's; ``config.to_dict()`` where there is one. Unwraps the result of ``torch.compile``. A function
+    is hashed by its name and the content of its file. Takes about 2 ms for a BERT-base. Does not raise where
+    a module's own methods raise.
     """
-    running = hashlib.sha256()
-    for line in _lines(_unwrapped(model)):
-        running.update(line.encode("utf-8", "surrogatepass") + b"\n")
-    return Digest("sha256:" + running.hexdigest())
+    hasher = hashlib.sha256()
+    for line in _lines(_unwrap(model)):
+        hasher.update(line.encode("utf-8", "surrogatepass") + b"\n")
+    return Digest("sha256:" + hasher.hexdigest())
 
 
-def _unwrapped(model: Any) -> Any:
+def _unwrap(model: Any) -> Any:
     inner = getattr(model, "_orig_mod", None) or getattr(model, "_torchdynamo_orig_callable", None)
     return model if inner is None else inner
 
@@ -60,15 +64,15 @@ def _lines(model: Any) -> Iterator[str]:
         yield from _kernels([function])
         return
     classes: dict[type, None] = {}
-    configured: str | None = None
+    prefix: str | None = None
     for name, module in model.named_modules():
         classes[type(module)] = None
         kind = f"{type(module).__module__}.{type(module).__qualname__}"
         yield f"module {name} {kind} {module.training} {_extra(module)}"
-        if configured is None or not name.startswith(configured):
+        if prefix is None or not name.startswith(prefix):
             config = _config(module)
             if config is not None:  # its submodules hold parts of the same one
-                configured = f"{name}." if name else ""
+                prefix = f"{name}." if name else ""
                 yield f"config {name} {config}"
     for name, parameter in model.named_parameters():
         yield f"parameter {name} {_tensor_line(parameter)}"
@@ -92,26 +96,26 @@ def _config(module: torch.nn.Module) -> str | None:
         value = config.to_dict() if config is not None and hasattr(config, "to_dict") else config
         if not isinstance(value, Mapping):
             return None
-        return json.dumps(_stable(value, 0), sort_keys=True)
+        return json.dumps(_stable_config(value, 0), sort_keys=True)
     except Exception:  # noqa: BLE001 - the application's own code
         return None
 
 
-def _stable(value: Any, depth: int) -> Any:
-    """A configuration as JSON: no places, no addresses, sets in order."""
+def _stable_config(value: Any, depth: int) -> Any:
+    """Returns a configuration as JSON, without places and addresses, and with sets in order."""
     if depth > _MAX_DEPTH:
         return "…"
     if isinstance(value, Mapping):
-        kept = ((str(key), item) for key, item in value.items())
+        pairs = ((str(key), item) for key, item in value.items())
         return {
-            key: _stable(item, depth + 1)
-            for key, item in kept
+            key: _stable_config(item, depth + 1)
+            for key, item in pairs
             if key not in _LIBRARY_NOISE and not (_PLACES.search(key) and isinstance(item, str))
         }
     if isinstance(value, (list, tuple)):
-        return [_stable(item, depth + 1) for item in value]
+        return [_stable_config(item, depth + 1) for item in value]
     if isinstance(value, (set, frozenset)):
-        return sorted(json.dumps(_stable(item, depth + 1), sort_keys=True) for item in value)
+        return sorted(json.dumps(_stable_config(item, depth + 1), sort_keys=True) for item in value)
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     return _ADDRESS.sub("", str(value))
@@ -134,7 +138,8 @@ def _tensor_facts(tensor: torch.Tensor) -> dict[str, Any]:
 
 
 def _sources(things: Any) -> Iterator[str]:
-    """The digests of the files that define ``things``, by content alone; torch's own are in its version."""
+    """Yields the digests of the files that define ``things``, by content alone; those of torch are in its
+    version."""
     modules = {getattr(thing, "__module__", None) for thing in things}
     digests = set()
     for name in modules:
@@ -151,43 +156,44 @@ def _sources(things: Any) -> Iterator[str]:
 
 
 def _kernels(things: Iterable[Any]) -> Iterator[str]:
-    """A user's Triton kernels. Without Triton, or without kernels, nothing: the hash is as it was."""
+    """Yields a user's Triton kernels; nothing without Triton or without kernels, so that the hash stays as it
+    was."""
     if "triton.runtime.jit" in sys.modules:
         yield from (f"kernel {name} {digest}" for name, digest in sorted(Followed(things).kernels.items()))
 
 
 def input_signature(args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Inputs as JSON: of tensors shape, stride, dtype, device type, requires_grad and the dimensions that
-    were marked dynamic (``torch._dynamo.mark_dynamic``, ``maybe_mark_dynamic``); of numbers the value; of
-    anything else the type. Values of tensors and texts are not in it."""
+    """Returns inputs as JSON: of tensors shape, stride, dtype, device type, requires_grad and the dimensions
+    that were marked dynamic (``torch._dynamo.mark_dynamic``, ``maybe_mark_dynamic``); of numbers the value;
+    of other objects the type. Leaves out the values of tensors and texts."""
     return {
-        "args": [_described(value, 0) for value in args],
-        "kwargs": {name: _described(value, 0) for name, value in sorted((kwargs or {}).items())},
+        "args": [_describe_input(value, 0) for value in args],
+        "kwargs": {name: _describe_input(value, 0) for name, value in sorted((kwargs or {}).items())},
     }
 
 
-def _described(value: Any, depth: int) -> Any:
+def _describe_input(value: Any, depth: int) -> Any:
     if depth > _MAX_DEPTH:
         return "…"
     torch = sys.modules.get("torch")  # without it there is no tensor among the inputs
     if torch is not None and isinstance(value, torch.Tensor):
-        return _tensor_facts(value) | _dynamic(value)
+        return _tensor_facts(value) | _dynamic_dimensions(value)
     if value is None or isinstance(value, (bool, int, float)):
         return value if value == value and value not in (float("inf"), -float("inf")) else repr(value)
     if isinstance(value, Mapping):
-        return {str(key): _described(item, depth + 1) for key, item in value.items()}
+        return {str(key): _describe_input(item, depth + 1) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_described(item, depth + 1) for item in value]
+        return [_describe_input(item, depth + 1) for item in value]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         pairs = ((field.name, getattr(value, field.name, None)) for field in dataclasses.fields(value))
-        return {name: _described(item, depth + 1) for name, item in pairs}
+        return {name: _describe_input(item, depth + 1) for name, item in pairs}
     return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
-def _dynamic(tensor: torch.Tensor) -> dict[str, list[int]]:
-    marked = getattr(tensor, "_dynamo_dynamic_indices", ()) or ()
-    weakly = getattr(tensor, "_dynamo_weak_dynamic_indices", ()) or ()
-    dims = sorted({int(index) for index in (*marked, *weakly)})
+def _dynamic_dimensions(tensor: torch.Tensor) -> dict[str, list[int]]:
+    exact = getattr(tensor, "_dynamo_dynamic_indices", ()) or ()
+    weak = getattr(tensor, "_dynamo_weak_dynamic_indices", ()) or ()
+    dims = sorted({int(index) for index in (*exact, *weak)})
     return {"dynamic": dims} if dims else {}
 
 
@@ -199,20 +205,20 @@ def compile_options(
     backend: str | Callable[..., Any] = "inductor",
     options: Mapping[str, Any] | None = None,
 ) -> dict[str, FactorValue]:
-    """The arguments of ``torch.compile`` as text; those at their default are left out, so that naming a
+    """Returns the arguments of ``torch.compile`` as text. Leaves out those at their default, so that naming a
     default changes nothing."""
-    named: dict[str, FactorValue] = {}
+    arguments: dict[str, FactorValue] = {}
     if mode not in (None, "default"):
-        named["mode"] = str(mode)
+        arguments["mode"] = str(mode)
     if dynamic is not None:
-        named["dynamic"] = dynamic
+        arguments["dynamic"] = dynamic
     if fullgraph:
-        named["fullgraph"] = True
+        arguments["fullgraph"] = True
     if backend != "inductor":
-        named["backend"] = backend if isinstance(backend, str) else _qualified(backend)
+        arguments["backend"] = backend if isinstance(backend, str) else _qualified(backend)
     if options:
-        named["options"] = sorted(f"{key}={_option(value)}" for key, value in options.items())
-    return named
+        arguments["options"] = sorted(f"{key}={_option(value)}" for key, value in options.items())
+    return arguments
 
 
 def _option(value: Any) -> str:
@@ -220,15 +226,15 @@ def _option(value: Any) -> str:
 
 
 def _qualified(thing: Any) -> str:
-    named = thing if hasattr(thing, "__qualname__") else type(thing)
-    return f"{named.__module__}.{named.__qualname__}"
+    definition = thing if hasattr(thing, "__qualname__") else type(thing)
+    return f"{definition.__module__}.{definition.__qualname__}"
 
 
 def script_digest(script: bytes, spec: Mapping[str, Any], inputs: Mapping[str, Digest]) -> Digest:
-    """The identity of a script target, which has no model hash: the script's bytes, its part of the spec
-    and the digests of the files it declares as inputs, by the names they have in the spec.
+    """Returns the identity of a script target, which has no model hash: a digest of the script's bytes, its
+    part of the spec and the digests of the files that it declares as inputs, by their names in the spec.
 
-    Raises ``ValueError`` if the spec holds what JSON does not.
+    Raises ``ValueError`` if the spec holds values that JSON does not have.
     """
     try:
         return Digest.of(canonical({"script": Digest.of(script), "spec": dict(spec), "inputs": dict(inputs)}))

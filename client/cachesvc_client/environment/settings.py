@@ -1,4 +1,4 @@
-"""The environment variables that change PyTorch's or Triton's cache keys."""
+"""Lists the environment variables that change PyTorch's or Triton's cache keys."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ _SETTING_PREFIXES = (
     "INDUCTOR_",
     "TRITON_",
 )
+"""Prefixes of variables that may change the keys."""
 _SETTING_NAMES_TEXT = """
 CI ATEN_CPU_CAPABILITY CXX CC TORCH_CACHING_PRECOMPILE
 TORCH_FLOAT32_MATMUL_PRECISION
@@ -20,25 +21,29 @@ TORCH_ALLOW_TF32_CUBLAS_OVERRIDE NVIDIA_TF32_OVERRIDE CUBLAS_WORKSPACE_CONFIG TO
 PYTORCH_NVML_BASED_CUDA_CHECK TORCH_DETERMINISTIC
 """
 _SETTING_NAMES = frozenset(_SETTING_NAMES_TEXT.split())
+"""Names of other variables that may change the keys."""
 _NEUTRAL_TEXT = """
 TORCHINDUCTOR_COMPILE_THREADS TORCHINDUCTOR_FX_GRAPH_REMOTE_CACHE TORCHINDUCTOR_AUTOTUNE_REMOTE_CACHE
 TORCHINDUCTOR_WORKER_START TORCHINDUCTOR_WORKER_LOGPATH TRITON_CACHE_MANAGER TRITON_REMOTE_CACHE_BACKEND
 """
 _NEUTRAL = frozenset(_NEUTRAL_TEXT.split())
+"""Names that begin with such a prefix and change no key."""
 _PRIVATE = re.compile(
     r"(?:^|_)(?:DIR|PATH|ROOT|HOME|FOLDER|FILE|URL|HOST|PORT|REDIS|TOKEN|SECRET|PASSWORD|PASSWD)(?:_|$)"
 )
+"""Matches names of variables that hold a folder, an address or a secret."""
 
 
 def settings(environ: Mapping[str, str]) -> list[str] | None:
-    """The variables that are set and may change PyTorch's or Triton's keys, as ``NAME=value``, sorted.
+    """Returns the variables that are set and may change PyTorch's or Triton's keys, as ``NAME=value``,
+    sorted.
 
-    Neither folders, addresses nor secrets: a name that speaks of one, or an absolute path as the value
-    (save CXX and CC, which are in the key as they are), is left out. So are OMP_NUM_THREADS and
-    MKL_NUM_THREADS: the key holds their outcome, which is the factor ``threads``. What changes keys was
-    measured on torch 2.13; a prefix takes in what newer versions add.
+    Returns neither folders, addresses nor secrets: a variable whose name says that it holds one, or whose
+    value is an absolute path (except CXX and CC, which are in the key as they are), is left out. So are
+    OMP_NUM_THREADS and MKL_NUM_THREADS: the key holds their outcome, which is the factor ``threads``. Which
+    variables change keys was measured on torch 2.13; a prefix includes those that newer versions add.
     """
-    named = [
+    assignments = [
         f"{name}={value[:200]}"
         for name, value in environ.items()
         if (name.startswith(_SETTING_PREFIXES) or name in _SETTING_NAMES)
@@ -46,4 +51,4 @@ def settings(environ: Mapping[str, str]) -> list[str] | None:
         and not _PRIVATE.search(name)
         and (name in ("CXX", "CC") or not value.startswith("/"))
     ]
-    return sorted(named) or None
+    return sorted(assignments) or None

@@ -20,7 +20,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from ..hooks import imports
-from ..wire.key_components import MAX_KEYS, MAX_TEXT, KeyFacts, together
+from ..wire.key_components import MAX_KEYS, MAX_TEXT, KeyFacts, combine
 from . import ambient
 
 _log = logging.getLogger("cachesvc")
@@ -100,7 +100,7 @@ class Recorder:
         """Of those ``keys`` (``None``: of all) that were recorded; ``None`` if there are none."""
         wanted = {key: self.missed[key] for key in keys if key in self.missed} if keys is not None else None
         found = self.missed if wanted is None else wanted
-        return together(found) if found else None
+        return combine(found) if found else None
 
 
 def install_hooks(recorder: Recorder) -> None:

@@ -1,12 +1,12 @@
-"""HTTP to a registry.
+"""Speaks HTTP with a registry.
 
-Others import `registry`, which has its routes. `exchange` makes one call (deadline, retries, versions of the
-API), `downloads` gets packs and `uploads` reads what is sent; `connection`, `proxy`, `breaker`, `timed` and
-`origin` are what these stand on.
+Other packages import `registry`, which has its routes. `exchange` makes one call (deadline, retries, versions
+of the API), `downloads` downloads packs and `uploads` reads what is sent; `connection`, `proxy`, `breaker`,
+`timed` and `origin` are the layers below.
 
-Everything that goes wrong leaves as a ``CacheSvcError``; no socket, TLS or HTTP error does. The registry is
+Every failure leaves this package as a ``CacheSvcError``; no socket, TLS or HTTP error does. The registry is
 not trusted here: answers are bounded before they are parsed, and the token goes to the registry's own origin
 only, over TLS or loopback.
 
-Standard library only: a service's image gets no HTTP package from us (ADR 27).
+Standard library only: this client installs no HTTP package into a service's image (ADR 27).
 """

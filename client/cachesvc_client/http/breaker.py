@@ -11,12 +11,14 @@ from ..wire.errors import CacheSvcError, Unavailable
 from .origin import Origin
 
 BREAKER_FAILURES = 3
+"""Number of failures in a row after which the breaker opens."""
 BREAKER_SECONDS = 10.0
+"""Seconds for which an open breaker lets no call through."""
 
 
 class Breaker:
-    """After ``BREAKER_FAILURES`` failures in a row, calls fail at once for ``BREAKER_SECONDS``; then one is
-    let through, and what comes of it decides. Thread-safe."""
+    """Makes calls fail at once for ``BREAKER_SECONDS`` after ``BREAKER_FAILURES`` failures in a row; then it
+    lets one call through, whose result decides. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -25,17 +27,18 @@ class Breaker:
 
     @property
     def open(self) -> bool:
-        """Whether calls fail at once now."""
+        """Returns whether calls fail at once now."""
         return self._failures >= BREAKER_FAILURES and time.monotonic() < self._until
 
-    def alive(self) -> None:
-        """The other side answers, whatever comes of the rest."""
+    def record_answer(self) -> None:
+        """Records that the other side answers, whatever the answer is."""
         with self._lock:
             self._failures = 0
 
     @contextmanager
     def guard(self, origin: Origin) -> Iterator[None]:
-        """Around one try. Raises ``Unavailable`` if open; counts errors that are worth a retry."""
+        """Guards one try. Raises ``Unavailable`` if the breaker is open; counts errors that are worth a
+        retry."""
         with self._lock:
             if self.open:
                 left = self._until - time.monotonic()
@@ -51,4 +54,4 @@ class Breaker:
                 self._failures = self._failures + 1 if error.retry else 0
                 self._until = time.monotonic() + BREAKER_SECONDS
             raise
-        self.alive()
+        self.record_answer()

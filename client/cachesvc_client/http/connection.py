@@ -1,4 +1,4 @@
-"""Connections to an origin: TLS, keep-alive, through a proxy where there is one."""
+"""Opens connections to an origin: TLS, keep-alive, through a proxy where there is one."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ from .proxy import Proxy, proxy_for
 from .timed import CHUNK, Clock, TimedSocket
 
 MAX_IDLE = 8
-"""Idle connections that are kept."""
+"""Largest number of idle connections that a pool keeps."""
 
 Body = bytes | Callable[[], Iterable[bytes]]
+"""Holds the body of a request, or makes its pieces."""
 
 
 class Response:
-    """Status, headers and the body, which is read within its call."""
+    """Holds status and headers of an answer, and its body, which is read within the call."""
 
     def __init__(self, inner: http.client.HTTPResponse, origin: Origin) -> None:
         self._inner = inner
@@ -41,49 +42,51 @@ class Response:
 
     @property
     def length(self) -> int | None:
-        """``Content-Length``, if the answer has one."""
+        """Returns ``Content-Length``, if the answer has one."""
         return self._inner.length
 
     @property
     def reusable(self) -> bool:
-        """Whether the connection may serve another request: the body was read to its end."""
+        """Returns whether the connection may serve another request: the body was read to its end."""
         return self._inner.isclosed() and not self._inner.will_close
 
     def body(self, limit: int) -> bytes:
-        """All of it. Raises ``TooLarge`` over ``limit`` bytes, before they are read."""
-        over = TooLarge(f"{self._origin}: an answer of more than the {limit} bytes allowed")
+        """Reads the whole body. Raises ``TooLarge`` over ``limit`` bytes, before they are read."""
+        too_large = TooLarge(f"{self._origin}: an answer of more than the {limit} bytes allowed")
         if self.length is not None and self.length > limit:
-            raise over
+            raise too_large
         parts, size = [], 0
         while chunk := self._inner.read(min(CHUNK, limit + 1 - size)):
             parts.append(chunk)
             size += len(chunk)
             if size > limit:
-                raise over
+                raise too_large
         if self.length:  # bytes that were promised and did not come
             raise http.client.IncompleteRead(b"", self.length)
         return b"".join(parts)
 
     def stream(self, skip: int, size: int) -> Iterator[bytes]:
-        """``size`` bytes after ``skip`` ones. Raises ``Corrupt`` if more come."""
+        """Skips ``skip`` bytes and yields the ``size`` bytes after them. Raises ``Corrupt`` if more bytes
+        come."""
         while skip:
-            skip -= len(self._some(skip))
+            skip -= len(self._read_some(skip))
         while size:
-            chunk = self._some(size)
+            chunk = self._read_some(size)
             size -= len(chunk)
             yield chunk
         if self._inner.read(1):
             raise Corrupt(f"{self._origin}: sends more than was asked for")
 
-    def _some(self, most: int) -> bytes:
-        chunk = self._inner.read1(min(most, CHUNK))  # what is there: progress counts, even if it is cut then
+    def _read_some(self, limit: int) -> bytes:
+        # Reads no more than has arrived: progress counts, even if the connection is cut then.
+        chunk = self._inner.read1(min(limit, CHUNK))
         if not chunk:
-            raise http.client.IncompleteRead(b"", most)
+            raise http.client.IncompleteRead(b"", limit)
         return chunk
 
 
 class Pool:
-    """Connections to any origin, kept alive. Thread-safe; a forked child needs a new one."""
+    """Keeps connections to any origin alive. Thread-safe; a forked child needs a new one."""
 
     def __init__(self, connect_timeout: float) -> None:
         self._connect_timeout = connect_timeout
@@ -110,21 +113,21 @@ class Pool:
         *,
         reuse: bool,
     ) -> Iterator[Response]:
-        """One request; the answer is read inside the ``with``.
+        """Sends one request; the caller reads the answer inside the ``with`` block.
 
-        ``reuse``: may go over a kept connection, and once more over a new one if the other side has closed
-        that meanwhile: only for what may be sent twice. Every failure of the network, here and in the
-        reading, is raised as ``Unavailable`` or, for TLS and malformed HTTP, as ``Untrusted`` or
-        ``ProtocolMismatch``.
+        ``reuse``: the request may use an idle connection, and is sent once more over a new one if the other
+        side has closed the idle one meanwhile; only for requests that may be sent twice. Every failure of the
+        network, here and while the answer is read, is raised as ``Unavailable`` or, for TLS and malformed
+        HTTP, as ``Untrusted`` or ``ProtocolMismatch``.
         """
-        with _translated(origin):
-            kept = self._take(origin) if reuse else None
-            connection, answer = kept, None
-            if kept is not None:
+        with _translate_errors(origin):
+            idle = self._take(origin) if reuse else None
+            connection, answer = idle, None
+            if idle is not None:
                 try:
-                    answer = kept.exchange(method, path or "/", headers, body, clock)
+                    answer = idle.exchange(method, path or "/", headers, body, clock)
                 except (ConnectionError, http.client.BadStatusLine, ssl.SSLEOFError):
-                    kept.close()
+                    idle.close()
             if connection is None or answer is None:
                 connection = self._connect(origin, headers, clock)
             try:
@@ -142,8 +145,8 @@ class Pool:
 
     def _take(self, origin: Origin) -> _Connection | None:
         with self._lock:
-            for index, (where, connection) in enumerate(self._idle):
-                if where == origin:
+            for index, (idle_origin, connection) in enumerate(self._idle):
+                if idle_origin == origin:
                     del self._idle[index]
                     return connection
         return None
@@ -169,7 +172,7 @@ class Pool:
 
 
 class _Connection:
-    """One TCP connection, through a proxy if there is one."""
+    """Holds one TCP connection, through a proxy if there is one."""
 
     def __init__(self, origin: Origin, proxy: Proxy | None, tls: ssl.SSLContext | None) -> None:
         self._origin = origin
@@ -180,31 +183,33 @@ class _Connection:
         self._socket: TimedSocket | None = None
 
     def open(self, clock: Clock, connect_timeout: float) -> None:
+        """Connects, through the proxy and with TLS where needed."""
         proxy = self._proxy
         host, port = (proxy.host, proxy.port) if proxy else (self._origin.host, self._origin.port)
-        plain = open_socket(host, port, clock.left(connect_timeout))
+        sock = open_socket(host, port, clock.left(connect_timeout))
         try:
-            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if proxy and self._origin.scheme == "https":
-                _tunnel(TimedSocket(plain, clock), self._origin, proxy)
+                _tunnel(TimedSocket(sock, clock), self._origin, proxy)
             if self._origin.scheme == "https":
                 assert self._tls is not None
-                plain.settimeout(clock.left())
-                plain = self._tls.wrap_socket(plain, server_hostname=self._origin.host)
+                sock.settimeout(clock.left())
+                sock = self._tls.wrap_socket(sock, server_hostname=self._origin.host)
         except BaseException:
-            plain.close()
+            sock.close()
             raise
-        self._socket = TimedSocket(plain, clock)
+        self._socket = TimedSocket(sock, clock)
         self._inner.sock = self._socket
 
     def to_loopback(self) -> bool:
+        """Returns whether the connection ends on this machine."""
         assert self._socket is not None
         return self._proxy is None and is_loopback(str(self._socket.peer()[0]))
 
     def exchange(
         self, method: str, path: str, headers: Mapping[str, str], body: Body | None, clock: Clock
     ) -> http.client.HTTPResponse:
-        """Sends the request and reads the answer's head."""
+        """Sends the request and reads the head of the answer."""
         assert self._socket is not None
         self._socket.clock = clock
         proxy = self._proxy
@@ -228,13 +233,14 @@ class _Connection:
         return answer
 
     def close(self) -> None:
+        """Closes the connection."""
         self._inner.close()
 
 
 def _tunnel(sock: TimedSocket, origin: Origin, proxy: Proxy) -> None:
-    """CONNECT, RFC 9110 section 9.3.6."""
-    there = f"[{origin.host}]:{origin.port}" if ":" in origin.host else f"{origin.host}:{origin.port}"
-    lines = [f"CONNECT {there} HTTP/1.1", f"Host: {there}"]
+    """Asks the proxy for a tunnel to the origin: CONNECT, RFC 9110 section 9.3.6."""
+    target = f"[{origin.host}]:{origin.port}" if ":" in origin.host else f"{origin.host}:{origin.port}"
+    lines = [f"CONNECT {target} HTTP/1.1", f"Host: {target}"]
     lines += [f"{name}: {value}" for name, value in proxy.headers.items()]
     sock.sendall("\r\n".join([*lines, "", ""]).encode())
     answer = http.client.HTTPResponse(sock, method="CONNECT")  # type: ignore[arg-type]
@@ -243,12 +249,13 @@ def _tunnel(sock: TimedSocket, origin: Origin, proxy: Proxy) -> None:
     finally:
         answer.close()
     if answer.status != 200:
-        raise Unavailable(f"proxy {proxy.host}:{proxy.port}: status {answer.status} for {there}")
+        raise Unavailable(f"proxy {proxy.host}:{proxy.port}: status {answer.status} for {target}")
 
 
 def _tls_context() -> ssl.SSLContext:
-    """The system's authorities and ``SSL_CERT_FILE`` (OpenSSL reads that one), or REQUESTS_CA_BUNDLE or
-    CURL_CA_BUNDLE (a file or a folder). Raises ``InvalidRequest`` that names the variable."""
+    """Makes a context that trusts the system's authorities and ``SSL_CERT_FILE`` (OpenSSL reads that one),
+    and REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE (a file or a folder). Raises ``InvalidRequest`` that names the
+    variable."""
     context = ssl.create_default_context()
     for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
         path = os.environ.get(name)
@@ -262,8 +269,8 @@ def _tls_context() -> ssl.SSLContext:
 
 
 @contextmanager
-def _translated(origin: Origin) -> Iterator[None]:
-    """Network errors as ours."""
+def _translate_errors(origin: Origin) -> Iterator[None]:
+    """Raises network errors of the block as errors of cachesvc."""
     try:
         yield
     except CacheSvcError:

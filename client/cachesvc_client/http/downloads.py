@@ -1,4 +1,4 @@
-"""Packs: by a link to their store or from the registry itself, resumed where a transfer broke."""
+"""Downloads packs, by a link to their store or from the registry itself, and resumes broken transfers."""
 
 from __future__ import annotations
 
@@ -19,33 +19,34 @@ from ..wire.errors import (
 from ..wire.protocol import ResolvedRevision, pack_path
 from ..wire.records import PackRecord
 from .connection import Response
-from .exchange import MAX_ERROR_BYTES, Answer, Exchange, shown
+from .exchange import MAX_ERROR_BYTES, Answer, Exchange, quote_header
 from .origin import Origin, split_url
 from .timed import Clock
 
 _log = logging.getLogger("cachesvc")
 MAX_REDIRECTS = 3
+"""Largest number of redirects that one request follows."""
 
 
 class Downloads:
-    """Gets packs over the connections of an exchange."""
+    """Downloads packs over the connections of an exchange."""
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
 
     def fetch(
-        self, found: ResolvedRevision, pack: PackRecord, offset: int = 0, *, deadline: float | None = None
+        self, revision: ResolvedRevision, pack: PackRecord, offset: int = 0, *, deadline: float | None = None
     ) -> Iterator[bytes]:
-        """The bytes of a revision's pack from ``offset``, by the link that the answer holds.
+        """Yields the bytes of a revision's pack from ``offset``, by the link in the answer.
 
-        Where that fails for any reason (a store that cannot be reached from here, a link that is over), the
-        registry itself is asked for the rest. Otherwise as :meth:`download`.
+        Where that fails for any reason (a store that this machine cannot reach, a link that has expired),
+        asks the registry itself for the rest. Otherwise does the same as :meth:`download`.
         """
-        own = pack_path(found.revision)
-        if self._exchange.locate(found.pack_url)[0] != self._exchange.origin:
+        path = pack_path(revision.revision)
+        if self._exchange.locate(revision.pack_url)[0] != self._exchange.origin:
             try:
                 for chunk in self.download(
-                    found.pack_url, offset, pack.size, pack=pack.digest, deadline=deadline, retries=0
+                    revision.pack_url, offset, pack.size, pack=pack.digest, deadline=deadline, retries=0
                 ):
                     offset += len(chunk)
                     yield chunk
@@ -53,8 +54,8 @@ class Downloads:
             except CacheSvcError as error:
                 _log.info("%s; asking the registry itself for the pack", error)
         else:
-            own = found.pack_url
-        yield from self.download(own, offset, pack.size, pack=pack.digest, deadline=deadline)
+            path = revision.pack_url
+        yield from self.download(path, offset, pack.size, pack=pack.digest, deadline=deadline)
 
     def download(
         self,
@@ -66,12 +67,13 @@ class Downloads:
         deadline: float | None = None,
         retries: int | None = None,
     ) -> Iterator[bytes]:
-        """The bytes ``offset`` to ``size`` of a pack of ``size`` bytes, in pieces; exactly that many.
+        """Yields the bytes ``offset`` to ``size`` of a pack of ``size`` bytes, in pieces; exactly that many.
 
         ``pack_url``: a path of the registry, which gets the token, or any other URL, which never does. A
-        broken transfer goes on where it stopped, as long as each try brings something. ``pack`` guards a
-        resumed one (``If-Range``). The caller checks the digest. Raises ``NotFound`` (resolve once more),
-        ``Corrupt`` if more or other bytes are offered than asked for, ``Unavailable``.
+        broken transfer resumes where it stopped, as long as each try brings some bytes. ``pack`` guards a
+        resumed transfer (``If-Range``). The caller checks the digest. Raises ``NotFound`` (resolve once
+        more), ``Corrupt`` if the other side offers more or other bytes than the request asks for,
+        ``Unavailable``.
         """
         origin, path = self._exchange.locate(pack_url)
         retries = self._exchange.retries if retries is None else retries
@@ -90,7 +92,7 @@ class Downloads:
     def _range(
         self, origin: Origin, path: str, offset: int, size: int, pack: Digest | None, deadline: float | None
     ) -> Iterator[bytes]:
-        """One GET. Redirects are followed, without the token, and never from https to http."""
+        """Sends one GET. Follows redirects, without the token, and never from https to http."""
         clock = Clock(deadline, self._exchange.timeout)
         for followed in range(MAX_REDIRECTS + 1):
             headers = self._exchange.headers(origin, token=not followed)
@@ -104,16 +106,16 @@ class Downloads:
                 connections.request(origin, "GET", path, headers, None, clock, reuse=True) as response,
             ):
                 if response.status in (200, 206):
-                    skip = _promised(response, offset, size, origin)
-                    self._exchange.breaker(origin).alive()
+                    skip = _bytes_to_skip(response, offset, size, origin)
+                    self._exchange.breaker(origin).record_answer()
                     yield from response.stream(skip, size - offset)
                     return
                 if response.status not in (301, 302, 303, 307, 308):
-                    raise self._refused(origin, response)
-                origin, path = _redirected(origin, path, response.headers.get("Location"))
+                    raise self._error(origin, response)
+                origin, path = _follow_redirect(origin, path, response.headers.get("Location"))
         raise Unavailable(f"{origin}: more than {MAX_REDIRECTS} redirects")
 
-    def _refused(self, origin: Origin, response: Response) -> CacheSvcError:
+    def _error(self, origin: Origin, response: Response) -> CacheSvcError:
         body = response.body(MAX_ERROR_BYTES)
         if origin == self._exchange.origin:
             try:
@@ -131,14 +133,15 @@ class Downloads:
         return ProtocolMismatch(f"{origin}: status {response.status} for a pack")
 
 
-def _promised(response: Response, offset: int, size: int, origin: Origin) -> int:
-    """How many bytes to pass over: none if the range was honoured, ``offset`` if all is sent again."""
+def _bytes_to_skip(response: Response, offset: int, size: int, origin: Origin) -> int:
+    """Returns how many bytes of the answer to skip: none if the other side honoured the range, ``offset`` if
+    it sends all again."""
     length = response.length
     if response.status == 206:
-        wanted = f"bytes {offset}-{size - 1}/{size}"
-        if response.headers.get("Content-Range", "") != wanted:
-            said = shown(response.headers.get("Content-Range"))
-            raise Corrupt(f"{origin}: asked for {wanted}, offered {said}")
+        content_range = f"bytes {offset}-{size - 1}/{size}"
+        if response.headers.get("Content-Range", "") != content_range:
+            offered = quote_header(response.headers.get("Content-Range"))
+            raise Corrupt(f"{origin}: asked for {content_range}, offered {offered}")
         expected = size - offset
     else:
         expected = size
@@ -149,12 +152,12 @@ def _promised(response: Response, offset: int, size: int, origin: Origin) -> int
     return 0 if response.status == 206 else offset
 
 
-def _redirected(origin: Origin, path: str, location: str | None) -> tuple[Origin, str]:
+def _follow_redirect(origin: Origin, path: str, location: str | None) -> tuple[Origin, str]:
     base = f"{origin}{path}"
     try:
-        there, path = split_url(urllib.parse.urljoin(base, location or "").split("#")[0], "redirect")
+        target, path = split_url(urllib.parse.urljoin(base, location or "").split("#")[0], "redirect")
     except (InvalidRequest, ValueError):
-        raise ProtocolMismatch(f"{origin}: a redirect to {shown(location)}") from None
-    if origin.scheme == "https" and there.scheme == "http":
-        raise Untrusted(f"{origin}: redirects from https to {there}")
-    return there, path
+        raise ProtocolMismatch(f"{origin}: a redirect to {quote_header(location)}") from None
+    if origin.scheme == "https" and target.scheme == "http":
+        raise Untrusted(f"{origin}: redirects from https to {target}")
+    return target, path

@@ -1,4 +1,5 @@
-"""One call: its deadline, its retries, and what its answer says of who answered."""
+"""Makes one call to a registry: its deadline, its retries, and the check that a registry of this version
+answered."""
 
 from __future__ import annotations
 
@@ -20,16 +21,18 @@ from .origin import Origin, split_url
 from .timed import Clock
 
 MAX_ANSWER_BYTES = 8 << 20
+"""Largest number of bytes of an answer."""
 MAX_ERROR_BYTES = 64 << 10
+"""Largest number of bytes of an error answer."""
 UPLOAD_STALL = 60.0
 """Seconds without progress that end an upload: the other side may be writing gigabytes to a slow store."""
 MAX_RETRY_AFTER = 5.0
-"""Seconds of a ``Retry-After`` that are honoured."""
+"""Seconds of a ``Retry-After`` that a client waits at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A whole answer; the body is in memory."""
+    """Holds a whole answer; the body is in memory."""
 
     status: int
     headers: Mapping[str, str]
@@ -37,9 +40,9 @@ class Answer:
 
 
 class Exchange:
-    """Calls to one registry. Thread-safe; after a fork the child opens connections of its own.
+    """Calls one registry. Thread-safe; after a fork the child opens connections of its own.
 
-    Parameters and what is raised: see ``registry.Remote``.
+    ``registry.Remote`` describes the parameters and the errors.
     """
 
     def __init__(
@@ -49,7 +52,6 @@ class Exchange:
         *,
         timeout: float,
         connect_timeout: float,
-        user_agent: str,
         retries: int,
     ) -> None:
         self.url = url.rstrip("/")
@@ -66,28 +68,29 @@ class Exchange:
         self.retries = retries
         self._connect_timeout = connect_timeout
         self._pid = 0
-        self._own_process()
-        self._agent = user_agent or f"cachesvc-client/{__version__} python/{platform.python_version()}"
+        self._reset_after_fork()
+        self._agent = f"cachesvc-client/{__version__} python/{platform.python_version()}"
 
     @property
     def has_token(self) -> bool:
-        """Whether calls carry a token."""
+        """Returns whether calls carry a token."""
         return bool(self._token)
 
     @property
     def connections(self) -> Pool:
-        """This process's own."""
-        self._own_process()
+        """Returns the pool of this process."""
+        self._reset_after_fork()
         return self._pool
 
     def breaker(self, origin: Origin) -> Breaker:
-        """The one that counts this origin's failures."""
-        self._own_process()
+        """Returns the breaker that counts the failures of this origin."""
+        self._reset_after_fork()
         return self._breakers.setdefault(origin, Breaker())
 
     @property
     def identity(self) -> Digest:
-        """Registry and token, for what may be shared only between those that see the same."""
+        """Returns the digest of registry and token, for data that only clients with the same rights may
+        share."""
         return Digest.of(codec.canonical([self.url, self._token]))
 
     def call(
@@ -102,11 +105,11 @@ class Exchange:
         length: int | None = None,
         transfer: bool = False,
     ) -> Answer:
-        """Makes one request to the registry itself, retried where it is ``idempotent``.
+        """Makes one request to the registry itself, and tries again where the request is ``idempotent``.
 
         ``limit``: bytes of the answer. ``length``: bytes of a ``body`` that is made piece by piece.
-        ``transfer``: without a ``deadline`` it fails only when nothing moves any more. Raises the
-        ``CacheSvcError`` that the answer stands for, and ``Unavailable`` if there is none in time.
+        ``transfer``: without a ``deadline`` the call fails only when no more bytes move. Raises the
+        ``CacheSvcError`` of the answer, and ``Unavailable`` if there is no answer in time.
         """
         if transfer:
             clock = Clock(deadline, max(self.timeout, UPLOAD_STALL))
@@ -117,18 +120,18 @@ class Exchange:
             answer = None
             try:
                 with breaker.guard(self.origin):
-                    answer = self._once(method, path, body, clock, idempotent, limit, length)
+                    answer = self._send_once(method, path, body, clock, idempotent, limit, length)
                     self.check(answer)
                     return answer
             except CacheSvcError as error:
                 failures += 1
                 wait = _retry_after(answer.headers) if answer else 0.0
-                again = idempotent and error.retry and failures <= self.retries
-                if not again or breaker.open or not self.pause(failures, wait, clock.deadline):
+                may_retry = idempotent and error.retry and failures <= self.retries
+                if not may_retry or breaker.open or not self.pause(failures, wait, clock.deadline):
                     raise
 
     def headers(self, origin: Origin, *, token: bool) -> dict[str, str]:
-        """Makes a request's headers. The token is among them for the registry's own origin alone."""
+        """Makes a request's headers. Only the registry's own origin gets the token."""
         headers = {"User-Agent": self._agent, "Accept-Encoding": "identity", "Host": origin.netloc}
         if origin == self.origin:
             headers[API_HEADER] = str(API_VERSION)
@@ -137,26 +140,26 @@ class Exchange:
         return headers
 
     def check(self, answer: Answer) -> None:
-        """Raises the error that an answer stands for: the registry's own, or that of another version, or
+        """Raises the error of an answer: the registry's own error, that of another version, or
         ``ProtocolMismatch`` where no registry answered."""
-        status, said = answer.status, answer.headers.get(API_HEADER)
+        status, version = answer.status, answer.headers.get(API_HEADER)
         if 300 <= status < 400:
-            there = shown(answer.headers.get("Location"))
+            target = quote_header(answer.headers.get("Location"))
             raise ProtocolMismatch(
-                f"{self.origin}: redirects to {there}; a token does not follow",
+                f"{self.origin}: redirects to {target}; a token does not follow",
                 "set CACHESVC_URL to the registry's own address",
             )
-        if said is None:
+        if version is None:
             error = from_wire(status, None)  # a proxy's or a load balancer's, or no registry at all
             if not error.retry:
                 raise ProtocolMismatch(
                     f"{self.origin}: not a cachesvc registry (status {status}, no {API_HEADER} header)",
                     "check CACHESVC_URL",
                 )
-        elif said != str(API_VERSION):
-            older = said.isdigit() and int(said) < API_VERSION
+        elif version != str(API_VERSION):
+            older = version.isdigit() and int(version) < API_VERSION
             raise ProtocolMismatch(
-                f"{self.origin}: the registry speaks API {said[:20]}, this client {API_VERSION}",
+                f"{self.origin}: the registry speaks API {version[:20]}, this client {API_VERSION}",
                 "upgrade the registry" if older else "upgrade cachesvc-client",
             )
         if status >= 400:
@@ -175,22 +178,24 @@ class Exchange:
         except InvalidRequest as error:
             raise ProtocolMismatch(f"{self.origin}: {error.message}", error.hint) from None
 
-    def pause(self, failures: int, wanted: float, deadline: float | None) -> bool:
-        """Waits before the next try; false if the deadline does not leave the time."""
-        pause = max(min(wanted, MAX_RETRY_AFTER), 0.1 * 2**failures * random.uniform(0.5, 1.0))
+    def pause(self, failures: int, retry_after: float, deadline: float | None) -> bool:
+        """Waits before the next try; returns false if the deadline does not leave the time. ``retry_after``:
+        seconds that the registry asks for."""
+        pause = max(min(retry_after, MAX_RETRY_AFTER), 0.1 * 2**failures * random.uniform(0.5, 1.0))
         if deadline is not None and time.monotonic() + pause >= deadline:
             return False
         time.sleep(pause)
         return True
 
-    def _own_process(self) -> None:
-        """A forked child shares neither connections nor locks with its parent."""
+    def _reset_after_fork(self) -> None:
+        """Makes connections and breakers for this process: a forked child shares neither connections nor
+        locks with its parent."""
         if self._pid != os.getpid():
             self._pool = Pool(self._connect_timeout)
             self._breakers: dict[Origin, Breaker] = {}
             self._pid = os.getpid()  # last: another thread may look at it meanwhile
 
-    def _once(
+    def _send_once(
         self,
         method: str,
         path: str,
@@ -217,6 +222,6 @@ def _retry_after(headers: Mapping[str, str]) -> float:
     return float(text) if text.isdigit() and len(text) < 7 else 0.0
 
 
-def shown(text: str | None) -> str:
-    """A header's value for a message, cut short."""
+def quote_header(text: str | None) -> str:
+    """Returns a header's value for a message, cut short."""
     return "nothing" if text is None else repr(text[:120])

@@ -1,4 +1,4 @@
-"""Where a URL leads to."""
+"""Splits URLs into origin and path."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..wire.errors import InvalidRequest
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a connection goes to. Two URLs of one origin have equal ones."""
+    """Names the end of a connection. Two URLs of one origin have equal ones."""
 
     scheme: str
     host: str
@@ -22,21 +22,23 @@ class Origin:
 
     @property
     def netloc(self) -> str:
-        """The ``Host`` header."""
+        """Returns the value of the ``Host`` header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
 
     @property
     def loopback(self) -> bool:
-        """By name; ``Pool`` looks at the address once more after connecting."""
+        """Returns whether the host's name is this machine's; ``Pool`` looks at the address once more after
+        connecting."""
         return self.host == "localhost" or is_loopback(self.host)
 
 
 _PORTS = {"http": 80, "https": 443}
+"""Supported schemes and their standard ports."""
 
 
 def split_url(url: str, what: str) -> tuple[Origin, str]:
-    """Origin, and path with query. Raises ``InvalidRequest`` that names ``what``."""
+    """Returns the origin, and the path with its query. Raises ``InvalidRequest`` that names ``what``."""
     try:
         if not url.isascii() or any(ord(letter) <= 32 or ord(letter) == 127 for letter in url):
             raise ValueError
@@ -52,10 +54,10 @@ def split_url(url: str, what: str) -> tuple[Origin, str]:
 
 
 def is_loopback(address: str) -> bool:
-    """Says whether it is an address of this machine alone; a name is not."""
+    """Returns whether an address is of this machine alone; a name is not."""
     try:
-        parsed = ipaddress.ip_address(address.partition("%")[0])
+        ip = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
         return False
-    mapped = getattr(parsed, "ipv4_mapped", None)
-    return (mapped or parsed).is_loopback
+    ipv4 = getattr(ip, "ipv4_mapped", None)
+    return (ipv4 or ip).is_loopback

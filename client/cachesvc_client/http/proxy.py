@@ -1,4 +1,4 @@
-"""Proxies, as the environment names them."""
+"""Reads the proxies that the environment names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .origin import Origin
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """Where requests go instead. ``headers``: its credentials, if its URL has some."""
+    """Describes a proxy. ``headers``: its credentials, if its URL has some."""
 
     host: str
     port: int
@@ -22,8 +22,8 @@ class Proxy:
 
 
 def proxy_for(origin: Origin) -> Proxy | None:
-    """The proxy of ``http_proxy``, ``https_proxy``, ``all_proxy`` and ``no_proxy``, as curl and urllib read
-    them. Loopback is never proxied: a token over plain HTTP would leave the machine.
+    """Returns the proxy of ``http_proxy``, ``https_proxy``, ``all_proxy`` and ``no_proxy``, which are read as
+    curl and urllib read them. Loopback has no proxy: a token over plain HTTP would leave the machine.
 
     Raises ``InvalidRequest`` for a proxy that is not an HTTP one.
     """

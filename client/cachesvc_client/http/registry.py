@@ -1,4 +1,4 @@
-"""The routes of a registry, a method for each."""
+"""Calls the routes of a registry, with a method for each."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import email.utils
 import itertools
 import time
 import urllib.parse
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,25 +16,20 @@ from ..wire import codec
 from ..wire.claims import ClaimAnswer, ClaimRef, ClaimRelease, ClaimRequest
 from ..wire.digest import Digest
 from ..wire.errors import ClaimLost, NotFound, ProtocolMismatch
-from ..wire.names import Name, Namespace
+from ..wire.names import Name
 from ..wire.protocol import (
     BundleRequest,
     CommitAnswer,
     CommitRequest,
     EntrySummary,
     InfoAnswer,
-    NameSummary,
     ResolveAnswer,
-    ResolvedRevision,
     ResolveRequest,
     StoredAnswer,
-    TokenAnswer,
-    TokenRequest,
     UploadAnswer,
     UploadRequest,
     WhoAmI,
 )
-from ..wire.records import PackRecord
 from ..wire.reports import ReportAnswer, ReportRequest
 from .downloads import Downloads
 from .exchange import MAX_ANSWER_BYTES, Exchange
@@ -44,14 +38,15 @@ from .uploads import file_chunks
 R = TypeVar("R")
 
 MAX_RESOLVE_BYTES = 192 << 20
-"""A resolve carries whole envelopes."""
+"""Largest number of bytes of a resolve's answer, which carries whole envelopes."""
 RETRIES = 2
+"""Number of tries after the first one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Whether a registry is there, for people. ``skew``: this machine's clock minus the registry's, in
-    seconds (the ``Date`` header has whole ones); ``None`` if it sent none."""
+    """Describes a registry that answers, for people. ``skew``: this machine's clock minus the registry's, in
+    seconds (the ``Date`` header has whole ones); ``None`` if the registry sent none."""
 
     info: InfoAnswer
     whoami: WhoAmI | None
@@ -60,14 +55,14 @@ class Probe:
 
 
 class Remote:
-    """One registry. Thread-safe; after a fork the child opens connections of its own.
+    """Calls one registry. Thread-safe; after a fork the child opens connections of its own.
 
-    ``timeout``: seconds in all for one call, retries included, unless the call is given a ``deadline``
-    (a value of ``time.monotonic()``). A transfer of packs has none of its own: it fails when nothing
-    moved for ``timeout`` seconds. Looking up a host name is the system's and cannot be interrupted.
+    ``timeout``: seconds in all for one call, retries included, unless the call has a ``deadline`` (a value of
+    ``time.monotonic()``). A transfer of packs has no such limit: it fails when no byte moved for ``timeout``
+    seconds. The system looks up host names, and nothing can interrupt it. ``downloads``: see `Downloads`.
 
-    Raises ``InvalidRequest`` for a URL that is none and for a token that would go over plain HTTP to
-    another machine.
+    Raises ``InvalidRequest`` for a malformed URL and for a token that would go over plain HTTP to another
+    machine.
     """
 
     def __init__(
@@ -77,7 +72,6 @@ class Remote:
         *,
         timeout: float = 10.0,
         connect_timeout: float = 3.0,
-        user_agent: str = "",
         retries: int = RETRIES,
     ) -> None:
         self._exchange = Exchange(
@@ -85,10 +79,9 @@ class Remote:
             token,
             timeout=timeout,
             connect_timeout=connect_timeout,
-            user_agent=user_agent,
             retries=retries,
         )
-        self._downloads = Downloads(self._exchange)
+        self.downloads = Downloads(self._exchange)
 
     def __enter__(self) -> Remote:
         return self
@@ -102,66 +95,60 @@ class Remote:
 
     @property
     def url(self) -> str:
-        """The registry's URL, without a slash at its end."""
+        """Returns the registry's URL, without a slash at its end."""
         return self._exchange.url
 
     @property
     def identity(self) -> Digest:
-        """Registry and token, for what may be shared only between those that see the same."""
+        """Returns the digest of registry and token, for data that only clients with the same rights may
+        share."""
         return self._exchange.identity
 
     # Calls, one for each route.
 
     def info(self, deadline: float | None = None) -> InfoAnswer:
-        """Whether this is a registry, and of which version."""
+        """Asks whether this is a registry, and of which version."""
         return self.call("GET", "/v1/info", None, InfoAnswer, deadline=deadline)
 
     def whoami(self, deadline: float | None = None) -> WhoAmI:
-        """The token in use. Raises ``Unauthenticated`` if the registry does not know it."""
+        """Asks about the token in use. Raises ``Unauthenticated`` if the registry does not know it."""
         return self.call("GET", "/v1/whoami", None, WhoAmI, deadline=deadline)
 
     def probe(self, deadline: float | None = None) -> Probe:
-        """``info`` and, with a token, ``whoami``; with the time that one call took."""
+        """Calls ``info`` and, with a token, ``whoami``, and measures the time of one call."""
         began = time.monotonic()
         answer = self._exchange.call("GET", "/v1/info", None, deadline=deadline, idempotent=True)
         seconds, now = time.monotonic() - began, time.time()
         date = answer.headers.get("Date")
-        parsed = email.utils.parsedate_tz(date) if date else None
-        skew = now - seconds / 2 - email.utils.mktime_tz(parsed) if parsed else None
+        date_fields = email.utils.parsedate_tz(date) if date else None
+        skew = now - seconds / 2 - email.utils.mktime_tz(date_fields) if date_fields else None
         info = self._parse(InfoAnswer, answer.body, MAX_ANSWER_BYTES)
         return Probe(info, self.whoami(deadline) if self._exchange.has_token else None, seconds, skew)
 
     def resolve(self, request: ResolveRequest, deadline: float | None = None) -> ResolveAnswer:
-        """The revisions that fit. Their envelopes are not checked yet."""
+        """Asks for the revisions that fit. Their envelopes are not checked yet."""
         return parse_resolved(self.resolve_bytes(request, deadline))
 
     def resolve_bytes(self, request: ResolveRequest, deadline: float | None = None) -> bytes:
-        """The answer as it came, for the node's cache of answers; ``parse_resolved`` reads it."""
+        """Returns the bytes of the answer, for the node's cache of answers; ``parse_resolved`` reads them."""
         body = codec.canonical(request)
         return self._exchange.call(
             "POST", "/v1/resolve", body, deadline=deadline, idempotent=True, limit=MAX_RESOLVE_BYTES
         ).body
 
-    def names(self, namespace: Namespace, deadline: float | None = None) -> tuple[NameSummary, ...]:
-        """All names of a namespace."""
-        return self._list("GET", f"/v1/namespaces/{namespace}/names", NameSummary, deadline)
-
     def entries(self, name: Name, deadline: float | None = None) -> tuple[EntrySummary, ...]:
-        """All entries under a name and tag."""
+        """Lists all entries under a name and tag."""
         query = urllib.parse.urlencode({"name": name.name, "tag": name.tag})
-        return self._list("GET", f"/v1/namespaces/{name.namespace}/entries?{query}", EntrySummary, deadline)
+        return self.rows(f"/v1/namespaces/{name.namespace}/entries?{query}", EntrySummary, deadline)
 
     def entry(self, entry: Digest, deadline: float | None = None) -> EntrySummary:
-        """The head of one entry. Raises ``NotFound`` if it has none."""
+        """Asks for the head of one entry. Raises ``NotFound`` if the entry has none."""
         return self.call("GET", f"/v1/entries/{entry}", None, EntrySummary, deadline=deadline)
 
     def report(self, request: ReportRequest, deadline: float | None = None) -> ReportAnswer:
-        """Tells what a start came to; never sent twice. Raises ``Forbidden`` for a token that only reads."""
+        """Reports the outcome of a start; never sends it twice. Raises ``Forbidden`` for a token that only
+        reads."""
         return self.call("POST", "/v1/reports", request, ReportAnswer, deadline=deadline, idempotent=False)
-
-    def create_token(self, request: TokenRequest, deadline: float | None = None) -> TokenAnswer:
-        """A new token; its secret is in this answer only."""
-        return self.call("POST", "/v1/tokens", request, TokenAnswer, deadline=deadline, idempotent=False)
 
     def begin_upload(self, request: UploadRequest, deadline: float | None = None) -> UploadAnswer:
         """Takes a lease. ``abort`` gives it back; otherwise it ends by itself."""
@@ -170,8 +157,9 @@ class Remote:
     def put_pack(
         self, upload: UploadAnswer, pack: Path | BinaryIO, size: int, deadline: float | None = None
     ) -> StoredAnswer:
-        """Streams ``size`` bytes from a file (or from where an open one stands); memory does not grow with
-        it. Retried from its beginning, as the registry allows. Raises ``Corrupt`` if the file ends early."""
+        """Streams ``size`` bytes from a file (or from the position of an open one); memory does not grow with
+        the size. A retry begins at the start, as the registry allows. Raises ``Corrupt`` if the file ends
+        early."""
         if not upload.pack_path.startswith("/") or upload.pack_path.startswith("//"):
             raise ProtocolMismatch(f"{self._exchange.origin}: an upload goes to the registry itself")
         start = 0 if isinstance(pack, Path) else pack.tell()
@@ -194,8 +182,8 @@ class Remote:
         size: int,
         deadline: float | None = None,
     ) -> CommitAnswer:
-        """``begin_upload``, ``put_pack`` and ``commit`` in one request, which is retried as a whole: the same
-        again is a success. Raises ``NotFound`` from a registry that knows the three only."""
+        """Does ``begin_upload``, ``put_pack`` and ``commit`` in one request. A retry sends the whole request
+        again, which is a success. Raises ``NotFound`` from a registry that knows only the three."""
         start = 0 if isinstance(pack, Path) else pack.tell()
         head = bundle_head(envelope)
         answer = self._exchange.call(
@@ -210,25 +198,26 @@ class Remote:
         return self._parse(CommitAnswer, answer.body, MAX_ANSWER_BYTES)
 
     def claim(self, request: ClaimRequest, deadline: float | None = None) -> ClaimAnswer:
-        """Takes a claim, or waits for it as long as the request says, which the ``deadline`` must exceed."""
+        """Takes a claim, or waits for it as long as the request says; the ``deadline`` must be later than
+        that."""
         return self.call("POST", "/v1/claims", request, ClaimAnswer, deadline=deadline)
 
     def renew_claim(self, claim: ClaimRef, deadline: float | None = None) -> ClaimAnswer:
-        """Says that the holder still compiles. Raises ``ClaimLost`` if the claim is somebody else's."""
+        """Says that the holder still compiles. Raises ``ClaimLost`` if the claim has another holder."""
         return self.call("POST", "/v1/claims/renew", claim, ClaimAnswer, deadline=deadline)
 
     def release_claim(self, request: ClaimRelease, deadline: float | None = None) -> None:
-        """Gives a claim back. One that is over is a success."""
+        """Gives a claim back. A claim that is over is a success."""
         with suppress(ClaimLost):
             self.tell("POST", "/v1/claims/release", request, deadline)
 
     def commit(self, upload: str, request: CommitRequest, deadline: float | None = None) -> CommitAnswer:
-        """Makes the uploaded revision the head. Retried: the same manifest again is a success."""
+        """Makes the uploaded revision the head. May be sent twice: the same manifest again is a success."""
         path = f"/v1/uploads/{urllib.parse.quote(upload, safe='')}/commit"
         return self.call("POST", path, request, CommitAnswer, deadline=deadline)
 
     def abort(self, upload: str, deadline: float | None = None) -> None:
-        """Gives a lease back. An upload that is gone is a success."""
+        """Gives a lease back. An upload that does not exist any more is a success."""
         with suppress(NotFound):
             path = f"/v1/uploads/{urllib.parse.quote(upload, safe='')}"
             self._exchange.call("DELETE", path, None, deadline=deadline, idempotent=True)
@@ -243,52 +232,19 @@ class Remote:
         deadline: float | None = None,
         idempotent: bool = True,
     ) -> R:
-        """One request with a record as its body (or none), one record as the answer.
+        """Sends one request with a record as its body (or without one), and returns the record in the answer.
 
-        Raises the ``CacheSvcError`` that the registry's answer stands for, ``Unavailable`` if there is none
-        in time, ``ProtocolMismatch`` if it is not of this version, or not of a registry.
+        Raises the ``CacheSvcError`` of the registry's answer, ``Unavailable`` if there is no answer in time,
+        ``ProtocolMismatch`` if the answer is not of this version, or not of a registry.
         """
         body = None if record is None else codec.canonical(record)
         answer = self._exchange.call(method, path, body, deadline=deadline, idempotent=idempotent)
         return self._parse(answer_type, answer.body, MAX_ANSWER_BYTES)
 
     def rows(self, path: str, item: type[R], deadline: float | None = None) -> tuple[R, ...]:
-        """A GET whose answer is a list of records. Raises as ``call`` does."""
-        return self._list("GET", path, item, deadline)
-
-    def tell(
-        self, method: str, path: str, record: object | None = None, deadline: float | None = None
-    ) -> None:
-        """A request whose answer has no body. It may be sent twice. Raises as ``call`` does."""
-        body = None if record is None else codec.canonical(record)
-        self._exchange.call(method, path, body, deadline=deadline, idempotent=True)
-
-    def raw(self, path: str, limit: int, deadline: float | None = None) -> bytes:
-        """The exact bytes of a GET's answer, at most ``limit`` of them. Raises as ``call`` does."""
-        return self._exchange.call("GET", path, None, deadline=deadline, idempotent=True, limit=limit).body
-
-    def fetch(
-        self, found: ResolvedRevision, pack: PackRecord, offset: int = 0, *, deadline: float | None = None
-    ) -> Iterator[bytes]:
-        """Yields the pack of a revision from ``offset``, as ``Downloads.fetch`` says."""
-        return self._downloads.fetch(found, pack, offset, deadline=deadline)
-
-    def download(
-        self,
-        pack_url: str,
-        offset: int,
-        size: int,
-        *,
-        pack: Digest | None = None,
-        deadline: float | None = None,
-        retries: int | None = None,
-    ) -> Iterator[bytes]:
-        """Yields a pack from ``offset``, as ``Downloads.download`` says."""
-        return self._downloads.download(pack_url, offset, size, pack=pack, deadline=deadline, retries=retries)
-
-    def _list(self, method: str, path: str, item: type[R], deadline: float | None) -> tuple[R, ...]:
+        """Sends a GET whose answer is a list of records. Raises as ``call`` does."""
         answer = self._exchange.call(
-            method, path, None, deadline=deadline, idempotent=True, limit=MAX_RESOLVE_BYTES
+            "GET", path, None, deadline=deadline, idempotent=True, limit=MAX_RESOLVE_BYTES
         )
         try:
             rows = codec.parse_json(answer.body, limit=MAX_RESOLVE_BYTES, what="the listing")
@@ -298,6 +254,17 @@ class Remote:
         except ValueError as error:
             raise ProtocolMismatch(f"{self._exchange.origin}: {error}", _OTHER_VERSION) from None
 
+    def tell(
+        self, method: str, path: str, record: object | None = None, deadline: float | None = None
+    ) -> None:
+        """Sends a request whose answer has no body. It may be sent twice. Raises as ``call`` does."""
+        body = None if record is None else codec.canonical(record)
+        self._exchange.call(method, path, body, deadline=deadline, idempotent=True)
+
+    def raw(self, path: str, limit: int, deadline: float | None = None) -> bytes:
+        """Returns the exact bytes of a GET's answer, at most ``limit`` of them. Raises as ``call`` does."""
+        return self._exchange.call("GET", path, None, deadline=deadline, idempotent=True, limit=limit).body
+
     def _parse(self, record: type[R], body: bytes, limit: int) -> R:
         try:
             return _record(record, body, limit)
@@ -306,21 +273,23 @@ class Remote:
 
 
 def _query(request: BundleRequest) -> str:
-    said: dict[str, object] = {name: getattr(request, name) for name in _SAID}
+    fields: dict[str, object] = {name: getattr(request, name) for name in _QUERY_FIELDS}
     if request.claim is not None:
-        said |= {"claim": request.claim.key, "holder": request.claim.holder, "fence": request.claim.fence}
-    return urllib.parse.urlencode({name: value for name, value in said.items() if value is not None})
+        fields |= {"claim": request.claim.key, "holder": request.claim.holder, "fence": request.claim.fence}
+    return urllib.parse.urlencode({name: value for name, value in fields.items() if value is not None})
 
 
-_SAID = ("namespace", "name", "lane", "head", "deed")
+_QUERY_FIELDS = ("namespace", "name", "lane", "head", "deed")
+"""Fields of a `BundleRequest` that its query carries by their own names."""
 
 
 def parse_resolved(raw: bytes) -> ResolveAnswer:
-    """The record of ``Remote.resolve_bytes``. Raises ``ProtocolMismatch``."""
+    """Parses the bytes of ``Remote.resolve_bytes``. Raises ``ProtocolMismatch``."""
     return _record(ResolveAnswer, raw, MAX_RESOLVE_BYTES)
 
 
 _OTHER_VERSION = "client and registry may be of different versions; is it a registry?"
+"""Hint of the error for an answer that does not parse."""
 
 
 def _record(record: type[R], body: bytes, limit: int) -> R:

@@ -1,4 +1,4 @@
-"""The bodies of uploads, read from files as they are sent."""
+"""Reads the bodies of uploads from files while they are sent."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from .timed import CHUNK
 
 
 def file_chunks(pack: Path | BinaryIO, start: int, size: int) -> Iterator[bytes]:
-    """Yields ``size`` bytes of a file, or of an open one from ``start``. Raises ``Corrupt`` if it ends early
-    and ``StorageFull`` if it cannot be read."""
+    """Yields ``size`` bytes of a file, or of an open file from ``start``. Raises ``Corrupt`` if the file ends
+    early and ``StorageFull`` if it cannot be read."""
     try:
         if isinstance(pack, Path):
             with open(pack, "rb") as file:

@@ -46,7 +46,7 @@ def capture(
 
 
 def _capture_file(folders: OpenFolders, kind: str, path: str, rule: FileRule, root: Path) -> list[SourceFile]:
-    """Captures one file; answers an empty list if the file is left out."""
+    """Captures one file; returns an empty list if the file is left out."""
     parent, _, name = path.rpartition("/")
     for _ in range(_MAX_READS):
         try:

@@ -140,7 +140,7 @@ def plan_install(
 
 
 def serves_rank(file: FileRecord, rank: int | None) -> bool:
-    """Tells whether a rank needs this file. A process alone (``None``) needs all files."""
+    """Returns whether a rank needs this file. A process alone (``None``) needs all files."""
     return rank is None or not file.ranks or rank in file.ranks
 
 
@@ -322,7 +322,7 @@ class _Writer:
 
 
 def _merge_contents(task: InstallTask, existing: bytes, incoming: bytes) -> bytes:
-    """Joins two contents of a merge file; answers the existing one, with a warning, if that fails."""
+    """Joins two contents of a merge file; returns the existing one, with a warning, if that fails."""
     assert task.rule.merge is not None, f"{task.rule.pattern.pattern}: a merge rule without merge"
     try:
         return task.rule.merge(existing, incoming)
@@ -336,7 +336,7 @@ def _storage_full(path: Path, error: OSError) -> StorageFull:
 
 
 def remove(manifest: Manifest, rules: Mapping[str, KindRules], roots: Mapping[str, Path]) -> int:
-    """Removes the files of a revision that hold code from the folders, and answers how many.
+    """Removes the files of a revision that hold code from the folders, and returns how many.
 
     Merge files stay: they hold choices that were joined with those of others. A process that has a removed
     file open goes on with it. Follows no link. Never raises: a file that cannot be removed is logged.

@@ -19,7 +19,7 @@ from ..wire.records import Manifest
 @dataclass(frozen=True, slots=True)
 class StagedRevision:
     """Holds a revision that was checked and accepted. ``fetch`` puts its pack on this node. ``install`` puts
-    its files into the cache folders, all of them or those that a rank needs; it answers ``None`` if it is too
+    its files into the cache folders, all of them or those that a rank needs; it returns ``None`` if it is too
     late for that, and the pack is on this node then. Both raise ``Corrupt``, ``Untrusted``, ``StorageFull``,
     ``Unavailable``."""
 
@@ -40,7 +40,7 @@ class InstalledRevision:
 
     @property
     def keys(self) -> set[str]:
-        """The compilers' own keys for which the revision has files."""
+        """Returns the compilers' own keys for which the revision has files."""
         return {part for record in self.manifest.files for part in record.path.split("/")[:-1]}
 
 
@@ -52,7 +52,7 @@ class RestoreResult:
     ``moved``: bytes over the network. ``seconds``: by step. ``rejected``: entries that exist and do not
     fit, nearest first. ``stored``: revisions that came too late to be installed. ``distrusted``: revisions
     that were installed until the canary found them wrong. ``own``: what an earlier start of this node
-    compiled; no registry is told of it.
+    compiled; it is reported to no registry.
     """
 
     installed: list[InstalledRevision] = field(default_factory=list)

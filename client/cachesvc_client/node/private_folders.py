@@ -32,7 +32,7 @@ class PrivateFolders:
         ``Untrusted`` if another user could write there.
         """
         path = self._files.path("folders", name.hex)
-        with self._files.writing(), self._files.locked(f"folder-{name.hex}"):
+        with self._files.raise_storage_full(), self._files.lock(f"folder-{name.hex}"):
             while path not in self._handles:
                 handle = self._empty_unless_used(path)
                 if handle is None:
@@ -53,7 +53,7 @@ class PrivateFolders:
         for number in range(_MAX_OWN_FOLDERS):
             name = Digest.of(f"{purpose} {number}".encode())
             path = self._files.path("folders", name.hex)
-            with self._files.writing(), self._files.locked(f"folder-{name.hex}"):
+            with self._files.raise_storage_full(), self._files.lock(f"folder-{name.hex}"):
                 handle = self._empty_unless_used(path)
                 if handle is not None:
                     self._handles[path] = handle
@@ -70,7 +70,7 @@ class PrivateFolders:
             os.close(handle)
 
     def _empty_unless_used(self, path: Path) -> int | None:
-        """Opens and locks the folder, empty: it is made, or its content is removed. Answers ``None`` if a
+        """Opens and locks the folder, empty: it is made, or its content is removed. Returns ``None`` if a
         process uses it."""
         path.mkdir(mode=0o700, exist_ok=True)
         refuse_foreign(path)

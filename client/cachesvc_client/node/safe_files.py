@@ -30,6 +30,7 @@ FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MAX_OPEN_FOLDERS = 64
 """Number of folder handles that one `OpenFolders` keeps open."""
 _NEW_FILE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+"""Flags that make a new file and refuse an existing one."""
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 """Flags that open a file to read it, refuse a link, and do not block on a named pipe."""
 _LINK_UNSUPPORTED = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
@@ -98,7 +99,7 @@ class OpenFolders:
 def write_new_file(
     folder: int, name: str, mode: int, chunks: Iterable[bytes | memoryview], step: Step = lambda _name: None
 ) -> int:
-    """Makes a new file of these chunks and answers its size. Raises ``OSError``, and what ``chunks`` raises;
+    """Makes a new file of these chunks and returns its size. Raises ``OSError``, and what ``chunks`` raises;
     the file is not whole then."""
     handle = os.open(name, _NEW_FILE_FLAGS, mode, dir_fd=folder)
     size = 0
@@ -116,7 +117,7 @@ def write_new_file(
 
 
 def place_if_absent(temporary: Temporary, folder: int, name: str) -> bool:
-    """Gives the whole file its name; answers false if a file has that name already. ``link`` never
+    """Gives the whole file its name; returns false if a file has that name already. ``link`` never
     replaces a file."""
     try:
         os.link(temporary.name, name, src_dir_fd=temporary.folder, dst_dir_fd=folder, follow_symlinks=False)
@@ -143,7 +144,7 @@ def unlink_if_present(folder: int, name: str) -> None:
 
 
 def has_content(name: str, folder: int, size: int, digest: Digest) -> bool:
-    """Tells whether a regular file of this name has this content. A link never has it."""
+    """Returns whether a regular file of this name has this content. A link never has it."""
     try:
         handle = os.open(name, _READ_FLAGS, dir_fd=folder)
     except OSError:
@@ -156,7 +157,7 @@ def has_content(name: str, folder: int, size: int, digest: Digest) -> bool:
 
 
 def read_file(name: str, folder: int) -> bytes | None:
-    """Reads a file; answers ``None`` where there is none. Raises ``OSError`` for a link or a folder in its
+    """Reads a file; returns ``None`` where there is none. Raises ``OSError`` for a link or a folder in its
     place."""
     try:
         handle = os.open(name, _READ_FLAGS, dir_fd=folder)
@@ -172,7 +173,7 @@ def read_file(name: str, folder: int) -> bytes | None:
 
 
 def read_unchanged_file(folder: int, name: str) -> tuple[bytes, os.stat_result] | None:
-    """Reads content and status of a file; answers ``None`` if the file changed meanwhile. The content is
+    """Reads content and status of a file; returns ``None`` if the file changed meanwhile. The content is
     empty if it is not a regular file. Raises ``OSError``."""
     handle = os.open(name, _READ_FLAGS, dir_fd=folder)
     try:

@@ -76,13 +76,13 @@ class Staging:
             os.close(place)
             shutil.rmtree(root / self._name, ignore_errors=True)
 
-    def arrived(self, path: Path, have: int) -> None:
+    def receive(self, path: Path, size: int) -> None:
         """Unpacks the frames that are complete (see `store.Watcher`). Waits at most two seconds, once."""
         frames = self._manifest.frames
         try:
             while not self._off and self._unpacked < len(frames) and self._may_go_on():
                 frame = frames[self._unpacked]
-                if frame.offset + frame.size > have:
+                if frame.offset + frame.size > size:
                     return
                 self._reader = self._reader or self._begin(path)
                 self._frames.put(self._reader.frame(self._unpacked), timeout=_STALL_SECONDS)
@@ -90,13 +90,13 @@ class Staging:
         except (CacheSvcError, OSError, queue.Full) as error:
             self._stop(error)
 
-    def whole(self) -> bool:
-        """Tells whether every frame was checked (see `store.Watcher`). The frames lie back to back from the
+    def is_whole(self) -> bool:
+        """Returns whether every frame was checked (see `store.Watcher`). The frames lie back to back from the
         pack's magic, which was read, to its end (`Layout`)."""
         return 0 < self._unpacked == len(self._manifest.frames)
 
     def finish(self) -> Staging:
-        """Waits for the files that are being written, and stages nothing more. Answers itself."""
+        """Waits for the files that are being written, and stages nothing more. Returns itself."""
         self._off = True
         if self._writer is not None:
             self._frames.put(None)
@@ -164,7 +164,7 @@ class _Stream:
         self._raw: bytes | None = b""
 
     def has(self, file: FileRecord) -> bool:
-        """Tells whether the file begins in this frame or in a later one (equal contents are stored once)."""
+        """Returns whether the file begins in this frame or in a later one: equal contents are stored once."""
         return all(index >= self._at for index, _, _ in self._layout.parts(file)[:1])
 
     def chunks(self, file: FileRecord) -> Iterator[memoryview]:

@@ -46,28 +46,28 @@ _MAX_DISTRUSTED = 1000
 """Number of marks of distrusted revisions that are kept; the oldest are removed first."""
 
 Download = Callable[[int], Iterator[bytes]]
-"""Answers the bytes of a pack from an offset on."""
+"""Returns the bytes of a pack from an offset on."""
 
 
 class Watcher(Protocol):
     """Follows the download of a pack."""
 
-    def arrived(self, path: Path, have: int) -> None:
-        """Receives word that the first ``have`` bytes are in ``path``, unchecked. Must not raise."""
+    def receive(self, path: Path, size: int) -> None:
+        """Follows the download: the first ``size`` bytes are in ``path`` now, unchecked. Must not raise."""
 
-    def whole(self) -> bool:
-        """Tells whether every byte of the pack was read and had the digest that was signed, frame by
+    def is_whole(self) -> bool:
+        """Returns whether every byte of the pack was read and had the digest that was signed, frame by
         frame."""
 
 
 def default_root() -> Path:
-    """Answers ``CACHESVC_STORE``; else the first writable folder of ``XDG_CACHE_HOME/cachesvc``,
+    """Returns ``CACHESVC_STORE``; else the first writable folder of ``XDG_CACHE_HOME/cachesvc``,
     ``~/.cache/cachesvc`` and ``$TMPDIR/cachesvc-<uid>`` (no home and a read-only root are normal).
 
     Raises ``StorageFull`` if none is.
     """
-    if named := os.environ.get("CACHESVC_STORE"):
-        return Path(named)
+    if configured_root := os.environ.get("CACHESVC_STORE"):
+        return Path(configured_root)
     candidates = [
         Path(os.environ.get("XDG_CACHE_HOME", "")) / "cachesvc",
         Path(os.path.expanduser("~")) / ".cache" / "cachesvc",
@@ -103,7 +103,7 @@ class NodeStore:
         self._folders = PrivateFolders(self._files)
 
     def pack(self, digest: Digest, size: int | None = None) -> Path | None:
-        """Answers the path of a pack, marked as just used; ``None`` if it is not here, or not of ``size``
+        """Returns the path of a pack, marked as just used; ``None`` if it is not here, or not of ``size``
         bytes."""
         path = self._files.path("packs", digest.hex)
         try:
@@ -123,7 +123,7 @@ class NodeStore:
         download: Download,
         watcher: Watcher | None = None,
     ) -> tuple[Path, int]:
-        """Answers the path of a pack, and how many bytes were moved to download it if it was not here; the
+        """Returns the path of a pack, and how many bytes were moved to download it if it was not here; the
         ``watcher`` follows the download.
 
         One process of the node downloads a pack; others wait for it. A partial download is resumed.
@@ -136,7 +136,7 @@ class NodeStore:
             raise TooLarge(
                 f"pack {digest}: {size} bytes; the node store holds {self.max_bytes}", "raise its bound"
             )
-        with self._files.writing(), self._files.locked(digest.hex):
+        with self._files.raise_storage_full(), self._files.lock(digest.hex):
             self._step("locked")
             if existing := self.pack(digest, size):
                 return existing, 0
@@ -147,32 +147,32 @@ class NodeStore:
     def discard(self, digest: Digest) -> None:
         """Forgets a pack that turned out to be damaged (``Corrupt`` from a reader or an install); the next
         fetch downloads it again."""
-        with self._files.writing():
+        with self._files.raise_storage_full():
             self._files.path("packs", digest.hex).unlink(missing_ok=True)
 
-    def seen(self, entry: Digest) -> int | None:
-        """Answers the highest sequence that was accepted for this entry on this node."""
+    def highest_sequence(self, entry: Digest) -> int | None:
+        """Returns the highest sequence that was accepted for this entry on this node."""
         try:
             return int(self._files.path("seen", entry.hex).read_text()[:32])
         except (OSError, ValueError):
             return None
 
-    def saw(self, entry: Digest, sequence: int) -> None:
+    def record_sequence(self, entry: Digest, sequence: int) -> None:
         """Records the sequence of an accepted revision; a lower one than before changes nothing."""
-        with self._files.writing(), self._files.locked("seen"):
-            if sequence > (self.seen(entry) or 0):
+        with self._files.raise_storage_full(), self._files.lock("seen"):
+            if sequence > (self.highest_sequence(entry) or 0):
                 self._files.put("seen", entry.hex, str(sequence).encode())
 
     def distrust(self, entry: Digest, revision: Digest) -> None:
         """Marks a revision of an entry: it is not to be installed on this node again."""
-        with self._files.writing():
+        with self._files.raise_storage_full():
             self._files.put("distrusted", entry.hex, str(revision).encode())
             marks = sorted(self._files.entries("distrusted"), key=lambda mark: mark[1].st_mtime)
             for path, _ in marks[:-_MAX_DISTRUSTED]:
                 path.unlink(missing_ok=True)
 
     def distrusts(self, entry: Digest, revision: Digest) -> bool:
-        """Tells whether this revision is the marked one of its entry."""
+        """Returns whether this revision is the marked one of its entry."""
         try:
             return self._files.path("distrusted", entry.hex).read_text()[:200] == str(revision)
         except (OSError, ValueError):
@@ -185,12 +185,12 @@ class NodeStore:
 
     def remember_answer(self, key: Digest, answer: bytes) -> None:
         """Keeps a resolve's answer for the other processes that start now."""
-        with self._files.writing():
+        with self._files.raise_storage_full():
             self._files.sweep("resolved", OUTAGE_SECONDS)
             self._files.put("resolved", key.hex, answer)
 
     def recent_answer(self, key: Digest, max_age: float = 5.0) -> bytes | None:
-        """Answers a kept answer that is at most ``max_age`` seconds old."""
+        """Returns a kept answer that is at most ``max_age`` seconds old."""
         try:
             with open(self._files.path("resolved", key.hex), "rb") as file:
                 age = time.time() - os.fstat(file.fileno()).st_mtime
@@ -219,7 +219,7 @@ class NodeStore:
         """Makes the folder in which the ranks of a job leave files for each other. It is removed a day after
         its last change."""
         path = self._files.path("jobs", key.hex)
-        with self._files.writing():
+        with self._files.raise_storage_full():
             path.mkdir(mode=0o700, exist_ok=True)
         return path
 
@@ -227,7 +227,7 @@ class NodeStore:
         """Removes the packs that were used longest ago until the rest fits, private folders and own results
         that were not used for 30 days, and leftovers that are a day old. Keeps ``keep`` and what is in use.
         Never raises."""
-        with contextlib.suppress(OSError, StorageFull), self._files.locked("evict", wait=False):
+        with contextlib.suppress(OSError, StorageFull), self._files.lock("evict", wait=False):
             for part in ("partial", "tmp", "locks", "jobs"):
                 self._files.sweep(part, _LEFTOVER_SECONDS)
             self._evict_packs(keep)
@@ -261,27 +261,29 @@ class NodeStore:
     def _receive(
         self, partial: Path, digest: Digest, size: int, download: Download, watcher: Watcher | None
     ) -> tuple[int, bool]:
-        """Downloads from where the partial file ends; answers the bytes moved and whether the whole is the
+        """Downloads from where the partial file ends; returns the bytes moved and whether the whole is the
         pack."""
         with open(partial, "ab+", buffering=0) as file:
             self._step("opened")
-            have = os.fstat(file.fileno()).st_size
-            if have > size:
+            size_before = os.fstat(file.fileno()).st_size
+            if size_before > size:
                 file.truncate(0)
-                have = 0
+                size_before = 0
             moved = 0
-            for chunk in _download_bytes(download, have) if have < size else ():
+            for chunk in _download_bytes(download, size_before) if size_before < size else ():
                 moved += len(chunk)
-                if have + moved > size:
+                if size_before + moved > size:
                     return moved, False
                 _write_all(file.fileno(), chunk)
                 self._step("chunk")
                 if watcher is not None:
-                    watcher.arrived(partial, have + moved)
-            if have + moved < size:
-                raise Unavailable(f"pack {digest}: the download ended at {have + moved} of {size} bytes")
+                    watcher.receive(partial, size_before + moved)
+            if size_before + moved < size:
+                raise Unavailable(
+                    f"pack {digest}: the download ended at {size_before + moved} of {size} bytes"
+                )
             self._step("downloaded")
-            if watcher is not None and watcher.whole():
+            if watcher is not None and watcher.is_whole():
                 return moved, True
             file.seek(0)
             return moved, Digest.of_chunks(iter(lambda: file.read(1 << 20), b"")) == digest
@@ -291,8 +293,8 @@ class NodeStore:
             (status.st_mtime, status.st_size, path) for path, status in self._files.entries("packs")
         )
         excess = sum(size for _, size, _ in packs) - self.max_bytes
-        for used, size, path in packs:
-            if excess <= 0 or used > time.time() - _JUST_USED_SECONDS:
+        for last_use, size, path in packs:
+            if excess <= 0 or last_use > time.time() - _JUST_USED_SECONDS:
                 return
             if (keep is None or path.name != keep.hex) and self._files.remove_unless_used(path):
                 excess -= size
@@ -313,8 +315,8 @@ def _write_all(handle: int, data: bytes) -> None:
 
 
 def _usable(root: Path) -> bool:
-    """Tells whether this user alone can write to the folder; makes it where it is missing. Another user may
-    have made the usual folder under TMPDIR."""
+    """Returns whether this user alone can write to the folder; makes the folder where it is missing. Another
+    user may have made the usual folder under TMPDIR."""
     try:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         refuse_foreign(root)

@@ -22,6 +22,7 @@ LAYOUT = "v1"
 FULL_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 """Errors that say that there is no room."""
 _PARTS = ("packs", "partial", "locks", "seen", "distrusted", "resolved", "folders", "own", "jobs", "tmp")
+"""Names of the folders of a store, see `node.store`."""
 
 
 class StoreFiles:
@@ -36,7 +37,7 @@ class StoreFiles:
         self.root = root
         self.step = step
         self._base = root / LAYOUT
-        with self.writing():
+        with self.raise_storage_full():
             root.mkdir(parents=True, exist_ok=True)
             for part in ("", *_PARTS):
                 (self._base / part).mkdir(mode=0o700, exist_ok=True)
@@ -77,7 +78,7 @@ class StoreFiles:
 
     def remove_unless_used(self, path: Path) -> bool:
         """Removes an entry under the exclusive lock, which readers of a pack and users of a folder hold
-        shared; answers false if it is in use."""
+        shared; returns false if it is in use."""
         try:
             handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError:
@@ -94,7 +95,7 @@ class StoreFiles:
         return True
 
     @contextmanager
-    def locked(self, name: str, wait: bool = True) -> Iterator[None]:
+    def lock(self, name: str, wait: bool = True) -> Iterator[None]:
         """Holds ``locks/<name>``. The lock ends with the process, however it ends. With ``wait=False`` raises
         ``BlockingIOError`` if another process holds it."""
         path = self.path("locks", name)
@@ -111,7 +112,7 @@ class StoreFiles:
                 os.close(handle)
 
     @contextmanager
-    def writing(self) -> Iterator[None]:
+    def raise_storage_full(self) -> Iterator[None]:
         """Raises each ``OSError`` of the block as one clear ``StorageFull``."""
         try:
             yield
@@ -123,7 +124,7 @@ class StoreFiles:
 
 
 def is_same_file(handle: int, path: Path) -> bool:
-    """Tells whether the path still names the file that was opened."""
+    """Returns whether the path still names the file that was opened."""
     try:
         return os.path.samestat(os.fstat(handle), os.lstat(path))
     except FileNotFoundError:

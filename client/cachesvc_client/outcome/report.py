@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..hooks import counters
 from ..hooks.bypassed import explain_bypass
-from ..wire.compare import Difference, differences, explaining, nearness
+from ..wire.compare import Difference, differences, explanatory_differences, nearness
 from ..wire.factors import Facts
 from .judge import (
     KeyDifference,
@@ -106,7 +106,8 @@ def _nearest(here: Facts, installed: Sequence[InstalledRevision]) -> tuple[Diffe
     """Between this process, now that torch is loaded and something was compiled, and the nearest entry
     that was installed: what can be why its files were not used, most important first."""
     found = [
-        explaining(differences(here, entry.manifest.facts, entry.manifest.scopes)) for entry in installed
+        explanatory_differences(differences(here, entry.manifest.facts, entry.manifest.scopes))
+        for entry in installed
     ]
     return min(found, key=nearness, default=())
 

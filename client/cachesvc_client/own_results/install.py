@@ -50,7 +50,7 @@ def _install(process: Process, path: Path, key: SigningKey) -> InstalledRevision
 
     expected = ExpectedStatement(NAME.namespace, NAME.name, (NAME.tag,))
     envelope, offset = open_bundle(path)
-    verified = check_envelope(envelope, trusted=[key.public], wanted=expected, now=time.time())
+    verified = check_envelope(envelope, trusted=[key.public], expected=expected, now=time.time())
     manifest = verified.manifest
     if manifest.workload.script != folder_name(path):
         raise Untrusted(f"{path}: made for another cache folder")

@@ -76,7 +76,7 @@ def _open_bundle(path: Path, trusted: Sequence[PublicKey | TrustedKey]) -> tuple
     from ..bundle.file import open_bundle
 
     envelope, offset = open_bundle(path)
-    return check_envelope(envelope, trusted=trusted, wanted=None, now=time.time()), offset
+    return check_envelope(envelope, trusted=trusted, expected=None, now=time.time()), offset
 
 
 def _publish(

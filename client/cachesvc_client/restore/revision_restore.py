@@ -152,7 +152,7 @@ def _revision(
             lane=name_request.lane,
         )
         verified = check_envelope(
-            resolved.envelope.encode(), trusted=context.trusted, wanted=expected, now=time.time()
+            resolved.envelope.encode(), trusted=context.trusted, expected=expected, now=time.time()
         )
         _accept(verified, context, result)
     fetched = partial(_fetch, resolved, verified.manifest.pack, remote, context, result)
@@ -169,7 +169,7 @@ def _bundle(
 
     with result.timed("check"):
         envelope, offset = open_bundle(path)
-        verified = check_envelope(envelope, trusted=context.trusted, wanted=None, now=time.time())
+        verified = check_envelope(envelope, trusted=context.trusted, expected=None, now=time.time())
         _refuse_unasked(verified.manifest.statement, name_requests, context.lane)
         _accept(verified, context, result)
 
@@ -235,7 +235,7 @@ def _fetch(
         path, moved = context.store.fetch(
             pack.digest,
             pack.size,
-            lambda offset: remote.fetch(resolved, pack, offset),
+            lambda offset: remote.downloads.fetch(resolved, pack, offset),
             watcher,
         )
         result.moved += moved
@@ -250,7 +250,7 @@ def _accept(verified: Verified, context: RestoreContext, result: RestoreResult) 
     from ..bundle.check import check_sequence
 
     manifest = verified.manifest
-    check_sequence(verified, context.store.seen(manifest.entry))
+    check_sequence(verified, context.store.highest_sequence(manifest.entry))
     _refuse_distrusted(verified, context)
     verdict = compare(context.fingerprint, manifest.fingerprint, manifest.scopes)
     if isinstance(verdict, Compatible):
@@ -313,7 +313,7 @@ def _install(
                 may_go_on=context.may_install,
             )
         _still_trusted(verified, context)
-    context.store.saw(verified.manifest.entry, verified.manifest.statement.sequence)
+    context.store.record_sequence(verified.manifest.entry, verified.manifest.statement.sequence)
     if done is None:
         return None
     files = done.written + done.kept + done.merged

@@ -62,7 +62,7 @@ class ProcessFolders:
         cachesvc was not tested on (unless CACHESVC_UNTESTED allows it), and ``StorageFull`` if there is no
         node store to put a private folder into.
         """
-        from ..environment.detect import detect, supported
+        from ..environment.detect import detect, unsupported_reason
         from ..node.store import NodeStore, default_root
         from ..node.trust_scope import folder_name, trust_scope
 
@@ -75,7 +75,7 @@ class ProcessFolders:
                 self.folders.settle_early(store.own_folder)
                 with result.timed("detect"):
                     fingerprint = detect()
-                reason = supported(fingerprint, untested=config.untested)
+                reason = unsupported_reason(fingerprint, untested=config.untested)
                 if reason:
                     self.folders.leave_early()
                     raise Unsupported(reason)

@@ -82,7 +82,8 @@ class Sessions:
         """
         if self.process.armed:
             return
-        refused = releases.refused()  # without the lock: it may wait for an import that waits for the lock
+        # Without the lock: this call may wait for an import that waits for the lock.
+        refused = releases.refuses_installed_torch()
         with self.process.lock:
             if not self._follows_process:
                 self._follow_process()
@@ -140,7 +141,7 @@ class Sessions:
     def _demand_bound_keys(self) -> None:
         """Raise ``InvalidRequest`` if this process has attached to names of several namespaces, and trusts a
         key without saying for which."""
-        from ..bundle.seal import demand_bound
+        from ..bundle.seal import require_bound_keys
         from ..config import Config
 
         config = Config.read()
@@ -148,7 +149,7 @@ class Sessions:
         for session in self.sessions:
             with suppress(InvalidRequest):  # that session fails by itself
                 names.update(session.options.over(config).names)
-        demand_bound(config.trusted_keys, (name.namespace for name in names))
+        require_bound_keys(config.trusted_keys, (name.namespace for name in names))
 
     def _after_fork(self) -> None:
         """Forget the parent's threads in a forked child: unfinished work begins again when it is needed."""

@@ -1,5 +1,6 @@
-"""The schema that client and server share: digests, names, errors, records, factors.
+"""Defines the schema that client and server share: digests, names, errors, records, factors.
 
-Standard library only: it is imported by GPU images, by the registry and by the pure
-rules of ``cachesvc.domain`` alike. Parse at the edge: past it a bad value cannot exist.
+The package imports the standard library only, because GPU images, the registry and the pure rules of
+``cachesvc.domain`` import it. Types validate themselves when they are made: behind the edge of a program no
+bad value exists.
 """

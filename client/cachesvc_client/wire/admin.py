@@ -1,6 +1,7 @@
-"""Requests and answers of the API's routes for operators, version 1. See ``protocol`` for the rest.
+"""Defines requests and answers of the API's routes for operators, version 1. `protocol` defines the others.
 
-Times are seconds of UTC, sizes bytes. A page's ``next`` is the cursor of the following one; ``None`` ends it.
+Times are seconds of UTC, sizes are bytes. The field ``next`` of a page is the cursor of the following page,
+and ``None`` on the last page.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from .factors import FactorValue
 from .names import Lane, Namespace, ShortName, Tag, Target
 
 MAX_PAGE = 1000
-"""Rows of one page, at most."""
+"""Largest number of rows of one page."""
 MAX_WHY = 300
+"""Largest number of characters of an operator's reason."""
 
 
 BOUNDS = {
@@ -23,16 +25,17 @@ BOUNDS = {
     "keep_bytes": (0, 1 << 60),
     "quota_bytes": (0, 1 << 60),
 }
-"""Least and most of each bound of a policy. The most is as good as none."""
+"""Least and greatest value of each bound of a policy. The greatest value is as good as no bound."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What a namespace keeps. ``None``: as the registry's settings say, or without a bound.
+    """Defines what a namespace keeps. ``None`` means: as the registry's settings say, or without a bound.
 
-    ``keep_revisions`` newest of each entry and everything younger than ``keep_days`` are kept. An entry that
-    was not offered to anybody for ``unused_days`` goes, its head included. Above ``keep_bytes`` collection
-    evicts; above ``quota_bytes`` publishing is refused.
+    The collector keeps the ``keep_revisions`` newest revisions of each entry, and every revision that is
+    younger than ``keep_days``. It removes an entry, its head included, that was not offered to anybody for
+    ``unused_days``. Above ``keep_bytes`` the collector evicts revisions; above ``quota_bytes`` the registry
+    refuses to publish.
     """
 
     keep_revisions: int | None = None
@@ -50,7 +53,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceRecord:
-    """A namespace, and what its revisions hold."""
+    """Describes a namespace: its policy, and how much its revisions hold."""
 
     namespace: Namespace
     created: int
@@ -62,8 +65,9 @@ class NamespaceRecord:
 
 @dataclass(frozen=True, slots=True)
 class EntryRecord:
-    """An entry with its head, as operators see it. ``last_used``: when the head was last offered to a start,
-    to a few hours. ``pinned``: since when its head is. ``dtypes`` and ``shapes``: of its inputs."""
+    """Describes an entry and its head, for operators. ``last_used``: time at which the head was last offered
+    to a start, exact to a few hours. ``pinned``: time since which the head is pinned. ``dtypes`` and
+    ``shapes`` are those of the inputs."""
 
     entry: Digest
     namespace: Namespace
@@ -88,7 +92,7 @@ class EntryRecord:
 
 @dataclass(frozen=True, slots=True)
 class EntryPage:
-    """Entries, newest first."""
+    """Lists entries, the newest first."""
 
     rows: tuple[EntryRecord, ...]
     next: str | None = None
@@ -96,7 +100,8 @@ class EntryPage:
 
 @dataclass(frozen=True, slots=True)
 class RevisionRecord:
-    """One revision and the entry that it belongs to. ``head``: it is what the entry answers."""
+    """Describes one revision and the entry that it belongs to. ``head`` says whether it is the head of the
+    entry."""
 
     revision: Digest
     entry: Digest
@@ -125,7 +130,8 @@ class RevisionRecord:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """``what`` is ``before`` in the first revision and ``after`` in the second; empty is absent."""
+    """Describes one difference of two revisions: ``what`` is ``before`` in the first and ``after`` in the
+    second. An empty text means that it is absent."""
 
     what: str
     before: str
@@ -134,7 +140,8 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class RevisionDifference:
-    """What differs between two revisions. Of files at most some hundred are named, all are counted."""
+    """Describes what differs between two revisions. It names some hundred files at most, and counts all of
+    them."""
 
     first: Digest
     second: Digest
@@ -148,7 +155,7 @@ class RevisionDifference:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why an operator did something: one printable line."""
+    """Holds an operator's reason for an action: one printable line."""
 
     why: str = ""
 
@@ -159,7 +166,8 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Expiry:
-    """Either ``days`` from now (0: at once), or ``never``. One that says neither, or both, is refused."""
+    """Holds a time to live: either ``days`` from now (0: at once), or ``never``. The registry refuses one
+    that says neither, or both."""
 
     days: int | None = None
     never: bool = False
@@ -167,8 +175,8 @@ class Expiry:
 
 @dataclass(frozen=True, slots=True)
 class Withheld:
-    """A revision that is not offered: by an operator to anybody (``environment`` is ``None``), or to one
-    environment, because its hosts found it inert."""
+    """Describes a revision that the registry does not offer: to anybody, by an operator (``environment`` is
+    ``None``), or to one environment, because its hosts reported the revision as inert."""
 
     revision: Digest
     namespace: Namespace
@@ -182,7 +190,7 @@ class Withheld:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """One entry in the lists of :class:`Stats`."""
+    """Describes the use of one entry, in the lists of :class:`Stats`."""
 
     entry: Digest
     namespace: Namespace
@@ -198,8 +206,10 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """``starts`` by state; seconds that were ``saved`` and ``spent``, as far as services report. ``bytes``:
-    of all revisions. ``coldest``: not used for the longest; ``heaviest``; ``dearest``: most seconds saved."""
+    """Counts what a registry holds and what its entries saved. ``starts``: number by state. ``saved`` and
+    ``spent``: seconds, as far as services report. ``bytes``: of all revisions. ``coldest``: entries that were
+    not used for the longest time. ``heaviest``: largest entries. ``dearest``: entries that saved most
+    seconds."""
 
     namespaces: int
     names: int
@@ -216,7 +226,8 @@ class Stats:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What a collection would remove, and why. ``whole``: the entry goes, head and all."""
+    """Describes a revision that a collection would remove, and why. ``whole`` says that the entry goes too,
+    with its head."""
 
     entry: Digest
     revision: Digest
@@ -231,7 +242,8 @@ class Removal:
 
 @dataclass(frozen=True, slots=True)
 class CollectPlan:
-    """``removals``: the first of ``revisions``. ``objects``: that nothing names any more, deleted first."""
+    """Describes what a collection would remove. ``removals`` holds the first of ``revisions``. ``objects``:
+    number of objects that no revision names any more; these are deleted first."""
 
     removals: tuple[Removal, ...]
     revisions: int
@@ -241,7 +253,7 @@ class CollectPlan:
 
 @dataclass(frozen=True, slots=True)
 class AuditRecord:
-    """One thing that an operator did. ``by``: a token's id, or ``console``."""
+    """Describes one action of an operator. ``by``: a token's id, or ``console``."""
 
     id: int
     at: int
@@ -254,21 +266,23 @@ class AuditRecord:
 
 @dataclass(frozen=True, slots=True)
 class AuditPage:
-    """The log, newest first."""
+    """Lists records of the audit log, the newest first."""
 
     rows: tuple[AuditRecord, ...]
     next: str | None = None
 
 
 PROBLEMS = ("missing", "size", "digest", "envelope", "orphan")
+"""Kinds of disagreement between index and store, see `Finding`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that index and store disagree about, and what repairs it.
+    """Describes something that index and store disagree about, and what repairs it.
 
-    ``problem``: *missing* (a revision's object is not in the store), *size* or *digest* (it is another one),
-    *envelope* (the index's own row does not verify), *orphan* (an object that the index does not know).
+    ``problem``: *missing* (the object of a revision is not in the store), *size* or *digest* (the object is
+    another one), *envelope* (the row of the index does not verify), *orphan* (the index does not know the
+    object).
     """
 
     problem: str
@@ -286,7 +300,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class FsckPage:
-    """``checked``: revisions, or objects of the store."""
+    """Lists findings. ``checked``: number of revisions, or of objects of the store, that were checked."""
 
     findings: tuple[Finding, ...]
     checked: int
@@ -295,6 +309,7 @@ class FsckPage:
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """``done``: false if the finding does not hold any more, which is a success too."""
+    """Says whether a repair changed something. ``done`` is false if the finding does not hold any more, which
+    is a success too."""
 
     done: bool

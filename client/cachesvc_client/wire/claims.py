@@ -1,8 +1,9 @@
-"""Claims on the wire: who compiles now what no entry holds yet.
+"""Defines claims on the wire: who compiles now what no entry holds yet.
 
-A claim is taken for a *subject*, and its key is the subject's digest, made by the registry from the same
-words. Two subjects stand for one entry: the exact one (``warm`` knows target and workload beforehand) and
-that of a name in an environment (a service knows what it compiles only when it has).
+A claim is taken for a *subject*. Its key is the subject's digest, which client and registry compute from the
+same fields. An entry has two subjects: the exact subject, for a client that knows target and workload
+beforehand (``warm``), and the subject of a name in an environment, for a service, which knows what it
+compiles only afterwards.
 """
 
 from __future__ import annotations
@@ -18,14 +19,16 @@ from .partitions import known_partition, partition
 from .records import Manifest
 
 MAX_WAIT_SECONDS = 30
-"""Of one request; who wants to wait longer asks again."""
+"""Seconds that one request waits at most. A client that waits longer sends another request."""
 CLAIM_STATES = ("yours", "held", "published")
+"""States of a claim in an answer, see `ClaimAnswer`."""
 _HOLDER = re.compile(r"[0-9a-f]{32}")
+"""Matches the identity of a holder."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimSubject:
-    """What is to be compiled. ``target`` and ``workload``: both, or neither."""
+    """Describes what is to be compiled. ``target`` and ``workload`` are both set, or neither is."""
 
     namespace: Namespace
     name: ShortName
@@ -41,17 +44,17 @@ class ClaimSubject:
 
     @property
     def key(self) -> Digest:
-        """Equal subjects have equal keys."""
+        """Returns the digest of the subject. Equal subjects have equal keys."""
         return Digest.of(canonical(self))
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimRequest:
-    """Takes the claim, or waits for it up to ``wait`` seconds.
+    """Asks for a claim, and waits for it up to ``wait`` seconds.
 
-    ``holder``: 32 hex digits that nobody else has; the same again is the same holder, so that a lost answer
-    can be asked for again. ``who``: for people who wait. ``seen``: the fence under which something was
-    published that the one who asks has looked at, and that does not serve him.
+    ``holder``: 32 hex digits that no other holder has. A second request of the same holder is the same claim,
+    so a client that lost an answer can ask again. ``who``: text for the people who wait. ``seen``: fence of a
+    publication that this client looked at and cannot use.
     """
 
     subject: ClaimSubject
@@ -71,7 +74,7 @@ class ClaimRequest:
 
 @dataclass(frozen=True, slots=True)
 class ClaimRef:
-    """A claim that somebody holds: what a renewal and a commit present. ``fence`` grows with every holder."""
+    """Names a claim and its holder, for renewals and commits. ``fence`` grows with every holder."""
 
     key: Digest
     holder: str
@@ -84,7 +87,8 @@ class ClaimRef:
 
 @dataclass(frozen=True, slots=True)
 class ClaimRelease:
-    """Gives a claim back. ``done``: what it was taken for is published; those who wait need not compile."""
+    """Gives a claim back. ``done`` says that the result is published, so that the clients that wait need not
+    compile."""
 
     claim: ClaimRef
     done: bool = False
@@ -92,10 +96,10 @@ class ClaimRelease:
 
 @dataclass(frozen=True, slots=True)
 class ClaimAnswer:
-    """``state``: ``yours``; ``held`` by somebody else, still; or ``published``: under this ``fence``
-    something was, so look, and if it does not serve, ask again with ``seen``. ``left``: seconds until it ends
-    unless it is renewed; ``age``: seconds since its holder took it: durations, because clocks differ.
-    ``who``: the holder's words."""
+    """Answers a `ClaimRequest`. ``state``: ``yours``; ``held``, by another holder; or ``published``: a result
+    was published under this ``fence``. A client that cannot use the result asks again with ``seen``.
+    ``left``: seconds until the claim ends unless it is renewed. ``age``: seconds since its holder took it.
+    Both are durations, because clocks differ. ``who``: text of the holder."""
 
     state: str
     key: Digest
@@ -110,25 +114,26 @@ class ClaimAnswer:
 
 
 def exact_environment(fingerprint: Fingerprint) -> Digest:
-    """Of a subject with target and workload: everything that decides. Which of it an entry will be bound to
-    is known only when it is compiled."""
+    """Returns the environment of a subject that has target and workload: the digest of all factors that
+    decide. Which of them bind the entry is known only after the compile."""
     return partition(fingerprint, ("gpu", "host"))
 
 
-def served_by(manifest: Manifest) -> tuple[Digest, Digest]:
-    """The keys of the claims for which a publication of ``manifest`` is what was waited for."""
+def satisfied_claim_keys(manifest: Manifest) -> tuple[Digest, Digest]:
+    """Returns the keys of the claims whose waiters a publication of ``manifest`` serves: of the exact
+    subject, and of the subject of the name."""
     statement, fingerprint = manifest.statement, manifest.fingerprint
-    place = (statement.namespace, statement.name)
-    exact = ClaimSubject(
-        *place,
+    full_name = (statement.namespace, statement.name)
+    exact_subject = ClaimSubject(
+        *full_name,
         exact_environment(fingerprint),
         statement.tag,
         statement.lane,
         statement.target,
         manifest.workload.key,
     )
-    named = ClaimSubject(*place, known_partition(fingerprint), statement.tag, statement.lane)
-    return exact.key, named.key
+    name_subject = ClaimSubject(*full_name, known_partition(fingerprint), statement.tag, statement.lane)
+    return exact_subject.key, name_subject.key
 
 
 def _check_fence(what: str, fence: int) -> None:

@@ -1,8 +1,8 @@
-"""Dataclasses to JSON and back, strictly: unknown shapes are errors, never guesses.
+"""Converts dataclasses to JSON and back, strictly: a value of an unknown shape is an error, never a guess.
 
-``canonical`` gives canonical bytes (sorted keys, no spaces, UTF-8), so that equal records have
-equal digests. ``parse_json`` and ``build`` take hostile input: depth, size and types are bounded before any
-record is built.
+`canonical` returns canonical bytes (sorted keys, no spaces, UTF-8), so that equal records have equal digests.
+`plain` returns a record as dictionaries and lists. `parse_json` and `build` read hostile input: they bound
+depth, size and types before they build any record.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ R = TypeVar("R")
 
 
 def canonical(value: Any) -> bytes:
-    """Canonical JSON of plain values and records. Raises ``ValueError`` on NaN and infinities."""
+    """Returns the canonical JSON of plain values and records. Raises ``ValueError`` on NaN and infinities."""
     return _CANONICAL.encode(value).encode()
 
 
 def plain(value: Any) -> Any:
-    """Records as dicts, recursively; fields that are ``None`` are left out."""
-    kind: Any = type(value)
-    if kind in _SCALARS:
+    """Returns records as dictionaries, recursively, without the fields that are ``None``."""
+    value_type: Any = type(value)
+    if value_type in _SCALARS:
         return value
     if isinstance(value, str):
         return str(value)
-    if _names(kind) is not None:
-        return {name: plain(item) for name, item in _record(value).items()}
+    if _field_names(value_type) is not None:
+        return {name: plain(item) for name, item in _record_fields(value).items()}
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -39,76 +39,82 @@ def plain(value: Any) -> Any:
     return value
 
 
-def _record(value: Any) -> dict[str, Any]:
-    """What JSON's encoder asks for where it meets a record; all else it walks itself, and faster."""
-    kind: Any = type(value)
-    names = _names(kind)
+def _record_fields(value: Any) -> dict[str, Any]:
+    """Returns a record's fields. JSON's encoder calls this for each record that it meets; it walks all other
+    values itself, and faster."""
+    value_type: Any = type(value)
+    names = _field_names(value_type)
     if names is None:
-        raise TypeError(f"{kind.__name__} is neither JSON nor a record")
+        raise TypeError(f"{value_type.__name__} is neither JSON nor a record")
     pairs = ((name, getattr(value, name)) for name in names)
     return {name: item for name, item in pairs if item is not None}
 
 
 _CANONICAL = json.JSONEncoder(
-    default=_record, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    default=_record_fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
 )
+"""Encodes canonical JSON."""
 _SCALARS = frozenset({str, int, float, bool, type(None)})
+"""Types that JSON and the records share."""
 
 
 @functools.cache
-def _names(kind: Any) -> tuple[str, ...] | None:
-    """A record's fields; ``None`` for what is no record."""
-    if not dataclasses.is_dataclass(kind):
+def _field_names(record_type: Any) -> tuple[str, ...] | None:
+    """Returns the names of a record's fields; ``None`` for a type that is no record."""
+    if not dataclasses.is_dataclass(record_type):
         return None
-    return tuple(field.name for field in dataclasses.fields(kind))
+    return tuple(field.name for field in dataclasses.fields(record_type))
 
 
 def parse_json(data: bytes, *, limit: int, what: str) -> Any:
-    """JSON from at most ``limit`` bytes. Raises ``ValueError`` that names ``what``."""
+    """Parses JSON of at most ``limit`` bytes. Raises ``ValueError`` that names ``what``."""
     if len(data) > limit:
         raise ValueError(f"{what}: {len(data)} bytes, more than the {limit} allowed")
     try:
-        return json.loads(data, parse_constant=_no_constant, object_pairs_hook=_unique)
+        return json.loads(data, parse_constant=_refuse_constant, object_pairs_hook=_unique_keys)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{what}: not JSON that is accepted: {str(error)[:200]}") from None
 
 
-def _no_constant(text: str) -> Any:
+def _refuse_constant(text: str) -> Any:
     raise ValueError(f"{text} is not a number here")
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    entries = dict(pairs)
+    if len(entries) != len(pairs):
         raise ValueError("a key stands twice in one object")
-    return made
+    return entries
 
 
 def build(record: type[R], value: Any, where: str = "") -> R:
-    """A dataclass from plain JSON values.
+    """Builds a dataclass from plain JSON values.
 
-    Unknown keys are ignored (a newer peer may send more); missing ones without a default,
-    and values of another type, raise ``ValueError`` naming the field's path.
+    Ignores unknown keys, because a newer peer may send more of them. Raises ``ValueError`` that names the
+    field's path if a key without a default is missing, or a value has another type.
     """
     try:
         return typing.cast(R, _record_reader(typing.cast("Any", record))(value))
-    except _Misfit as misfit:
-        raise ValueError(f"{where or record.__name__}{misfit.path}: {misfit.said}") from None
+    except _InvalidValue as invalid:
+        raise ValueError(f"{where or record.__name__}{invalid.path}: {invalid.reason}") from None
 
 
 _Reader = Callable[[Any], Any]
-"""Makes a field's value of a plain one, or raises ``_Misfit``. Made once for each record type: a
-manifest has thousands of files, and to look at the types again for each was half of the time of its check."""
+"""Converts a plain value into a field's value, or raises ``_InvalidValue``. There is one reader for each
+record type: a manifest has thousands of files, and to look at the types again for each file took half of the
+time of its check."""
 
 
-class _Misfit(Exception):
-    """A value that does not fit. Its ``path`` grows on the way out, so that good values need none."""
+class _InvalidValue(Exception):
+    """Reports a value that a field does not accept. ``path`` grows on the way out, so that good values need
+    no path."""
 
-    def __init__(self, said: object, path: str = "") -> None:
-        self.said = said
+    def __init__(self, reason: object, path: str = "") -> None:
+        self.reason = reason
         self.path = path
 
-    def inside(self, part: str) -> _Misfit:
+    def within(self, part: str) -> _InvalidValue:
+        """Prefixes the path with the part of the record that holds the value."""
         self.path = part + self.path
         return self
 
@@ -127,7 +133,7 @@ def _reader(hint: Any) -> _Reader:
         return _dict_reader(_reader(typing.get_args(hint)[1]))
     if dataclasses.is_dataclass(hint):
         record: Any = hint
-        return lambda value: _record_reader(record)(value)  # found only then: a record may hold its like
+        return lambda value: _record_reader(record)(value)  # read on use: a record may hold its own type
     return _plain_reader(hint) if hint in (bool, int, float, str) else _text_reader(hint)
 
 
@@ -141,21 +147,21 @@ def _record_reader(record: Any) -> _Reader:
 
     def read(value: Any) -> Any:
         if not isinstance(value, dict):
-            raise _Misfit("an object is expected")
-        made: dict[str, Any] = {}
-        for name, reader, needed in fields:
+            raise _InvalidValue("an object is expected")
+        arguments: dict[str, Any] = {}
+        for name, reader, required in fields:
             item = value.get(name)
             if item is not None:
                 try:
-                    made[name] = reader(item)
-                except _Misfit as misfit:
-                    raise misfit.inside(f".{name}") from None
-            elif needed:
-                raise _Misfit("missing", f".{name}")
+                    arguments[name] = reader(item)
+                except _InvalidValue as invalid:
+                    raise invalid.within(f".{name}") from None
+            elif required:
+                raise _InvalidValue("missing", f".{name}")
         try:
-            return record(**made)
+            return record(**arguments)
         except (TypeError, ValueError) as error:
-            raise _Misfit(error) from None
+            raise _InvalidValue(error) from None
 
     return read
 
@@ -169,24 +175,24 @@ def _union_reader(readers: list[_Reader]) -> _Reader:
         for reader in readers[:-1]:
             try:
                 return reader(value)
-            except _Misfit:
+            except _InvalidValue:
                 continue
         return readers[-1](value)
 
     return read
 
 
-def _list_reader(made: type, reader: _Reader) -> _Reader:
+def _list_reader(sequence: type, reader: _Reader) -> _Reader:
     def read(value: Any) -> Any:
         if not isinstance(value, list):
-            raise _Misfit("a list is expected")
+            raise _InvalidValue("a list is expected")
         items = []
         try:
             for item in value:
                 items.append(reader(item))
-        except _Misfit as misfit:
-            raise misfit.inside(f"[{len(items)}]") from None
-        return made(items)
+        except _InvalidValue as invalid:
+            raise invalid.within(f"[{len(items)}]") from None
+        return sequence(items)
 
     return read
 
@@ -194,14 +200,14 @@ def _list_reader(made: type, reader: _Reader) -> _Reader:
 def _dict_reader(reader: _Reader) -> _Reader:
     def read(value: Any) -> Any:
         if not isinstance(value, dict):
-            raise _Misfit("an object is expected")
-        made = {}
+            raise _InvalidValue("an object is expected")
+        entries = {}
         for key, item in value.items():
             try:
-                made[key] = reader(item)
-            except _Misfit as misfit:
-                raise misfit.inside(f".{key[:60]}") from None
-        return made
+                entries[key] = reader(item)
+            except _InvalidValue as invalid:
+                raise invalid.within(f".{key[:60]}") from None
+        return entries
 
     return read
 
@@ -212,7 +218,7 @@ def _plain_reader(hint: type) -> _Reader:
             return value
         if hint is float and type(value) is int:
             return float(value)
-        raise _Misfit(f"{hint.__name__} is expected")
+        raise _InvalidValue(f"{hint.__name__} is expected")
 
     return read
 
@@ -222,6 +228,6 @@ def _text_reader(hint: Callable[[Any], Any]) -> _Reader:
         try:
             return hint(value)
         except (TypeError, ValueError) as error:
-            raise _Misfit(error) from None
+            raise _InvalidValue(error) from None
 
     return read

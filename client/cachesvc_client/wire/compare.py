@@ -1,7 +1,8 @@
 """Compares the facts of two environments, or of two compiles, factor by factor of the table in ``factors``.
 
-`compare` decides whether an entry fits. `differences` lists every factor that differs, and `explaining` keeps
-those that can be the reason for a compile. `nearness` sorts entries that do not fit.
+`compare` decides whether an entry fits. `differences` lists every factor that differs, and
+`explanatory_differences` keeps those that can be the reason for a compile. `nearness` sorts entries that do
+not fit.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ from .factors import BY_NAME, DECIDERS, FACTORS, SCHEMA, Factor, FactorValue, Fa
 from .facts import MAX_TEXT
 
 _MODEL = ("parameters", "triton_kernels", "python_operators", "operations")
+"""Factors of which a difference means another model."""
 _RANK = {name: rank for rank, name in enumerate(BY_NAME)}
+"""Position of each factor in the table: the most important first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One factor that differs: both values as text, and what to do about the difference.
+    """Describes one factor that differs: both values as text, and how to fix the difference.
 
     ``mend`` is the name that the fix has on the wire; code reads `fix`.
     """
@@ -34,26 +37,27 @@ class Difference:
 
     @property
     def fix(self) -> str:
-        """What to do about the difference; empty if nothing can be done."""
+        """Returns how to fix the difference; an empty text if nothing can be done."""
         return self.mend
 
     @property
     def advice(self) -> str:
-        """The difference and its fix, as one line."""
+        """Returns the difference and its fix as one line."""
         return f"{self}: {self.fix}" if self.fix else str(self)
 
 
 INERT = "usefulness"
-"""Stands in the place of a factor's name in what :func:`inert_here` makes."""
+"""Name that `inert_difference` uses in the place of a factor."""
 
 
 WITHDRAWN = "quarantine"
-"""Stands in the place of a factor's name in what :func:`withdrawn` makes."""
+"""Name that `withdrawn_difference` uses in the place of a factor."""
 
 
-def inert_here(revision: str, why: str = "") -> Difference:
-    """Stands for a revision that fits by every factor, and of which the hosts of this environment told the
-    registry that nothing of it is used. It is no factor: only reports decide it. ``why``: what differed."""
+def inert_difference(revision: str, why: str = "") -> Difference:
+    """Returns the difference of a revision that fits by every factor, but of which the hosts of this
+    environment reported that they use nothing. No factor decides this, only reports do. ``why``: what
+    differed on these hosts."""
     here = "inert on the hosts of this environment" + (f" ({why[:200]})" if why else "")
     return Difference(
         INERT,
@@ -64,8 +68,9 @@ def inert_here(revision: str, why: str = "") -> Difference:
     )
 
 
-def withdrawn(revision: str, why: str = "") -> Difference:
-    """Stands for a revision that fits, and that an operator has offered to nobody. It is no factor."""
+def withdrawn_difference(revision: str, why: str = "") -> Difference:
+    """Returns the difference of a revision that fits, but that an operator withholds from everybody. No
+    factor decides this."""
     return Difference(
         WITHDRAWN,
         "withheld by an operator" + (f" ({why[:200]})" if why else ""),
@@ -77,7 +82,7 @@ def withdrawn(revision: str, why: str = "") -> Difference:
 
 @dataclass(frozen=True, slots=True)
 class Compatible:
-    """``recorded`` lists differences by which cachesvc does not decide."""
+    """Says that an entry fits. ``recorded`` lists differences by which cachesvc does not decide."""
 
     recorded: tuple[Difference, ...] = ()
 
@@ -87,7 +92,8 @@ class Compatible:
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """``differences`` in the table's order: the most important first."""
+    """Says that an entry does not fit. ``differences`` are in the order of the table: the most important
+    first."""
 
     differences: tuple[Difference, ...]
 
@@ -96,37 +102,38 @@ class Mismatch:
 
     @property
     def reason(self) -> str:
-        """One line: the first difference."""
+        """Returns the first difference as one line."""
         return str(self.differences[0])
 
 
 def compare(mine: Fingerprint, theirs: Fingerprint, scopes: Iterable[str]) -> Compatible | Mismatch:
-    """Whether code built under ``theirs`` fits the environment ``mine``.
+    """Decides whether code that was built under ``theirs`` fits the environment ``mine``.
 
-    ``scopes``: what the entry holds (*gpu*, *host*); *any* is implied. Pure; raises nothing, whatever the
-    values are. A factor that the entry does not carry says nothing; one of a newer schema that decides,
-    and that this table does not know, is a doubt, and so a refusal.
+    ``scopes``: what the entry holds (*gpu*, *host*); *any* is implied. The function is pure and raises
+    nothing, whatever the values are. A factor that the entry does not carry decides nothing. A deciding
+    factor of a newer schema, which this table does not know, is a doubt, and so the entry does not fit.
     """
-    found = differences(mine, theirs, scopes)
-    decided = tuple(difference for difference in found if difference.decides)
-    return Mismatch(decided) if decided else Compatible(found)
+    rows = differences(mine, theirs, scopes)
+    deciding = tuple(difference for difference in rows if difference.decides)
+    return Mismatch(deciding) if deciding else Compatible(rows)
 
 
 def differences(mine: Facts, theirs: Facts, scopes: Iterable[str]) -> tuple[Difference, ...]:
-    """Every known factor that differs: those by which cachesvc decides first, then those by which the
-    compiler does, then the rest; each in the table's order, so the most important first. Pure."""
-    counted = {"any", *scopes}
-    found = [
+    """Lists every known factor that differs: first the factors by which cachesvc decides, then those by which
+    the compiler does, then the rest; each group in the order of the table, the most important first. The
+    function is pure."""
+    all_scopes = {"any", *scopes}
+    rows = [
         _difference(factor, mine, theirs)
         for factor in FACTORS
         if factor.name in theirs
-        and factor.scope in counted
+        and factor.scope in all_scopes
         and not _fits(factor, mine.get(factor.name), theirs[factor.name])
     ]
     schema = theirs.get("schema", SCHEMA)
     if isinstance(schema, int) and schema > SCHEMA:
-        found.append(Difference("schema", str(SCHEMA), _shown(schema), True, "upgrade cachesvc-client"))
-    return tuple(sorted(found, key=lambda one: _importance(one.factor)))
+        rows.append(Difference("schema", str(SCHEMA), _display(schema), True, "upgrade cachesvc-client"))
+    return tuple(sorted(rows, key=lambda row: _importance(row.factor)))
 
 
 def _importance(name: str) -> int:
@@ -134,33 +141,36 @@ def _importance(name: str) -> int:
     return DECIDERS.index(factor.decider) if factor else 0
 
 
-def explaining(found: Iterable[Difference]) -> tuple[Difference, ...]:
-    """Those of :func:`differences` by which somebody decides: each can be why code was not used."""
-    return tuple(one for one in found if one.decides or BY_NAME[one.factor].decider == "compiler")
+def explanatory_differences(rows: Iterable[Difference]) -> tuple[Difference, ...]:
+    """Keeps the differences by which cachesvc or the compiler decides: each can be the reason why code was
+    not used."""
+    return tuple(row for row in rows if row.decides or BY_NAME[row.factor].decider == "compiler")
 
 
-def nearness(found: Sequence[Difference]) -> tuple[int, bool, int, int]:
-    """Sorts entries by their differences: fewest by which cachesvc decides; the same model before another;
-    fewest of all; of these, the one whose first difference matters least."""
-    first = _RANK.get(found[0].factor, -1) if found else len(FACTORS)
-    other_model = any(one.factor in _MODEL for one in found)
-    return sum(one.decides for one in found), other_model, len(found), -first
+def nearness(rows: Sequence[Difference]) -> tuple[int, bool, int, int]:
+    """Returns the key that sorts entries by their differences: fewest by which cachesvc decides; the same
+    model before another; fewest in all; then the entry whose first difference matters least."""
+    first = _RANK.get(rows[0].factor, -1) if rows else len(FACTORS)
+    other_model = any(row.factor in _MODEL for row in rows)
+    return sum(row.decides for row in rows), other_model, len(rows), -first
 
 
 def _fits(factor: Factor, mine: FactorValue | None, theirs: FactorValue) -> bool:
     if mine is None:
         return factor.absent_mine == "accept"
     if isinstance(mine, list) and isinstance(theirs, list):
-        here, there = set(map(str, mine)), set(map(str, theirs))
-        return {"covers": there <= here, "within": here <= there}.get(factor.rule, here == there)
+        consumer, builder = set(map(str, mine)), set(map(str, theirs))
+        return {"covers": builder <= consumer, "within": consumer <= builder}.get(
+            factor.rule, consumer == builder
+        )
     if factor.rule == "at_least" and mine != theirs:
-        needed, have = _version(theirs), _version(mine)
-        return needed is not None and have is not None and have >= needed
+        builder_version, version = _version(theirs), _version(mine)
+        return builder_version is not None and version is not None and version >= builder_version
     return mine == theirs
 
 
 def _version(value: FactorValue) -> tuple[int, ...] | None:
-    """``2.36`` as numbers; ``None`` for what is no dotted version: a doubt."""
+    """Parses ``2.36`` as numbers; returns ``None`` for a text that is no dotted version, which is a doubt."""
     if not isinstance(value, str) or len(value) > 40:
         return None
     parts = value.split(".")
@@ -168,16 +178,22 @@ def _version(value: FactorValue) -> tuple[int, ...] | None:
 
 
 def _difference(factor: Factor, mine: Facts, theirs: Facts) -> Difference:
-    left, right = mine.get(factor.name), theirs[factor.name]
+    consumer, builder = mine.get(factor.name), theirs[factor.name]
     decides = factor.decider == "cachesvc"
-    if isinstance(left, list) and isinstance(right, list):
-        here, there = set(map(str, left)), set(map(str, right))
-        extra = sorted(here - there) if factor.rule != "covers" else []
-        return Difference(factor.name, _shown(extra), _shown(sorted(there - here)), decides, factor.fix)
-    return Difference(factor.name, _shown(left), _shown(right), decides, factor.fix)
+    if isinstance(consumer, list) and isinstance(builder, list):
+        consumer_texts, builder_texts = set(map(str, consumer)), set(map(str, builder))
+        extra = sorted(consumer_texts - builder_texts) if factor.rule != "covers" else []
+        return Difference(
+            factor.name,
+            _display(extra),
+            _display(sorted(builder_texts - consumer_texts)),
+            decides,
+            factor.fix,
+        )
+    return Difference(factor.name, _display(consumer), _display(builder), decides, factor.fix)
 
 
-def _shown(value: FactorValue | None) -> str:
+def _display(value: FactorValue | None) -> str:
     if value is None:
         return "unknown"
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""``sha256:<hex>``, the only content address on the wire."""
+"""Defines ``sha256:<hex>``, the only content address on the wire."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from .text import ValidText
 
 
 class Digest(ValidText):
-    """A sha256 digest. A file's is over its uncompressed bytes, a frame's and a pack's over
-    the stored bytes."""
+    """Holds a sha256 digest. The digest of a file is over its uncompressed bytes, that of a frame and that of
+    a pack over the stored bytes."""
 
     pattern = re.compile(r"sha256:[0-9a-f]{64}")
     what = "digest (sha256:<64 hex digits>)"
@@ -19,18 +19,18 @@ class Digest(ValidText):
 
     @property
     def hex(self) -> str:
-        """The 64 hex digits, safe as a file name."""
+        """Returns the 64 hex digits, which are safe as a file name."""
         return self[7:]
 
     @classmethod
     def of(cls, data: bytes | memoryview) -> Digest:
-        """The digest of ``data``."""
+        """Returns the digest of ``data``."""
         return cls("sha256:" + hashlib.sha256(data).hexdigest())
 
     @classmethod
     def of_chunks(cls, chunks: Iterable[bytes]) -> Digest:
-        """The digest of the concatenation of ``chunks``, read once."""
-        running = hashlib.sha256()
+        """Returns the digest of the concatenation of ``chunks``, which are read once."""
+        hasher = hashlib.sha256()
         for chunk in chunks:
-            running.update(chunk)
-        return cls("sha256:" + running.hexdigest())
+            hasher.update(chunk)
+        return cls("sha256:" + hasher.hexdigest())

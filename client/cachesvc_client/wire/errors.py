@@ -1,7 +1,7 @@
-"""Every error that cachesvc raises on purpose.
+"""Defines every error that cachesvc raises on purpose.
 
-The type decides the HTTP status, the code on the wire, whether a client retries and the
-exit status of a command. ``message`` says what and where; ``hint`` says how to fix it.
+The type decides the HTTP status, the code on the wire, whether a client tries again, and the exit status of a
+command. ``message`` says what failed and where; ``hint`` says how to fix it.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from typing import ClassVar
 
 
 def _printable(text: str) -> str:
-    """Replaces line ends, escape sequences and whatever else is not printed: parts of a message come from
-    registries, and it goes to terminals and into logs."""
+    """Replaces line ends, escape sequences and other characters that are not printable: parts of a message
+    come from registries, and the message goes to terminals and into logs."""
     return text if text.isprintable() else "".join(char if char.isprintable() else "?" for char in text)
 
 
 class CacheSvcError(Exception):
-    """Base of all. ``str(error)`` is one printable line."""
+    """Describes any error of cachesvc. ``str(error)`` is one printable line."""
 
     status: ClassVar[int] = 500
     code: ClassVar[str] = "internal"
@@ -33,121 +33,124 @@ class CacheSvcError(Exception):
 
 
 class InvalidRequest(CacheSvcError):
-    """A value that cannot be parsed or that contradicts another."""
+    """Reports a value that cannot be parsed, or that contradicts another."""
 
     status, code, exit_status = 422, "invalid", 2
 
 
 class SpecError(InvalidRequest):
-    """A warm spec that is malformed: names file, line or key, and what is allowed."""
+    """Reports a warm spec that is malformed: names file, line or key, and what is allowed."""
 
     code = "spec"
 
 
 class Unauthenticated(CacheSvcError):
-    """No token, or one that the registry does not know, or an expired one."""
+    """Reports that the token is missing, expired, or not known to the registry."""
 
     status, code, exit_status = 401, "unauthenticated", 3
 
 
 class Forbidden(CacheSvcError):
-    """A known token that may not do this."""
+    """Reports a known token that may not do this."""
 
     status, code, exit_status = 403, "forbidden", 3
 
 
 class NotFound(CacheSvcError):
-    """A name, entry, revision or upload that does not exist (or that the token may not see)."""
+    """Reports a name, entry, revision or upload that does not exist (or that the token may not see)."""
 
     status, code, exit_status = 404, "not_found", 4
 
 
 class HeadConflict(CacheSvcError):
-    """Publishing over a head that is not the one named: somebody else was first."""
+    """Reports a publication that names another head than the entry has: somebody else published first."""
 
     status, code, exit_status = 409, "head_conflict", 5
 
 
 class LeaseLost(CacheSvcError):
-    """The upload's lease is over; its bytes may be gone. Begin the upload again."""
+    """Reports that the upload's lease is over; its bytes may be gone. Begin the upload again."""
 
     status, code, exit_status = 410, "lease_lost", 5
 
 
 class ClaimLost(CacheSvcError):
-    """A claim that is not the holder's any more: he was silent for too long, and another may compile."""
+    """Reports a claim that its holder has lost: the holder was silent for too long, and another may
+    compile."""
 
     status, code, exit_status = 409, "claim_lost", 5
 
 
 class TooLarge(CacheSvcError):
-    """Over a limit that is told in the message."""
+    """Reports that something is over a limit, which the message names."""
 
     status, code, exit_status = 413, "too_large", 2
 
 
 class RangeInvalid(CacheSvcError):
-    """A byte range outside of the object."""
+    """Reports a byte range outside of the object."""
 
     status, code = 416, "range"
 
 
 class TooMany(CacheSvcError):
-    """More requests of a kind than a token may make in a while, or at once. Retried, where that is safe."""
+    """Reports more requests of a kind than a token may send in a period, or at once. The client tries again
+    where that is safe."""
 
     status, code, retry, exit_status = 429, "too_many", True, 6
 
 
 class Unavailable(CacheSvcError):
-    """The registry or what it stands on cannot be reached, or is too slow. Retried."""
+    """Reports that the registry, or what it depends on, cannot be reached or is too slow. The client tries
+    again."""
 
     status, code, retry, exit_status = 503, "unavailable", True, 6
 
 
 class StorageFull(CacheSvcError):
-    """No room on the registry's or on this machine's disk."""
+    """Reports that the registry's or this machine's disk has no room."""
 
     status, code, exit_status = 507, "storage_full", 6
 
 
 class ProtocolMismatch(CacheSvcError):
-    """The other side speaks another version, or is not a cachesvc registry at all."""
+    """Reports that the other side speaks another version, or is not a cachesvc registry at all."""
 
     status, code, exit_status = 426, "protocol", 6
 
 
 class Untrusted(CacheSvcError):
-    """A check failed: digest, signature, signer, or what the signed statement says."""
+    """Reports a check that failed: digest, signature, signer, or what the signed statement says."""
 
     status, code, exit_status = 403, "untrusted", 7
 
 
 class Corrupt(Untrusted):
-    """Bytes that are not what their digest or their format promises."""
+    """Reports bytes that are not what their digest or their format promises."""
 
     status, code = 422, "corrupt"
 
 
 class Distrusted(Untrusted):
-    """A revision whose first output differed from eager on this node: the canary's verdict."""
+    """Reports a revision whose first output differed from eager on this node: the canary's verdict."""
 
     code = "distrusted"
 
 
 class Incompatible(CacheSvcError):
-    """Entries exist, but none fits this environment; the message names the first factor."""
+    """Reports that entries exist, but that none fits this environment; the message names the first factor."""
 
     status, code, exit_status = 404, "incompatible", 4
 
 
 class Unsupported(CacheSvcError):
-    """A platform or a version of torch that cachesvc was not tested on."""
+    """Reports a platform or a version of torch that cachesvc was not tested on."""
 
     code, exit_status = "unsupported", 8
 
 
 class NotWarm(CacheSvcError):
-    """A target that is cold, does not settle, or whose numbers differ."""
+    """Reports a target that is cold, does not settle, or whose numbers differ."""
 
     code, exit_status = "not_warm", 9
 
@@ -178,13 +181,14 @@ ALL: dict[str, type[CacheSvcError]] = {
         NotWarm,
     )
 }
+"""Error types by their code on the wire."""
 
 
 def from_wire(status: int, body: object) -> CacheSvcError:
-    """The error that a registry's answer stands for: ``{"error": {"code", "message", "hint"}}``.
+    """Returns the error that a registry's answer describes: ``{"error": {"code", "message", "hint"}}``.
 
-    Never raises: an answer that is none of ours becomes ``Unavailable`` (5xx, 408, 425, 429)
-    or ``ProtocolMismatch``.
+    Never raises. An answer of another form becomes ``Unavailable`` (5xx, 408, 425, 429) or
+    ``ProtocolMismatch``.
     """
     inner = body.get("error") if isinstance(body, dict) else None
     if isinstance(inner, dict) and isinstance(inner.get("code"), str):
@@ -198,5 +202,5 @@ def from_wire(status: int, body: object) -> CacheSvcError:
 
 
 def to_wire(error: CacheSvcError) -> dict[str, dict[str, str]]:
-    """The body of an error answer; the inverse of :func:`from_wire`."""
+    """Returns the body of an error answer; the inverse of :func:`from_wire`."""
     return {"error": {"code": error.code, "message": error.message, "hint": error.hint}}

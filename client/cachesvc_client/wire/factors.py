@@ -1,14 +1,14 @@
-"""The factor table: the one place that says what of an environment and of a workload counts.
+"""Defines the factor table: the one place that says which facts of an environment and of a workload count.
 
-Facts are a dict from factor name to value: a fingerprint for the environment (``detect`` fills it), and
-what a compile was asked for (``graphs.request`` fills it). ``FACTORS`` says for each which rule compares it,
-who decides by it, for which content it counts (*scope*), since which schema version it exists, what its
-absence means and why it is there. Client and server use this one table; :func:`compare` decides,
+Facts are a dictionary from factor name to value: a fingerprint for the environment (``detect`` fills it), and
+what a compile was asked for (``graphs.request`` fills it). ``FACTORS`` says for each factor which rule
+compares it, who decides by it, for which content it counts (*scope*), since which schema version it exists,
+what its absence means and why it is there. Client and server use this one table; :func:`compare` decides,
 :func:`differences` explains, and ``docs/keys.md`` is printed from it.
 
-A new factor is one row here and one golden test. An entry or a client that does not know
-a factor (older) or knows more (newer) is handled by ``absent``. The order is that of importance: what
-changes other rows with it comes before them, so that the first difference is the cause.
+A new factor is one row here and one golden test. ``absent_mine`` says what happens where a client does not
+know a fact; a factor that an (older) entry does not carry decides nothing. The order is that of importance: a
+row whose change also changes other rows stands before them, so that the first difference is the cause.
 """
 
 from __future__ import annotations
@@ -18,31 +18,32 @@ from dataclasses import dataclass
 from typing import Literal, Union
 
 FactorValue = Union[str, int, bool, list[str]]
+"""Types that a fact may have."""
 Facts = dict[str, FactorValue]
+"""Maps the names of factors to values."""
 Fingerprint = Facts
-"""The facts of an environment."""
+"""Holds the facts of an environment."""
 Scope = Literal["any", "gpu", "host"]
 Rule = Literal["equal", "covers", "within", "at_least"]
 Decider = Literal["cachesvc", "compiler", "nobody"]
 Group = Literal["environment", "workload"]
 
 SCHEMA = 1
-"""The newest ``since`` of a row by which cachesvc decides. Fingerprints carry it as ``schema``, and one
-that this table does not reach is refused. Other rows are added without raising it: who does not know them
-loses an explanation and no correctness."""
+"""Newest ``since`` of a row by which cachesvc decides. Fingerprints carry it as ``schema``; an entry of a
+newer schema is refused. Other rows are added without raising it: a client that does not know them loses an
+explanation and no correctness."""
 
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """One row.
+    """Describes one row of the table.
 
     ``rule``: *equal*, *covers* (the consumer's set holds the builder's), *within* (the builder's set holds
-    the consumer's), *at_least* (the consumer's dotted version is not lower).
-    ``decider``: *cachesvc*, a difference is a refusal; *compiler*, PyTorch's own keys decide, so a
-    difference explains a miss and refuses nothing; *nobody*, for people who read ``explain``.
-    ``scope``: *any* always counts; *gpu* if the entry holds GPU code; *host* if it holds host code.
-    ``absent_mine``: what it means if the consumer cannot tell: *refuse* (doubt is a miss) or
-    *accept* (the entry's value is taken).
+    the consumer's), *at_least* (the consumer's dotted version is not lower). ``decider``: *cachesvc*, a
+    difference is a refusal; *compiler*, PyTorch's own keys decide, so a difference explains a miss and
+    refuses nothing; *nobody*, for people who read ``explain``. ``scope``: *any* always counts; *gpu* if the
+    entry holds GPU code; *host* if it holds host code. ``absent_mine``: what happens if the consumer does not
+    know the fact: *refuse* (doubt is a miss) or *accept* (the value of the entry counts).
     """
 
     name: str
@@ -56,8 +57,11 @@ class Factor:
     group: Group = "environment"
 
 
-def _asked(name: str, why: str, fix: str, rule: Rule = "within", decider: Decider = "compiler") -> Factor:
-    """A row of the workload: known once something is compiled, so its absence means nothing."""
+def _workload_factor(
+    name: str, why: str, fix: str, rule: Rule = "within", decider: Decider = "compiler"
+) -> Factor:
+    """Makes a row of the workload. The fact is known once something is compiled, so its absence means
+    nothing."""
     return Factor(name, rule, "any", 1, "accept", why, fix, decider, "workload")
 
 
@@ -158,68 +162,68 @@ FACTORS: tuple[Factor, ...] = (
         "torch is loaded",
         "set OMP_NUM_THREADS to the builder's value in both places",
     ),
-    _asked(
+    _workload_factor(
         "grad",
         "grad mode is in AOTAutograd's key; with grad on, a backward is compiled too",
         "call the model under the grad mode that it was warmed with (`grad` in the spec)",
     ),
-    _asked(
+    _workload_factor(
         "autocast",
         "autocast's state and dtype are in AOTAutograd's key (up to 2.12 cachesvc adds the dtype)",
         "use the autocast that it was warmed with (`autocast` in the spec)",
     ),
-    _asked(
+    _workload_factor(
         "device",
         "the device is in the key with its index: cuda:0 is not cuda:1",
         "show this process the builder's device index alone (CUDA_VISIBLE_DEVICES)",
     ),
-    _asked(
+    _workload_factor(
         "dtype",
         "the dtypes of inputs and parameters are in every key",
         "warm this dtype too (`dtypes` in the spec)",
     ),
-    _asked(
+    _workload_factor(
         "options",
         "mode and options of torch.compile patch Inductor's configuration, which is in the FX key",
         "warm this mode too (`modes` or `options` in the spec)",
     ),
-    _asked(
+    _workload_factor(
         "dynamic",
         "a graph of dynamic shapes is another graph; PyTorch makes one by itself when a second shape comes",
         "warm with the same `dynamic`, and with two input sets if shapes vary",
     ),
-    _asked(
+    _workload_factor(
         "shapes",
         "the sizes of inputs are in the key, save those that are dynamic",
         "warm these shapes too (an input set), or with dynamic = true",
     ),
-    _asked(
+    _workload_factor(
         "strides",
         "the memory layout of inputs is in the key",
         "warm inputs of this layout, or call .contiguous()",
     ),
-    _asked(
+    _workload_factor(
         "matmul_precision",
         "torch.set_float32_matmul_precision is in the FX key",
         "set the builder's precision, or have warm's factory set yours",
     ),
-    _asked(
+    _workload_factor(
         "deterministic",
         "torch.use_deterministic_algorithms is in the FX key",
         "set it alike in build and service",
     ),
-    _asked(
+    _workload_factor(
         "default_dtype",
         "torch.set_default_dtype is in the FX key (up to 2.12 cachesvc adds it)",
         "set it alike in build and service",
     ),
-    _asked(
+    _workload_factor(
         "inductor_config",
         "Inductor's configuration, where code has set it, is in the FX key",
         "set it alike in build and service (warm's factory may set it)",
         "equal",
     ),
-    _asked(
+    _workload_factor(
         "functorch_config",
         "functorch's configuration is in AOTAutograd's key, whole",
         "set it alike in build and service (warm's factory may set it)",
@@ -235,34 +239,34 @@ FACTORS: tuple[Factor, ...] = (
         "set them alike in build and service",
         "compiler",
     ),
-    _asked(
+    _workload_factor(
         "libraries",
         "a model's library decides which operations it traces to",
         "install the versions that the entry was built with, or warm with yours",
     ),
-    _asked(
+    _workload_factor(
         "parameters",
         "the sizes of parameters and buffers are in the key; their values are not",
         "warm the model that is served",
     ),
-    _asked(
+    _workload_factor(
         "triton_kernels",
         "the source of a user's Triton kernels, with what they call, their constants and their "
         "configurations, is in the key",
         "warm the kernels that are served",
     ),
-    _asked(
+    _workload_factor(
         "python_operators",
         "the Python code of operators that a compile traces into (a backward, a triton_op's body) is in no "
         "key of PyTorch's; cachesvc puts its digest into AOTAutograd's",
         "warm the operators that are served",
     ),
-    _asked(
+    _workload_factor(
         "operations",
         "the traced graph is the key: its operations, and the constants in them",
         "warm the model that is served",
     ),
-    _asked(
+    _workload_factor(
         "model",
         "the hash of the module: structure, configuration and source files; it ranks the candidates, and a "
         "comment changes it",
@@ -284,7 +288,10 @@ FACTORS: tuple[Factor, ...] = (
     Factor("mig", "equal", "gpu", 1, "accept", "the MIG profile; its name is part of `gpu`", "", "nobody"),
     Factor("cpu_model", "equal", "host", 1, "accept", "for people who read `explain`", "", "nobody"),
 )
+"""All rows, the most important first."""
 
 DECIDERS: tuple[Decider, ...] = ("cachesvc", "compiler", "nobody")
+"""All deciders, the one whose differences matter most first."""
 
 BY_NAME: Mapping[str, Factor] = {factor.name: factor for factor in FACTORS}
+"""Rows of the table by name."""

@@ -10,39 +10,39 @@ from .digest import Digest
 from .factors import Facts
 
 MAX_LISTED = 64
-"""Elements that `bounded` keeps of a list, at most."""
+"""Largest number of elements that `bounded` keeps of a list."""
 MAX_TEXT = 200
-"""Characters that `bounded` keeps of a text, at most."""
+"""Largest number of characters that `bounded` keeps of a text."""
 
 
 def bounded(facts: Mapping[str, Any]) -> Facts:
-    """What is read here as facts that may travel: scalars and lists of texts, none longer than
-    ``MAX_TEXT`` or ``MAX_LISTED``. A list that is longer ends with a digest of the rest, so that two
-    different ones stay different; what is neither is left out."""
-    made: Facts = {}
+    """Returns facts in the form that may travel: scalars and lists of texts, none longer than ``MAX_TEXT`` or
+    ``MAX_LISTED``. A longer list ends with a digest of the rest, so that two different lists stay different.
+    Values of other types are left out."""
+    bounded_facts: Facts = {}
     for name, value in facts.items():
         if isinstance(value, (bool, int)):
-            made[name] = value
+            bounded_facts[name] = value
         elif isinstance(value, str):
-            made[name] = _cut(value)
+            bounded_facts[name] = _cut(value)
         elif isinstance(value, (list, tuple, set, frozenset)):
             texts = sorted({str(item) for item in value})
             rest = texts[MAX_LISTED - 1 :] if len(texts) > MAX_LISTED else []
-            kept = texts[: MAX_LISTED - 1] if rest else texts
+            first = texts[: MAX_LISTED - 1] if rest else texts
             tail = [f"and {len(rest)} more, {Digest.of(canonical(rest))[:23]}"] if rest else []
-            made[name] = [*map(_cut, kept), *tail]
-    return made
+            bounded_facts[name] = [*map(_cut, first), *tail]
+    return bounded_facts
 
 
-def union(every: Iterable[Mapping[str, Any]]) -> Facts:
-    """All values that each fact has in any of ``every``: of the graphs of a process, of the ranks of a job;
-    `bounded`."""
-    made: dict[str, set[str]] = {}
-    for facts in every:
+def union(fact_sets: Iterable[Mapping[str, Any]]) -> Facts:
+    """Joins several sets of facts, such as those of the graphs of a process or of the ranks of a job: each
+    fact gets all values that it has in any set. The result is `bounded`."""
+    all_values: dict[str, set[str]] = {}
+    for facts in fact_sets:
         for name, value in facts.items():
             values = value if isinstance(value, (list, tuple, set, frozenset)) else [value]
-            made.setdefault(name, set()).update(map(str, values))
-    return bounded(made)
+            all_values.setdefault(name, set()).update(map(str, values))
+    return bounded(all_values)
 
 
 def _cut(text: str) -> str:

@@ -1,8 +1,8 @@
-"""What PyTorch's own keys were made of: kept beside the files, read only after a miss.
+"""Defines the components of PyTorch's own keys. They are kept beside the files, and read only after a miss.
 
-A manifest carries it as one text (base64 of zlib of canonical JSON). The names of 600 settings of Inductor's
-would be larger than the rest of a small manifest, so they do not travel: whoever compares has the same torch,
-and so the same names in the same order.
+A manifest carries them as one text (base64 of zlib of canonical JSON). The names of Inductor's 600 settings
+would be larger than the rest of a small manifest, so the names do not travel: a client that compares has the
+same torch, and so the same names in the same order.
 """
 
 from __future__ import annotations
@@ -14,21 +14,25 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 MAX_ENCODED = 128 << 10
-"""Characters in a manifest."""
+"""Largest number of characters of the text in a manifest."""
 MAX_RAW = 2 << 20
+"""Largest number of bytes of the JSON that the text unpacks to."""
 MAX_KEYS = 128
+"""Largest number of keys whose components one manifest carries."""
 MAX_TEXT = 120
+"""Largest number of characters of a component's name or value."""
 MIN_UNNAMED = 32
-"""Parts of one component (``inductor_config[…]``) whose names are worth leaving out."""
+"""Least number of parts of one component (``inductor_config[…]``) from which their names are left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyFacts:
-    """``keys``: key -> component -> text; ``shared``: what all of them have in common, said once.
+    """Holds the components of several keys. ``keys``: key -> component -> text. ``shared``: components that
+    all keys have in common, stored once.
 
-    Texts are short and stand for equality: values that are long, or no plain text, end in ``#`` and a piece
-    of PyTorch's own digest of them. ``unnamed``: component -> digest of its parts' names, then the parts'
-    texts in the order of their names; all keys that have the component have these.
+    Texts are short and serve to test equality: a value that is long, or no plain text, ends in ``#`` and a
+    piece of PyTorch's own digest of it. ``unnamed``: component -> digest of the names of its parts, then the
+    texts of the parts in the order of their names; every key that has the component has these parts.
     """
 
     keys: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -47,18 +51,19 @@ class KeyFacts:
                     raise ValueError(f"key facts: at most {MAX_TEXT} printable characters, not {text[:40]!r}")
 
     def of(self, key: str, names: Iterable[str] = ()) -> dict[str, str]:
-        """All components of one key. ``names``: of a key's components here, which name the unnamed ones; they
-        are left out if these are other names."""
-        found = {**self.shared, **self.keys[key]}
-        known = sorted(names)
+        """Returns all components of one key. ``names``: names of the components of a key of this process,
+        from which the unnamed parts get their names; the parts are left out if their names are others."""
+        components = {**self.shared, **self.keys[key]}
+        sorted_names = sorted(names)
         for component, (digest, *texts) in self.unnamed.items():
-            parts = _parts(component, known)
+            parts = _parts(component, sorted_names)
             if _names_digest(parts) == digest and len(parts) == len(texts):
-                found.update(zip(parts, texts, strict=True))
-        return found
+                components.update(zip(parts, texts, strict=True))
+        return components
 
     def encode(self) -> str:
-        """For a manifest. What does not fit is left out, the last keys first; empty if nothing fits."""
+        """Returns the text for a manifest. Leaves out the last keys where the text would be too long; the
+        text is empty if nothing fits."""
         from .codec import canonical
 
         keys = dict(self.keys)
@@ -72,7 +77,7 @@ class KeyFacts:
 
 
 def decode(text: str) -> KeyFacts:
-    """The inverse. Raises ``ValueError``; never more than ``MAX_RAW`` bytes are made of it."""
+    """Parses the text of `KeyFacts.encode`. Unpacks ``MAX_RAW`` bytes at most. Raises ``ValueError``."""
     import base64
 
     from .codec import build, parse_json
@@ -85,23 +90,25 @@ def decode(text: str) -> KeyFacts:
     return build(KeyFacts, parse_json(data, limit=MAX_RAW, what="key facts"))
 
 
-def together(keys: Mapping[str, Mapping[str, str]]) -> KeyFacts:
-    """The facts of these keys, with what they share said once; the first ``MAX_KEYS``."""
-    some = dict(list(keys.items())[:MAX_KEYS])
+def combine(keys: Mapping[str, Mapping[str, str]]) -> KeyFacts:
+    """Builds the record of the first ``MAX_KEYS`` of these keys, with the components that they share stored
+    once."""
+    first_keys = dict(list(keys.items())[:MAX_KEYS])
     values: dict[str, set[str]] = {}
-    for texts in some.values():
+    for texts in first_keys.values():
         for component, text in texts.items():
             values.setdefault(component, set()).add(text)
-    shared = {component: next(iter(held)) for component, held in values.items() if len(held) == 1}
-    own = {
-        key: {name: text for name, text in texts.items() if name not in shared} for key, texts in some.items()
+    shared = {component: next(iter(texts)) for component, texts in values.items() if len(texts) == 1}
+    own_components = {
+        key: {name: text for name, text in texts.items() if name not in shared}
+        for key, texts in first_keys.items()
     }
     unnamed: dict[str, tuple[str, ...]] = {}
     for component in sorted({name.partition("[")[0] for name in shared if name.endswith("]")}):
         parts = _parts(component, sorted(values))
         if len(parts) >= MIN_UNNAMED and all(part in shared for part in parts):
             unnamed[component] = (_names_digest(parts), *(shared.pop(part) for part in parts))
-    return KeyFacts(own, shared, unnamed)
+    return KeyFacts(own_components, shared, unnamed)
 
 
 def _parts(component: str, names: Iterable[str]) -> list[str]:

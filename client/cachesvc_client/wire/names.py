@@ -1,4 +1,4 @@
-"""``namespace/name[:tag]`` and lanes."""
+"""Defines names of entries, ``namespace/name[:tag]``, and lanes."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from .text import ValidText
 
 _PART = r"[a-z0-9](?:[a-z0-9._-]{0,126}[a-z0-9])?"
+"""Matches one part of a name."""
 
 
 class Namespace(ValidText):
-    """The unit of trust and of access: tokens and signers are scoped to it."""
+    """Names a unit of trust and of access: tokens and signers are scoped to it."""
 
     pattern = re.compile(_PART)
     what = "namespace (lower-case letters, digits, and . _ - inside; at most 128)"
@@ -20,7 +21,7 @@ class Namespace(ValidText):
 
 
 class Lane(ValidText):
-    """An overlay of a namespace for untrusted writers, such as ``pr-123``."""
+    """Names an overlay of a namespace for untrusted writers, such as ``pr-123``."""
 
     pattern = re.compile(_PART)
     what = "lane (lower-case letters, digits, and . _ - inside; at most 128)"
@@ -28,7 +29,7 @@ class Lane(ValidText):
 
 
 class ShortName(ValidText):
-    """What stands between the namespace and the tag; may hold ``/`` for grouping."""
+    """Names what stands between the namespace and the tag. It may hold ``/`` for grouping."""
 
     pattern = re.compile(rf"{_PART}(?:/{_PART}){{0,7}}")
     what = "name (lower-case letters, digits, and . _ - / inside)"
@@ -36,7 +37,7 @@ class ShortName(ValidText):
 
 
 class Tag(ValidText):
-    """``latest`` if none is given."""
+    """Names a version of a name; ``latest`` if the user names none."""
 
     pattern = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
     what = "tag (letters, digits and . _ -; at most 128)"
@@ -44,7 +45,7 @@ class Tag(ValidText):
 
 
 class Target(ValidText):
-    """What one line of a warm spec compiles, with variant, such as ``bert/bf16/default``."""
+    """Names what one line of a warm spec compiles, with its variant, such as ``bert/bf16/default``."""
 
     pattern = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._/=+-]{0,254}[A-Za-z0-9_])?")
     what = "target (letters, digits and . _ - / = +; at most 256)"
@@ -52,11 +53,12 @@ class Target(ValidText):
 
 
 LATEST = Tag("latest")
+"""Tag of a name that the user wrote without one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """``namespace/name[:tag]``: all entries under it.
+    """Names all entries under ``namespace/name[:tag]``.
 
     >>> Name.parse("team/bert:v3")
     Name(namespace='team', name='bert', tag='v3')
@@ -68,7 +70,7 @@ class Name:
 
     @classmethod
     def parse(cls, text: str) -> Name:
-        """Raises ``ValueError`` with what is allowed."""
+        """Parses the text form. Raises ``ValueError`` with what is allowed."""
         namespace, slash, rest = text.partition("/")
         if not slash:
             raise ValueError(f"not a name: {text[:120]!r} (expected namespace/name or namespace/name:tag)")

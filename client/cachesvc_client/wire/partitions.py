@@ -1,4 +1,5 @@
-"""Digests of the deciding factors: which entries exclude each other, and which environments are the same."""
+"""Computes digests of the deciding factors: they say which entries exclude each other, and which environments
+are the same."""
 
 from __future__ import annotations
 
@@ -10,31 +11,32 @@ from .factors import FACTORS, Fingerprint
 
 
 def partition(fingerprint: Fingerprint, scopes: Iterable[str]) -> Digest:
-    """The digest of the deciding factors: entries of different partitions never replace each other."""
-    counted = {"any", *scopes}
-    deciding = {
+    """Returns the digest of the deciding factors. Entries of different partitions never replace each
+    other."""
+    all_scopes = {"any", *scopes}
+    values = {
         factor.name: fingerprint[factor.name]
         for factor in FACTORS
-        if factor.decider == "cachesvc" and factor.scope in counted and factor.name in fingerprint
+        if factor.decider == "cachesvc" and factor.scope in all_scopes and factor.name in fingerprint
     }
-    return Digest.of(canonical({"scopes": sorted(counted), "factors": deciding}))
+    return Digest.of(canonical({"scopes": sorted(all_scopes), "factors": values}))
 
 
 def known_partition(fingerprint: Fingerprint) -> Digest:
-    """The digest of the deciding factors that every process knows from its start on: what may be unknown, and
-    is taken from the entry then, is left out."""
+    """Returns the digest of the deciding factors that every process knows from its start on. It leaves out
+    the factors that may be unknown then, and that a process takes from the entry."""
     optional = {factor.name for factor in FACTORS if factor.absent_mine == "accept"}
-    known = {name: value for name, value in fingerprint.items() if name not in optional}
-    return partition(known, ("gpu", "host"))
+    known_facts = {name: value for name, value in fingerprint.items() if name not in optional}
+    return partition(known_facts, ("gpu", "host"))
 
 
 def environment(mine: Fingerprint, theirs: Fingerprint, scopes: Iterable[str]) -> Digest:
-    """The partition that ``mine`` is, seen from an entry: what an environment cannot tell, and may take from
-    the entry, is the entry's. So a service that has not loaded torch yet, and knows no number of threads, is
-    of the environment that it will be."""
-    taken = {
+    """Returns the partition of the environment ``mine``, seen from an entry: the factors that an environment
+    does not know, and may take from the entry, have the values of the entry. So a service that has not loaded
+    torch yet, and knows no number of threads, has the same environment before and after."""
+    from_entry = {
         factor.name: theirs[factor.name]
         for factor in FACTORS
         if factor.absent_mine == "accept" and factor.name in theirs and factor.name not in mine
     }
-    return partition({**mine, **taken}, scopes)
+    return partition({**mine, **from_entry}, scopes)

@@ -1,7 +1,7 @@
-"""Requests and answers of the registry's HTTP API, version 1.
+"""Defines requests and answers of the registry's HTTP API, version 1.
 
-Server and client use the same records; ``/openapi.json`` is made from them. Errors have the form
-of ``errors.to_wire``. Every answer carries the header ``X-Cachesvc-Api: 1``.
+Server and client use the same records; ``/openapi.json`` is made from them. Errors have the form of
+``errors.to_wire``. Every answer carries the header ``X-Cachesvc-Api: 1``.
 """
 
 from __future__ import annotations
@@ -16,20 +16,22 @@ from .factors import FactorValue
 from .names import Lane, Namespace, ShortName, Tag, Target
 
 API_VERSION = 1
+"""Version of the API, in the answers and in the header."""
 API_HEADER = "X-Cachesvc-Api"
+"""Name of the header that carries the version of the API."""
 MAX_RESOLVED = 256
-"""Revisions in one answer, at most; the newest first."""
+"""Largest number of revisions in one answer; the newest come first."""
 
 DEEDS = ("tag", "rollback", "import")
-"""What an operator may do by publishing a revision again; the audit log names it."""
+"""Actions of an operator that publish a revision again; the audit log names them."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResolveRequest:
-    """Every head under a name that fits ``fingerprint``; or the heads of ``entries``, by key.
+    """Asks for every head under a name that fits ``fingerprint``, or for the heads of ``entries``, by key.
 
-    ``tags`` are tried in order until one has an entry (the fallback that the caller allows).
-    ``model``: a model hash that ranks its entries first; it excludes nothing.
+    The registry tries ``tags`` in order until one has an entry (the fallback that the caller allows).
+    ``model``: a model hash, whose entries come first; it excludes no entry.
     """
 
     namespace: Namespace
@@ -50,14 +52,16 @@ class ResolveRequest:
 
 
 def pack_path(revision: Digest) -> str:
-    """The registry's own route to a revision's pack: it needs a token, and no store that can be reached."""
+    """Returns the path of the registry's own route to a revision's pack. The route needs a token, and no
+    access to the store."""
     return f"/v1/revisions/{revision}/pack"
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedRevision:
-    """``envelope``: the DSSE envelope's exact bytes as text. ``pack_url``: absolute (a link to the store,
-    good for minutes: no token is sent to it), or :func:`pack_path`."""
+    """Describes a revision that fits. ``envelope``: the exact bytes of the DSSE envelope, as text.
+    ``pack_url``: an absolute URL (a link to the store that is good for minutes, and to which no token is
+    sent), or :func:`pack_path`."""
 
     entry: Digest
     revision: Digest
@@ -69,7 +73,8 @@ class ResolvedRevision:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """An entry that exists and does not fit, with the factors that decide, most important first."""
+    """Describes an entry that exists and does not fit, with the factors that decide, the most important
+    first."""
 
     entry: Digest
     target: Target
@@ -78,13 +83,15 @@ class Rejected:
 
     @property
     def withheld(self) -> bool:
-        """Whether it fits by every factor, and is not offered because of an operator or of reports."""
+        """Returns whether the entry fits by every factor, and is withheld because of an operator or of
+        reports."""
         return any(difference.factor in (INERT, WITHDRAWN) for difference in self.differences)
 
 
 @dataclass(frozen=True, slots=True)
 class ResolveAnswer:
-    """``tag``: the one that was found, or ``None``. ``rejected``: nearest first."""
+    """Answers a `ResolveRequest`. ``tag``: the tag that has an entry, or ``None``. ``rejected``: the nearest
+    entry first."""
 
     revisions: tuple[ResolvedRevision, ...]
     rejected: tuple[Rejected, ...] = ()
@@ -104,7 +111,8 @@ class UploadRequest:
 
 @dataclass(frozen=True, slots=True)
 class UploadAnswer:
-    """``lease_expires``: seconds of UTC; each byte received extends it."""
+    """Answers an `UploadRequest`. ``lease_expires``: seconds of UTC; each byte that the registry receives
+    extends the lease."""
 
     upload: str
     pack_path: str
@@ -113,7 +121,7 @@ class UploadAnswer:
 
 @dataclass(frozen=True, slots=True)
 class StoredAnswer:
-    """What was received."""
+    """Describes the pack that the registry received."""
 
     pack: Digest
     size: int
@@ -121,10 +129,10 @@ class StoredAnswer:
 
 @dataclass(frozen=True, slots=True)
 class CommitRequest:
-    """``envelope``: the DSSE envelope as text. ``head``: the revision that is replaced, ``None`` if
-    the entry must not have one. ``claim``: under which it was compiled; once it is somebody else's, the
-    commit is refused. ``deed``: what an operator does by it, for the audit log; ``None`` for what somebody
-    has built."""
+    """Publishes an uploaded pack. ``envelope``: the DSSE envelope as text. ``head``: the revision that is
+    replaced; ``None`` if the entry must not have one. ``claim``: the claim under which the pack was compiled;
+    the registry refuses the commit once the claim has another holder. ``deed``: an operator's action, for the
+    audit log; ``None`` for the publication of a build."""
 
     envelope: str
     head: Digest | None = None
@@ -137,8 +145,8 @@ class CommitRequest:
 
 @dataclass(frozen=True, slots=True)
 class BundleRequest:
-    """A publication in one request: the query beside a bundle (``bundle.file``) as the body. ``head``,
-    ``claim`` and ``deed``: see ``CommitRequest``. The same again is a success."""
+    """Publishes in one request: this is the query, and a bundle (``bundle.file``) is the body. ``head``,
+    ``claim`` and ``deed``: see ``CommitRequest``. To send the same request again is a success."""
 
     namespace: Namespace
     name: ShortName
@@ -158,7 +166,7 @@ def _check_deed(deed: str | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CommitAnswer:
-    """``created``: false if this very manifest was the head already."""
+    """Answers a publication. ``created`` is false if this very manifest was the head already."""
 
     entry: Digest
     revision: Digest
@@ -167,7 +175,7 @@ class CommitAnswer:
 
 @dataclass(frozen=True, slots=True)
 class InfoAnswer:
-    """What a client asks first: is this a registry, and of which versions."""
+    """Answers a client's first request: that this is a registry, and of which versions."""
 
     service: str
     version: str
@@ -176,7 +184,7 @@ class InfoAnswer:
 
 @dataclass(frozen=True, slots=True)
 class WhoAmI:
-    """The token in use."""
+    """Describes the token in use."""
 
     token: str
     role: str
@@ -186,12 +194,12 @@ class WhoAmI:
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentUse:
-    """What the starts of one environment came to with one revision: starts by state, seconds that compiling
-    took there in all, and that the restore saved (against the builder's first call).
+    """Counts what the starts of one environment achieved with one revision: starts by state, seconds that
+    compiling took there in all, and seconds that the restore saved (against the builder's first call).
 
-    ``facts``: what people tell the environment by. ``inert_hosts``: that the rule counts now.
-    ``quarantined``: since when (seconds of UTC) the revision is not offered there. ``why``: what differed, as
-    the last start that was inert or partial had it.
+    ``facts``: the facts by which people recognise the environment. ``inert_hosts``: number of hosts that the
+    rule for a quarantine counts now. ``quarantined``: time (seconds of UTC) since which the revision is not
+    offered there. ``why``: what differed in the last start that was inert or partial.
     """
 
     environment: Digest
@@ -212,7 +220,8 @@ class EnvironmentUse:
 
 @dataclass(frozen=True, slots=True)
 class EntrySummary:
-    """One row of a listing. ``usefulness``: of the head, by environment, the last seen first."""
+    """Describes one entry of a listing. ``usefulness``: use of its head by environment, the last seen
+    first."""
 
     entry: Digest
     target: Target
@@ -231,7 +240,7 @@ class EntrySummary:
 
 @dataclass(frozen=True, slots=True)
 class NameSummary:
-    """One name of a namespace."""
+    """Describes one name of a namespace."""
 
     namespace: Namespace
     name: ShortName
@@ -246,8 +255,9 @@ DEFAULT_TOKEN_DAYS = 90
 
 @dataclass(frozen=True, slots=True)
 class TokenRequest:
-    """``role``: read, report (read, and tell what came of it), write or admin. ``namespace``: one, or ``*``
-    for all. ``days``: until it expires (``DEFAULT_TOKEN_DAYS`` if absent); ``never``: it does not expire."""
+    """Asks for a new token. ``role``: read, report (read, and send reports), write or admin. ``namespace``:
+    one namespace, or ``*`` for all. ``days``: days until it expires (``DEFAULT_TOKEN_DAYS`` if absent).
+    ``never`` says that it does not expire."""
 
     label: str
     role: str
@@ -259,7 +269,8 @@ class TokenRequest:
 
 @dataclass(frozen=True, slots=True)
 class TokenAnswer:
-    """``secret`` is answered once, at creation, and stored only as a hash."""
+    """Describes a token. ``secret`` is in the answer to its creation only; the registry stores a hash of
+    it."""
 
     token: str
     label: str
@@ -274,7 +285,8 @@ class TokenAnswer:
 
 @dataclass(frozen=True, slots=True)
 class SignerRecord:
-    """A public key (``ed25519:<base64>``) whose signatures ``namespace`` (or ``*``, all) accepts."""
+    """Describes a public key (``ed25519:<base64>``) whose signatures ``namespace`` (or ``*``, all)
+    accepts."""
 
     namespace: str
     key: str

@@ -1,7 +1,7 @@
-"""The signed record (manifest) and what it is made of.
+"""Defines the signed record (manifest) and its parts.
 
-Every record is immutable and validates itself: a bad one cannot exist. Bounds are here, beside
-the shapes, because manifests are hostile input until `bundle.check` has passed them.
+Every record is immutable and validates itself: a bad record cannot exist. The bounds stand beside the shapes,
+because manifests are hostile input until `bundle.check` has passed them.
 """
 
 from __future__ import annotations
@@ -18,30 +18,43 @@ from .names import LATEST, Lane, Name, Namespace, ShortName, Tag, Target
 from .partitions import partition
 
 MANIFEST_FORMAT = "cachesvc.manifest/1"
+"""Format of the manifests that this client writes and reads."""
 PACK_FORMAT = "cachesvc.pack/1"
+"""Format of the packs that this client writes and reads."""
 PAYLOAD_TYPE = "application/vnd.cachesvc.manifest.v1+json"
+"""Media type of a manifest in an envelope."""
 
 FRAME_BYTES = 4 << 20
-"""Uncompressed bytes of a frame, at most."""
+"""Largest number of uncompressed bytes of a frame."""
 MAX_ENVELOPE_BYTES = 48 << 20
+"""Largest number of bytes of an envelope."""
 MAX_MANIFEST_BYTES = 32 << 20
+"""Largest number of bytes of a manifest."""
 MAX_FILES = 65_536
+"""Largest number of files of one revision."""
 MAX_PACK_BYTES = 16 << 30
+"""Largest number of bytes of a pack."""
 MAX_RAW_BYTES = 64 << 30
+"""Largest number of uncompressed bytes of a pack."""
 MAX_PATH_BYTES = 512
+"""Largest number of bytes of a file's path."""
 MODES = (0o644, 0o755)
+"""File modes that a manifest may name."""
 
 _KIND = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+"""Matches the name of a kind."""
 _PATH_PART = r"[A-Za-z0-9_][A-Za-z0-9_.+=,@-]{0,254}"
 _PATH = re.compile(f"{_PATH_PART}(?:/{_PATH_PART})*")
+"""Matches a relative path without hidden files, parents or links."""
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """What a manifest is published as. Signed with it, so that it cannot be replayed elsewhere.
+    """States what a manifest is published as. It is signed with the manifest, so that nobody can publish the
+    manifest as something else.
 
-    ``sequence``: milliseconds of UTC at signing, and more than the head that it replaces.
-    ``expires``: seconds of UTC after which no client installs it; ``None`` is never.
+    ``sequence``: milliseconds of UTC at signing, and greater than that of the replaced head. ``expires``:
+    seconds of UTC after which no client installs the revision; ``None`` is never.
     """
 
     namespace: Namespace
@@ -58,13 +71,14 @@ class Statement:
 
     @property
     def full_name(self) -> Name:
-        """``namespace/name:tag``."""
+        """Returns ``namespace/name:tag``."""
         return Name(self.namespace, self.name, self.tag)
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """``size`` bytes stored at ``offset`` of the pack, with this digest; ``raw`` bytes uncompressed."""
+    """Describes a frame: ``size`` bytes stored at ``offset`` of the pack, with this digest; ``raw`` bytes
+    uncompressed."""
 
     offset: int
     size: int
@@ -78,8 +92,9 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class FileRecord:
-    """One file: ``size`` bytes from ``offset`` of the uncompressed frame ``frame``, going on in the
-    following frames. ``path`` is relative to the kind's folder. ``ranks``: users of it; empty is all."""
+    """Describes a file: ``size`` bytes from ``offset`` of the uncompressed frame ``frame``, continued in the
+    following frames. ``path`` is relative to the kind's folder. ``ranks``: ranks that use the file; empty
+    means all."""
 
     kind: str
     path: str
@@ -103,7 +118,7 @@ class FileRecord:
 
 @dataclass(frozen=True, slots=True)
 class PackRecord:
-    """The object that holds the bytes."""
+    """Describes the object that holds the bytes."""
 
     digest: Digest
     size: int
@@ -116,10 +131,10 @@ class PackRecord:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What was compiled. Routes and ranks; PyTorch's own keys decide correctness.
+    """Describes what was compiled. It routes and ranks; PyTorch's own keys decide correctness.
 
     ``model``: model hash (``environment.model_hash.model_hash``), or ``None`` for a script target, whose
-    ``script`` is a digest of script, spec and declared inputs. ``inputs``: per named input set, the
+    ``script`` is a digest of script, spec and declared inputs. ``inputs``: for each named input set, its
     signature (shapes, dtypes, strides, dynamic dimensions). ``options``: compile options as text.
     """
 
@@ -135,16 +150,17 @@ class Workload:
 
     @property
     def key(self) -> Digest:
-        """Equal workloads have equal keys."""
+        """Returns the digest of the workload. Equal workloads have equal keys."""
         return Digest.of(canonical(self))
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What is signed: see docs/concepts.md. ``scopes``: what the entry holds: *gpu*, *host*.
+    """Describes a revision; its bytes are signed, see docs/concepts.md. ``scopes``: what the entry holds:
+    *gpu*, *host*.
 
-    ``asked``: what its compiles were asked for, by the workload rows of the factor table; absent in
-    entries of older builders. ``measured``: seconds by name (``compile``, ``first_call``, ``steady``,
+    ``asked``: what its compiles were asked for, by the workload rows of the factor table; absent in entries
+    of older builders. ``measured``: seconds by name (``compile``, ``first_call``, ``steady``,
     ``eager_first``, ``eager_steady``, ``restored_first``). ``provenance``: free text by name, for people.
     """
 
@@ -173,29 +189,29 @@ class Manifest:
 
     @property
     def facts(self) -> Facts:
-        """All that it says by the factor table: of its environment and of its workload."""
+        """Returns all facts of the factor table: those of the environment and those of the workload."""
         model = {"model": str(self.workload.model)} if self.workload.model else {}
         return {**(self.asked or {}), **model, **self.fingerprint}
 
     @property
     def partition(self) -> Digest:
-        """The fingerprint partition of the entry."""
+        """Returns the fingerprint partition of the entry."""
         return partition(self.fingerprint, self.scopes)
 
     @property
     def entry(self) -> Digest:
-        """The key of the entry: (namespace, lane, name, tag, target, partition, workload)."""
+        """Returns the key of the entry: (namespace, lane, name, tag, target, partition, workload)."""
         return entry_key(self.statement, self.fingerprint, self.scopes, self.workload)
 
     def encode(self) -> bytes:
-        """The exact bytes to sign. ``Digest.of`` them is the revision's identity."""
+        """Returns the exact bytes to sign. Their digest identifies the revision."""
         return canonical(self)
 
 
 def entry_key(
     statement: Statement, fingerprint: Fingerprint, scopes: tuple[str, ...], workload: Workload
 ) -> Digest:
-    """The identity of a line of revisions; the statement's sequence and expiry are no part of it."""
+    """Returns the identity of a line of revisions. The statement's sequence and expiry are no part of it."""
     return Digest.of(
         canonical(
             {

@@ -1,4 +1,4 @@
-"""Reports of starts on the wire: what one start of one process came to, and the registry's answer."""
+"""Defines reports on the wire: the outcome of one start of one process, and the registry's answer."""
 
 from __future__ import annotations
 
@@ -11,35 +11,39 @@ from .factors import FactorValue
 from .protocol import MAX_RESOLVED
 
 REPORT_FORMAT = "cachesvc.report/1"
+"""Format of the reports that client and registry exchange."""
 STATES = ("hit", "partial", "inert", "miss", "unused")
-"""What a start came to; docs/concepts.md, outcome."""
+"""Outcomes of a start, see docs/concepts.md."""
 MAX_REPORT_BYTES = 128 << 10
+"""Largest number of bytes of a report."""
 MAX_COUNT = 1_000_000
-"""Largest count that a report may give of anything."""
+"""Largest count that a report may hold."""
 MAX_SECONDS = 10_000_000.0
-"""Largest number of seconds that a report may give: four months."""
+"""Largest number of seconds that a report may hold: four months."""
 _NODE = re.compile(r"[0-9a-f]{32}")
+"""Matches the identity of a node."""
 _KIND = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+"""Matches the name of a kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class KindWork:
-    """What one kind cost a start, in spite of what was restored."""
+    """Counts the work that one kind cost a start, in spite of what was restored."""
 
     compilations: int = 0
     tuning_runs: int = 0
     seconds: float = 0.0
 
     def __post_init__(self) -> None:
-        _count("compilations", self.compilations)
-        _count("tuning_runs", self.tuning_runs)
-        _spent("seconds", self.seconds)
+        _check_count("compilations", self.compilations)
+        _check_count("tuning_runs", self.tuning_runs)
+        _check_seconds("seconds", self.seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class RevisionReport:
-    """What came of one revision. ``used`` of its ``files``; ``saved``: seconds, against the builder's first
-    call; negative if the start took longer."""
+    """Reports the outcome of one revision. ``used``: how many of its ``files`` were used. ``saved``: seconds,
+    against the builder's first call; negative if the start took longer."""
 
     revision: Digest
     state: str
@@ -50,15 +54,15 @@ class RevisionReport:
     def __post_init__(self) -> None:
         if self.state not in STATES:
             raise ValueError(f"state: {self.state[:40]!r}; one of {', '.join(STATES)}")
-        _count("files", self.files)
-        _count("used", self.used)
+        _check_count("files", self.files)
+        _check_count("used", self.used)
         if self.saved is not None:
-            _spent("saved", abs(self.saved))
+            _check_seconds("saved", abs(self.saved))
 
 
 @dataclass(frozen=True, slots=True)
 class EarlierReport:
-    """What a start reported before: ``revisions`` and ``kinds`` of that `ReportRequest`."""
+    """Holds what a start reported before: ``revisions`` and ``kinds`` of that `ReportRequest`."""
 
     revisions: tuple[RevisionReport, ...] = ()
     kinds: dict[str, KindWork] = field(default_factory=dict)
@@ -70,12 +74,12 @@ class EarlierReport:
 
 @dataclass(frozen=True, slots=True)
 class ReportRequest:
-    """One start of one process. Nothing in it names a person or a machine: ``node`` is 32 hex digits that
-    mean nothing to anybody else, ``why`` the components of keys that differed, without their values. There is
-    no time in it: the registry's clock counts.
+    """Reports one start of one process. It names no person and no machine: ``node`` is 32 hex digits that
+    mean nothing to others, and ``why`` names the components of keys that differed, without their values. It
+    holds no time: the registry's clock counts.
 
-    ``fingerprint``: the one that was resolved with. ``replaces``: the last report of this start, which this
-    one is counted instead of.
+    ``fingerprint``: the fingerprint of the resolve. ``replaces``: the last report of this start; the registry
+    counts this report instead of that one.
     """
 
     node: str
@@ -97,7 +101,7 @@ class ReportRequest:
             raise ValueError("revisions: each once")
         if len(self.kinds) > 16 or not all(map(_KIND.fullmatch, self.kinds)):
             raise ValueError("kinds: at most 16, by name")
-        if len(self.fingerprint) > 64 or not all(map(_short, self.fingerprint.items())):
+        if len(self.fingerprint) > 64 or not all(map(_is_short, self.fingerprint.items())):
             raise ValueError(
                 "fingerprint: at most 64 factors of at most 1000 printable texts of 200 characters"
             )
@@ -107,25 +111,26 @@ class ReportRequest:
 
 @dataclass(frozen=True, slots=True)
 class ReportAnswer:
-    """``counted``: revisions. ``quarantined``: those that this environment is not offered any more.
-    ``replaces``: whether this registry takes another report of the same start, which replaces this one."""
+    """Answers a report. ``counted``: number of revisions that were counted. ``quarantined``: revisions that
+    this environment is not offered any more. ``replaces`` says whether this registry takes another report of
+    the same start, which replaces this one."""
 
     counted: int
     quarantined: tuple[Digest, ...] = ()
     replaces: bool = False
 
 
-def _count(what: str, value: int) -> None:
+def _check_count(what: str, value: int) -> None:
     if not 0 <= value <= MAX_COUNT:
         raise ValueError(f"{what}: 0 to {MAX_COUNT}")
 
 
-def _spent(what: str, value: float) -> None:
+def _check_seconds(what: str, value: float) -> None:
     if not (math.isfinite(value) and 0 <= value <= MAX_SECONDS):
         raise ValueError(f"{what}: a finite number of seconds, at most {MAX_SECONDS:.0f}")
 
 
-def _short(item: tuple[str, FactorValue]) -> bool:
+def _is_short(item: tuple[str, FactorValue]) -> bool:
     name, value = item
     texts = value if isinstance(value, list) else [value] if isinstance(value, str) else []
     number = isinstance(value, int) and abs(value) > 1 << 53

@@ -1,4 +1,4 @@
-"""Validated strings: the base of every small value type on the wire."""
+"""Defines validated strings: the base of every small value type on the wire."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ T = TypeVar("T", bound="ValidText")
 
 
 class ValidText(str):
-    """A ``str`` that exists only if it matches ``pattern``.
+    """Holds a ``str`` that matches ``pattern``.
 
-    Subclasses set ``pattern`` and ``what`` (used in the message). Raises ``ValueError`` on
-    anything else, so that a handler past the edge never sees a bad value.
+    Subclasses set ``pattern`` and ``what`` (for the message). The constructor raises ``ValueError`` on
+    anything else, so that a handler behind the edge never sees a bad value.
     """
 
     pattern: ClassVar[re.Pattern[str]]
@@ -26,8 +26,8 @@ class ValidText(str):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> dict[str, Any]:
-        """Lets FastAPI use these types as they are: a core schema is a plain dict, so nothing
-        has to be imported here."""
+        """Lets FastAPI use these types as they are. A core schema is a plain dictionary, so this module
+        imports nothing for it."""
         return {
             "type": "function-after",
             "function": {"type": "no-info", "function": cls},

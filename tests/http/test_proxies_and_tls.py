@@ -1,0 +1,123 @@
+"""Tests proxies and TLS as the environment configures them."""
+
+from __future__ import annotations
+
+import ssl
+
+import pytest
+from hostile_servers import INFO, answer, serve
+
+from cachesvc_client.http.registry import Remote
+from cachesvc_client.wire.errors import (
+    InvalidRequest,
+    Unavailable,
+    Untrusted,
+)
+from cachesvc_client.wire.names import Name
+from cachesvc_client.wire.protocol import (
+    ResolveRequest,
+)
+
+NAME = Name.parse("team/bert")
+
+
+def resolve_request() -> ResolveRequest:
+    return ResolveRequest(NAME.namespace, NAME.name, {"torch": "2.13.0+cpu"})
+
+
+def test_proxies_from_the_environment(monkeypatch):
+    with serve(lambda sock, _: answer(sock, INFO)) as proxy:
+        monkeypatch.setenv("http_proxy", f"http://user:p%40ss@127.0.0.1:{proxy.port}")
+        assert Remote("http://registry.example:81").info().api == 1
+        request = proxy.requests[0]
+        assert request.path == "http://registry.example:81/v1/info"
+        assert request.headers["host"] == "registry.example:81"
+        assert request.headers["proxy-authorization"] == "Basic dXNlcjpwQHNz"
+        monkeypatch.setenv("no_proxy", "example")
+        with pytest.raises(Unavailable):
+            Remote("http://registry.example:81", timeout=3, retries=0).info()
+        with serve(lambda sock, _: answer(sock, INFO)) as server:  # loopback is never proxied
+            monkeypatch.delenv("no_proxy")
+            Remote(server.url, "secret").info()
+        assert len(proxy.requests) == 1
+
+
+def test_https_through_a_proxy_that_refuses(monkeypatch):
+    with serve(lambda sock, _: answer(sock, status=407)) as proxy:
+        monkeypatch.setenv("https_proxy", f"127.0.0.1:{proxy.port}")
+        with pytest.raises(Unavailable, match="407"):
+            Remote("https://registry.example", "secret", retries=0).info()
+    assert proxy.requests[0].method == "CONNECT"
+    assert "authorization" not in proxy.requests[0].headers
+
+
+@pytest.mark.parametrize("value", ["socks5://127.0.0.1:1", "http://:0", "http://host:99999"])
+def test_proxies_that_are_none(monkeypatch, value):
+    monkeypatch.setenv("https_proxy", value)
+    with pytest.raises(InvalidRequest, match="https_proxy"):
+        Remote("https://registry.example").info()
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    """Makes a certificate for localhost, signed by itself."""
+    import datetime
+
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    now = datetime.datetime.now(datetime.timezone.utc)
+    authority = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    folder = tmp_path_factory.mktemp("tls")
+    pem = serialization.Encoding.PEM
+    (folder / "cert.pem").write_bytes(authority.public_bytes(pem))
+    (folder / "key.pem").write_bytes(
+        key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return folder
+
+
+@pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"])
+def test_private_authorities(monkeypatch, certificate, variable):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate / "cert.pem", certificate / "key.pem")
+    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+        monkeypatch.delenv(name, raising=False)
+    with serve(
+        lambda sock, _: answer(sock, INFO), wrap=lambda sock: context.wrap_socket(sock, server_side=True)
+    ) as server:
+        url = f"https://localhost:{server.port}"
+        with pytest.raises(Untrusted, match="certificate"):
+            Remote(url, "secret").info()
+        monkeypatch.setenv(variable, str(certificate / "cert.pem"))
+        with Remote(url, "secret") as remote:
+            remote.info()
+            remote.info()
+        with pytest.raises(Untrusted):
+            Remote(f"https://127.0.0.1:{server.port}", "secret").info()
+    assert len(server.requests) == 2
+
+
+def test_a_bundle_of_authorities_that_is_not_there(monkeypatch):
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/absent/ca.pem")
+    with pytest.raises(InvalidRequest, match="REQUESTS_CA_BUNDLE"):
+        Remote("https://localhost:1").info()
+
+
+def test_tls_to_a_plain_server():
+    with serve(lambda sock, _: answer(sock, INFO)) as server, pytest.raises(Unavailable, match="TLS"):
+        Remote(f"https://localhost:{server.port}", timeout=3, retries=0).info()
