@@ -24,7 +24,7 @@ from pathlib import Path  # noqa: E402
 
 import cachesvc_client  # noqa: E402
 from cachesvc_client import kinds  # noqa: E402
-from cachesvc_client.hooks import counters, imports  # noqa: E402
+from cachesvc_client.hooks import counters, imports, read_watch  # noqa: E402
 from cachesvc_client.node.capture import listing  # noqa: E402
 from cachesvc_client.wire.codec import plain  # noqa: E402
 
@@ -55,7 +55,7 @@ def main() -> None:
         cachesvc_client.wait(60)
     with contextlib.ExitStack() as stack:
         watches = (
-            [stack.enter_context(counters.ReadWatch(root)) for root in folders()] if options.watch else []
+            [stack.enter_context(read_watch.ReadWatch(root)) for root in folders()] if options.watch else []
         )
         begin = time.perf_counter()
         if options.load:
