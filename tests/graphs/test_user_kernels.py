@@ -19,6 +19,7 @@ import torch
 
 from cachesvc_client.environment.model_hash import model_hash
 from cachesvc_client.graphs import user_kernels
+from cachesvc_client.graphs.operators import RegisteredFunctions
 from cachesvc_client.graphs.request import GraphRequests
 from cachesvc_client.wire.compare import differences
 
@@ -63,7 +64,7 @@ def traced(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[st
     from torch._inductor.codecache import compiled_fx_graph_hash
 
     monkeypatch.setattr("torch.utils._triton.has_triton", lambda: True)
-    asked, keys = GraphRequests(), []
+    asked, keys = GraphRequests(RegisteredFunctions()), []
 
     def backend(graph: Any, inputs: Any) -> Any:
         asked.note(graph, inputs)
@@ -136,7 +137,7 @@ def test_a_kernel_that_cannot_be_read_is_said_to_be_unknown() -> None:
 
 @pytest.mark.parametrize("event", [{}, {"fn": None, "repr": "k[]"}, {"fn": object(), "repr": None}])
 def test_an_event_that_is_told_otherwise_is_no_error(event: dict[str, Any]) -> None:
-    noted = GraphRequests()
+    noted = GraphRequests(RegisteredFunctions())
     noted.launched(event)
     assert noted.facts() == {}
 
@@ -148,7 +149,7 @@ def test_a_kernel_that_is_launched_eagerly(tmp_path: Path) -> None:
 
     def noted(*edit: str) -> Any:
         kernel = program(tmp_path, *edit).scaled
-        asked = GraphRequests()
+        asked = GraphRequests(RegisteredFunctions())
         launch = "scaled[num_warps=4, num_ctas=1](x)"
         asked.launched({"fn": JitFunctionInfo("module", "scaled", kernel), "repr": launch})
         return asked.facts()["triton_kernels"]

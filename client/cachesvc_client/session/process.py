@@ -56,7 +56,7 @@ class Process(ProcessOutput):
         self.observer = counters.start()
         kinds.inductor.install_hooks(self.kernels)
         key_components.install_hooks(self.components)
-        operators.install_hooks()
+        operators.install_hooks(self.registered_functions)
         ambient.install_hooks()
         self.collector.install_hooks()
         kinds.triton.install_hooks(self.triton, before, self._record_launch)

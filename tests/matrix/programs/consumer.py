@@ -40,7 +40,7 @@ def as_in_a_fresh_process():
     torch._dynamo.reset()
     state = process()
     state.observer = counters.start()
-    state.asked = GraphRequests()
+    state.asked = GraphRequests(state.registered_functions)
     state.kernels.recorded.__init__()
     state.kernels.clear()
 
