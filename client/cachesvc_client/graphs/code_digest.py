@@ -135,7 +135,7 @@ def _read(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
 
 
 def _constants(function: types.FunctionType) -> list[str]:
-    """Return the numbers and texts that a function reads, also in Triton's ``constexpr``, as ``name=value``."""
+    """Return ``name=value`` for each number and text that a function reads, a ``constexpr`` included."""
     values = ((name, _value(thing)) for name, thing in _read(function))
     return [f"{name}={text}" for name, value in values if value is not None for text in _plain(value)]
 

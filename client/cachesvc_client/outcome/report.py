@@ -1,9 +1,9 @@
-"""What this start came to: the process's own records and what its sessions restored, as one `Report`."""
+"""Makes one `Report` of the records of a process and of what its sessions restored."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from .. import kinds
 from ..hooks import counters
@@ -22,19 +22,71 @@ from .judge import (
 )
 
 if TYPE_CHECKING:
+    from ..graphs.key_components import Recorder
+    from ..graphs.request import GraphRequests
     from ..node.installed import InstalledRevision, RestoreResult
-    from ..session.process import Process
+    from ..wire.digest import Digest
+    from ..wire.factors import Fingerprint
+
+
+class ReportedProcess(Protocol):
+    """Declares what a report needs of the process that it is about."""
+
+    @property
+    def observer(self) -> counters.Observer | None:
+        """Return the counts; ``None`` before the hooks were armed."""
+
+    @property
+    def kernels(self) -> kinds.inductor.HostKernels:
+        """Return the host kernels, with the files and keys that PyTorch used."""
+
+    @property
+    def triton(self) -> kinds.triton.UsedFiles:
+        """Return the folders of the Triton kernels that were used."""
+
+    @property
+    def components(self) -> Recorder:
+        """Return the components of the keys that were not found."""
+
+    @property
+    def asked(self) -> GraphRequests:
+        """Return the requests for compiles."""
+
+    @property
+    def models(self) -> Sequence[Digest]:
+        """Return the hashes of the models, if they are known."""
+
+    @property
+    def compiled_before(self) -> int:
+        """Return how many graphs were compiled before the hooks were armed."""
+
+    @property
+    def seconds(self) -> Mapping[str, float]:
+        """Return the seconds of ``wait`` and ``compile``."""
+
+    @property
+    def fingerprint(self) -> Fingerprint | None:
+        """Return the environment; ``None`` before it was detected."""
+
+    def here(self) -> Facts:
+        """Return the facts of the process, by the factor table."""
+
+    def made_by_libraries(self) -> int:
+        """Count the kernels that libraries compiled."""
 
 
 def account(
-    process: Process, results: Sequence[RestoreResult], told: Iterable[str], canary: Collection[str]
+    process: ReportedProcess, results: Sequence[RestoreResult], ends: Iterable[str], canary: Collection[str]
 ) -> Report:
-    """Makes the `outcome.judge.Report` of this process. ``results``: of all sessions. ``told``: what the
-    sessions say of themselves; ``canary``: what the canary said."""
+    """Return the `outcome.judge.Report` of a process.
+
+    ``results``: the results of all sessions. ``ends``: lines that say how each session's restore ended.
+    ``canary``: the lines of the canary.
+    """
     observed = process.observer.snapshot() if process.observer else counters.Observation()
     installed = [entry for result in results for entry in result.installed]
     recorded = process.kernels.recorded
-    # What PyTorch looked for and did not find was compiled here, also where an entry holds the same key.
+    # PyTorch compiled what it looked up and did not find, also where an entry has the same key.
     restored_keys = recorded.keys() - set(process.components.missed)
     used_keys = restored_keys | {folder.name for folder in list(process.triton.folders)}
     used = uses(installed, set(recorded.kernels), used_keys, process.models)
@@ -56,7 +108,7 @@ def account(
     return Report(
         state=state if not distrusted else "inert",
         reasons=(
-            *_reasons(process, state, observed, told, canary, differing, in_keys, own),
+            *_reasons(process, state, observed, ends, canary, differing, in_keys, own),
             *_libraries(process, installed),
         ),
         observed=observed,
@@ -74,20 +126,23 @@ def account(
 
 
 def _reasons(
-    process: Process,
+    process: ReportedProcess,
     state: State,
     observed: counters.Observation,
-    told: Iterable[str],
+    ends: Iterable[str],
     canary: Collection[str],
     differing: Sequence[Difference],
     in_keys: Sequence[KeyDifference],
     own: int,
 ) -> Iterable[str]:
-    """``own``: how many files of the node's own results were installed."""
+    """Yield why the outcome is no hit, the most important reason first.
+
+    ``own``: how many files of the node's own results were installed.
+    """
     if process.compiled_before:
         yield f"{process.compiled_before} graphs were compiled before attach: attach earlier"
     yield from canary
-    yield from told
+    yield from ends
     if state == "unused" and own:
         yield f"{own} files were installed that an earlier start of this node compiled"
     off = kinds.inductor.switched_off()
@@ -104,15 +159,18 @@ def _reasons(
         yield "not counted in this torch: " + ", ".join(observed.missing)
 
 
-def _libraries(process: Process, installed: Sequence[InstalledRevision]) -> Iterable[str]:
-    """What libraries compiled that a revision could have held. No hit becomes less for it: neither driver nor
-    working directory decide an entry, so processes would replace each other's revisions for ever."""
-    made = process.made_by_libraries()
-    if not (made and installed):
+def _libraries(process: ReportedProcess, installed: Sequence[InstalledRevision]) -> Iterable[str]:
+    """Yield a line about kernels that libraries compiled here and that a revision could have held.
+
+    A hit stays a hit: neither the driver nor the working directory decides about an entry, so processes would
+    replace each other's revisions for ever.
+    """
+    count = process.made_by_libraries()
+    if not (count and installed):
         return
     here = (process.fingerprint or {}).get("driver")
     drivers = {entry.manifest.fingerprint.get("driver") for entry in installed} - {here, None}
-    what = f"{made} kernels of libraries were" if made > 1 else "1 kernel of a library was"
+    what = f"{count} kernels of libraries were" if count > 1 else "1 kernel of a library was"
     yield f"{what} compiled here (cuDNN's attention, for one): " + (
         f"the restored ones are of driver {', '.join(sorted(map(str, drivers)))}, here is {here}"
         if drivers
@@ -121,20 +179,24 @@ def _libraries(process: Process, installed: Sequence[InstalledRevision]) -> Iter
 
 
 def _nearest(here: Facts, installed: Sequence[InstalledRevision]) -> tuple[Difference, ...]:
-    """Between this process, now that torch is loaded and something was compiled, and the nearest entry
-    that was installed: what can be why its files were not used, most important first."""
-    found = [
+    """Return the differences between this process and the nearest installed entry that can be the reason why
+    the entry's files were not used, the most important first.
+
+    ``here``: the facts of this process after a compile, so that torch is loaded.
+    """
+    by_entry = [
         explaining(differences(here, entry.manifest.facts, entry.manifest.scopes)) for entry in installed
     ]
-    return min(found, key=nearness, default=())
+    return min(by_entry, key=nearness, default=())
 
 
 def _saved(
     installed: Sequence[InstalledRevision], revisions: Sequence[RevisionUse], seconds: dict[str, float]
 ) -> float | None:
-    built = [
+    """Return the seconds of the builders' first calls less those spent here; ``None`` if not measured."""
+    first_calls = [
         entry.manifest.measured["first_call"]
         for entry, use in zip(installed, revisions, strict=True)
         if use.used and "first_call" in entry.manifest.measured
     ]
-    return round(sum(built) - seconds["compile"] - seconds["wait"], 3) if built else None
+    return round(sum(first_calls) - seconds["compile"] - seconds["wait"], 3) if first_calls else None

@@ -57,8 +57,8 @@ class Sessions:
         """Whether fork and exit of the process call this object."""
         self._canary_lines: dict[str, None] = {}
         """What the canary says in reports: each line once, in the order of first use."""
-        self._canary_uncalled: set[int] = set()
-        """Numbers of the restored functions that were not called through the canary."""
+        self._canary_uncalled: set[object] = set()
+        """An object for each restored function that was not called through the canary."""
         self._canary_warned = False
         """Whether the log says that the canary was not called."""
 
@@ -225,7 +225,7 @@ class Sessions:
     def send_report(self, timeout: float) -> bool:
         """Do what `cachesvc_client.send_report` says."""
         self.watch.flush(timeout)
-        return any(session.reporter is not None and session.reporter.told for session in self.sessions)
+        return any(session.reporter is not None and session.reporter.sent for session in self.sessions)
 
     def _keep_own_results(self, moment: Moment, deadline: float) -> None:
         """Keep what was compiled here for the node's next start, after the reports were sent."""
