@@ -52,7 +52,10 @@ _RISKY = {
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The result of one check. ``mend``: how to fix what is not ``ok``; the JSON output names it so."""
+    """Holds the result of one check.
+
+    ``found``: what the check found. ``mend``: how to fix what is not ``ok``. The JSON output has these names.
+    """
 
     status: Status
     what: str
@@ -118,11 +121,11 @@ def _gpu(here: Fingerprint) -> Check:
         )
     if "cuda" in here:
         hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
-        shown = (
+        visible = (
             f"none visible (CUDA_VISIBLE_DEVICES={hidden!r})" if hidden is not None else "none, or no driver"
         )
         return Check(
-            "warn", "gpu", f"{shown}; torch is built for CUDA {here['cuda']}", "only CPU entries fit here"
+            "warn", "gpu", f"{visible}; torch is built for CUDA {here['cuda']}", "only CPU entries fit here"
         )
     return Check("ok", "gpu", "torch is built for the CPU")
 
@@ -138,9 +141,9 @@ def _settings(here: Fingerprint) -> Iterator[Check]:
     for name, value in _OFF.items():
         if os.environ.get(name) == value:
             yield Check("fail", "settings", f"{name}={value}: PyTorch reads no cache", f"unset {name}")
-    for name, mend in _RISKY.items():
+    for name, fix in _RISKY.items():
         if os.environ.get(name):
-            yield Check("warn", "settings", f"{name}={os.environ[name][:40]}", mend)
+            yield Check("warn", "settings", f"{name}={os.environ[name][:40]}", fix)
     settings = here.get("settings")
     if isinstance(settings, list):
         yield Check("ok", "settings", f"{' '.join(settings)}: entries must be built with the same")
@@ -180,10 +183,10 @@ def _folders() -> Iterator[Check]:
     for name in kinds.VARIABLES:
         path = os.environ.get(name)
         if path:
-            there = Path(path)
-            while not there.exists() and there != there.parent:
-                there = there.parent
-            if _writable(there):
+            folder = Path(path)
+            while not folder.exists() and folder != folder.parent:
+                folder = folder.parent
+            if _writable(folder):
                 yield Check("ok", "folders", f"{name}={path}: writable")
             else:
                 yield Check("fail", "folders", f"{name}={path}: not writable", "name another, or unset it")
@@ -214,8 +217,8 @@ def _bundle(path: Path) -> Check:
     """Check for bundle files at CACHESVC_BUNDLE, which replaces the registry."""
     files = list(path.glob(f"*{SUFFIX}")) if path.is_dir() else [path] if path.is_file() else []
     if not files:
-        mend = "cachesvc-client pull NAME --into DIR"
-        return Check("fail", "bundle", f"{path}: no bundle (*{SUFFIX}) is there: nothing is restored", mend)
+        fix = "cachesvc-client pull NAME --into DIR"
+        return Check("fail", "bundle", f"{path}: no bundle (*{SUFFIX}) is there: nothing is restored", fix)
     return Check("ok", "bundle", f"{path}: {len(files)} of them, and no registry is asked")
 
 

@@ -41,9 +41,9 @@ class Followed:
         self.lines: list[str] = []
         self.kernels: dict[str, str] = {}
         self.anything = False
-        self._seen: dict[int, Any] = {}  # referenced, so that no address is used again
+        self._followed: dict[int, Any] = {}  # referenced, so that no address is used again
         self._waiting = list(roots)
-        while self._waiting and len(self._seen) < MAX_FOLLOWED:
+        while self._waiting and len(self._followed) < MAX_FOLLOWED:
             self._follow(self._waiting.pop(0))
 
     @property
@@ -52,9 +52,9 @@ class Followed:
         return short("\n".join(self.lines))
 
     def _follow(self, thing: Any) -> None:
-        if id(thing) in self._seen:
+        if id(thing) in self._followed:
             return
-        self._seen[id(thing)] = thing
+        self._followed[id(thing)] = thing
         if isinstance(thing, types.FunctionType):
             self._function(thing)
         elif isinstance(thing, (types.MethodType, classmethod, staticmethod)):

@@ -121,9 +121,9 @@ class Observer:
         """Return what was counted so far. Imports nothing; takes microseconds, and under ``audit`` the time
         to read a small file."""
         now = counts - self._before
-        here, by_children = self._processes_before
+        own, by_children = self._processes_before
         processes = (
-            *child_processes.started_here()[here:],
+            *child_processes.started_here()[own:],
             *child_processes.started_by_children()[by_children:],
         )
         counters = _torch_counters()

@@ -39,7 +39,7 @@ class ReadWatch:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.method = "inotify"
-        self._seen: set[str] = set()
+        self._read_paths: set[str] = set()
         self._folders: dict[int, str] = {}
         self._fd = -1
         self._stop = threading.Event()
@@ -55,7 +55,7 @@ class ReadWatch:
             _log.debug("inotify is not usable here (%s): access times instead", error)
             self.method = "atime"
             self._end()
-        self._seen.clear()
+        self._read_paths.clear()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -67,7 +67,7 @@ class ReadWatch:
         """Return the relative paths of the regular files that were read while the watch was open."""
         if self.method == "atime":
             return {path for path, entry in self._files() if entry.stat().st_atime > 1.0}
-        return {path for path in self._seen if (self.root / path).is_file()}
+        return {path for path in self._read_paths if (self.root / path).is_file()}
 
     def _files(self) -> Iterator[tuple[str, os.DirEntry[str]]]:
         waiting = [self.root]
@@ -109,7 +109,7 @@ class ReadWatch:
             probe.flush()
             Path(probe.name).read_bytes()
             name, end = os.path.basename(probe.name), time.monotonic() + 2
-            while name not in self._seen:
+            while name not in self._read_paths:
                 if time.monotonic() > end:
                     raise OSError("no event for a file that was read")
                 time.sleep(0.005)
@@ -139,7 +139,7 @@ class ReadWatch:
                 if mask & (_IN_CREATE | _IN_MOVED_TO):
                     self._watch_new(path)
             elif mask & _IN_ACCESS:
-                self._seen.add(os.path.relpath(path, self.root))
+                self._read_paths.add(os.path.relpath(path, self.root))
 
     def _watch_new(self, folder: str) -> None:
         try:

@@ -63,7 +63,7 @@ class Agreement:
 
     def reach(self, context: StagedRestore, failures: Sequence[CacheSvcError]) -> int | None:
         """Agrees to install the staged revisions, if all ranks on this node can do the same; else none of
-        them installs. Answers this process's rank, or ``None`` for a process alone. ``failures``: why this
+        them installs. Returns this process's rank, or ``None`` for a process alone. ``failures``: why this
         process lacks revisions. Raises ``Unavailable`` or ``Incompatible`` if the ranks do not agree.
         """
         job = self.job() if context.ahead else None
@@ -75,7 +75,7 @@ class Agreement:
         return job.rank
 
     def job(self) -> Job | None:
-        """Answers the job once it is certain: some workers learn their rank later, but before they
+        """Returns the job once it is certain: some workers learn their rank later, but before they
         compile."""
         while this_job() is None and may_become_rank() and not self._deadline.pause_unawaited():
             pass
@@ -112,8 +112,10 @@ class Agreement:
     def _vote(
         self, job: Job, store: NodeStore, staged: Sequence[StagedRevision], problem: str
     ) -> Vote | None:
-        """Votes; answers ``None`` where it is not known which ranks are on this node. Raises
-        ``StorageFull``."""
+        """Votes and returns the vote; ``None`` where it is not known which ranks are on this node.
+
+        Raises ``StorageFull``.
+        """
         from ..wire.codec import canonical
         from ..wire.digest import Digest
         from .votes import Vote
