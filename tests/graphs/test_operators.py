@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from cachesvc_client.graphs import keys, operators
-from cachesvc_client.graphs.code_digest import MAX_FOLLOWED, Followed
+from cachesvc_client.graphs.code_digest import MAX_FOLLOWED, FollowedCode
 
 SLOPE = 2.0
 numbers = itertools.count()
@@ -65,7 +65,7 @@ def code(target: Any) -> str:
     """The digest that a graph which calls the operator has for it; empty if there is none."""
     graph = torch.fx.Graph()
     graph.call_function(target, (graph.placeholder("x"),))
-    found = operators.described(graph.nodes, registered)
+    found = operators.describe_operators(graph.nodes, registered)
     return found[0].partition(" code ")[2] if found else ""
 
 
@@ -143,7 +143,7 @@ def test_what_is_followed_is_bounded_and_never_raises() -> None:
             raise RuntimeError(name)
 
     made = [eval(f"lambda x: x + {number}") for number in range(MAX_FOLLOWED * 2)]
-    assert len(Followed(made).lines) < MAX_FOLLOWED * 8
-    assert Followed([recursive]).digest == Followed([recursive]).digest
+    assert len(FollowedCode(made).lines) < MAX_FOLLOWED * 8
+    assert FollowedCode([recursive]).digest == FollowedCode([recursive]).digest
     odd = Odd()
     assert len(code(custom(lambda _, gradient: (gradient, odd)))) == 12

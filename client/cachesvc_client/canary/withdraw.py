@@ -31,7 +31,7 @@ class CanaryProcess(Protocol):
         """Take a wrong revision out of the process and its folders, and off this node."""
 
 
-class Watched(NamedTuple):
+class WatchedRevision(NamedTuple):
     """Names a revision that the canary watches. ``drop`` takes it out of the result of its session.
     ``raise_if_strict`` raises the error of that session, under CACHESVC_STRICT."""
 
@@ -50,7 +50,7 @@ class Watch:
     """
 
     process: CanaryProcess
-    watched: Callable[[], Iterable[Watched]]
+    watched: Callable[[], Iterable[WatchedRevision]]
     wrong: Callable[[str], object]
     skipped: Callable[[str], None]
     uncalled: set[object]

@@ -116,7 +116,9 @@ def _add_run(commands: Any) -> None:
     run.add_argument("--tag-fallback", action="append", default=[], type=_tag, metavar="TAG")
     run.add_argument("--lane", type=_lane)
     run.add_argument("--mode", choices=("read", "readwrite", "off"))
-    run.add_argument("--deadline", metavar="SECONDS", help="seconds that the first compile waits for the restore")
+    run.add_argument(
+        "--deadline", metavar="SECONDS", help="seconds that the first compile waits for the restore"
+    )
     run.add_argument("--strict", action="store_true", help="fail instead of compiling locally")
     run.set_defaults(command=_run)
 

@@ -26,7 +26,7 @@ from ..wire.errors import CacheSvcError
 from ..wire.factors import Fingerprint
 from ..wire.names import Name
 from ..wire.protocol import ResolveRequest
-from .explain import verified
+from .explain import check_revisions
 from .tables import aligned
 
 Status = Literal["ok", "warn", "fail"]
@@ -308,7 +308,7 @@ def _name_check(remote: Remote, config: Config, here: Fingerprint, name: Name) -
         answer = remote.resolve(request)
         if not answer.revisions:
             raise nothing_offered(name, answer.rejected)
-        _, refused = verified(answer, Name(name.namespace, name.name, answer.tag or name.tag), config)
+        _, refused = check_revisions(answer, Name(name.namespace, name.name, answer.tag or name.tag), config)
         if len(refused) == len(answer.revisions):
             raise next(iter(refused.values()))
     except CacheSvcError as error:

@@ -111,7 +111,7 @@ def explain(
         rows = [row for row in remote.entries(chosen) if row.lane is None or row.lane == config.lane]
     if target is not None:
         rows = _of_target(rows, target, chosen)
-    asked, refused = verified(answer, chosen, config)
+    asked, refused = check_revisions(answer, chosen, config)
     return judge(str(chosen), here, rows, asked, not_installed(answer, rows, refused))
 
 
@@ -183,7 +183,7 @@ def _of_target(rows: Sequence[EntrySummary], target: str, name: Name) -> list[En
     return matches
 
 
-def verified(
+def check_revisions(
     answer: ResolveAnswer, name: Name, config: Config
 ) -> tuple[dict[Digest, Facts], dict[Digest, CacheSvcError]]:
     """Return the facts of the revisions that this client accepts, and why it refuses the others, by entry.
@@ -275,7 +275,7 @@ def render(explanation: Explanation) -> str:
         for use in judged.entry.usefulness
     ]
     if uses:
-        parts.append("\nwhat starts came to:\n" + aligned(uses, "  "))
+        parts.append("\noutcomes of starts:\n" + aligned(uses, "  "))
     first = explanation.entries[0]
     unfit = next((judged for judged in explanation.entries if not judged.fits), first)
     shown = first if first.fits and first.reasons else unfit

@@ -25,7 +25,7 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
 """Types of the constants that a digest covers."""
 
 
-class Followed:
+class FollowedCode:
     """Follows everything that some functions and classes call or read.
 
     Attributes:

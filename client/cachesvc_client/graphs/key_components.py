@@ -74,7 +74,7 @@ _OTHER_RANK = _RANK["source of a Triton kernel"] - 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Differing:
+class ComponentDifference:
     """Names one component in which two keys differ, in words, with both texts."""
 
     component: str
@@ -90,7 +90,7 @@ class Recorder:
         self.seconds = 0.0
         """Seconds that the recording took on the compile thread."""
 
-    def looked_up(self, key: Any, missed: Callable[[], bool], lines: Callable[[], Iterable[str]]) -> None:
+    def note_lookup(self, key: Any, missed: Callable[[], bool], lines: Callable[[], Iterable[str]]) -> None:
         """Record a key if it was ``missed``. ``lines``: returns PyTorch's lines about the key.
 
         Never raises, whatever PyTorch passes.
@@ -99,7 +99,7 @@ class Recorder:
             if key in self.missed or len(self.missed) >= MAX_KEYS or not missed():
                 return
             begin = time.perf_counter()
-            self.missed[str(key)] = parsed(lines())
+            self.missed[str(key)] = parse_lines(lines())
             self.seconds += time.perf_counter() - begin
         except Exception:  # noqa: BLE001 - nothing of ours raises inside a compile
             _log.debug("no components of key %r", key, exc_info=True)
@@ -120,7 +120,7 @@ def install_hooks(recorder: Recorder) -> None:
     )
 
 
-def parsed(lines: Iterable[str]) -> dict[str, str]:
+def parse_lines(lines: Iterable[str]) -> dict[str, str]:
     """Return PyTorch's lines as component -> text, without lines of another form."""
     components: dict[str, str] = {}
     for line in lines:
@@ -136,13 +136,15 @@ def parsed(lines: Iterable[str]) -> dict[str, str]:
     return components
 
 
-def differing(missed: Mapping[str, Mapping[str, str]], entries: Sequence[KeyFacts]) -> list[Differing]:
+def component_differences(
+    missed: Mapping[str, Mapping[str, str]], entries: Sequence[KeyFacts]
+) -> list[ComponentDifference]:
     """Return the components in which missed keys differ from the nearest keys of the entries.
 
     A key is compared with keys of its own layer. The likely cause comes first, each component once. Pure.
     """
     facts_by_key = {key: facts for facts in entries for key in facts.keys}
-    by_component: dict[str, Differing] = {}
+    by_component: dict[str, ComponentDifference] = {}
     for key, mine in missed.items():
         if key in facts_by_key:
             continue  # an entry has the key, and PyTorch did not take it: its guards, or a damaged file
@@ -154,18 +156,18 @@ def differing(missed: Mapping[str, Mapping[str, str]], entries: Sequence[KeyFact
     return sorted(by_component.values(), key=lambda row: _rank(row.component))
 
 
-def _between(mine: Mapping[str, str], theirs: Mapping[str, str]) -> list[Differing]:
+def _between(mine: Mapping[str, str], theirs: Mapping[str, str]) -> list[ComponentDifference]:
     """Return the components in which two keys differ."""
-    differing = [
-        Differing(_in_words(name), *_shown(mine[name], theirs[name]))
+    differences = [
+        ComponentDifference(_in_words(name), *_shown(mine[name], theirs[name]))
         for name in mine
         if name in theirs and mine[name] != theirs[name]
     ]
     if ambient.ALWAYS not in mine or ambient.ALWAYS in theirs:
-        return differing
+        return differences
     lacking = [words for name, words in ambient.PARTS.items() if name in mine and name not in theirs]
     older = _OLDER.format(" and ".join(dict.fromkeys(lacking)))
-    return [Differing(_BUILDER, "newer", older), *differing]
+    return [ComponentDifference(_BUILDER, "newer", older), *differences]
 
 
 def _in_words(component: str) -> str:
@@ -203,7 +205,7 @@ def _hook_fx(recorder: Recorder, module: ModuleType) -> None:
     def load_with_key(call: imports.Call) -> Any:
         answer = call()
         key = call.argument("key")
-        recorder.looked_up(key, lambda: answer[0] is None, lambda: call.argument("debug_lines"))
+        recorder.note_lookup(key, lambda: answer[0] is None, lambda: call.argument("debug_lines"))
         return answer
 
     if not imports.hook(module, "FxGraphCache.load_with_key", load_with_key):
@@ -214,7 +216,7 @@ def _hook_aot(recorder: Recorder, module: ModuleType) -> None:
     def debug_lines(call: imports.Call) -> Any:
         lines = call()
         pickler, details, key = map(call.argument, ("pickler", "details", "key"))
-        recorder.looked_up(
+        recorder.note_lookup(
             key,
             lambda: _missing(key),
             lambda: _lines(module, lines or pickler.debug_lines(_reduced(details))),
@@ -224,7 +226,7 @@ def _hook_aot(recorder: Recorder, module: ModuleType) -> None:
     def autograd_cache_key(call: imports.Call) -> Any:
         answer = call()
         key = answer[0] if isinstance(answer, tuple) else None
-        recorder.looked_up(key, lambda: _missing(answer[0]), lambda: _lines(module, answer[1]))
+        recorder.note_lookup(key, lambda: _missing(answer[0]), lambda: _lines(module, answer[1]))
         return answer
 
     since_2_13 = imports.hook(module, "_get_debug_lines_for_cache_key", debug_lines)

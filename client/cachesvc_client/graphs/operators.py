@@ -68,7 +68,7 @@ class RegisteredFunctions:
             self.by_operator.setdefault(qualified, {})[key] = fn
 
 
-def described(nodes: Iterable[Any], registered: RegisteredFunctions) -> list[str]:
+def describe_operators(nodes: Iterable[Any], registered: RegisteredFunctions) -> list[str]:
     """Return ``name code 91c0ed2f4a11`` for each operator in a graph that has traced Python code, with the
     names and sources of its Triton kernels.
 
@@ -93,7 +93,7 @@ def install_hooks(registered: RegisteredFunctions) -> None:
 
 def key_parts(registered: RegisteredFunctions, _: Any, graph: Any) -> dict[str, list[str]]:
     """Return the part of AOTAutograd's key: none for a graph without such operators."""
-    operators = described(graph_nodes(graph), registered)
+    operators = describe_operators(graph_nodes(graph), registered)
     return {ATTRIBUTE: operators} if operators else {}
 
 
@@ -110,12 +110,12 @@ def _operator_name(node: Any) -> str:
 def _described(name: str, target: Any, registered: RegisteredFunctions) -> str:
     """Return the text of one operator; an empty text if it has no Python code of the application."""
     try:
-        from .code_digest import Followed
+        from .code_digest import FollowedCode
 
         functions, unknown = _functions(name, target, registered)
         if unknown:
             return f"{name} code {unknown}"
-        followed = Followed(functions, _by_short_name(registered))
+        followed = FollowedCode(functions, _by_short_name(registered))
         kernels = [f"{kernel} source {source}" for kernel, source in followed.kernels.items()]
         return ", ".join([f"{name} code {followed.digest}", *kernels]) if followed.anything else ""
     except Exception:  # noqa: BLE001 - a torch whose internals differ

@@ -63,10 +63,10 @@ class GraphRequests:
         self.seconds += time.perf_counter() - begin
         return graph
 
-    def launched(self, event: Mapping[str, Any]) -> None:
+    def note_launch(self, event: Mapping[str, Any]) -> None:
         """Record a kernel that the application launches itself. ``event``: what Triton says of the launch."""
         begin = time.perf_counter()
-        self.kernels.update(user_kernels.launched(event))
+        self.kernels.update(user_kernels.describe_launch(event))
         self.seconds += time.perf_counter() - begin
 
     def facts(self, missed: bool = False) -> Facts:
@@ -109,8 +109,8 @@ def _facts(
     yield "libraries", list(_libraries())
     yield "parameters", sorted({_sizes(tensors[name]) for name in own})
     nodes = list(keys.graph_nodes(module))
-    yield "python_operators", operators.described(nodes, registered)
-    yield "triton_kernels", sorted(set(user_kernels.described(nodes)))
+    yield "python_operators", operators.describe_operators(nodes, registered)
+    yield "triton_kernels", sorted(set(user_kernels.describe_kernels(nodes)))
     yield "operations", _operations(nodes)
 
 

@@ -16,7 +16,7 @@ _CALLS = ("triton_kernel_wrapper_mutation", "triton_kernel_wrapper_functional")
 """Names of the operators that launch a kernel in a graph."""
 
 
-def described(nodes: Iterable[Any]) -> Iterator[str]:
+def describe_kernels(nodes: Iterable[Any]) -> Iterator[str]:
     """Yield ``name source 91c0ed2f4a11 (BLOCK=1024, grid=4x1x1)`` for each launch in a graph.
 
     Never raises: where PyTorch cannot give the source of a kernel, the source is ``unknown``.
@@ -31,7 +31,7 @@ def described(nodes: Iterable[Any]) -> Iterator[str]:
             yield _launch(node.kwargs, source)
 
 
-def launched(event: Mapping[str, Any]) -> Iterator[str]:
+def describe_launch(event: Mapping[str, Any]) -> Iterator[str]:
     """Yield the same text for a kernel that is launched without Inductor; nothing if it is not known.
 
     ``event``: the event of Triton's ``jit_cache_hook`` (3.6, 3.9). The kernel's key holds the number of its

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from ..graphs.key_components import differing
+from ..graphs.key_components import component_differences
 from ..hooks.counters import Observation
 from ..node.installed import InstalledRevision
 from ..wire.compare import Difference
@@ -183,7 +183,7 @@ def judge(observed: Observation, revisions: Sequence[RevisionUse]) -> State:
     return "inert" if revisions else "miss"
 
 
-def by_revision(
+def judge_revisions(
     state: State,
     installed: Sequence[InstalledRevision],
     revisions: Sequence[RevisionUse],
@@ -210,7 +210,7 @@ def by_revision(
     return tuple(rows)
 
 
-def by_kind(observed: Observation, compile_seconds: float) -> dict[str, KindWork]:
+def work_by_kind(observed: Observation, compile_seconds: float) -> dict[str, KindWork]:
     """Return the work of each kind. Seconds of Triton lie inside Inductor's, and are counted once."""
     in_triton = observed.seconds.get("triton_compilations", 0.0)
     graphs = observed.graphs_compiled + observed.cpp_builds
@@ -235,5 +235,6 @@ def key_differences(
         with suppress(ValueError):  # a newer publisher's form
             facts.append(decode(entry.manifest.key_facts or ""))
     return tuple(
-        KeyDifference(row.component, row.here, row.entry) for row in differing(missed, facts)[:DIFFERENCES]
+        KeyDifference(row.component, row.here, row.entry)
+        for row in component_differences(missed, facts)[:DIFFERENCES]
     )

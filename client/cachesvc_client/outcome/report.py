@@ -14,11 +14,11 @@ from .judge import (
     Report,
     RevisionUse,
     State,
-    by_kind,
-    by_revision,
     judge,
+    judge_revisions,
     key_differences,
     uses,
+    work_by_kind,
 )
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class ReportedProcess(Protocol):
         """Count the kernels that libraries compiled."""
 
 
-def account(
+def make_report(
     process: ReportedProcess, results: Sequence[RestoreResult], ends: Iterable[str], canary: Collection[str]
 ) -> Report:
     """Return the `outcome.judge.Report` of a process.
@@ -103,7 +103,7 @@ def account(
     compiled = state in ("inert", "partial")
     in_keys = key_differences(dict(process.components.missed), installed) if compiled else ()
     distrusted = [entry for result in results for entry in result.distrusted]
-    wrong = by_revision("inert", distrusted, uses(distrusted, set(), set()), None)
+    wrong = judge_revisions("inert", distrusted, uses(distrusted, set(), set()), None)
     own = sum(result.own.files for result in results if result.own is not None)
     return Report(
         state=state if not distrusted else "inert",
@@ -112,14 +112,14 @@ def account(
             *_libraries(process, installed),
         ),
         observed=observed,
-        revisions=(*by_revision(state, installed, used, saved, process.models), *wrong),
+        revisions=(*judge_revisions(state, installed, used, saved, process.models), *wrong),
         rejected=tuple(one for result in results for one in result.rejected),
         differences=differing,
         facts=here if differing or state == "miss" else {},
         bytes_moved=sum(result.moved for result in results),
         seconds={step: round(spent, 4) for step, spent in seconds.items()},
         saved=saved,
-        kinds=by_kind(observed, seconds["compile"]),
+        kinds=work_by_kind(observed, seconds["compile"]),
         key_differences=in_keys,
         distrusted=tuple(str(entry.revision) for entry in distrusted),
     )

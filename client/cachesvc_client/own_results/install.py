@@ -55,7 +55,7 @@ def _install(process: OwnResultsProcess, path: Path, key: SigningKey) -> Install
     verified = check_envelope(envelope, trusted=[key.public], wanted=expected, now=time.time())
     manifest = verified.manifest
     if manifest.workload.script != folder_name(path):
-        raise Untrusted(f"{path}: made for another cache folder")
+        raise Untrusted(f"{path}: built in another cache folder")
     if not isinstance(compare(process.fingerprint or {}, manifest.fingerprint, manifest.scopes), Compatible):
         return None
     with PackReader(path, manifest, offset) as reader:

@@ -99,7 +99,7 @@ class Process(ProcessOutput):
     def _record_launch(self, event: Mapping[str, Any]) -> None:
         """Record a Triton kernel that the application launched itself."""
         self._used = True
-        self.asked.launched(event)
+        self.asked.note_launch(event)
 
 
 _process: Process | None = None

@@ -27,7 +27,7 @@ from .process import Process, process
 from .session import Session, SessionCallbacks
 
 if TYPE_CHECKING:
-    from ..canary.withdraw import Watched
+    from ..canary.withdraw import WatchedRevision
     from ..config import Config
     from ..node.installed import InstalledRevision
     from ..outcome.judge import Report
@@ -187,11 +187,11 @@ class Sessions:
             if session.config is not None and session.config.canary and session.result is not None:
                 yield from ((session, entry) for entry in session.result.installed)
 
-    def _watched_revisions(self) -> Iterable[Watched]:
-        from ..canary.withdraw import Watched
+    def _watched_revisions(self) -> Iterable[WatchedRevision]:
+        from ..canary.withdraw import WatchedRevision
 
         for session, entry in self._under_canary():
-            yield Watched(entry, functools.partial(session.drop, entry), session.raise_if_strict)
+            yield WatchedRevision(entry, functools.partial(session.drop, entry), session.raise_if_strict)
 
     def _skip_comparison(self, why: str) -> None:
         if len(self._canary_lines) < _MAX_CANARY_LINES:
@@ -216,11 +216,11 @@ class Sessions:
 
     def report(self) -> Report:
         """Return the `outcome.judge.Report` of this process."""
-        from ..outcome.report import account
+        from ..outcome.report import make_report
 
         results = [session.result for session in self.sessions if session.result is not None]
         ends = (line for session in self.sessions for line in session.explain_end())
-        return account(self.process, results, ends, [*self._canary_lines, *self._uncalled_lines()])
+        return make_report(self.process, results, ends, [*self._canary_lines, *self._uncalled_lines()])
 
     def send_report(self, timeout: float) -> bool:
         """Do what `cachesvc_client.send_report` says."""
