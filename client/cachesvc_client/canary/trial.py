@@ -104,19 +104,19 @@ class Trial(Generic[T]):
         if eager is None:
             return compiled, output
         try:
-            compared = eager.compared(output)
+            comparison = eager.compare_with(output)
         except Exception as error:  # noqa: BLE001 - as above
             return self._unjudged(error, compiled, output)
-        if compared.note:
-            self._skipped(compared.note)
-        if compared.passed:
+        if comparison.note:
+            self._skipped(comparison.note)
+        if comparison.passed:
             return compiled, output
         del output
         eager.put_back()
         self._wrong(
             suspects,
-            f"its first output differs from eager by {compared.difference:.3g} where {compared.allowed:.3g} "
-            f"is allowed (values up to {compared.scale:.3g})",
+            f"its first output differs from eager by {comparison.difference:.3g} where "
+            f"{comparison.allowed:.3g} is allowed (values up to {comparison.scale:.3g})",
         )
         return graph, graph(*args)
 
@@ -158,32 +158,32 @@ class _Eager:
         if any(item.is_cuda for item in tensors) and torch.cuda.is_current_stream_capturing():
             raise _NotComparable("a CUDA graph is being captured")
         self._args = args
-        self._watch = watch = _Watch(args)
+        self._mode = mode = _OperatorMode(args)
         devices = sorted({item.device.index for item in tensors if item.is_cuda})
         try:
             with _restored_modes(tensors), torch.random.fork_rng(devices):
                 before = _random_states(devices)
-                with watch:
+                with mode:
                     outputs = graph(*args)
                 if not all(map(torch.equal, before, _random_states(devices))):
                     raise _NotComparable("operators are random (dropout?)")
             # An output that is a part of an input would change when the input is put back.
-            self._outputs = [item.clone() if watch.wrote(item) else item for item in _tensors(outputs)]
-            self._after = {index: args[index].clone() for index in watch.before}
+            self._outputs = [item.clone() if mode.wrote(item) else item for item in _tensors(outputs)]
+            self._after = {index: args[index].clone() for index in mode.before}
         finally:
             self.put_back()
 
     def put_back(self) -> None:
         """Writes the caller's values back into the inputs that were written to."""
         with torch.no_grad():
-            for index, saved in self._watch.before.items():
+            for index, saved in self._mode.before.items():
                 self._args[index].copy_(saved)
 
-    def compared(self, output: Any) -> Compared:
+    def compare_with(self, output: Any) -> Compared:
         """Compares the output and the writes of the function with eager's.
 
         Whole numbers that floating ones decide (an argmax) may differ much where these differ little. So
-        whole numbers count only if no number is floating.
+        whole numbers count only where the graph has no floating ones.
         """
         mine, reference = _tensors(output), list(self._outputs)
         if [item.shape for item in mine] != [item.shape for item in reference]:
@@ -192,14 +192,14 @@ class _Eager:
         reference += self._after.values()
         pairs = list(zip(mine, reference, strict=True))
         floating = [pair for pair in pairs if _is_floating(pair[1])]
-        if not floating and self._watch.floating:
+        if not floating and self._mode.floating:
             return Compared(note="only whole numbers come out, which floating ones chose")
-        allowed = tolerance(self._watch.dtypes)
+        allowed = tolerance(self._mode.dtypes)
         values = (differ(*pair) for pair in floating or pairs)
         return compare(values, allowed.rtol, allowed.atol) if floating else compare(values, 0.0, 0.0)
 
 
-class _Watch(TorchDispatchMode):  # type: ignore[misc]
+class _OperatorMode(TorchDispatchMode):  # type: ignore[misc]
     """Sees each operator before it runs.
 
     ``before``: index of an argument -> its value before the first write into it. ``dtypes``: the floating

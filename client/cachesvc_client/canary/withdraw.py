@@ -41,7 +41,7 @@ class WatchedRevision(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class Canary:
     """Watches the compiles of a process.
 
     ``watched`` returns the revisions that the canary watches now. ``wrong`` and ``skipped`` get the reasons,

@@ -171,13 +171,13 @@ class Sessions:
         if not any(self._under_canary()) or not hasattr(graph, "graph"):
             return None
         try:
-            from ..canary.withdraw import Watch
+            from ..canary.withdraw import Canary
 
             wrong = self._canary_lines.setdefault
-            watch = Watch(
+            canary = Canary(
                 self.process, self._watched_revisions, wrong, self._skip_comparison, self._canary_uncalled
             )
-            return watch.around(graph)
+            return canary.around(graph)
         except Exception as error:  # noqa: BLE001 - without it the process goes on as without a canary
             self._skip_comparison(f"{type(error).__name__}: {error}")
             return None
