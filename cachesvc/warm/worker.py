@@ -32,7 +32,7 @@ import cachesvc_client
 from cachesvc_client import kinds
 from cachesvc_client.canary.tolerance import Compared
 from cachesvc_client.environment.detect import detect, supported
-from cachesvc_client.hooks import counters, read_watch
+from cachesvc_client.hooks import counters
 from cachesvc_client.kinds.inductor import bundler
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
@@ -40,6 +40,7 @@ from cachesvc_client.wire.errors import CacheSvcError, Unavailable, Unsupported
 from cachesvc_client.wire.factors import Facts
 
 from . import ranks
+from .file_reads import ReadWatch
 from .plan import Job
 from .results import Captured, PhaseResult, Times
 
@@ -162,7 +163,7 @@ def _replay(order: Order) -> PhaseResult:
     roots = _roots()
     before = set(_known_files(roots))
     with contextlib.ExitStack() as stack:
-        watches = {root: stack.enter_context(read_watch.ReadWatch(root)) for root in _outermost(roots)}
+        watches = {root: stack.enter_context(ReadWatch(root)) for root in _outermost(roots)}
         ran = _run(order, observer)
     emitted = _named(roots, kernels.emitted) - before
     new = set(_known_files(roots)) - before - emitted

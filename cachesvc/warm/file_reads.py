@@ -1,7 +1,4 @@
-"""Watches which files under a folder are read while a replay runs, by whatever process.
-
-`warm` and the benchmarks use it. `attach` does not load this module.
-"""
+"""Watch which files under a folder are read, by this process, by C++ code and by child processes."""
 
 from __future__ import annotations
 
@@ -21,16 +18,20 @@ _log = logging.getLogger("cachesvc")
 _IN_ACCESS, _IN_MOVED_TO, _IN_CREATE, _IN_ISDIR = 0x1, 0x80, 0x100, 0x40000000
 _IN_Q_OVERFLOW = 0x4000
 _EVENT = struct.Struct("iIII")
-"""Header of one event of inotify(7): watch descriptor, mask, cookie, length of the name."""
+"""``struct inotify_event``: watch descriptor, mask, cookie, length of the name. See inotify(7)."""
+_BUFFER_BYTES = 1 << 16
+_POLL_SECONDS = 0.05
+"""Seconds between two looks at whether the watch is over."""
+_SELF_TEST_SECONDS = 2.0
+"""Seconds that the event of the self-test may take."""
 
 
 class ReadWatch:
-    """Lists the files under ``root`` that any process reads, in C++ code too.
+    """Watches which files under ``root`` are read, by any process.
 
-    The watch takes inotify's IN_ACCESS, because IN_OPEN would list lock files too, and tests itself when it
-    begins. Where inotify does not work (a limit, a file system without events), or where its queue overflows,
-    the watch compares access times, which it has set back before. Neither way lists files of which a process
-    asks only the status.
+    The watch uses inotify's IN_ACCESS (IN_OPEN would also report lock files), with a self-test. Where inotify
+    does not work (a limit, a file system without events), or where its queue overflowed, the watch compares
+    access times, which it set back at the start. Neither way sees a file on which only stat() is called.
 
     >>> with ReadWatch(root) as watch: ...       # doctest: +SKIP
     >>> watch.read()                             # relative paths
@@ -39,7 +40,7 @@ class ReadWatch:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.method = "inotify"
-        self._read_paths: set[str] = set()
+        self._seen: set[str] = set()
         self._folders: dict[int, str] = {}
         self._fd = -1
         self._stop = threading.Event()
@@ -55,7 +56,7 @@ class ReadWatch:
             _log.debug("inotify is not usable here (%s): access times instead", error)
             self.method = "atime"
             self._end()
-        self._read_paths.clear()
+        self._seen.clear()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -67,7 +68,7 @@ class ReadWatch:
         """Return the relative paths of the regular files that were read while the watch was open."""
         if self.method == "atime":
             return {path for path, entry in self._files() if entry.stat().st_atime > 1.0}
-        return {path for path in self._read_paths if (self.root / path).is_file()}
+        return {path for path in self._seen if (self.root / path).is_file()}
 
     def _files(self) -> Iterator[tuple[str, os.DirEntry[str]]]:
         waiting = [self.root]
@@ -80,10 +81,11 @@ class ReadWatch:
 
     def _set_times_back(self) -> None:
         for _, entry in self._files():
-            facts = entry.stat()
-            os.utime(entry.path, (0.0, max(facts.st_mtime, 1.0)))
+            status = entry.stat()
+            os.utime(entry.path, (0.0, max(status.st_mtime, 1.0)))
 
     def _begin(self) -> None:
+        """Start inotify and the thread that takes its events. Raises ``OSError``."""
         libc = ctypes.CDLL(None, use_errno=True)
         self._add_watch = libc.inotify_add_watch
         self._fd = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -94,6 +96,7 @@ class ReadWatch:
         self._thread.start()
 
     def _watch(self, folder: str) -> None:
+        """Watch ``folder`` and the folders below it. Raises ``OSError``."""
         mask = _IN_ACCESS | _IN_CREATE | _IN_MOVED_TO
         descriptor = self._add_watch(self._fd, os.fsencode(folder), mask)
         if descriptor < 0:
@@ -104,28 +107,30 @@ class ReadWatch:
                 self._watch(entry.path)
 
     def _self_test(self) -> None:
+        """Read a file and wait for its event. Raises ``OSError`` if none comes."""
         with tempfile.NamedTemporaryFile(dir=self.root, prefix=".cachesvc-") as probe:
             probe.write(b"x")
             probe.flush()
             Path(probe.name).read_bytes()
-            name, end = os.path.basename(probe.name), time.monotonic() + 2
-            while name not in self._read_paths:
+            name, end = os.path.basename(probe.name), time.monotonic() + _SELF_TEST_SECONDS
+            while name not in self._seen:
                 if time.monotonic() > end:
                     raise OSError("no event for a file that was read")
                 time.sleep(0.005)
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            ready, _, _ = select.select([self._fd], [], [], 0.05)
+            ready, _, _ = select.select([self._fd], [], [], _POLL_SECONDS)
             if ready:
-                self._take(os.read(self._fd, 1 << 16))
+                self._take(os.read(self._fd, _BUFFER_BYTES))
         try:
-            while chunk := os.read(self._fd, 1 << 16):
+            while chunk := os.read(self._fd, _BUFFER_BYTES):
                 self._take(chunk)
         except BlockingIOError:
             pass
 
     def _take(self, chunk: bytes) -> None:
+        """Take the events of one read from the kernel's queue."""
         offset = 0
         while offset < len(chunk):
             descriptor, mask, _, length = _EVENT.unpack_from(chunk, offset)
@@ -139,7 +144,7 @@ class ReadWatch:
                 if mask & (_IN_CREATE | _IN_MOVED_TO):
                     self._watch_new(path)
             elif mask & _IN_ACCESS:
-                self._read_paths.add(os.path.relpath(path, self.root))
+                self._seen.add(os.path.relpath(path, self.root))
 
     def _watch_new(self, folder: str) -> None:
         try:
