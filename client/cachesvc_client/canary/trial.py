@@ -250,12 +250,14 @@ def _written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[A
     alias annotation).
     """
     named = [*zip(func._schema.arguments, args, strict=False)]
-    named += [(one, kwargs[one.name]) for one in func._schema.arguments if one.name in kwargs]
+    named += [
+        (argument, kwargs[argument.name]) for argument in func._schema.arguments if argument.name in kwargs
+    ]
     hidden = ("running_mean", "running_var") if "batch_norm" in func._schema.name else ()
     values = [
         value
-        for one, value in named
-        if (one.alias_info is not None and one.alias_info.is_write) or one.name in hidden
+        for argument, value in named
+        if (argument.alias_info is not None and argument.alias_info.is_write) or argument.name in hidden
     ]
     return _tensors(values)
 

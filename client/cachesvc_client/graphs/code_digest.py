@@ -51,35 +51,35 @@ class FollowedCode:
         """Return twelve letters of the digest of all lines."""
         return short("\n".join(self.lines))
 
-    def _follow(self, thing: Any) -> None:
-        if id(thing) in self._followed:
+    def _follow(self, value: Any) -> None:
+        if id(value) in self._followed:
             return
-        self._followed[id(thing)] = thing
-        if isinstance(thing, types.FunctionType):
-            self._function(thing)
-        elif isinstance(thing, (types.MethodType, classmethod, staticmethod)):
-            self._waiting.append(thing.__func__)
-        elif isinstance(thing, functools.partial):
-            self._waiting += [thing.func, *thing.args, *thing.keywords.values()]
-        elif isinstance(thing, type):
-            self._waiting += [part for _, part in sorted(vars(thing).items()) if _is_followed(part)]
-            self._waiting += [base for base in thing.__bases__ if _is_followed(base)]
-        elif _is_kernel(thing):
-            self._kernel(thing)
-        elif hasattr(thing, "__dict__") and not isinstance(thing, types.ModuleType):
+        self._followed[id(value)] = value
+        if isinstance(value, types.FunctionType):
+            self._function(value)
+        elif isinstance(value, (types.MethodType, classmethod, staticmethod)):
+            self._waiting.append(value.__func__)
+        elif isinstance(value, functools.partial):
+            self._waiting += [value.func, *value.args, *value.keywords.values()]
+        elif isinstance(value, type):
+            self._waiting += [part for _, part in sorted(vars(value).items()) if _is_followed(part)]
+            self._waiting += [base for base in value.__bases__ if _is_followed(base)]
+        elif _is_kernel(value):
+            self._kernel(value)
+        elif hasattr(value, "__dict__") and not isinstance(value, types.ModuleType):
             # A record of functions, such as torch.library's of a backward.
-            self._waiting += [part for _, part in sorted(vars(thing).items()) if _is_followed(part)]
+            self._waiting += [part for _, part in sorted(vars(value).items()) if _is_followed(part)]
 
-    def _kernel(self, thing: Any) -> None:
+    def _kernel(self, value: Any) -> None:
         """Add a Triton kernel, plain or under ``triton.autotune`` or ``triton.heuristics``."""
-        self.anything, function = True, thing.fn
+        self.anything, function = True, value.fn
         self._waiting.append(function)
-        if isinstance(source := getattr(thing, "src", None), str):
+        if isinstance(source := getattr(value, "src", None), str):
             constants = "\n".join(_constants(function)) if isinstance(function, types.FunctionType) else ""
             self.kernels[str(getattr(function, "__name__", "kernel"))] = short(f"{source}\n{constants}")
             self.lines.append(source)
             return
-        configurations = sorted(str(one) for one in getattr(thing, "configs", None) or ())
+        configurations = sorted(str(one) for one in getattr(value, "configs", None) or ())
         self.lines += [line for line in configurations if " at 0x" not in line]
 
     def _function(self, function: types.FunctionType) -> None:
@@ -91,7 +91,7 @@ class FollowedCode:
             for name in _names(function.__code__):
                 self._waiting += self._named.get(name, ())
         self.lines += _constants(function)
-        self._waiting += [thing for _, thing in _read(function) if _is_followed(thing)]
+        self._waiting += [value for _, value in _read(function) if _is_followed(value)]
         self._waiting += _cells(function).values()
 
 
@@ -127,21 +127,21 @@ def _read(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
         yield from cells.items()
         return
     for name in (*cells, *names):
-        thing = cells[name] if name in cells else function.__globals__.get(name)
-        if not isinstance(thing, types.ModuleType):
-            yield name, thing
-        elif not _is_library_module(thing.__name__):
-            yield from ((other, vars(thing)[other]) for other in names if other in vars(thing))
+        value = cells[name] if name in cells else function.__globals__.get(name)
+        if not isinstance(value, types.ModuleType):
+            yield name, value
+        elif not _is_library_module(value.__name__):
+            yield from ((other, vars(value)[other]) for other in names if other in vars(value))
 
 
 def _constants(function: types.FunctionType) -> list[str]:
     """Return ``name=value`` for each number and text that a function reads, a ``constexpr`` included."""
-    values = ((name, _value(thing)) for name, thing in _read(function))
+    values = ((name, _constant_value(value)) for name, value in _read(function))
     return [f"{name}={text}" for name, value in values if value is not None for text in _plain(value)]
 
 
-def _value(thing: Any) -> Any:
-    return getattr(thing, "value", None) if type(thing).__module__.startswith("triton.") else thing
+def _constant_value(value: Any) -> Any:
+    return getattr(value, "value", None) if type(value).__module__.startswith("triton.") else value
 
 
 def _plain(value: Any) -> list[str]:
@@ -152,24 +152,24 @@ def _plain(value: Any) -> list[str]:
     return [repr(value)] if type(value) in _PLAIN else []
 
 
-def _is_followed(thing: Any) -> bool:
+def _is_followed(value: Any) -> bool:
     """Return whether a value is code of the application, or wraps code of the application."""
-    if isinstance(thing, (types.MethodType, classmethod, staticmethod)):
-        thing = thing.__func__
-    if isinstance(thing, types.FunctionType) and thing.__closure__:
+    if isinstance(value, (types.MethodType, classmethod, staticmethod)):
+        value = value.__func__
+    if isinstance(value, types.FunctionType) and value.__closure__:
         return True
-    return _is_kernel(thing) or (callable(thing) and not _is_of_library(thing))
+    return _is_kernel(value) or (callable(value) and not _is_of_library(value))
 
 
-def _is_kernel(thing: Any) -> bool:
+def _is_kernel(value: Any) -> bool:
     """Return whether a value is a Triton kernel of the application, or the object that tunes one."""
     return (
-        type(thing).__module__.startswith("triton.") and hasattr(thing, "fn") and not _is_of_library(thing.fn)
+        type(value).__module__.startswith("triton.") and hasattr(value, "fn") and not _is_of_library(value.fn)
     )
 
 
-def _is_of_library(thing: Any) -> bool:
-    return _is_library_module(str(getattr(thing, "__module__", None) or "builtins"))
+def _is_of_library(value: Any) -> bool:
+    return _is_library_module(str(getattr(value, "__module__", None) or "builtins"))
 
 
 def _is_library_module(module: str) -> bool:
