@@ -185,12 +185,12 @@ class _Eager:
         Whole numbers that floating ones decide (an argmax) may differ much where these differ little. So
         whole numbers count only where the graph has no floating ones.
         """
-        mine, reference = _tensors(output), list(self._outputs)
-        if [item.shape for item in mine] != [item.shape for item in reference]:
+        own, reference = _tensors(output), list(self._outputs)
+        if [item.shape for item in own] != [item.shape for item in reference]:
             return Compared(difference=float("nan"))
-        mine += [self._args[index] for index in self._after]
+        own += [self._args[index] for index in self._after]
         reference += self._after.values()
-        pairs = list(zip(mine, reference, strict=True))
+        pairs = list(zip(own, reference, strict=True))
         floating = [pair for pair in pairs if _is_floating(pair[1])]
         if not floating and self._mode.floating:
             return Compared(note="only whole numbers come out, which floating ones chose")

@@ -156,8 +156,8 @@ def _operations(nodes: Iterable[Any]) -> list[str]:
             counted["more"] += 1
         elif node.op in ("call_function", "call_method", "call_module"):
             named = [f"{name}={value}" for name, value in node.kwargs.items() if _is_plain(value)]
-            shown = ", ".join(str(value) for value in (*node.args, *named) if _is_plain(value))
-            counted[f"{_operation(node)}({shown})" if shown else _operation(node)] += 1
+            values = ", ".join(str(value) for value in (*node.args, *named) if _is_plain(value))
+            counted[f"{_operation(node)}({values})" if values else _operation(node)] += 1
         elif node.op == "get_attr":
             counted["constant"] += 1
     return [f"{name} x{count}" for name, count in counted.items()]

@@ -115,8 +115,8 @@ class Report:
     @property
     def line(self) -> str:
         """Return the outcome as one line for a log."""
-        seen = self.observed
-        text = f"{self.state}: {seen.compilations} compilations, {seen.tuning_runs} tuning runs, {self.used}"
+        runs = self.observed.tuning_runs
+        text = f"{self.state}: {self.compilations} compilations, {runs} tuning runs, {self.used}"
         return f"{text}; {self.reasons[0]}" if self.reasons else text
 
     @property
@@ -155,9 +155,9 @@ def uses(
         return len(used_of[index] & left), manifest.workload.model in models, -len(manifest.files), -index
 
     while left:
-        chosen = max(range(len(installed)), key=rank)
-        counts[chosen] = len(used_of[chosen] & left)
-        left -= used_of[chosen]
+        best = max(range(len(installed)), key=rank)
+        counts[best] = len(used_of[best] & left)
+        left -= used_of[best]
     rows = []
     for entry, used in zip(installed, counts, strict=True):
         statement = entry.manifest.statement

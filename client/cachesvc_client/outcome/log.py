@@ -46,9 +46,9 @@ def hit_line(report: Report, names: str) -> str:
 
 def compiled_line(report: Report, names: str) -> str:
     """Returns the warning of a process that compiled after a restore: how much, and the first reason."""
-    seen = report.observed
-    count = f"{seen.compilations} compilation{'' if seen.compilations == 1 else 's'}"
-    if seen.tuning_runs:
-        count += f", {seen.tuning_runs} tuning run{'' if seen.tuning_runs == 1 else 's'}"
+    observed = report.observed
+    count = f"{observed.compilations} compilation{'' if observed.compilations == 1 else 's'}"
+    if observed.tuning_runs:
+        count += f", {observed.tuning_runs} tuning run{'' if observed.tuning_runs == 1 else 's'}"
     why = report.reasons[0] if report.reasons else f"for the reasons ask: cachesvc explain {names}"
     return f"{names}: compiled here after a restore ({count} so far): {why}"

@@ -94,7 +94,7 @@ class Reporter:
 def _counts(message: ReportRequest) -> object:
     """Return the parts of a report whose change is worth another report: not the seconds."""
     rows = [(row.revision, row.state, row.used) for row in message.revisions]
-    work = {kind: (done.compilations, done.tuning_runs) for kind, done in message.kinds.items()}
+    work = {kind: (spent.compilations, spent.tuning_runs) for kind, spent in message.kinds.items()}
     return rows, work, message.why
 
 

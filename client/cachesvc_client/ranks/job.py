@@ -79,11 +79,11 @@ def misfit(manifest: Manifest, job: Job | None) -> str:
     """Says why the files of single ranks cannot serve this job: some ranks would hit, others would compile.
     Returns an empty text if they can. A process alone may have the files of all ranks: PyTorch takes only
     its own."""
-    built = manifest.workload.ranks
-    if job is None or job.world == built or not any(file.ranks for file in manifest.files):
+    builder_ranks = manifest.workload.ranks
+    if job is None or job.world == builder_ranks or not any(file.ranks for file in manifest.files):
         return ""
     target = manifest.statement.target
-    return f"{target}: built by {built} ranks, with files of single ones; this job has {job.world}"
+    return f"{target}: built by {builder_ranks} ranks, with files of single ones; this job has {job.world}"
 
 
 def _process_group() -> tuple[int, int] | None:
