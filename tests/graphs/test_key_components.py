@@ -1,4 +1,4 @@
-"""How a key that was not found differs from one that is there, in words."""
+"""Missed keys are compared with installed ones, and the differences are said in words."""
 
 from __future__ import annotations
 

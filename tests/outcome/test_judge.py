@@ -66,7 +66,7 @@ def test_the_five_states(observed, revisions, state):
 
 
 def test_pytorchs_own_hits_do_not_make_one_of_ours():
-    """A user's warm folder hits too; nothing of ours was used, and nothing was compiled."""
+    """A user's warm folder hits too: nothing restored was used, and nothing was compiled."""
     assert judge(Observation(fx_hits=3, aot_hits=3), [use(0)]) == "unused"
 
 
