@@ -455,7 +455,7 @@ def _publish(state: _State, path: Path) -> CommitAnswer | Manifest:
     for _ in range(TURNS):
         claim = state.claim
         try:
-            shown = claim.shown if claim is not None else None
+            shown = claim.commit_ref if claim is not None else None
             answer = publish_bundle(means.registry.remote, path, means.key, claim=shown)
         except ClaimLost as error:
             means.tell(state.job, str(error))

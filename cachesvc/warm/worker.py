@@ -40,6 +40,7 @@ from cachesvc_client.wire.errors import CacheSvcError, Unavailable, Unsupported
 from cachesvc_client.wire.factors import Facts
 
 from . import ranks
+from .file_reads import ReadWatch
 from .plan import Job
 from .results import Captured, PhaseResult, Times
 
@@ -170,7 +171,7 @@ def _replay(order: Order) -> PhaseResult:
     roots = _roots()
     before = set(_known_files(roots))
     with contextlib.ExitStack() as stack:
-        watches = {root: stack.enter_context(counters.ReadWatch(root)) for root in _outermost(roots)}
+        watches = {root: stack.enter_context(ReadWatch(root)) for root in _outermost(roots)}
         ran = _run(order, observer)
     emitted = _named(roots, kernels.emitted) - before
     new = set(_known_files(roots)) - before - emitted

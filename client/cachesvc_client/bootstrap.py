@@ -33,7 +33,7 @@ def _observe() -> None:
     if not log:
         return
     try:
-        from .hooks.counters import follow
+        from .hooks.child_processes import follow
 
         follow(log)
     except Exception as error:  # noqa: BLE001 - see above

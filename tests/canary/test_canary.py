@@ -16,7 +16,7 @@ from cachesvc_client.canary.trial import Trial
 
 
 class Heard:
-    """What a trial told."""
+    """Records what a trial reports."""
 
     def __init__(self, suspects=("revision",)):
         self.suspects = suspects

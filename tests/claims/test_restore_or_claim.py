@@ -137,7 +137,7 @@ def test_what_was_published_may_be_seen_a_little_later_or_not_at_all(monkeypatch
     monkeypatch.setattr(acquire, "RESOLVED_SECONDS", 0.2)
     script = Script(PUBLISHED, HELD, YOURS)
     done = taken(script)
-    assert done.result is None and done.claim.shown is not None, "of no use here, and so it is claimed"
+    assert done.result is None and done.claim.commit_ref is not None, "of no use here, and so it is claimed"
     assert script.seen == [0, PUBLISHED.fence, PUBLISHED.fence]
     done.claim.release()
 
@@ -154,11 +154,11 @@ def test_a_claim_is_renewed_until_it_is_given_back() -> None:
     script = Script(YOURS, renewals=(YOURS, Unavailable("down"), YOURS))
     claim = taken(script).claim
     until(lambda: len(script.renewed) >= 4)
-    assert set(script.renewed) == {claim.ref} and claim.shown == claim.ref and not claim.lost
+    assert set(script.renewed) == {claim.ref} and claim.commit_ref == claim.ref and not claim.lost
     claim.release()
     claim.release()
     assert [request.claim for request in script.released] == [claim.ref]
-    assert claim.shown is None, "a commit goes by the head alone then"
+    assert claim.commit_ref is None, "a commit goes by the head alone then"
     before = len(script.renewed)
     time.sleep(1.5)
     assert len(script.renewed) <= before + 1
@@ -168,7 +168,7 @@ def test_a_claim_that_is_lost_is_shown_all_the_same_and_not_given_back() -> None
     script = Script(YOURS, renewals=(ClaimLost("was taken over"),))
     claim = taken(script).claim
     until(lambda: claim.lost)
-    assert claim.shown == claim.ref, "the registry says why it refuses"
+    assert claim.commit_ref == claim.ref, "the registry says why it refuses"
     claim.release()
     assert script.released == [] and len(script.renewed) == 1
 
@@ -177,7 +177,7 @@ def test_a_claim_under_which_nothing_comes_is_given_back_after_a_while() -> None
     script = Script(YOURS)
     claim = taken(script, hold_seconds=1.0).claim
     until(lambda: bool(script.released))
-    assert claim.shown is None
+    assert claim.commit_ref is None
 
 
 def test_a_forked_child_neither_shows_nor_gives_back() -> None:
@@ -186,9 +186,9 @@ def test_a_forked_child_neither_shows_nor_gives_back() -> None:
     child = os.fork()
     if child == 0:
         claim.release()
-        os._exit(0 if claim.shown is None and not script.released else 1)
+        os._exit(0 if claim.commit_ref is None and not script.released else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert claim.shown is not None
+    assert claim.commit_ref is not None
     claim.release()
 
 

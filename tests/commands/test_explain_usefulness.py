@@ -1,4 +1,4 @@
-"""`explain` shows what starts came to, and says of what is withheld here that it does not fit."""
+"""`explain` shows the outcomes of starts, and says of what is withheld here that it does not fit."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def test_what_the_registry_withholds_does_not_fit_and_says_what_to_do() -> None:
     text = render(found)
     assert "usefulness: here inert on the hosts of this environment (thread count)" in text
     assert "usefulness: build it as the service runs it" in text
-    assert "not offered there" in text
+    assert "outcomes of starts" in text and "not offered there" in text
 
 
 def test_without_any_report_nothing_is_said_of_it() -> None:
-    assert "what starts came to" not in render(judge("team/x", HERE, [row()]))
+    assert "outcomes of starts" not in render(judge("team/x", HERE, [row()]))

@@ -201,7 +201,7 @@ def test_the_pth_file_is_installed_recorded_and_attaches_by_the_variable_alone(b
 
 
 def test_nothing_is_imported_without_the_variable(built):
-    """The line runs in every interpreter of the environment, also where nobody wants it."""
+    """The line of the .pth file runs in every interpreter of the environment, also where nothing attaches."""
     with zipfile.ZipFile(built[0]) as file:
         line = file.read("cachesvc_client_bootstrap.pth").decode()
     assert line.startswith("import os; ")

@@ -1,4 +1,4 @@
-"""How a key that was not found differs from one that is there, in words."""
+"""Missed keys are compared with installed ones, and the differences are said in words."""
 
 from __future__ import annotations
 
@@ -7,7 +7,13 @@ import types
 
 import pytest
 
-from cachesvc_client.graphs.key_components import MAX_INPUTS, Recorder, differing, install_hooks, parsed
+from cachesvc_client.graphs.key_components import (
+    MAX_INPUTS,
+    Recorder,
+    component_differences,
+    install_hooks,
+    parse_lines,
+)
 from cachesvc_client.kinds.inductor import KIND
 from cachesvc_client.wire.key_components import MAX_KEYS, combine
 
@@ -35,8 +41,8 @@ def lines(
 
 
 def differences(mine: list[str], *theirs: list[str]) -> list[str]:
-    entries = combine({f"f{number}": parsed(one) for number, one in enumerate(theirs)})
-    rows = differing({"fmine": parsed(mine)}, [entries])
+    entries = combine({f"f{number}": parse_lines(one) for number, one in enumerate(theirs)})
+    rows = component_differences({"fmine": parse_lines(mine)}, [entries])
     return [f"{row.component}: {row.here} | {row.entry}" for row in rows]
 
 
@@ -75,19 +81,19 @@ def test_the_cause_comes_before_what_follows_from_it() -> None:
 def test_the_nearest_key_is_compared_and_only_of_its_layer() -> None:
     far, near = lines("cc", batch=64, index=3, a=1), lines("bb", batch=2, a=1)
     assert [row.partition(":")[0] for row in differences(lines(a=1), far, near)] == ["graph"]
-    entries = combine({"aother": parsed(lines(a=2))})
-    assert differing({"fmine": parsed(lines(a=1))}, [entries]) == []
+    entries = combine({"aother": parse_lines(lines(a=2))})
+    assert component_differences({"fmine": parse_lines(lines(a=1))}, [entries]) == []
 
 
 def test_a_key_that_is_there_is_not_compared() -> None:
-    entries = combine({"fmine": parsed(lines(a=2)), "fother": parsed(lines(a=3))})
-    assert differing({"fmine": parsed(lines(a=1))}, [entries]) == []
+    entries = combine({"fmine": parse_lines(lines(a=2)), "fother": parse_lines(lines(a=3))})
+    assert component_differences({"fmine": parse_lines(lines(a=1))}, [entries]) == []
 
 
 def test_what_is_recorded_is_bounded() -> None:
     recorder = Recorder()
     for number in range(MAX_KEYS + 10):
-        recorder.looked_up(
+        recorder.note_lookup(
             f"f{number}", lambda: True, lambda: [f"[x] example_inputs[{part}]: {part}" for part in range(100)]
         )
     assert len(recorder.missed) == MAX_KEYS
@@ -102,13 +108,13 @@ def test_odd_lines_and_errors_are_nobody_s_problem() -> None:
     def broken() -> list[str]:
         raise RuntimeError("PyTorch changed")
 
-    recorder.looked_up("f1", lambda: True, broken)
-    recorder.looked_up([], lambda: True, list)
-    recorder.looked_up(None, lambda: int("no"), list)
-    recorder.looked_up("f2", lambda: False, broken)
+    recorder.note_lookup("f1", lambda: True, broken)
+    recorder.note_lookup([], lambda: True, list)
+    recorder.note_lookup(None, lambda: int("no"), list)
+    recorder.note_lookup("f2", lambda: False, broken)
     assert recorder.missed == {} and recorder.seconds == 0
     odd = ["", "no line", "[x]", "[x] : y", "[x] " + "n" * 300 + ": y", "[ab] ok: " + "v" * 500]
-    assert parsed(odd) == {"ok": "another #ab"}
+    assert parse_lines(odd) == {"ok": "another #ab"}
 
 
 def test_torch_that_has_none_of_the_places_goes_on_without(monkeypatch: pytest.MonkeyPatch) -> None:

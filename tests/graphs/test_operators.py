@@ -9,17 +9,19 @@ from __future__ import annotations
 import itertools
 import types
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 
 from cachesvc_client.graphs import keys, operators
-from cachesvc_client.graphs.code_digest import MAX_FOLLOWED, Followed
+from cachesvc_client.graphs.code_digest import MAX_FOLLOWED, FollowedCode
 
 SLOPE = 2.0
 numbers = itertools.count()
-operators.install_hooks()
+registered = operators.RegisteredFunctions()
+operators.install_hooks(registered)
 
 
 def twice(x: Any) -> Any:
@@ -63,7 +65,7 @@ def code(target: Any) -> str:
     """The digest that a graph which calls the operator has for it; empty if there is none."""
     graph = torch.fx.Graph()
     graph.call_function(target, (graph.placeholder("x"),))
-    found = operators.described(graph.nodes)
+    found = operators.describe_operators(graph.nodes, registered)
     return found[0].partition(" code ")[2] if found else ""
 
 
@@ -110,7 +112,7 @@ def test_pytorchs_own_operators_are_its_versions(target: Any) -> None:
 
 def test_code_that_was_registered_unseen_meets_no_other_process(monkeypatch: pytest.MonkeyPatch) -> None:
     target = of_library("CompositeImplicitAutograd", lambda x: x * 2)
-    monkeypatch.setattr(operators, "_registered", {})
+    monkeypatch.setattr(registered, "by_operator", {})
     first = code(target)
     assert first.startswith("registered before cachesvc was attached") and code(target) == first
     operators.nonce.cache_clear()
@@ -124,7 +126,7 @@ def test_the_key_of_a_graph_without_such_operators_stays_as_it_is() -> None:
 
     module: Any = types.ModuleType("autograd_cache")
     module.AOTAutogradCacheDetails = Details
-    keys._install(keys.AUTOGRAD_KEY, operators._of_key, module)
+    keys._install(keys.AUTOGRAD_KEY, partial(operators.key_parts, registered), module)
     traced = triton_op(lambda x: x * 2)
     plain = module.AOTAutogradCacheDetails(torch.fx.symbolic_trace(lambda x: torch.sin(x)), [])
     called = module.AOTAutogradCacheDetails(torch.fx.symbolic_trace(lambda x: traced(x)), [])
@@ -141,7 +143,7 @@ def test_what_is_followed_is_bounded_and_never_raises() -> None:
             raise RuntimeError(name)
 
     made = [eval(f"lambda x: x + {number}") for number in range(MAX_FOLLOWED * 2)]
-    assert len(Followed(made).lines) < MAX_FOLLOWED * 8
-    assert Followed([recursive]).digest == Followed([recursive]).digest
+    assert len(FollowedCode(made).lines) < MAX_FOLLOWED * 8
+    assert FollowedCode([recursive]).digest == FollowedCode([recursive]).digest
     odd = Odd()
     assert len(code(custom(lambda _, gradient: (gradient, odd)))) == 12

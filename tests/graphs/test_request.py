@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from cachesvc_client.graphs.operators import RegisteredFunctions
 from cachesvc_client.graphs.request import GraphRequests
 from cachesvc_client.wire.compare import differences
 from cachesvc_client.wire.factors import BY_NAME
@@ -29,7 +30,7 @@ class Small(nn.Module):
 
 def asked(model, *inputs, patches=None, **options):
     """The facts of the graphs that a call of the compiled model makes."""
-    noted = GraphRequests()
+    noted = GraphRequests(RegisteredFunctions())
 
     def backend(module, example_inputs):
         noted.note(module, example_inputs, config_patches=patches)
@@ -113,6 +114,6 @@ def test_a_model_of_thousands_of_operations_stays_bounded():
 
 @pytest.mark.parametrize("arguments", [(), (None,), (object(), []), ("graph",)])
 def test_what_is_no_graph_is_no_error(arguments):
-    noted = GraphRequests()
+    noted = GraphRequests(RegisteredFunctions())
     assert noted.note(*arguments).facts == {}
     assert noted.facts() == {}

@@ -19,6 +19,7 @@ import torch
 
 from cachesvc_client.environment.model_hash import model_hash
 from cachesvc_client.graphs import user_kernels
+from cachesvc_client.graphs.operators import RegisteredFunctions
 from cachesvc_client.graphs.request import GraphRequests
 from cachesvc_client.wire.compare import differences
 
@@ -63,7 +64,7 @@ def traced(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[st
     from torch._inductor.codecache import compiled_fx_graph_hash
 
     monkeypatch.setattr("torch.utils._triton.has_triton", lambda: True)
-    asked, keys = GraphRequests(), []
+    asked, keys = GraphRequests(RegisteredFunctions()), []
 
     def backend(graph: Any, inputs: Any) -> Any:
         asked.note(graph, inputs)
@@ -126,18 +127,18 @@ def test_a_kernel_that_cannot_be_read_is_said_to_be_unknown() -> None:
     }
     given = {"grid": [(x, 1, 1)], "tma_descriptor_metadata": {}, "kwargs": {"x": x}}
     graph.call_function(triton_kernel_wrapper_mutation, (), {**indices, **given})
-    assert list(user_kernels.described(graph.nodes)) == [
+    assert list(user_kernels.describe_kernels(graph.nodes)) == [
         "kernel source unknown (BLOCK=64, hook=object, grid=*x1x1)"
     ]
     graph.call_function(triton_kernel_wrapper_mutation, (), {**indices, **given, "kernel_idx": 10**6})
-    assert list(user_kernels.described(graph.nodes))[1:] == ["unknown"]
+    assert list(user_kernels.describe_kernels(graph.nodes))[1:] == ["unknown"]
     table.reset_table()
 
 
 @pytest.mark.parametrize("event", [{}, {"fn": None, "repr": "k[]"}, {"fn": object(), "repr": None}])
 def test_an_event_that_is_told_otherwise_is_no_error(event: dict[str, Any]) -> None:
-    noted = GraphRequests()
-    noted.launched(event)
+    noted = GraphRequests(RegisteredFunctions())
+    noted.note_launch(event)
     assert noted.facts() == {}
 
 
@@ -148,9 +149,9 @@ def test_a_kernel_that_is_launched_eagerly(tmp_path: Path) -> None:
 
     def noted(*edit: str) -> Any:
         kernel = program(tmp_path, *edit).scaled
-        asked = GraphRequests()
+        asked = GraphRequests(RegisteredFunctions())
         launch = "scaled[num_warps=4, num_ctas=1](x)"
-        asked.launched({"fn": JitFunctionInfo("module", "scaled", kernel), "repr": launch})
+        asked.note_launch({"fn": JitFunctionInfo("module", "scaled", kernel), "repr": launch})
         return asked.facts()["triton_kernels"]
 
     assert noted() == noted(*SAME["another function beside it"])

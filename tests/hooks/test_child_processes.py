@@ -1,4 +1,4 @@
-"""What Python children start is counted too: they are reached, and tell their parent's log."""
+"""Processes that Python children start are counted too: the children write them to their parent's log."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if __name__ == '__main__':
 
 
 def said(tmp_path: Path, program: str, audit: bool = True, **variables: str):
-    """The observation of a program, and what else it left in ``answer``."""
+    """Run a program; return its observation, and the value that it left in ``answer``."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("CACHESVC_")}
     whole = (
         "import json, os, subprocess, sys\n"

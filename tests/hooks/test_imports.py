@@ -410,7 +410,7 @@ def test_disarming_forgets_what_waits_for_an_import(module):
 
 
 def test_a_callback_that_is_running_while_it_is_disarmed_puts_nothing_in(module, target):
-    """The import is on the application's thread, the refusal on ours."""
+    """The application's thread imports; the session's thread refuses."""
     name, undone = module(), []
     before = target.function
 

@@ -118,6 +118,24 @@ def test_a_wrong_way_import_is_caught(copy, contract, importer, imported):
 @pytest.mark.parametrize(
     ("importer", "imported"),
     [
+        ("cachesvc_client.restore.name_restore", "cachesvc_client.session.process"),
+        ("cachesvc_client.outcome.report", "cachesvc_client.session.process"),
+        ("cachesvc_client.canary.withdraw", "cachesvc_client.session.process"),
+        ("cachesvc_client.own_results.keep", "cachesvc_client.session.process"),
+        ("cachesvc_client.ranks.agreement", "cachesvc_client.session.deadline"),
+        ("cachesvc_client.node.trust_scope", "cachesvc_client.config"),
+    ],
+)
+def test_a_wrong_way_import_for_type_checkers_is_caught(copy, importer, imported):
+    plant(copy, importer, f"\nif TYPE_CHECKING:\n    import {imported}\n")
+    done = lint(copy)
+    assert done.returncode != 0, done.stdout
+    assert "The client's rooms, one way BROKEN" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("importer", "imported"),
+    [
         ("cachesvc_client.bundle.planted", "cryptography"),
         ("cachesvc_client.bundle.planted", "cachesvc_client.wire.digest"),
         ("cachesvc.domain.planted", "cachesvc_client.wire.digest"),

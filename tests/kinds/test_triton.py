@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cachesvc_client.bundle.pack import PackReader, SourceFile, write_pack
-from cachesvc_client.hooks import counters
+from cachesvc_client.hooks import child_processes, counters
 from cachesvc_client.kinds import KINDS, RULES
 from cachesvc_client.kinds.folders import Folders
 from cachesvc_client.kinds.triton.key import settle_ptxas, walk_is_imported
@@ -116,16 +116,16 @@ def test_the_c_library_decides_for_an_entry_of_the_gpu() -> None:
 
 
 def test_asking_ptxas_for_its_version_is_no_compilation() -> None:
-    asked = counters._named("/site/triton/bin/ptxas", ["/site/triton/bin/ptxas", "--version"])
+    asked = child_processes.program_name("/site/triton/bin/ptxas", ["/site/triton/bin/ptxas", "--version"])
     assert asked.endswith("ptxas --version")
-    assert counters._named("/site/ptxas", ["/site/ptxas", "-v", "k.ptx"]) == "/site/ptxas"
-    before = len(counters._processes)
+    assert child_processes.program_name("/site/ptxas", ["/site/ptxas", "-v", "k.ptx"]) == "/site/ptxas"
+    before = len(child_processes._programs)
     observer = counters.Observer()
     try:
-        counters._processes.extend([asked, "/usr/bin/gcc"])
+        child_processes._programs.extend([asked, "/usr/bin/gcc"])
         assert observer.snapshot().compiler_processes == 1
     finally:
-        del counters._processes[before:]
+        del child_processes._programs[before:]
 
 
 @pytest.mark.parametrize("own", [None, "inductor", "both"])

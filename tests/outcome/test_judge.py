@@ -6,7 +6,7 @@ import pytest
 
 from cachesvc_client.hooks.counters import Observation
 from cachesvc_client.node.installed import InstalledRevision
-from cachesvc_client.outcome.judge import Report, RevisionUse, by_kind, by_revision, judge, uses
+from cachesvc_client.outcome.judge import Report, RevisionUse, judge, judge_revisions, uses, work_by_kind
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Name, Target
 from cachesvc_client.wire.records import FileRecord, Frame, Manifest, PackRecord, Statement, Workload
@@ -66,7 +66,7 @@ def test_the_five_states(observed, revisions, state):
 
 
 def test_pytorchs_own_hits_do_not_make_one_of_ours():
-    """A user's warm folder hits too; nothing of ours was used, and nothing was compiled."""
+    """A user's warm folder hits too: nothing restored was used, and nothing was compiled."""
     assert judge(Observation(fx_hits=3, aot_hits=3), [use(0)]) == "unused"
 
 
@@ -127,7 +127,7 @@ def test_what_is_not_needed_is_not_inert():
     ]
 
     def states(state, used, saved=None, models=()):
-        rows = by_revision(state, held, [use(count) for count in used], saved, models)
+        rows = judge_revisions(state, held, [use(count) for count in used], saved, models)
         return [(row.state, row.saved) for row in rows]
 
     assert states("partial", [1, 0, 0], 8.0) == [("partial", 8.0), ("unused", None), ("unused", None)]
@@ -147,5 +147,5 @@ def test_seconds_by_kind_are_not_counted_twice():
         tuning_runs=5,
         seconds={"triton_compilations": 2.0, "tuning_runs": 1.0},
     )
-    assert by_kind(seen, 9.0) == {"inductor": KindWork(3, 5, 7.0), "triton": KindWork(7, 0, 2.0)}
-    assert by_kind(Observation(), 0.0) == {"inductor": KindWork(), "triton": KindWork()}
+    assert work_by_kind(seen, 9.0) == {"inductor": KindWork(3, 5, 7.0), "triton": KindWork(7, 0, 2.0)}
+    assert work_by_kind(Observation(), 0.0) == {"inductor": KindWork(), "triton": KindWork()}

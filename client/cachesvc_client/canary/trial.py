@@ -1,15 +1,16 @@
-"""The canary: the first output of what was restored, against eager, once per graph.
+"""Compares the first output of a restored function with eager's, once for each graph: the canary.
 
-It sits where ``compile_fx`` answers: there are the graph that Dynamo made, the function that was restored for
-it and, at its first call, the real inputs. The graph has no side effects but writes into tensors, so it can
-be run beside the function without the model's own Python running twice (docs/adr/0015).
+The comparison happens where ``compile_fx`` returns. There the canary has the graph that Dynamo made, the
+function that was restored for it and, at its first call, the real inputs. The graph has no side effects but
+writes into tensors, so it can run beside the function without a second run of the model's own Python
+(docs/adr/0015).
 
-Eager runs under a dispatch mode that sees each operator before it runs. What is about to be written into an
-input is copied first and put back after, so the function gets the inputs that the caller gave; nothing else
-is copied. Nothing is compared in training, where operators are random, where ranks communicate, and while a
-CUDA graph is being captured: that is told, and the function is used.
+Eager runs under a dispatch mode that sees each operator before it runs. Before an operator writes into an
+input, the mode copies the input; afterwards the canary puts the copy back, so the function gets the inputs of
+the caller. Nothing else is copied. Nothing is compared in training, where operators are random, where ranks
+communicate, and while a CUDA graph is being captured. Then the report says so, and the function is used.
 
-Imports torch: for the thread that compiles alone.
+The module imports torch, so only the thread that compiles may import it.
 """
 
 from __future__ import annotations
@@ -39,11 +40,12 @@ _COMMUNICATING = frozenset({"c10d", "_c10d_functional", "_c10d_functional_autogr
 
 
 class Trial(Generic[T]):
-    """One graph that was compiled, or restored, until its first output is judged.
+    """Judges the first output of one graph that was compiled or restored.
 
-    ``suspects``: asked before the first call for what the function was restored from; nothing is compared if
-    that is nothing. ``wrong(suspects, why)`` and ``skipped(why)`` are told how it ended; ``wrong`` may raise,
-    which reaches the caller of the model. ``called()`` is called when the first call begins.
+    ``suspects`` returns the revisions that the function was restored from, and is called before the first
+    call of the function. Without suspects nothing is compared. ``wrong(suspects, reason)`` is called for a
+    wrong output; an error that it raises reaches the caller of the model. ``skipped(reason)`` is called if
+    nothing was compared. ``called()`` is called when the first call begins.
     """
 
     def __init__(
@@ -54,16 +56,21 @@ class Trial(Generic[T]):
         skipped: Callable[[str], None],
         called: Callable[[], None] = lambda: None,
     ) -> None:
-        """To be made before the compile, which takes ``graph`` (a ``torch.fx.GraphModule``) apart. Copies its
-        nodes and shares its tensors."""
+        """Copies the nodes of ``graph`` (a ``torch.fx.GraphModule``) and shares its tensors.
+
+        The compile takes the graph apart, so the trial has to be constructed before it.
+        """
         self._graph: Any = torch.fx.GraphModule(graph, copy.deepcopy(graph.graph))
         self._suspects, self._wrong, self._skipped, self._called = suspects, wrong, skipped, called
         self._lock = threading.RLock()
 
     def watch(self, compiled: Any) -> Any:
-        """``compiled`` with its first call judged; what is no plain function (ahead-of-time products) as it
-        is. After a right first output a call costs one more Python frame. After a wrong one the graph runs
-        eagerly, for that call and for whoever still holds the function."""
+        """Returns ``compiled`` with its first call judged.
+
+        An object that is no plain function (a product of ahead-of-time compilation) is returned as it is.
+        After a right first output a call costs one more Python frame. After a wrong one the graph runs
+        eagerly, at that call and at all later calls of the returned function.
+        """
         if not isinstance(compiled, FunctionType):
             self._skipped(f"what was compiled is no function but {type(compiled).__name__}")
             return compiled
@@ -73,58 +80,60 @@ class Trial(Generic[T]):
         def watched(*args: Any) -> Any:
             nonlocal run
             if run is None:
-                with self._lock:  # no other thread uses it unjudged
+                with self._lock:  # no other thread uses the function before it is judged
                     if run is None:
                         run, output = self._first(compiled, args)
                         return output
             return run(*args)
 
-        # Until torch 2.10 Dynamo follows this mark of ``compiled`` to the function that it was made around,
-        # and calls that one.
+        # Until torch 2.10 Dynamo follows this mark of ``compiled`` to the function that it wraps, and calls
+        # that one.
         vars(watched).pop("_torchdynamo_orig_callable", None)
         return watched
 
     def _first(self, compiled: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Callable[..., Any], Any]:
-        """(what serves from now on, the output of this call)."""
+        """Makes the first call; returns the function for later calls, and the output of this one."""
         self._called()
         try:
             suspects, graph = self._suspects(), self._graph
-        except Exception as error:  # noqa: BLE001 - no comparison is no error of the model's
+        except Exception as error:  # noqa: BLE001 - a comparison that fails is no error of the model
             return self._unjudged(error, compiled, compiled(*args))
         eager = self._eager(graph, args) if suspects else None
         output = compiled(*args)
-        self._graph = None  # not before: a call that raised is no first output
+        self._graph = None  # not earlier: a call that raises has no first output
         if eager is None:
             return compiled, output
         try:
-            compared = eager.compared(output)
+            comparison = eager.compare_with(output)
         except Exception as error:  # noqa: BLE001 - as above
             return self._unjudged(error, compiled, output)
-        if compared.note:
-            self._skipped(compared.note)
-        if compared.passed:
+        if comparison.note:
+            self._skipped(comparison.note)
+        if comparison.passed:
             return compiled, output
         del output
         eager.put_back()
         self._wrong(
             suspects,
-            f"its first output differs from eager by {compared.difference:.3g} where {compared.allowed:.3g} "
-            f"is allowed (values up to {compared.scale:.3g})",
+            f"its first output differs from eager by {comparison.difference:.3g} where "
+            f"{comparison.allowed:.3g} is allowed (values up to {comparison.scale:.3g})",
         )
         return graph, graph(*args)
 
     def _unjudged(self, error: Exception, compiled: Any, output: Any) -> tuple[Any, Any]:
+        """Notes why the output was not compared, and lets the function serve."""
         _log.debug("canary", exc_info=error)
         self._skipped(f"{type(error).__name__}: {error}"[:200])
         self._graph = None
         return compiled, output
 
     def _eager(self, graph: Any, args: tuple[Any, ...]) -> _Eager | None:
+        """Runs the graph eagerly; if that is not possible, notes the reason and returns ``None``."""
         try:
             return _Eager(graph, args)
         except _NotComparable as reason:
             self._skipped(str(reason))
-        except Exception as error:  # noqa: BLE001 - no comparison is no error of the model's
+        except Exception as error:  # noqa: BLE001 - a comparison that fails is no error of the model
             _log.debug("canary: eager", exc_info=True)
             line = (str(error).splitlines() or [""])[0][:200]
             self._skipped(f"the graph does not run eagerly: {type(error).__name__}: {line}")
@@ -132,13 +141,14 @@ class Trial(Generic[T]):
 
 
 class _NotComparable(Exception):
-    """Why a graph is not run beside its function."""
+    """Says why a graph is not run beside its function."""
 
 
 class _Eager:
-    """One eager run of a graph: its outputs, and what it wrote into inputs, which are again as they were.
+    """Runs a graph eagerly, and holds its outputs and what it wrote into inputs.
 
-    Raises ``_NotComparable`` and what the graph raises; inputs and random states are as they were then, too.
+    Afterwards inputs and random states are as they were before, also if it raises: ``_NotComparable`` or an
+    error of the graph.
     """
 
     def __init__(self, graph: Any, args: tuple[Any, ...]) -> None:
@@ -148,47 +158,53 @@ class _Eager:
         if any(item.is_cuda for item in tensors) and torch.cuda.is_current_stream_capturing():
             raise _NotComparable("a CUDA graph is being captured")
         self._args = args
-        self._watch = watch = _Watch(args)
+        self._mode = mode = _OperatorMode(args)
         devices = sorted({item.device.index for item in tensors if item.is_cuda})
         try:
-            with _modes_kept(tensors), torch.random.fork_rng(devices):
+            with _restored_modes(tensors), torch.random.fork_rng(devices):
                 before = _random_states(devices)
-                with watch:
+                with mode:
                     outputs = graph(*args)
                 if not all(map(torch.equal, before, _random_states(devices))):
                     raise _NotComparable("operators are random (dropout?)")
-            # An output that is a part of an input would change when that is put back.
-            self._outputs = [item.clone() if watch.wrote(item) else item for item in _tensors(outputs)]
-            self._after = {index: args[index].clone() for index in watch.before}
+            # An output that is a part of an input would change when the input is put back.
+            self._outputs = [item.clone() if mode.wrote(item) else item for item in _tensors(outputs)]
+            self._after = {index: args[index].clone() for index in mode.before}
         finally:
             self.put_back()
 
     def put_back(self) -> None:
-        """What was written is again as the caller gave it."""
+        """Writes the caller's values back into the inputs that were written to."""
         with torch.no_grad():
-            for index, saved in self._watch.before.items():
+            for index, saved in self._mode.before.items():
                 self._args[index].copy_(saved)
 
-    def compared(self, output: Any) -> Compared:
-        """What the function gave and wrote against eager's. Whole numbers that floating ones chose (an
-        argmax) may differ much where these differ little: they count only where nothing is floating."""
-        mine, reference = _tensors(output), list(self._outputs)
-        if [item.shape for item in mine] != [item.shape for item in reference]:
+    def compare_with(self, output: Any) -> Compared:
+        """Compares the output and the writes of the function with eager's.
+
+        Whole numbers that floating ones decide (an argmax) may differ much where these differ little. So
+        whole numbers count only where the graph has no floating ones.
+        """
+        own, reference = _tensors(output), list(self._outputs)
+        if [item.shape for item in own] != [item.shape for item in reference]:
             return Compared(difference=float("nan"))
-        mine += [self._args[index] for index in self._after]
+        own += [self._args[index] for index in self._after]
         reference += self._after.values()
-        pairs = list(zip(mine, reference, strict=True))
+        pairs = list(zip(own, reference, strict=True))
         floating = [pair for pair in pairs if _is_floating(pair[1])]
-        if not floating and self._watch.floating:
+        if not floating and self._mode.floating:
             return Compared(note="only whole numbers come out, which floating ones chose")
-        allowed = tolerance(self._watch.dtypes)
+        allowed = tolerance(self._mode.dtypes)
         values = (differ(*pair) for pair in floating or pairs)
         return compare(values, allowed.rtol, allowed.atol) if floating else compare(values, 0.0, 0.0)
 
 
-class _Watch(TorchDispatchMode):  # type: ignore[misc]
-    """Sees each operator before it runs. ``before``: index of an argument -> its value before it was first
-    written to. ``dtypes``: in which was computed."""
+class _OperatorMode(TorchDispatchMode):  # type: ignore[misc]
+    """Sees each operator before it runs.
+
+    ``before``: index of an argument -> its value before the first write into it. ``dtypes``: the floating
+    dtypes of arguments and results. ``floating``: whether there is any.
+    """
 
     def __init__(self, args: tuple[Any, ...]) -> None:
         super().__init__()
@@ -203,7 +219,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[misc]
                 self._note(item)
 
     def wrote(self, tensor: Any) -> bool:
-        """Whether it is a part of an argument that was written to."""
+        """Returns whether a tensor is a part of an argument that was written to."""
         return any(index in self.before for index in self._sharing.get(_storage(tensor), ()))
 
     def __torch_dispatch__(
@@ -216,10 +232,10 @@ class _Watch(TorchDispatchMode):  # type: ignore[misc]
             for index in self._sharing.get(_storage(tensor), ()):
                 if index not in self.before:
                     self.before[index] = self._args[index].detach().clone()
-        made = func(*args, **kwargs)
-        for tensor in _tensors(made):
+        result = func(*args, **kwargs)
+        for tensor in _tensors(result):
             self._note(tensor)
-        return made
+        return result
 
     def _note(self, tensor: Any) -> None:
         if _is_floating(tensor):
@@ -228,22 +244,27 @@ class _Watch(TorchDispatchMode):  # type: ignore[misc]
 
 
 def _written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-    """The tensors that an operator writes into, by its schema. Those of batch norm hide it (ATen's
-    ``native_functions.yaml``: running statistics without an alias annotation)."""
+    """Returns the tensors that an operator writes into, by its schema.
+
+    The schema of batch norm does not say it (ATen's ``native_functions.yaml``: running statistics without an
+    alias annotation).
+    """
     named = [*zip(func._schema.arguments, args, strict=False)]
-    named += [(one, kwargs[one.name]) for one in func._schema.arguments if one.name in kwargs]
+    named += [
+        (argument, kwargs[argument.name]) for argument in func._schema.arguments if argument.name in kwargs
+    ]
     hidden = ("running_mean", "running_var") if "batch_norm" in func._schema.name else ()
     values = [
         value
-        for one, value in named
-        if (one.alias_info is not None and one.alias_info.is_write) or one.name in hidden
+        for argument, value in named
+        if (argument.alias_info is not None and argument.alias_info.is_write) or argument.name in hidden
     ]
     return _tensors(values)
 
 
 @contextlib.contextmanager
-def _modes_kept(tensors: Sequence[Any]) -> Iterator[None]:
-    """Grad mode and autocast are after it what they were, even if a graph that changes them raises."""
+def _restored_modes(tensors: Sequence[Any]) -> Iterator[None]:
+    """Restores grad mode and autocast after the block, even if a graph that changes them raises."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch.set_grad_enabled(torch.is_grad_enabled()))
         for device in sorted({"cpu", *(item.device.type for item in tensors)} & {"cpu", "cuda"}):

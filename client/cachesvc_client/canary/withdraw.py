@@ -1,30 +1,43 @@
-"""What the canary watches in this process, and what follows when it finds wrong numbers.
+"""Watches the restored revisions of a process for the canary, and withdraws those with wrong numbers.
 
-Imports torch, for the canary: for the thread that compiles alone, and only where one was asked for.
+The module imports torch, so only the thread that compiles may import it, where a canary is asked for.
 """
 
 from __future__ import annotations
 
-import itertools
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..hooks import logger
 from .trial import Trial
 
 if TYPE_CHECKING:
     from ..node.installed import InstalledRevision
-    from ..session.process import Process
 
 _log = logging.getLogger("cachesvc")
-_numbers = itertools.count()
 
 
-class Watched(NamedTuple):
-    """A revision that is under canary. ``drop`` takes it out of what its session has restored;
-    ``raise_if_strict`` raises what that session ended with, under CACHESVC_STRICT."""
+class CanaryProcess(Protocol):
+    """Declares what the canary needs of the process whose compiles it watches."""
+
+    def mark_uses(self) -> Mapping[str, int]:
+        """Return a mark for `keys_since`."""
+
+    def keys_since(self, mark: Mapping[str, int]) -> set[str]:
+        """Return the keys whose files were saved or hit since the mark."""
+
+    def recompile(self, why: str) -> None:
+        """Make every compiled function compile again at its next call."""
+
+    def forget(self, entry: InstalledRevision) -> None:
+        """Take a wrong revision out of the process and its folders, and off this node."""
+
+
+class WatchedRevision(NamedTuple):
+    """Names a revision that the canary watches. ``drop`` takes it out of the result of its session.
+    ``raise_if_strict`` raises the error of that session, under CACHESVC_STRICT."""
 
     entry: InstalledRevision
     drop: Callable[[], None]
@@ -32,44 +45,52 @@ class Watched(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
-    """``watched``: what is under canary now. ``wrong`` and ``skipped`` are told the reasons, in words.
-    ``uncalled`` holds a number for each restored function that has not been called through its canary yet."""
+class Canary:
+    """Watches the compiles of a process.
 
-    process: Process
-    watched: Callable[[], Iterable[Watched]]
+    ``watched`` returns the revisions that the canary watches now. ``wrong`` and ``skipped`` get the reasons,
+    in words. ``uncalled`` holds an object for each restored function that was not yet called through its
+    canary.
+    """
+
+    process: CanaryProcess
+    watched: Callable[[], Iterable[WatchedRevision]]
     wrong: Callable[[str], object]
     skipped: Callable[[str], None]
-    uncalled: set[int]
+    uncalled: set[object]
 
     def around(self, graph: Any) -> Callable[[Any], Any]:
-        """To be asked before ``graph`` is compiled; takes what it was compiled to, and answers that with its
-        first output judged. Raises what `Trial` does."""
-        before, number = self.process.mark_uses(), next(_numbers)
+        """Returns a function that takes the compiled ``graph`` and returns it with its first output judged.
+
+        To be called before the compile. Raises what `Trial` raises.
+        """
+        before, function = self.process.mark_uses(), object()
 
         def suspects() -> Sequence[InstalledRevision]:
             return self._suspects(before)
 
-        trial = Trial(graph, suspects, self._distrust, self.skipped, lambda: self.uncalled.discard(number))
+        trial = Trial(graph, suspects, self._distrust, self.skipped, lambda: self.uncalled.discard(function))
 
         def watch(compiled: Any) -> Any:
             watched = trial.watch(compiled)
             if watched is not compiled and suspects():
-                self.uncalled.add(number)
+                self.uncalled.add(function)
             return watched
 
         return watch
 
     def _suspects(self, before: Mapping[str, int]) -> Sequence[InstalledRevision]:
-        """The revisions of which something was used since `mark_uses` returned ``before``."""
+        """Returns the revisions of which something was used since `mark_uses` returned ``before``."""
         keys = self.process.keys_since(before)
         return [one.entry for one in self.watched() if keys & one.entry.keys]
 
     def _distrust(self, suspects: Sequence[InstalledRevision], why: str) -> None:
-        """Nothing of these revisions is used in this process again, nor installed on this node. Raises only
-        under CACHESVC_STRICT."""
-        found = [one for one in self.watched() if one.entry in suspects]
-        for one in found:
+        """Withdraws the suspects: this process uses them no more, and this node installs them no more.
+
+        Raises only under CACHESVC_STRICT.
+        """
+        withdrawn = [one for one in self.watched() if one.entry in suspects]
+        for one in withdrawn:
             statement = one.entry.manifest.statement
             text = f"canary: {statement.full_name} {statement.target}: {why}: compiling here instead"
             logger.write(logging.WARNING, "%s (revision %s)", text, one.entry.revision)
@@ -83,5 +104,5 @@ class Watch:
             self.process.recompile("restored code was wrong")
         except Exception as error:  # noqa: BLE001 - as above
             _log.warning("canary: graphs run eagerly until torch.compiler.reset(): %s", error)
-        for one in found:
+        for one in withdrawn:
             one.raise_if_strict()

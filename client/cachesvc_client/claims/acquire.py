@@ -1,7 +1,7 @@
-"""Acquires a claim on what nobody has published, or waits for the process that holds it.
+"""Acquires a claim on work that is not published, or waits for the process that has the claim.
 
-Nothing here decides whether published code fits or is trusted: a process that waited looks again, as any
-process does. A claim that cannot be acquired, for whatever reason, is no reason not to compile.
+This module does not decide whether published code fits or is trusted: a process that has waited restores as
+any process does. A process that cannot acquire a claim, for whatever reason, compiles all the same.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ANSWER_SECONDS = 10.0
-"""Seconds that one answer of the registry may take beyond the wait that was asked for."""
+"""Seconds that one answer of the registry may take beyond the requested wait."""
 RESOLVED_SECONDS = 6.0
-"""Seconds that a published revision may stay unseen: longer than a registry remembers its answers."""
+"""Seconds that a resolve may not show a published revision: longer than a registry remembers its answers."""
 _PAUSE_SECONDS = 1.0
 """Seconds between two requests, where the registry itself does not wait."""
 _RUN_VARIABLES = ("GITHUB_RUN_ID", "CI_JOB_ID", "BUILD_ID")
@@ -33,9 +33,12 @@ _RUN_VARIABLES = ("GITHUB_RUN_ID", "CI_JOB_ID", "BUILD_ID")
 
 @dataclass(frozen=True, slots=True)
 class ClaimOutcome(Generic[T]):
-    """Says who compiles. ``result``: what another process has published. ``claim``: nothing is published, and
-    this process compiles it. Neither: this process compiles as if there were no claims; ``why`` says the
-    reason, if a person should know it."""
+    """Says who compiles.
+
+    ``result``: what another process has published. ``claim``: set if nothing is published and this process
+    compiles. If neither is set, this process compiles as if there were no claims, and ``why`` is the reason,
+    if a person should know it.
+    """
 
     result: T | None = None
     claim: Claim | None = None
@@ -54,14 +57,14 @@ def acquire_or_wait(
     outage_seconds: float = 0.0,
     leads: bool = True,
 ) -> ClaimOutcome[T]:
-    """Takes the claim, or waits for its holder until the work is published or free, or ``patience`` (the
-    seconds that may still be waited) is over.
+    """Acquires the claim; or waits for its holder until the work is published, the claim is free, or
+    ``patience`` is over.
 
-    ``look``: answers what is published; it is called again whenever something may be. ``on_wait``: called
-    with the holder's answer after each request; a request waits for ``poll_seconds``. ``hold_seconds``: how
-    long the claim may be held. ``outage_seconds``: how long a registry may be away. ``leads``: false for a
-    rank of a job whose claim another rank holds.
-    Raises only what ``look`` raises; a claim is given back then.
+    ``look``: returns what is published, and is called again whenever there may be something. ``patience``:
+    returns the seconds that this process may still wait. ``on_wait``: called with the registry's answer after
+    each request that waited, for ``poll_seconds`` at most. ``hold_seconds``: how long this process may keep
+    the claim. ``outage_seconds``: how long the registry may be unreachable. ``leads``: false for a rank of a
+    job whose claim another rank has. Raises only what ``look`` raises; a claim is released then.
     """
     failed_since: float | None = None
     while True:
@@ -98,7 +101,8 @@ def acquire_or_wait(
 
 
 def _await_publication(look: Callable[[], T | None], patience: Callable[[], float]) -> T | None:
-    """Looks until the published revision is there. A replica may give its earlier answer for some seconds."""
+    """Calls ``look`` until it returns the publication, since a replica may repeat an earlier answer for
+    seconds."""
     until = time.monotonic() + min(RESOLVED_SECONDS, patience())
     while (result := look()) is None and time.monotonic() < until:
         time.sleep(_PAUSE_SECONDS)
@@ -106,7 +110,7 @@ def _await_publication(look: Callable[[], T | None], patience: Callable[[], floa
 
 
 def _look_again(claim: Claim, look: Callable[[], T | None]) -> ClaimOutcome[T]:
-    """Looks once more: somebody may have published between the last look and the claim."""
+    """Calls ``look`` once more: another process may have published between the last call and the claim."""
     try:
         result = look()
     except BaseException:
@@ -119,7 +123,7 @@ def _look_again(claim: Claim, look: Callable[[], T | None]) -> ClaimOutcome[T]:
 
 
 def describe_this_process() -> str:
-    """Names this host, in CI the run, and this process, for people who wait for it."""
+    """Names this host, in CI the run, and this process, for the people who wait for it."""
     run = next((os.environ[name] for name in _RUN_VARIABLES if os.environ.get(name)), "")
     text = f"{os.uname().nodename}{f', run {run}' if run else ''}, process {os.getpid()}"
     return "".join(letter for letter in text if letter.isprintable())[:100]

@@ -1,4 +1,4 @@
-"""Owns a claim that this process holds: it is renewed on a thread, and given back or lost."""
+"""Owns a claim of this process: renews it on a thread, and gives it back unless it is lost."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 _log = logging.getLogger("cachesvc")
 
 RELEASE_SECONDS = 1.0
-"""Seconds that giving a claim back may take, which also happens at exit."""
+"""Seconds that the release of a claim may take, which also happens at exit."""
 
 
 class Claim:
-    """Holds a claim and renews it on a thread of its own, until it is given back, published under, or lost.
+    """Renews a claim on a thread of its own, until the claim is released, ended by a commit, or lost.
 
-    The claim belongs to the process that took it, not to a forked child. The end of the process gives it
-    back. ``hold_seconds``: after this long it is given back in any case.
+    The claim belongs to the process that acquired it, and not to a forked child. The end of the process
+    releases it. ``hold_seconds``: the time after which it is released in any case.
     """
 
     def __init__(
@@ -44,19 +44,23 @@ class Claim:
         threading.Thread(target=self._renew, name="cachesvc-claim", daemon=True).start()
 
     @property
-    def shown(self) -> ClaimRef | None:
-        """The claim as a commit presents it; ``None`` for a claim that was given back, or that the parent
-        process holds. A lost claim is presented too: the registry refuses it and says why."""
+    def commit_ref(self) -> ClaimRef | None:
+        """Returns the claim as a commit presents it; ``None`` if it was released, or is the parent process's.
+
+        A commit presents a lost claim too: the registry refuses it and says why.
+        """
         return None if self._over.is_set() or self._pid != os.getpid() else self.ref
 
     def published(self) -> None:
-        """Ends the claim after a commit, which has given it back."""
+        """Ends the claim after a commit, which has released it at the registry."""
         self._over.set()
         atexit.unregister(self.release)
 
     def release(self, *, done: bool = False) -> None:
-        """Gives the claim back, if this process still holds it. ``done``: what it was for is published.
-        Raises no ``CacheSvcError``."""
+        """Releases the claim, if this process still has it. Raises no ``CacheSvcError``.
+
+        ``done``: whether the claimed work is published.
+        """
         if self._over.is_set() or self._pid != os.getpid():
             return
         self.published()
@@ -66,7 +70,7 @@ class Claim:
                 self._remote.release_claim(request, time.monotonic() + RELEASE_SECONDS)
 
     def _renew(self) -> None:
-        """Renews the claim until it is over, lost, or held for as long as it may be."""
+        """Renews the claim until it is over or lost, or its time is over."""
         wait = self._renew_seconds
         while not self._over.wait(wait):
             if self._until is not None and time.monotonic() > self._until:

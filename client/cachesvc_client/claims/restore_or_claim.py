@@ -1,5 +1,4 @@
-"""Restores a name, or claims it: of the services that may publish a name that nothing fits, one compiles and
-the others wait."""
+"""Restores a name, or claims it: of the services that may publish it, one compiles and the others wait."""
 
 from __future__ import annotations
 
@@ -29,16 +28,16 @@ if TYPE_CHECKING:
 _log = logging.getLogger("cachesvc")
 
 HOLD_SECONDS = 1800.0
-"""Seconds that a service may hold a claim. One that has not published by then never will, and others need not
-wait any longer."""
+"""Seconds that a service may have a claim. A service that has not published by then never does, so the others
+wait no longer."""
 
 
 @dataclass(slots=True)
 class ClaimedRestore:
-    """Restores the names of a session that may publish; claims the names that nothing fits.
+    """Restores the names of a session that may publish; claims the names without a fitting entry.
 
-    ``patience``: as in :func:`.acquire.acquire_or_wait`. ``label``: the session's, the same for all ranks of
-    its job. ``claims``: the claims that the session has taken.
+    ``patience``: as in :func:`.acquire.acquire_or_wait`. ``label``: the session's label, the same for all
+    ranks of its job. ``claims``: the claims that the session has acquired.
     """
 
     config: Config
@@ -50,8 +49,10 @@ class ClaimedRestore:
     def accept(
         self, request: NameRequest, remote: Remote, context: RestoreContext, result: RestoreResult
     ) -> None:
-        """Does what `restore.revision_restore.accept_revisions` does; where nothing fits, does it once more
-        when another process has published. Raises what `accept_revisions` raises."""
+        """Accepts the revisions of a name; where nothing fits, claims the name or waits for its publication.
+
+        Does and raises what `restore.revision_restore.accept_revisions` does and raises.
+        """
         from ..restore.revision_restore import accept_revisions
 
         before = len(result.rejected)
@@ -83,8 +84,7 @@ class ClaimedRestore:
         return has_key and (self.job is None or self.job.one_node)
 
     def _holder(self) -> str:
-        """Names the holder. The ranks of a job are one holder: they have its claim together, and none waits
-        for another."""
+        """Names the holder of a claim. The ranks of a job are one holder, so that none waits for another."""
         if self.job is None:
             return secrets.token_hex(16)
         return Digest.of(canonical([self.job.key, "claim", self.label])).hex[:32]
@@ -92,7 +92,7 @@ class ClaimedRestore:
     def _acquire(
         self, request: NameRequest, context: RestoreContext, look: Callable[[], bool | None]
     ) -> ClaimOutcome[bool]:
-        """Acquires the claim of a name, or waits for its holder; logs what came of it."""
+        """Acquires the claim of a name, or waits for its holder; logs the outcome."""
         config = self.config
         timeout = MAX_WAIT_SECONDS + ANSWER_SECONDS
         remote = Remote(config.url or "", config.token, timeout=timeout, retries=0)

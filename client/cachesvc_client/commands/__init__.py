@@ -1,4 +1,4 @@
-"""The commands of ``cachesvc-client``: `cli` parses them, and a module for each command or pair does them.
+"""Holds the commands of ``cachesvc-client``: `cli` parses them, and one module runs each command or pair.
 
 A service that attaches needs none of these modules.
 """

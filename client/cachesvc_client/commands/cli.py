@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 def main(argv: Sequence[str] | None = None, program: str = "cachesvc-client") -> int:
-    """Run one command and return its exit status. A ``CacheSvcError`` is one line on stderr.
+    """Run one command and return its exit status. A ``CacheSvcError`` becomes one line on stderr.
 
     ``program``: the name of the program in the usage lines.
     """
@@ -57,8 +57,8 @@ def parser(program: str) -> argparse.ArgumentParser:
 
 
 def _add_keygen(commands: Any) -> None:
-    keygen = commands.add_parser("keygen", help="make a signing key, for whoever publishes")
-    keygen.add_argument("file", type=Path, metavar="FILE", help="of the private key; must not exist")
+    keygen = commands.add_parser("keygen", help="make a signing key, for a publisher")
+    keygen.add_argument("file", type=Path, metavar="FILE", help="file for the private key; must not exist")
     keygen.set_defaults(command=_keygen)
 
 
@@ -116,7 +116,9 @@ def _add_run(commands: Any) -> None:
     run.add_argument("--tag-fallback", action="append", default=[], type=_tag, metavar="TAG")
     run.add_argument("--lane", type=_lane)
     run.add_argument("--mode", choices=("read", "readwrite", "off"))
-    run.add_argument("--deadline", metavar="SECONDS", help="that a first compile waits for the restore")
+    run.add_argument(
+        "--deadline", metavar="SECONDS", help="seconds that the first compile waits for the restore"
+    )
     run.add_argument("--strict", action="store_true", help="fail instead of compiling locally")
     run.set_defaults(command=_run)
 

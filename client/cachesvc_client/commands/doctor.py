@@ -29,7 +29,7 @@ from ..wire.errors import CacheSvcError
 from ..wire.factors import Fingerprint
 from ..wire.names import Name
 from ..wire.protocol import ResolveRequest
-from .explain import verified
+from .explain import check_revisions
 from .tables import aligned
 
 Status = Literal["ok", "warn", "fail"]
@@ -55,7 +55,10 @@ _RISKY = {
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The result of one check. ``mend``: how to fix what is not ``ok``; the JSON output names it so."""
+    """Holds the result of one check.
+
+    ``found``: what the check found. ``mend``: how to fix what is not ``ok``. The JSON output has these names.
+    """
 
     status: Status
     what: str
@@ -152,11 +155,11 @@ def _gpu(here: Fingerprint) -> Check:
         )
     if "cuda" in here:
         hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
-        shown = (
+        visible = (
             f"none visible (CUDA_VISIBLE_DEVICES={hidden!r})" if hidden is not None else "none, or no driver"
         )
         return Check(
-            "warn", "gpu", f"{shown}; torch is built for CUDA {here['cuda']}", "only CPU entries fit here"
+            "warn", "gpu", f"{visible}; torch is built for CUDA {here['cuda']}", "only CPU entries fit here"
         )
     return Check("ok", "gpu", "torch is built for the CPU")
 
@@ -172,9 +175,9 @@ def _settings(here: Fingerprint) -> Iterator[Check]:
     for name, value in _OFF.items():
         if os.environ.get(name) == value:
             yield Check("fail", "settings", f"{name}={value}: PyTorch reads no cache", f"unset {name}")
-    for name, mend in _RISKY.items():
+    for name, fix in _RISKY.items():
         if os.environ.get(name):
-            yield Check("warn", "settings", f"{name}={os.environ[name][:40]}", mend)
+            yield Check("warn", "settings", f"{name}={os.environ[name][:40]}", fix)
     settings = here.get("settings")
     if isinstance(settings, list):
         yield Check("ok", "settings", f"{' '.join(settings)}: entries must be built with the same")
@@ -214,10 +217,10 @@ def _folders() -> Iterator[Check]:
     for name in kinds.VARIABLES:
         path = os.environ.get(name)
         if path:
-            there = Path(path)
-            while not there.exists() and there != there.parent:
-                there = there.parent
-            if _writable(there):
+            folder = Path(path)
+            while not folder.exists() and folder != folder.parent:
+                folder = folder.parent
+            if _writable(folder):
                 yield Check("ok", "folders", f"{name}={path}: writable")
             else:
                 yield Check("fail", "folders", f"{name}={path}: not writable", "name another, or unset it")
@@ -248,8 +251,8 @@ def _bundle(path: Path) -> Check:
     """Check for bundle files at CACHESVC_BUNDLE, which replaces the registry."""
     files = list(path.glob(f"*{SUFFIX}")) if path.is_dir() else [path] if path.is_file() else []
     if not files:
-        mend = "cachesvc-client pull NAME --into DIR"
-        return Check("fail", "bundle", f"{path}: no bundle (*{SUFFIX}) is there: nothing is restored", mend)
+        fix = "cachesvc-client pull NAME --into DIR"
+        return Check("fail", "bundle", f"{path}: no bundle (*{SUFFIX}) is there: nothing is restored", fix)
     return Check("ok", "bundle", f"{path}: {len(files)} of them, and no registry is asked")
 
 
@@ -339,7 +342,7 @@ def _name_check(remote: Remote, config: Config, here: Fingerprint, name: Name) -
         answer = remote.resolve(request)
         if not answer.revisions:
             raise nothing_offered(name, answer.rejected)
-        _, refused = verified(answer, Name(name.namespace, name.name, answer.tag or name.tag), config)
+        _, refused = check_revisions(answer, Name(name.namespace, name.name, answer.tag or name.tag), config)
         if len(refused) == len(answer.revisions):
             raise next(iter(refused.values()))
     except CacheSvcError as error:

@@ -29,8 +29,12 @@ Verdict = Literal["fits", "withheld", "refused", "differs"]
 
 @dataclass(frozen=True, slots=True)
 class FactorRow:
-    """One factor of the comparison. ``verdict``: same (or covered, enough), differs, or why the factor was
-    not compared; ``differs: …`` says who decides by the factor if cachesvc does not."""
+    """Holds one factor of the comparison.
+
+    ``verdict``: same (or covered, enough), differs, or why the factor was not compared; ``differs: …`` says
+    who decides by the factor if cachesvc does not. ``mend``: how to fix a difference; the JSON output names
+    it so.
+    """
 
     factor: str
     here: str
@@ -41,11 +45,13 @@ class FactorRow:
 
 @dataclass(frozen=True, slots=True)
 class EntryVerdict:
-    """The comparison of one entry. ``verdict``: *fits* (a service here installs it), *withheld* (it fits, and
-    the registry does not offer it here), *refused* (it fits, and this client does not accept it), or
-    *differs*.
-    ``differences``: why the entry is not installed; empty if it fits. ``recorded``: the differences by which
-    only the compiler decides, or nobody."""
+    """Holds the comparison of one entry.
+
+    ``verdict``: *fits* (a service here installs it), *withheld* (it fits, and the registry does not offer it
+    here), *refused* (it fits, and this client does not accept it), or *differs*. ``differences``: why the
+    entry is not installed; empty if it fits. ``recorded``: the differences by which only the compiler
+    decides, or nobody.
+    """
 
     entry: EntrySummary
     fits: bool
@@ -62,8 +68,11 @@ class EntryVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The comparison of all entries under a name. ``entries``: first the fitting ones, then the nearest.
-    ``components``: the components in which PyTorch's own keys differ, after an inert start."""
+    """Holds the comparison of all entries under a name.
+
+    ``entries``: first the fitting ones, then the nearest. ``components``: the components in which PyTorch's
+    own keys differ, after an inert start.
+    """
 
     name: str
     here: Facts
@@ -102,7 +111,7 @@ def explain(
         rows = [row for row in remote.entries(chosen) if row.lane is None or row.lane == config.lane]
     if target is not None:
         rows = _of_target(rows, target, chosen)
-    asked, refused = verified(answer, chosen, config)
+    asked, refused = check_revisions(answer, chosen, config)
     return judge(str(chosen), here, rows, asked, not_installed(answer, rows, refused))
 
 
@@ -174,10 +183,10 @@ def _of_target(rows: Sequence[EntrySummary], target: str, name: Name) -> list[En
     return matches
 
 
-def verified(
+def check_revisions(
     answer: ResolveAnswer, name: Name, config: Config
 ) -> tuple[dict[Digest, Facts], dict[Digest, CacheSvcError]]:
-    """Return, by entry, the facts of the revisions that this client accepts, and why it refuses the others.
+    """Return the facts of the revisions that this client accepts, and why it refuses the others, by entry.
 
     Where no key is trusted, both are empty: `doctor` says that once.
     """
@@ -266,7 +275,7 @@ def render(explanation: Explanation) -> str:
         for use in judged.entry.usefulness
     ]
     if uses:
-        parts.append("\nwhat starts came to:\n" + aligned(uses, "  "))
+        parts.append("\noutcomes of starts:\n" + aligned(uses, "  "))
     first = explanation.entries[0]
     unfit = next((judged for judged in explanation.entries if not judged.fits), first)
     shown = first if first.fits and first.reasons else unfit
@@ -277,8 +286,8 @@ def render(explanation: Explanation) -> str:
     factor_rows.sort(key=lambda row: not row.verdict.startswith("differs"))
     rows = [(row.factor, row.here, row.entry, row.verdict) for row in factor_rows]
     parts.append(aligned([head, *rows], "  "))
-    told_first = (*shown.differences, *shown.recorded)
-    fixes = [f"  {one.factor}: {one.fix}" for one in told_first if one.fix]
+    all_differences = (*shown.differences, *shown.recorded)
+    fixes = [f"  {one.factor}: {one.fix}" for one in all_differences if one.fix]
     if fixes:
         parts.append("\nto fix:\n" + "\n".join(fixes))
     if explanation.components:

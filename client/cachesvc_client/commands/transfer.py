@@ -30,7 +30,7 @@ from ..wire.protocol import ResolvedRevision, ResolveRequest
 
 @dataclass(frozen=True, slots=True)
 class PulledBundle:
-    """A bundle file that ``pull`` wrote. ``moved``: the bytes that it cost over the network."""
+    """Describes a bundle file that ``pull`` wrote. ``moved``: the bytes of its download."""
 
     target: Target
     revision: Digest
@@ -42,7 +42,7 @@ class PulledBundle:
 
 @dataclass(frozen=True, slots=True)
 class PushedRevision:
-    """A revision that ``push`` published. ``created``: false if the registry had this revision already."""
+    """Describes a revision that ``push`` published. ``created``: false if the registry had it already."""
 
     path: Path
     name: str

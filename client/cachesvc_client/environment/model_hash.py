@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..graphs.code_digest import Followed
+from ..graphs.code_digest import FollowedCode
 from ..wire.codec import canonical
 from ..wire.digest import Digest
 from ..wire.factors import FactorValue
@@ -159,7 +159,9 @@ def _kernels(things: Iterable[Any]) -> Iterator[str]:
     """Yields a user's Triton kernels; nothing without Triton or without kernels, so that the hash stays as it
     was."""
     if "triton.runtime.jit" in sys.modules:
-        yield from (f"kernel {name} {digest}" for name, digest in sorted(Followed(things).kernels.items()))
+        yield from (
+            f"kernel {name} {digest}" for name, digest in sorted(FollowedCode(things).kernels.items())
+        )
 
 
 def input_signature(args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> dict[str, Any]:

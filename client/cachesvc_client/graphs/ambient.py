@@ -1,4 +1,4 @@
-"""Puts settings of the process into PyTorch's keys where a version's own keys lack them.
+"""Puts settings of the process into PyTorch's keys where the keys of a version lack them.
 
 These settings change what is compiled from an equal graph. PyTorch's keys hold them from some version on: the
 dtype of autocast, the default dtype and the number of CPU threads from 2.13, hints that override a dynamic
@@ -9,8 +9,8 @@ A graph that enters autocast by itself and names no dtype takes that of ``torch.
 of 2.8 and 2.11 holds it, 2.13 keeps such a graph out of AOTAutograd's cache, and 2.15 has the dtypes of all
 devices in its key. Run on 2.8, 2.11 and 2.13; read in 2.15.
 
-A part is added only where the details do not hold it: no method of their class names the attribute that later
-versions keep it in. So the keys of a version that holds it stay as they are.
+A part is added only where the details lack it: no method of their class names the attribute in which later
+versions keep the part. So the keys of a version that has the part stay as they are.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _AUTOCAST_DEVICES = ("cpu", "cuda", "hpu", "ipu", "maia", "mps", "mtia", "privat
 """Device types that autocast knows, for a torch that does not list them."""
 
 ALWAYS = "default_dtype"
-"""The part that every key holds: by PyTorch from 2.13 on, before that by these hooks. So a key without it is
-of a builder without these hooks."""
+"""Name of the part that every key has: PyTorch adds it from 2.13 on, and these hooks add it before that. So a
+key without it comes from a builder without these hooks."""
 PARTS = {
     "autocast_state": "the dtype of autocast",
     "ambient_autocast_dtypes": "the dtype of autocast",
@@ -36,47 +36,47 @@ PARTS = {
     "var_to_hint_override": "the hints of dynamic sizes",
     "nested_inductor_config_patches": "the options of nested regions",
 }
-"""Names that parts have in a key -> words for a reason."""
+"""Names that parts have in a key -> words for a reason of an outcome."""
 
 
 def install_hooks() -> None:
-    """Puts the hooks in place when the application imports the modules. Safe to call again."""
+    """Put the hooks in place when the application imports the modules. Safe to call again."""
     complete(GRAPH_KEY, of_graph)
     complete(AUTOGRAD_KEY, of_autograd)
 
 
 def of_graph(details: Any, graph: Any) -> dict[str, Any]:
-    """Answers what decides how Inductor compiles a graph; AOTAutograd's key has it by inheritance."""
+    """Return the settings that decide how Inductor compiles a graph. AOTAutograd's key inherits them."""
     import torch
 
-    held = _attributes_named(details.__class__)
-    found: dict[str, Any] = {}
-    if "default_dtype" not in held:
-        found["default_dtype"] = str(torch.get_default_dtype())
-    if "cpp_runtime_thread_count" not in held and _counts_threads(graph, details.example_inputs):
-        found["cpp_runtime_thread_count"] = torch.get_num_threads()
-    if "var_to_hint_override" not in held and (hints := _hint_overrides()):
-        found["var_to_hint_override"] = hints
-    if "nested_inductor_config_patches" not in held and _has_nested_options(graph):
-        found["nested_inductor_config_patches"] = nonce("a nested region has options of its own")
-    return found
+    attributes = _attributes_named(details.__class__)
+    parts: dict[str, Any] = {}
+    if "default_dtype" not in attributes:
+        parts["default_dtype"] = str(torch.get_default_dtype())
+    if "cpp_runtime_thread_count" not in attributes and _counts_threads(graph, details.example_inputs):
+        parts["cpp_runtime_thread_count"] = torch.get_num_threads()
+    if "var_to_hint_override" not in attributes and (hints := _hint_overrides()):
+        parts["var_to_hint_override"] = hints
+    if "nested_inductor_config_patches" not in attributes and _has_nested_options(graph):
+        parts["nested_inductor_config_patches"] = nonce("a nested region has options of its own")
+    return parts
 
 
 def of_autograd(details: Any, graph: Any) -> dict[str, Any]:
-    """Answers what decides how AOTAutograd traces a graph."""
+    """Return the settings that decide how AOTAutograd traces a graph."""
     import torch
 
     dtypes = {device: str(torch.get_autocast_dtype(device)) for device in _autocast_devices()}
-    held = getattr(details, "autocast_state", None)
-    found: dict[str, Any] = {}
+    autocast = getattr(details, "autocast_state", None)
+    parts: dict[str, Any] = {}
     enabled = {device: dtype for device, dtype in dtypes.items() if torch.is_autocast_enabled(device)}
-    if held is None and enabled:
-        found["autocast_state"] = enabled
+    if autocast is None and enabled:
+        parts["autocast_state"] = enabled
     # 2.15 keeps every device's dtype there; 2.13 and 2.14 keep those of devices whose autocast is on.
-    has_all = held is not None and dtypes.keys() <= held.keys()
+    has_all = autocast is not None and dtypes.keys() <= autocast.keys()
     if not has_all and any(_enters_autocast(node) for node in graph_nodes(graph)):
-        found["ambient_autocast_dtypes"] = dtypes
-    return found
+        parts["ambient_autocast_dtypes"] = dtypes
+    return parts
 
 
 def _autocast_devices() -> list[str]:
@@ -90,7 +90,7 @@ def _autocast_devices() -> list[str]:
 
 @functools.cache
 def _attributes_named(details: Any) -> frozenset[str]:
-    """Answers the attributes that the methods of a class and of its bases name."""
+    """Return the attributes that the methods of a class and of its bases name."""
     functions = [
         inspect.unwrap(value)
         for base in details.__mro__
@@ -101,8 +101,11 @@ def _attributes_named(details: Any) -> frozenset[str]:
 
 
 def _counts_threads(graph: Any, inputs: Any) -> bool:
-    """Answers whether Inductor writes the number of threads into the code: one of the graph's tensors is on
-    the CPU, or none is known, and no setting says another number."""
+    """Return whether Inductor writes the number of threads into the code.
+
+    It does if one of the graph's tensors is on the CPU, or no tensor is known, and no setting says another
+    number.
+    """
     from torch._inductor import config
 
     if config.cpp.threads >= 1 or config.cpp.dynamic_threads:
@@ -120,7 +123,7 @@ def _has_nested_options(graph: Any) -> bool:
 
 
 def _tensors(graph: Any, inputs: Any) -> Iterator[Any]:
-    """Yields the inputs of a graph and what its nodes compute, as far as the trace kept it."""
+    """Yield the inputs of a graph and the values of its nodes, as far as the trace recorded them."""
     import torch
     from torch.utils._pytree import tree_leaves
 
@@ -136,7 +139,7 @@ def _tensors(graph: Any, inputs: Any) -> Iterator[Any]:
 
 
 def _hint_overrides() -> dict[str, int]:
-    """Answers the sizes that a caller of ``mark_dynamic`` has dynamic dimensions tuned for."""
+    """Return the sizes for which a caller of ``mark_dynamic`` has dynamic dimensions tuned."""
     import torch
 
     context = torch._guards.TracingContext.try_get()

@@ -1,9 +1,10 @@
-"""What functions do: their code with all that they call, as digests that are equal in every process.
+"""Digests the code of functions with everything that they call; equal code has one digest in every process.
 
-Neither places nor names of files are in them, nor comments, lines or annotations; constants are, also those
-of a module that they read. PyTorch, Triton and the standard library are not followed: their versions
-are in every key. What changes while a program runs (lists, dicts, objects) is passed over. Nothing is
-called, imported or parsed, and nothing raises: a few microseconds for a function.
+A digest covers the code and its constants, also the constants of a module that the code reads. It covers no
+places or names of files, comments, line numbers or annotations. PyTorch, Triton and the standard library are
+not followed, since their versions are in every key. Values that change while a program runs (lists, dicts,
+objects) are left out. This module calls, imports and parses nothing, and never raises. A function takes a few
+microseconds.
 """
 
 from __future__ import annotations
@@ -17,65 +18,72 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 MAX_FOLLOWED = 500
-"""Functions and classes, at most: a body that calls into a large library."""
+"""Functions and classes that are followed, at most: a body may call into a large library."""
 _LIBRARIES = frozenset({"torch", "torchgen", "triton", *sys.stdlib_module_names})
+"""Packages that are not followed."""
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
+"""Types of the constants that a digest covers."""
 
 
-class Followed:
-    """Everything that the functions and classes of ``roots`` reach. ``named``: what stands behind names that
-    are no values of Python's. ``lines``: what all of it does. ``anything``: whether there is anything of the
-    application's. ``kernels``: the Triton kernels among it, with the digests of their own sources and
-    constants."""
+class FollowedCode:
+    """Follows everything that some functions and classes call or read.
+
+    Attributes:
+        lines: The code and the constants, as text.
+        anything: Whether the application has any of the code.
+        kernels: The Triton kernels among the code, with the digests of their own sources and constants.
+    """
 
     def __init__(self, roots: Iterable[Any], named: Mapping[str, Sequence[Any]] | None = None) -> None:
+        """``roots``: the functions and classes to begin with. ``named``: the functions behind names that are
+        no values in Python, such as the names of operators."""
         self._named = named or {}
         self.lines: list[str] = []
         self.kernels: dict[str, str] = {}
         self.anything = False
-        self._seen: dict[int, Any] = {}  # held, so that no address is used again
+        self._followed: dict[int, Any] = {}  # referenced, so that no address is used again
         self._waiting = list(roots)
-        while self._waiting and len(self._seen) < MAX_FOLLOWED:
-            self._take(self._waiting.pop(0))
+        while self._waiting and len(self._followed) < MAX_FOLLOWED:
+            self._follow(self._waiting.pop(0))
 
     @property
     def digest(self) -> str:
-        """Twelve letters of the digest of all lines."""
+        """Return twelve letters of the digest of all lines."""
         return short("\n".join(self.lines))
 
-    def _take(self, thing: Any) -> None:
-        if id(thing) in self._seen:
+    def _follow(self, value: Any) -> None:
+        if id(value) in self._followed:
             return
-        self._seen[id(thing)] = thing
-        if isinstance(thing, types.FunctionType):
-            self._function(thing)
-        elif isinstance(thing, (types.MethodType, classmethod, staticmethod)):
-            self._waiting.append(thing.__func__)
-        elif isinstance(thing, functools.partial):
-            self._waiting += [thing.func, *thing.args, *thing.keywords.values()]
-        elif isinstance(thing, type):
-            self._waiting += [part for _, part in sorted(vars(thing).items()) if _followed(part)]
-            self._waiting += [base for base in thing.__bases__ if _followed(base)]
-        elif _triton(thing):
-            self._kernel(thing)
-        elif hasattr(thing, "__dict__") and not isinstance(thing, types.ModuleType):
+        self._followed[id(value)] = value
+        if isinstance(value, types.FunctionType):
+            self._function(value)
+        elif isinstance(value, (types.MethodType, classmethod, staticmethod)):
+            self._waiting.append(value.__func__)
+        elif isinstance(value, functools.partial):
+            self._waiting += [value.func, *value.args, *value.keywords.values()]
+        elif isinstance(value, type):
+            self._waiting += [part for _, part in sorted(vars(value).items()) if _is_followed(part)]
+            self._waiting += [base for base in value.__bases__ if _is_followed(base)]
+        elif _is_kernel(value):
+            self._kernel(value)
+        elif hasattr(value, "__dict__") and not isinstance(value, types.ModuleType):
             # A record of functions, such as torch.library's of a backward.
-            self._waiting += [part for _, part in sorted(vars(thing).items()) if _followed(part)]
+            self._waiting += [part for _, part in sorted(vars(value).items()) if _is_followed(part)]
 
-    def _kernel(self, thing: Any) -> None:
-        """Triton's: under ``triton.autotune`` or ``triton.heuristics``, or plain."""
-        self.anything, function = True, thing.fn
+    def _kernel(self, value: Any) -> None:
+        """Add a Triton kernel, plain or under ``triton.autotune`` or ``triton.heuristics``."""
+        self.anything, function = True, value.fn
         self._waiting.append(function)
-        if isinstance(source := getattr(thing, "src", None), str):
-            read = "\n".join(_constants(function)) if isinstance(function, types.FunctionType) else ""
-            self.kernels[str(getattr(function, "__name__", "kernel"))] = short(f"{source}\n{read}")
+        if isinstance(source := getattr(value, "src", None), str):
+            constants = "\n".join(_constants(function)) if isinstance(function, types.FunctionType) else ""
+            self.kernels[str(getattr(function, "__name__", "kernel"))] = short(f"{source}\n{constants}")
             self.lines.append(source)
             return
-        configurations = sorted(str(one) for one in getattr(thing, "configs", None) or ())
+        configurations = sorted(str(one) for one in getattr(value, "configs", None) or ())
         self.lines += [line for line in configurations if " at 0x" not in line]
 
     def _function(self, function: types.FunctionType) -> None:
-        if not _library(function):
+        if not _is_of_library(function):
             self.anything = True
             self.lines += _code(function.__code__)
             self.lines += _plain(function.__defaults__)
@@ -83,7 +91,7 @@ class Followed:
             for name in _names(function.__code__):
                 self._waiting += self._named.get(name, ())
         self.lines += _constants(function)
-        self._waiting += [thing for _, thing in _read(function) if _followed(thing)]
+        self._waiting += [value for _, value in _read(function) if _is_followed(value)]
         self._waiting += _cells(function).values()
 
 
@@ -101,37 +109,39 @@ def _names(code: types.CodeType) -> Iterator[str]:
 
 
 def _cells(function: types.FunctionType) -> dict[str, Any]:
-    """The variables of the functions around it, as far as they are set."""
-    found = {}
+    """Return the variables of the functions around a function, as far as they are set."""
+    variables = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         with contextlib.suppress(ValueError):
-            found[name] = cell.cell_contents
-    return found
+            variables[name] = cell.cell_contents
+    return variables
 
 
 def _read(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
-    """What a function reads outside of itself, also as attributes of the application's modules; of a
-    library's, what was handed to it."""
+    """Yield what a function reads outside of itself, by name; of the application's modules their attributes.
+
+    For a function of a library, yield only the variables of the functions around it.
+    """
     cells, names = _cells(function), tuple(dict.fromkeys(_names(function.__code__)))
-    if _library(function):
+    if _is_of_library(function):
         yield from cells.items()
         return
     for name in (*cells, *names):
-        thing = cells[name] if name in cells else function.__globals__.get(name)
-        if not isinstance(thing, types.ModuleType):
-            yield name, thing
-        elif not _in_library(thing.__name__):
-            yield from ((other, vars(thing)[other]) for other in names if other in vars(thing))
+        value = cells[name] if name in cells else function.__globals__.get(name)
+        if not isinstance(value, types.ModuleType):
+            yield name, value
+        elif not _is_library_module(value.__name__):
+            yield from ((other, vars(value)[other]) for other in names if other in vars(value))
 
 
 def _constants(function: types.FunctionType) -> list[str]:
-    """The numbers and texts among them. Triton's ``constexpr`` holds a value."""
-    found = ((name, _value(thing)) for name, thing in _read(function))
-    return [f"{name}={text}" for name, value in found if value is not None for text in _plain(value)]
+    """Return ``name=value`` for each number and text that a function reads, a ``constexpr`` included."""
+    values = ((name, _constant_value(value)) for name, value in _read(function))
+    return [f"{name}={text}" for name, value in values if value is not None for text in _plain(value)]
 
 
-def _value(thing: Any) -> Any:
-    return getattr(thing, "value", None) if type(thing).__module__.startswith("triton.") else thing
+def _constant_value(value: Any) -> Any:
+    return getattr(value, "value", None) if type(value).__module__.startswith("triton.") else value
 
 
 def _plain(value: Any) -> list[str]:
@@ -142,28 +152,30 @@ def _plain(value: Any) -> list[str]:
     return [repr(value)] if type(value) in _PLAIN else []
 
 
-def _followed(thing: Any) -> bool:
-    """Whether it does something, and is the application's, or around something of the application's."""
-    if isinstance(thing, (types.MethodType, classmethod, staticmethod)):
-        thing = thing.__func__
-    if isinstance(thing, types.FunctionType) and thing.__closure__:
+def _is_followed(value: Any) -> bool:
+    """Return whether a value is code of the application, or wraps code of the application."""
+    if isinstance(value, (types.MethodType, classmethod, staticmethod)):
+        value = value.__func__
+    if isinstance(value, types.FunctionType) and value.__closure__:
         return True
-    return _triton(thing) or (callable(thing) and not _library(thing))
+    return _is_kernel(value) or (callable(value) and not _is_of_library(value))
 
 
-def _triton(thing: Any) -> bool:
-    """A kernel, or what tunes one; Triton's own functions are its version's."""
-    return type(thing).__module__.startswith("triton.") and hasattr(thing, "fn") and not _library(thing.fn)
+def _is_kernel(value: Any) -> bool:
+    """Return whether a value is a Triton kernel of the application, or the object that tunes one."""
+    return (
+        type(value).__module__.startswith("triton.") and hasattr(value, "fn") and not _is_of_library(value.fn)
+    )
 
 
-def _library(thing: Any) -> bool:
-    return _in_library(str(getattr(thing, "__module__", None) or "builtins"))
+def _is_of_library(value: Any) -> bool:
+    return _is_library_module(str(getattr(value, "__module__", None) or "builtins"))
 
 
-def _in_library(module: str) -> bool:
+def _is_library_module(module: str) -> bool:
     return module.partition(".")[0] in _LIBRARIES
 
 
 def short(text: str) -> str:
-    """Twelve letters of a text's digest: enough to tell two versions of it apart."""
+    """Return twelve letters of a text's digest: enough to tell two versions of the text apart."""
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]

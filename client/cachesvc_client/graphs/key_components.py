@@ -1,10 +1,11 @@
-"""What a key that was not found was made of, and how it differs from one that is there.
+"""Records the components of each key that was not found, and compares them with those of installed keys.
 
-PyTorch tells the components of its keys for its own debugging, as lines ``[digest] name[part]: text``
-(``FxGraphCachePickler.debug_lines``). For FX keys it makes them at every look-up, in 2.11 and 2.13; for
-AOTAutograd's in 2.11 at every look-up, in 2.13 only if its log is at DEBUG, so there they are made here, of
-what the FX key does not hold too. All of it happens after a miss only, before a compile of seconds: 15 ms on
-the compile thread [measured, CPU, 2.13], as the graph changes after it. A hit costs one ``stat``.
+PyTorch lists the components of its keys for its own debugging, as lines ``[digest] name[part]: text``
+(``FxGraphCachePickler.debug_lines``). For FX keys it makes the lines at every look-up, in 2.11 and 2.13. For
+AOTAutograd's keys it makes them at every look-up in 2.11, and in 2.13 only if its log is at DEBUG; there
+these hooks make the lines, without the components that the FX key has too. All of this happens only after a
+miss, before a compile of seconds: it takes 15 ms on the compile thread [measured, CPU, 2.13], because the
+graph changes afterwards. A hit costs one ``stat``.
 """
 
 from __future__ import annotations
@@ -26,18 +27,21 @@ from . import ambient
 _log = logging.getLogger("cachesvc")
 
 MAX_INPUTS = 16
-"""Inputs of a graph that are told one by one."""
+"""Inputs of a graph whose components are recorded, at most."""
 _LINE = re.compile(r"\[(\w+)\] (\w+)(?:\[([^\]]*)\])?: (.*)", re.DOTALL)
+"""Matches a line of PyTorch's: digest, component, part of it, text."""
 _TENSOR = re.compile(
     r"TensorMetadata\(dtype=(?:torch\.)?(\w+), shape=(?:torch\.Size\()?(\[[^\]]*\])\)?, stride=(\([^)]*\)), "
     r"device=device\(type='(\w+)'(?:, index=(\d+))?\)"
 )
 _ALSO_IN_FX = ("inductor_config", "inductor_config_comms", "torch_version", "system_info", "autograd_config")
-"""Attributes of an AOT key's details that its FX key tells, for nothing; and one that is told in parts."""
+"""Attributes of an AOT key's details that its FX key has too, and ``autograd_config``, which is recorded in
+parts."""
 
 _BUILDER = "builder"
 """The component that stands for the age of the entry's builder, the likely cause before all others."""
 _OLDER = "published before cachesvc put {} into PyTorch's key: warm again"
+"""Text for an entry whose builder had no hooks for some parts of the key."""
 _WORDS = {
     _BUILDER: _BUILDER,
     "grad_enabled": "grad mode",
@@ -62,14 +66,16 @@ _WORDS = {
     "aot_config": "how parameters and inputs are passed",
     "gm": "graph",
 }
-"""Component -> words, the likely cause first: a changed grad mode changes options, inputs and graph too."""
+"""Component -> words, the likely cause first: another grad mode changes options, inputs and graph too."""
 _RANK = {words: rank for rank, words in enumerate(dict.fromkeys(_WORDS.values()))}
+"""Words -> rank as a cause; the lowest is the likeliest."""
 _OTHER_RANK = _RANK["source of a Triton kernel"] - 0.5
+"""Rank of a component without words."""
 
 
 @dataclass(frozen=True, slots=True)
-class Differing:
-    """One component of a key, in words, with its texts."""
+class ComponentDifference:
+    """Names one component in which two keys differ, in words, with both texts."""
 
     component: str
     here: str
@@ -77,43 +83,46 @@ class Differing:
 
 
 class Recorder:
-    """The components of the keys that were looked for and not found, the first ``MAX_KEYS``."""
+    """Records the components of the keys that PyTorch looked up and did not find, the first ``MAX_KEYS``."""
 
     def __init__(self) -> None:
         self.missed: dict[str, dict[str, str]] = {}
         self.seconds = 0.0
-        """Spent here, on the compile thread."""
+        """Seconds that the recording took on the compile thread."""
 
-    def looked_up(self, key: Any, missed: Callable[[], bool], lines: Callable[[], Iterable[str]]) -> None:
-        """Notes a key if it was ``missed``; ``lines``: what it is made of. Never raises, whatever PyTorch
-        hands over."""
+    def note_lookup(self, key: Any, missed: Callable[[], bool], lines: Callable[[], Iterable[str]]) -> None:
+        """Record a key if it was ``missed``. ``lines``: returns PyTorch's lines about the key.
+
+        Never raises, whatever PyTorch passes.
+        """
         try:
             if key in self.missed or len(self.missed) >= MAX_KEYS or not missed():
                 return
             begin = time.perf_counter()
-            self.missed[str(key)] = parsed(lines())
+            self.missed[str(key)] = parse_lines(lines())
             self.seconds += time.perf_counter() - begin
         except Exception:  # noqa: BLE001 - nothing of ours raises inside a compile
             _log.debug("no components of key %r", key, exc_info=True)
 
     def facts(self, keys: Iterable[str] | None = None) -> KeyFacts | None:
-        """Of those ``keys`` (``None``: of all) that were recorded; ``None`` if there are none."""
-        wanted = {key: self.missed[key] for key in keys if key in self.missed} if keys is not None else None
-        found = self.missed if wanted is None else wanted
-        return combine(found) if found else None
+        """Return the components of the recorded keys; ``None`` if there are none. ``keys``: only of these."""
+        recorded = self.missed
+        if keys is not None:
+            recorded = {key: self.missed[key] for key in keys if key in self.missed}
+        return combine(recorded) if recorded else None
 
 
 def install_hooks(recorder: Recorder) -> None:
-    """Puts the hooks in place when the application imports the modules. Safe to call again."""
+    """Put the hooks in place when the application imports the modules. Safe to call again."""
     imports.when_imported("torch._inductor.codecache", functools.partial(_hook_fx, recorder))
     imports.when_imported(
         "torch._functorch._aot_autograd.autograd_cache", functools.partial(_hook_aot, recorder)
     )
 
 
-def parsed(lines: Iterable[str]) -> dict[str, str]:
-    """PyTorch's lines as component -> text. What is no such line is left out."""
-    found: dict[str, str] = {}
+def parse_lines(lines: Iterable[str]) -> dict[str, str]:
+    """Return PyTorch's lines as component -> text, without lines of another form."""
+    components: dict[str, str] = {}
     for line in lines:
         match = _LINE.fullmatch(line)
         if match is None:
@@ -123,37 +132,42 @@ def parsed(lines: Iterable[str]) -> dict[str, str]:
             continue
         component = name if part is None else f"{name}[{part}]"
         if len(component) <= MAX_TEXT:
-            found[component] = _text(digest, text)
-    return found
+            components[component] = _text(digest, text)
+    return components
 
 
-def differing(missed: Mapping[str, Mapping[str, str]], entries: Sequence[KeyFacts]) -> list[Differing]:
-    """How keys that were not found differ from the nearest ones of the entries, of the same layer; the likely
-    cause first, each component once. Pure."""
-    there = {key: facts for facts in entries for key in facts.keys}
-    found: dict[str, Differing] = {}
+def component_differences(
+    missed: Mapping[str, Mapping[str, str]], entries: Sequence[KeyFacts]
+) -> list[ComponentDifference]:
+    """Return the components in which missed keys differ from the nearest keys of the entries.
+
+    A key is compared with keys of its own layer. The likely cause comes first, each component once. Pure.
+    """
+    facts_by_key = {key: facts for facts in entries for key in facts.keys}
+    by_component: dict[str, ComponentDifference] = {}
     for key, mine in missed.items():
-        if key in there:
-            continue  # the key is there, and was not taken: its guards, or a damaged file
-        near = {other: facts for other, facts in there.items() if other[0] == key[0]}
-        candidates = [_between(mine, facts.of(other, mine)) for other, facts in near.items()]
+        if key in facts_by_key:
+            continue  # an entry has the key, and PyTorch did not take it: its guards, or a damaged file
+        same_layer = {other: facts for other, facts in facts_by_key.items() if other[0] == key[0]}
+        candidates = [_between(mine, facts.of(other, mine)) for other, facts in same_layer.items()]
         if candidates:
             for row in min(candidates, key=len):
-                found.setdefault(row.component, row)
-    return sorted(found.values(), key=lambda row: _rank(row.component))
+                by_component.setdefault(row.component, row)
+    return sorted(by_component.values(), key=lambda row: _rank(row.component))
 
 
-def _between(mine: Mapping[str, str], theirs: Mapping[str, str]) -> list[Differing]:
-    differing = [
-        Differing(_in_words(name), *_shown(mine[name], theirs[name]))
+def _between(mine: Mapping[str, str], theirs: Mapping[str, str]) -> list[ComponentDifference]:
+    """Return the components in which two keys differ."""
+    differences = [
+        ComponentDifference(_in_words(name), *_shown(mine[name], theirs[name]))
         for name in mine
         if name in theirs and mine[name] != theirs[name]
     ]
     if ambient.ALWAYS not in mine or ambient.ALWAYS in theirs:
-        return differing
+        return differences
     lacking = [words for name, words in ambient.PARTS.items() if name in mine and name not in theirs]
     older = _OLDER.format(" and ".join(dict.fromkeys(lacking)))
-    return [Differing(_BUILDER, "newer", older), *differing]
+    return [ComponentDifference(_BUILDER, "newer", older), *differences]
 
 
 def _in_words(component: str) -> str:
@@ -170,7 +184,7 @@ def _rank(component: str) -> float:
 
 
 def _shown(mine: str, theirs: str) -> tuple[str, str]:
-    """Without the digests where the texts tell them apart."""
+    """Return two texts without their digests, if they differ without them."""
     left, right = mine.partition(" #")[0], theirs.partition(" #")[0]
     return (left, right) if left != right else (mine, theirs)
 
@@ -187,14 +201,11 @@ def _text(digest: str, text: str) -> str:
     return (text or "''") if plain else f"another #{digest[:12]}"
 
 
-# Hooks ----------------------------------------------------------------------------------------
-
-
 def _hook_fx(recorder: Recorder, module: ModuleType) -> None:
     def load_with_key(call: imports.Call) -> Any:
         answer = call()
         key = call.argument("key")
-        recorder.looked_up(key, lambda: answer[0] is None, lambda: call.argument("debug_lines"))
+        recorder.note_lookup(key, lambda: answer[0] is None, lambda: call.argument("debug_lines"))
         return answer
 
     if not imports.hook(module, "FxGraphCache.load_with_key", load_with_key):
@@ -205,7 +216,7 @@ def _hook_aot(recorder: Recorder, module: ModuleType) -> None:
     def debug_lines(call: imports.Call) -> Any:
         lines = call()
         pickler, details, key = map(call.argument, ("pickler", "details", "key"))
-        recorder.looked_up(
+        recorder.note_lookup(
             key,
             lambda: _missing(key),
             lambda: _lines(module, lines or pickler.debug_lines(_reduced(details))),
@@ -215,7 +226,7 @@ def _hook_aot(recorder: Recorder, module: ModuleType) -> None:
     def autograd_cache_key(call: imports.Call) -> Any:
         answer = call()
         key = answer[0] if isinstance(answer, tuple) else None
-        recorder.looked_up(key, lambda: _missing(answer[0]), lambda: _lines(module, answer[1]))
+        recorder.note_lookup(key, lambda: _missing(answer[0]), lambda: _lines(module, answer[1]))
         return answer
 
     since_2_13 = imports.hook(module, "_get_debug_lines_for_cache_key", debug_lines)
@@ -235,9 +246,11 @@ def _reduced(details: Any) -> SimpleNamespace:
 
 
 def _lines(module: ModuleType, lines: Iterable[str]) -> list[str]:
-    """With functorch's configuration in parts: in the key it is one pickled value."""
+    """Return the lines of a key with functorch's configuration in parts, which the key has as one pickle."""
     import pickle
 
-    config: dict[str, Any] = pickle.loads(module.config.save_config())  # made by this process, just now
-    kept = [line for line in lines if "] autograd_config: " not in line[:80]]
-    return kept + [f"[value] functorch_config[{name}]: {value}" for name, value in config.items()]
+    config: dict[str, Any] = pickle.loads(
+        module.config.save_config()
+    )  # bytes of this process, of this moment
+    others = [line for line in lines if "] autograd_config: " not in line[:80]]
+    return others + [f"[value] functorch_config[{name}]: {value}" for name, value in config.items()]

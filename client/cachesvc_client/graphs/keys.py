@@ -1,9 +1,9 @@
 """Adds to PyTorch's own cache keys what they lack, and says which of these hooks a restore depends on.
 
-PyTorch makes a key of all attributes of a *details* object: ``FxGraphHashDetails`` of a graph that Inductor
-compiles, and ``AOTAutogradCacheDetails``, a subclass, of a graph as Dynamo traced it. What is set on it after
-its ``__init__`` is in the key. A key that lacks a fact cannot be fixed by a comparison of ours: an attach
-by name does not know the graph before it is there.
+PyTorch makes a key of all attributes of a *details* object: ``FxGraphHashDetails`` for a graph that Inductor
+compiles, and its subclass ``AOTAutogradCacheDetails`` for a graph as Dynamo traced it. An attribute that is
+set after ``__init__`` is in the key. The comparison of fingerprints cannot replace such a hook: an attach by
+name does not know the graph before the compile.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ from ..hooks import imports
 _log = logging.getLogger("cachesvc")
 
 Parts = Callable[[Any, Any], Mapping[str, Any]]
-"""Takes the details object and the graph; answers what the key shall hold, by name. It may raise."""
+"""Takes the details object and the graph; returns what the key shall hold, by name. It may raise."""
 _MARK = "_cachesvc_completes_key"
+"""Attribute of a hooked ``__init__``, which says that the hook is in place."""
 
 
 @dataclass(frozen=True, slots=True)
 class SafetyHook:
-    """A function of PyTorch that must be hooked: without the hook a restored entry could be a false hit.
+    """Names a function of PyTorch that must be hooked, since without the hook a false hit is possible.
 
-    ``module`` and ``owner`` name the class whose ``__init__`` it is.
+    The function is the ``__init__`` of the class ``owner`` in ``module``.
     """
 
     module: str
@@ -48,18 +49,18 @@ SAFETY_HOOKS = (GRAPH_KEY, AUTOGRAD_KEY)
 
 
 def complete(hook: SafetyHook, parts: Parts) -> None:
-    """Puts ``parts`` into the key that ``hook`` makes, from the import of its module on.
+    """Put ``parts`` into the key that ``hook`` makes, from the import of its module on.
 
-    An attribute that PyTorch has set itself is kept. If ``parts`` raises, the key is one that no other
+    An attribute that PyTorch has set itself stays. If ``parts`` raises, the key becomes one that no other
     process has: a doubt is a miss.
     """
     imports.when_imported(hook.module, functools.partial(_install, hook, parts))
 
 
 def missing_in_source(torch_folder: Path) -> str | None:
-    """Answers the one line that says which safety hook this torch has no place for; ``None`` if it has all.
+    """Return the line that says which safety hook this torch has no place for; ``None`` if it has all.
 
-    Reads PyTorch's sources and imports nothing, so that a restore can be refused before it begins.
+    It reads PyTorch's sources and imports nothing, so that a restore can be refused before it begins.
     """
     for hook in SAFETY_HOOKS:
         source = torch_folder.parent.joinpath(*hook.module.split(".")).with_suffix(".py")
@@ -67,15 +68,17 @@ def missing_in_source(torch_folder: Path) -> str | None:
             text = source.read_text(encoding="utf-8", errors="replace")
         except OSError:
             text = ""
-        found = re.search(rf"^class {hook.owner}\b.*?(?=^(?:class|def|@)|\Z)", text, re.M | re.S)
-        if found is None or not re.search(r"^    def __init__\b", found[0], re.M):
+        body = re.search(rf"^class {hook.owner}\b.*?(?=^(?:class|def|@)|\Z)", text, re.M | re.S)
+        if body is None or not re.search(r"^    def __init__\b", body[0], re.M):
             return _refusal(hook)
     return None
 
 
 def missing_here() -> str | None:
-    """Answers the one line that says which safety hook is not in place in this process, of those whose module
-    is imported; ``None`` if all are. To be asked when a compile begins."""
+    """Return the line that says which safety hook is not in place in this process; ``None`` if all are.
+
+    Only the hooks count whose modules are imported. To be called when a compile begins.
+    """
     for hook in SAFETY_HOOKS:
         module = sys.modules.get(hook.module)
         if module is not None and not _is_installed(hook, module):
@@ -84,7 +87,7 @@ def missing_here() -> str | None:
 
 
 def graph_modules(graph: Any) -> Iterator[Any]:
-    """Yields a graph and the graphs inside it: what is checkpointed or branched lies in one of its own."""
+    """Yield a graph and the graphs inside it: a checkpointed region or a branch has a graph of its own."""
     import torch
 
     modules = graph.modules() if graph is not None else ()
@@ -92,15 +95,15 @@ def graph_modules(graph: Any) -> Iterator[Any]:
 
 
 def graph_nodes(graph: Any) -> Iterator[Any]:
-    """Yields the nodes of a graph and of the graphs inside it."""
+    """Yield the nodes of a graph and of the graphs inside it."""
     for inner in graph_modules(graph):
         yield from inner.graph.nodes
 
 
 @functools.cache
-def nonce(why: str) -> str:
-    """Answers a text that is equal in this process alone."""
-    return f"{why} ({os.urandom(6).hex()})"
+def nonce(reason: str) -> str:
+    """Return a text that no other process has: ``reason`` with random digits, the same at each call."""
+    return f"{reason} ({os.urandom(6).hex()})"
 
 
 def _refusal(hook: SafetyHook) -> str:
@@ -111,13 +114,13 @@ def _refusal(hook: SafetyHook) -> str:
 
 
 def _install(hook: SafetyHook, parts: Parts, module: ModuleType) -> None:
-    if imports.hook(module, f"{hook.owner}.__init__", functools.partial(_made, parts)):
+    if imports.hook(module, f"{hook.owner}.__init__", functools.partial(_add_parts, parts)):
         setattr(getattr(module, hook.owner).__init__, _MARK, True)
     else:
         _log.warning("%s", _refusal(hook))
 
 
-def _made(parts: Parts, call: imports.Call) -> None:
+def _add_parts(parts: Parts, call: imports.Call) -> None:
     call()
     details = call.args[0]
     graph = call.args[1] if len(call.args) > 1 else call.kwargs.get("gm")
@@ -129,7 +132,7 @@ def _made(parts: Parts, call: imports.Call) -> None:
 def _parts(parts: Parts, details: Any, graph: Any) -> Mapping[str, Any]:
     try:
         return dict(parts(details, graph))
-    except Exception:  # noqa: BLE001 - a torch that is made otherwise
+    except Exception:  # noqa: BLE001 - a torch whose internals differ
         _log.debug("what a key lacks is not known: no other process has this key", exc_info=True)
         return {"cachesvc": nonce("not known")}
 

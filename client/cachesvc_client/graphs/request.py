@@ -1,9 +1,9 @@
-"""What each compile was asked for: the workload, read at the entry of ``compile_fx``.
+"""Records what each compile is asked for: the workload, read at the entry of ``compile_fx``.
 
-There everything is known that PyTorch's keys are made of, and nothing has been looked up yet: the graph as
-Dynamo traced it, its inputs, grad mode, autocast and configuration. Read in torch 2.11 and 2.13, run with
-2.13. Cheap (well under a millisecond for a hundred nodes), once per graph, and it never raises: it explains
-and decides nothing.
+There PyTorch knows everything that it makes its keys of, and has looked up nothing yet: the graph as Dynamo
+traced it, its inputs, grad mode, autocast and configuration. Read in torch 2.11 and 2.13, run with
+2.13. The records explain an outcome and decide nothing. One record for each graph takes well under a
+millisecond for a hundred nodes, and never raises.
 """
 
 from __future__ import annotations
@@ -23,54 +23,66 @@ _LIBRARIES = (
     "accelerate", "bitsandbytes", "diffusers", "flash_attn", "peft", "sentence_transformers", "timm",
     "torchao", "torchvision", "transformers", "vllm", "xformers",
 )  # fmt: skip
-"""Packages that models are made of, and that change what is traced from one version to the next."""
+"""Packages that models are made of. Their versions change what is traced."""
 _MAX_NODES = 20_000
+"""Nodes of a graph that are recorded, at most."""
 
 
 @dataclass(slots=True)
 class Graph:
-    """One call of ``compile_fx``. ``compiled``: Inductor compiled it here; else it came from a cache."""
+    """Holds the facts of one call of ``compile_fx``. ``compiled``: whether Inductor compiled the graph here;
+    else the graph came from a cache."""
 
     facts: dict[str, Any] = field(default_factory=dict)
     compiled: bool = False
 
 
 class GraphRequests:
-    """The graphs of this process. ``seconds``: spent here."""
+    """Records the graphs that this process compiles and the Triton kernels that it launches beside them.
 
-    def __init__(self) -> None:
+    ``seconds``: the time that the recording took.
+    """
+
+    def __init__(self, registered: operators.RegisteredFunctions) -> None:
+        """``registered``: what libraries have registered, for the operators that a graph calls."""
+        self._registered = registered
         self.graphs: list[Graph] = []
         self.kernels: set[str] = set()
         self.seconds = 0.0
 
     def note(self, *args: Any, **kwargs: Any) -> Graph:
-        """Takes the arguments of ``compile_fx(model, example_inputs, …, config_patches=)``."""
+        """Record and return a call of ``compile_fx(model, example_inputs, …, config_patches=)``."""
         begin = time.perf_counter()
         graph = Graph()
         try:
             module = args[0] if args else kwargs.get("model_")
-            graph.facts = dict(_facts(module, kwargs.get("config_patches")))
-        except Exception:  # noqa: BLE001 - a torch that is made otherwise: there is less to explain
+            graph.facts = dict(_facts(module, kwargs.get("config_patches"), self._registered))
+        except Exception:  # noqa: BLE001 - a torch whose internals differ: there is less to explain
             graph.facts = {}
         self.graphs.append(graph)
         self.seconds += time.perf_counter() - begin
         return graph
 
-    def launched(self, event: Mapping[str, Any]) -> None:
-        """Takes what Triton says of a kernel that the application launches itself."""
+    def note_launch(self, event: Mapping[str, Any]) -> None:
+        """Record a kernel that the application launches itself. ``event``: what Triton says of the launch."""
         begin = time.perf_counter()
-        self.kernels.update(user_kernels.launched(event))
+        self.kernels.update(user_kernels.describe_launch(event))
         self.seconds += time.perf_counter() - begin
 
     def facts(self, missed: bool = False) -> Facts:
-        """Of all graphs together, and of the kernels beside them, by the names of the factor table.
-        ``missed``: of those graphs that were compiled here, if there are any."""
+        """Return the facts of all graphs and of the kernels beside them, by the names of the factor table.
+
+        ``missed``: take only the graphs that were compiled here, if there are any.
+        """
         chosen = [graph for graph in self.graphs if graph.compiled] if missed else []
-        beside = [{"triton_kernels": self.kernels}] if self.kernels else []
-        return union([*beside, *(graph.facts for graph in chosen or self.graphs)])
+        launches = [{"triton_kernels": self.kernels}] if self.kernels else []
+        return union([*launches, *(graph.facts for graph in chosen or self.graphs)])
 
 
-def _facts(module: Any, patches: Any) -> Iterator[tuple[str, list[str]]]:
+def _facts(
+    module: Any, patches: Any, registered: operators.RegisteredFunctions
+) -> Iterator[tuple[str, list[str]]]:
+    """Yield the facts of one graph, as rows of the factor table. ``patches``: the options of the compile."""
     import torch
 
     placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
@@ -80,7 +92,7 @@ def _facts(module: Any, patches: Any) -> Iterator[tuple[str, list[str]]]:
     inputs = [value for name, value in tensors.items() if name not in own]
     sizes = [_sizes(tensor) for tensor in inputs]
     symbolic = len(tensors) < len(values) or any("*" in size for size in sizes)
-    # Under inference_mode PyTorch finds what was built under no_grad: they are one (tests/matrix).
+    # Under inference_mode PyTorch finds what was built under no_grad: both are one value (tests/matrix).
     yield "grad", ["grad" if torch.is_grad_enabled() else "no_grad"]
     yield "autocast", [_autocast(torch)]
     yield "device", sorted({str(tensor.device) for tensor in tensors.values()})
@@ -97,8 +109,8 @@ def _facts(module: Any, patches: Any) -> Iterator[tuple[str, list[str]]]:
     yield "libraries", list(_libraries())
     yield "parameters", sorted({_sizes(tensors[name]) for name in own})
     nodes = list(keys.graph_nodes(module))
-    yield "python_operators", operators.described(nodes)
-    yield "triton_kernels", sorted(set(user_kernels.described(nodes)))
+    yield "python_operators", operators.describe_operators(nodes, registered)
+    yield "triton_kernels", sorted(set(user_kernels.describe_kernels(nodes)))
     yield "operations", _operations(nodes)
 
 
@@ -116,13 +128,13 @@ def _short(dtype: Any) -> str:
 
 
 def _sizes(tensor: Any) -> str:
-    """``4x32``; a dynamic dimension is ``*``."""
+    """Return the shape, such as ``4x32``; a dynamic dimension is ``*``."""
     return "x".join(str(size) if isinstance(size, int) else "*" for size in tensor.shape) or "scalar"
 
 
 def _layout(tensor: Any) -> str:
-    """``contiguous``, or the order of the dimensions in memory, outermost first; ``strided`` if it has gaps
-    as well."""
+    """Return ``contiguous``, or the order of the dimensions in memory, outermost first; where there are gaps,
+    the strides, or ``strided`` if a size is dynamic."""
     if tensor.is_contiguous():
         return "contiguous"
     if any(not isinstance(step, int) for step in (*tensor.stride(), *tensor.shape)):
@@ -133,29 +145,32 @@ def _layout(tensor: Any) -> str:
 
 
 def _operations(nodes: Iterable[Any]) -> list[str]:
-    """``gelu x2``: what is called, with the numbers and texts that are given to it. Names of values are not
-    in it; a constant tensor is ``constant``."""
+    """Return each called operation with its number of calls, such as ``gelu x2``.
+
+    An operation has the numbers and texts that it is called with, and no names of values. A constant tensor
+    is ``constant``.
+    """
     counted: Counter[str] = Counter()
     for number, node in enumerate(nodes):
         if number > _MAX_NODES:
             counted["more"] += 1
         elif node.op in ("call_function", "call_method", "call_module"):
-            given = [*node.args, *(f"{name}={value}" for name, value in node.kwargs.items() if _plain(value))]
-            shown = ", ".join(str(value) for value in given if _plain(value))
-            counted[f"{_called(node)}({shown})" if shown else _called(node)] += 1
+            named = [f"{name}={value}" for name, value in node.kwargs.items() if _is_plain(value)]
+            values = ", ".join(str(value) for value in (*node.args, *named) if _is_plain(value))
+            counted[f"{_operation(node)}({values})" if values else _operation(node)] += 1
         elif node.op == "get_attr":
             counted["constant"] += 1
     return [f"{name} x{count}" for name, count in counted.items()]
 
 
-def _called(node: Any) -> str:
+def _operation(node: Any) -> str:
     target = node.target
     if isinstance(target, str):
         return target if node.op == "call_method" else "module"
     return getattr(target, "__name__", None) or str(target)
 
 
-def _plain(value: Any) -> bool:
+def _is_plain(value: Any) -> bool:
     return isinstance(value, (bool, int, float, str))
 
 
@@ -166,27 +181,31 @@ def _pairs(patches: Any) -> str:
 
 
 def _text(value: Any) -> str:
-    """No address, so that it is the same in every process."""
+    """Return a value as a text without an address, so that it is the same in every process."""
     if callable(value):
         return str(getattr(value, "__qualname__", type(value).__qualname__))
     return str(value)[:120] if " at 0x" not in str(value) else type(value).__qualname__
 
 
 def _set_in_code(name: str) -> list[str]:
-    """What differs from the default (or from what a variable made of it) and is in the key, as ``name=value``
-    (``torch.utils._config_module``)."""
+    """Return the settings of a module of PyTorch's (``torch.utils._config_module``) that the code has set, as
+    ``name=value``.
+
+    These are the settings that are part of a key and differ from their defaults, or from what a variable of
+    the environment made of the defaults.
+    """
     module: Any = sys.modules.get(name)
     ignored = tuple(getattr(module, "_cache_config_ignore_prefix", ()))
     ignored += tuple(getattr(module, "_save_config_ignore", ()))
-    found = []
+    settings = []
     for key, entry in getattr(module, "_config", {}).items():
         if module._is_default(key) or key.startswith(ignored) or entry.alias is not None:
             continue
         value = getattr(module, key)
         base = entry.default if type(entry.env_value_default) is object else entry.env_value_default
-        if type(value) is not type(base) or value != base:  # else it was set, and set back
-            found.append(f"{key}={_text(value)}")
-    return found
+        if type(value) is not type(base) or value != base:  # else the code set it and set it back
+            settings.append(f"{key}={_text(value)}")
+    return settings
 
 
 def _libraries() -> Iterator[str]:

@@ -1,10 +1,10 @@
-"""A user's own Triton kernels in a graph: what PyTorch's keys hold of them, which the operations do not show.
+"""Describes a user's own Triton kernels in a graph by the facts that PyTorch's keys hold of them.
 
-In a graph a kernel is an index into a table of the process (``kernel_side_table``); the FX and AOTAutograd
-keys hold its source with all that it calls and the constants in it, its constant arguments and, under
-``triton.autotune``, its configurations (``FxGraphHashDetails.user_defined_triton_source``). Read in torch
-2.11 and 2.13; the sources are taken from the same function of PyTorch's, so that what differs here differs
-there. Half a millisecond for a kernel, and nothing where there is none.
+In a graph a kernel is an index into a table of the process (``kernel_side_table``). The FX and AOTAutograd
+keys hold the kernel's source with everything that it calls and the constants in it, its constant arguments
+and, under ``triton.autotune``, its configurations (``FxGraphHashDetails.user_defined_triton_source``). This
+module takes the source from the same function of PyTorch's, so a difference here is a difference in the key.
+Read in torch 2.11 and 2.13. A kernel takes half a millisecond; a graph without kernels takes none.
 """
 
 from __future__ import annotations
@@ -13,50 +13,58 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 _CALLS = ("triton_kernel_wrapper_mutation", "triton_kernel_wrapper_functional")
+"""Names of the operators that launch a kernel in a graph."""
 
 
-def described(nodes: Iterable[Any]) -> Iterator[str]:
-    """``name source 91c0ed2f4a11 (BLOCK=1024, grid=4x1x1)`` of each launch. Never raises: of a kernel whose
-    source PyTorch does not tell, the source is ``unknown``."""
-    told: dict[int, str] = {}  # a layer's kernel is launched once for each layer
+def describe_kernels(nodes: Iterable[Any]) -> Iterator[str]:
+    """Yield ``name source 91c0ed2f4a11 (BLOCK=1024, grid=4x1x1)`` for each launch in a graph.
+
+    Never raises: where PyTorch cannot give the source of a kernel, the source is ``unknown``.
+    """
+    sources: dict[int, str] = {}  # a model launches a layer's kernel once for each layer
 
     def source(kernel: Any) -> str:
-        return told.get(id(kernel)) or told.setdefault(id(kernel), _source(kernel))
+        return sources.get(id(kernel)) or sources.setdefault(id(kernel), _source(kernel))
 
     for node in nodes:
         if node.op == "call_function" and getattr(node.target, "__name__", None) in _CALLS:
             yield _launch(node.kwargs, source)
 
 
-def launched(event: Mapping[str, Any]) -> Iterator[str]:
-    """The same of a kernel that is launched without Inductor: ``event`` is that of Triton's
-    ``jit_cache_hook`` (3.6, 3.9). Its key holds the first line's number too. Never raises."""
+def describe_launch(event: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the same text for a kernel that is launched without Inductor; nothing if it is not known.
+
+    ``event``: the event of Triton's ``jit_cache_hook`` (3.6, 3.9). The kernel's key holds the number of its
+    first line too. Never raises.
+    """
     try:
-        kernel, how = event["fn"], str(event["repr"]).partition("[")[2]
-        launch = f" [{how}" if " at 0x" not in how else ""
+        kernel, arguments = event["fn"], str(event["repr"]).partition("[")[2]
+        launch = f" [{arguments}" if " at 0x" not in arguments else ""
         yield f"{kernel.name} source {kernel.jit_function.cache_key[:12]}{launch}"
-    except Exception:  # noqa: BLE001 - a Triton that tells it otherwise
+    except Exception:  # noqa: BLE001 - a Triton whose event differs
         return
 
 
-def _launch(given: Any, source: Callable[[Any], str]) -> str:
+def _launch(arguments: Any, source: Callable[[Any], str]) -> str:
+    """Return the text of one launch. ``arguments``: those of the operator that launches the kernel."""
     try:
         from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table as table
 
-        kernel = table.get_kernel(given["kernel_idx"])
-        constants = sorted(table.get_constant_args(given["constant_args_idx"]).items())
-        said = [*(f"{name}={_text(value)}" for name, value in constants), f"grid={_grids(given['grid'])}"]
-    except Exception:  # noqa: BLE001 - a torch that passes kernels otherwise
+        kernel = table.get_kernel(arguments["kernel_idx"])
+        constants = sorted(table.get_constant_args(arguments["constant_args_idx"]).items())
+        words = [f"{name}={_text(value)}" for name, value in constants]
+        words.append(f"grid={_grids(arguments['grid'])}")
+    except Exception:  # noqa: BLE001 - a torch that passes kernels in another way
         return "unknown"
-    return f"{source(kernel)} ({', '.join(said)})"
+    return f"{source(kernel)} ({', '.join(words)})"
 
 
 def _source(kernel: Any) -> str:
-    """``name source digest``; with the number and the digest of its configurations, if it is tuned."""
+    """Return ``name source digest``; of a tuned kernel also the number and digest of its configurations."""
     configurations = getattr(kernel, "configs", None) or ()
     function = getattr(kernel, "fn", kernel) if type(kernel).__name__ == "Autotuner" else kernel
     name = str(getattr(function, "__name__", "kernel"))
-    from .code_digest import short  # as the hooks do: `attach` loads it for nobody who has no kernels
+    from .code_digest import short  # imported late: `attach` loads it only for a process with kernels
 
     try:
         from torch._inductor.codegen.wrapper import (
@@ -65,18 +73,18 @@ def _source(kernel: Any) -> str:
 
         source = short(closure(function))
         tuned = sorted(sorted(map(str, one.all_kwargs().items())) for one in configurations)
-    except Exception:  # noqa: BLE001 - a kernel that is made otherwise: PyTorch will say what is wrong with it
+    except Exception:  # noqa: BLE001 - a kernel of another form: PyTorch will say what is wrong with it
         return f"{name} source unknown"
     return f"{name} source {source}" + (f", {len(tuned)} configurations {short(str(tuned))}" if tuned else "")
 
 
 def _grids(grids: Any) -> str:
-    """``4x1x1``, each once of those that the configurations have; a dimension that is dynamic is ``*``."""
-    told = ["x".join(str(size) if isinstance(size, int) else "*" for size in grid) for grid in grids]
-    return " ".join(dict.fromkeys(told))
+    """Return the grids of the configurations, such as ``4x1x1``, each once; a dynamic dimension is ``*``."""
+    texts = ["x".join(str(size) if isinstance(size, int) else "*" for size in grid) for grid in grids]
+    return " ".join(dict.fromkeys(texts))
 
 
 def _text(value: Any) -> str:
-    """Without an address, so that it is the same in every process."""
+    """Return a value as a text without an address, so that it is the same in every process."""
     text = str(value)
     return text if " at 0x" not in text else type(value).__qualname__

@@ -1,8 +1,8 @@
 """Watches what this process compiles, and calls listeners: after a compile, when it is quiet, and at exit.
 
-Nothing but the standard library: `attach` pays for it on the application's own thread. Whoever wants to do
-something when a process is quiet or ends (say the outcome, report it, keep what was compiled) adds a
-listener to the one watch of the process, `session.Sessions.watch`.
+The module imports only the standard library, since `attach` loads it on the application's own thread. Code
+that has work to do when a process is quiet or ends (to log the outcome, to report it, to keep compiled files)
+adds a listener to the one watch of the process, `session.Sessions.watch`.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from typing import Literal
 _log = logging.getLogger("cachesvc")
 
 Moment = Literal["compiled", "quiet", "exit"]
-"""Why a listener is called. *compiled*: something was compiled or loaded, and the compiler pauses. *quiet*:
-nothing has happened for ``QUIET_SECONDS`` since. *exit*: this process ends."""
+"""The reason why a listener is called. *compiled*: something was compiled or loaded, and the compiler pauses.
+*quiet*: nothing was compiled or loaded for ``QUIET_SECONDS``. *exit*: this process ends."""
 Listener = Callable[[Moment, float], None]
-"""Takes the moment and the deadline for its work, a value of ``time.monotonic()``."""
+"""Takes the moment, and the deadline for its work as a value of ``time.monotonic()``."""
 
 PAUSE_SECONDS = 0.2
-"""After a compile, before listeners are called. Doubled after each call, up to ``QUIET_SECONDS``."""
+"""Seconds from a compile to a call of the listeners; doubled after each call, up to ``QUIET_SECONDS``."""
 QUIET_SECONDS = 5.0
-"""Without any compile, until the process counts as quiet. Also the time between two looks of a watch that has
-nothing to wait for."""
+"""Seconds without any compile until the process counts as quiet. A watch that waits for nothing looks again
+after the same time."""
 WORK_SECONDS = 5.0
-"""For the work of a listener while the process goes on."""
+"""Seconds for the work of a listener while the process goes on."""
 EXIT_SECONDS = 1.0
-"""For the work of all listeners at exit, which waits for it."""
+"""Seconds for the work of all listeners at exit: the exit waits for them."""
 _SAME_EXIT_SECONDS = 5.0
-"""Python says twice that it ends: before and after it waits for its threads. Within this time both calls
-share one deadline."""
+"""Seconds in which two calls at exit share one deadline: Python calls before and after it waits for its
+threads."""
 
 
 class ActivityWatch:
-    """Calls its listeners on a thread of its own, one after the other; what they raise is only logged.
+    """Calls its listeners on a thread of its own, one after the other, and logs the errors that they raise.
 
-    ``look`` answers a value that changes with each compile, and ``None`` before the first one. ``busy``
-    answers whether something is being compiled now. A listener is called at *compiled* and *quiet* only if
-    something has happened since its last call, so several times in the life of a process.
+    ``look`` returns a value that changes with each compile, and ``None`` before the first one. ``busy``
+    returns whether something is being compiled now. The watch calls a listener at *compiled* and *quiet* only
+    if the value has changed since the last call, so several times in the life of a process.
     """
 
     def __init__(self, look: Callable[[], object], busy: Callable[[], bool]) -> None:
@@ -50,7 +50,7 @@ class ActivityWatch:
         self.begin_again()
 
     def begin_again(self) -> None:
-        """Forgets the thread: in a forked child there is none."""
+        """Forgets the thread of the parent in a forked child."""
         self._wake, self._flushed, self._lock = threading.Event(), threading.Event(), threading.Lock()
         self._thread: threading.Thread | None = None
         self._exit_deadline: float | None = None
@@ -58,12 +58,11 @@ class ActivityWatch:
 
     @property
     def running(self) -> bool:
-        """Whether it was started and its thread is alive."""
+        """Returns whether the thread was started and is alive."""
         return self._thread is not None and self._thread.is_alive()
 
     def start(self) -> None:
-        """Starts the thread, once. The thread must exist before the exit: Python starts none then. Never
-        raises."""
+        """Starts the thread, once; before the exit, since Python starts no thread then. Never raises."""
         try:
             with self._lock:
                 if self._thread is None:
@@ -71,16 +70,18 @@ class ActivityWatch:
                     thread.start()
                     self._thread = thread
         except RuntimeError as error:  # no more threads, or the process ends
-            _log.debug("the outcome will not be said: %s", error)
+            _log.debug("the outcome will not be logged: %s", error)
 
     def compiled(self) -> None:
-        """Says that a compile has ended. Cheap; for the thread that compiles."""
+        """Notes that a compile has ended. Cheap, since the thread that compiles calls it."""
         self.start()
         self._wake.set()
 
     def flush(self, timeout: float = EXIT_SECONDS) -> bool:
-        """Has the listeners called as at exit, and waits until they were, at most ``timeout`` seconds.
-        Answers whether they were. May be called again."""
+        """Has the listeners called as at exit, and waits for them, at most ``timeout`` seconds.
+
+        Returns whether all of them were called. May be called again.
+        """
         now = time.monotonic()
         if not self.running:
             return False
@@ -94,19 +95,22 @@ class ActivityWatch:
 
     def at_exit(self) -> None:
         """Has `flush` called when this process ends by itself: by its last line, an exception or
-        ``sys.exit``, and in the children of multiprocessing, which skip the functions of ``atexit``."""
+        ``sys.exit``.
+
+        This holds in the children of multiprocessing too, which skip the functions of ``atexit``.
+        """
         before_threads_end = getattr(threading, "_register_atexit", None)  # concurrent.futures uses it too
         for register in (atexit.register, before_threads_end):
             if register is not None:
                 try:
                     register(self._flush_at_exit)
-                except RuntimeError as error:  # it ends already
+                except RuntimeError as error:  # the process ends already
                     _log.debug("%s", error)
 
     def _flush_at_exit(self) -> None:
         try:
             self.flush()
-        except Exception:  # noqa: BLE001 - an exit of ours never prints a traceback
+        except Exception:  # noqa: BLE001 - cachesvc never prints a traceback at exit
             _log.debug("at exit", exc_info=True)
 
     def _run(self) -> None:
@@ -117,12 +121,12 @@ class ActivityWatch:
             self._flushed.set()
 
     def _watch(self) -> None:
-        last: object = None  # what was seen last, and for which the listeners were called at each moment
-        called: dict[Moment, object] = {"compiled": None, "quiet": None}
+        last: object = None  # the last value of `look`
+        called: dict[Moment, object] = {"compiled": None, "quiet": None}  # its value at the last call
         since, pause, quiet = time.monotonic(), PAUSE_SECONDS, QUIET_SECONDS
         while True:
-            done = last is None or last == called["quiet"]
-            self._wake.wait(quiet if done else min(pause, quiet))
+            idle = last is None or last == called["quiet"]
+            self._wake.wait(quiet if idle else min(pause, quiet))
             self._wake.clear()
             if self._flush_asked:
                 self._flush_asked = False
@@ -146,5 +150,5 @@ class ActivityWatch:
         for listener in tuple(self.listeners):
             try:
                 listener(moment, deadline)
-            except Exception:  # noqa: BLE001 - nothing of ours is the reason that anything fails
+            except Exception:  # noqa: BLE001 - cachesvc is never the reason that a service fails
                 _log.debug("at %s: %s", moment, listener, exc_info=True)

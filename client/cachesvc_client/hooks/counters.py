@@ -1,33 +1,28 @@
-"""What this process compiled, tuned and read: the one place that counts.
+"""Counts what this process compiles and tunes. No other module counts that.
 
-Sessions, `warm` and the tests use the same numbers. PyTorch's own counters cannot see rebuilt
-``.so`` files, tuning, or work in compile workers (docs/pytorch.md, 7), so the functions that do the
-work are wrapped. Wrappers only count; they run while something compiles and never per call of a
-compiled model. With ``audit=True`` (`warm` and tests) every process that is started is listed too, by this
-process, its forks and every Python child, such as Inductor's compile workers: an audit hook cannot be taken
-off again, so services do not get one.
+Sessions, `warm` and the tests use the same numbers. PyTorch's own counters cannot see rebuilt ``.so`` files,
+tuning, or work in compile workers (docs/pytorch.md, 7), so this module wraps the functions that do the work.
+The wrappers only count. They run while something compiles, and never at a call of a compiled model.
+
+With ``audit=True`` (`warm` and tests) `child_processes` lists every process that this process, its forks and
+its Python children start, such as Inductor's compile workers. An audit hook cannot be taken off again, so
+services do not get one.
 """
 
 from __future__ import annotations
 
 import functools
-import logging
 import os
-import select
-import struct
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from . import child_processes, imports
-
-_log = logging.getLogger("cachesvc")
 
 _COUNTED: tuple[tuple[str, str, str], ...] = (
     ("torch._inductor.compile_fx", "fx_codegen_and_compile", "graphs_compiled"),
@@ -46,40 +41,49 @@ _COUNTED: tuple[tuple[str, str, str], ...] = (
     ("triton.runtime.build", "_build", "cpp_builds"),
     ("triton.runtime.build", "_build", "cpp_commands"),
 )
-"""(module, function, count). Names of torch 2.11 and 2.13 and of Triton 3.6; a missing one is told
-by `missing`."""
+"""Rows of module, function, and the name of its count. The functions are those of torch 2.11 and 2.13 and of
+Triton 3.6; `missing` lists those that another version does not have."""
 
 _COMPILATIONS = ("graphs_compiled", "cpp_builds", "triton_compilations", "worker_jobs")
+"""Names of the counts that are compilations together."""
 COMPILERS = ("g++", "gcc", "c++", "cc", "cc1plus", "clang", "clang++", "ld", "as", "nvcc", "ptxas", "icpx")
+"""Names of the programs that are compilers, without their versions."""
 
-_LONGEST_WHY, _MOST_WHYS = 200, 8
+_LONGEST_REASON, _MOST_REASONS = 200, 8
+"""Characters of one entry of `bypassed`, and entries of it, at most."""
 
 counts: Counter[str] = Counter()
+"""Calls of the counted functions since the process began, by the name of the count."""
 spent: dict[str, float] = {}
-"""Seconds inside what was counted, of the outermost call of each thread."""
+"""Seconds inside the counted functions, by the name of the count: of the outermost call in each thread."""
 _inside = threading.local()
+"""The names of the counts that this thread is inside of, as attributes."""
 _running: Counter[int] = Counter()
-"""Calls of what is counted that have not returned yet, by thread."""
+"""Calls of counted functions that have not returned yet, by thread."""
 missing: set[str] = set()
+"""Functions that should be counted and that this version of torch or Triton does not have."""
 bypassed: list[str] = []
-"""Why PyTorch cached a graph neither for reading nor for writing, in its words; once each."""
-_processes: list[str] = []
+"""Reasons for which PyTorch neither read nor wrote a graph in its caches, in PyTorch's words, each once."""
 _installed = False
-_owner = 0
-"""The process that lists in memory; its children list in the log."""
-_children: Path | None = None
+"""Whether the wrappers are in place."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """Counts since the observer was started; ``seconds`` by name; JSON-able by `wire.codec.plain`.
+    """Holds the counts since an observer began; `wire.codec.plain` makes JSON of it.
 
-    ``compilations``: graphs that Inductor compiled, C++ libraries built, and Triton kernels compiled
-    here or handed to a worker. ``tuning_runs``: kernels or choices that were tuned. ``processes``: what was
-    started here, then what Python children started (audit only); ``compiler_processes``: those of them
-    that are compilers, or compile commands run. ``seconds``: spent in this process, by what is counted.
-    ``bypassed``: why PyTorch caches graphs of this process nowhere, in its words, once each: no entry can
-    hold them.
+    Attributes:
+        compilations: Graphs that Inductor compiled, C++ libraries that were built, and Triton kernels that
+            were compiled here or given to a worker.
+        tuning_runs: Kernels or choices that were tuned.
+        compiler_processes: Compilers among ``processes``, or compile commands that ran.
+        processes: Programs that this process started, then those that Python children started; empty
+            without ``audit``.
+        counters: PyTorch's own counters that concern caches.
+        missing: Functions that could not be counted in this version.
+        seconds: Seconds that this process spent, by the name of the count.
+        bypassed: Reasons for which PyTorch keeps graphs of this process in no cache, in PyTorch's words, each
+            once. No entry can hold such graphs.
     """
 
     compilations: int = 0
@@ -99,25 +103,29 @@ class Observation:
 
     @property
     def clean(self) -> bool:
-        """Nothing was compiled, tuned or started."""
+        """Return whether nothing was compiled or tuned and no compiler was started."""
         return not (self.compilations or self.tuning_runs or self.compiler_processes)
 
 
 class Observer:
-    """Counts from its making on. Several may run at once."""
+    """Counts from its construction on. Several observers may count at once."""
 
     def __init__(self) -> None:
         self._before = Counter(counts)
         self._spent_before = dict(spent)
-        self._processes_before = len(_processes), len(_started_by_children())
+        self._processes_before = self._processes_now()
         self._counters_before = _torch_counters()
         self._bypassed_before = len(bypassed)
 
     def snapshot(self) -> Observation:
-        """What happened so far. Imports nothing; microseconds, and under ``audit`` a small file read."""
+        """Return what was counted so far. Imports nothing; takes microseconds, and under ``audit`` the time
+        to read a small file."""
         now = counts - self._before
-        here, by_children = self._processes_before
-        processes = (*_processes[here:], *_started_by_children()[by_children:])
+        own, by_children = self._processes_before
+        processes = (
+            *child_processes.started_here()[own:],
+            *child_processes.started_by_children()[by_children:],
+        )
         counters = _torch_counters()
         counters.subtract(self._counters_before)
         compilers = sum(Path(name).name.split("-")[0] in COMPILERS for name in processes)
@@ -142,22 +150,27 @@ class Observer:
             bypassed=tuple(bypassed[self._bypassed_before :]),
         )
 
+    @staticmethod
+    def _processes_now() -> tuple[int, int]:
+        """Return how many processes are listed, by this process and by its children."""
+        return len(child_processes.started_here()), len(child_processes.started_by_children())
+
 
 def compiling() -> bool:
-    """Whether some thread is inside of what is counted. Microseconds."""
+    """Return whether some thread is inside a call that is counted. Takes microseconds."""
     return any(list(_running.values()))
 
 
 def start(audit: bool = False) -> Observer:
-    """Puts the wrappers in place (once per process) and starts to count.
+    """Put the wrappers in place, once for the process, and begin to count.
 
-    ``audit``: lists started processes too; from then on PYTHONPATH and CACHESVC_OBSERVE reach children.
-    Raises ``OSError`` only if there is no place for the children's log.
+    ``audit``: list the processes that are started too, see `child_processes.listen`. Raises ``OSError`` only
+    if there is no place for the log of the children.
     """
-    global _installed, _owner, _children
+    global _installed
     if not _installed:
         _installed = True
-        imports.on_disarm(_not_installed)
+        imports.on_disarm(_forget_installed)
         os.register_at_fork(after_in_child=_running.clear)
         for module, path, count in _COUNTED:
             imports.when_imported(module, functools.partial(_put_around, path, _counter_of(count)))
@@ -165,35 +178,14 @@ def start(audit: bool = False) -> Observer:
         imports.when_imported("triton.knobs", _count_triton)
         for module, path, body in _BYPASSING:
             imports.when_imported(module, functools.partial(_put_around, path, body))
-    if audit and _children is None:
-        _owner, _children = os.getpid(), child_processes.open_log()
-        sys.addaudithook(_audit)
+    if audit:
+        child_processes.listen()
     return Observer()
 
 
-def _not_installed() -> None:
+def _forget_installed() -> None:
     global _installed
     _installed = False
-
-
-def follow(log: str) -> None:
-    """Lists what this process starts in its parent's log; for `bootstrap`. Nothing is counted here."""
-    global _children
-    if _children is None:
-        _children = Path(log)
-        child_processes.lead()
-        sys.addaudithook(_audit)
-
-
-def _started_by_children() -> list[str]:
-    return child_processes.started(_children) if _children is not None else []
-
-
-def _saw(program: str) -> None:
-    if os.getpid() == _owner:
-        _processes.append(program)
-    elif _children is not None:
-        child_processes.append(_children, program)
 
 
 def _put_around(path: str, body: imports.Body, module: ModuleType) -> None:
@@ -253,10 +245,10 @@ def _compiled_by_triton(**event: Any) -> None:
 
 
 def _prepare_key(call: imports.Call) -> Any:
-    """Answers no key, and why, for a graph that is compiled without a look into any cache."""
+    """Note the reason where PyTorch makes no key: it compiles such a graph without a look into a cache."""
     answer = call()
     if isinstance(answer, tuple) and len(answer) == 2 and answer[0] is None:
-        _bypass(dict(answer[1]).get("cache_bypass_reason"))
+        _note_bypass(dict(answer[1]).get("cache_bypass_reason"))
     return answer
 
 
@@ -264,7 +256,7 @@ def _autograd_key(call: imports.Call) -> Any:
     try:
         return call()
     except Exception as error:
-        _bypass(error)
+        _note_bypass(error)
         raise
 
 
@@ -272,184 +264,20 @@ _BYPASSING: tuple[tuple[str, str, imports.Body], ...] = (
     ("torch._inductor.codecache", "FxGraphCache.prepare_key", _prepare_key),
     ("torch._functorch._aot_autograd.autograd_cache", "autograd_cache_key", _autograd_key),
 )
+"""Rows of module, function, and the hook that notes why the function makes no key."""
 
 
-def _bypass(why: object) -> None:
-    text = " ".join(str(why).split())[:_LONGEST_WHY]
-    if text not in bypassed and len(bypassed) < _MOST_WHYS:
+def _note_bypass(reason: object) -> None:
+    text = " ".join(str(reason).split())[:_LONGEST_REASON]
+    if text not in bypassed and len(bypassed) < _MOST_REASONS:
         bypassed.append(text)
 
 
-def _audit(event: str, arguments: tuple[Any, ...]) -> None:
-    if event in ("subprocess.Popen", "os.posix_spawn", "os.exec"):
-        _saw(_named(_text(arguments[0]), arguments[1]))
-    elif event == "os.system":
-        _saw(_text(arguments[0]).split(" ")[0])
-
-
-def _named(program: str, command: Any) -> str:
-    """The program; with its argument where Triton asks ptxas, which is a part of its own package, for the
-    version that is in every kernel's key (``triton/backends/nvidia/compiler.py``): that compiles nothing."""
-    words = [_text(word) for word in command] if isinstance(command, (list, tuple)) else []
-    if os.path.basename(program).startswith("ptxas") and words[1:] == ["--version"]:
-        return f"{program} --version"
-    return program
-
-
-def _text(value: Any) -> str:
-    return os.fsdecode(value) if isinstance(value, (str, bytes, os.PathLike)) else str(value)
-
-
 def _torch_counters() -> Counter[str]:
-    """PyTorch's counters that tell of caches, flattened; empty if Dynamo is not imported."""
+    """Return PyTorch's counters that concern caches, flattened; none if Dynamo is not imported."""
     utils = sys.modules.get("torch._dynamo.utils")
     flat: Counter[str] = Counter()
     for group in ("inductor", "aot_autograd", "benchmarking", "graph_break", "stats"):
         for name, count in dict(getattr(utils, "counters", {}).get(group, {})).items():
             flat[f"{group}.{str(name)[:200]}"] = count
     return flat
-
-
-# What was read -------------------------------------------------------------------------------
-
-_IN_ACCESS, _IN_MOVED_TO, _IN_CREATE, _IN_ISDIR = 0x1, 0x80, 0x100, 0x40000000
-_IN_Q_OVERFLOW = 0x4000
-_EVENT = struct.Struct("iIII")
-
-
-class ReadWatch:
-    """Which files under ``root`` are read, by anybody, C++ and child processes included.
-
-    inotify's IN_ACCESS (IN_OPEN would also tell of lock files), with a self-test; where it does not
-    work (a limit, a file system without events), or where the queue overflowed, access times that
-    were set back before are compared. Files that are only stat'ed are not seen by either.
-
-    >>> with ReadWatch(root) as watch: ...       # doctest: +SKIP
-    >>> watch.read()                             # relative paths
-    """
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.method = "inotify"
-        self._seen: set[str] = set()
-        self._folders: dict[int, str] = {}
-        self._fd = -1
-        self._stop = threading.Event()
-        self._overflow = False
-        self._thread: threading.Thread | None = None
-
-    def __enter__(self) -> ReadWatch:
-        self._set_times_back()
-        try:
-            self._begin()
-            self._self_test()
-        except OSError as error:
-            _log.debug("inotify is not usable here (%s): access times instead", error)
-            self.method = "atime"
-            self._end()
-        self._seen.clear()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._end()
-        if self._overflow:
-            self.method = "atime"
-
-    def read(self) -> set[str]:
-        """Relative paths of the regular files that were read while the watch was open."""
-        if self.method == "atime":
-            return {path for path, entry in self._files() if entry.stat().st_atime > 1.0}
-        return {path for path in self._seen if (self.root / path).is_file()}
-
-    def _files(self) -> Iterator[tuple[str, os.DirEntry[str]]]:
-        waiting = [self.root]
-        while waiting:
-            for entry in os.scandir(waiting.pop()):
-                if entry.is_dir(follow_symlinks=False):
-                    waiting.append(Path(entry.path))
-                elif entry.is_file(follow_symlinks=False):
-                    yield os.path.relpath(entry.path, self.root), entry
-
-    def _set_times_back(self) -> None:
-        for _, entry in self._files():
-            facts = entry.stat()
-            os.utime(entry.path, (0.0, max(facts.st_mtime, 1.0)))
-
-    def _begin(self) -> None:
-        import ctypes
-
-        libc = ctypes.CDLL(None, use_errno=True)
-        self._add_watch = libc.inotify_add_watch
-        self._fd = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-        if self._fd < 0:
-            raise OSError(ctypes.get_errno(), "inotify_init1")
-        self._watch(str(self.root))
-        self._thread = threading.Thread(target=self._run, name="cachesvc-reads", daemon=True)
-        self._thread.start()
-
-    def _watch(self, folder: str) -> None:
-        import ctypes
-
-        mask = _IN_ACCESS | _IN_CREATE | _IN_MOVED_TO
-        descriptor = self._add_watch(self._fd, os.fsencode(folder), mask)
-        if descriptor < 0:
-            raise OSError(ctypes.get_errno(), f"inotify_add_watch {folder}")
-        self._folders[descriptor] = folder
-        for entry in os.scandir(folder):
-            if entry.is_dir(follow_symlinks=False):
-                self._watch(entry.path)
-
-    def _self_test(self) -> None:
-        import tempfile
-
-        with tempfile.NamedTemporaryFile(dir=self.root, prefix=".cachesvc-") as probe:
-            probe.write(b"x")
-            probe.flush()
-            Path(probe.name).read_bytes()
-            name, end = os.path.basename(probe.name), time.monotonic() + 2
-            while name not in self._seen:
-                if time.monotonic() > end:
-                    raise OSError("no event for a file that was read")
-                time.sleep(0.005)
-
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            ready, _, _ = select.select([self._fd], [], [], 0.05)
-            if ready:
-                self._take(os.read(self._fd, 1 << 16))
-        try:
-            while chunk := os.read(self._fd, 1 << 16):
-                self._take(chunk)
-        except BlockingIOError:
-            pass
-
-    def _take(self, chunk: bytes) -> None:
-        offset = 0
-        while offset < len(chunk):
-            descriptor, mask, _, length = _EVENT.unpack_from(chunk, offset)
-            name = os.fsdecode(chunk[offset + _EVENT.size : offset + _EVENT.size + length].rstrip(b"\0"))
-            offset += _EVENT.size + length
-            if mask & _IN_Q_OVERFLOW:
-                self._overflow = True
-                continue
-            path = os.path.join(self._folders.get(descriptor, str(self.root)), name)
-            if mask & _IN_ISDIR:
-                if mask & (_IN_CREATE | _IN_MOVED_TO):
-                    self._watch_new(path)
-            elif mask & _IN_ACCESS:
-                self._seen.add(os.path.relpath(path, self.root))
-
-    def _watch_new(self, folder: str) -> None:
-        try:
-            self._watch(folder)
-        except OSError:
-            self._overflow = True
-
-    def _end(self) -> None:
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1

@@ -1,12 +1,12 @@
-"""Puts hooks into modules when they have been imported, without importing them, and takes them out again.
+"""Puts hooks into modules after their import, without importing them, and takes the hooks out again.
 
-The compilers are imported by the application, on its own threads, when it likes. A background
-thread that imports torch beside it deadlocks, and importing it in ``attach`` would cost seconds. So
-hooks wait here: the module's own loader is kept (only its ``exec_module`` is shadowed on the
-instance, for the one call), and a callback that fails is logged, never raised into the import.
+The application imports the compilers on its own threads, at any moment. A background thread that imports
+torch at the same time deadlocks, and an import of torch in ``attach`` would cost seconds. So hooks wait here
+for the application's import. The module keeps its own loader: only the loader's ``exec_module`` is replaced
+on the instance, for one call. A callback that fails is logged, and raises nothing into the import.
 
-A hook never breaks what it hooks, whatever that is in another version: `hook` and `chain` pass all arguments
-through, and an error of ours is logged while the original runs, once. `disarm` takes all hooks out.
+A hook never breaks the function that it hooks, in whatever version: `hook` and `chain` pass all arguments
+through, and an error of a hook is logged while the original runs, once. `disarm` takes all hooks out.
 """
 
 from __future__ import annotations
@@ -26,22 +26,27 @@ if TYPE_CHECKING:
 _log = logging.getLogger("cachesvc")
 _lock = threading.RLock()
 _waiting: dict[str, list[Callable[[ModuleType], None]]] = {}
+"""Callbacks that wait for the end of an import, by module."""
 _beginning: dict[str, Callable[[], None]] = {}
+"""Callbacks that wait for the beginning of an import, by module."""
 _late: set[str] = set()
-"""Registered while their import was under way: it may have begun unseen."""
+"""Modules that were registered while their import was under way, which may have begun unseen."""
 _undo: list[Callable[[], None]] = []
-"""What `disarm` calls, last first."""
+"""Functions that `disarm` calls, the last one first."""
 _generation = 0
-"""How often `disarm` was called. A hook of an earlier generation passes everything through."""
+"""Number of calls of `disarm`. A hook of an earlier generation passes everything through."""
 _running = threading.local()
-"""``generation``: that of the callback which runs on this thread now."""
+"""``generation`` of the callback that runs on this thread now."""
 
 Errors = tuple[type[Exception], ...]
 
 
 class Call:
-    """One call of a function that is hooked. Calling this object runs the original, at most once: a second
-    time answers, or raises, what the first one did. ``error``: what the original raised."""
+    """Holds one call of a hooked function.
+
+    Calling this object runs the original, at most once: a second call returns or raises the same again.
+    ``error``: the error that the original raised.
+    """
 
     __slots__ = ("_answer", "_over", "args", "error", "kwargs", "original")
 
@@ -66,25 +71,26 @@ class Call:
         return self._answer
 
     def argument(self, name: str) -> Any:
-        """Answers the argument of the original's parameter ``name``. Raises what says that there is none."""
+        """Returns the argument for the original's parameter ``name``. Raises an error if there is none."""
         import inspect
 
         return inspect.signature(self.original).bind(*self.args, **self.kwargs).arguments[name]
 
 
 Body = Callable[[Call], Any]
-"""What runs in the place of a hooked function. It calls its argument for the original's answer, and answers
-that or another one. An error of its own is logged, and the original answers instead."""
+"""Runs in the place of a hooked function. It calls its argument for the original's result, and returns that
+or another result. An error of its own is logged, and the original's result is returned."""
 
 
 def when_imported(name: str, callback: Callable[[ModuleType], None]) -> None:
     """Calls ``callback(module)`` once: now if ``name`` is imported and complete, else right after.
 
-    If its import began before anybody registered, it is called when the next import of anything begins.
-    Never imports anything and never raises. The order of callbacks is the order of registration.
+    If the import of ``name`` began before the first registration, the callback is called when the next import
+    of any module begins. Never imports anything and never raises. Callbacks are called in the order of their
+    registration.
     """
     with _lock:
-        callback = functools.partial(_in_generation, _now(), callback)
+        callback = functools.partial(_in_generation, _current_generation(), callback)
         module = sys.modules.get(name)
         if module is None or _initialising(module):
             _waiting.setdefault(name, []).append(callback)
@@ -114,15 +120,15 @@ def when_importing(name: str, callback: Callable[[], None]) -> None:
 def hook(module: ModuleType, path: str, body: Body, *, reaches: Errors = ()) -> bool:
     """Runs ``body`` in the place of ``module.<path>``, as `wrap` finds it.
 
-    ``reaches``: errors of the body that are meant for the caller. Answers whether the name was there.
+    ``reaches``: errors of the body that are meant for the caller. Returns whether the name exists.
     """
     return wrap(module, path, _Guarded(body, reaches))
 
 
-def chain(owner: Any, attribute: str, ours: Callable[..., Any], *, reaches: Errors = ()) -> None:
-    """Makes a callback that ``owner`` keeps as an attribute call ``ours`` first, and then what was there."""
+def chain(owner: Any, attribute: str, function: Callable[..., Any], *, reaches: Errors = ()) -> None:
+    """Has ``function`` called before the callback that is in an attribute of ``owner``."""
     previous = getattr(owner, attribute, None)
-    guarded = callback(ours, reaches=reaches)
+    guarded = callback(function, reaches=reaches)
 
     def chained(*args: Any, **kwargs: Any) -> Any:
         guarded(*args, **kwargs)
@@ -131,15 +137,17 @@ def chain(owner: Any, attribute: str, ours: Callable[..., Any], *, reaches: Erro
     _replace(owner, attribute, previous, chained)
 
 
-def callback(ours: Callable[..., Any], *, reaches: Errors = ()) -> Callable[..., None]:
-    """Answers a function for others to call, with whatever arguments: it passes them to ``ours`` and raises
-    nothing but ``reaches``. After `disarm` it does nothing."""
+def callback(function: Callable[..., Any], *, reaches: Errors = ()) -> Callable[..., None]:
+    """Returns a function that passes its arguments to ``function`` and raises nothing but ``reaches``.
+
+    After `disarm` the function does nothing.
+    """
 
     def no_more(*_: Any, **__: Any) -> None:
         return None
 
     def body(call: Call) -> None:
-        ours(*call.args, **call.kwargs)
+        function(*call.args, **call.kwargs)
 
     return _Guarded(body, reaches)(no_more)
 
@@ -147,9 +155,9 @@ def callback(ours: Callable[..., Any], *, reaches: Errors = ()) -> Callable[...,
 def wrap(module: ModuleType, path: str, around: Callable[[Any], Any]) -> bool:
     """Replaces ``module.<path>`` (``function`` or ``Class.attribute``) by ``around(original)``.
 
-    Static and class methods keep their kind. Wrapping twice with the same ``around`` is done once.
-    Answers whether the name was there: private names move between versions, and a missing one is for
-    the caller to judge. For `hook`, which also catches what ours raises.
+    Static and class methods stay static and class methods. A second wrap with the same ``around`` changes
+    nothing. Returns whether the name exists: private names move between versions, and the caller judges a
+    missing one. `hook` calls this function, and catches the errors of the wrapper too.
     """
     owner: Any = module
     *parents, attribute = path.split(".")
@@ -160,31 +168,31 @@ def wrap(module: ModuleType, path: str, around: Callable[[Any], Any]) -> bool:
         return False
     kind = type(plain) if isinstance(plain, (staticmethod, classmethod)) else None
     original = plain.__func__ if kind else plain
-    done: tuple[Any, ...] = getattr(original, "_cachesvc_wrapped_by", ())
-    mark = (_now(), around)
-    if mark in done:
+    marks: tuple[Any, ...] = getattr(original, "_cachesvc_wrapped_by", ())
+    mark = (_current_generation(), around)
+    if mark in marks:
         return True
     replacement = around(original)
-    replacement._cachesvc_wrapped_by = (*done, mark)
+    replacement._cachesvc_wrapped_by = (*marks, mark)
     _replace(owner, attribute, plain, kind(replacement) if kind else replacement)
     return True
 
 
 def on_disarm(undo: Callable[[], None]) -> None:
-    """Has ``undo()`` called by the next `disarm`; now if what runs was registered before the last one."""
+    """Has the next `disarm` call ``undo()``; calls it now in a callback of an earlier generation."""
     with _lock:
-        if _now() == _generation:
+        if _current_generation() == _generation:
             _undo.append(undo)
             return
     undo()
 
 
 def disarm() -> None:
-    """Takes out every hook, and what still waits for an import. Never raises.
+    """Takes out every hook, and every callback that waits for an import. Never raises.
 
-    An attribute gets its original back unless somebody has wrapped our hook since: then the hook stays and
-    passes everything through. The finder stays where it is, and finds nothing to do: a list that another
-    thread's import walks through must not become shorter.
+    An attribute gets its original back, unless other code has wrapped the hook: then the hook stays and
+    passes everything through. The finder stays in ``sys.meta_path`` and does nothing: another thread's import
+    may walk through that list, so the list must not become shorter.
     """
     global _generation
     with _lock:
@@ -199,13 +207,13 @@ def disarm() -> None:
 
 @dataclass(frozen=True)
 class _Guarded:
-    """Makes of a function one that runs ``body`` in its place, and cannot fail for a reason of ours."""
+    """Replaces a function by one that runs ``body``, and that cannot fail for a reason of cachesvc's."""
 
     body: Body
     reaches: Errors
 
     def __call__(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        body, reaches, generation = self.body, self.reaches, _now()
+        body, reaches, generation = self.body, self.reaches, _current_generation()
 
         @functools.wraps(original)
         def hooked(*args: Any, **kwargs: Any) -> Any:
@@ -215,7 +223,7 @@ class _Guarded:
             try:
                 return _answer(call, body, reaches)
             finally:
-                call.error = None  # its traceback holds this frame: no cycle that keeps a graph alive
+                call.error = None  # its traceback refers to this frame: the cycle would keep a graph alive
 
         return hooked
 
@@ -227,7 +235,7 @@ def _answer(call: Call, body: Body, reaches: Errors) -> Any:
             return answer
     except reaches:
         raise
-    except Exception:  # noqa: BLE001 - the original's own error is raised below, ours never
+    except Exception:  # noqa: BLE001 - the original's error is raised below, an error of a hook never
         if call.error is None:
             name = getattr(call.original, "__qualname__", call.original)
             _log.debug("a hook on %s failed; cachesvc stays out of it", name, exc_info=True)
@@ -235,9 +243,9 @@ def _answer(call: Call, body: Body, reaches: Errors) -> Any:
 
 
 def _replace(owner: Any, attribute: str, before: Any, after: Any) -> None:
-    """Sets the attribute, until `disarm`; not at all if that was called since what runs was registered."""
+    """Sets the attribute until `disarm`; does nothing if the running callback is of an earlier generation."""
     with _lock:
-        if _now() != _generation:
+        if _current_generation() != _generation:
             return
         setattr(owner, attribute, after)
         _undo.append(functools.partial(_restore, owner, attribute, before, after))
@@ -248,12 +256,13 @@ def _restore(owner: Any, attribute: str, before: Any, after: Any) -> None:
         setattr(owner, attribute, before)
 
 
-def _now() -> int:
-    """The generation of what is put in now: while a callback runs, that of its registration."""
+def _current_generation() -> int:
+    """Returns the generation of a new hook: while a callback runs, the generation of its registration."""
     return int(getattr(_running, "generation", _generation))
 
 
 def _in_generation(generation: int, callback: Callable[[ModuleType], None], module: ModuleType) -> None:
+    """Calls the callback, unless `disarm` was called since its registration."""
     if generation != _generation:
         return
     before = vars(_running).get("generation")
@@ -268,14 +277,15 @@ def _in_generation(generation: int, callback: Callable[[ModuleType], None], modu
 
 
 class _Finder:
-    """Finds nothing by itself: asks the other finders, and shadows the loader that they answer.
+    """Asks the other finders for a module, and shadows the loader that they return; finds nothing by itself.
 
-    No subclass of ``importlib.abc.MetaPathFinder``: that import alone costs as much as all of ours.
+    It is no subclass of ``importlib.abc.MetaPathFinder``, whose import costs as much as this module.
     """
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
+        """Returns another finder's spec for a module that callbacks wait for; else ``None``."""
         if _late:
             _run_late()
         begin = _beginning.pop(fullname, None)
@@ -298,6 +308,7 @@ _FINDER = _Finder()
 
 
 def _run_late() -> None:
+    """Calls the callbacks of modules whose import had begun before their registration, and is over."""
     for name in list(_late):
         module = sys.modules.get(name)
         if module is None or not _initialising(module):
@@ -309,6 +320,7 @@ def _run_late() -> None:
 
 
 def _shadow(name: str, loader: Any) -> None:
+    """Has the loader call the callbacks after it has executed the module ``name``."""
     original = getattr(loader, "exec_module", None)
     if original is None or getattr(original, "cachesvc_name", None) == name:
         return
@@ -317,7 +329,7 @@ def _shadow(name: str, loader: Any) -> None:
         return
 
     def exec_module(module: ModuleType) -> None:
-        if module.__name__ != name:  # one loader for many modules, such as a zip archive's
+        if module.__name__ != name:  # one loader may serve many modules, such as a zip archive's
             original(module)
             return
         vars(loader).pop("exec_module", None)

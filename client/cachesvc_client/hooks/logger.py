@@ -1,4 +1,4 @@
-"""Writes to this package's logger also after a logging configuration has disabled it by default.
+"""Writes to this package's logger, also after a logging configuration has disabled it by default.
 
 ``logging.config.dictConfig`` and ``fileConfig`` disable every logger that exists and that they do not name,
 unless ``disable_existing_loggers`` is false. Most services keep that default without a reason. Without this
@@ -11,14 +11,17 @@ import logging
 
 _log = logging.getLogger("cachesvc")
 _UNUSED = logging.getLogger("cachesvc.unused")
-"""A logger that nobody writes to. A configuration that disables all loggers disables this one too; code that
+"""A logger without records. A configuration that disables all loggers disables this one too; code that
 silences the package's logger does not."""
 
 
 def write(level: int, text: str, *args: object) -> None:
-    """Logs a record for the user of the service. If a configuration disabled all loggers, enables this one
-    first: for warnings, and for every record where CACHESVC_LOG asks for the log (only then the logger has a
-    handler of its own). Levels, filters and handlers of the service decide as always."""
+    """Logs a record for the user of the service.
+
+    If a configuration has disabled all loggers, the function first enables this package's: for warnings, and
+    for every record where CACHESVC_LOG asks for the log (only then the logger has a handler of its own). The
+    service's levels, filters and handlers decide as always.
+    """
     by_default = _log.disabled and _UNUSED.disabled
     if by_default and (level >= logging.WARNING or _log.handlers):
         _log.disabled = _UNUSED.disabled = False

@@ -8,8 +8,9 @@ later process opens.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 from ..wire.codec import canonical
 from ..wire.digest import Digest
@@ -17,10 +18,39 @@ from ..wire.factors import Fingerprint
 from ..wire.partitions import partition
 
 if TYPE_CHECKING:
-    from ..config import Config
+    from ..bundle.seal import TrustedKey
+    from ..wire.names import Lane, Name, Tag
 
 
-def trust_scope(config: Config) -> Digest:
+class ScopeConfig(Protocol):
+    """Declares the settings that decide a trust scope."""
+
+    @property
+    def trusted_keys(self) -> Iterable[TrustedKey]:
+        """Return the keys whose signatures are accepted."""
+
+    @property
+    def names(self) -> Iterable[Name]:
+        """Return the names that a session asks for."""
+
+    @property
+    def tag_fallback(self) -> Iterable[Tag]:
+        """Return the tags to fall back to."""
+
+    @property
+    def lane(self) -> Lane | None:
+        """Return the lane; ``None`` for the trunk alone."""
+
+    @property
+    def url(self) -> str | None:
+        """Return the registry's address."""
+
+    @property
+    def bundle(self) -> Path | None:
+        """Return the bundle file or folder that replaces the registry."""
+
+
+def trust_scope(config: ScopeConfig) -> Digest:
     """Names whom a session trusts and what it asks for: keys, names, tags to fall back to, lane, and the
     registry or the bundle."""
     return Digest.of(

@@ -1,4 +1,4 @@
-"""What really happened after an install: the usefulness of a start, with reasons and numbers."""
+"""Judges what happened after an install: the outcome of a start, with reasons and numbers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from ..graphs.key_components import differing
+from ..graphs.key_components import component_differences
 from ..hooks.counters import Observation
 from ..kinds import KINDS
 from ..node.installed import InstalledRevision
@@ -21,11 +21,12 @@ from ..wire.reports import KindWork
 DIFFERENCES = 12
 """Differences of keys that one report lists, at most."""
 State = Literal["hit", "partial", "inert", "miss", "unused"]
+"""An outcome, see `Report`."""
 
 
 @dataclass(frozen=True, slots=True)
 class RevisionUse:
-    """One installed revision, and what came of it.
+    """Says how one installed revision was used.
 
     Attributes:
         name: The name that it is published under.
@@ -50,7 +51,7 @@ class RevisionUse:
 
 @dataclass(frozen=True, slots=True)
 class KeyDifference:
-    """A part of PyTorch's own key that differs from the nearest installed entry's.
+    """Names a part in which a key of PyTorch's differs from the nearest installed entry's key.
 
     Attributes:
         component: The part, in words.
@@ -68,7 +69,7 @@ class KeyDifference:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a start came to.
+    """Holds the outcome of a start, with its reasons and numbers.
 
     Attributes:
         state: The outcome. *hit*: restored files were used, nothing was compiled. *partial*: used, and
@@ -76,19 +77,20 @@ class Report:
             *miss*: nothing was there to install. *unused*: nothing was compiled, nothing used.
         reasons: Why it is no hit, the most important reason first.
         observed: What was counted: compilations, tuning runs, compiler processes.
-        revisions: What was installed, with what came of each.
+        revisions: The installed revisions, with the outcome of each.
         rejected: Entries that exist and do not fit, with the factor that differs.
         differences: Of an inert or partial start, the factors in which it differs from the nearest installed
             entry and that can be why, the most important first.
-        facts: What this process is and asked for, by the factor table, if it was no plain hit.
+        facts: The environment and the workload of this process, by the factor table, if it was no plain hit.
             ``explain --here`` reads them.
         bytes_moved: Bytes that were downloaded.
         seconds: ``wait`` (of the compile for the restore), ``hooks`` (inside cachesvc's hooks, without the
             wait), ``compile`` (inside Inductor), and the steps of the restore.
         saved: Seconds of the builder's first call less those spent here, for the revisions that were used;
             ``None`` if it was not measured.
-        kinds: What each kind of cache cost all the same.
-        key_differences: After a miss, what PyTorch's own keys differ in from the nearest installed one.
+        kinds: The compilations, tuning runs and seconds of each kind of cache.
+        key_differences: After a miss, the parts in which PyTorch's own keys differ from the nearest installed
+            key.
         distrusted: Revisions whose first output the canary found wrong. The outcome is *inert* then.
     """
 
@@ -114,20 +116,20 @@ class Report:
     @property
     def line(self) -> str:
         """Return the outcome as one line for a log."""
-        seen = self.observed
-        text = f"{self.state}: {seen.compilations} compilations, {seen.tuning_runs} tuning runs, {self.used}"
+        runs = self.observed.tuning_runs
+        text = f"{self.state}: {self.compilations} compilations, {runs} tuning runs, {self.used}"
         return f"{text}; {self.reasons[0]}" if self.reasons else text
 
     @property
     def used(self) -> str:
-        """How much of what was restored the compilers took, as words."""
+        """Return in words how many restored artifacts the compilers used."""
         artifacts = sum(use.used for use in self.revisions)
         revisions = sum(use.used > 0 for use in self.revisions)
         return f"{_counted(artifacts, 'artifact')} of {_counted(revisions, 'revision')} used"
 
 
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def uses(
@@ -136,29 +138,31 @@ def uses(
     used_keys: set[str],
     models: Collection[Digest] = (),
 ) -> tuple[RevisionUse, ...]:
-    """Which revisions the compilers took something from, by path of a host kernel and by cache key.
+    """Return how the compilers used each revision, by the paths of host kernels and by cache keys.
 
-    Revisions of one name share artifacts. An artifact that several hold counts for one of them alone: the one
-    that holds most of what was used, of these one of ``models``, of these the smallest."""
-    held = [
+    Revisions of one name share artifacts. An artifact that several revisions hold counts for only one of
+    them: for the revision with the most used artifacts; of several such for one of ``models``; of several
+    such for the smallest.
+    """
+    used_of = [
         ({record.path for record in entry.manifest.files} & used_paths) | (entry.keys & used_keys)
         for entry in installed
     ]
     counts = [0] * len(installed)
-    left: set[str] = set().union(*held)
+    left: set[str] = set().union(*used_of)
 
     def rank(index: int) -> tuple[int, bool, int, int]:
         manifest = installed[index].manifest
-        return len(held[index] & left), manifest.workload.model in models, -len(manifest.files), -index
+        return len(used_of[index] & left), manifest.workload.model in models, -len(manifest.files), -index
 
     while left:
-        chosen = max(range(len(installed)), key=rank)
-        counts[chosen] = len(held[chosen] & left)
-        left -= held[chosen]
-    made = []
+        best = max(range(len(installed)), key=rank)
+        counts[best] = len(used_of[best] & left)
+        left -= used_of[best]
+    rows = []
     for entry, used in zip(installed, counts, strict=True):
         statement = entry.manifest.statement
-        made.append(
+        rows.append(
             RevisionUse(
                 name=str(statement.full_name),
                 target=str(statement.target),
@@ -168,11 +172,11 @@ def uses(
                 used=used,
             )
         )
-    return tuple(made)
+    return tuple(rows)
 
 
 def judge(observed: Observation, revisions: Sequence[RevisionUse]) -> State:
-    """The state, from what was counted: compilations, tuning runs and compiler processes."""
+    """Return the outcome by the counts: compilations, tuning runs and compiler processes."""
     if any(revision.used for revision in revisions):
         return "hit" if observed.clean else "partial"
     if observed.clean:
@@ -180,46 +184,52 @@ def judge(observed: Observation, revisions: Sequence[RevisionUse]) -> State:
     return "inert" if revisions else "miss"
 
 
-def by_revision(
+def judge_revisions(
     state: State,
     installed: Sequence[InstalledRevision],
     revisions: Sequence[RevisionUse],
     saved: float | None,
     models: Collection[Digest] = (),
 ) -> tuple[RevisionUse, ...]:
-    """The state and the saved seconds of each revision, from those of the start.
+    """Return each revision with its outcome and its share of the saved seconds, from those of the start.
 
-    A name may hold targets that a process does not need: what was not used beside others that were, or is of
-    a model that was not compiled here, is *unused*, not *inert*. ``models``: hashes, if they are known.
+    A name may hold targets that a process does not need. So a revision is *unused*, and not *inert*, if other
+    revisions were used, or if its model was not compiled here. ``models``: the hashes of the models that were
+    compiled here, if they are known.
     """
-    built = [
+    first_calls = [
         entry.manifest.measured.get("first_call", 0.0) if use.used else 0.0
         for entry, use in zip(installed, revisions, strict=True)
     ]
-    made = []
-    for entry, use, first_call in zip(installed, revisions, built, strict=True):
+    rows = []
+    for entry, use, first_call in zip(installed, revisions, first_calls, strict=True):
         model = entry.manifest.workload.model
-        other = bool(models) and model is not None and model not in models
-        own: State = state if use.used or (state == "inert" and not other) else "unused"
-        share = round(saved * first_call / sum(built), 3) if saved is not None and first_call else None
-        made.append(replace(use, state=own, saved=share))
-    return tuple(made)
+        of_other_model = bool(models) and model is not None and model not in models
+        own: State = state if use.used or (state == "inert" and not of_other_model) else "unused"
+        share = round(saved * first_call / sum(first_calls), 3) if saved is not None and first_call else None
+        rows.append(replace(use, state=own, saved=share))
+    return tuple(rows)
 
 
-def by_kind(observed: Observation, compile_seconds: float) -> dict[str, KindWork]:
-    """Return what each kind cost, for the kinds that something is counted for."""
+def work_by_kind(observed: Observation, compile_seconds: float) -> dict[str, KindWork]:
+    """Return the work of each kind that something is counted for."""
     return {kind.name: kind.work(observed, compile_seconds) for kind in KINDS if kind.work is not None}
 
 
 def key_differences(
     missed: Mapping[str, Mapping[str, str]], installed: Sequence[InstalledRevision]
 ) -> tuple[KeyDifference, ...]:
-    """How the keys that PyTorch looked for and did not find differ from the nearest installed ones, the
-    likely cause first. Empty where the entries do not say what their keys were made of."""
+    """Return how the keys that PyTorch did not find differ from the nearest installed keys, the likely cause
+    first.
+
+    ``missed``: the components of those keys. Nothing is returned if the entries do not say the components of
+    theirs.
+    """
     facts = []
     for entry in installed:
-        with suppress(ValueError):  # of a newer publisher's form
+        with suppress(ValueError):  # a newer publisher's form
             facts.append(decode(entry.manifest.key_facts or ""))
     return tuple(
-        KeyDifference(row.component, row.here, row.entry) for row in differing(missed, facts)[:DIFFERENCES]
+        KeyDifference(row.component, row.here, row.entry)
+        for row in component_differences(missed, facts)[:DIFFERENCES]
     )

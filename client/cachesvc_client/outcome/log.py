@@ -1,5 +1,5 @@
-"""Says in the log what a restore came to, without being asked: one line at a full hit, one warning as soon as
-something was compiled all the same."""
+"""Logs the outcome of a restore: one line at a full hit, one warning as soon as something was compiled
+afterwards."""
 
 from __future__ import annotations
 
@@ -14,38 +14,41 @@ class OutcomeLog:
     """Logs the outcome of one process, each line once."""
 
     def __init__(self) -> None:
-        self._said: set[str] = set()
+        self._logged: set[str] = set()
+        """Names of the lines that were logged, and the lines."""
 
     def say(self, report: Report, names: str, moment: Moment) -> None:
-        """Logs what is new in ``report``. ``names``: what was restored; empty if nothing was, which the
-        session has said already."""
-        if report.distrusted:  # the canary has said what it found, and that this process compiles
-            self._said.add("compiled")
+        """Logs what is new in ``report``.
+
+        ``names``: the names that were restored; empty if none was, which the session has logged already.
+        """
+        if report.distrusted:  # the canary has logged it, and that this process compiles
+            self._logged.add("compiled")
         elif names and report.revisions and not report.observed.clean:
             self._once(logging.WARNING, "compiled", compiled_line(report, names), report)
         elif names and report.state == "hit" and moment != "compiled":
             self._once(logging.INFO, "hit", hit_line(report, names), report)
-        if moment == "exit" and report.line not in self._said:
+        if moment == "exit" and report.line not in self._logged:
             logger.write(logging.INFO, "at exit: %s", report.line)
-            self._said.add(report.line)
+            self._logged.add(report.line)
 
-    def _once(self, level: int, what: str, line: str, report: Report) -> None:
-        if what not in self._said:
-            self._said |= {what, report.line}
+    def _once(self, level: int, name: str, line: str, report: Report) -> None:
+        if name not in self._logged:
+            self._logged |= {name, report.line}
             logger.write(level, "%s", line)
 
 
 def hit_line(report: Report, names: str) -> str:
-    """The one line of a full hit."""
+    """Returns the line of a full hit."""
     saved = f", {report.saved:.1f} s saved" if report.saved is not None else ""
     return f"{names}: hit: nothing compiled, {report.used}{saved}"
 
 
 def compiled_line(report: Report, names: str) -> str:
-    """The one warning of a process that compiled after a restore: how much, the first reason, what to do."""
-    seen = report.observed
-    count = f"{seen.compilations} compilation{'' if seen.compilations == 1 else 's'}"
-    if seen.tuning_runs:
-        count += f", {seen.tuning_runs} tuning run{'' if seen.tuning_runs == 1 else 's'}"
+    """Returns the warning of a process that compiled after a restore: how much, and the first reason."""
+    observed = report.observed
+    count = f"{observed.compilations} compilation{'' if observed.compilations == 1 else 's'}"
+    if observed.tuning_runs:
+        count += f", {observed.tuning_runs} tuning run{'' if observed.tuning_runs == 1 else 's'}"
     why = report.reasons[0] if report.reasons else f"for the reasons ask: cachesvc explain {names}"
     return f"{names}: compiled here after a restore ({count} so far): {why}"

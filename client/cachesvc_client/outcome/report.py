@@ -1,9 +1,9 @@
-"""What this start came to: the process's own records and what its sessions restored, as one `Report`."""
+"""Makes one `Report` of the records of a process and of what its sessions restored."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from ..hooks import counters
 from ..hooks.bypassed import explain_bypass
@@ -14,26 +14,78 @@ from .judge import (
     Report,
     RevisionUse,
     State,
-    by_kind,
-    by_revision,
     judge,
+    judge_revisions,
     key_differences,
     uses,
+    work_by_kind,
 )
 
 if TYPE_CHECKING:
+    from ..graphs.key_components import Recorder
+    from ..graphs.request import GraphRequests
     from ..node.installed import InstalledRevision, RestoreResult
-    from ..session.process import Process
+    from ..wire.digest import Digest
+    from ..wire.factors import Fingerprint
 
 
-def account(
-    process: Process, results: Sequence[RestoreResult], told: Iterable[str], canary: Collection[str]
+class ReportedProcess(Protocol):
+    """Declares what a report needs of the process that it is about."""
+
+    @property
+    def observer(self) -> counters.Observer | None:
+        """Return the counts; ``None`` before the hooks were armed."""
+
+    @property
+    def components(self) -> Recorder:
+        """Return the components of the keys that were not found."""
+
+    @property
+    def asked(self) -> GraphRequests:
+        """Return the requests for compiles."""
+
+    @property
+    def models(self) -> Sequence[Digest]:
+        """Return the hashes of the models, if they are known."""
+
+    @property
+    def compiled_before(self) -> int:
+        """Return how many graphs were compiled before the hooks were armed."""
+
+    @property
+    def seconds(self) -> Mapping[str, float]:
+        """Return the seconds of ``wait`` and ``compile``."""
+
+    def here(self) -> Facts:
+        """Return the facts of the process, by the factor table."""
+
+    def used_keys(self) -> set[str]:
+        """Return the compilers' own keys whose files were saved or hit."""
+
+    def used_paths(self) -> set[str]:
+        """Return the paths of used files that no key of a compiler names."""
+
+    def hook_seconds(self) -> float:
+        """Return the seconds that cachesvc's own hooks took."""
+
+    def switched_off(self) -> str:
+        """Return the setting that keeps a compiler from its own cache, or an empty text."""
+
+    def explain(self, revisions: Sequence[Fingerprint]) -> Iterable[str]:
+        """Yield why something was compiled, as far as a kind knows it, given the revisions' fingerprints."""
+
+
+def make_report(
+    process: ReportedProcess, results: Sequence[RestoreResult], ends: Iterable[str], canary: Collection[str]
 ) -> Report:
-    """Makes the `outcome.judge.Report` of this process. ``results``: of all sessions. ``told``: what the
-    sessions say of themselves; ``canary``: what the canary said."""
+    """Return the `outcome.judge.Report` of a process.
+
+    ``results``: the results of all sessions. ``ends``: lines that say how each session's restore ended.
+    ``canary``: the lines of the canary.
+    """
     observed = process.observer.snapshot() if process.observer else counters.Observation()
     installed = [entry for result in results for entry in result.installed]
-    # What PyTorch looked for and did not find was compiled here, also where an entry holds the same key.
+    # PyTorch compiled what it looked up and did not find, also where an entry has the same key.
     used_keys = process.used_keys() - set(process.components.missed)
     used = uses(installed, process.used_paths(), used_keys, process.models)
     state = judge(observed, used)
@@ -49,43 +101,46 @@ def account(
     compiled = state in ("inert", "partial")
     in_keys = key_differences(dict(process.components.missed), installed) if compiled else ()
     distrusted = [entry for result in results for entry in result.distrusted]
-    wrong = by_revision("inert", distrusted, uses(distrusted, set(), set()), None)
+    wrong = judge_revisions("inert", distrusted, uses(distrusted, set(), set()), None)
     own = sum(result.own.files for result in results if result.own is not None)
     return Report(
         state=state if not distrusted else "inert",
         reasons=(
-            *_reasons(process, state, observed, told, canary, differing, in_keys, own),
+            *_reasons(process, state, observed, ends, canary, differing, in_keys, own),
             *process.explain([entry.manifest.fingerprint for entry in installed]),
         ),
         observed=observed,
-        revisions=(*by_revision(state, installed, used, saved, process.models), *wrong),
+        revisions=(*judge_revisions(state, installed, used, saved, process.models), *wrong),
         rejected=tuple(one for result in results for one in result.rejected),
         differences=differing,
         facts=here if differing or state == "miss" else {},
         bytes_moved=sum(result.moved for result in results),
         seconds={step: round(spent, 4) for step, spent in seconds.items()},
         saved=saved,
-        kinds=by_kind(observed, seconds["compile"]),
+        kinds=work_by_kind(observed, seconds["compile"]),
         key_differences=in_keys,
         distrusted=tuple(str(entry.revision) for entry in distrusted),
     )
 
 
 def _reasons(
-    process: Process,
+    process: ReportedProcess,
     state: State,
     observed: counters.Observation,
-    told: Iterable[str],
+    ends: Iterable[str],
     canary: Collection[str],
     differing: Sequence[Difference],
     in_keys: Sequence[KeyDifference],
     own: int,
 ) -> Iterable[str]:
-    """``own``: how many files of the node's own results were installed."""
+    """Yield why the outcome is no hit, the most important reason first.
+
+    ``own``: how many files of the node's own results were installed.
+    """
     if process.compiled_before:
         yield f"{process.compiled_before} graphs were compiled before attach: attach earlier"
     yield from canary
-    yield from told
+    yield from ends
     if state == "unused" and own:
         yield f"{own} files were installed that an earlier start of this node compiled"
     off = process.switched_off()
@@ -103,21 +158,25 @@ def _reasons(
 
 
 def _nearest(here: Facts, installed: Sequence[InstalledRevision]) -> tuple[Difference, ...]:
-    """Between this process, now that torch is loaded and something was compiled, and the nearest entry
-    that was installed: what can be why its files were not used, most important first."""
-    found = [
+    """Return the differences between this process and the nearest installed entry that can be the reason why
+    the entry's files were not used, the most important first.
+
+    ``here``: the facts of this process after a compile, so that torch is loaded.
+    """
+    by_entry = [
         explanatory_differences(differences(here, entry.manifest.facts, entry.manifest.scopes))
         for entry in installed
     ]
-    return min(found, key=nearness, default=())
+    return min(by_entry, key=nearness, default=())
 
 
 def _saved(
     installed: Sequence[InstalledRevision], revisions: Sequence[RevisionUse], seconds: dict[str, float]
 ) -> float | None:
-    built = [
+    """Return the seconds of the builders' first calls less those spent here; ``None`` if not measured."""
+    first_calls = [
         entry.manifest.measured["first_call"]
         for entry, use in zip(installed, revisions, strict=True)
         if use.used and "first_call" in entry.manifest.measured
     ]
-    return round(sum(built) - seconds["compile"] - seconds["wait"], 3) if built else None
+    return round(sum(first_calls) - seconds["compile"] - seconds["wait"], 3) if first_calls else None

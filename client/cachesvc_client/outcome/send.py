@@ -1,7 +1,7 @@
-"""Tells the registry what a start came to: when the compiler pauses, and again when that has changed.
+"""Sends the outcome of a start to the registry: when the compiler pauses, and again when it has changed.
 
-Nothing personal goes out: digests of revisions, counts, seconds, the fingerprint that was resolved with, and
-a node id that only this registry could see again.
+A report has no personal data: digests of revisions, counts, seconds, the fingerprint of the resolve, and a
+node id that no other registry sees.
 """
 
 from __future__ import annotations
@@ -37,23 +37,26 @@ from .judge import Report
 _log = logging.getLogger("cachesvc")
 
 MOST_UPDATES = 20
-"""Reports of one start before its exit, at most: a process that compiles for ever reports no more then."""
+"""Reports of one start before its exit, at most: a process that compiles for ever sends no more."""
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+"""File with the id of this boot of the machine, see random(4)."""
 
 
 class Reporter:
-    """Tells one registry what one start came to. A report replaces the one before it, so that the registry
-    counts each start once."""
+    """Sends the outcome of one start to one registry.
+
+    A report replaces the one before it, so that the registry counts each start once.
+    """
 
     def __init__(self, config: Config) -> None:
-        self.told = False
-        """The registry has a report of this start."""
+        self.sent = False
+        """Whether the registry has a report of this start."""
         self._config = config
         self._last: ReportRequest | None = None
-        self._sent = 0
+        self._count = 0
         self._over = False
 
-    def tell(
+    def send_changes(
         self,
         report: Report,
         installed: Sequence[InstalledRevision],
@@ -61,40 +64,41 @@ class Reporter:
         moment: Moment,
         deadline: float,
     ) -> None:
-        """Sends what is new, in one try. Raises nothing of a registry.
+        """Sends the report if it has changed, in one try. Raises no error of a registry.
 
-        The first report goes out at the first pause, because a process that a signal kills says nothing at
-        its exit. Whether a revision was useless is not known so early: that waits until it is quiet.
+        The first report is sent at the first pause, because a process that a signal kills sends nothing at
+        its exit. At that pause it is not known whether a revision is useless, so an outcome other than *hit*
+        and *partial* waits until the process is quiet.
         """
         early = moment == "compiled" and (self._last is not None or report.state not in ("hit", "partial"))
-        if self._over or early or (moment != "exit" and self._sent >= MOST_UPDATES):
+        if self._over or early or (moment != "exit" and self._count >= MOST_UPDATES):
             return
-        made = request(report, self._config.url or "", installed, fingerprint)
+        message = request(report, self._config.url or "", installed, fingerprint)
         if self._last is not None:
-            if _counts(made) == _counts(self._last):
+            if _counts(message) == _counts(self._last):
                 return
-            made = replace(made, replaces=EarlierReport(self._last.revisions, self._last.kinds))
+            message = replace(message, replaces=EarlierReport(self._last.revisions, self._last.kinds))
         try:
-            answer = send(made, self._config, deadline)
+            answer = send(message, self._config, deadline)
         except CacheSvcError as error:
             _log.debug("not reported: %s", error)
             self._over = not error.retry
             return
-        self.told, self._last, self._sent = True, replace(made, replaces=None), self._sent + 1
+        self.sent, self._last, self._count = True, replace(message, replaces=None), self._count + 1
         self._over = not answer.replaces  # a registry of an earlier release would count the start again
         for revision in answer.quarantined:
             text = "%s: inert here and elsewhere, not offered to this environment any more"
             logger.write(logging.WARNING, text, revision)
 
 
-def _counts(made: ReportRequest) -> object:
-    """What of a report is worth another one: no seconds."""
-    rows = [(row.revision, row.state, row.used) for row in made.revisions]
-    work = {kind: (done.compilations, done.tuning_runs) for kind, done in made.kinds.items()}
-    return rows, work, made.why
+def _counts(message: ReportRequest) -> object:
+    """Return the parts of a report whose change is worth another report: not the seconds."""
+    rows = [(row.revision, row.state, row.used) for row in message.revisions]
+    work = {kind: (spent.compilations, spent.tuning_runs) for kind, spent in message.kinds.items()}
+    return rows, work, message.why
 
 
-def send(made: ReportRequest, config: Config, deadline: float) -> ReportAnswer:
+def send(message: ReportRequest, config: Config, deadline: float) -> ReportAnswer:
     """Sends a report to the registry of ``config``, in one try. Raises ``CacheSvcError``."""
     from ..http.registry import Remote
 
@@ -102,14 +106,14 @@ def send(made: ReportRequest, config: Config, deadline: float) -> ReportAnswer:
     with Remote(
         config.url or "", config.token, timeout=timeout, connect_timeout=timeout, retries=0
     ) as remote:
-        return remote.report(made, deadline)
+        return remote.report(message, deadline)
 
 
 def request(
     report: Report, url: str, installed: Sequence[InstalledRevision], fingerprint: Fingerprint
 ) -> ReportRequest:
-    """What is told, within the protocol's bounds. Pure, but for the node's id."""
-    theirs = {str(entry.revision) for entry in installed}
+    """Returns the report as it is sent, within the protocol's bounds. Pure, but for the node's id."""
+    of_registry = {str(entry.revision) for entry in installed}
     rows = [
         RevisionReport(
             revision=Digest(use.revision),
@@ -118,7 +122,7 @@ def request(
             used=min(use.used, MAX_COUNT),
             saved=None if use.saved is None else max(-MAX_SECONDS, min(use.saved, MAX_SECONDS)),
         )
-        for use in {use.revision: use for use in report.revisions if use.revision in theirs}.values()
+        for use in {use.revision: use for use in report.revisions if use.revision in of_registry}.values()
     ]
     kinds = {
         kind: KindWork(
@@ -134,9 +138,11 @@ def request(
 
 @functools.cache
 def node_id(url: str) -> str:
-    """32 hex digits: the same for all processes and containers of a running kernel, another one after its
-    next boot and for another registry. Random for this process where the kernel has no boot id
-    (random(4))."""
+    """Returns 32 hex digits that name this node to the registry at ``url``.
+
+    They are the same for all processes and containers of a running kernel, and change with its next boot.
+    Another registry gets other digits. Where the kernel has no boot id, they are random for this process.
+    """
     try:
         boot = _BOOT_ID.read_text().strip()
     except OSError:

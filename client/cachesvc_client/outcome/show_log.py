@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING}
+"""Values of CACHESVC_LOG -> levels of logging."""
 
 
 class _OneLine(logging.Formatter):
-    """Formats each record as one line: of an exception its type and text."""
+    """Formats each record as one line, an exception as its type and text."""
 
     def format(self, record: logging.LogRecord) -> str:
         text = record.getMessage()
@@ -19,15 +20,18 @@ class _OneLine(logging.Formatter):
 
 
 def show(level: str) -> None:
-    """Shows records of ``level`` (a value of CACHESVC_LOG) and above on stderr, and on no other handler, so
-    that each stands there once. Of a level that does not exist it says one warning and changes nothing."""
+    """Shows records of ``level`` (a value of CACHESVC_LOG) and above on stderr.
+
+    No other handler gets the records, so that each appears once. A level that does not exist gives one
+    warning and changes nothing.
+    """
     logger = logging.getLogger("cachesvc")
-    wanted = LEVELS.get(level.strip().lower())
-    if wanted is None:
+    number = LEVELS.get(level.strip().lower())
+    if number is None:
         logger.warning("CACHESVC_LOG: %r: allowed: %s", level[:40], ", ".join(LEVELS))
         return
     handler = logging.StreamHandler()
     handler.setFormatter(_OneLine())
     logger.addHandler(handler)
-    logger.setLevel(wanted)
+    logger.setLevel(number)
     logger.propagate = False

@@ -18,15 +18,17 @@ from .node_key import node_key
 if TYPE_CHECKING:
     from ..bundle.seal import SigningKey
     from ..node.installed import InstalledRevision
-    from ..session.process import Process
+    from .keep import OwnResultsProcess
 
 _log = logging.getLogger("cachesvc")
 
 
-def restore_own_results(process: Process) -> InstalledRevision | None:
+def restore_own_results(process: OwnResultsProcess) -> InstalledRevision | None:
     """Installs what an earlier start of the same trust scope compiled on this node with the same revisions.
-    Answers ``None`` if there is nothing. Removes a bundle that is damaged or not signed by this node. Raises
-    ``StorageFull``."""
+
+    Returns ``None`` if there is nothing. Removes a bundle that is damaged or not signed by this node. Raises
+    ``StorageFull``.
+    """
     path = process.own_results()
     if path is None or not path.exists():
         return None
@@ -40,8 +42,8 @@ def restore_own_results(process: Process) -> InstalledRevision | None:
     return None
 
 
-def _install(process: Process, path: Path, key: SigningKey) -> InstalledRevision | None:
-    """Checks and installs a bundle; answers ``None`` if it does not fit this environment."""
+def _install(process: OwnResultsProcess, path: Path, key: SigningKey) -> InstalledRevision | None:
+    """Checks and installs a bundle; returns ``None`` if the bundle does not fit this environment."""
     from ..bundle.check import ExpectedStatement, check_envelope
     from ..bundle.file import open_bundle
     from ..bundle.pack import PackReader
@@ -53,7 +55,7 @@ def _install(process: Process, path: Path, key: SigningKey) -> InstalledRevision
     verified = check_envelope(envelope, trusted=[key.public], expected=expected, now=time.time())
     manifest = verified.manifest
     if manifest.workload.script != folder_name(path):
-        raise Untrusted(f"{path}: made for another cache folder")
+        raise Untrusted(f"{path}: built in another cache folder")
     if not isinstance(compare(process.fingerprint or {}, manifest.fingerprint, manifest.scopes), Compatible):
         return None
     with PackReader(path, manifest, offset) as reader:

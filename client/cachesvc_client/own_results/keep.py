@@ -1,8 +1,8 @@
-"""Keeps what this node compiled itself for its next start: a service for which a registry has nothing
-compiles once, though its private cache folder is emptied at each start.
+"""Keeps what this node compiled itself for its next start.
 
-The results lie apart from the cache folders, as a bundle that is signed by the node's own key, and pass the
-same checks as every bundle.
+So a service for which the registry has nothing compiles once, though its private cache folder is emptied at
+each start. The results lie apart from the cache folders, as a bundle that the node's own key signs, and pass
+the same checks as every bundle.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ..wire.digest import Digest
 from ..wire.names import Name, Target
@@ -21,15 +22,53 @@ from .node_key import node_key
 if TYPE_CHECKING:
     from ..bundle.pack import SourceFile
     from ..hooks.activity import Moment
-    from ..session.process import Process
+    from ..hooks.counters import Observer
+    from ..kinds.folders import Folders
+    from ..node.installed import InstalledRevision, StagedRevision
+    from ..wire.factors import Fingerprint
 
 _log = logging.getLogger("cachesvc")
 
 NAME = Name.parse("own/results")
 """Name that a node's own results have in their manifest."""
 _TARGET = Target("own")
+"""Target that a node's own results have in their manifest."""
 _MAX_BYTES = 64 << 20
 """Bytes of all files together; larger results are not kept."""
+
+
+class OwnResultsProcess(Protocol):
+    """Declares what this room needs of the process whose results it keeps and installs."""
+
+    keeps_own: bool
+    """Whether what is compiled here is kept for the node's next start."""
+
+    @property
+    def fingerprint(self) -> Fingerprint | None:
+        """Return the environment; ``None`` before it was detected."""
+
+    @property
+    def folders(self) -> Folders:
+        """Return the cache folders."""
+
+    @property
+    def observer(self) -> Observer | None:
+        """Return the counts of what was compiled; ``None`` before the hooks were armed."""
+
+    def own_results(self) -> Path | None:
+        """Return where the results of the present folder are kept; ``None`` for a folder of the user's."""
+
+    def activity(self) -> object:
+        """Return a value that changes while this process compiles; ``None`` before it does."""
+
+    def compiled_here(self) -> list[SourceFile]:
+        """Return the files that this process compiled."""
+
+    def scopes(self) -> tuple[str, ...]:
+        """Return what the compiled code is bound to: GPU, host, or both."""
+
+    def accept(self, revisions: Iterable[InstalledRevision | StagedRevision]) -> None:
+        """Allow the code of installed revisions to be loaded."""
 
 
 def folder_name(path: Path) -> Digest:
@@ -40,7 +79,7 @@ def folder_name(path: Path) -> Digest:
 class Keeper:
     """Keeps what a process compiles. Listens to the process's `hooks.activity.ActivityWatch`."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: OwnResultsProcess) -> None:
         self._process = process
         self._kept_activity: object = None
 
@@ -59,10 +98,10 @@ class Keeper:
             _log.debug("what was compiled here is not kept: %s: %s", type(error).__name__, error)
 
 
-def keep_own_results(process: Process) -> Path | None:
+def keep_own_results(process: OwnResultsProcess) -> Path | None:
     """Writes what this process compiled, and what it used of the node's own results, for the next start.
 
-    Answers ``None`` if nothing was compiled, if it is too much, or if there is no home for the node's key.
+    Returns ``None`` if nothing was compiled, if it is too much, or if there is no folder for the node's key.
     Raises ``CacheSvcError`` and ``OSError``.
     """
     from ..publication.build_bundle import Draft, build_bundle

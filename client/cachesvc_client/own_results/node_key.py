@@ -19,8 +19,10 @@ _log = logging.getLogger("cachesvc")
 
 
 def node_key(*, make: bool) -> SigningKey | None:
-    """Loads this node's own key, which this user alone may read; makes it where ``make`` says so. Answers
-    ``None`` without a key, or without a folder for it."""
+    """Loads this node's own key, which only this user may read. ``make``: generate a key if there is none.
+
+    Returns ``None`` if there is no key, or no folder for it.
+    """
     from ..bundle.seal import SigningKey
     from ..config import login_path
 

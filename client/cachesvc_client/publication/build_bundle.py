@@ -26,8 +26,7 @@ further ahead is not signed over."""
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """Describes a bundle that is to be built: everything in its manifest but files, pack, frames and
-    sequence."""
+    """Describes a bundle before it is built: its manifest without files, pack, frames and sequence."""
 
     name: Name
     target: Target
@@ -43,8 +42,8 @@ class Draft:
 
 
 def next_sequence(head: int = 0) -> int:
-    """Answers milliseconds of UTC, or more if the head's sequence is not lower. So a registry that was made
-    anew does not look rolled back.
+    """Returns the sequence for a revision over ``head``: milliseconds of UTC, or more if the head's
+    sequence is not lower. So a registry that was set up anew does not look rolled back.
 
     Raises ``Untrusted`` if ``head`` is more than a day ahead of this machine's clock. No honest
     publisher signed such a head, and nodes that saw its successor would refuse every later revision.
@@ -62,12 +61,11 @@ def next_sequence(head: int = 0) -> int:
 def build_bundle(
     files: Sequence[SourceFile], draft: Draft, key: SigningKey, path: Path, *, quick: bool = False
 ) -> Manifest:
-    """Packs and seals ``files`` into the bundle file ``path``, whole or not at all. ``quick``: see
-    `write_pack`.
+    """Packs and signs ``files`` into the bundle file ``path``, whole or not at all.
 
-    The pack is read back before it is signed: an install trusts a signer's file digests and checks frames
-    alone. Raises ``NotWarm`` if there is nothing to pack, ``StorageFull`` if there is no room, ``Corrupt`` if
-    the pack does not hold what was packed.
+    ``quick``: see `write_pack`. The pack is read back before it is signed: an install trusts a signer's
+    file digests and checks frames alone. Raises ``NotWarm`` if there is nothing to pack, ``StorageFull`` if
+    there is no room, ``Corrupt`` if the pack does not have the packed content.
     """
     from ..bundle.file import write_bundle
     from ..bundle.pack import PackReader, write_pack

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from ..wire.claims import ClaimRef
 
 ONE_REQUEST_BYTES = 4_000_000
-"""Bytes of envelope and pack up to which both go in one request: to send them again costs little. A registry
-that does not know this request answers up to 4 MiB that there is no such route, and above that the body is
-too large."""
+"""Bytes of envelope and pack up to which one request has both: a repeated request costs little. A registry
+that does not know this request says up to 4 MiB that there is no such route, and above that the body is too
+large."""
 
 
 def publish_bundle(
@@ -36,14 +36,14 @@ def publish_bundle(
     claim: ClaimRef | None = None,
     deed: str | None = None,
 ) -> CommitAnswer:
-    """Publishes a bundle that ``key`` signs, as the successor of the entry's present head; under ``claim``,
-    which is given back with the commit.
+    """Publishes a bundle that ``key`` signs, as the successor of the entry's present head.
 
-    To publish the head's own manifest again succeeds and moves no byte. If the head is newer, or another
-    publisher was faster, the manifest is signed again over that head, ``attempts`` times in all; then
-    ``HeadConflict`` is raised. ``deed``: see ``CommitRequest``. Raises ``ClaimLost`` if another process has
-    taken the claim over, ``Untrusted`` if the registry names a head of the far future, what ``Remote``
-    raises, and ``Corrupt`` before the first byte is sent.
+    ``claim``: the claim to publish under; the commit releases it. To publish the head's own manifest again
+    succeeds and moves no byte. If the head is newer, or another publisher was faster, the manifest is
+    signed again over that head, ``attempts`` times in all; then ``HeadConflict`` is raised. ``deed``: see
+    ``CommitRequest``. Raises ``ClaimLost`` if another process has taken the claim over, ``Untrusted`` if
+    the registry names a head of the far future, what ``Remote`` raises, and ``Corrupt`` before the first
+    byte is sent.
     """
     verified, offset = _open_bundle(path, [key.public])
     manifest = verified.manifest
@@ -60,7 +60,7 @@ def publish_bundle(
 def publish_signed(
     remote: Remote, path: Path, trusted: Sequence[PublicKey | TrustedKey], deed: str | None = None
 ) -> tuple[Verified, CommitAnswer]:
-    """Publishes a bundle as it was signed, by a key of ``trusted``, over the head that is there now.
+    """Publishes a bundle as it was signed, by a key of ``trusted``, over the entry's present head.
 
     To publish the head's own manifest again succeeds and moves no byte. The registry decides whether the
     signer may. Raises ``Untrusted``, ``Corrupt`` before the first byte is sent, ``HeadConflict`` if the
@@ -71,7 +71,7 @@ def publish_signed(
 
 
 def _open_bundle(path: Path, trusted: Sequence[PublicKey | TrustedKey]) -> tuple[Verified, int]:
-    """Opens a bundle and checks its envelope; answers the manifest and where the pack begins."""
+    """Opens a bundle and checks its envelope; returns the checked envelope and where the pack begins."""
     from ..bundle.check import check_envelope
     from ..bundle.file import open_bundle
 
@@ -89,8 +89,10 @@ def _publish(
     claim: ClaimRef | None,
     deed: str | None,
 ) -> CommitAnswer:
-    """Commits, again while other publishers change the head. ``envelope_over`` answers the envelope to commit
-    over a head."""
+    """Commits, and repeats it while other publishers change the head.
+
+    ``envelope_over``: returns the envelope to commit over a head.
+    """
     from ..bundle.check import check_pack
 
     entry = verified.manifest.entry
@@ -133,9 +135,11 @@ class Commit(Protocol):
 
 @contextmanager
 def delivery(remote: Remote, manifest: Manifest, pack: BinaryIO, offset: int) -> Iterator[Commit]:
-    """Yields a commit that brings the pack of ``manifest``, in ``pack`` from ``offset``, to a registry: with
-    each commit, if the pack is small and the registry takes it so; else by one upload before the first
-    commit."""
+    """Yields a function that commits, and that brings the pack of ``manifest`` to the registry.
+
+    The pack lies in ``pack`` from ``offset`` on. Each commit has the pack in its request if the pack is small
+    and the registry knows that request; else one upload before the first commit brings the pack.
+    """
     statement, size = manifest.statement, manifest.pack.size
     upload: str | None = None
     with ExitStack() as stack:
@@ -163,8 +167,10 @@ def delivery(remote: Remote, manifest: Manifest, pack: BinaryIO, offset: int) ->
 
 @contextmanager
 def _upload(remote: Remote, manifest: Manifest, pack: BinaryIO, offset: int) -> Iterator[str]:
-    """Uploads the pack and yields the upload's id, to be committed inside the block. Gives the upload back if
-    the block raises."""
+    """Uploads the pack and yields the upload's id, to be committed inside the block.
+
+    If the block raises, the upload is aborted.
+    """
     statement = manifest.statement
     upload = remote.begin_upload(
         UploadRequest(statement.namespace, statement.name, manifest.pack.size, statement.lane)
@@ -176,6 +182,6 @@ def _upload(remote: Remote, manifest: Manifest, pack: BinaryIO, offset: int) -> 
             raise Corrupt(f"upload: {stored.pack} arrived, {manifest.pack.digest} was sent", "try again")
         yield upload.upload
     except BaseException:
-        with suppress(Exception):  # not needed: the lease ends by itself
+        with suppress(Exception):  # an error here does not matter: the lease ends by itself
             remote.abort(upload.upload)
         raise

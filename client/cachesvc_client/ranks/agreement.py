@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ..wire.errors import CacheSvcError, Incompatible, StorageFull, Unavailable
 from .job import may_become_rank, misfit, this_job
@@ -17,10 +17,37 @@ from .job import may_become_rank, misfit, this_job
 if TYPE_CHECKING:
     from ..node.installed import StagedRevision
     from ..node.store import NodeStore
-    from ..restore.plan import RestoreContext
-    from ..session.deadline import Deadline
     from .job import Job
     from .votes import Vote
+
+
+class StagedRestore(Protocol):
+    """Declares what an agreement needs of a restore."""
+
+    @property
+    def ahead(self) -> bool:
+        """Return whether ranks agree before they install."""
+
+    @property
+    def store(self) -> NodeStore:
+        """Return the node store, which the ranks of a node share."""
+
+    @property
+    def revisions(self) -> Sequence[StagedRevision]:
+        """Return the revisions that this process has accepted."""
+
+
+class AgreementDeadline(Protocol):
+    """Declares what an agreement needs of the deadline of a session."""
+
+    def agreed_too_late(self) -> bool:
+        """Return whether the time in which the ranks must agree is over."""
+
+    def pause(self) -> None:
+        """Sleep between two checks of the vote."""
+
+    def pause_unawaited(self) -> bool:
+        """Sleep until something waits for the restore, at most one pause; return whether something waits."""
 
 
 class Agreement:
@@ -30,13 +57,13 @@ class Agreement:
     A process alone agrees with itself. Only the session's own thread calls these methods.
     """
 
-    def __init__(self, about: Callable[[], Sequence[object]], deadline: Deadline) -> None:
+    def __init__(self, about: Callable[[], Sequence[object]], deadline: AgreementDeadline) -> None:
         self._about, self._deadline = about, deadline
         self._voted = False
 
-    def reach(self, context: RestoreContext, failures: Sequence[CacheSvcError]) -> int | None:
+    def reach(self, context: StagedRestore, failures: Sequence[CacheSvcError]) -> int | None:
         """Agrees to install the staged revisions, if all ranks on this node can do the same; else none of
-        them installs. Answers this process's rank, or ``None`` for a process alone. ``failures``: why this
+        them installs. Returns this process's rank, or ``None`` for a process alone. ``failures``: why this
         process lacks revisions. Raises ``Unavailable`` or ``Incompatible`` if the ranks do not agree.
         """
         job = self.job() if context.ahead else None
@@ -48,7 +75,7 @@ class Agreement:
         return job.rank
 
     def job(self) -> Job | None:
-        """Answers the job once it is certain: some workers learn their rank later, but before they
+        """Returns the job once it is certain: some workers learn their rank later, but before they
         compile."""
         while this_job() is None and may_become_rank() and not self._deadline.pause_unawaited():
             pass
@@ -85,8 +112,10 @@ class Agreement:
     def _vote(
         self, job: Job, store: NodeStore, staged: Sequence[StagedRevision], problem: str
     ) -> Vote | None:
-        """Votes; answers ``None`` where it is not known which ranks are on this node. Raises
-        ``StorageFull``."""
+        """Votes and returns the vote; ``None`` where it is not known which ranks are on this node.
+
+        Raises ``StorageFull``.
+        """
         from ..wire.codec import canonical
         from ..wire.digest import Digest
         from .votes import Vote

@@ -49,7 +49,7 @@ class Job:
 
 
 def this_job(environ: Mapping[str, str] | None = None) -> Job | None:
-    """Answers the job as far as it is known now; ``None`` for a process alone. Imports nothing, never
+    """Returns the job as far as it is known now; ``None`` for a process alone. Imports nothing, never
     raises."""
     environ = os.environ if environ is None else environ
     rank, world = _process_group() or (_number(environ, "RANK"), _number(environ, "WORLD_SIZE"))
@@ -77,17 +77,17 @@ def may_become_rank() -> bool:
 
 def misfit(manifest: Manifest, job: Job | None) -> str:
     """Says why the files of single ranks cannot serve this job: some ranks would hit, others would compile.
-    Answers an empty text if they can. A process alone may have the files of all ranks: PyTorch takes only
+    Returns an empty text if they can. A process alone may have the files of all ranks: PyTorch takes only
     its own."""
-    built = manifest.workload.ranks
-    if job is None or job.world == built or not any(file.ranks for file in manifest.files):
+    builder_ranks = manifest.workload.ranks
+    if job is None or job.world == builder_ranks or not any(file.ranks for file in manifest.files):
         return ""
     target = manifest.statement.target
-    return f"{target}: built by {built} ranks, with files of single ones; this job has {job.world}"
+    return f"{target}: built by {builder_ranks} ranks, with files of single ones; this job has {job.world}"
 
 
 def _process_group() -> tuple[int, int] | None:
-    """Answers rank and size of the process group that the application made."""
+    """Returns rank and size of the process group that the application made."""
     module = sys.modules.get("torch.distributed.distributed_c10d")
     if module is None or getattr(getattr(module, "__spec__", None), "_initializing", False):
         return None

@@ -58,7 +58,7 @@ def put_file(folder: Path, name: str, data: bytes) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Reads a JSON object; answers ``None`` if the file is not there or holds none."""
+    """Reads a JSON object; returns ``None`` if the file is not there or holds none."""
     try:
         value = json.loads(path.read_bytes())
     except (OSError, ValueError):

@@ -30,7 +30,8 @@ class HandIn:
         (folder / "files").mkdir(mode=0o700, parents=True, exist_ok=True)
         self._folder = folder
         self._me = process_id(os.getpid())
-        self._givers: list[str] = []
+        self._ranks: list[str] = []
+        """Ids of the processes that handed files in."""
 
     def give(self, rank: int, files: Sequence[SourceFile], facts: Mapping[str, Any]) -> None:
         """Hands in the files of a rank; ``facts`` is JSON that goes with them."""
@@ -67,7 +68,7 @@ class HandIn:
                         "call publish on every rank, after the same step",
                     )
                 time.sleep(_POLL_SECONDS)
-        self._givers = [contribution["process"] for contribution in contributions.values()]
+        self._ranks = [contribution["process"] for contribution in contributions.values()]
         return (
             {rank: [self._source(*item) for item in entry["files"]] for rank, entry in contributions.items()},
             {rank: entry["facts"] for rank, entry in contributions.items()},
@@ -80,7 +81,7 @@ class HandIn:
         """Gives rank 0's answer to the others, and removes what they handed in."""
         message = to_wire(answer) if isinstance(answer, CacheSvcError) else {"answer": dict(answer)}
         put_file(
-            self._folder, "answer.json", json.dumps({**message, "by": self._me, "to": self._givers}).encode()
+            self._folder, "answer.json", json.dumps({**message, "by": self._me, "to": self._ranks}).encode()
         )
         for path in [*(self._folder / "files").iterdir(), *self._folder.glob("rank-*.json")]:
             with contextlib.suppress(OSError):

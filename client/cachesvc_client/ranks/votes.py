@@ -47,7 +47,7 @@ class Vote:
         """Votes that this rank could install ``what``; or that it could not, with the ``problem`` in words,
         which decides the vote.
 
-        Answers the outcome if there is one now: the last vote makes it.
+        Returns the outcome if there is one now: the last vote decides it.
         """
         with self._locked() as state:
             self._follow_ancestor(state)
@@ -59,7 +59,7 @@ class Vote:
         return self.outcome()
 
     def outcome(self) -> Outcome | None:
-        """Answers the outcome of this rank's vote, if it is decided. Takes no lock and reads one small
+        """Returns the outcome of this rank's vote, if it is decided. Takes no lock and reads one small
         file."""
         state = self._read()
         decision, voted = state["outcome"], self._voted(state)
@@ -84,7 +84,7 @@ class Vote:
         return vote is not None and vote["process"] == self._me
 
     def _decide(self, votes: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Answers the outcome that these votes make, if they make one."""
+        """Returns the outcome that these votes decide, if they decide one."""
         for member, vote in sorted(votes.items()):
             if vote["problem"]:
                 return {"agreed": False, "why": f"rank {member} of this node: {vote['problem']}"}

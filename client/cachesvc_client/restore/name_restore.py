@@ -18,47 +18,48 @@ from ..node.trust_scope import trust_scope
 from ..own_results.install import restore_own_results
 from ..ranks.job import may_become_rank, this_job
 from ..wire.errors import CacheSvcError, Incompatible, InvalidRequest, NotFound
-from .plan import NameRequest, RestoreContext
+from .plan import NameRequest, RestoreContext, RestoreProcess
 from .revision_restore import accept_bundles, accept_revisions
 
 if TYPE_CHECKING:
-    from ..claims.restore_or_claim import ClaimedRestore
     from ..config import Config
     from ..http.registry import Remote
     from ..ranks.agreement import Agreement
-    from ..session.process import Process
     from ..wire.digest import Digest
 
+    AcceptName = Callable[[NameRequest, Remote, RestoreContext, RestoreResult], None]
 
-def wishes(config: Config, model: Digest | None) -> tuple[NameRequest, ...]:
+
+def name_requests_of(config: Config, model: Digest | None) -> tuple[NameRequest, ...]:
     """Lists the names that ``config`` asks a registry for, or accepts in a bundle.
 
-    An empty answer accepts a bundle of any name. Raises ``InvalidRequest`` if neither a name nor a bundle is
-    set, or a name without a registry.
+    If no name is set, a bundle of any name is accepted. Raises ``InvalidRequest`` if neither a name nor a
+    bundle is set, or a name without a registry.
     """
     if config.mode == "off":
         return ()
     if config.bundle is not None:
-        return _named(config, model)
+        return _requests_by_name(config, model)
     if not config.names:
         raise InvalidRequest("attach: no name", "give one, or set CACHESVC_NAME or CACHESVC_BUNDLE")
     if not config.url:
         raise InvalidRequest("attach: no registry", "run cachesvc login, or set CACHESVC_URL")
-    return _named(config, model)
+    return _requests_by_name(config, model)
 
 
-def _named(config: Config, model: Digest | None) -> tuple[NameRequest, ...]:
+def _requests_by_name(config: Config, model: Digest | None) -> tuple[NameRequest, ...]:
+    """Makes a request for each configured name."""
     return tuple(NameRequest(name, config.tag_fallback, config.lane, model) for name in config.names)
 
 
-class Restoring:
+class SessionRestore:
     """Restores what one session asks for.
 
     ``missed``: names that no entry fits, in a process that may publish entries for them.
     """
 
     def __init__(
-        self, config: Config, process: Process, result: RestoreResult, may_install: Callable[[], bool]
+        self, config: Config, process: RestoreProcess, result: RestoreResult, may_install: Callable[[], bool]
     ) -> None:
         """Prepares the process. The restores fill ``result``; `RestoreContext` explains ``may_install``.
 
@@ -118,17 +119,17 @@ class Restoring:
 
         self._process.keeps_own = True
 
-    def restore_in_turn(self, claimed: ClaimedRestore, agreement: Agreement) -> None:
+    def restore_missed(self, accept: AcceptName, agreement: Agreement) -> None:
         """Restores the missed names again, since another process may publish them while this one waits.
 
-        Raises as `restore` does.
+        ``accept``: accepts the revisions of one name, or waits for them. Raises as `restore` does.
         """
-        self._restore_each(self.missed, claimed.accept, replace(self._context, revisions=[]), agreement)
+        self._restore_each(self.missed, accept, replace(self._context, revisions=[]), agreement)
 
     def _restore_each(
         self,
         name_requests: Iterable[NameRequest],
-        accept: Callable[[NameRequest, Remote, RestoreContext, RestoreResult], None],
+        accept: AcceptName,
         context: RestoreContext,
         agreement: Agreement,
     ) -> None:
@@ -138,7 +139,7 @@ class Restoring:
         failures: list[CacheSvcError] = []
         missed: list[NameRequest] = []
         # A request takes at most half of the compile's wait, so that a registry that hangs leaves time for
-        # the answer that the node has kept.
+        # the answer that the node remembers.
         seconds = min(10.0, max(0.2, config.deadline / 2))
         with Remote(config.url or "", config.token, timeout=seconds) as remote:
             for name_request in name_requests:
@@ -167,8 +168,8 @@ class Restoring:
                     staged.fetch()  # no session waits for another one's download
         with self._process.installing:
             errors = self._install_each(context, rank)
-        nothing = not (self._result.installed or self._result.stored)
-        if failures or (errors and (nothing or rank is not None)):
+        empty = not (self._result.installed or self._result.stored)
+        if failures or (errors and (empty or rank is not None)):
             raise [*failures, *errors][0]
 
     def _install_each(self, context: RestoreContext, rank: int | None) -> list[CacheSvcError]:
@@ -177,7 +178,7 @@ class Restoring:
         errors: list[CacheSvcError] = []
         reinstalls = self._process.place(self._scope, context.revisions, context.may_install)
         for staged in reinstalls or ():
-            with suppress(CacheSvcError):  # it is another session's: missing files are compiled
+            with suppress(CacheSvcError):  # another session's revision: its missing files are compiled
                 staged.install(rank)
         for staged in context.revisions:
             try:
@@ -194,6 +195,7 @@ class Restoring:
 
 
 def _bundles(path: Path) -> list[Path]:
+    """Lists the bundle files at CACHESVC_BUNDLE. Raises ``InvalidRequest`` if nothing is there."""
     if not path.exists():
         raise InvalidRequest(f"{path}: no such bundle file or folder")
     return sorted(path.glob("*.cachesvc")) if path.is_dir() else [path]

@@ -1,13 +1,15 @@
-"""The input of a restore: the requested names, and the store, keys and folders that it works with."""
+"""Owns the input of a restore: the requested names, the store, keys and folders, and the process."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from ..node.installed import StagedRevision
+from ..node.installed import RestoreResult, StagedRevision
+from ..own_results.keep import OwnResultsProcess
 from ..wire.digest import Digest
 from ..wire.factors import Fingerprint
 from ..wire.names import Lane, Name, Tag
@@ -15,13 +17,34 @@ from ..wire.protocol import ResolveRequest
 
 if TYPE_CHECKING:
     from ..bundle.seal import TrustedKey
+    from ..config import Config
     from ..kinds.rules import KindRules
     from ..node.store import NodeStore
 
 
+class RestoreProcess(OwnResultsProcess, Protocol):
+    """Declares what a restore needs of the process that it installs into."""
+
+    @property
+    def installing(self) -> AbstractContextManager[object]:
+        """Return the lock that the session which installs holds."""
+
+    @property
+    def trust_scopes(self) -> int:
+        """Return how many trust scopes the sessions of the process have."""
+
+    def prepare(self, config: Config, result: RestoreResult) -> tuple[NodeStore, Fingerprint]:
+        """Open the node store, detect the environment and decide the folders, once for all sessions."""
+
+    def place(
+        self, scope: Digest, accepted: Sequence[StagedRevision], may_install: Callable[[], bool]
+    ) -> list[StagedRevision] | None:
+        """Choose the folder for accepted revisions; return those to install again, ``None`` if too late."""
+
+
 @dataclass(frozen=True, slots=True)
 class RestoreContext:
-    """What a restore works with.
+    """Holds what a restore works with.
 
     Attributes:
         roots: Returns the cache folder of each kind; called at install time.
@@ -47,7 +70,7 @@ class RestoreContext:
 
 @dataclass(frozen=True, slots=True)
 class NameRequest:
-    """A name to restore, with the tags to fall back to and the model whose entries come first."""
+    """Asks for a name, with the tags to fall back to and the model whose entries come first."""
 
     name: Name
     fallback: tuple[Tag, ...] = ()
@@ -56,7 +79,7 @@ class NameRequest:
 
     @property
     def tags(self) -> tuple[Tag, ...]:
-        """The name's own tag and then the fallback tags, each once."""
+        """Return the name's own tag and then the fallback tags, each once."""
         return tuple(dict.fromkeys((self.name.tag, *self.fallback)))
 
     def request(self, fingerprint: Fingerprint) -> ResolveRequest:

@@ -155,9 +155,9 @@ def _revision(
             resolved.envelope.encode(), trusted=context.trusted, expected=expected, now=time.time()
         )
         _accept(verified, context, result)
-    fetched = partial(_fetch, resolved, verified.manifest.pack, remote, context, result)
-    install = partial(_install_pack, verified, fetched, context, result)
-    return StagedRevision(verified.manifest, verified.revision, fetched, install)
+    fetch = partial(_fetch, resolved, verified.manifest.pack, remote, context, result)
+    install = partial(_install_pack, verified, fetch, context, result)
+    return StagedRevision(verified.manifest, verified.revision, fetch, install)
 
 
 def _bundle(
@@ -181,12 +181,12 @@ def _bundle(
 
 def _refuse_unasked(statement: Statement, name_requests: Sequence[NameRequest], lane: Lane | None) -> None:
     """Raises ``Untrusted`` if nobody asked for the bundle's name, tag or lane."""
-    said = f"this bundle is signed for {statement.full_name}"
+    signed = f"this bundle is signed for {statement.full_name}"
     if statement.lane not in (None, lane):
         raise Untrusted(
-            f"{said} in lane {statement.lane}, wanted: lane {lane}"
+            f"{signed} in lane {statement.lane}, wanted: lane {lane}"
             if lane
-            else f"{said} in lane {statement.lane}, wanted: the trunk",
+            else f"{signed} in lane {statement.lane}, wanted: the trunk",
             f"set CACHESVC_LANE={statement.lane} to use it",
         )
     name = (statement.namespace, statement.name)
@@ -199,27 +199,28 @@ def _refuse_unasked(statement: Statement, name_requests: Sequence[NameRequest], 
             for name_request in name_requests
             for tag in name_request.tags
         )
-        raise Untrusted(f"{said}, wanted: {expected}", "attach to the bundle's own name, or to no name")
+        raise Untrusted(f"{signed}, wanted: {expected}", "attach to the bundle's own name, or to no name")
 
 
 def _install_pack(
     verified: Verified,
-    fetched: Callable[..., Path],
+    fetch: Callable[..., Path],
     context: RestoreContext,
     result: RestoreResult,
     rank: int | None,
 ) -> InstalledRevision | None:
+    """Installs a revision whose pack is downloaded, or is written beside its places while it arrives."""
     from ..node.staging import Staging
 
     try:
         with Staging(
             verified.manifest, context.rules, context.roots, may_go_on=context.may_install
         ) as staging:
-            return _install(verified, fetched(staging), 0, context, result, rank, staging)
+            return _install(verified, fetch(staging), 0, context, result, rank, staging)
     except Corrupt:
         # Frames are verified again at install: the node's copy was damaged since it was downloaded.
         context.store.discard(verified.manifest.pack.digest)
-        return _install(verified, fetched(), 0, context, result, rank)
+        return _install(verified, fetch(), 0, context, result, rank)
 
 
 def _fetch(
@@ -297,14 +298,15 @@ def _install(
     rank: int | None,
     staging: Staging | None = None,
 ) -> InstalledRevision | None:
+    """Installs the files of a pack; returns ``None`` if it is too late for that."""
     from ..bundle.pack import PackReader
     from ..node.install import install
 
-    done = None
+    counts = None
     if context.may_install():
         with result.timed("install"), PackReader(path, verified.manifest, offset) as reader:
             staged_files = staging.finish() if staging is not None else None
-            done = install(
+            counts = install(
                 reader,
                 context.rules,
                 context.roots(),
@@ -314,14 +316,14 @@ def _install(
             )
         _still_trusted(verified, context)
     context.store.record_sequence(verified.manifest.entry, verified.manifest.statement.sequence)
-    if done is None:
+    if counts is None:
         return None
-    files = done.written + done.kept + done.merged
-    return InstalledRevision(verified.manifest, verified.revision, files, done.bytes)
+    files = counts.written + counts.kept + counts.merged
+    return InstalledRevision(verified.manifest, verified.revision, files, counts.bytes)
 
 
 def nothing_offered(name: Name, rejected: Sequence[Rejected]) -> CacheSvcError:
-    """Says why an answer holds no revision, in the same words for a service's log, `doctor` and `pull`."""
+    """Returns the error for an answer without revisions, in the same words for a log, `doctor` and `pull`."""
     if not rejected:
         return NotFound(f"{name}: nothing is published under it", "check the name, or run cachesvc warm")
     nearest = rejected[0]
@@ -329,5 +331,7 @@ def nothing_offered(name: Name, rejected: Sequence[Rejected]) -> CacheSvcError:
     verdict = "none fits; nearest is"
     if nearest.withheld:
         verdict = "none is offered here; withheld is"
-    told = "; ".join(map(str, nearest.differences[:3]))
-    return Incompatible(f"{name}: {count}, {verdict} {nearest.target}: {told}", nearest.differences[0].fix)
+    differences = "; ".join(map(str, nearest.differences[:3]))
+    return Incompatible(
+        f"{name}: {count}, {verdict} {nearest.target}: {differences}", nearest.differences[0].fix
+    )

@@ -55,7 +55,7 @@ class Process(ProcessOutput):
         self.armed = True
         self.observer = counters.start()
         key_components.install_hooks(self.components)
-        operators.install_hooks()
+        operators.install_hooks(self.registered_functions)
         ambient.install_hooks()
         self.collector.install_hooks()
         callbacks = ProcessCallbacks(before, self._record_launch)
@@ -100,7 +100,7 @@ class Process(ProcessOutput):
     def _record_launch(self, event: Mapping[str, Any]) -> None:
         """Record a Triton kernel that the application launched itself."""
         self._used = True
-        self.asked.launched(event)
+        self.asked.note_launch(event)
 
 
 _process: Process | None = None

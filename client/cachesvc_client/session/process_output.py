@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..graphs import key_components
+from ..graphs import key_components, operators
 from ..hooks import counters
 from ..kinds import RULES
 from ..kinds.kind import RestoredFacts
@@ -33,6 +33,7 @@ class ProcessOutput(ProcessFolders):
     def __init__(self) -> None:
         super().__init__()
         self.components = key_components.Recorder()
+        self.registered_functions = operators.RegisteredFunctions()
         self.observer: counters.Observer | None = None
         """Counts what the compilers do; ``None`` before the hooks were armed."""
         self.models: list[Digest] = []
@@ -51,7 +52,7 @@ class ProcessOutput(ProcessFolders):
         """Return the requests for compiles that this process made; the first use makes the object."""
         from ..graphs.request import GraphRequests
 
-        return GraphRequests()
+        return GraphRequests(self.registered_functions)
 
     def capture(self, whole: bool) -> list[SourceFile]:
         """Return the files that `Session.capture` returns."""

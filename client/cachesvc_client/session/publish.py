@@ -116,7 +116,7 @@ def _publish(config: Config, files: Sequence[SourceFile], draft: Draft) -> Commi
         path = Path(folder) / "revision.cachesvc"
         build_bundle(files, draft, key, path)
         claim = _claim(draft.name)
-        answer = publish_bundle(remote, path, key, claim=claim.shown if claim else None)
+        answer = publish_bundle(remote, path, key, claim=claim.commit_ref if claim else None)
         if claim is not None:
             claim.published()
         return answer

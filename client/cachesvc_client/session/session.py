@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ..outcome.judge import Report
     from ..outcome.send import Reporter
     from ..ranks.agreement import Agreement
-    from ..restore.name_restore import Restoring
+    from ..restore.name_restore import SessionRestore
     from ..restore.plan import NameRequest
     from ..wire.names import Name
     from .process import Process
@@ -93,7 +93,7 @@ class Session:
         self._deadline = Deadline()
         self._configured = threading.Event()
         """Set once the configuration, and in it the deadline, is known or cannot be read."""
-        self._restoring: Restoring | None = None
+        self._restoring: SessionRestore | None = None
         self._claimed_restore: ClaimedRestore | None = None
         self._restore_attempt = Attempt(functools.partial(self._run, self._restore))
         self._claim_attempt: Attempt | None = None
@@ -263,7 +263,7 @@ class Session:
 
             self.reporter = Reporter(config)
         revisions = [*result.installed, *result.distrusted]
-        self.reporter.tell(report, revisions, fingerprint, moment, deadline)
+        self.reporter.send_changes(report, revisions, fingerprint, moment, deadline)
 
     # Attempts -----------------------------------------------------------------------------------
 
@@ -341,18 +341,18 @@ class Session:
     def _restore(self, agreement: Agreement) -> None:
         from ..config import Config
         from ..node.installed import RestoreResult
-        from ..restore.name_restore import Restoring, wishes
+        from ..restore.name_restore import SessionRestore, name_requests_of
 
         self.result = RestoreResult()
         self.config = config = self.options.over(Config.read())
         self._deadline.seconds = config.deadline
         self._configured.set()
-        self.requests = wishes(config, self.options.model)
+        self.requests = name_requests_of(config, self.options.model)
         if config.mode == "off":
             self._status = "off"
             return
         self._callbacks.demand_bound_keys()
-        self._restoring = Restoring(config, self._process, self.result, lambda: not self.waited)
+        self._restoring = SessionRestore(config, self._process, self.result, lambda: not self.waited)
         try:
             self._restoring.restore(self.requests, agreement)
         finally:
@@ -365,7 +365,7 @@ class Session:
         assert config is not None and restoring is not None and result is not None
         self._claimed_restore = ClaimedRestore(config, self._patience, agreement.job(), self.options.label)
         try:
-            restoring.restore_in_turn(self._claimed_restore, agreement)
+            restoring.restore_missed(self._claimed_restore.accept, agreement)
         finally:
             self._status = "restored" if result.installed else "stored"
 

@@ -27,7 +27,7 @@ from .process import Process, process
 from .session import Session, SessionCallbacks
 
 if TYPE_CHECKING:
-    from ..canary.withdraw import Watched
+    from ..canary.withdraw import WatchedRevision
     from ..config import Config
     from ..node.installed import InstalledRevision
     from ..outcome.judge import Report
@@ -57,8 +57,8 @@ class Sessions:
         """Whether fork and exit of the process call this object."""
         self._canary_lines: dict[str, None] = {}
         """What the canary says in reports: each line once, in the order of first use."""
-        self._canary_uncalled: set[int] = set()
-        """Numbers of the restored functions that were not called through the canary."""
+        self._canary_uncalled: set[object] = set()
+        """An object for each restored function that was not called through the canary."""
         self._canary_warned = False
         """Whether the log says that the canary was not called."""
 
@@ -172,13 +172,13 @@ class Sessions:
         if not any(self._under_canary()) or not hasattr(graph, "graph"):
             return None
         try:
-            from ..canary.withdraw import Watch
+            from ..canary.withdraw import Canary
 
             wrong = self._canary_lines.setdefault
-            watch = Watch(
+            canary = Canary(
                 self.process, self._watched_revisions, wrong, self._skip_comparison, self._canary_uncalled
             )
-            return watch.around(graph)
+            return canary.around(graph)
         except Exception as error:  # noqa: BLE001 - without it the process goes on as without a canary
             self._skip_comparison(f"{type(error).__name__}: {error}")
             return None
@@ -188,11 +188,11 @@ class Sessions:
             if session.config is not None and session.config.canary and session.result is not None:
                 yield from ((session, entry) for entry in session.result.installed)
 
-    def _watched_revisions(self) -> Iterable[Watched]:
-        from ..canary.withdraw import Watched
+    def _watched_revisions(self) -> Iterable[WatchedRevision]:
+        from ..canary.withdraw import WatchedRevision
 
         for session, entry in self._under_canary():
-            yield Watched(entry, functools.partial(session.drop, entry), session.raise_if_strict)
+            yield WatchedRevision(entry, functools.partial(session.drop, entry), session.raise_if_strict)
 
     def _skip_comparison(self, why: str) -> None:
         if len(self._canary_lines) < _MAX_CANARY_LINES:
@@ -217,16 +217,16 @@ class Sessions:
 
     def report(self) -> Report:
         """Return the `outcome.judge.Report` of this process."""
-        from ..outcome.report import account
+        from ..outcome.report import make_report
 
         results = [session.result for session in self.sessions if session.result is not None]
         ends = (line for session in self.sessions for line in session.explain_end())
-        return account(self.process, results, ends, [*self._canary_lines, *self._uncalled_lines()])
+        return make_report(self.process, results, ends, [*self._canary_lines, *self._uncalled_lines()])
 
     def send_report(self, timeout: float) -> bool:
         """Do what `cachesvc_client.send_report` says."""
         self.watch.flush(timeout)
-        return any(session.reporter is not None and session.reporter.told for session in self.sessions)
+        return any(session.reporter is not None and session.reporter.sent for session in self.sessions)
 
     def _keep_own_results(self, moment: Moment, deadline: float) -> None:
         """Keep what was compiled here for the node's next start, after the reports were sent."""

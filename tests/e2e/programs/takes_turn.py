@@ -56,7 +56,7 @@ def publishing():
     try:
         with Remote(config.url, config.token) as remote:
             key = SigningKey.load(config.signing_key)
-            answer = publish_bundle(remote, path, key, claim=claim.shown if claim else None)
+            answer = publish_bundle(remote, path, key, claim=claim.commit_ref if claim else None)
     except CacheSvcError as error:
         return {"error": error.code, "message": error.message}
     if claim is not None:

@@ -40,7 +40,7 @@ def as_in_a_fresh_process():
     torch._dynamo.reset()
     state = process()
     state.observer = counters.start()
-    state.asked = GraphRequests()
+    state.asked = GraphRequests(state.registered_functions)
     used = state.kinds["inductor"]
     used.forget(used.used_paths(), used.used_keys())
 
