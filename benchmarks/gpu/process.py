@@ -23,6 +23,7 @@ import sys  # noqa: E402
 from pathlib import Path  # noqa: E402
 
 import cachesvc_client  # noqa: E402
+from cachesvc.warm.file_reads import ReadWatch  # noqa: E402
 from cachesvc_client import kinds  # noqa: E402
 from cachesvc_client.hooks import counters, imports  # noqa: E402
 from cachesvc_client.node.capture import listing  # noqa: E402
@@ -54,9 +55,7 @@ def main() -> None:
     if options.watch:
         cachesvc_client.wait(60)
     with contextlib.ExitStack() as stack:
-        watches = (
-            [stack.enter_context(counters.ReadWatch(root)) for root in folders()] if options.watch else []
-        )
+        watches = [stack.enter_context(ReadWatch(root)) for root in folders()] if options.watch else []
         begin = time.perf_counter()
         if options.load:
             torch.compiler.load_cache_artifacts(options.load.read_bytes())

@@ -14,10 +14,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from cachesvc.warm.fresh import Cancelled, Launcher, environment
+from cachesvc.warm.launcher import Cancelled, Launcher, environment
+from cachesvc.warm.phase import PhaseRequest
 from cachesvc.warm.plan import plan
 from cachesvc.warm.spec import parse_spec
-from cachesvc.warm.worker import Order
 from cachesvc_client.bundle.check import check_envelope
 from cachesvc_client.bundle.file import open_bundle
 from cachesvc_client.bundle.seal import SigningKey
@@ -361,4 +361,4 @@ def test_a_cancelled_launcher_starts_nothing(job, tmp_path):
     launcher = Launcher()
     launcher.cancel()
     with pytest.raises(Cancelled):
-        launcher.run(Order("eager", job), tmp_path / "f", dict(os.environ))
+        launcher.run(PhaseRequest("eager", job), tmp_path / "f", dict(os.environ))

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..graphs.code_digest import Followed
-from ..wire.codec import canonical
 from ..wire.digest import Digest
 from ..wire.factors import FactorValue
 
@@ -222,15 +221,3 @@ def _option(value: Any) -> str:
 def _qualified(thing: Any) -> str:
     named = thing if hasattr(thing, "__qualname__") else type(thing)
     return f"{named.__module__}.{named.__qualname__}"
-
-
-def script_digest(script: bytes, spec: Mapping[str, Any], inputs: Mapping[str, Digest]) -> Digest:
-    """The identity of a script target, which has no model hash: the script's bytes, its part of the spec
-    and the digests of the files it declares as inputs, by the names they have in the spec.
-
-    Raises ``ValueError`` if the spec holds what JSON does not.
-    """
-    try:
-        return Digest.of(canonical({"script": Digest.of(script), "spec": dict(spec), "inputs": dict(inputs)}))
-    except TypeError as error:
-        raise ValueError(f"spec: {error}") from None

@@ -1,4 +1,4 @@
-"""What this process compiled, tuned and read: the one place that counts.
+"""What this process compiled and tuned: the one place that counts.
 
 Sessions, `warm` and the tests use the same numbers. PyTorch's own counters cannot see rebuilt
 ``.so`` files, tuning, or work in compile workers (docs/pytorch.md, 7), so the functions that do the
@@ -13,13 +13,10 @@ from __future__ import annotations
 import functools
 import logging
 import os
-import select
-import struct
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -308,148 +305,3 @@ def _torch_counters() -> Counter[str]:
         for name, count in dict(getattr(utils, "counters", {}).get(group, {})).items():
             flat[f"{group}.{str(name)[:200]}"] = count
     return flat
-
-
-# What was read -------------------------------------------------------------------------------
-
-_IN_ACCESS, _IN_MOVED_TO, _IN_CREATE, _IN_ISDIR = 0x1, 0x80, 0x100, 0x40000000
-_IN_Q_OVERFLOW = 0x4000
-_EVENT = struct.Struct("iIII")
-
-
-class ReadWatch:
-    """Which files under ``root`` are read, by anybody, C++ and child processes included.
-
-    inotify's IN_ACCESS (IN_OPEN would also tell of lock files), with a self-test; where it does not
-    work (a limit, a file system without events), or where the queue overflowed, access times that
-    were set back before are compared. Files that are only stat'ed are not seen by either.
-
-    >>> with ReadWatch(root) as watch: ...       # doctest: +SKIP
-    >>> watch.read()                             # relative paths
-    """
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.method = "inotify"
-        self._seen: set[str] = set()
-        self._folders: dict[int, str] = {}
-        self._fd = -1
-        self._stop = threading.Event()
-        self._overflow = False
-        self._thread: threading.Thread | None = None
-
-    def __enter__(self) -> ReadWatch:
-        self._set_times_back()
-        try:
-            self._begin()
-            self._self_test()
-        except OSError as error:
-            _log.debug("inotify is not usable here (%s): access times instead", error)
-            self.method = "atime"
-            self._end()
-        self._seen.clear()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._end()
-        if self._overflow:
-            self.method = "atime"
-
-    def read(self) -> set[str]:
-        """Relative paths of the regular files that were read while the watch was open."""
-        if self.method == "atime":
-            return {path for path, entry in self._files() if entry.stat().st_atime > 1.0}
-        return {path for path in self._seen if (self.root / path).is_file()}
-
-    def _files(self) -> Iterator[tuple[str, os.DirEntry[str]]]:
-        waiting = [self.root]
-        while waiting:
-            for entry in os.scandir(waiting.pop()):
-                if entry.is_dir(follow_symlinks=False):
-                    waiting.append(Path(entry.path))
-                elif entry.is_file(follow_symlinks=False):
-                    yield os.path.relpath(entry.path, self.root), entry
-
-    def _set_times_back(self) -> None:
-        for _, entry in self._files():
-            facts = entry.stat()
-            os.utime(entry.path, (0.0, max(facts.st_mtime, 1.0)))
-
-    def _begin(self) -> None:
-        import ctypes
-
-        libc = ctypes.CDLL(None, use_errno=True)
-        self._add_watch = libc.inotify_add_watch
-        self._fd = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-        if self._fd < 0:
-            raise OSError(ctypes.get_errno(), "inotify_init1")
-        self._watch(str(self.root))
-        self._thread = threading.Thread(target=self._run, name="cachesvc-reads", daemon=True)
-        self._thread.start()
-
-    def _watch(self, folder: str) -> None:
-        import ctypes
-
-        mask = _IN_ACCESS | _IN_CREATE | _IN_MOVED_TO
-        descriptor = self._add_watch(self._fd, os.fsencode(folder), mask)
-        if descriptor < 0:
-            raise OSError(ctypes.get_errno(), f"inotify_add_watch {folder}")
-        self._folders[descriptor] = folder
-        for entry in os.scandir(folder):
-            if entry.is_dir(follow_symlinks=False):
-                self._watch(entry.path)
-
-    def _self_test(self) -> None:
-        import tempfile
-
-        with tempfile.NamedTemporaryFile(dir=self.root, prefix=".cachesvc-") as probe:
-            probe.write(b"x")
-            probe.flush()
-            Path(probe.name).read_bytes()
-            name, end = os.path.basename(probe.name), time.monotonic() + 2
-            while name not in self._seen:
-                if time.monotonic() > end:
-                    raise OSError("no event for a file that was read")
-                time.sleep(0.005)
-
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            ready, _, _ = select.select([self._fd], [], [], 0.05)
-            if ready:
-                self._take(os.read(self._fd, 1 << 16))
-        try:
-            while chunk := os.read(self._fd, 1 << 16):
-                self._take(chunk)
-        except BlockingIOError:
-            pass
-
-    def _take(self, chunk: bytes) -> None:
-        offset = 0
-        while offset < len(chunk):
-            descriptor, mask, _, length = _EVENT.unpack_from(chunk, offset)
-            name = os.fsdecode(chunk[offset + _EVENT.size : offset + _EVENT.size + length].rstrip(b"\0"))
-            offset += _EVENT.size + length
-            if mask & _IN_Q_OVERFLOW:
-                self._overflow = True
-                continue
-            path = os.path.join(self._folders.get(descriptor, str(self.root)), name)
-            if mask & _IN_ISDIR:
-                if mask & (_IN_CREATE | _IN_MOVED_TO):
-                    self._watch_new(path)
-            elif mask & _IN_ACCESS:
-                self._seen.add(os.path.relpath(path, self.root))
-
-    def _watch_new(self, folder: str) -> None:
-        try:
-            self._watch(folder)
-        except OSError:
-            self._overflow = True
-
-    def _end(self) -> None:
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1

@@ -15,10 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from cachesvc.warm import turns
+from cachesvc.warm import claims
+from cachesvc.warm.context import RegistryAccess, WarmContext
+from cachesvc.warm.phase import PhaseResult
 from cachesvc.warm.plan import plan
-from cachesvc.warm.results import Outcome, PhaseResult
-from cachesvc.warm.run import Registry, WarmContext, run
+from cachesvc.warm.results import Outcome
+from cachesvc.warm.run import run
 from cachesvc.warm.spec import parse_spec
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.http.registry import Remote
@@ -63,11 +65,11 @@ class Timed(Scripted):
         super().__init__(*answers)
         self.compiles, self.may_end = threading.Event(), threading.Event()
 
-    def run(self, order, folder: Path, extra, *, keep: bool = False) -> PhaseResult:
-        if order.phase == "compile":
+    def run(self, request, folder: Path, extra, *, keep: bool = False) -> PhaseResult:
+        if request.phase == "compile":
             self.compiles.set()
             assert self.may_end.wait(60)
-        return replace(super().run(order, folder, extra, keep=keep), fingerprint={"torch": "2.13.0"})
+        return replace(super().run(request, folder, extra, keep=keep), fingerprint={"torch": "2.13.0"})
 
 
 @dataclass
@@ -98,13 +100,13 @@ def start(served: Served, tmp_path: Path) -> Iterator[Callable[..., Run]]:
         launcher = Timed(*(answers or (Answer((A,)), Answer())))
         made = Run(launcher, Future())
         remote = Partitioned(served.url, served.token, silent=made.silent)
-        registry = Registry(remote, (key.public,), served.token)
-        means = WarmContext(
+        registry = RegistryAccess(remote, (key.public,), served.token)
+        context = WarmContext(
             name, launcher, lambda _, step: made.steps.append(step), registry, key, scratch=tmp_path, **more
         )
         if ended:
             launcher.may_end.set()
-        made.outcome = pool.submit(lambda: run([job], means)[0])
+        made.outcome = pool.submit(lambda: run([job], context)[0])
         started.append(made)
         return made
 
@@ -130,7 +132,7 @@ def test_the_second_waits_for_the_first_and_has_what_it_published(start) -> None
     assert other.reasons[0].startswith("published by another run meanwhile")
     assert (second.launcher.phases, other.files_after) == (["eager"], done.files_after)
     [step] = [step for step in second.steps if step.startswith("waiting")]
-    assert f"process {os.getpid()}, which compiles it since" in step
+    assert f"process {os.getpid()}, which has been compiling it for" in step
 
 
 def test_one_that_fails_is_followed_at_once(start) -> None:
@@ -145,18 +147,18 @@ def test_one_that_fails_is_followed_at_once(start) -> None:
     assert time.monotonic() - began < CLAIM_SECONDS + 2
 
 
-def test_who_waits_can_be_interrupted(start) -> None:
+def test_a_run_that_waits_can_be_interrupted(start) -> None:
     first = start()
     first.launcher.compiles.wait(30)
     second = start()
     second.says("waiting for ")
     second.launcher.cancel()
-    assert second.outcome.result(turns.POLL_SECONDS + 5).status == "cancelled"
+    assert second.outcome.result(claims.POLL_SECONDS + 5).status == "cancelled"
     first.launcher.may_end.set()
     assert first.outcome.result(30).status == "warm"
 
 
-def test_force_takes_no_turn(start) -> None:
+def test_force_needs_no_claim(start) -> None:
     first = start()
     first.launcher.compiles.wait(30)
     forced = start(ended=True, force=True).outcome.result(30)
@@ -195,7 +197,7 @@ def test_one_that_was_silent_publishes_what_it_has_where_the_other_gave_up(start
 
 
 @pytest.mark.compiles
-def test_an_interrupted_command_leaves_its_turn_to_the_next(registry, spec, tmp_path) -> None:  # noqa: F811
+def test_an_interrupted_command_leaves_its_claim_to_the_next(registry, spec, tmp_path) -> None:  # noqa: F811
     """Two real runs of the command at once: the first is interrupted while it compiles."""
     path = spec(TARGET)
     path.write_text(path.read_text().replace("team/tiny", "team/interrupted"))  # others use this registry too

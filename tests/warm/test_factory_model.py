@@ -1,4 +1,4 @@
-"""The subject: what a fresh process builds, calls and compares. In this process, without compiling."""
+"""The model that a fresh process builds, calls and compares: in this process, without compiling."""
 
 from __future__ import annotations
 
@@ -11,26 +11,27 @@ import pytest
 
 from cachesvc.warm.plan import plan
 from cachesvc.warm.spec import parse_spec
+from cachesvc.warm.user_code import UserCodeError
 
 from .conftest import TINY
 
 torch = pytest.importorskip("torch")
 
-from cachesvc.warm.subject import Subject, SubjectError, tensors_of  # noqa: E402
+from cachesvc.warm.factory_model import FactoryModel, tensors_of  # noqa: E402
 
 
 @pytest.fixture
-def subject(tmp_path: Path, monkeypatch):
-    """Makes a subject from the body of a target."""
+def model(tmp_path: Path, monkeypatch):
+    """Makes a model from the body of a target."""
     monkeypatch.syspath_prepend(str(TINY))
     monkeypatch.delitem(sys.modules, "models", raising=False)
     monkeypatch.chdir(tmp_path)
 
-    def make(body: str, more: str = "") -> Subject:
+    def make(body: str, more: str = "") -> FactoryModel:
         text = f'name = "a/b"\n[[target]]\nid = "x"\nruns = 2\n{body}\n{more}'
         if "device" not in body:
             text = text.replace("runs = 2", 'runs = 2\ndevice = "cpu"')
-        return Subject(plan(parse_spec(text, tmp_path / "warm.toml"))[0])
+        return FactoryModel(plan(parse_spec(text, tmp_path / "warm.toml"))[0])
 
     yield make
     sys.modules.pop("models", None)
@@ -53,41 +54,41 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_what_is_wrong_with_a_factory_is_one_line(subject, mistake):
+def test_what_is_wrong_with_a_factory_is_one_line(model, mistake):
     if mistake == "device" and torch.cuda.is_available():
         pytest.skip("this machine has CUDA devices")
     body, part = MISTAKES[mistake]
-    with pytest.raises(SubjectError) as caught:
-        subject(body)
+    with pytest.raises(UserCodeError) as caught:
+        model(body)
     assert part in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_inputs_that_do_not_fit_are_named(subject):
-    made = subject('factory = "models:tiny"\ninputs = {wide = {x = {shape = [4, 9]}}}')
-    with pytest.raises(SubjectError, match=r"the eager model with inputs 'wide' raised RuntimeError"):
+def test_inputs_that_do_not_fit_are_named(model):
+    made = model('factory = "models:tiny"\ninputs = {wide = {x = {shape = [4, 9]}}}')
+    with pytest.raises(UserCodeError, match=r"the eager model with inputs 'wide' raised RuntimeError"):
         made.times(made.module, "the eager model")
 
 
-def test_equal_jobs_have_equal_weights_and_inputs_and_seeds_change_them(subject):
-    first, second = subject(TINY_TARGET).describe(), subject(TINY_TARGET).describe()
+def test_equal_jobs_have_equal_weights_and_inputs_and_seeds_change_them(model):
+    first, second = model(TINY_TARGET).describe(), model(TINY_TARGET).describe()
     assert first == second
-    other = subject(TINY_TARGET, "seed = 1").describe()
+    other = model(TINY_TARGET, "seed = 1").describe()
     assert other.weights != first.weights
     assert (other.digest, other.inputs) == (first.digest, first.inputs)
-    assert subject('factory = "models:unseeded"\n' + X).describe().weights != first.weights
+    assert model('factory = "models:unseeded"\n' + X).describe().weights != first.weights
 
 
-def test_dtype_and_arguments_reach_the_model(subject):
-    made = subject(f'{TINY_TARGET}\nargs = {{width = 8}}\ndtypes = ["bfloat16"]')
+def test_dtype_and_arguments_reach_the_model(model):
+    made = model(f'{TINY_TARGET}\nargs = {{width = 8}}\ndtypes = ["bfloat16"]')
     assert made.module.first.weight.dtype == torch.bfloat16
     assert made.inputs("a")[1]["x"].dtype == torch.bfloat16
     assert made.describe().dtype == "bfloat16"
     assert not made.module.training
 
 
-def test_every_form_of_input(subject):
-    made = subject(
+def test_every_form_of_input(model):
+    made = model(
         'factory = "models:tiny"\n[target.inputs.a]\n"*" = [{shape = [2, 8], dynamic = [0]}]\nscale = 2.0\n'
         'ids = {shape = [50], dtype = "int64", low = 3, high = 5}\nmask = {shape = [2], dtype = "bool"}\n'
         'zeros = {shape = [2], fill = "zeros"}\ncount = {shape = [2, 2], fill = "arange", dtype = "int32"}\n'
@@ -106,47 +107,47 @@ def test_every_form_of_input(subject):
     assert (len(args), kwargs) == (1, {"scale": 3.0})
 
 
-def test_a_training_step_gives_gradients_and_inference_does_not_make_them(subject):
-    made = subject('factory = "models:breaking"\nkind = "training"')
+def test_a_training_step_gives_gradients_and_inference_does_not_make_them(model):
+    made = model('factory = "models:breaking"\nkind = "training"')
     outputs = made.outputs(made.module, "default", "the eager model")
     assert len(outputs) == 1 + 4
     assert made.module.training
-    plain = subject(TINY_TARGET)
+    plain = model(TINY_TARGET)
     assert len(plain.outputs(plain.module, "a", "the eager model")) == 1
     assert plain.module.first.weight.grad is None
 
 
-def test_dropout_makes_another_seed_another_output(subject):
-    made = subject('factory = "models:breaking"\nkind = "training"')
+def test_dropout_makes_another_seed_another_output(model):
+    made = model('factory = "models:breaking"\nkind = "training"')
     first, again = (made.outputs(made.module, "default", "eager") for _ in range(2))
     other = made.outputs(made.module, "default", "eager", seed=1)
-    assert made.compared(again, first).passed
-    assert not made.compared(other, first).passed
+    assert made.compare(again, first).passed
+    assert not made.compare(other, first).passed
 
 
-def test_comparison_takes_the_tolerance_and_refuses_other_shapes_and_nan(subject):
-    made = subject(TINY_TARGET)
+def test_comparison_takes_the_tolerance_and_refuses_other_shapes_and_nan(model):
+    made = model(TINY_TARGET)
     ones = torch.ones(3)
-    assert made.compared([ones + 1e-4], [ones]).passed
-    assert not made.compared([ones + 1e-2], [ones]).passed
-    assert not made.compared([torch.ones(4)], [ones]).passed
-    assert not made.compared([ones, ones], [ones]).passed
-    assert not made.compared([ones * math.nan], [ones]).passed
-    assert made.compared([ones * math.nan], [ones * math.nan]).passed
-    assert made.compared([ones * math.inf], [ones * math.inf]).passed
-    assert not made.compared([ones * math.inf], [ones]).passed
+    assert made.compare([ones + 1e-4], [ones]).passed
+    assert not made.compare([ones + 1e-2], [ones]).passed
+    assert not made.compare([torch.ones(4)], [ones]).passed
+    assert not made.compare([ones, ones], [ones]).passed
+    assert not made.compare([ones * math.nan], [ones]).passed
+    assert made.compare([ones * math.nan], [ones * math.nan]).passed
+    assert made.compare([ones * math.inf], [ones * math.inf]).passed
+    assert not made.compare([ones * math.inf], [ones]).passed
     looser = replace(made.job, dtype="bfloat16")
     made.job = looser
-    assert made.compared([ones + 1e-2], [ones]).passed
+    assert made.compare([ones + 1e-2], [ones]).passed
 
 
-def test_grad_modes(subject):
+def test_grad_modes(model):
     for mode, expected in (
         ("no_grad", (False, False)),
         ("inference_mode", (False, True)),
         ("grad", (True, False)),
     ):
-        made = subject(f'factory = "models:mode"\ngrad = "{mode}"\n{X}')
+        made = model(f'factory = "models:mode"\ngrad = "{mode}"\n{X}')
         output = made.outputs(made.module, "a", "eager")[0]
         assert tuple(bool(flag) for flag in output.tolist()) == expected
 

@@ -1,8 +1,8 @@
-"""The thing that is compiled: builds it and its inputs from a job, calls it, times it, compares it.
+"""Build the model that a job's factory makes, and its inputs; call, time and compare the model.
 
-Imports torch, so only `worker` imports this, once the client's hooks are in place. Everything is
-seeded: two processes with one job have the same weights and inputs, unless the factory draws from
-somewhere else, which the checksum tells.
+This module imports torch, so only `execution` imports it, once the client's hooks are in place. Everything is
+seeded: two processes with one job have the same weights and inputs, unless the factory takes random numbers
+from elsewhere, which the checksum shows.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import dataclasses
 import hashlib
 import importlib
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -23,103 +22,104 @@ import torch._dynamo
 from cachesvc_client.canary.tolerance import Compared, compare, differ
 from cachesvc_client.environment import model_hash
 
+from .inputs import Argument, InputSet, TensorSpec
+from .phase import GraphBreak, ModelFacts, Times
 from .plan import Job
-from .results import GraphBreak, Model, Times
-from .spec import Argument, InputSet, TensorSpec
+from .user_code import UserCodeError, one_line
 
 STEADY_SECONDS = 10.0
-"""The steady measurement ends after this, however many runs are asked for."""
+"""Seconds after which the steady measurement ends, however many runs the spec asks for."""
 INTEGER_HIGH = 2
+"""Bound below which random integers lie if the spec gives no ``high``, as for the dtype bool."""
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+"""Positional and keyword arguments of one call."""
 
 
-class SubjectError(Exception):
-    """What the user's code did wrong, in one line."""
+class FactoryModel:
+    """Holds a factory's module on its device, with its input sets.
 
-
-class Subject:
-    """A factory's module on its device, with its input sets. Raises ``SubjectError``."""
+    Errors of the user's code are raised as ``UserCodeError``.
+    """
 
     def __init__(self, job: Job) -> None:
         self.job, self.spec = job, job.spec
         self.device = _device(self.spec.device)
         self._seed()
-        made = _build(job)
-        self.module, self._given = made
+        self.module, self._factory_inputs = _build(job)
         self._place()
         self.dtype = job.dtype or _own_dtype(self.module)
-        self.names = tuple(self.spec.inputs) or (("default",) if self._given is not None else ())
+        has_inputs = self._factory_inputs is not None
+        self.names = tuple(self.spec.inputs) or (("default",) if has_inputs else ())
         if not self.names:
             hint = "declare [target.inputs.NAME], or let the factory return (module, inputs)"
-            raise SubjectError(f"{self.spec.factory} gives no inputs, and the spec has none ({hint})")
+            raise UserCodeError(f"{self.spec.factory} gives no inputs, and the spec has none ({hint})")
 
     def inputs(self, name: str) -> Arguments:
-        """The arguments of one set, made anew and alike at each call."""
+        """Return the arguments of one input set; each call makes new ones with the same values."""
         declared = self.spec.inputs.get(name)
         self._seed()
         if declared is None:
-            return _on_device(_arguments(self._given, self.spec.factory), self.device)
+            return _on_device(_arguments(self._factory_inputs, self.spec.factory), self.device)
         if declared.call:
             return _on_device(_arguments(_call(declared.call, {}, self.job), declared.call), self.device)
         return self._declared(declared)
 
-    def describe(self) -> Model:
-        """The facts that route and that tell whether two processes built the same."""
+    def describe(self) -> ModelFacts:
+        """Return the facts by which a registry finds the entry, and which show whether two processes built
+        the same model."""
         module = self.module if isinstance(self.module, torch.nn.Module) else None
         sets = {name: self.inputs(name) for name in self.names}
-        return Model(
+        return ModelFacts(
             digest=model_hash.model_hash(module) if module is not None else None,
             inputs={name: model_hash.input_signature(*arguments) for name, arguments in sets.items()},
             dtype=self.dtype,
-            device=self.device.type,
             weights=_checksum(module, sets),
-            parameters=sum(item.numel() for item in module.parameters()) if module is not None else 0,
         )
 
     def compiled(self) -> Callable[..., Any]:
-        """``torch.compile`` with the job's options; nothing is compiled before the first call."""
+        """Return ``torch.compile`` of the module with the job's options; the first call compiles."""
         spec = self.spec
-        chosen: dict[str, Any] = {"options": dict(spec.options)} if spec.options else {"mode": self.job.mode}
-        made: Callable[..., Any] = torch.compile(
-            self.module, dynamic=spec.dynamic, fullgraph=spec.fullgraph, **chosen
+        how: dict[str, Any] = {"options": dict(spec.options)} if spec.options else {"mode": self.job.mode}
+        function: Callable[..., Any] = torch.compile(
+            self.module, dynamic=spec.dynamic, fullgraph=spec.fullgraph, **how
         )
-        return made
+        return function
 
     def eager(self) -> contextlib.AbstractContextManager[Any]:
-        """While open, nothing compiles, not even parts that the model compiles itself."""
+        """Return a context in which nothing compiles, not even parts that the model compiles itself."""
         stance: contextlib.AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
         return stance
 
     def times(self, function: Callable[..., Any], what: str) -> dict[str, Times]:
-        """The first call of every set in the declared order, then the steady ones."""
+        """Time the first call of every input set in the declared order, then the steady calls."""
         sets = {name: self.inputs(name) for name in self.names}
-        first = {name: self._timed(function, name, sets[name], what) for name in self.names}
+        first = {name: self._time_call(function, name, sets[name], what) for name in self.names}
         return {
             name: Times(first[name], self._steady(function, name, sets[name], what)) for name in self.names
         }
 
     def outputs(self, function: Callable[..., Any], name: str, what: str, seed: int = 0) -> list[Any]:
-        """The tensors of one call (with the gradients of a training step), copied to the CPU."""
+        """Return copies on the CPU of one call's output tensors, and of the gradients of a training step."""
         arguments = self.inputs(name)
         self._seed(seed)
         result = self._call(function, name, arguments, what)
-        found = [tensor.detach().to("cpu", copy=True) for tensor in tensors_of(result)]
+        tensors = [tensor.detach().to("cpu", copy=True) for tensor in tensors_of(result)]
         if self.spec.kind == "training" and isinstance(self.module, torch.nn.Module):
             grads = (item.grad for item in self.module.parameters() if item.grad is not None)
-            found += [grad.detach().to("cpu", copy=True) for grad in grads]
-        return found
+            tensors += [grad.detach().to("cpu", copy=True) for grad in grads]
+        return tensors
 
-    def compared(self, mine: list[Any], reference: list[Any]) -> Compared:
-        """``mine`` against ``reference``, by the job's tolerance."""
-        shapes = [[tuple(item.shape) for item in items] for items in (mine, reference)]
+    def compare(self, outputs: list[Any], reference: list[Any]) -> Compared:
+        """Compare ``outputs`` with ``reference`` by the job's tolerance; other shapes differ by NaN."""
+        shapes = [[tuple(item.shape) for item in items] for items in (outputs, reference)]
         if shapes[0] != shapes[1]:
             return Compared(difference=float("nan"), note="")
         allowed = self.job.tolerance(self.dtype)
-        return compare(map(differ, mine, reference), allowed.rtol, allowed.atol)
+        return compare(map(differ, outputs, reference), allowed.rtol, allowed.atol)
 
     def _place(self) -> None:
-        """Device, dtype and training flag of the module."""
+        """Set device, dtype and training flag of the module."""
         if not isinstance(self.module, torch.nn.Module):
             return
         dtype = getattr(torch, self.job.dtype) if self.job.dtype else None
@@ -143,12 +143,12 @@ class Subject:
 
     def _steady(self, function: Callable[..., Any], name: str, arguments: Arguments, what: str) -> float:
         end = time.monotonic() + STEADY_SECONDS
-        taken = [self._timed(function, name, arguments, what)]
-        while len(taken) < self.spec.runs and time.monotonic() < end:
-            taken.append(self._timed(function, name, arguments, what))
-        return statistics.median(taken)
+        seconds = [self._time_call(function, name, arguments, what)]
+        while len(seconds) < self.spec.runs and time.monotonic() < end:
+            seconds.append(self._time_call(function, name, arguments, what))
+        return statistics.median(seconds)
 
-    def _timed(self, function: Callable[..., Any], name: str, arguments: Arguments, what: str) -> float:
+    def _time_call(self, function: Callable[..., Any], name: str, arguments: Arguments, what: str) -> float:
         self._synchronise()
         begin = time.perf_counter()
         self._call(function, name, arguments, what)
@@ -165,7 +165,7 @@ class Subject:
                 self._backward(result)
             return result
         except Exception as error:
-            raise SubjectError(f"{what} with inputs {name!r} raised {one_line(error)}") from error
+            raise UserCodeError(f"{what} with inputs {name!r} raised {one_line(error)}") from error
 
     def _backward(self, result: Any) -> None:
         if isinstance(self.module, torch.nn.Module):
@@ -197,26 +197,26 @@ class Subject:
 
 
 def graph_breaks() -> tuple[GraphBreak, ...]:
-    """Where and why Dynamo cut graphs in this process, equal ones counted."""
-    found: dict[tuple[str, str], int] = {}
+    """Return where and why Dynamo cut graphs in this process; equal breaks are counted."""
+    counts: dict[tuple[str, str], int] = {}
     for item in torch._dynamo.utils.graph_break_reasons:
         frame = item.user_stack[-1] if item.user_stack else None
         where = f"{frame.filename.rsplit('/', 1)[-1]}:{frame.lineno}" if frame else ""
         key = (_reason(item.reason), where)
-        found[key] = found.get(key, 0) + 1
-    return tuple(GraphBreak(reason, where, count) for (reason, where), count in found.items())
+        counts[key] = counts.get(key, 0) + 1
+    return tuple(GraphBreak(reason, where, count) for (reason, where), count in counts.items())
 
 
 def recompiles() -> tuple[str, ...]:
-    """``function: the guard that failed`` for each frame that was compiled again."""
+    """Return ``function: the guard that failed`` for each frame that was compiled again."""
     metrics = torch._dynamo.utils.get_compilation_metrics()
-    # The reason is told by the forward's record and, in training, by its lazily compiled backward too.
-    told = {str(item.compile_id): item for item in metrics if item.recompile_reason}
-    return tuple(f"{item.co_name}: {one_line(item.recompile_reason)}" for item in told.values())
+    # The record of the forward has the reason, and in training that of its lazily compiled backward too.
+    records = {str(item.compile_id): item for item in metrics if item.recompile_reason}
+    return tuple(f"{item.co_name}: {one_line(item.recompile_reason)}" for item in records.values())
 
 
 def tensors_of(value: Any) -> Iterator[torch.Tensor]:
-    """The tensors in an output: of mappings (Hugging Face's outputs are), sequences and dataclasses."""
+    """Yield the tensors in an output: in mappings (such as Hugging Face's), sequences and dataclasses."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, Mapping):
@@ -230,60 +230,53 @@ def tensors_of(value: Any) -> Iterator[torch.Tensor]:
             yield from tensors_of(getattr(value, field.name))
 
 
-def one_line(error: object) -> str:
-    """The type and the first line of an error that says something; other things as their first line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    text = lines[0][:300] if lines else ""
-    return f"{type(error).__name__}: {text}" if isinstance(error, BaseException) else text
-
-
 def _reason(text: str) -> str:
-    """Dynamo's reason and explanation, without hints, debug context and links."""
+    """Return Dynamo's reason and explanation, without hints, debug context and links."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    explained = [line.removeprefix("Explanation: ") for line in lines[1:2] if line.startswith("Explanation")]
-    return ". ".join(line.rstrip(".") for line in lines[:1] + explained)[:400]
+    more = [line.removeprefix("Explanation: ") for line in lines[1:2] if line.startswith("Explanation")]
+    return ". ".join(line.rstrip(".") for line in lines[:1] + more)[:400]
 
 
-def _device(wanted: str) -> torch.device:
-    if wanted.startswith("cuda") and not torch.cuda.is_available():
-        raise SubjectError(f'device = "{wanted}": this process sees no CUDA device (or torch has no CUDA)')
-    if wanted == "auto":
-        wanted = "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(wanted)
+def _device(name: str) -> torch.device:
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise UserCodeError(f'device = "{name}": this process sees no CUDA device (or torch has no CUDA)')
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(name)
 
 
 def _build(job: Job) -> tuple[Callable[..., Any], Any]:
-    """The factory's answer: (module or callable, inputs or None)."""
-    made = _call(job.spec.factory, dict(job.spec.args), job)  # type: ignore[arg-type]
+    """Call the factory and return (module or callable, inputs or ``None``)."""
+    model = _call(job.spec.factory, dict(job.spec.args), job)  # type: ignore[arg-type]
     inputs = None
-    if isinstance(made, tuple) and len(made) == 2 and callable(made[0]):
-        made, inputs = made
-    if not callable(made):
-        what = f"{job.spec.factory} returned {type(made).__name__}"
-        raise SubjectError(f"{what}: a module or callable is expected, or (it, inputs)")
-    if isinstance(made, torch._dynamo.OptimizedModule):
-        raise SubjectError(f"{job.spec.factory} returned a compiled module: return the plain one")
-    return made, inputs
+    if isinstance(model, tuple) and len(model) == 2 and callable(model[0]):
+        model, inputs = model
+    if not callable(model):
+        what = f"{job.spec.factory} returned {type(model).__name__}"
+        raise UserCodeError(f"{what}: a module or callable is expected, or (it, inputs)")
+    if isinstance(model, torch._dynamo.OptimizedModule):
+        raise UserCodeError(f"{job.spec.factory} returned a compiled module: return the plain one")
+    return model, inputs
 
 
 def _call(path: str, arguments: dict[str, Any], job: Job) -> Any:
-    """Imports ``module:function`` and calls it."""
+    """Import ``module:function`` and call it."""
     module_name, _, names = path.partition(":")
     try:
-        found: Any = importlib.import_module(module_name)
+        function: Any = importlib.import_module(module_name)
     except Exception as error:
-        looked = ", ".join([job.folder, *job.spec.paths])
-        raise SubjectError(
-            f"{path}: cannot import {module_name} (from {looked}): {one_line(error)}"
+        folders = ", ".join([job.folder, *job.spec.paths])
+        raise UserCodeError(
+            f"{path}: cannot import {module_name} (from {folders}): {one_line(error)}"
         ) from error
     for name in names.split("."):
-        found = getattr(found, name, None)
-    if not callable(found):
-        raise SubjectError(f"{path}: {module_name} has no function {names}")
+        function = getattr(function, name, None)
+    if not callable(function):
+        raise UserCodeError(f"{path}: {module_name} has no function {names}")
     try:
-        return found(**arguments)
+        return function(**arguments)
     except Exception as error:
-        raise SubjectError(f"{path} raised {one_line(error)}{_missing_hint(error, job)}") from error
+        raise UserCodeError(f"{path} raised {one_line(error)}{_missing_hint(error, job)}") from error
 
 
 def _missing_hint(error: Exception, job: Job) -> str:
@@ -292,45 +285,46 @@ def _missing_hint(error: Exception, job: Job) -> str:
     return ""
 
 
-def _arguments(given: Any, path: str) -> Arguments:
-    """A mapping is keywords, a tuple or list positions, a tensor the only position, (tuple, mapping) both."""
-    if isinstance(given, Mapping):
-        return (), dict(given)
-    both = isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], Mapping)
-    if both and isinstance(given[0], (tuple, list)):
-        return tuple(given[0]), dict(given[1])
-    if isinstance(given, (tuple, list)):
-        return tuple(given), {}
-    if isinstance(given, torch.Tensor):
-        return (given,), {}
-    raise SubjectError(f"{path} gave {type(given).__name__} as inputs: a dict or a tuple is expected")
+def _arguments(inputs: Any, path: str) -> Arguments:
+    """Return a call's arguments: a mapping is keywords, a tuple or list is positions, a tensor the only
+    position, and (tuple, mapping) both. ``path``: the function that made the inputs."""
+    if isinstance(inputs, Mapping):
+        return (), dict(inputs)
+    both = isinstance(inputs, tuple) and len(inputs) == 2 and isinstance(inputs[1], Mapping)
+    if both and isinstance(inputs[0], (tuple, list)):
+        return tuple(inputs[0]), dict(inputs[1])
+    if isinstance(inputs, (tuple, list)):
+        return tuple(inputs), {}
+    if isinstance(inputs, torch.Tensor):
+        return (inputs,), {}
+    raise UserCodeError(f"{path} gave {type(inputs).__name__} as inputs: a dict or a tuple is expected")
 
 
 def _on_device(arguments: Arguments, device: torch.device) -> Arguments:
-    def moved(item: Any) -> Any:
+    def move(item: Any) -> Any:
         return item.to(device) if isinstance(item, torch.Tensor) else item
 
-    return tuple(map(moved, arguments[0])), {key: moved(item) for key, item in arguments[1].items()}
+    return tuple(map(move, arguments[0])), {key: move(item) for key, item in arguments[1].items()}
 
 
 def _tensor(spec: TensorSpec, dtype: str, generator: torch.Generator) -> torch.Tensor:
-    """Made on the CPU, so that every device gets the same values."""
-    kind = getattr(torch, spec.dtype or dtype)
+    """Make a tensor on the CPU, so that every device gets the same values."""
+    torch_dtype = getattr(torch, spec.dtype or dtype)
     if spec.fill in ("zeros", "ones"):
-        return (torch.zeros if spec.fill == "zeros" else torch.ones)(spec.shape, dtype=kind)
+        return (torch.zeros if spec.fill == "zeros" else torch.ones)(spec.shape, dtype=torch_dtype)
     if spec.fill == "arange":
-        return torch.arange(torch.Size(spec.shape).numel()).reshape(spec.shape).to(kind)
-    if not (kind.is_floating_point or kind.is_complex):
+        return torch.arange(torch.Size(spec.shape).numel()).reshape(spec.shape).to(torch_dtype)
+    if not (torch_dtype.is_floating_point or torch_dtype.is_complex):
         low, high = int(spec.low or 0), int(spec.high or INTEGER_HIGH)
-        return torch.randint(low, high, spec.shape, generator=generator).to(kind)
+        return torch.randint(low, high, spec.shape, generator=generator).to(torch_dtype)
     if spec.low is None and spec.high is None:
-        return torch.randn(spec.shape, generator=generator).to(kind)
-    low_, high_ = spec.low or 0.0, 1.0 if spec.high is None else spec.high
-    return (torch.rand(spec.shape, generator=generator) * (high_ - low_) + low_).to(kind)
+        return torch.randn(spec.shape, generator=generator).to(torch_dtype)
+    least, bound = spec.low or 0.0, 1.0 if spec.high is None else spec.high
+    return (torch.rand(spec.shape, generator=generator) * (bound - least) + least).to(torch_dtype)
 
 
 def _own_dtype(module: Any) -> str:
-    """The dtype of the first floating point parameter, else torch's default."""
+    """Return the dtype of the first floating point parameter or buffer, else torch's default."""
     if isinstance(module, torch.nn.Module):
         for item in (*module.parameters(), *module.buffers()):
             if item.is_floating_point():
@@ -339,7 +333,8 @@ def _own_dtype(module: Any) -> str:
 
 
 def _checksum(module: torch.nn.Module | None, sets: Mapping[str, Arguments]) -> str:
-    """Sums, not bytes: quick where the tensors are, and enough to tell one seed from another."""
+    """Return a digest of the tensors' sums, not of their bytes: quick on any device, and another seed gives
+    another digest."""
     running = hashlib.sha256()
     state = dict(module.state_dict()) if module is not None else {}
     named = {**state, **{f"inputs.{name}": tensor for name, tensor in _named_inputs(sets)}}
@@ -359,16 +354,9 @@ def _named_inputs(sets: Mapping[str, Arguments]) -> Iterator[tuple[str, torch.Te
 
 
 def _loss(result: Any) -> torch.Tensor | None:
-    """The output's ``loss``, else the sum of the means of what has a gradient."""
+    """Return the output's ``loss``, else the sum of the means of the tensors that have a gradient."""
     loss = result.get("loss") if isinstance(result, Mapping) else getattr(result, "loss", None)
     if isinstance(loss, torch.Tensor):
         return loss
     means = [item.float().mean() for item in tensors_of(result) if item.requires_grad]
     return torch.stack(means).sum() if means else None
-
-
-def import_paths(job: Job) -> None:
-    """Where factories are imported from: declared folders, then the spec's."""
-    for folder in reversed([*job.spec.paths, job.folder]):
-        if folder not in sys.path:
-            sys.path.insert(0, folder)
