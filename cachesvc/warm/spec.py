@@ -150,10 +150,10 @@ def _target(table: Table, defaults: Table | None) -> TargetSpec:
     if not ID.fullmatch(ident):
         table.fail("id", f"{ident!r}" if ident else "missing", "letters, digits and . _ - inside; at most 64")
     table.label = f"target {ident!r}"
-    table.under = defaults
+    table.defaults = defaults
     factory, script = table.call("factory"), table.text("script")
     if bool(factory) == bool(script):
-        table.refuse_likeness(("factory", "script"))
+        table.fail_on_misspelling(("factory", "script"))
         problem = "both factory and script" if factory else "neither factory nor script"
         table.fail(
             "script" if script else "id",
@@ -234,10 +234,10 @@ def _dynamic(table: Table) -> bool | None:
 
 
 def _env(table: Table) -> dict[str, str]:
-    value: dict[str, Any] = dict(table.under.data.get("env", {})) if table.under else {}
+    value: dict[str, Any] = dict(table.defaults.data.get("env", {})) if table.defaults else {}
     value |= table.typed("env", dict, "a table of strings", {})
     for key, item in value.items():
-        _variable(table, ("env", key), key)
+        _check_variable(table, ("env", key), key)
         if not isinstance(item, str):
             table.fail(("env", key), f"{toml_value(item)} is not a string", f'{key} = "{str(item).lower()}"')
     return value
@@ -246,11 +246,11 @@ def _env(table: Table) -> dict[str, str]:
 def _pass_env(table: Table) -> tuple[str, ...]:
     names = table.texts("pass_env", 'a list of variables, such as ["MODEL_REVISION"]')
     for name in names:
-        _variable(table, ("pass_env",), name)
+        _check_variable(table, ("pass_env",), name)
     return names
 
 
-def _variable(table: Table, path: KeyPath, name: str) -> None:
+def _check_variable(table: Table, path: KeyPath, name: str) -> None:
     """Refuse what is no variable's name, and the variables that `warm` sets itself."""
     if not _VARIABLE.fullmatch(name):
         table.fail(path, f"{name!r} is not the name of a variable", "letters, digits and _")
@@ -263,7 +263,7 @@ def _tolerance(table: Table) -> Tolerance | None:
     value = table.typed("tolerance", dict, "a table: {rtol = 1e-3, atol = 1e-4}", None)
     if value is None:
         return None
-    owner = table if table.has("tolerance") or not table.under else table.under
+    owner = table if table.has("tolerance") or not table.defaults else table.defaults
     inner = Table(value, (*owner.path, "tolerance"), table.source, f"{owner.label}: tolerance")
     tolerance = Tolerance(inner.number("rtol", 0.0, 0, 1e6), inner.number("atol", 0.0, 0, 1e6))
     inner.finish()

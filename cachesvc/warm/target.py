@@ -90,7 +90,7 @@ class TargetRun:
         if replay.files_of_libraries:
             build.notes.append(
                 f"a fresh process compiled {len(replay.files_of_libraries)} kernels of libraries (cuDNN's "
-                "attention is one): they hold the working directory, set cwd to the service's"
+                "attention is one): such kernels hold the working directory, so set cwd to the service's"
             )
         outcome = build.outcome("warm", (), replay)
         assert warm.key is not None

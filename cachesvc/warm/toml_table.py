@@ -36,20 +36,22 @@ class Source:
 class Table:
     """Reads one TOML table with types. A key that nobody reads is an error at `finish`.
 
-    ``under``: a table with defaults. ``label``: names the table in errors.
+    ``defaults``: a table with defaults. ``label``: names the table in errors.
     """
 
     def __init__(
-        self, data: dict[str, Any], path: KeyPath, source: Source, label: str, under: Table | None = None
+        self, data: dict[str, Any], path: KeyPath, source: Source, label: str, defaults: Table | None = None
     ) -> None:
         self.data, self.path, self.source, self.label = data, path, source, label
-        self.under = under
-        self.known: dict[str, None] = {}
+        self.defaults = defaults
+        self.keys_read: dict[str, None] = {}
 
     def fail(self, key: str | KeyPath, problem: str, hint: str = "") -> NoReturn:
         """Raise ``SpecError`` for a key of this table, or of the defaults that it comes from."""
         keys = (key,) if isinstance(key, str) else key
-        owner = self.under if self.under and keys[0] in self.under.data and keys[0] not in self.data else self
+        owner = self
+        if self.defaults and keys[0] in self.defaults.data and keys[0] not in self.data:
+            owner = self.defaults
         line = line_of(owner.source.lines, owner.path + keys)
         where = f"{owner.source.path}" + (f", line {line}" if line else "")
         dotted = ".".join(str(part) for part in keys if not isinstance(part, int))
@@ -61,10 +63,10 @@ class Table:
 
     def get(self, key: str) -> Any:
         """Return the value, else the default, else ``None`` (which TOML does not have)."""
-        self.known[key] = None
-        if key in self.data or not self.under:
+        self.keys_read[key] = None
+        if key in self.data or not self.defaults:
             return self.data.get(key)
-        return self.under.data.get(key)
+        return self.defaults.data.get(key)
 
     def typed(self, key: str, types: type | tuple[type, ...], what: str, default: Any = None) -> Any:
         """Return the value, which must be one of ``types``. ``what``: names them in an error."""
@@ -164,17 +166,17 @@ class Table:
             raise SpecError(f"{self.source.path}: no [[{key}]]", f"declare at least one [[{key}]]")
         return [Table(item, (*self.path, key, index), self.source, key) for index, item in enumerate(value)]
 
-    def refuse_likeness(self, missing: Sequence[str]) -> None:
+    def fail_on_misspelling(self, missing: Sequence[str]) -> None:
         """Raise for a key that looks like one of ``missing``, which are required: a typing error."""
         for key in self.data:
-            if key not in self.known and difflib.get_close_matches(key, missing, n=1, cutoff=0.6):
+            if key not in self.keys_read and difflib.get_close_matches(key, missing, n=1, cutoff=0.6):
                 self.fail(key, "unknown key", did_you_mean(key, list(missing)))
 
     def finish(self, allowed: str = "allowed: ") -> None:
         """Raise for a key that nobody has read."""
         for key in self.data:
-            if key not in self.known:
-                self.fail(key, "unknown key", did_you_mean(key, list(self.known), allowed))
+            if key not in self.keys_read:
+                self.fail(key, "unknown key", did_you_mean(key, list(self.keys_read), allowed))
 
 
 def did_you_mean(value: str, allowed: list[str], lead: str = "allowed: ") -> str:

@@ -118,7 +118,7 @@ def warm(tmp_path):
     out = tmp_path / "out"
     out.mkdir()
 
-    def go(*answers):
+    def run_job(*answers):
         launcher = Scripted(*answers)
         text = 'name = "a/b"\n[[target]]\nid = "x"\nfactory = "m:f"\n'
         context = WarmContext(Name.parse("a/b"), launcher, lambda *_: None, key=key, out=out)
@@ -129,7 +129,7 @@ def warm(tmp_path):
         assert str(key.public) not in launcher.signers
         return outcome, launcher, manifest
 
-    return go
+    return run_job
 
 
 def names(manifest: Manifest | None) -> set[str]:

@@ -157,9 +157,9 @@ def test_a_real_entry_is_hit_with_and_without_copies(tmp_path: Path, entries: st
             "TRITON_CACHE_DIR": str(tmp_path / place),
         }
         command = [sys.executable, str(program), KEY, entries]
-        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr[-3000:]
-        return json.loads(done.stdout.splitlines()[-1])
+        process = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+        assert process.returncode == 0, process.stderr[-3000:]
+        return json.loads(process.stdout.splitlines()[-1])
 
     assert run("builder") == [0, []]
     assert run("service") == [1, names if entries == "with copies" else []]
