@@ -43,7 +43,7 @@ class EntryBuild:
     def __init__(self, target: TargetContext, notes: Iterable[str] = ()) -> None:
         self.target = target
         self.notes = list(notes)
-        self.compiled = PhaseResult("compile")
+        self.compile_result = PhaseResult("compile")
         self.files: tuple[CapturedFile, ...] = ()
         self.stage = target.folder / "compile" / "stage"
         self.keys: KeyFacts | None = None
@@ -58,18 +58,19 @@ class EntryBuild:
         """
         self.target.show_step("compile")
         folder = self.target.folder / "compile"
-        self.compiled = self._run("compile", folder, stage=self.stage, keep=True)
-        self.files, self.keys = self.compiled.capture, self.compiled.keys
-        _raise_error(self.compiled)
-        if judge.needs_finalise(self.compiled):
+        self.compile_result = self._run("compile", folder, stage=self.stage, keep=True)
+        self.files, self.keys = self.compile_result.capture, self.compile_result.keys
+        _raise_error(self.compile_result)
+        if judge.needs_finalise(self.compile_result):
             self.target.show_step("finalise")
             shutil.rmtree(self.stage, ignore_errors=True)
             finalised = self._run("finalise", folder, stage=self.stage)
             _raise_error(finalised)
             self.files, self.keys, self.finalised = finalised.capture, finalised.keys, True
         shutil.rmtree(folder / "store", ignore_errors=True)
-        if reasons := judge.output_differences(self.compiled) or judge.uncacheable_graphs(self.compiled):
-            raise BuildFailed(reasons)
+        for problems in (judge.output_differences, judge.uncacheable_graphs):
+            if reasons := problems(self.compile_result):
+                raise BuildFailed(reasons)
         if not any(kinds_used.decides_fit(file.kind) for file in self.files):
             raise BuildFailed(("nothing was compiled, so there is nothing to publish",))
 
@@ -88,7 +89,8 @@ class EntryBuild:
         self, status: str, reasons: tuple[str, ...], replay: PhaseResult | None, trace: str = ""
     ) -> Outcome:
         """Return what came of the target so far. ``replay``: the last replay that counts."""
-        compiled, before = self.compiled, self.compiled.capture
+        compiled = self.compile_result
+        before = compiled.capture
         return Outcome(
             target=str(self.target.job.target),
             status=status,
@@ -130,14 +132,14 @@ class EntryBuild:
         If a fresh process then does work after all, less is left out, and at last nothing: then the settled
         replay counts.
         """
-        whole = judge.verdict(self.compiled, settled)
+        whole = judge.verdict(self.compile_result, settled)
         if not settled.files_read:
             self.notes.append("no read of a file was seen, so nothing was left out")
         used = {*settled.files_read, *settled.files_required} if settled.files_read else set()
         for files in _selections(self.files, used):
             self.target.show_step("verdict")
             replay = self._replay(files, None)
-            verdict = judge.verdict(self.compiled, replay)
+            verdict = judge.verdict(self.compile_result, replay)
             if verdict.warm:
                 self.files = files
                 return replay
@@ -189,14 +191,14 @@ class EntryBuild:
         return Draft(
             name=warm.name,
             target=self.target.job.target,
-            fingerprint=self.compiled.fingerprint,
+            fingerprint=self.compile_result.fingerprint,
             workload=self.target.workload,
-            scopes=self.compiled.scopes,
+            scopes=self.compile_result.scopes,
             lane=warm.lane,
             measured=measured,
             provenance={"tool": f"cachesvc warm {cachesvc_client.__version__}", **warm.provenance},
             keys=self.keys,
-            asked=self.compiled.graph_requests,
+            asked=self.compile_result.graph_requests,
         )
 
     def _sources(self, files: Iterable[CapturedFile]) -> list[SourceFile]:

@@ -24,7 +24,7 @@ def compare_with_eager(request: PhaseRequest, execution: Execution) -> PhaseResu
 
     reference: dict[str, Any] = {"weights": result.model.weights if result.model else ""}
     comparisons = {}
-    for name in model.names:
+    for name in model.input_names:
         outputs = model.outputs(compiled, name, "the compiled model")
         with model.eager():
             eager = model.outputs(model.module, name, "the eager model")
@@ -49,7 +49,7 @@ def compare_with_builder(request: PhaseRequest, execution: Execution) -> PhaseRe
     reference = torch.load(request.reference, weights_only=True)
     same_weights = result.model is not None and reference["weights"] == result.model.weights
     comparisons = {}
-    for name in model.names:
+    for name in model.input_names:
         if not same_weights:
             note = "the factory makes other weights or inputs in each process: seed it to have them compared"
             comparisons[name] = Compared(note=note)

@@ -61,7 +61,7 @@ def execute(request: PhaseRequest, observer: counters.Observer) -> Execution:
     from . import factory_model
 
     model = build_model(request.job)
-    compiled = model.compiled()
+    compiled = model.compile()
     times = model.times(compiled, "the compiled model")
     observation = observer.snapshot()
     result = PhaseResult(

@@ -50,26 +50,26 @@ class FactoryModel:
         self._place()
         self.dtype = job.dtype or _own_dtype(self.module)
         has_inputs = self._factory_inputs is not None
-        self.names = tuple(self.spec.inputs) or (("default",) if has_inputs else ())
-        if not self.names:
+        self.input_names = tuple(self.spec.inputs) or (("default",) if has_inputs else ())
+        if not self.input_names:
             hint = "declare [target.inputs.NAME], or let the factory return (module, inputs)"
             raise UserCodeError(f"{self.spec.factory} gives no inputs, and the spec has none ({hint})")
 
     def inputs(self, name: str) -> Arguments:
         """Return the arguments of one input set; each call makes new ones with the same values."""
-        declared = self.spec.inputs.get(name)
+        input_set = self.spec.inputs.get(name)
         self._seed()
-        if declared is None:
+        if input_set is None:
             return _on_device(_arguments(self._factory_inputs, self.spec.factory), self.device)
-        if declared.call:
-            return _on_device(_arguments(_call(declared.call, {}, self.job), declared.call), self.device)
-        return self._declared(declared)
+        if input_set.call:
+            return _on_device(_arguments(_call(input_set.call, {}, self.job), input_set.call), self.device)
+        return self._build_arguments(input_set)
 
     def describe(self) -> ModelFacts:
         """Return the facts by which a registry finds the entry, and which show whether two processes built
         the same model."""
         module = self.module if isinstance(self.module, torch.nn.Module) else None
-        sets = {name: self.inputs(name) for name in self.names}
+        sets = {name: self.inputs(name) for name in self.input_names}
         return ModelFacts(
             digest=model_hash.model_hash(module) if module is not None else None,
             inputs={name: model_hash.input_signature(*arguments) for name, arguments in sets.items()},
@@ -77,7 +77,7 @@ class FactoryModel:
             weights=_checksum(module, sets),
         )
 
-    def compiled(self) -> Callable[..., Any]:
+    def compile(self) -> Callable[..., Any]:
         """Return ``torch.compile`` of the module with the job's options; the first call compiles."""
         spec = self.spec
         how: dict[str, Any] = {"options": dict(spec.options)} if spec.options else {"mode": self.job.mode}
@@ -93,10 +93,11 @@ class FactoryModel:
 
     def times(self, function: Callable[..., Any], what: str) -> dict[str, Times]:
         """Time the first call of every input set in the declared order, then the steady calls."""
-        sets = {name: self.inputs(name) for name in self.names}
-        first = {name: self._time_call(function, name, sets[name], what) for name in self.names}
+        sets = {name: self.inputs(name) for name in self.input_names}
+        first = {name: self._time_call(function, name, sets[name], what) for name in self.input_names}
         return {
-            name: Times(first[name], self._steady(function, name, sets[name], what)) for name in self.names
+            name: Times(first[name], self._steady(function, name, sets[name], what))
+            for name in self.input_names
         }
 
     def outputs(self, function: Callable[..., Any], name: str, what: str, seed: int = 0) -> list[Any]:
@@ -126,10 +127,10 @@ class FactoryModel:
         self.module.to(device=self.device, dtype=dtype)
         self.module.train(self.spec.kind == "training")
 
-    def _declared(self, declared: InputSet) -> Arguments:
+    def _build_arguments(self, input_set: InputSet) -> Arguments:
         generator = torch.Generator().manual_seed(self.spec.seed)
-        args = tuple(self._argument(item, generator) for item in declared.args)
-        return args, {key: self._argument(item, generator) for key, item in declared.kwargs.items()}
+        args = tuple(self._argument(item, generator) for item in input_set.args)
+        return args, {key: self._argument(item, generator) for key, item in input_set.kwargs.items()}
 
     def _argument(self, item: Argument, generator: torch.Generator) -> Any:
         if item.items is not None:
