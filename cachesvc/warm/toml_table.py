@@ -79,9 +79,11 @@ class Table:
         return value
 
     def text(self, key: str, default: str = "") -> str:
+        """Return a string."""
         return str(self.typed(key, str, "a string", default))
 
     def texts(self, key: str, what: str = "a list of strings") -> tuple[str, ...]:
+        """Return a list of strings. ``what``: names it in an error."""
         value = self.typed(key, list, what, [])
         if not all(isinstance(item, str) for item in value):
             self.fail(key, f"{toml_value(value)} is not {what}", f"expected {what}")
@@ -98,15 +100,18 @@ class Table:
         return value
 
     def flag(self, key: str, default: bool) -> bool:
+        """Return true or false."""
         return bool(self.typed(key, bool, "true or false", default))
 
     def choice(self, key: str, allowed: Iterable[str], default: str) -> str:
+        """Return a string that is one of ``allowed``."""
         value = self.text(key, default)
         if value != default:
             self.one_of(key, value, allowed)
         return value
 
     def choices(self, key: str, allowed: Iterable[str], default: tuple[str, ...]) -> tuple[str, ...]:
+        """Return a list of different strings of ``allowed``, at least one."""
         if self.get(key) is None:
             return default
         values = self.texts(key, "a list such as " + toml_list(list(allowed)[:2]))
@@ -117,23 +122,27 @@ class Table:
         return values
 
     def one_of(self, key: str | KeyPath, value: str, allowed: Iterable[str]) -> None:
+        """Raise unless ``value`` is one of ``allowed``."""
         names = list(allowed)
         if value not in names:
             self.fail(key, f"{value!r} is not known", did_you_mean(value, names))
 
     def number(self, key: str, default: float, low: float, high: float) -> float:
+        """Return a number from ``low`` to ``high``."""
         value = float(self.typed(key, (int, float), "a number", default))
         if not low <= value <= high or math.isnan(value):
             self.fail(key, f"{value:g} is out of range", f"{low:g} to {high:g}")
         return value
 
     def integer(self, key: str, default: int, low: int, high: int) -> int:
+        """Return a whole number from ``low`` to ``high``."""
         value = int(self.typed(key, int, "a whole number", default))
         if not low <= value <= high:
             self.fail(key, f"{value} is out of range", f"{low} to {high}")
         return value
 
     def call(self, key: str) -> str:
+        """Return a ``module:function``, or an empty string."""
         value = self.text(key)
         if value and not CALL.fullmatch(value):
             self.fail(key, f"{value!r} is not module:function", 'such as "models:bert"')
@@ -148,6 +157,7 @@ class Table:
         return str(path)
 
     def name(self, key: str) -> Name:
+        """Return a name, ``namespace/name`` with or without a tag, which is required."""
         value = self.text(key)
         if not value:
             raise SpecError(f"{self.source.path}: {key}: missing", 'such as name = "team/bert"')
@@ -157,10 +167,12 @@ class Table:
             self.fail(key, str(error), "namespace/name or namespace/name:tag, in lower case")
 
     def table(self, key: str) -> Table | None:
+        """Return an inner table, or ``None``."""
         value = self.typed(key, dict, "a table", None)
         return None if value is None else Table(value, (*self.path, key), self.source, key)
 
     def tables(self, key: str) -> list[Table]:
+        """Return an array of tables, which is required."""
         value = self.typed(key, list, f"an array of tables ([[{key}]])", [])
         if not value or not all(isinstance(item, dict) for item in value):
             raise SpecError(f"{self.source.path}: no [[{key}]]", f"declare at least one [[{key}]]")

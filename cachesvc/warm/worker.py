@@ -1,4 +1,4 @@
-"""``python -m cachesvc.warm.worker REQUEST.json RESULT.json``: do one phase of one job, in a fresh process.
+"""Do one phase of one job, in a fresh process: ``python -m cachesvc.warm.worker REQUEST.json RESULT.json``.
 
     eager     builds the model, describes it, times eager calls; compiles nothing
     compile   compiles all input sets into this process's folders, compares with eager, captures
