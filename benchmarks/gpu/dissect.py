@@ -196,9 +196,9 @@ def _collector_as_it_is() -> None:
 
 
 def _key_when_asked() -> None:
-    from cachesvc_client.kinds import triton
+    from cachesvc_client.kinds.triton.key import TritonKey
 
-    triton._begin_key = lambda _: None
+    TritonKey._begin = lambda _self, _package: None  # type: ignore[method-assign]
 
 
 def _without_both() -> None:

@@ -26,7 +26,7 @@ import cachesvc_client  # noqa: E402
 from cachesvc.warm.file_reads import ReadWatch  # noqa: E402
 from cachesvc_client import kinds  # noqa: E402
 from cachesvc_client.hooks import counters, imports  # noqa: E402
-from cachesvc_client.node.capture import listing  # noqa: E402
+from cachesvc_client.kinds.cuda.kind import CudaState  # noqa: E402
 from cachesvc_client.wire.codec import plain  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -40,8 +40,8 @@ def main() -> None:
     logging.getLogger("cachesvc").setLevel(logging.DEBUG)
     row = json.loads(options.row.read_text())
     observer = counters.start(audit=options.audit)
-    libraries = kinds.cuda.UsedFiles()
-    libraries.begin(of_libraries())  # of PyTorch alone; ours names a folder of its own
+    libraries = CudaState()
+    libraries.use_folder(of_libraries())  # of PyTorch alone; cachesvc names a folder of its own
     tell_what_is_done()
     import torch
 
@@ -132,26 +132,25 @@ def memory() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def of_libraries() -> set[str]:
-    """What libraries keep of what they compiled, in the folder that this process's environment names."""
-    folder = Path(os.environ.get(kinds.cuda.VARIABLE) or Path.home() / ".nv/ComputeCache")
-    return listing(folder, kinds.cuda.RULES)
+def of_libraries() -> Path:
+    """Return where libraries keep what they compiled: the folder that this process's environment names."""
+    return Path(os.environ.get(kinds.BY_NAME["cuda"].variable) or Path.home() / ".nv/ComputeCache")
 
 
-def made_by_libraries(before: kinds.cuda.UsedFiles) -> int:
+def made_by_libraries(alone: CudaState) -> int:
     """Kernels that libraries compiled in this process, cuDNN's for one."""
     from cachesvc_client.session.process import process
 
     if os.environ.get("CACHESVC_NAME"):
-        return process().made_by_libraries()
-    return len(before.made(of_libraries()))
+        return len(process().kinds["cuda"].compiled())
+    return len(alone.compiled())
 
 
 def folders() -> list[Path]:
     """The cache folders of this process, made if they are not there; PyTorch's own without a session."""
     from cachesvc_client.session.process import process
 
-    roots = process().folders.roots() or {kinds.inductor.NAME: Path(os.environ[kinds.inductor.VARIABLE])}
+    roots = process().folders.roots() or {"inductor": Path(os.environ[kinds.BY_NAME["inductor"].variable])}
     outer = [root for root in roots.values() if not any(other in root.parents for other in roots.values())]
     for root in outer:
         root.mkdir(parents=True, exist_ok=True)
@@ -166,13 +165,13 @@ def reads(watches) -> dict[str, object]:
         for path in sorted(watch.read()):
             inner = path.split("/", 2)
             if inner[0] == "triton" and len(inner) == 3:
-                kind, within = kinds.triton, inner[2]
+                kind, within = kinds.BY_NAME["triton"], inner[2]
             else:
-                kind, within = kinds.inductor, path
-            if kind.RULES.rule(within) is None:
+                kind, within = kinds.BY_NAME["inductor"], path
+            if kind.rules.rule(within) is None:
                 others.append(path)
             else:
-                known[kind.NAME] = known.get(kind.NAME, 0) + 1
+                known[kind.name] = known.get(kind.name, 0) + 1
     return {**known, "no rule": others}
 
 

@@ -26,8 +26,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[0:1] = [str(HERE.parent.parent / "client")]
 
-from cachesvc_client.kinds import cuda  # noqa: E402
-from cachesvc_client.node.capture import listing  # noqa: E402
+from cachesvc_client.kinds.cuda.kind import KIND, RULES, CudaState  # noqa: E402
 
 COMPILER = "libnvidia-ptxjitcompiler"
 KERNEL = """.version 7.0
@@ -56,14 +55,14 @@ def load(late: str, full: str, numbers: list[int]) -> Answer:
 
     call("cuInit", 0)
     if late:
-        os.environ[cuda.VARIABLE] = late
+        os.environ[KIND.variable] = late
     device, context, place = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_uint64()
     call("cuDeviceGet", ctypes.byref(device), 0)
     call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
     call("cuCtxSetCurrent", context)
     call("cuMemAlloc_v2", ctypes.byref(place), 4)
     if full:
-        copy_entries(Path(full), Path(os.environ[cuda.VARIABLE]))
+        copy_entries(Path(full), Path(os.environ[KIND.variable]))
     right, compiled = True, []
     begin = time.perf_counter()
     for number in numbers:
@@ -119,7 +118,7 @@ class Cases:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("CUDA_CACHE")}
         environment |= {"HOME": str(home), **variables}
         if folder is not None:
-            environment[cuda.VARIABLE] = str(folder)
+            environment[KIND.variable] = str(folder)
         done = subprocess.run(
             [sys.executable, str(HERE / "ptx.py"), *words],
             env=environment,
@@ -149,8 +148,8 @@ class Cases:
         folder = self._copied(change)
         words = ["--full", str(self.full)] if put else []
         answer = self.fresh("--load", *words, "1", "9", folder=folder)
-        there = listing(folder, cuda.RULES)
-        answer |= {"others survive": listing(self.full, cuda.RULES) <= there, "entries": len(there)}
+        there = RULES.files_in(folder)
+        answer |= {"others survive": RULES.files_in(self.full) <= there, "entries": len(there)}
         self._keep(name, answer, (answer["compiled"], answer["others survive"]) == ([False, True], survive))
 
     def _copied(self, change: Change | None) -> Path:
@@ -187,15 +186,15 @@ class Cases:
         """First calls without and with a copy of what an earlier process left, in turn."""
         made = self.scratch / "attention"
         self.fresh("--attend", folder=made)
-        entries = listing(made, cuda.RULES)
+        entries = RULES.files_in(made)
         answers: dict[str, list[Answer]] = {"without": [], "with": [], "in another directory": []}
         for name, given in (pair for _ in range(pairs) for pair in answers.items()):
             folder = self.scratch / f"{name}-{len(given)}"
-            cuda.prepare(folder)
+            CudaState().use_folder(folder)
             if name != "without":
                 copy_entries(made, folder)
             answer = self.fresh("--attend", folder=folder, work="another" if "another" in name else "work")
-            given.append(answer | {"new entries": len(listing(folder, cuda.RULES) - entries)})
+            given.append(answer | {"new entries": len(RULES.files_in(folder) - entries)})
         self.right = self.right and not any(answer["new entries"] for answer in answers["with"])
         sizes = [(made / path).stat().st_size for path in entries]
         self.result["attention"] = {**answers, "files": len(sizes), "bytes": sum(sizes)}
@@ -208,23 +207,23 @@ class Cases:
 
 def copy_entries(source: Path, target: Path) -> None:
     """Without the index, as an install does it."""
-    for path in listing(source, cuda.RULES):
+    for path in RULES.files_in(source):
         (target / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source / path, target / path)
 
 
 def own_index(folder: Path) -> None:
     (folder / "index").unlink()
-    cuda.prepare(folder)
+    CudaState().use_folder(folder)
 
 
 def only_own_index(folder: Path) -> None:
     shutil.rmtree(folder)
-    cuda.prepare(folder)
+    CudaState().use_folder(folder)
 
 
 def each(folder: Path, change: Callable[[bytes], bytes] | None) -> None:
-    for path in listing(folder, cuda.RULES):
+    for path in RULES.files_in(folder):
         (folder / path).chmod(0o600)
         if change is not None:
             (folder / path).write_bytes(change((folder / path).read_bytes()))
@@ -236,7 +235,7 @@ def changed(data: bytes) -> bytes:
 
 
 def swap(folder: Path) -> None:
-    one, other = (folder / path for path in sorted(listing(folder, cuda.RULES)))
+    one, other = (folder / path for path in sorted(RULES.files_in(folder)))
     first, second = one.read_bytes(), other.read_bytes()
     one.write_bytes(second)
     other.write_bytes(first)

@@ -159,3 +159,13 @@ def test_explain_and_doctor_name_a_signer_that_is_not_trusted(command, bundle):
     status, out, _ = command("explain", "team/stranger", **trusted)
     assert status == 4 and out.splitlines()[1].split()[0] == "refused", out
     assert lines(command("doctor", "team/stranger", **trusted)[1])["name"].startswith("fail: ")
+
+
+def test_doctor_prints_every_hook_of_the_installed_torch(command):
+    status, out, _ = command("doctor", "--hooks")
+    assert status == 0
+    assert "there: torch._inductor.compile_fx.compile_fx\n    waits for the restore" in out
+    assert "missing: torch" not in out and "no such module: torch" not in out, out
+    status, out, _ = command("doctor", "--hooks", "--json")
+    rows = json.loads(out)
+    assert {"module", "path", "purpose", "if_missing", "presence"} <= set(rows[0])

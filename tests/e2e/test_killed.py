@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from cachesvc_client import kinds
 from cachesvc_client.bundle.pack import SourceFile
-from cachesvc_client.node.capture import capture, listing
+from cachesvc_client.kinds import RULES
+from cachesvc_client.node.capture import capture
 from cachesvc_client.publication.build_bundle import Draft, build_bundle
 from cachesvc_client.wire.names import Name, Target
 
@@ -28,9 +28,9 @@ FILLER = 24 << 20
 @pytest.fixture
 def big(built: Built, tmp_path: Path) -> Path:
     """What the builder compiled, with as much beside it that does not compress as makes it long."""
-    rules, roots = kinds.RULES, {kinds.inductor.NAME: built.folder}
-    found = {kinds.inductor.NAME: listing(built.folder, rules[kinds.inductor.NAME])}
-    filler = SourceFile(kinds.inductor.NAME, f"fxgraph/zz/f{'z' * 50}/{'z' * 50}", os.urandom(FILLER))
+    rules, roots = RULES, {"inductor": built.folder}
+    found = {"inductor": rules["inductor"].files_in(built.folder)}
+    filler = SourceFile("inductor", f"fxgraph/zz/f{'z' * 50}/{'z' * 50}", os.urandom(FILLER))
     like = built.manifest(built.bundle)
     draft = Draft(Name.parse(BIG), Target("big"), like.fingerprint, like.workload, like.scopes)
     path = tmp_path / "big.cachesvc"

@@ -8,7 +8,7 @@ import types
 import pytest
 
 from cachesvc_client.graphs.key_components import MAX_INPUTS, Recorder, differing, install_hooks, parsed
-from cachesvc_client.kinds import inductor
+from cachesvc_client.kinds.inductor import KIND
 from cachesvc_client.wire.key_components import MAX_KEYS, together
 
 TENSOR = (
@@ -128,7 +128,7 @@ def test_the_places_are_there_in_this_torch() -> None:
     assert hasattr(autograd_cache, "_get_debug_lines_for_cache_key") or hasattr(
         autograd_cache, "autograd_cache_key"
     )
-    assert inductor.VARIABLE == "TORCHINDUCTOR_CACHE_DIR", "the variable that a look for a missing file reads"
+    assert KIND.variable == "TORCHINDUCTOR_CACHE_DIR", "the variable that a look for a missing file reads"
 
 
 def components(**parts: str) -> list[str]:

@@ -16,8 +16,9 @@ import pytest
 from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.environment.detect import detect
-from cachesvc_client.kinds import Folders, cuda
-from cachesvc_client.node.capture import listing
+from cachesvc_client.kinds import KINDS
+from cachesvc_client.kinds.cuda.kind import KIND, CudaState
+from cachesvc_client.kinds.folders import Folders
 from cachesvc_client.publication.build_bundle import Draft, build_bundle
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Name, Target
@@ -33,78 +34,75 @@ def put(root: Path, *paths: str) -> None:
         (root / path).write_bytes(path.encode())
 
 
-def there(root: Path) -> set[str]:
-    return listing(root, cuda.RULES)
-
-
 def test_what_was_there_before_is_others(tmp_path: Path) -> None:
-    recorded = cuda.UsedFiles()
+    state = CudaState()
     put(tmp_path, THERE)
-    recorded.begin(there(tmp_path))
-    assert recorded.paths(there(tmp_path)) == set()
+    state.use_folder(tmp_path)
+    assert state.used_files(tmp_path) == set()
     put(tmp_path, MADE)
-    assert recorded.paths(there(tmp_path)) == {MADE}
+    state.use_folder(tmp_path)  # again, as every attach does: what counts as before stays
+    assert state.used_files(tmp_path) == {MADE}
 
 
 def test_what_was_restored_is_ours_whoever_put_it_there(tmp_path: Path) -> None:
-    recorded = cuda.UsedFiles()
+    state = CudaState()
     put(tmp_path, RESTORED, THERE)
-    recorded.begin(there(tmp_path))
-    recorded.accept([RESTORED, MADE])
-    assert recorded.paths(there(tmp_path)) == {RESTORED}, "an entry that the driver has evicted is no file"
+    state.use_folder(tmp_path)
+    state.accept(tmp_path, [RESTORED, MADE])
+    assert state.used_files(tmp_path) == {RESTORED}, "an entry that the driver has evicted is no file"
 
 
 def test_what_was_restored_was_not_compiled_here(tmp_path: Path) -> None:
-    recorded = cuda.UsedFiles()
-    recorded.begin(there(tmp_path))
-    recorded.accept([RESTORED])
+    state = CudaState()
+    state.use_folder(tmp_path)
+    state.accept(tmp_path, [RESTORED])
     put(tmp_path, RESTORED, MADE)
-    assert recorded.made(there(tmp_path)) == {MADE}
+    assert state.compiled() == {MADE}
 
 
 def test_there_is_an_index_or_the_first_entry_that_is_written_would_empty_the_folder(tmp_path: Path) -> None:
     """An empty index as driver 580 writes one, but for its entries: format, how many, their bytes in all."""
-    cuda.prepare(tmp_path / "new")
+    CudaState().use_folder(tmp_path / "new")
     assert (tmp_path / "new" / "index").read_bytes().hex() == "41000000" + "00" * 12
     put(tmp_path / "old", THERE)
-    cuda.prepare(tmp_path / "old")
+    CudaState().use_folder(tmp_path / "old")
     assert (tmp_path / "old" / "index").read_bytes() == b"index", "the driver's own stays"
     (tmp_path / "file").touch()
-    cuda.prepare(tmp_path / "file")  # no folder can be made there: nothing is said
+    CudaState().use_folder(tmp_path / "file")  # no folder can be made there: nothing is said
 
 
 def test_a_folder_that_is_not_there_yet_holds_nothing(tmp_path: Path) -> None:
-    recorded = cuda.UsedFiles()
-    recorded.begin(there(tmp_path / "later"))
-    assert recorded.paths(there(tmp_path / "later")) == set()
+    state = CudaState()
+    state.use_folder(tmp_path / "later")
+    assert state.used_files(tmp_path / "later") == set()
     put(tmp_path / "later", MADE)
-    assert recorded.paths(there(tmp_path / "later")) == {MADE}
+    assert state.used_files(tmp_path / "later") == {MADE}
 
 
 @pytest.fixture
 def unset(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(cuda.VARIABLE, "")  # so that what is set below is taken back
-    monkeypatch.delenv(cuda.VARIABLE)
+    monkeypatch.setenv(KIND.variable, "")  # so that what is set below is taken back
+    monkeypatch.delenv(KIND.variable)
 
 
 @pytest.mark.usefixtures("unset")
 def test_the_driver_gets_a_private_folder_and_loses_it_where_nothing_is_restored(tmp_path: Path) -> None:
-    folders = Folders()
-    folders.settle_drivers(lambda: tmp_path / "private")
-    assert os.environ[cuda.VARIABLE] == str(tmp_path / "private")
-    folders.leave_drivers()
-    assert cuda.VARIABLE not in os.environ
+    folders = Folders(KINDS)
+    folders.settle_early(lambda _: tmp_path / "private")
+    assert os.environ[KIND.variable] == str(tmp_path / "private")
+    folders.leave_early()
+    assert KIND.variable not in os.environ
 
 
 @pytest.mark.usefixtures("unset")
 def test_a_folder_of_the_users_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(cuda.VARIABLE, str(tmp_path / "mine"))
-    folders = Folders()
-    folders.settle_drivers(lambda: tmp_path / "private")
+    monkeypatch.setenv(KIND.variable, str(tmp_path / "mine"))
+    folders = Folders(KINDS)
+    folders.settle_early(lambda _: tmp_path / "private")
     folders.settle(lambda: tmp_path / "others")
-    assert folders.roots()[cuda.NAME] == tmp_path / "mine"
-    folders.leave_drivers()
-    assert os.environ[cuda.VARIABLE] == str(tmp_path / "mine")
+    assert folders.roots()[KIND.name] == tmp_path / "mine"
+    folders.leave_early()
+    assert os.environ[KIND.variable] == str(tmp_path / "mine")
 
 
 PROGRAM = """
@@ -139,7 +137,7 @@ def start(tmp_path: Path, driver: str = "", **variables: str) -> dict[str, Any]:
         workload=Workload(script=Digest.of(b"one")),
         scopes=("host",),
     )
-    build_bundle([SourceFile(cuda.NAME, RESTORED, b"machine code")], draft, key, bundle)
+    build_bundle([SourceFile(KIND.name, RESTORED, b"machine code")], draft, key, bundle)
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(bundle), MADE],
         env=environ,

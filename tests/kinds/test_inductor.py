@@ -12,13 +12,14 @@ from typing import Any, cast
 
 import pytest
 
-from cachesvc_client.kinds import inductor
-from cachesvc_client.kinds.inductor import kernel_key
+from cachesvc_client.hooks import imports
+from cachesvc_client.kinds.inductor.host_kernels import HostKernels, kernel_key
+from cachesvc_client.kinds.inductor.used_files import UsedFiles
 
 PROGRAM = """
 from torch._inductor import config
 from torch._inductor.codecache import CppCodeCache, CppPythonBindingsCodeCache
-from cachesvc_client.kinds.inductor import kernel_key
+from cachesvc_client.kinds.inductor.host_kernels import kernel_key
 code = "extern void kernel(float* out) { *out = 1; }"
 def key(cls=CppCodeCache, *args, **kwargs):
     return kernel_key(cls, args, kwargs)
@@ -69,7 +70,7 @@ def test_a_parameter_that_is_not_known_makes_no_key() -> None:
             return f"built {main_code} {device_type} {tuning}"
 
     module: Any = SimpleNamespace(CppCodeCache=Later, __name__="codecache")
-    inductor._hook_codecache(inductor.HostKernels(), module)
+    assert imports.hook(module, "CppCodeCache.load_async", HostKernels(UsedFiles()).load_async)
     assert Later.load_async("code", "cpu", "fast") == "built code cpu fast"
     with pytest.raises(ValueError, match="tuning"):
         kernel_key(Later, ("code", "cpu", "fast"), {})
@@ -85,8 +86,9 @@ def test_a_record_of_another_type_is_passed_on() -> None:
         def record_artifact(cls, artifact_type: Any, key: str, content: Any, more: int = 0) -> None:
             seen.append((artifact_type, key, content, more))
 
-    recorded = inductor.UsedFiles()
-    inductor._hook_records(recorded, cast(Any, SimpleNamespace(CacheArtifactManager=CacheArtifactManager)))
+    recorded = UsedFiles()
+    module = cast(Any, SimpleNamespace(CacheArtifactManager=CacheArtifactManager))
+    assert imports.hook(module, "CacheArtifactManager.record_artifact", recorded.record_artifact)
     CacheArtifactManager.record_artifact(Kind.INDUCTOR, "fkey", b"graph")
     assert len(recorded) == 0
     CacheArtifactManager.record_artifact("inductor", "fkey", b"graph", more=1)

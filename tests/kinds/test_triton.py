@@ -17,8 +17,11 @@ from hypothesis import strategies as st
 
 from cachesvc_client.bundle.pack import PackReader, SourceFile, write_pack
 from cachesvc_client.hooks import counters
-from cachesvc_client.kinds import RULES, Folders, triton
-from cachesvc_client.node.capture import capture, listing
+from cachesvc_client.kinds import KINDS, RULES
+from cachesvc_client.kinds.folders import Folders
+from cachesvc_client.kinds.triton.key import settle_ptxas, walk_is_imported
+from cachesvc_client.kinds.triton.kind import KIND
+from cachesvc_client.node.capture import capture
 from cachesvc_client.node.install import install
 from cachesvc_client.wire.compare import Compatible, Mismatch, compare
 from cachesvc_client.wire.errors import Corrupt
@@ -52,7 +55,7 @@ def _carried(files: list[SourceFile], folder: Path) -> PackReader:
 
 def _moved(source: Path, target: Path, folder: Path) -> list[SourceFile]:
     """Captures, removes the builder's folder, installs elsewhere."""
-    files = capture({"triton": listing(source, RULES["triton"])}, RULES, {"triton": source})
+    files = capture({"triton": RULES["triton"].files_in(source)}, RULES, {"triton": source})
     shutil.rmtree(source)
     with _carried(files, folder) as reader:
         install(reader, RULES, {"triton": target})
@@ -138,7 +141,7 @@ def test_what_the_user_left_open_is_settled(
     if own == "both":
         monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "kernels"))
     asked = []
-    folders = Folders()
+    folders = Folders(KINDS)
     folders.settle(lambda: asked.append(1) or tmp_path / "private")
     roots = folders.roots()
     assert roots["inductor"] == (mine if own else tmp_path / "private" / "inductor")
@@ -154,9 +157,9 @@ def test_a_private_folder_of_the_process_that_started_this_one_is_not_used(
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(parents / "inductor"))
     monkeypatch.setenv("TRITON_CACHE_DIR", str(parents / "inductor" / "triton" / "0"))
     monkeypatch.setenv("CUDA_CACHE_PATH", str(parents))
-    folders = Folders()
+    folders = Folders(KINDS)
     assert folders.roots() == {} and not {"TORCHINDUCTOR_CACHE_DIR", "CUDA_CACHE_PATH"} & set(os.environ)
-    folders.settle_drivers(lambda: tmp_path / "driver")
+    folders.settle_early(lambda _: tmp_path / "driver")
     folders.settle(lambda: tmp_path / "private")
     assert not any(path.is_relative_to(parents) for path in folders.roots().values())
     folders.settle(lambda: tmp_path / "next")
@@ -167,10 +170,11 @@ def test_a_private_folder_of_the_process_that_started_this_one_is_not_used(
 PROGRAM = """
 import sys
 from pathlib import Path
-from cachesvc_client.kinds import triton as kind
+from cachesvc_client.kinds.kind import ProcessCallbacks
+from cachesvc_client.kinds.triton.kind import TritonState
 from cachesvc_client.hooks import counters
-recorded, waited = kind.UsedFiles(), []
-kind.install_hooks(recorded, lambda: waited.append(1))
+recorded, waited = TritonState(), []
+recorded.install_hooks(ProcessCallbacks(lambda: waited.append(1), lambda event: None))
 observer = counters.start(audit=True)
 import triton, triton.backends.nvidia.driver as driver
 from triton.backends.compiler import GPUTarget
@@ -219,12 +223,12 @@ def test_keys_hold_the_version_of_the_ptxas_that_compiles(
         ptxas.write_text("#!/bin/sh\necho Cuda compilation tools, release 13.0, V13.0.48\n")
         ptxas.chmod(0o755)
     monkeypatch.setattr(compile_tasks, "__file__", str(tmp_path / "torch/_inductor/runtime/compile_tasks.py"))
-    triton._settle_ptxas(triton_heuristics)
+    settle_ptxas(triton_heuristics)
     assert get_ptxas_version(90) != before
     assert "V13.0.48" in get_ptxas_version(90)
 
     monkeypatch.setenv("TRITON_PTXAS_PATH", "/the/users/own")
-    triton._settle_ptxas(triton_heuristics)
+    settle_ptxas(triton_heuristics)
     assert os.environ["TRITON_PTXAS_PATH"] == "/the/users/own"
     get_ptxas_version.cache_clear()
 
@@ -247,13 +251,13 @@ def test_another_folder_and_an_image_without_programs_compile_nothing(tmp_path: 
     assert told("builder", os.environ["PATH"])[:2] == ["1", "1"]
     _moved(tmp_path / "builder", tmp_path / "service", tmp_path)
     assert told("service", "/nonexistent") == ["0", "0", "0", "2", "True"]
-    assert triton.VARIABLE == "TRITON_CACHE_DIR"
+    assert KIND.variable == "TRITON_CACHE_DIR"
 
 
 KEY_PROGRAM = """
 import sys, threading
-from cachesvc_client.kinds import triton as kind
-kind.install_hooks(kind.UsedFiles(), lambda: None)
+from cachesvc_client.kinds.triton.key import TritonKey
+TritonKey().install_hooks()
 import triton
 from triton.runtime.autotuner import triton_key
 ahead = [thread for thread in threading.enumerate() if thread.name == "cachesvc-triton-key"]
@@ -280,7 +284,7 @@ def test_a_walk_that_would_import_is_seen(tmp_path: Path, monkeypatch: pytest.Mo
     importlib.import_module("walked")
 
     def imported(part: str) -> bool:
-        return triton._imported(f"walked.{part}")
+        return walk_is_imported(f"walked.{part}")
 
     assert not imported("compiler")
     importlib.import_module("walked.compiler")

@@ -104,7 +104,7 @@ def test_without_the_hook_the_winner_is_lost(heuristics: Any, tmp_path: Path, lo
 def test_the_winner_is_found_in_this_processs_folder(
     heuristics: Any, tmp_path: Path, local: Path, same_candidates: bool
 ) -> None:
-    tuning._hook(heuristics)
+    tuning.install_hooks()
     configs_hash = heuristics.hash_configs(CANDIDATES if same_candidates else CANDIDATES[:2])
     kernel = _tuned_and_moved(tmp_path, local, CANDIDATES[2], configs_hash)
     autotuner = _loaded(heuristics, kernel, CANDIDATES, META)
@@ -120,7 +120,7 @@ def test_the_winner_is_found_in_this_processs_folder(
 def test_a_winner_of_coordinate_descent_is_taken_and_not_tuned_again(
     heuristics: Any, tmp_path: Path, local: Path
 ) -> None:
-    tuning._hook(heuristics)
+    tuning.install_hooks()
     winner = Config({"XBLOCK": 128}, num_warps=2)
     kernel = _tuned_and_moved(tmp_path, local, winner, "another", found_by_coordesc=True)
     autotuner = _loaded(heuristics, kernel, CANDIDATES[:1], {**META, "coordinate_descent_tuning": True})
@@ -131,7 +131,7 @@ def test_a_winner_of_coordinate_descent_is_taken_and_not_tuned_again(
 
 
 def test_a_descent_that_has_not_ended_goes_on(heuristics: Any, tmp_path: Path, local: Path) -> None:
-    tuning._hook(heuristics)
+    tuning.install_hooks()
     kernel = _tuned_and_moved(tmp_path, local, CANDIDATES[1], "another")
     autotuner = _loaded(heuristics, kernel, CANDIDATES, {**META, "coordinate_descent_tuning": True})
     autotuner.recheck_autotune_cache(reload_kernel_from_src=_reload)
@@ -139,7 +139,7 @@ def test_a_descent_that_has_not_ended_goes_on(heuristics: Any, tmp_path: Path, l
 
 
 def test_a_record_of_other_arguments_is_left_to_pytorch(heuristics: Any, tmp_path: Path, local: Path) -> None:
-    tuning._hook(heuristics)
+    tuning.install_hooks()
     kernel = _tuned_and_moved(tmp_path, local, Config({"YBLOCK": 4}), "another")
     autotuner = _loaded(heuristics, kernel, CANDIDATES, META)
     autotuner.recheck_autotune_cache(reload_kernel_from_src=_reload)
@@ -148,7 +148,7 @@ def test_a_record_of_other_arguments_is_left_to_pytorch(heuristics: Any, tmp_pat
 
 def test_a_choice_that_would_be_lost_is_recorded(heuristics: Any, local: Path) -> None:
     """One candidate to which another was added: PyTorch tunes and does not save."""
-    tuning._hook(heuristics)
+    tuning.install_hooks()
     kernel = local / KERNEL[1:3] / KERNEL
     kernel.parent.mkdir(parents=True)
     autotuner = _loaded(heuristics, kernel, CANDIDATES[:2], META)
@@ -175,7 +175,7 @@ def test_a_kernel_from_its_source_takes_the_winner_before_it_is_saved(
     heuristics: Any, tmp_path: Path, local: Path, winner: int, candidates: int
 ) -> None:
     """With one candidate PyTorch looks for no winner, adds a candidate and tunes, in every process."""
-    tuning._hook(heuristics)
+    tuning.install_hooks()
     _tuned_and_moved(tmp_path, local, CANDIDATES[winner], "another")
     autotuner = _from_source(heuristics, local, CANDIDATES[:candidates], META)
     autotuner._precompile_worker()
@@ -188,7 +188,7 @@ def test_a_kernel_from_its_source_takes_the_winner_before_it_is_saved(
 def test_a_winner_that_does_not_compile_leaves_the_candidates(
     heuristics: Any, tmp_path: Path, local: Path
 ) -> None:
-    tuning._hook(heuristics)
+    tuning.install_hooks()
     _tuned_and_moved(tmp_path, local, Config({"XBLOCK": 512}), "another")
     autotuner = _from_source(heuristics, local, CANDIDATES, META)
 
@@ -207,7 +207,7 @@ def test_a_winner_that_does_not_compile_leaves_the_candidates(
 def test_where_no_descent_follows_the_winner_is_final(
     heuristics: Any, tmp_path: Path, local: Path, kind: str, left: int
 ) -> None:
-    tuning._hook(heuristics)
+    tuning.install_hooks()
     kernel = _tuned_and_moved(tmp_path, local, CANDIDATES[1], "another")
     autotuner = _loaded(heuristics, kernel, CANDIDATES, {**META, "coordinate_descent_tuning": True})
     autotuner.heuristic_type = heuristics.HeuristicType[kind]
@@ -218,7 +218,7 @@ def test_where_no_descent_follows_the_winner_is_final(
 def test_candidates_that_the_record_does_not_tell_apart_are_left_to_pytorch(
     heuristics: Any, tmp_path: Path, local: Path
 ) -> None:
-    tuning._hook(heuristics)
+    tuning.install_hooks()
     kernel = _tuned_and_moved(tmp_path, local, CANDIDATES[0], "another")
     twins = [CANDIDATES[0], CANDIDATES[0], CANDIDATES[1]]
     autotuner = _loaded(heuristics, kernel, twins, META)
@@ -229,7 +229,7 @@ def test_candidates_that_the_record_does_not_tell_apart_are_left_to_pytorch(
 def test_a_users_kernel_gets_no_candidate_that_the_user_did_not_give(
     heuristics: Any, tmp_path: Path, local: Path
 ) -> None:
-    tuning._hook(heuristics)
+    tuning.install_hooks()
     kernel = _tuned_and_moved(tmp_path, local, Config({"XBLOCK": 512}), "another")
     autotuner = _loaded(heuristics, kernel, CANDIDATES, META)
     autotuner.heuristic_type = heuristics.HeuristicType.USER_AUTOTUNE

@@ -98,7 +98,7 @@ def test_a_rank_has_a_folder_a_stage_and_a_result_of_its_own(phase_request, tmp_
         monkeypatch.setenv(name, "")
     own, answer, bad = as_rank(phase_request, tmp_path / "result.json")
     assert (own.stage, answer.name, bad) == (str(tmp_path / "stage" / "rank-1"), "result-1.json", 1)
-    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "store" / "ranks" / "1")
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "store" / "ranks-inductor" / "1")
     assert os.environ["CUDA_CACHE_PATH"] == str(tmp_path / "store" / "ranks-cuda" / "1")
 
 

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .. import kinds
 from ..hooks import logger
 from .trial import Trial
 
@@ -46,7 +45,7 @@ class Watch:
     def around(self, graph: Any) -> Callable[[Any], Any]:
         """To be asked before ``graph`` is compiled; takes what it was compiled to, and answers that with its
         first output judged. Raises what `Trial` does."""
-        before, number = len(self.process.kernels.recorded), next(_numbers)
+        before, number = self.process.mark_uses(), next(_numbers)
 
         def suspects() -> Sequence[InstalledRevision]:
             return self._suspects(before)
@@ -61,9 +60,9 @@ class Watch:
 
         return watch
 
-    def _suspects(self, before: int) -> Sequence[InstalledRevision]:
-        """The revisions that hold a record which was used since there were ``before`` of them."""
-        keys = self.process.kernels.recorded.keys(since=before)
+    def _suspects(self, before: Mapping[str, int]) -> Sequence[InstalledRevision]:
+        """The revisions of which something was used since `mark_uses` returned ``before``."""
+        keys = self.process.keys_since(before)
         return [one.entry for one in self.watched() if keys & one.entry.keys]
 
     def _distrust(self, suspects: Sequence[InstalledRevision], why: str) -> None:
@@ -81,7 +80,7 @@ class Watch:
             except Exception as error:  # noqa: BLE001 - the graph runs eagerly at least
                 _log.warning("canary: %s: %s", type(error).__name__, error)
         try:
-            kinds.inductor.forget_compiled("restored code was wrong")
+            self.process.recompile("restored code was wrong")
         except Exception as error:  # noqa: BLE001 - as above
             _log.warning("canary: graphs run eagerly until torch.compiler.reset(): %s", error)
         for one in found:

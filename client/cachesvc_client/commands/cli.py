@@ -146,14 +146,28 @@ def _add_doctor(commands: Any) -> None:
     doctor.add_argument(
         "names", nargs="*", type=_name, metavar="NAME", help="also whether its entries fit here"
     )
+    doctor.add_argument(
+        "--hooks",
+        action="store_true",
+        help="list the names of torch and Triton that are wrapped, and whether they are there",
+    )
     doctor.add_argument("--json", action="store_true")
     doctor.set_defaults(command=_doctor)
 
 
 def _doctor(arguments: argparse.Namespace) -> int:
-    from ..environment.detect import detect
-    from .doctor import diagnose, render
+    from dataclasses import asdict
 
+    from ..environment.detect import detect
+    from .doctor import diagnose, hook_states, render, render_hooks
+
+    if arguments.hooks:
+        states = hook_states()
+        if arguments.json:
+            _print_json([{"presence": state.presence, **asdict(state.hook)} for state in states])
+        else:
+            print(render_hooks(states))
+        return 0
     checks = diagnose(tuple(arguments.names))
     failed = any(check.status == "fail" for check in checks)
     if arguments.json:

@@ -7,7 +7,7 @@ import site
 import stat
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -17,10 +17,13 @@ from ..bundle.check import CLOCK_SKEW_SECONDS
 from ..bundle.file import SUFFIX
 from ..bundle.seal import SigningKey, demand_bound
 from ..config import Config, login_path
+from ..environment import releases
 from ..environment.detect import detect, supported
+from ..hooks.lookup import HookState, look_up
 from ..http.registry import Probe, Remote
 from ..node.store import NodeStore, default_root
 from ..restore.revision_restore import nothing_offered
+from ..session.every_hook import every_hook
 from ..variables import is_switched_on
 from ..wire.errors import CacheSvcError
 from ..wire.factors import Fingerprint
@@ -67,7 +70,8 @@ def diagnose(names: tuple[Name, ...] = ()) -> list[Check]:
     A check that fails raises nothing.
     """
     here = detect()
-    checks = [_torch(here), _gpu(here), _compiler(here), *_settings(here), _threads(here), _bootstrap()]
+    checks = [_torch(here), _hooks(), _gpu(here), _compiler(here), *_settings(here), _threads(here)]
+    checks.append(_bootstrap())
     checks += list(_folders())
     try:
         config = Config.read()
@@ -102,6 +106,36 @@ def _torch(here: Fingerprint) -> Check:
     if is_switched_on("CACHESVC_UNTESTED"):
         return Check("warn", "versions", f"{versions}: untested, tried as CACHESVC_UNTESTED says")
     return Check("fail", "versions", reason)
+
+
+def hook_states() -> list[HookState]:
+    """Return every name that cachesvc wraps, and whether the installed torch and Triton have it."""
+    versions = {"torch": releases.torch()[0], "triton": releases.triton()}
+
+    def release(package: str) -> str | None:
+        version = versions.get(package)
+        return releases.release(version) if version is not None else None
+
+    return look_up(every_hook(), releases.package, release)
+
+
+def render_hooks(states: Iterable[HookState]) -> str:
+    """Return for each hook its state, its name, what cachesvc does there, and what a missing name means."""
+    lines = []
+    for hook, presence in states:
+        lines.append(f"{presence}: {hook.module}.{hook.path}".rstrip("."))
+        lines.append(f"    {hook.purpose}" + (f"; without it {hook.if_missing}" if hook.if_missing else ""))
+    return "\n".join(lines)
+
+
+def _hooks() -> Check:
+    states = hook_states()
+    lost = [state for state in states if state.presence in ("missing", "no such module") and state.hook.path]
+    there = sum(state.presence == "there" for state in states)
+    if not lost:
+        return Check("ok", "hooks", f"{there} names of torch and Triton are where cachesvc wraps them")
+    names = ", ".join(f"{hook.path} ({hook.if_missing})" for hook, _ in lost)
+    return Check("warn", "hooks", f"missing: {names}", "see: cachesvc-client doctor --hooks")
 
 
 def _gpu(here: Fingerprint) -> Check:

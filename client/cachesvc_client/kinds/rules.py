@@ -6,6 +6,7 @@ live in the kind's own module.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -49,5 +50,14 @@ class KindRules:
     rules: tuple[FileRule, ...]
 
     def rule(self, path: str) -> FileRule | None:
-        """The first rule for a relative path, or ``None``."""
+        """Return the first rule for a relative path, or ``None``."""
         return next((rule for rule in self.rules if rule.pattern.fullmatch(path)), None)
+
+    def files_in(self, root: Path) -> set[str]:
+        """Return the relative paths of all files under ``root`` that a rule matches. Follows no link."""
+        paths: set[str] = set()
+        for folder, _, names in os.walk(root):
+            relative = os.path.relpath(folder, root)
+            under = names if relative == "." else [f"{relative}/{name}" for name in names]
+            paths.update(path for path in under if self.rule(path) is not None)
+        return paths

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
 import stat
 import time
 from collections.abc import Iterable, Mapping
@@ -13,7 +12,7 @@ from pathlib import Path
 from ..bundle.pack import SourceFile
 from ..kinds.rules import FileRule, KindRules
 from ..wire.errors import StorageFull, Untrusted
-from .safe_files import PRIVATE, OpenFolders, read_unchanged_file
+from .safe_files import OpenFolders, read_unchanged_file
 
 log = logging.getLogger("cachesvc")
 
@@ -44,18 +43,6 @@ def capture(
     finally:
         folders.close()
     return files
-
-
-def listing(root: Path, rules: KindRules) -> set[str]:
-    """Lists the relative paths of all files under ``root`` that the kind knows; follows no link."""
-    known: set[str] = set()
-    for folder, folders, names in os.walk(root):
-        if PRIVATE in folders:
-            folders.remove(PRIVATE)
-        relative = os.path.relpath(folder, root)
-        paths = (name if relative == "." else f"{relative}/{name}" for name in names)
-        known.update(path for path in paths if rules.rule(path) is not None)
-    return known
 
 
 def _capture_file(folders: OpenFolders, kind: str, path: str, rule: FileRule, root: Path) -> list[SourceFile]:

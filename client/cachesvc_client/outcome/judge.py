@@ -9,6 +9,7 @@ from typing import Literal
 
 from ..graphs.key_components import differing
 from ..hooks.counters import Observation
+from ..kinds import KINDS
 from ..node.installed import InstalledRevision
 from ..wire.compare import Difference
 from ..wire.digest import Digest
@@ -206,14 +207,8 @@ def by_revision(
 
 
 def by_kind(observed: Observation, compile_seconds: float) -> dict[str, KindWork]:
-    """What each kind cost. Seconds inside Triton are not counted again as Inductor's, in which they lie."""
-    in_triton = observed.seconds.get("triton_compilations", 0.0)
-    graphs = observed.graphs_compiled + observed.cpp_builds
-    kernels = observed.triton_compilations + observed.worker_jobs
-    return {
-        "inductor": KindWork(graphs, observed.tuning_runs, round(max(0.0, compile_seconds - in_triton), 3)),
-        "triton": KindWork(kernels, 0, round(in_triton, 3)),
-    }
+    """Return what each kind cost, for the kinds that something is counted for."""
+    return {kind.name: kind.work(observed, compile_seconds) for kind in KINDS if kind.work is not None}
 
 
 def key_differences(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from .. import kinds
 from ..hooks import counters
+from ..hooks.bypassed import explain_bypass
 from ..wire.compare import Difference, differences, explaining, nearness
 from ..wire.factors import Facts
 from .judge import (
@@ -33,17 +33,15 @@ def account(
     sessions say of themselves; ``canary``: what the canary said."""
     observed = process.observer.snapshot() if process.observer else counters.Observation()
     installed = [entry for result in results for entry in result.installed]
-    recorded = process.kernels.recorded
     # What PyTorch looked for and did not find was compiled here, also where an entry holds the same key.
-    restored_keys = recorded.keys() - set(process.components.missed)
-    used_keys = restored_keys | {folder.name for folder in list(process.triton.folders)}
-    used = uses(installed, set(recorded.kernels), used_keys, process.models)
+    used_keys = process.used_keys() - set(process.components.missed)
+    used = uses(installed, process.used_paths(), used_keys, process.models)
     state = judge(observed, used)
     retraced = observed.counters.get("aot_autograd.autograd_cache_miss", 0)
     explained = state in ("inert", "partial") or retraced
     here: Facts = process.here() if explained or state == "miss" else {}
     differing = _nearest(here, installed) if explained else ()
-    seconds = {**process.seconds, "hooks": process.kernels.seconds + process.asked.seconds}
+    seconds = {**process.seconds, "hooks": process.hook_seconds()}
     for result in results:
         for step, spent in result.seconds.items():
             seconds[step] = seconds.get(step, 0.0) + spent
@@ -57,7 +55,7 @@ def account(
         state=state if not distrusted else "inert",
         reasons=(
             *_reasons(process, state, observed, told, canary, differing, in_keys, own),
-            *_libraries(process, installed),
+            *process.explain([entry.manifest.fingerprint for entry in installed]),
         ),
         observed=observed,
         revisions=(*by_revision(state, installed, used, saved, process.models), *wrong),
@@ -90,11 +88,11 @@ def _reasons(
     yield from told
     if state == "unused" and own:
         yield f"{own} files were installed that an earlier start of this node compiled"
-    off = kinds.inductor.switched_off()
+    off = process.switched_off()
     if off and state in ("inert", "partial"):
         yield f"PyTorch's caches are switched off in this process ({off}): nothing restored is looked at"
         differing, in_keys = (), ()
-    yield from map(kinds.inductor.uncached, observed.bypassed)
+    yield from map(explain_bypass, observed.bypassed)
     yield from (difference.advice for difference in differing)
     for difference in in_keys[:3]:
         yield f"PyTorch's key differs from the nearest installed one: {difference}"
@@ -102,22 +100,6 @@ def _reasons(
         yield "PyTorch looked for other keys than the installed ones: compare with cachesvc explain"
     if observed.missing:
         yield "not counted in this torch: " + ", ".join(observed.missing)
-
-
-def _libraries(process: Process, installed: Sequence[InstalledRevision]) -> Iterable[str]:
-    """What libraries compiled that a revision could have held. No hit becomes less for it: neither driver nor
-    working directory decide an entry, so processes would replace each other's revisions for ever."""
-    made = process.made_by_libraries()
-    if not (made and installed):
-        return
-    here = (process.fingerprint or {}).get("driver")
-    drivers = {entry.manifest.fingerprint.get("driver") for entry in installed} - {here, None}
-    what = f"{made} kernels of libraries were" if made > 1 else "1 kernel of a library was"
-    yield f"{what} compiled here (cuDNN's attention, for one): " + (
-        f"the restored ones are of driver {', '.join(sorted(map(str, drivers)))}, here is {here}"
-        if drivers
-        else "cuDNN's hold the working directory: warm with the service's (cwd in the spec)"
-    )
 
 
 def _nearest(here: Facts, installed: Sequence[InstalledRevision]) -> tuple[Difference, ...]:

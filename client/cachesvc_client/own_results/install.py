@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .. import kinds
+from ..kinds import RULES
 from ..wire.compare import Compatible, compare
 from ..wire.errors import Corrupt, Untrusted
 from .keep import NAME, folder_name
@@ -57,7 +57,7 @@ def _install(process: Process, path: Path, key: SigningKey) -> InstalledRevision
     if not isinstance(compare(process.fingerprint or {}, manifest.fingerprint, manifest.scopes), Compatible):
         return None
     with PackReader(path, manifest, offset) as reader:
-        counts = install(reader, kinds.RULES, process.folders.roots())
+        counts = install(reader, RULES, process.folders.roots())
     with suppress(OSError):
         os.utime(path)
     own = InstalledRevision(

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .. import kinds
+from ..kinds import RULES
 from ..node.installed import InstalledRevision, RestoreResult
 from ..node.trust_scope import trust_scope
 from ..own_results.install import restore_own_results
@@ -72,7 +72,7 @@ class Restoring:
             store=store,
             trusted=config.trusted_keys,
             fingerprint=fingerprint,
-            rules=kinds.RULES,
+            rules=RULES,
             roots=process.folders.roots,
             may_install=may_install,
             lane=config.lane,

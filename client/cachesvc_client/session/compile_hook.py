@@ -5,21 +5,20 @@
 
 from __future__ import annotations
 
-import functools
-import logging
-from types import ModuleType
-
 from ..hooks import imports
+from ..hooks.table import Hook
 from ..wire.errors import CacheSvcError
 
-_log = logging.getLogger("cachesvc")
+_COMPILE = Hook(
+    "torch._inductor.compile_fx",
+    "compile_fx",
+    "waits for the restore before the first compile",
+    "no compile waits, so nothing may be restored in time",
+    warns=True,
+)
+HOOKS = (_COMPILE,)
 
 
 def hook_compiles(body: imports.Body) -> None:
     """Run ``body`` in the place of ``compile_fx``; its ``CacheSvcError`` reaches the application."""
-    imports.when_imported("torch._inductor.compile_fx", functools.partial(_hook_compile_fx, body))
-
-
-def _hook_compile_fx(body: imports.Body, module: ModuleType) -> None:
-    if not imports.hook(module, "compile_fx", body, reaches=(CacheSvcError,)):
-        _log.warning("this torch has no compile_fx where it is expected: no compile will wait")
+    _COMPILE.install(body, reaches=(CacheSvcError,))

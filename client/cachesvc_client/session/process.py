@@ -14,9 +14,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from .. import kinds
 from ..graphs import ambient, key_components, operators
 from ..hooks import counters, imports
+from ..kinds.kind import ProcessCallbacks
 from .compile_hook import hook_compiles
 from .gc_pause import GcPause
 from .process_output import ProcessOutput
@@ -54,12 +54,13 @@ class Process(ProcessOutput):
         """
         self.armed = True
         self.observer = counters.start()
-        kinds.inductor.install_hooks(self.kernels)
         key_components.install_hooks(self.components)
         operators.install_hooks()
         ambient.install_hooks()
         self.collector.install_hooks()
-        kinds.triton.install_hooks(self.triton, before, self._record_launch)
+        callbacks = ProcessCallbacks(before, self._record_launch)
+        for state in self.kinds.values():
+            state.install_hooks(callbacks)
         hook_compiles(functools.partial(self._compile_fx, before, watch, after))
 
     def disarm(self) -> None:

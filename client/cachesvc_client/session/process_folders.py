@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .. import kinds
+from ..kinds import KINDS, RULES
+from ..kinds.folders import Folders
+from ..kinds.kind import KindState
 from ..wire.errors import Unsupported
 
 if TYPE_CHECKING:
@@ -33,10 +35,9 @@ class ProcessFolders:
         ``lock`` would not do."""
         self.installing = threading.RLock()
         """Held by the session that installs: the folder that it installs into does not change meanwhile."""
-        self.kernels = kinds.inductor.HostKernels()
-        self.triton = kinds.triton.UsedFiles()
-        self.cuda = kinds.cuda.UsedFiles()
-        self.folders = kinds.Folders()
+        self.kinds: dict[str, KindState] = {kind.name: kind.start() for kind in KINDS}
+        """What was used of each kind, by its name."""
+        self.folders = Folders(KINDS)
         self.fingerprint: Fingerprint | None = None
         """The environment; ``None`` before the first `prepare`."""
         self._store: NodeStore | None = None
@@ -71,17 +72,17 @@ class ProcessFolders:
             scope = trust_scope(config)
             if self.fingerprint is None:
                 # Before the detection: the application may initialise CUDA at any moment.
-                self.folders.settle_drivers(lambda: store.own_folder(kinds.cuda.NAME))
+                self.folders.settle_early(store.own_folder)
                 with result.timed("detect"):
                     fingerprint = detect()
                 reason = supported(fingerprint, untested=config.untested)
                 if reason:
-                    self.folders.leave_drivers()
+                    self.folders.leave_early()
                     raise Unsupported(reason)
-                self.kernels.own(fingerprint)
+                for state in self.kinds.values():
+                    state.set_environment(fingerprint)
                 without_revisions = folder_name(fingerprint, {scope: ()})
                 self._use_folder(lambda: store.folder(without_revisions))
-                self.cuda.begin(self._library_kernels())
                 self.fingerprint = fingerprint
             self._accepted.setdefault(scope, {})
             return store, self.fingerprint
@@ -123,14 +124,13 @@ class ProcessFolders:
         return others
 
     def accept(self, revisions: Iterable[InstalledRevision | StagedRevision]) -> None:
-        """Allow the host kernels of these revisions to be loaded, and count their driver's files as known."""
-        root = self.folders.roots()[kinds.inductor.NAME]
+        """Allow the compilers to use the files of these revisions."""
+        roots = self.folders.roots()
         for entry in revisions:
-            files = entry.manifest.files
-            paths = [record.path for record in files if record.kind == kinds.inductor.NAME]
-            for folder in kinds.inductor.accepted_folders(root, paths):
-                self.kernels.accept(folder)
-            self.cuda.accept(record.path for record in files if record.kind == kinds.cuda.NAME)
+            for name, root in roots.items():
+                paths = [record.path for record in entry.manifest.files if record.kind == name]
+                if paths:
+                    self.kinds[name].accept(root, paths)
 
     def forget(self, entry: InstalledRevision) -> None:
         """Take a wrong revision out of this process and its folders, and off this node."""
@@ -143,10 +143,10 @@ class ProcessFolders:
         from ..node.install import remove
 
         paths = {record.path for record in entry.manifest.files}
-        self.kernels.recorded.forget(paths, entry.keys)
-        self.kernels.clear()
+        for state in self.kinds.values():
+            state.forget(paths, entry.keys)
         for roots in self.folders.every_roots():
-            remove(entry.manifest, kinds.RULES, roots)
+            remove(entry.manifest, RULES, roots)
 
     def own_results(self) -> Path | None:
         """Return where this node keeps what is compiled in the present folder; ``None`` if the user named
@@ -167,21 +167,14 @@ class ProcessFolders:
             return self._folder
 
         self.folders.settle(choose)
-        if before is not None and not (self._used or self.triton.folders):
+        states = self.kinds.values()
+        if before is not None and not (self._used or any(state.has_opened() for state in states)):
             self.folders.forget_earlier()
-            self.kernels.refuse()
+            for state in states:
+                state.leave_folder()
             self._store.leave(before)
-        roots = self.folders.roots()
-        root = roots[kinds.inductor.NAME]
-        self.kernels.accept(root / kinds.inductor.HOST_FOLDER / self.kernels.host)
-        kinds.cuda.prepare(roots[kinds.cuda.NAME])
+        for name, root in self.folders.roots().items():
+            self.kinds[name].use_folder(root)
 
     def _accepted_revisions(self) -> list[StagedRevision]:
         return [one for revisions in self._accepted.values() for one in revisions.values()]
-
-    def _library_kernels(self) -> set[str]:
-        """Return the paths in the driver's folder, relative to it; empty before there is a folder."""
-        from ..node.capture import listing
-
-        root = self.folders.roots().get(kinds.cuda.NAME)
-        return listing(root, kinds.cuda.RULES) if root is not None else set()

@@ -8,20 +8,21 @@ from __future__ import annotations
 import functools
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .. import kinds
 from ..graphs import key_components
 from ..hooks import counters
+from ..kinds import RULES
+from ..kinds.kind import RestoredFacts
 from .process_folders import ProcessFolders
 
 if TYPE_CHECKING:
     from ..bundle.pack import SourceFile
     from ..graphs.request import GraphRequests
     from ..wire.digest import Digest
-    from ..wire.factors import Facts
+    from ..wire.factors import Facts, Fingerprint
     from ..wire.key_components import KeyFacts
     from ..wire.names import Name, Target
 
@@ -62,16 +63,12 @@ class ProcessOutput(ProcessFolders):
 
     def _capture_from(self, roots: Mapping[str, Path], whole: bool, earlier: bool) -> list[SourceFile]:
         """``earlier``: the roots are of a folder that this process has left."""
-        from ..node.capture import capture, listing
+        from ..node.capture import capture
 
-        paths = {
-            kinds.inductor.NAME: self.kernels.recorded.paths(roots[kinds.inductor.NAME], copied=not earlier),
-            kinds.triton.NAME: self.triton.paths(roots[kinds.triton.NAME]),
-            kinds.cuda.NAME: self.cuda.paths(self._library_kernels()),
-        }
+        paths = {name: self.kinds[name].used_files(root, left=earlier) for name, root in roots.items()}
         if whole:
-            paths = {kind: used | listing(roots[kind], kinds.RULES[kind]) for kind, used in paths.items()}
-        return capture(paths, kinds.RULES, roots)
+            paths = {name: used | RULES[name].files_in(roots[name]) for name, used in paths.items()}
+        return capture(paths, RULES, roots)
 
     def compiled_here(self) -> list[SourceFile]:
         """Return the files that `capture` returns, without those of the restored revisions."""
@@ -79,13 +76,48 @@ class ProcessOutput(ProcessFolders):
         restored = {(file.kind, file.path) for one in revisions for file in one.manifest.files}
         return [file for file in self.capture(whole=False) if (file.kind, file.path) not in restored]
 
-    def made_by_libraries(self) -> int:
-        """Count the kernels in the driver's folder that libraries compiled, and not the compilers."""
-        return len(self.cuda.made(self._library_kernels()))
+    def used_keys(self) -> set[str]:
+        """Return the compilers' own keys whose files this process saved or hit."""
+        return set().union(*(state.used_keys() for state in self.kinds.values()))
+
+    def used_paths(self) -> set[str]:
+        """Return the paths of files that this process used and that no key of a compiler names."""
+        return set().union(*(state.used_paths() for state in self.kinds.values()))
+
+    def mark_uses(self) -> Mapping[str, int]:
+        """Return a mark for `keys_since`."""
+        return {name: state.records() for name, state in self.kinds.items()}
+
+    def keys_since(self, mark: Mapping[str, int]) -> set[str]:
+        """Return the keys whose files were saved or hit since `mark_uses` returned ``mark``."""
+        return set().union(*(state.keys_since(mark[name]) for name, state in self.kinds.items()))
+
+    def hook_seconds(self) -> float:
+        """Return the seconds that cachesvc's own hooks took."""
+        return self.asked.seconds + sum(state.seconds() for state in self.kinds.values())
+
+    def switched_off(self) -> str:
+        """Return the setting that keeps a compiler from its own cache in this process, or an empty text."""
+        return next(filter(None, (state.switched_off() for state in self.kinds.values())), "")
+
+    def explain(self, revisions: Sequence[Fingerprint]) -> Iterator[str]:
+        """Yield why something was compiled here, as far as a kind knows it.
+
+        ``revisions``: fingerprints of the restored revisions.
+        """
+        restored = RestoredFacts(self.fingerprint or {}, revisions)
+        for state in self.kinds.values():
+            yield from state.explain(restored)
+
+    def recompile(self, why: str) -> None:
+        """Make every compiled function of this process compile again at its next call, because restored code
+        was wrong. Raises whatever a torch raises that moved the names which this needs."""
+        for state in self.kinds.values():
+            state.recompile(why)
 
     def key_facts(self) -> KeyFacts | None:
         """Return the components of the keys that this process compiled for, as a bundle records them."""
-        return self.components.facts(self.kernels.recorded.keys())
+        return self.components.facts(self.used_keys())
 
     def scopes(self) -> tuple[str, ...]:
         """Return what the code of this process is bound to.
@@ -95,7 +127,7 @@ class ProcessOutput(ProcessFolders):
         """
         torch = sys.modules.get("torch")
         cuda = bool(torch is not None and torch.cuda.is_initialized())
-        host = bool(self.kernels.recorded.kernels) or not cuda
+        host = any(state.has_host_code() for state in self.kinds.values()) or not cuda
         return (("gpu",) if cuda else ()) + (("host",) if host else ())
 
     def here(self) -> Facts:
@@ -112,9 +144,11 @@ class ProcessOutput(ProcessFolders):
     def activity(self) -> object:
         """Return a value that changes while this process compiles or loads; ``None`` before it did either."""
         observed = self.observer.snapshot() if self.observer else counters.Observation()
-        if not self.seconds["compile"] and observed.clean and not self.triton.folders:
+        states = self.kinds.values()
+        opened = any(state.has_opened() for state in states)
+        if not self.seconds["compile"] and observed.clean and not opened:
             return None
-        return observed, dict(self.seconds), self.kernels.hits, len(self.triton.folders)
+        return observed, dict(self.seconds), [state.activity() for state in states]
 
 
 def _graphs_compiled_already() -> int:

@@ -156,7 +156,7 @@ print(
             "calls": calls,
             "failures": failures,
             "warnings": warnings,
-            "kernels": len(process().kernels.recorded.kernels),
+            "kernels": len(process().kinds["inductor"].used_paths()),
             "missing": sorted(cachesvc_client.report().observed.missing),
         }
     )

@@ -23,14 +23,13 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
 from ...hooks import imports
+from ...hooks.table import Hook
 
 _log = logging.getLogger("cachesvc")
 
-_MODULE = "torch._inductor.runtime.triton_heuristics"
 _HIT = "hit"
 _STATE = "autotune_cache_state"
 _NO_ARGUMENTS = frozenset(
@@ -40,20 +39,24 @@ _NO_ARGUMENTS = frozenset(
 """Fields of a ``.best_config`` that are no arguments of the kernel (``AutotuneCache.save``)."""
 
 
+def _hook(name: str, purpose: str) -> Hook:
+    module = "torch._inductor.runtime.triton_heuristics"
+    return Hook(module, f"CachingAutotuner.{name}", purpose, "tuned kernels may be tuned again")
+
+
+_RECHECK = _hook("recheck_autotune_cache", "finds a tuning result for a kernel of a cached graph")
+_PRECOMPILE = _hook("_precompile_worker", "finds a tuning result before candidates are saved")
+_AUTOTUNE = _hook("autotune_to_one_config", "has every tuning result saved")
+_SCALE = _hook("_dynamic_scale_rblock", "adds no candidate where the result is known")
+HOOKS = (_RECHECK, _PRECOMPILE, _AUTOTUNE, _SCALE)
+
+
 def install_hooks() -> None:
-    """Puts the hooks in place when the application imports Inductor's autotuner. Safe to call again."""
-    imports.when_imported(_MODULE, _hook)
-
-
-def _hook(module: ModuleType) -> None:
-    for name, body in (
-        ("recheck_autotune_cache", _recheck),
-        ("_precompile_worker", _precompile),
-        ("autotune_to_one_config", _autotune),
-        ("_dynamic_scale_rblock", _scale),
-    ):
-        if not imports.hook(module, f"CachingAutotuner.{name}", body):
-            _log.debug("this torch has no CachingAutotuner.%s: tuned kernels may tune again", name)
+    """Put the hooks in place; they wait for the import of Inductor's autotuner. Safe to call again."""
+    _RECHECK.install(_recheck)
+    _PRECOMPILE.install(_precompile)
+    _AUTOTUNE.install(_autotune)
+    _SCALE.install(_scale)
 
 
 def _recheck(call: imports.Call) -> Any:

@@ -1,0 +1,16 @@
+"""Says in words why PyTorch caches a graph nowhere."""
+
+from __future__ import annotations
+
+_MEANINGS = {
+    "graphsafe_run_with_rng_state": "gradient checkpointing on a GPU with its random state kept, which "
+    "torch 2.13 caches (pytorch#185562)",
+    "freezing": "graphs with frozen weights hold them: compile without freezing",
+}
+"""A part of PyTorch's reason -> what the reason means to a user."""
+
+
+def explain_bypass(reason: str) -> str:
+    """Return the sentence for a reason of `counters.Observation.bypassed`, and what it means if known."""
+    meaning = next((meaning for part, meaning in _MEANINGS.items() if part in reason), "")
+    return f"PyTorch does not cache a graph of this model: {reason}" + (f": {meaning}" if meaning else "")

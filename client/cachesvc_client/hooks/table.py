@@ -1,0 +1,98 @@
+"""Describes a hook as a row: the name that is wrapped, what for, and what it means if the name is missing.
+
+Each room declares its rows as constants beside the functions that run in the place of those names, and lists
+them in ``HOOKS``. ``session.every_hook`` joins all lists; ``cachesvc-client doctor`` prints them for the
+installed torch.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from . import imports
+
+_log = logging.getLogger("cachesvc")
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """One name of torch or Triton that cachesvc wraps, or one module whose import it waits for.
+
+    Attributes:
+        module: The module that holds the name. cachesvc never imports it.
+        path: ``function`` or ``Class.attribute`` in the module; empty if only the import is awaited.
+        purpose: What cachesvc does there.
+        if_missing: What a user loses if the name is not there.
+        since: The first release of the module's package that has the name, such as ``2.13``; empty for all.
+        until: The first release that no longer has the name; empty for all.
+        warns: Whether a missing name is worth a warning in the log of every process.
+    """
+
+    module: str
+    path: str
+    purpose: str
+    if_missing: str
+    since: str = ""
+    until: str = ""
+    warns: bool = False
+
+    def install(self, body: imports.Body, *, reaches: imports.Errors = ()) -> None:
+        """Run ``body`` in the place of the name once the application has imported the module.
+
+        ``reaches``: errors of ``body`` that are meant for the caller. Installing the same body twice does
+        nothing more. Never raises; logs ``if_missing`` where the name is not there.
+        """
+        imports.when_imported(self.module, functools.partial(self._put, body, reaches))
+
+    def install_now(self, module: ModuleType, body: imports.Body, *, reaches: imports.Errors = ()) -> bool:
+        """Run ``body`` in the place of the name in a module that is imported. Return whether it is there."""
+        there = imports.hook(module, self.path, body, reaches=reaches)
+        if not there:
+            self.log_missing()
+        return there
+
+    def chain(self, ours: Callable[..., Any], *, reaches: imports.Errors = ()) -> None:
+        """Have a callback that the module keeps under the name call ``ours`` first, once it is imported."""
+        imports.when_imported(self.module, functools.partial(self._chain, ours, reaches))
+
+    def watch(self, callback: Callable[[ModuleType], None]) -> None:
+        """Call ``callback(module)`` once the application has imported the module."""
+        imports.when_imported(self.module, callback)
+
+    def expected_in(self, release: str) -> bool:
+        """Return whether a release of the module's package, such as ``2.13``, should have the name."""
+        number = _numbers(release)
+        after = not self.since or number >= _numbers(self.since)
+        return after and (not self.until or number < _numbers(self.until))
+
+    def owner(self, module: ModuleType) -> Any:
+        """Return the object that holds the last part of the path; ``None`` if the name is not there."""
+        *parents, attribute = self.path.split(".")
+        place: Any = module
+        for parent in parents:
+            place = getattr(place, parent, None)
+        return place if hasattr(place, attribute) else None
+
+    def log_missing(self) -> None:
+        """Log that the name is not there, and what that means."""
+        level = logging.WARNING if self.warns else logging.DEBUG
+        _log.log(level, "%s has no %s: %s", self.module, self.path, self.if_missing)
+
+    def _put(self, body: imports.Body, reaches: imports.Errors, module: ModuleType) -> None:
+        self.install_now(module, body, reaches=reaches)
+
+    def _chain(self, ours: Callable[..., Any], reaches: imports.Errors, module: ModuleType) -> None:
+        owner = self.owner(module)
+        if owner is None:
+            self.log_missing()
+        else:
+            imports.chain(owner, self.path.rpartition(".")[2], ours, reaches=reaches)
+
+
+def _numbers(release: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in release.split(".")[:2] if part.isdigit())

@@ -1,0 +1,114 @@
+"""Decides where the folder of each kind lies in this process."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from .kind import Kind
+
+_PRIVATE = re.compile(r"/v1/folders/[0-9a-f]{64}(/inductor(/[a-z0-9_]+(/0)?)?)?$")
+"""The end of a path of a private folder, see `node.store`."""
+
+
+class Folders:
+    """Gives each kind the folder that the user named, or else one of cachesvc's.
+
+    PyTorch sets variables itself when it first needs a folder. So what *the user named* is what the variables
+    said when this object was made, unless a kind says that its compiler chose the value, or the value is a
+    private folder of another process, from which this process inherited the variable. Nothing that the user
+    named is changed.
+    """
+
+    def __init__(self, kinds: Sequence[Kind]) -> None:
+        self._kinds = kinds
+        self._named: dict[str, Path] = {}
+        for kind in kinds:
+            value = _inherit(kind.variable)
+            named = kind.user_folder(value, self._named) if value is not None else None
+            if named is not None:
+                self._named[kind.name] = named
+        self._roots = dict(self._named)
+        self._early: list[Kind] = []
+        """The kinds whose variable `settle_early` has set."""
+        self._earlier: list[dict[str, Path]] = []
+
+    def settle_early(self, folder: Callable[[str], Path]) -> None:
+        """Decide the folders that do not depend on the environment; ``folder`` makes one for a kind's name.
+
+        To be called as early as possible: the CUDA driver reads its variable once, when CUDA is initialised.
+        """
+        for kind in self._kinds:
+            if kind.home == "process" and kind.name not in self._roots:
+                self._set(kind, folder(kind.name))
+                self._early.append(kind)
+
+    def leave_early(self) -> None:
+        """Take back what `settle_early` did: this process goes on as if cachesvc were not there."""
+        while self._early:
+            kind = self._early.pop()
+            if os.environ.get(kind.variable) == str(self._roots.pop(kind.name)):
+                del os.environ[kind.variable]
+
+    @property
+    def private(self) -> bool:
+        """Return whether any folder belongs to the trust scope, because the user named none for its kind."""
+        return any(kind.home == "private" and kind.name not in self._named for kind in self._kinds)
+
+    def settle(self, private: Callable[[], Path]) -> None:
+        """Decide what the user left open, in a folder that ``private`` makes if a kind needs it.
+
+        To be called before the first compile, and again when another private folder takes the place of this
+        one. A folder inside of the first kind's is decided even where the user named that one: PyTorch would
+        name Triton's at the first kernel, too late for the driver's helper library, which Triton loads, or
+        builds, before that.
+        """
+        before = self.roots()
+        place = private() if self.private else None
+        for kind in self._kinds:
+            if kind.name in self._named or kind.home == "process":
+                continue
+            if kind.home == "private":
+                assert place is not None
+                self._set(kind, place / kind.place)
+            else:
+                self._set(kind, self._roots[self._kinds[0].name] / kind.place)
+        if before and before != self.roots():
+            self._earlier.insert(0, before)
+
+    def forget_earlier(self) -> None:
+        """Drop the folders that were settled before the present ones: nothing was compiled in them."""
+        self._earlier.clear()
+
+    def roots(self) -> dict[str, Path]:
+        """Return the folder of each kind that has one; empty until the first kind has one."""
+        if self._kinds[0].name not in self._roots:
+            return {}
+        first = self._roots[self._kinds[0].name]
+        inside = {kind.name: first / kind.place for kind in self._kinds if kind.home == "inside"}
+        return {**inside, **self._roots}
+
+    def every_roots(self) -> list[dict[str, Path]]:
+        """Return `roots` of the present folders, then of those that this process compiled in before."""
+        present = self.roots()
+        return [present, *self._earlier] if present else []
+
+    def _set(self, kind: Kind, folder: Path) -> None:
+        self._roots[kind.name] = folder
+        if kind.sets_variable:
+            os.environ[kind.variable] = str(folder)
+
+
+def _inherit(variable: str) -> Path | None:
+    """Return the folder that the variable names.
+
+    A private folder was named by the process that started this one, and holds what that process trusts: the
+    variable is removed, so that this process never opens the folder by chance.
+    """
+    named = os.environ.get(variable)
+    if named and _PRIVATE.search(named):
+        del os.environ[variable]
+        return None
+    return Path(named) if named else None

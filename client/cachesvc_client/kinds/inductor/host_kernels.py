@@ -1,0 +1,179 @@
+"""Serves C++ kernels for the host's CPU above the build, so that no compiler is needed to find one.
+
+PyTorch's own key of a CPU kernel holds the whole compiler command line (include paths of the virtual
+environment, compiler version, results of ISA probes), and making it starts processes; a host without a
+compiler cannot even make it. Here the key is what the caller of ``load_async`` passes (class, sources,
+device, flags) with the C++ configuration. Everything that makes the machine code fit or not is in the
+folder's name, a digest of the host factors. Only folders that were accepted are looked at: this host's own,
+and those of installed entries, which passed ``compare``.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...hooks import imports
+from .rules import HOST_FOLDER
+from .settings import switched_off
+from .used_files import UsedFiles
+from .versions import HOST_KERNEL_PARAMETERS
+
+if TYPE_CHECKING:
+    from ...wire.factors import Fingerprint
+
+_log = logging.getLogger("cachesvc")
+
+
+class HostKernels:
+    """Loads host kernels from the accepted folders, and records those that PyTorch built or loaded."""
+
+    def __init__(self, used: UsedFiles) -> None:
+        self.host = ""
+        """The name of this host's folder, for what is built here; empty before the environment is known."""
+        self.loads = 0
+        """How many kernels were loaded instead of built."""
+        self.seconds = 0.0
+        """Seconds spent in `kernel_key` and in look-ups: cachesvc's, not PyTorch's."""
+        self._used = used
+        self._folders: list[Path] = []
+        self._loaded: dict[str, Callable[[], Any]] = {}
+        self._lock = threading.Lock()
+
+    def accept(self, folder: Path) -> None:
+        """Allow kernels to be loaded from ``folder``."""
+        with self._lock:
+            if folder not in self._folders:
+                self._folders.append(folder)
+
+    def refuse_all(self) -> None:
+        """Allow no kernel to be loaded from the folders that were accepted so far."""
+        with self._lock:
+            self._folders.clear()
+
+    def forget_loaded(self) -> None:
+        """Forget the kernels that were loaded, as PyTorch does in ``fresh_cache``."""
+        with self._lock:
+            self._loaded.clear()
+
+    def load_async(self, call: imports.Call) -> Any:
+        """Run in the place of ``CppCodeCache.load_async``; any doubt falls through to the original."""
+        begin = time.perf_counter()
+        if switched_off() == "force_disable_caches":
+            return call()
+        key = kernel_key(call.args[0], call.args[1:], call.kwargs)
+        path = self._find(key)
+        self.seconds += time.perf_counter() - begin
+        if path is None:
+            return self._record_load(key, call())
+        build = functools.partial(call.original, *call.args, **call.kwargs)
+        return self._load(call.args[0], key, path, build)
+
+    def _find(self, key: str) -> Path | None:
+        return next((path for folder in self._folders if (path := folder / f"{key}.so").is_file()), None)
+
+    def _load(self, cls: Any, key: str, path: Path, build: Callable[[], Any]) -> Callable[[], Any]:
+        """Return a function that loads the kernel once, as PyTorch keeps it by key and calls it often."""
+
+        def load() -> Any:
+            try:
+                library = cls._load_library(str(path), key)
+            except Exception as error:  # noqa: BLE001 - what cannot be loaded is built
+                _log.warning("host kernel %s does not load (%s): building it here", path.name, error)
+                return build()()
+            self.loads += 1
+            self._used.kernels[f"{HOST_FOLDER}/{path.parent.name}/{path.name}"] = path
+            return library
+
+        with self._lock:
+            return self._loaded.setdefault(f"{cls.__name__}:{key}", functools.cache(load))
+
+    def _record_load(self, key: str, produce: Any) -> Any:
+        """Return PyTorch's own function that loads a kernel, with a record of the file that it loads."""
+        if not callable(produce):
+            return produce
+        record = imports.callback(functools.partial(self._record, key))
+
+        def load() -> Any:
+            library = produce()
+            record(library)
+            return library
+
+        return load
+
+    def _record(self, key: str, library: Any) -> None:
+        path = getattr(library, "_name", None) or getattr(library, "__file__", None)
+        if path and self.host:
+            self._used.kernels[f"{HOST_FOLDER}/{self.host}/{key}.so"] = Path(path)
+
+
+def accepted_folders(root: Path, paths: Collection[str]) -> set[Path]:
+    """Return the folders of host kernels among installed paths."""
+    return {root / Path(path).parent for path in paths if path.startswith(HOST_FOLDER + "/")}
+
+
+def host_id(fingerprint: Fingerprint) -> str:
+    """Return 16 hex digits over the host factors of a fingerprint: the name of the folder of its kernels."""
+    host = {
+        name: fingerprint.get(name) for name in ("platform", "cpu_isa", "cpu_flags", "cxx", "libc", "torch")
+    }
+    return _hexdigest(host)[:16]
+
+
+def _hexdigest(value: Any) -> str:
+    from ...wire.codec import canonical
+    from ...wire.digest import Digest
+
+    return Digest.of(canonical(value)).hex
+
+
+def kernel_key(cls: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+    """Return 64 hex digits over what decides a host kernel's machine code, apart from the host itself.
+
+    Takes the arguments of ``cls.load_async``. Raises for anything that has no stable text, and for a
+    parameter that `versions` does not know: it may decide the code too.
+    """
+    import inspect
+
+    import torch
+    from torch._inductor import config
+
+    arguments = dict(inspect.signature(cls.load_async).bind(*args, **kwargs).arguments)
+    if unknown := arguments.keys() - HOST_KERNEL_PARAMETERS.keys():
+        raise ValueError(f"load_async has parameters that are not known: {', '.join(sorted(unknown))}")
+    arguments.pop("submit_fn", None)
+    arguments["extra_flags"] = list(arguments.get("extra_flags", ()))
+    settings = {
+        name: repr(value)
+        for name, value in config.get_config_copy().items()
+        if name.startswith(("cpp.", "aot_inductor.debug"))
+    }
+    facts = {
+        "class": cls.__qualname__,
+        "given": arguments,
+        "flags": {name: repr(value) for name, value in cls.cpp_compile_command_flags.items()},
+        "settings": settings,
+        "torch": torch.__version__,
+        "capability": _capability(os.environ.get("ATEN_CPU_CAPABILITY", "")),
+    }
+    return _hexdigest(facts)
+
+
+@functools.cache
+def _capability(named: str) -> str:
+    """Return ``named``, a value of ``ATEN_CPU_CAPABILITY``, or an empty text if PyTorch chooses the same.
+
+    The folder of a kernel stands for the ISA that was detected; this is for a variable set since then.
+    """
+    from ...environment.detect import detect
+
+    if not named:
+        return ""
+    with_name, without = detect({"ATEN_CPU_CAPABILITY": named}), detect({})
+    return "" if with_name.get("cpu_isa") == without.get("cpu_isa") else named

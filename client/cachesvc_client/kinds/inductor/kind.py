@@ -1,0 +1,154 @@
+"""Owns the kind `inductor` and its state in one process."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...hooks.table import Hook
+from ..kind import Kind, KindState, ProcessCallbacks
+from . import tuning
+from .host_kernels import HostKernels, accepted_folders, host_id
+from .recompile import recompile_all
+from .rules import GRAPH_FOLDERS, HOST_FOLDER, RULES
+from .settings import switched_off
+from .used_files import UsedFiles
+
+if TYPE_CHECKING:
+    from ...hooks.counters import Observation
+    from ...wire.factors import Fingerprint
+    from ...wire.reports import KindWork
+
+_HOST_KERNELS = Hook(
+    "torch._inductor.codecache",
+    "CppCodeCache.load_async",
+    "loads C++ kernels of an entry, and records those that are built",
+    "C++ kernels are built in every process, and no entry holds them",
+    warns=True,
+)
+_RECORDS = Hook(
+    "torch.compiler._cache",
+    "CacheArtifactManager.record_artifact",
+    "records which cached graphs and tuning results were saved or used",
+    "nothing of Inductor's folder is captured, and no use is counted",
+)
+
+
+class InductorState(KindState):
+    """What this process used of Inductor's folder, and the host kernels that it may load."""
+
+    def __init__(self) -> None:
+        self._used = UsedFiles()
+        self._kernels = HostKernels(self._used)
+
+    def install_hooks(self, callbacks: ProcessCallbacks) -> None:
+        """Put the hooks in place, also those of Inductor's autotuner."""
+        _HOST_KERNELS.install(self._kernels.load_async)
+        _RECORDS.install(self._used.record_artifact)
+        tuning.install_hooks()
+
+    def set_environment(self, fingerprint: Fingerprint) -> None:
+        """Name this host, so that the kernels that it builds can be captured."""
+        self._kernels.host = host_id(fingerprint)
+
+    def use_folder(self, root: Path) -> None:
+        """Allow this host's own kernels of this folder to be loaded."""
+        self._kernels.accept(root / HOST_FOLDER / self._kernels.host)
+
+    def leave_folder(self) -> None:
+        """Allow no kernel of the folders before to be loaded."""
+        self._kernels.refuse_all()
+
+    def accept(self, root: Path, paths: Collection[str]) -> None:
+        """Allow the host kernels among these files to be loaded."""
+        for folder in accepted_folders(root, paths):
+            self._kernels.accept(folder)
+
+    def forget(self, paths: Collection[str], keys: Collection[str]) -> None:
+        """Drop the records of these files and keys, and every loaded kernel."""
+        self._used.forget(paths, keys)
+        self._kernels.forget_loaded()
+
+    def used_files(self, root: Path, *, left: bool = False) -> set[str]:
+        """Return the paths of graphs, tuning results and host kernels; copy kernels that were built here."""
+        return self._used.paths(root, copied=not left)
+
+    def used_keys(self) -> set[str]:
+        """Return the FX and AOT keys that were saved or hit."""
+        return self._used.keys()
+
+    def used_paths(self) -> set[str]:
+        """Return the paths of the host kernels that were built or loaded."""
+        return set(self._used.kernels)
+
+    def records(self) -> int:
+        """Return how many records of PyTorch's there are."""
+        return len(self._used)
+
+    def keys_since(self, records: int) -> set[str]:
+        """Return the FX and AOT keys that were saved or hit after the first ``records``."""
+        return self._used.keys(since=records)
+
+    def has_host_code(self) -> bool:
+        """Return whether host kernels were built or loaded."""
+        return bool(self._used.kernels)
+
+    def activity(self) -> object:
+        """Return how many host kernels were loaded."""
+        return self._kernels.loads
+
+    def seconds(self) -> float:
+        """Return the seconds that look-ups of host kernels took."""
+        return self._kernels.seconds
+
+    def switched_off(self) -> str:
+        """Return the setting of Inductor's that switches its caches off."""
+        return switched_off()
+
+    def recompile(self, why: str) -> None:
+        """Make every compiled function compile again at its next call."""
+        recompile_all(why)
+
+
+def default_folder() -> Path:
+    """Return ``torch._inductor.runtime.cache_dir_utils.default_cache_dir``, without importing it."""
+    import getpass
+    import tempfile
+
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError, ImportError):
+        user = str(os.getuid())
+    return Path(tempfile.gettempdir()) / ("torchinductor_" + re.sub(r'[\\/:*?"<>|]', "_", user))
+
+
+def _user_folder(named: Path, earlier: Mapping[str, Path]) -> Path | None:
+    """PyTorch sets the variable to its default, once it is imported."""
+    return None if "torch" in sys.modules and named == default_folder() else named
+
+
+def _work(observed: Observation, compile_seconds: float) -> KindWork:
+    """Seconds inside of Triton are Triton's: they lie in those of Inductor."""
+    from ...wire.reports import KindWork
+
+    graphs = observed.graphs_compiled + observed.cpp_builds
+    seconds = compile_seconds - observed.seconds.get("triton_compilations", 0.0)
+    return KindWork(graphs, observed.tuning_runs, round(max(0.0, seconds), 3))
+
+
+KIND = Kind(
+    name=RULES.name,
+    variable="TORCHINDUCTOR_CACHE_DIR",
+    rules=RULES,
+    start=InductorState,
+    home="private",
+    place="inductor",
+    graph_folders=GRAPH_FOLDERS,
+    hooks=(_HOST_KERNELS, _RECORDS, *tuning.HOOKS),
+    user_folder=_user_folder,
+    work=_work,
+)

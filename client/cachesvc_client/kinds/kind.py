@@ -1,0 +1,158 @@
+"""Defines what a kind of compiler cache is: `Kind`, which never changes, and `KindState`, its part of one
+process.
+
+Everything outside of this package loops over ``kinds.KINDS`` and names no kind. A new kind is a folder beside
+this module, a line in ``KINDS``, and a subclass of the conformance suite in ``tests/kinds/conformance.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from ..hooks.table import Hook
+from .rules import KindRules
+
+if TYPE_CHECKING:
+    from ..hooks.counters import Observation
+    from ..wire.factors import Fingerprint
+    from ..wire.reports import KindWork
+
+Home = Literal["private", "inside", "process"]
+"""Where a kind's folder lies unless the user names one. *private*: in the folder of the process's trust scope
+and revisions. *inside*: in the folder of the first kind, whoever named that. *process*: in a folder that no
+other process has, which is known before the environment is."""
+
+
+class ProcessCallbacks(NamedTuple):
+    """What the hooks of a kind ask of the process."""
+
+    before_compile: Callable[[], None]
+    """Wait for the restore, before a compiler of this kind looks into its folder outside of ``compile_fx``.
+    Raises ``CacheSvcError`` under CACHESVC_STRICT."""
+    launched: Callable[[Mapping[str, Any]], None]
+    """Record a Triton kernel that the application launches itself. Does not raise."""
+
+
+class RestoredFacts(NamedTuple):
+    """What a kind explains a report with: the fingerprint of this process, and those of the revisions."""
+
+    here: Fingerprint
+    revisions: Sequence[Fingerprint]
+
+
+class KindState:
+    """The state of one kind in one process: what was used of its folder, and the hooks that record it.
+
+    Every method does nothing by default, so a kind overrides what it has. Paths are relative to the kind's
+    folder unless a parameter is called ``root``, which is the absolute folder.
+    """
+
+    def install_hooks(self, callbacks: ProcessCallbacks) -> None:
+        """Put the kind's hooks in place; they wait for the application's imports. Imports no compiler."""
+
+    def set_environment(self, fingerprint: Fingerprint) -> None:
+        """Take the detected environment. Called once, before `use_folder`."""
+
+    def use_folder(self, root: Path) -> None:
+        """Begin to use ``root``; called again with another folder, and then that one counts. Never raises."""
+
+    def leave_folder(self) -> None:
+        """Forget the folder that was used so far, in which nothing was compiled."""
+
+    def accept(self, root: Path, paths: Collection[str]) -> None:
+        """Allow the compilers to use these files, which a verified revision has installed in ``root``."""
+
+    def forget(self, paths: Collection[str], keys: Collection[str]) -> None:
+        """Treat files of these paths and records of these keys as never used, since their code is wrong."""
+
+    def used_files(self, root: Path, *, left: bool = False) -> set[str]:
+        """Return the paths of all files in ``root`` that this process made or used.
+
+        ``left``: the process has left ``root``, so other processes may use it, and nothing is added there.
+        """
+        return set()
+
+    def used_keys(self) -> set[str]:
+        """Return the compilers' own keys whose files were saved or hit."""
+        return set()
+
+    def used_paths(self) -> set[str]:
+        """Return the paths of files that were used and that no key of a compiler names."""
+        return set()
+
+    def records(self) -> int:
+        """Return how many uses were recorded in order, as a mark for `keys_since`."""
+        return 0
+
+    def keys_since(self, records: int) -> set[str]:
+        """Return the keys of the uses that were recorded in order, without the first ``records``."""
+        return set()
+
+    def has_host_code(self) -> bool:
+        """Return whether code for the host's CPU was built or loaded."""
+        return False
+
+    def has_opened(self) -> bool:
+        """Return whether a compiler has opened a file of the folder outside of ``compile_fx``."""
+        return False
+
+    def activity(self) -> object:
+        """Return a value that changes whenever this process compiles or loads something of the kind."""
+        return None
+
+    def seconds(self) -> float:
+        """Return the seconds that the kind's hooks took themselves."""
+        return 0.0
+
+    def switched_off(self) -> str:
+        """Return the setting that keeps the compiler from its own cache in this process, or an empty text."""
+        return ""
+
+    def explain(self, restored: RestoredFacts) -> Iterable[str]:
+        """Yield why something was compiled here although revisions were restored, in words for the user."""
+        return ()
+
+    def recompile(self, why: str) -> None:
+        """Make every compiled function of this process compile again at its next call, because restored code
+        was wrong. Raises whatever a torch raises that moved the names which this needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of compiler cache.
+
+    Attributes:
+        name: Its name in manifests and reports.
+        variable: The environment variable with which a user names its folder.
+        rules: The files that it may hold.
+        start: Makes its state for this process.
+        home: Where its folder lies unless the user names one.
+        place: The folder in that home, relative to it.
+        sets_variable: Whether the compiler is pointed to the folder by the variable.
+        decides_fit: Whether an entry without files of this kind is worth publishing, and a start that
+            compiled something of this kind is less than a hit.
+        graph_folders: The folders of compiled graphs, which a second compile with tuned configurations
+            makes again.
+        hooks: The names that it wraps.
+        user_folder: Returns the folder that the user named; ``None`` if the value of the variable is the
+            compiler's own choice. Takes the variable's value, and the folders that the user named for the
+            kinds before this one.
+        work: Returns what the kind cost a start, from what was counted and the seconds inside of Inductor;
+            ``None`` for a kind that nothing is counted for.
+    """
+
+    name: str
+    variable: str
+    rules: KindRules
+    start: Callable[[], KindState]
+    home: Home
+    place: str = ""
+    sets_variable: bool = True
+    decides_fit: bool = True
+    graph_folders: tuple[str, ...] = ()
+    hooks: tuple[Hook, ...] = ()
+    user_folder: Callable[[Path, Mapping[str, Path]], Path | None] = lambda named, _: named
+    work: Callable[[Observation, float], KindWork] | None = None

@@ -1,0 +1,157 @@
+"""Owns the kind `triton` and its state in one process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...hooks import imports
+from ...hooks.table import Hook
+from ...wire.errors import CacheSvcError
+from .. import inductor
+from ..inductor.kind import default_folder
+from ..kind import Kind, KindState, ProcessCallbacks
+from . import key
+from .prebuilt import load_prebuilt
+from .rules import RULES
+from .versions import HELPER_BUILDERS
+
+if TYPE_CHECKING:
+    from ...hooks.counters import Observation
+    from ...wire.reports import KindWork
+
+_COMPILED = Hook(
+    "triton.knobs",
+    "compilation.listener",
+    "records the kernels that this process compiled or found in the folder",
+    "no kernel that the application launches itself is captured",
+)
+_LOOKED_UP = Hook(
+    "triton.knobs",
+    "runtime.jit_cache_hook",
+    "waits for the restore before the first kernel that the application launches itself",
+    "such a kernel may be compiled before its entry is restored",
+)
+_HELPERS = tuple(
+    Hook(
+        module,
+        "compile_module_from_src",
+        "loads the driver's helper library of an entry, and records one that is built",
+        "the driver's helper library is built with gcc in every fresh folder",
+        since,
+        until,
+    )
+    for module, since, until in HELPER_BUILDERS
+)
+_AUTOTUNER = Hook(
+    "triton.runtime.autotuner",
+    "Autotuner.__init__",
+    "keeps the timings of triton.autotune in the folder",
+    "kernels of the application under triton.autotune may be tuned again",
+)
+
+
+class TritonState(KindState):
+    """The kernels that this process compiled or loaded outside of Inductor's workers, and the host libraries
+    that belong to them."""
+
+    def __init__(self) -> None:
+        self.folders: set[Path] = set()
+        """The absolute folders of those kernels and libraries, one for each key."""
+        self._key = key.TritonKey()
+
+    def install_hooks(self, callbacks: ProcessCallbacks) -> None:
+        """Put the hooks in place; they wait for the import of Triton.
+
+        The process waits for the restore before the first look-up of a kernel that is launched without
+        Inductor, and of the driver's helper: a kernel's first launch needs the helper before the kernel.
+        """
+        _COMPILED.chain(self._record_compiled)
+
+        def look_up(**event: Any) -> None:
+            callbacks.before_compile()
+            callbacks.launched(event)
+
+        _LOOKED_UP.chain(look_up, reaches=(CacheSvcError,))
+
+        def build(call: imports.Call) -> Any:
+            callbacks.before_compile()
+            return self._load_helper(call)
+
+        for helper in _HELPERS:
+            # One function under two names: where the first was wrapped in time, the second changes nothing.
+            helper.install(build, reaches=(CacheSvcError,))
+        _AUTOTUNER.install(_keep_timings)
+        self._key.install_hooks()
+
+    def used_files(self, root: Path, *, left: bool = False) -> set[str]:
+        """Return the paths of every file of those kernels and libraries."""
+        return {
+            f"{folder.name}/{file.name}"
+            for folder in list(self.folders)
+            if folder.parent == root and folder.is_dir()
+            for file in os.scandir(folder)
+            if file.is_file()
+        }
+
+    def used_keys(self) -> set[str]:
+        """Return Triton's keys of those kernels and libraries."""
+        return {folder.name for folder in list(self.folders)}
+
+    def has_opened(self) -> bool:
+        """Return whether a kernel or library was compiled or loaded."""
+        return bool(self.folders)
+
+    def activity(self) -> object:
+        """Return how many kernels and libraries were compiled or loaded."""
+        return len(self.folders)
+
+    def _record_compiled(self, **event: Any) -> None:
+        for path in (event.get("metadata_group") or {}).values():
+            self.folders.add(Path(path).parent)
+
+    def _load_helper(self, call: imports.Call) -> Any:
+        """Run in the place of Triton's function that builds a host library."""
+        module = load_prebuilt(call.argument("src"), call.argument("name")) or call()
+        if path := getattr(module, "__file__", None):
+            self.folders.add(Path(path).parent)
+        return module
+
+
+def _keep_timings(call: imports.Call) -> None:
+    """Have a user's ``triton.autotune`` keep its timings in the cache folder, as TRITON_CACHE_AUTOTUNING=1
+    does, so that they travel; that variable decides if it is set. Triton's key of the timings holds sources,
+    target, configurations and the tuning key."""
+    call()
+    autotuner = call.args[0]
+    if "TRITON_CACHE_AUTOTUNING" not in os.environ and hasattr(autotuner, "cache_results"):
+        autotuner.cache_results = os.environ.get("TRITON_INTERPRET", "0") != "1"
+
+
+def _user_folder(named: Path, earlier: Mapping[str, Path]) -> Path | None:
+    """Inductor sets the variable to a folder in its own, when it first compiles a kernel."""
+    by_inductor = inductor.KIND.name not in earlier and named.parent == default_folder() / "triton"
+    return None if by_inductor else named
+
+
+def _work(observed: Observation, compile_seconds: float) -> KindWork:
+    from ...wire.reports import KindWork
+
+    kernels = observed.triton_compilations + observed.worker_jobs
+    return KindWork(kernels, 0, round(observed.seconds.get("triton_compilations", 0.0), 3))
+
+
+KIND = Kind(
+    name=RULES.name,
+    variable="TRITON_CACHE_DIR",
+    rules=RULES,
+    start=TritonState,
+    home="inside",
+    # One folder serves all devices, since the device is not in Triton's keys.
+    place="triton/0",
+    hooks=(_COMPILED, _LOOKED_UP, *_HELPERS, _AUTOTUNER, *key.HOOKS),
+    user_folder=_user_folder,
+    work=_work,
+)
