@@ -46,7 +46,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 class Partitioned(Remote):
-    """A real one, of a machine whose renewals do not come through once ``silent`` is set."""
+    """A real connection, whose renewals of claims fail once ``silent`` is set."""
 
     def __init__(self, *arguments: str, silent: threading.Event) -> None:
         super().__init__(*arguments, timeout=60)
@@ -59,7 +59,7 @@ class Partitioned(Remote):
 
 
 class Timed(Scripted):
-    """Its compile begins and ends when the test says so."""
+    """Ends its compile when the test sets ``may_end``."""
 
     def __init__(self, *answers: Answer) -> None:
         super().__init__(*answers)

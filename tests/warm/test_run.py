@@ -38,7 +38,8 @@ EXACT = {"a": Compared(0.0, 1.0, 0.1)}
 
 @dataclass
 class Answer:
-    """``files``: what the process captures. ``read``: what a replay reads; ``None``: all that it restored."""
+    """What one process answers. ``files``: those that it captures. ``read``: those that a replay reads;
+    ``None``: all that it restored."""
 
     files: tuple[str, ...] = ()
     observed: Observation = field(default_factory=Observation)
@@ -51,7 +52,7 @@ class Answer:
 
 
 class Scripted(Launcher):
-    """Answers in order; keeps what was asked, and what each replay found in its bundle."""
+    """Returns scripted answers in order; records the phases, and which files each replay restored."""
 
     def __init__(self, *answers: Answer | Callable[[frozenset[str]], Answer]) -> None:
         super().__init__({})
@@ -113,7 +114,7 @@ A, B, C = "inductor/aa/a", "inductor/bb/b", "triton/cc/c"
 
 @pytest.fixture
 def warm(tmp_path):
-    """Runs one job over scripted answers; gives the outcome, the launcher and the written manifest."""
+    """Runs one job over scripted answers; returns the outcome, the launcher and the written manifest."""
     key = SigningKey.generate()
     out = tmp_path / "out"
     out.mkdir()
