@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,13 +23,14 @@ from . import app
 from .signals import interruptible
 
 if TYPE_CHECKING:
+    from cachesvc.warm.context import OnStep, WarmContext
     from cachesvc.warm.plan import Job
     from cachesvc.warm.results import Outcome
-    from cachesvc.warm.run import WarmContext
     from cachesvc_client.bundle.seal import SigningKey
     from cachesvc_client.config import Config
 
 _PR_SET_DUMPABLE = 4
+"""Option of prctl(2), Linux: whether other processes of the user may read this one's memory."""
 EPILOG = (
     "Exit status: 0 all targets are warm; 9 some target is not (cold, does not settle, numbers differ, "
     "cannot be compiled); 2 malformed spec or option; 3 token refused; 4 not found; 5 another publisher "
@@ -49,7 +50,7 @@ def warm(
         bool, typer.Option("--check", help="Publish nothing; fail if a target is cold. The CI gate.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
-    jobs: Annotated[
+    workers: Annotated[
         int, typer.Option("-j", "--jobs", min=1, max=256, help="Targets at once; times are best with 1.")
     ] = 1,
     out: Annotated[
@@ -67,20 +68,20 @@ def warm(
 ) -> None:
     """Compile declared models in fresh processes, prove that a restored process compiles nothing, publish."""
     _hide_from_other_processes()
-    key = _key_of(signing_key_env)
+    key = _take_key(signing_key_env)
     from cachesvc.warm import report as reports
     from cachesvc.warm.plan import plan
     from cachesvc.warm.spec import load_spec
 
-    loaded = load_spec(spec)
-    name = _tagged(loaded.name, tag)
-    planned = plan(loaded, target or ())
+    warm_spec = load_spec(spec)
+    name = _with_tag(warm_spec.name, tag)
+    jobs = plan(warm_spec, target or ())
     if dry_run:
-        _print_plan(name, planned, as_json)
+        _print_plan(name, jobs, as_json)
         return
     if report and not report.absolute().parent.is_dir():
-        raise InvalidRequest(f"--report {report}: no such folder", "make it first")
-    outcomes = _run(planned, name, loaded.path, force=force, check=check, jobs=jobs, out=out, key=key)
+        raise InvalidRequest(f"--report {report}: no such folder", "make the folder first")
+    outcomes = _run(jobs, name, warm_spec.path, force=force, check=check, workers=workers, out=out, key=key)
     if report:
         _write(report, reports.markdown(str(name), outcomes))
     if as_json:
@@ -88,29 +89,27 @@ def warm(
     else:
         _print(outcomes)
     if verbose:
-        for outcome in outcomes:
-            if outcome.trace:
-                typer.echo(f"--- {outcome.target}\n{outcome.trace}", err=True)
+        _print_traces(outcomes)
     raise typer.Exit(reports.exit_status(outcomes))
 
 
-def _tagged(name: Name, tag: str | None) -> Name:
+def _with_tag(name: Name, tag: str | None) -> Name:
     try:
         return replace(name, tag=Tag(tag)) if tag else name
     except ValueError as error:
         raise InvalidRequest(f"--tag: {error}") from None
 
 
-def _print_plan(name: Name, planned: Sequence[Job], as_json: bool) -> None:
+def _print_plan(name: Name, jobs: Sequence[Job], as_json: bool) -> None:
     from cachesvc.warm import report as reports
     from cachesvc_client.wire.codec import plain
 
     if as_json:
-        document = {"format": reports.FORMAT, "name": str(name), "plan": plain(list(planned))}
+        document = {"format": reports.FORMAT, "name": str(name), "plan": plain(list(jobs))}
         typer.echo(json.dumps(document, indent=1))
         return
     typer.echo(f"{name}:")
-    for line in reports.planned(planned):
+    for line in reports.plan_lines(jobs):
         typer.echo(f"  {line}")
 
 
@@ -125,7 +124,7 @@ def _hide_from_other_processes() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
-def _key_of(variable: str | None) -> SigningKey | None:
+def _take_key(variable: str | None) -> SigningKey | None:
     """Take the signing key out of the environment, so that no child inherits it."""
     if variable is None:
         return None
@@ -138,68 +137,72 @@ def _key_of(variable: str | None) -> SigningKey | None:
 
 
 def _run(
-    planned: Sequence[Job],
+    jobs: Sequence[Job],
     name: Name,
     spec: Path,
     *,
     force: bool,
     check: bool,
-    jobs: int,
+    workers: int,
     out: Path | None,
     key: SigningKey | None,
 ) -> list[Outcome]:
-    from cachesvc.warm.fresh import Launcher
-    from cachesvc.warm.run import WarmContext, run
+    from cachesvc.warm.context import WarmContext
+    from cachesvc.warm.launcher import Launcher
+    from cachesvc.warm.run import run
     from cachesvc_client.config import Config
 
     config = Config.read()
     with ExitStack() as stack:
-        tell = stack.enter_context(_progress(planned))
-        means = WarmContext(
+        context = WarmContext(
             name=name,
             launcher=Launcher(),
-            tell=tell,
+            on_step=stack.enter_context(_progress(jobs)),
+            key=key,
             lane=config.lane,
             out=_folder(out),
             force=force,
             check=check,
             provenance=_provenance(spec),
         )
-        means = _with_registry(replace(means, key=key), config, stack)
+        context = _with_registry(context, config, stack)
         stack.enter_context(interruptible())
-        return run(planned, means, jobs)
+        return run(jobs, context, workers)
 
 
-def _with_registry(means: WarmContext, config: Config, stack: ExitStack) -> WarmContext:
-    """Registry and keys, as far as this run needs them; what is missing is told before anything compiles."""
-    from cachesvc.warm.run import Registry
+def _with_registry(context: WarmContext, config: Config, stack: ExitStack) -> WarmContext:
+    """Add registry and keys, as far as this run needs them. What is missing is an error before anything
+    compiles."""
+    from cachesvc.warm.context import RegistryAccess
     from cachesvc_client.bundle.seal import SigningKey, TrustedKey
     from cachesvc_client.http.registry import Remote
 
-    key = None if means.check else means.key
-    if key is None and config.signing_key and not means.check:
+    key = None if context.check else context.key
+    if key is None and config.signing_key and not context.check:
         key = SigningKey.load(config.signing_key)
-    if means.out and not means.check:
-        return replace(means, key=key or _own_key())
+    if context.out and not context.check:
+        return replace(context, key=key or _own_key())
     if not config.url:
         raise InvalidRequest("no registry", "run cachesvc login, set CACHESVC_URL, or use --out DIR")
-    if not means.check and key is None:
+    if not context.check and key is None:
         raise InvalidRequest(
             "no signing key",
             "run cachesvc login --signing-key, set CACHESVC_SIGNING_KEY, or give --signing-key-env",
         )
     remote = stack.enter_context(Remote(config.url, config.token, timeout=60))
     role = remote.whoami().role
-    if not means.check and role not in ("write", "admin"):
+    if not context.check and role not in ("write", "admin"):
         raise Forbidden(f"the token may only {role}", "publishing needs a write token; --check does not")
-    own = (TrustedKey(f"{means.name.namespace}={key.public}"),) if key else ()
+    own = (TrustedKey(f"{context.name.namespace}={key.public}"),) if key else ()
     trusted = tuple(dict.fromkeys((*config.trusted_keys, *own)))
-    return replace(means, key=key, registry=Registry(remote, trusted, config.token or ""))
+    return replace(context, key=key, registry=RegistryAccess(remote, trusted, config.token or ""))
 
 
 def _own_key() -> SigningKey:
-    """A signing key of the user's, made at the first run that has none. It lies beside the login file
-    and not beside the bundles, which are copied into images."""
+    """Load the user's own signing key; the first run that has none makes it.
+
+    The key lies beside the login file and not beside the bundles, which are copied into images.
+    """
     from cachesvc_client.bundle.seal import SigningKey
     from cachesvc_client.config import login_path
 
@@ -227,42 +230,43 @@ def _folder(out: Path | None) -> Path | None:
 
 
 def _provenance(spec: Path) -> dict[str, str]:
-    """For people: which spec, and the commit that a CI system names."""
+    """Return, for people, which spec this is, and the commit that a CI system names."""
     commit = os.environ.get("GITHUB_SHA") or os.environ.get("CI_COMMIT_SHA")
     return {"spec": spec.name, **({"commit": commit[:64]} if commit else {})}
 
 
 @contextmanager
-def _progress(planned: Sequence[Job]) -> Iterator[Any]:
-    """A live line per target on a terminal; a plain line per step otherwise. All on stderr."""
+def _progress(jobs: Sequence[Job]) -> Iterator[OnStep]:
+    """Show a live line for each target on a terminal, and else a plain line for each step; both on stderr."""
     if sys.stderr.isatty():
-        with _live(planned) as tell:
-            yield tell
+        with _live(jobs) as show_step:
+            yield show_step
         return
     begin, lock = time.monotonic(), threading.Lock()
 
-    def tell_plain(job: Job, step: str) -> None:
+    def print_step(job: Job, step: str) -> None:
         with lock:
             typer.echo(f"[{time.monotonic() - begin:6.1f} s] {job.target}: {step}", err=True)
 
-    yield tell_plain
+    yield print_step
 
 
 @contextmanager
-def _live(planned: Sequence[Job]) -> Iterator[Any]:
+def _live(jobs: Sequence[Job]) -> Iterator[OnStep]:
+    """Show a live line for each target."""
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TextColumn("{task.fields[step]}"))
     with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True)) as progress:
-        rows = {job.target: progress.add_task(job.target, start=False, total=1, step="") for job in planned}
+        rows = {job.target: progress.add_task(job.target, start=False, total=1, step="") for job in jobs}
 
-        def tell(job: Job, step: str) -> None:
+        def show_step(job: Job, step: str) -> None:
             progress.start_task(rows[job.target])
             done = step in ("warm", "fresh", "cold", "failed", "cancelled")
             progress.update(rows[job.target], step=step, completed=int(done))
 
-        yield tell
+        yield show_step
 
 
 def _print(outcomes: Sequence[Outcome]) -> None:
@@ -280,10 +284,10 @@ def _print(outcomes: Sequence[Outcome]) -> None:
     for column in reports.TERMINAL_COLUMNS:
         table.add_column(column, justify="left" if column in ("target", "status") else "right")
     for outcome in outcomes:
-        shown = reports.cells(outcome)
+        cells = reports.cells(outcome)
         style = "green" if outcome.good else "red"
         row = [
-            Text(shown[column], style if column == "status" else "") for column in reports.TERMINAL_COLUMNS
+            Text(cells[column], style if column == "status" else "") for column in reports.TERMINAL_COLUMNS
         ]
         table.add_row(*row)
     console.print(table)
@@ -291,6 +295,12 @@ def _print(outcomes: Sequence[Outcome]) -> None:
         for line in reports.details(outcome):
             console.print(Text(f"{outcome.target}: {line}", "" if outcome.good else "red"))
     console.print(Text(reports.summary(outcomes), "bold"))
+
+
+def _print_traces(outcomes: Sequence[Outcome]) -> None:
+    for outcome in outcomes:
+        if outcome.trace:
+            typer.echo(f"--- {outcome.target}\n{outcome.trace}", err=True)
 
 
 def _write(path: Path, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Targets x dtypes x modes -> jobs. Pure: touches no file, process or network."""
+"""Plan the jobs of a spec: targets x dtypes x modes. Pure: touches no file, process or network."""
 
 from __future__ import annotations
 
@@ -22,8 +22,11 @@ from .toml_table import did_you_mean
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One entry to make: a target with one dtype and one mode. ``dtype`` empty: as the factory made it.
-    ``folder``: the spec's, absolute; where factories are imported from."""
+    """Describes one entry to make: a target with one dtype and one mode.
+
+    ``dtype``: empty for a model whose parameters stay as the factory made them. ``folder``: the spec's,
+    absolute, from which factories are imported.
+    """
 
     target: Target
     spec: TargetSpec
@@ -33,25 +36,26 @@ class Job:
 
     @property
     def is_script(self) -> bool:
+        """Return whether the target is a script; otherwise it is a factory's model."""
         return bool(self.spec.script)
 
     @property
     def options(self) -> dict[str, FactorValue]:
-        """Everything declared that decides what is compiled, as text: part of the workload."""
+        """Return everything in the spec that decides what is compiled, as text: a part of the workload."""
         spec = self.spec
         if self.is_script:
-            made: dict[str, FactorValue] = {"args": json.dumps(spec.args)}
+            options: dict[str, FactorValue] = {"args": json.dumps(spec.args)}
         else:
-            made = compile_options(
+            options = compile_options(
                 mode=self.mode, dynamic=spec.dynamic, fullgraph=spec.fullgraph, options=spec.options
             )
-            made["grad_mode"] = spec.grad
-        made["device"] = spec.device
-        made |= {f"env.{key}": value for key, value in spec.env.items()}
-        return made
+            options["grad_mode"] = spec.grad
+        options["device"] = spec.device
+        options |= {f"env.{key}": value for key, value in spec.env.items()}
+        return options
 
     def tolerance(self, dtype: str) -> Tolerance:
-        """The declared one, else the default for ``dtype``: autocast's, the job's, or the model's own."""
+        """Return the spec's tolerance, or the default of a dtype: autocast's, the job's, else ``dtype``."""
         if self.spec.tolerance:
             return self.spec.tolerance
         return tolerance.tolerance([self.spec.autocast or self.dtype or dtype])
@@ -59,8 +63,11 @@ class Job:
     def workload(
         self, *, model: Digest | None, script: Digest | None, inputs: dict[str, Any], dtype: str
     ) -> Workload:
-        """The workload of the entry. ``model``, ``inputs`` and ``dtype`` are known once a process has
-        built the model; ``script`` is the digest that stands for it in a script target."""
+        """Return the workload of the entry.
+
+        ``model``, ``inputs`` and ``dtype`` are known once a process has built the model. ``script``: the
+        digest that identifies a script target, which has no model.
+        """
         return Workload(
             model=model,
             script=script,
@@ -75,18 +82,18 @@ class Job:
 
 
 def plan(spec: Spec, only: Iterable[str] = ()) -> tuple[Job, ...]:
-    """One job per target, dtype and mode, in the spec's order.
+    """Return one job for each target, dtype and mode, in the spec's order.
 
     ``only``: ids of targets, or whole names such as ``bert/float32/default``; none means all.
-    Raises ``SpecError`` for one that the spec does not have.
+    Raises ``SpecError`` for a name that the spec does not have.
     """
     jobs = tuple(job for target in spec.targets for job in _variants(target, str(spec.path.parent)))
-    wanted = list(only)
+    selected = list(only)
     known = [target.id for target in spec.targets] + [str(job.target) for job in jobs]
-    for name in wanted:
+    for name in selected:
         if name not in known:
             raise SpecError(f"{spec.path}: no target {name!r}", did_you_mean(name, known, "the spec has: "))
-    return tuple(job for job in jobs if not wanted or job.target in wanted or job.spec.id in wanted)
+    return tuple(job for job in jobs if not selected or job.target in selected or job.spec.id in selected)
 
 
 def _variants(target: TargetSpec, folder: str) -> list[Job]:

@@ -1,4 +1,4 @@
-"""Outcomes -> table rows, plain lines, JSON and Markdown. Pure; `cachesvc.cli.warm` prints."""
+"""Render outcomes as table rows, plain lines, JSON and Markdown. Pure; `cachesvc.cli.warm` prints."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from .plan import Job
 from .results import Outcome
 
 FORMAT = "cachesvc.warm/1"
+"""Name and version of the JSON form."""
 
 COLUMNS = (
     "target",
@@ -34,28 +35,28 @@ COLUMNS = (
     "difference",
     "replays",
 )
-"""Of every form. Times are sums over the target's input sets; *before -> after* trimming."""
+"""Columns of every form. Times are sums over a target's input sets; ``a -> b``: before and after trimming."""
 
 _SHORT = ("target", "status", "first call", "restored first", "steady", "eager steady", "speed-up")
 _SHORT_TAIL = ("restored break-even", "graph breaks", "files", "pack", "difference")
 TERMINAL_COLUMNS = (*_SHORT, *_SHORT_TAIL)
-"""What fits on a terminal; everything is in the Markdown and the JSON."""
+"""Columns that fit on a terminal; the Markdown and the JSON have all."""
 
 
 def exit_status(outcomes: Iterable[Outcome]) -> int:
-    """0 if all are warm or fresh; 130 if the run was interrupted; an error that was not a target's own
-    (registry, signing key, disk) with its status; otherwise 9."""
-    listed = list(outcomes)
-    if all(outcome.good for outcome in listed):
+    """Return the exit status of the command: 0 if all targets are warm or fresh, 130 if the run was
+    interrupted, the status of an error that was not a target's own (registry, signing key, disk), else 9."""
+    every = list(outcomes)
+    if all(outcome.good for outcome in every):
         return 0
-    if any(outcome.status == "cancelled" for outcome in listed):
+    if any(outcome.status == "cancelled" for outcome in every):
         return 130
-    statuses = {outcome.error_status or NotWarm.exit_status for outcome in listed if not outcome.good}
+    statuses = {outcome.error_status or NotWarm.exit_status for outcome in every if not outcome.good}
     return statuses.pop() if len(statuses) == 1 else NotWarm.exit_status
 
 
 def cells(outcome: Outcome) -> dict[str, str]:
-    """Every column as text; ``-`` for what was not measured."""
+    """Return every column as text; ``-`` for what was not measured."""
     numbers = outcome.numbers
     return {
         "target": outcome.target,
@@ -82,46 +83,47 @@ def cells(outcome: Outcome) -> dict[str, str]:
 
 
 def details(outcome: Outcome) -> list[str]:
-    """What a table has no room for: reasons, graph breaks, recompiles, notes, and where it went."""
-    told = [f"not warm: {reason}" for reason in outcome.reasons if not outcome.good]
-    told += [reason for reason in outcome.reasons if outcome.good]
+    """Return what a table has no room for, in lines: reasons, graph breaks, recompiles, notes, and where the
+    result is."""
+    text = [f"not warm: {reason}" for reason in outcome.reasons if not outcome.good]
+    text += [reason for reason in outcome.reasons if outcome.good]
     for item in outcome.graph_breaks:
         times = f" ({item.count} times)" if item.count > 1 else ""
-        told.append(f"graph break{times} at {item.where or 'an unknown line'}: {item.reason}")
-    told += [f"recompiled {reason}" for reason in outcome.recompiles]
-    told += [f"inputs {name!r}: {item.note}" for name, item in outcome.compared.items() if item.note]
-    told += ["tuning results are part of the entry (finalised)"] if outcome.finalised else []
-    told += list(outcome.notes)
-    told += [f"published as {outcome.revision}"] if outcome.revision else []
-    told += [f"written to {outcome.bundle}"] if outcome.bundle else []
-    return told
+        text.append(f"graph break{times} at {item.where or 'an unknown line'}: {item.reason}")
+    text += [f"recompiled {reason}" for reason in outcome.recompiles]
+    text += [f"inputs {name!r}: {item.note}" for name, item in outcome.compared.items() if item.note]
+    text += ["tuning results are part of the entry (finalised)"] if outcome.finalised else []
+    text += list(outcome.notes)
+    text += [f"published as {outcome.revision}"] if outcome.revision else []
+    text += [f"written to {outcome.bundle}"] if outcome.bundle else []
+    return text
 
 
 def lines(outcomes: Sequence[Outcome]) -> list[str]:
-    """Plain lines for CI: each target with all its columns, its details, and a summary."""
-    made = []
+    """Return plain lines for CI: each target with all its columns, its details, and a summary."""
+    text = []
     for outcome in outcomes:
-        shown = cells(outcome)
-        pairs = [f"{name} {shown[name]}" for name in COLUMNS[2:] if shown[name] not in ("-", "0", "0 B")]
-        made.append(f"{outcome.target}: {outcome.status}" + (": " + ", ".join(pairs) if pairs else ""))
-        made += [f"  {line}" for line in details(outcome)]
-    return [*made, summary(outcomes)]
+        row = cells(outcome)
+        pairs = [f"{name} {row[name]}" for name in COLUMNS[2:] if row[name] not in ("-", "0", "0 B")]
+        text.append(f"{outcome.target}: {outcome.status}" + (": " + ", ".join(pairs) if pairs else ""))
+        text += [f"  {line}" for line in details(outcome)]
+    return [*text, summary(outcomes)]
 
 
 def summary(outcomes: Sequence[Outcome]) -> str:
-    """One line: how many of how many."""
+    """Return one line: how many of the targets are warm, and how many have which status."""
     good = sum(outcome.good for outcome in outcomes)
     counts = {status: sum(outcome.status == status for outcome in outcomes) for status in _STATUSES}
-    told = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
-    return f"{good} of {len(outcomes)} targets are warm ({told})"
+    listed = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
+    return f"{good} of {len(outcomes)} targets are warm ({listed})"
 
 
 _STATUSES = ("warm", "fresh", "cold", "failed", "cancelled")
 
 
 def document(name: str, spec: str, outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """The JSON form: seconds and bytes as numbers. Numbers that JSON lacks become ``null``."""
-    made = {
+    """Return the JSON form: seconds and bytes as numbers. Numbers that JSON lacks become ``null``."""
+    report = {
         "format": FORMAT,
         "name": name,
         "spec": spec,
@@ -129,40 +131,39 @@ def document(name: str, spec: str, outcomes: Sequence[Outcome]) -> dict[str, Any
         "exit_status": exit_status(outcomes),
         "targets": [plain(outcome) for outcome in outcomes],
     }
-    cleaned: dict[str, Any] = _finite(made)
-    return cleaned
+    finite: dict[str, Any] = _finite(report)
+    return finite
 
 
 def markdown(name: str, outcomes: Sequence[Outcome]) -> str:
-    """A report for a pull request or a job's summary."""
+    """Return a report for a pull request or a job's summary."""
     rows = [cells(outcome) for outcome in outcomes]
     text = [f"# Warm report: {name}", "", summary(outcomes) + ".", ""]
     text.append("| " + " | ".join(COLUMNS) + " |")
     text.append("|---|---|" + "---:|" * (len(COLUMNS) - 2))
-    text += ["| " + " | ".join(_escaped(row[column]) for column in COLUMNS) + " |" for row in rows]
+    text += ["| " + " | ".join(_escape(row[column]) for column in COLUMNS) + " |" for row in rows]
     for outcome in outcomes:
-        told = details(outcome)
-        if told:
+        if more := details(outcome):
             text += ["", f"## {outcome.target}", ""]
-            text += [f"- {_escaped(line)}" for line in told]
+            text += [f"- {_escape(line)}" for line in more]
     return "\n".join([*text, ""])
 
 
-def planned(jobs: Sequence[Job]) -> list[str]:
-    """The plan of a dry run: a line for each job, and what it would be compiled with."""
-    made = []
+def plan_lines(jobs: Sequence[Job]) -> list[str]:
+    """Return the plan of a dry run: for each job a line with what it would be compiled with."""
+    text = []
     for job in jobs:
         spec = job.spec
         source = spec.factory or " ".join([spec.script, *spec.args])
         inputs = f", inputs {', '.join(spec.inputs)}" if spec.inputs else ""
-        options = ", ".join(f"{key}={_plain_text(value)}" for key, value in job.options.items())
+        options = ", ".join(f"{key}={_option_text(value)}" for key, value in job.options.items())
         kind = "script" if job.is_script else spec.kind
-        made.append(f"{job.target}: {kind} of {source}{inputs} ({options})")
-    return [*made, f"{len(jobs)} entries would be made"]
+        text.append(f"{job.target}: {kind} of {source}{inputs} ({options})")
+    return [*text, f"{len(jobs)} entries would be made"]
 
 
 def seconds(value: float | None) -> str:
-    """Three digits: ``28.4 s``, ``12.3 ms``, ``45.6 us``."""
+    """Return seconds with three digits: ``28.4 s``, ``12.3 ms``, ``45.6 us``."""
     if value is None:
         return "-"
     for unit, factor in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
@@ -173,7 +174,7 @@ def seconds(value: float | None) -> str:
 
 
 def size(value: int) -> str:
-    """Decimal units, as disks and networks count: ``1.26 MB``."""
+    """Return bytes in decimal units, as disks and networks count: ``1.26 MB``."""
     scaled, unit = float(value), "B"
     for unit in ("B", "kB", "MB", "GB"):
         if scaled < 1000 or unit == "GB":
@@ -193,11 +194,11 @@ def _change(before: str, after: str) -> str:
 
 
 def _difference(outcome: Outcome) -> str:
-    """The worst input set, as the share of what is allowed there."""
-    measured = [item for item in outcome.compared.values() if not item.note]
-    if not measured:
+    """Return the difference of the worst input set, and what is allowed there."""
+    comparisons = [item for item in outcome.compared.values() if not item.note]
+    if not comparisons:
         return "-"
-    worst = max(measured, key=lambda item: (not item.passed, item.difference))
+    worst = max(comparisons, key=lambda item: (not item.passed, item.difference))
     return f"{worst.difference:.2g} of {worst.allowed:.2g}"
 
 
@@ -209,9 +210,9 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")
 
 
-def _plain_text(value: object) -> str:
+def _option_text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)

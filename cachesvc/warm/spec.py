@@ -1,4 +1,4 @@
-"""The warm spec: a TOML file -> typed, validated records. What the keys mean: ``docs/warm.md``.
+"""Read the warm spec: a TOML file -> typed, validated records. What the keys mean: ``docs/warm.md``.
 
     name = "team/bert"                    # namespace/name[:tag], under which entries are published
 
@@ -22,14 +22,13 @@
     script = "train.py"                   # a whole program instead; it must end with status 0
     args = ["--steps", "2"]
     files = ["config.yaml"]               # what else decides what it compiles
-    nproc = 2                             # so many ranks, started by torchrun
+    nproc = 2                             # the number of ranks, which torchrun starts
 
 Every mistake is a ``SpecError`` of one line: file, line, key, and what is allowed.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,70 +36,36 @@ from typing import Any
 
 import tomllib
 
-from cachesvc_client import kinds
 from cachesvc_client.canary.tolerance import Tolerance
 from cachesvc_client.wire.errors import SpecError
 from cachesvc_client.wire.names import Name
 
+from . import kinds_used
+from .inputs import MODEL_DTYPES, InputSet, read_input_sets
 from .toml_lines import KeyPath, lines_of
-from .toml_table import CALL, Source, Table, did_you_mean, shown
+from .toml_table import ID, Source, Table, toml_value
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
-MODEL_DTYPES = ("float32", "bfloat16", "float16", "float64")
-TENSOR_DTYPES = (*MODEL_DTYPES, "int64", "int32", "int16", "int8", "uint8", "bool", "complex64")
-INTEGERS = ("int64", "int32", "int16", "int8", "uint8")
-FILLS = ("random", "zeros", "ones", "arange")
 GRADS = ("no_grad", "inference_mode", "grad")
-KINDS = ("inference", "training")
-OWN_VARIABLES = (*kinds.VARIABLES, "HOME", "TMPDIR", "PYTHONPATH")
-"""Set by `warm` for each phase: a fresh process must find nothing of the builder's."""
+TARGET_KINDS = ("inference", "training")
+OWN_VARIABLES = (*kinds_used.CACHE_VARIABLES, "HOME", "TMPDIR", "PYTHONPATH")
+"""Names of variables that `warm` sets for each phase: a fresh process must find nothing of the builder's."""
 MAX_SPEC_BYTES = 1 << 20
-MAX_ELEMENTS = 1 << 34
 MAX_RANKS = 64
 
-_ID = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9_])?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _DEVICE = re.compile(r"auto|cpu|cuda(:\d{1,2})?")
 
 
 @dataclass(frozen=True, slots=True)
-class TensorSpec:
-    """A seeded tensor. ``dtype`` empty: the target's. ``random``: normal for floating point, or
-    uniform in [low, high) where these are given; integers are uniform in [low, high).
-    ``dynamic``: dimensions that the service varies (``mark_dynamic``)."""
-
-    shape: tuple[int, ...]
-    dtype: str = ""
-    low: float | None = None
-    high: float | None = None
-    fill: str = "random"
-    dynamic: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Argument:
-    """One argument: a tensor, a list of arguments, or a plain value as it stands."""
-
-    tensor: TensorSpec | None = None
-    items: tuple[Argument, ...] | None = None
-    value: Any = None
-
-
-@dataclass(frozen=True, slots=True)
-class InputSet:
-    """``call``: ``module:function`` that makes the arguments; otherwise they are here."""
-
-    call: str = ""
-    args: tuple[Argument, ...] = ()
-    kwargs: dict[str, Argument] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
 class TargetSpec:
-    """One ``[[target]]``. ``dtypes`` empty: as the factory made it. ``dynamic`` and ``tolerance``
-    ``None``: torch's own choice, and the dtype's default. ``timeout``: seconds of one phase.
-    ``nproc``: ranks of a script. ``runs``: calls of which the steady time is the median. ``cwd``,
-    ``script``, ``files``: absolute."""
+    """Describes one ``[[target]]``.
+
+    ``dtypes``: empty if parameters stay as the factory made them. ``dynamic``: ``None`` leaves the choice to
+    torch. ``tolerance``: ``None`` for the dtype's default. ``timeout``: seconds of one phase. ``nproc``:
+    ranks of a script. ``runs``: number of calls of which the steady time is the median. ``cwd``, ``script``
+    and ``files`` are absolute.
+    """
 
     id: str
     factory: str = ""
@@ -130,7 +95,7 @@ class TargetSpec:
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """A whole file, in its order. ``path`` is absolute."""
+    """Holds a whole spec, in the order of the file. ``path`` is absolute."""
 
     path: Path
     name: Name
@@ -138,7 +103,7 @@ class Spec:
 
 
 def load_spec(path: Path) -> Spec:
-    """Reads and validates a spec; touches nothing but this file and the existence of those that it names.
+    """Read and validate a spec; reads no other file, but checks that those exist that the spec names.
 
     Raises ``SpecError``: one line with file, line, key, and what is allowed.
     """
@@ -155,7 +120,10 @@ def load_spec(path: Path) -> Spec:
 
 
 def parse_spec(text: str, path: Path) -> Spec:
-    """:func:`load_spec` for a text; ``path`` names it in messages and is what relative paths start from."""
+    """Read and validate the text of a spec, as `load_spec` does.
+
+    ``path`` names the spec in messages; relative paths start from its folder.
+    """
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -171,29 +139,31 @@ def parse_spec(text: str, path: Path) -> Spec:
     targets = tuple(_target(table, defaults) for table in tables)
     for index, target in enumerate(targets):
         if target.id in [other.id for other in targets[:index]]:
-            tables[index].fail("id", f"{target.id!r} is the id of an earlier target", "give each its own")
+            tables[index].fail(
+                "id", f"{target.id!r} is the id of an earlier target", "give each target its own"
+            )
     return Spec(path, name, targets)
 
 
 def _target(table: Table, defaults: Table | None) -> TargetSpec:
     ident = table.text("id")
-    if not _ID.fullmatch(ident):
+    if not ID.fullmatch(ident):
         table.fail("id", f"{ident!r}" if ident else "missing", "letters, digits and . _ - inside; at most 64")
     table.label = f"target {ident!r}"
-    table.under = defaults
+    table.defaults = defaults
     factory, script = table.call("factory"), table.text("script")
     if bool(factory) == bool(script):
-        table.refuse_likeness(("factory", "script"))
+        table.fail_on_misspelling(("factory", "script"))
         problem = "both factory and script" if factory else "neither factory nor script"
         table.fail(
             "script" if script else "id",
             problem,
             'give one: factory = "module:function", or script = "train.py"',
         )
-    made = _script(table, script) if script else _factory(table, factory)
-    made |= _target_options(table)
+    options = _script(table, script) if script else _factory(table, factory)
+    options |= _target_options(table)
     table.finish()
-    return TargetSpec(id=ident, **made)
+    return TargetSpec(id=ident, **options)
 
 
 def _script(table: Table, script: str) -> dict[str, Any]:
@@ -216,16 +186,16 @@ def _factory(table: Table, factory: str) -> dict[str, Any]:
             "nproc", "only a script runs as several ranks", "call the model in a script, as the job does"
         )
     args = table.values("args", "a table of the factory's keyword arguments, such as {layers = 6}")
-    return {"factory": factory, "args": args, "inputs": _input_sets(table)}
+    return {"factory": factory, "args": args, "inputs": read_input_sets(table)}
 
 
 def _target_options(table: Table) -> dict[str, Any]:
-    """The keys that may stand in ``[defaults]`` too."""
+    """Return the values of the keys that may stand in ``[defaults]`` too."""
     options = table.values("options", "a table of inductor options")
     modes = table.choices("modes", MODES, ("default",))
     if options and modes != ("default",):
         table.fail("options", "torch.compile takes a mode or options, not both", "drop one of them")
-    kind = table.choice("kind", KINDS, "inference")
+    kind = table.choice("kind", TARGET_KINDS, "inference")
     grad = table.choice("grad", GRADS, "")
     if kind == "training" and grad not in ("", "grad"):
         table.fail("grad", f"a training step cannot run under {grad}", 'drop it, or kind = "inference"')
@@ -259,28 +229,28 @@ def _dynamic(table: Table) -> bool | None:
     if value is None or value == "auto":
         return None
     if not isinstance(value, bool):
-        table.fail("dynamic", f"{shown(value)} is not known", 'allowed: true, false, "auto"')
+        table.fail("dynamic", f"{toml_value(value)} is not known", 'allowed: true, false, "auto"')
     return value
 
 
 def _env(table: Table) -> dict[str, str]:
-    value: dict[str, Any] = dict(table.under.data.get("env", {})) if table.under else {}
+    value: dict[str, Any] = dict(table.defaults.data.get("env", {})) if table.defaults else {}
     value |= table.typed("env", dict, "a table of strings", {})
     for key, item in value.items():
-        _variable(table, ("env", key), key)
+        _check_variable(table, ("env", key), key)
         if not isinstance(item, str):
-            table.fail(("env", key), f"{shown(item)} is not a string", f'{key} = "{str(item).lower()}"')
+            table.fail(("env", key), f"{toml_value(item)} is not a string", f'{key} = "{str(item).lower()}"')
     return value
 
 
 def _pass_env(table: Table) -> tuple[str, ...]:
     names = table.texts("pass_env", 'a list of variables, such as ["MODEL_REVISION"]')
     for name in names:
-        _variable(table, ("pass_env",), name)
+        _check_variable(table, ("pass_env",), name)
     return names
 
 
-def _variable(table: Table, path: KeyPath, name: str) -> None:
+def _check_variable(table: Table, path: KeyPath, name: str) -> None:
     """Refuse what is no variable's name, and the variables that `warm` sets itself."""
     if not _VARIABLE.fullmatch(name):
         table.fail(path, f"{name!r} is not the name of a variable", "letters, digits and _")
@@ -293,94 +263,8 @@ def _tolerance(table: Table) -> Tolerance | None:
     value = table.typed("tolerance", dict, "a table: {rtol = 1e-3, atol = 1e-4}", None)
     if value is None:
         return None
-    owner = table if table.has("tolerance") or not table.under else table.under
+    owner = table if table.has("tolerance") or not table.defaults else table.defaults
     inner = Table(value, (*owner.path, "tolerance"), table.source, f"{owner.label}: tolerance")
-    made = Tolerance(inner.number("rtol", 0.0, 0, 1e6), inner.number("atol", 0.0, 0, 1e6))
+    tolerance = Tolerance(inner.number("rtol", 0.0, 0, 1e6), inner.number("atol", 0.0, 0, 1e6))
     inner.finish()
-    return made
-
-
-def _input_sets(table: Table) -> dict[str, InputSet]:
-    value = table.typed("inputs", (dict, str), "a table of named input sets, or module:function", {})
-    if isinstance(value, str):
-        return {"default": InputSet(call=table.call("inputs"))}
-    made = {}
-    for name, item in value.items():
-        if not _ID.fullmatch(name):
-            table.fail(("inputs", name), "not a name", "letters, digits and . _ - inside; at most 64")
-        made[name] = _input_set(table, ("inputs", name), item)
-    return made
-
-
-def _input_set(table: Table, path: KeyPath, value: Any) -> InputSet:
-    if isinstance(value, str):
-        if not CALL.fullmatch(value):
-            table.fail(path, f"{value!r} is not module:function", 'such as "models:long_inputs"')
-        return InputSet(call=value)
-    if not isinstance(value, dict):
-        table.fail(path, f"{shown(value)} is not an input set", "a table of arguments, or module:function")
-    if not value:
-        table.fail(path, "no arguments", "name the module's arguments: input_ids = {shape = [1, 128]}")
-    if "shape" in value and not isinstance(value["shape"], dict):
-        hint = f"one level deeper: {'.'.join(map(str, path))}.ARGUMENT = {{shape = ...}}"
-        table.fail((*path, "shape"), "a tensor stands where an input set is expected", hint)
-    positions = value.get("*", [])
-    if not isinstance(positions, list):
-        table.fail((*path, "*"), f"{shown(positions)} is not a list", "the positional arguments, in order")
-    return InputSet(
-        args=tuple(_argument(table, (*path, "*"), item) for item in positions),
-        kwargs={key: _argument(table, (*path, key), item) for key, item in value.items() if key != "*"},
-    )
-
-
-def _argument(table: Table, path: KeyPath, value: Any) -> Argument:
-    if isinstance(value, (bool, int, float, str)):
-        return Argument(value=value)
-    if isinstance(value, list):
-        return Argument(items=tuple(_argument(table, path, item) for item in value))
-    if isinstance(value, dict):
-        return Argument(tensor=_tensor(table, path, value))
-    table.fail(
-        path, f"{shown(value)} is not an argument", "a tensor, a list, a number, a string, true or false"
-    )
-
-
-def _tensor(table: Table, path: KeyPath, value: dict[str, Any]) -> TensorSpec:
-    known = ["shape", "dtype", "low", "high", "fill", "dynamic"]
-    for key in value:
-        if key not in known:
-            table.fail((*path, key), "unknown key", did_you_mean(key, known))
-    shape = _whole_numbers(table, (*path, "shape"), value.get("shape"), "the sizes: [1, 128]")
-    if math.prod(shape) > MAX_ELEMENTS:
-        table.fail((*path, "shape"), f"{math.prod(shape)} elements", f"at most {MAX_ELEMENTS}")
-    dtype, fill = value.get("dtype", ""), value.get("fill", "random")
-    if dtype != "":
-        table.one_of((*path, "dtype"), str(dtype), TENSOR_DTYPES)
-    table.one_of((*path, "fill"), str(fill), FILLS)
-    low, high = (_bound(table, (*path, key), value.get(key)) for key in ("low", "high"))
-    if dtype in INTEGERS and fill == "random" and high is None:
-        table.fail(
-            (*path, "high"), f"missing; {dtype} values are random in [low, high)", "such as high = 1000"
-        )
-    if high is not None and high <= (low or 0):
-        table.fail((*path, "high"), f"{high:g} is not above low ({low or 0:g})", "values are in [low, high)")
-    dynamic = _whole_numbers(table, (*path, "dynamic"), value.get("dynamic", []), "dimensions: [0]")
-    if any(dimension >= len(shape) for dimension in dynamic):
-        table.fail((*path, "dynamic"), f"{shown(list(dynamic))}: the shape has {len(shape)} dimensions")
-    return TensorSpec(shape, dtype, low, high, fill, dynamic)
-
-
-def _bound(table: Table, path: KeyPath, value: Any) -> float | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        table.fail(path, f"{shown(value)} is not a number")
-    return float(value)
-
-
-def _whole_numbers(table: Table, path: KeyPath, value: Any, what: str) -> tuple[int, ...]:
-    good = isinstance(value, list) and all(type(item) is int and item >= 0 for item in value)
-    if not good:
-        problem = "missing" if value is None else f"{shown(value)} is not a list of whole numbers"
-        table.fail(path, problem, what)
-    return tuple(value)
+    return tolerance

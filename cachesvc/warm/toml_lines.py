@@ -1,7 +1,7 @@
-"""On which line a key of a TOML document stands. ``tomllib`` parses, but does not tell.
+"""Find the line of each key of a TOML document, which ``tomllib`` does not report.
 
-No parser of its own: the document is cut into statements (a header, or a key with its value), each
-of which ``tomllib`` reads alone. It was parsed as a whole before, so it is known to be well formed.
+This is no parser: it cuts the document into statements (a header, or a key with its value), each of which
+``tomllib`` reads alone. The document was parsed as a whole before, so it is well formed.
 """
 
 from __future__ import annotations
@@ -12,45 +12,47 @@ from typing import Any
 import tomllib
 
 KeyPath = tuple[str | int, ...]
+"""Keys from the document's root inwards; an index for an item of an array of tables."""
 
 
 def lines_of(text: str) -> dict[KeyPath, int]:
-    """The first line (from 1) of every table and key; items of arrays of tables by their index."""
-    found: dict[KeyPath, int] = {}
+    """Return the first line (from 1) of every table and key."""
+    lines: dict[KeyPath, int] = {}
     counts: dict[KeyPath, int] = {}
     table: KeyPath = ()
     for number, statement, parsed in _statements(text):
         if statement.startswith("["):
             table = _enter(parsed, statement.startswith("[["), counts)
-            _note(found, table, number)
+            _add(lines, table, number)
         else:
             for path in _paths(parsed):
-                _note(found, table + path, number)
-    return found
+                _add(lines, table + path, number)
+    return lines
 
 
 def line_of(lines: dict[KeyPath, int], path: KeyPath) -> int | None:
-    """The line of ``path``, or of the nearest key around it."""
+    """Return the line of ``path``, or of the nearest key around it."""
     return next((lines[path[:end]] for end in range(len(path), 0, -1) if path[:end] in lines), None)
 
 
 def _statements(text: str) -> Iterator[tuple[int, str, dict[str, Any]]]:
-    """(line number, text, what it says alone); a value of several lines is joined until it parses."""
-    begin, held = 1, ""
+    """Yield (first line, text, its own document) of each statement; lines are joined until they parse."""
+    begin, statement = 1, ""
     for number, line in enumerate(text.splitlines(keepends=True), start=1):
-        if not held.strip():
-            begin, held = number, ""
-        held += line
+        if not statement.strip():
+            begin, statement = number, ""
+        statement += line
         try:
-            parsed = tomllib.loads(held)
+            parsed = tomllib.loads(statement)
         except tomllib.TOMLDecodeError:
             continue
         if parsed:
-            yield begin, held.lstrip(), parsed
-        held = ""
+            yield begin, statement.lstrip(), parsed
+        statement = ""
 
 
 def _paths(value: object) -> Iterator[KeyPath]:
+    """Yield the paths of a value's keys, outer ones first."""
     if isinstance(value, dict):
         for key, item in value.items():
             yield (key,)
@@ -58,7 +60,7 @@ def _paths(value: object) -> Iterator[KeyPath]:
 
 
 def _enter(parsed: dict[str, Any], is_array: bool, counts: dict[KeyPath, int]) -> KeyPath:
-    """The full path of a header: a name of an array of tables is followed by the last item's index."""
+    """Return the full path of a header; the index of the last item follows the name of an array of tables."""
     names: list[str] = []
     inner: Any = parsed
     while isinstance(inner, dict) and inner:
@@ -74,6 +76,7 @@ def _enter(parsed: dict[str, Any], is_array: bool, counts: dict[KeyPath, int]) -
     return path
 
 
-def _note(found: dict[KeyPath, int], path: KeyPath, line: int) -> None:
+def _add(lines: dict[KeyPath, int], path: KeyPath, line: int) -> None:
+    """Add a path and the paths around it, but those that have a line."""
     for end in range(1, len(path) + 1):
-        found.setdefault(path[:end], line)
+        lines.setdefault(path[:end], line)

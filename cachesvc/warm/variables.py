@@ -1,4 +1,4 @@
-"""The variables that model code inherits: what compilers, PyTorch and the system need, and nothing secret.
+"""Choose the variables that model code inherits: what compilers, PyTorch and the system need, nothing secret.
 
 The code of a model runs in the fresh processes of `warm`, and a CI job has secrets in its environment: the
 signing key, tokens of the CI system and of the cloud. So a variable is passed on because it is listed here,
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 
-from cachesvc_client import kinds
+from . import kinds_used
 
 _NAMES = frozenset(
     """
@@ -22,6 +22,7 @@ _NAMES = frozenset(
     HTTP_PROXY HTTPS_PROXY NO_PROXY ALL_PROXY http_proxy https_proxy no_proxy all_proxy CACHESVC_UNTESTED
     """.split()
 )
+"""Names of variables that pass."""
 _PREFIXES = (
     *("LC_", "PYTHON", "TORCH", "PYTORCH_", "TRITON_", "INDUCTOR_", "AOT_", "ATEN_", "DNNL_", "ONEDNN_"),
     *("CUDA", "CUDNN", "CUBLAS", "CUTLASS", "NVIDIA_", "NVCC_", "NCCL_", "NVTE_", "GLOO_"),
@@ -29,25 +30,27 @@ _PREFIXES = (
     *("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "MALLOC_"),
     *("HF_", "HUGGINGFACE_", "TRANSFORMERS_", "TOKENIZERS_", "DIFFUSERS_"),
 )
+"""Beginnings of names that pass, unless the name says that it is a secret."""
 _SECRET = re.compile(
     r"(?:^|_)(?:API)?(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|AUTH)S?(?:_|$)", re.IGNORECASE
 )
-_CLEARED = frozenset({*kinds.VARIABLES, "TRITON_HOME"})
+_CACHE_FOLDERS = frozenset({*kinds_used.CACHE_VARIABLES, "TRITON_HOME"})
+"""Names of variables that name the builder's cache folders."""
 
 
-def inherited(base: Mapping[str, str], named: Collection[str] = ()) -> dict[str, str]:
-    """Choose from ``base`` what a fresh process gets: what is listed above, and what ``named`` names.
+def choose_variables(base: Mapping[str, str], pass_env: Collection[str] = ()) -> dict[str, str]:
+    """Return the variables of ``base`` that a fresh process gets: those of this module, and ``pass_env``.
 
-    A name that speaks of a secret passes only if it is ``named``. The builder's cache folders never pass. Nor
-    does ``CI`` by itself: it changes AOTAutograd's keys, and it is set where `warm` runs but not where the
-    service does.
+    A variable whose name says that it is a secret passes only in ``pass_env``. The builder's cache folders
+    never pass. ``CI`` passes only in ``pass_env`` too: it changes AOTAutograd's keys, and it is set where
+    `warm` runs but not where the service does.
     """
     return {
         name: value
         for name, value in base.items()
-        if name not in _CLEARED and (name in named or _listed(name))
+        if name not in _CACHE_FOLDERS and (name in pass_env or _passes(name))
     }
 
 
-def _listed(name: str) -> bool:
+def _passes(name: str) -> bool:
     return (name in _NAMES or name.startswith(_PREFIXES)) and not _SECRET.search(name)

@@ -1,5 +1,5 @@
 """Tests claims against answers that a registry seldom gives. Real processes test the usual answers:
-`e2e.test_turns`, `warm.test_turns`."""
+`e2e.test_turns`, `warm.test_claims`."""
 
 from __future__ import annotations
 

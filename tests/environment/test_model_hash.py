@@ -9,14 +9,8 @@ import sys
 
 import pytest
 
-from cachesvc_client.environment.model_hash import (
-    compile_options,
-    input_signature,
-    model_hash,
-    script_digest,
-)
+from cachesvc_client.environment.model_hash import compile_options, input_signature, model_hash
 from cachesvc_client.wire.codec import canonical
-from cachesvc_client.wire.digest import Digest
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -191,14 +185,3 @@ def test_options_at_their_default_are_left_out():
     assert options["options"] == [f"a={__name__}.tied", "b=2"]
     assert (options["mode"], options["dynamic"], options["fullgraph"]) == ("max-autotune", False, True)
     assert compile_options(backend=tied) == {"backend": f"{__name__}.tied"}
-
-
-def test_script_digests():
-    inputs = {"data": Digest.of(b"1")}
-    one = script_digest(b"print()", {"args": ["-x"], "env": {"A": "1"}}, inputs)
-    assert one == script_digest(b"print()", {"env": {"A": "1"}, "args": ["-x"]}, inputs)
-    assert one != script_digest(b"print(1)", {"args": ["-x"], "env": {"A": "1"}}, inputs)
-    assert one != script_digest(b"print()", {"args": ["-y"], "env": {"A": "1"}}, inputs)
-    assert one != script_digest(b"print()", {"args": ["-x"], "env": {"A": "1"}}, {"data": Digest.of(b"2")})
-    with pytest.raises(ValueError, match="spec"):
-        script_digest(b"", {"x": object()}, {})

@@ -149,16 +149,16 @@ def test_inductors_compile_workers_are_reached(tmp_path):
 
 def test_warms_worker_lists_what_a_script_starts_through_another_python(tmp_path):
     pytest.importorskip("cachesvc.warm")
-    from cachesvc.warm.fresh import Launcher
+    from cachesvc.warm.launcher import Launcher
+    from cachesvc.warm.phase import PhaseRequest
     from cachesvc.warm.plan import plan
     from cachesvc.warm.spec import parse_spec
-    from cachesvc.warm.worker import Order
 
     script = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {CHILD!r}], check=True)\n"
     (tmp_path / "job.py").write_text(script)
     text = 'name = "team/job"\n[[target]]\nid = "job"\nscript = "job.py"\n'
     [job] = plan(parse_spec(text, tmp_path / "warm.toml"))
     with tempfile.TemporaryDirectory(dir=tmp_path) as folder:
-        result = Launcher().run(Order("compile", job), Path(folder), {})
+        result = Launcher().run(PhaseRequest("compile", job), Path(folder), {})
     assert not result.error, result.trace
-    assert [os.path.basename(name) for name in result.observed.processes][-2:] == [PYTHON, "true"]
+    assert [os.path.basename(name) for name in result.observation.processes][-2:] == [PYTHON, "true"]

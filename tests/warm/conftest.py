@@ -22,11 +22,11 @@ def command(*arguments: str | Path) -> list[str]:
 
 @pytest.fixture(scope="session")
 def plain_environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Without anything of ours, and with a home of its own."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("CACHESVC_")}
+    """The environment without variables of cachesvc, with a home folder of its own."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("CACHESVC_")}
     home = tmp_path_factory.mktemp("home")
-    kept |= {"HOME": str(home), "XDG_CONFIG_HOME": str(home / "config")}
-    return kept
+    environ |= {"HOME": str(home), "XDG_CONFIG_HOME": str(home / "config")}
+    return environ
 
 
 @pytest.fixture(scope="session")

@@ -7,16 +7,16 @@ from dataclasses import replace
 import pytest
 
 from cachesvc.warm import judge
-from cachesvc.warm.results import PhaseResult, Times
+from cachesvc.warm.phase import PhaseResult, Times
 from cachesvc_client.canary.tolerance import Compared
 from cachesvc_client.hooks.counters import Observation
 
-QUIET = PhaseResult("replay", observed=Observation(fx_hits=3, aot_hits=3))
-EXACT = PhaseResult("compile", compared={"a": Compared(0.0, 1.0, 0.1)})
+QUIET = PhaseResult("replay", observation=Observation(fx_hits=3, aot_hits=3))
+EXACT = PhaseResult("compile", comparisons={"a": Compared(0.0, 1.0, 0.1)})
 
 
 def test_a_replay_that_does_nothing_is_settled():
-    assert judge.unsettled(QUIET) == ()
+    assert judge.remaining_work(QUIET) == ()
     assert judge.verdict(EXACT, QUIET).warm
 
 
@@ -33,38 +33,44 @@ WORK = {
 
 @pytest.mark.parametrize("reason", WORK)
 def test_work_that_should_have_been_spared_is_told_in_words(reason):
-    replay = PhaseResult("replay", observed=Observation(**WORK[reason]))
-    assert judge.unsettled(replay) == (reason,)
+    replay = PhaseResult("replay", observation=Observation(**WORK[reason]))
+    assert judge.remaining_work(replay) == (reason,)
     assert judge.verdict(EXACT, replay).reasons == (reason,)
 
 
 def test_added_files_errors_and_missing_observations_are_not_settled():
     added = tuple(f"inductor/{name}" for name in "abcde")
-    assert judge.unsettled(replace(QUIET, added=added)) == (
+    assert judge.remaining_work(replace(QUIET, files_added=added)) == (
         "added 5 files: inductor/a, inductor/b, inductor/c, and 2 more",
     )
-    assert judge.unsettled(replace(QUIET, error="it died")) == ("the replay failed: it died",)
-    assert judge.unsettled(PhaseResult("replay"))
+    assert judge.remaining_work(replace(QUIET, error="it died")) == ("the replay failed: it died",)
+    assert judge.remaining_work(PhaseResult("replay"))
     assert not judge.verdict(EXACT, replace(QUIET, error="it died")).warm
 
 
 def test_what_no_cache_holds_is_told_with_what_it_means():
     why = "Can't cache HigherOrderOperator: graphsafe_run_with_rng_state"
-    assert judge.uncached(replace(EXACT, observed=Observation(bypassed=(why, "Reduce unsupported")))) == (
+    assert judge.uncacheable_graphs(
+        replace(EXACT, observation=Observation(bypassed=(why, "Reduce unsupported")))
+    ) == (
         f"PyTorch does not cache a graph of this model: {why}: gradient checkpointing on a GPU with its "
         "random state kept, which torch 2.13 caches (pytorch#185562)",
         "PyTorch does not cache a graph of this model: Reduce unsupported",
     )
-    assert judge.uncached(replace(EXACT, observed=Observation())) == judge.uncached(EXACT) == ()
+    assert (
+        judge.uncacheable_graphs(replace(EXACT, observation=Observation()))
+        == judge.uncacheable_graphs(EXACT)
+        == ()
+    )
 
 
 def test_numbers_that_differ_fail_whoever_they_differ_from():
     off = {"a": Compared(0.5, 1.0, 0.1)}
-    compiled = judge.verdict(replace(EXACT, compared=off), QUIET)
-    restored = judge.verdict(EXACT, replace(QUIET, compared=off))
+    compiled = judge.verdict(replace(EXACT, comparisons=off), QUIET)
+    restored = judge.verdict(EXACT, replace(QUIET, comparisons=off))
     assert "compiled output against eager, inputs 'a': differs by 0.5 where 0.1" in compiled.reasons[0]
     assert "restored output against the builder's" in restored.reasons[0]
-    assert judge.inexact(EXACT) == ()
+    assert judge.output_differences(EXACT) == ()
 
 
 def test_numbers_are_sums_over_input_sets():
@@ -94,6 +100,6 @@ def test_a_script_has_no_eager_run():
 
 
 def test_tuning_calls_for_finalising():
-    assert judge.tuned(PhaseResult("compile", observed=Observation(tuning_runs=1)))
-    assert not judge.tuned(QUIET)
-    assert not judge.tuned(PhaseResult("compile"))
+    assert judge.needs_finalise(PhaseResult("compile", observation=Observation(tuning_runs=1)))
+    assert not judge.needs_finalise(QUIET)
+    assert not judge.needs_finalise(PhaseResult("compile"))

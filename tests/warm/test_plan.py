@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cachesvc.warm.plan import Job, plan
-from cachesvc.warm.report import planned
+from cachesvc.warm.report import plan_lines
 from cachesvc.warm.spec import parse_spec
 from cachesvc_client.canary.tolerance import Tolerance
 from cachesvc_client.wire import codec
@@ -112,7 +112,7 @@ def test_jobs_travel_as_json(parse):
 
 
 def test_a_dry_run_shows_every_entry(parse):
-    text = planned(plan(parse(TEXT)))
+    text = plan_lines(plan(parse(TEXT)))
     assert text[0] == (
         "bert/float32/default: inference of models:bert, inputs short (grad_mode=no_grad, device=auto)"
     )

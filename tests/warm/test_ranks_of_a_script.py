@@ -7,11 +7,11 @@ import os
 
 import pytest
 
+from cachesvc.warm.phase import CapturedFile, PhaseRequest, PhaseResult, Times
 from cachesvc.warm.plan import plan
-from cachesvc.warm.ranks import combined, folder, result_file
-from cachesvc.warm.results import Captured, PhaseResult, Times
+from cachesvc.warm.ranks import combine_results, rank_folder, result_file
 from cachesvc.warm.spec import parse_spec
-from cachesvc.warm.worker import Order, as_rank
+from cachesvc.warm.worker import as_rank
 from cachesvc_client.hooks.counters import Observation
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.errors import SpecError
@@ -21,81 +21,84 @@ SHARED, OWN = "ab/" + "c" * 30 + ".best_config", "fxgraph/ab/f" + "a" * 30 + "/"
 
 
 @pytest.fixture
-def order(tmp_path):
+def phase_request(tmp_path):
     (tmp_path / "it.py").touch()
     [job] = plan(parse_spec(SPEC, tmp_path / "warm.toml"))
-    return Order("compile", job, stage=str(tmp_path / "stage"))
+    return PhaseRequest("compile", job, stage=str(tmp_path / "stage"))
 
 
 def leave(tmp_path, rank, **more):
     captured = []
     for path, data in ((SHARED, b'{"%d": 1, "same": %d}' % (rank, rank)), (OWN + str(rank), b"own")):
-        place = folder(tmp_path / "stage", rank) / "inductor" / path
+        place = rank_folder(tmp_path / "stage", rank) / "inductor" / path
         place.parent.mkdir(parents=True)
         place.write_bytes(data)
-        captured.append(Captured("inductor", path, len(data)))
+        captured.append(CapturedFile("inductor", path, len(data)))
     result = PhaseResult(
         "compile",
         times={"script": Times(1.0 + rank)},
-        observed=Observation(compilations=2, processes=("g++",), counters={"hits": 1}, bypassed=("why",)),
-        captured=tuple(captured),
-        read=(f"inductor/{OWN}{rank}",),
-        added=("inductor/x",),
+        observation=Observation(compilations=2, processes=("g++",), counters={"hits": 1}, bypassed=("why",)),
+        capture=tuple(captured),
+        files_read=(f"inductor/{OWN}{rank}",),
+        files_added=("inductor/x",),
         scopes=("host",),
     )
     result = codec.build(PhaseResult, {**codec.plain(result), **more})
     result_file(tmp_path / "result.json", rank).write_text(json.dumps(codec.plain(result)))
 
 
-def test_counts_are_summed_and_files_are_one_set(order, tmp_path):
+def test_counts_are_summed_and_files_are_one_set(phase_request, tmp_path):
     for rank in range(2):
         leave(tmp_path, rank)
-    whole = combined(order, tmp_path / "result.json")
-    assert whole.observed == Observation(
+    whole = combine_results(phase_request, tmp_path / "result.json")
+    assert whole.observation == Observation(
         compilations=4, processes=("g++", "g++"), counters={"hits": 2}, bypassed=("why",)
     )
     assert whole.times == {"script": Times(2.0)}
-    assert whole.read == (f"inductor/{OWN}0", f"inductor/{OWN}1")
-    assert whole.added == ("inductor/x",)
-    assert {file.path: file.ranks for file in whole.captured} == {
+    assert whole.files_read == (f"inductor/{OWN}0", f"inductor/{OWN}1")
+    assert whole.files_added == ("inductor/x",)
+    assert {file.path: file.ranks for file in whole.capture} == {
         SHARED: (),
         OWN + "0": (0,),
         OWN + "1": (1,),
     }
     merged = tmp_path / "stage" / "inductor" / SHARED
     assert json.loads(merged.read_bytes()) == {"0": 1, "1": 1, "same": 0}
-    assert {file.size for file in whole.captured if file.path == SHARED} == {merged.stat().st_size}
+    assert {file.size for file in whole.capture if file.path == SHARED} == {merged.stat().st_size}
     assert [path.name for path in (tmp_path / "stage").iterdir()] == ["inductor"]
 
 
-def test_what_the_ranks_asked_for_is_one_workload(order, tmp_path):
+def test_what_the_ranks_asked_for_is_one_workload(phase_request, tmp_path):
     """Each has a device of its own; an entry serves all of them."""
     for rank in range(2):
-        leave(tmp_path, rank, asked={"device": [f"cuda:{rank}"], "dtype": ["float32"]})
-    assert combined(order, tmp_path / "result.json").asked == {
+        leave(tmp_path, rank, graph_requests={"device": [f"cuda:{rank}"], "dtype": ["float32"]})
+    assert combine_results(phase_request, tmp_path / "result.json").graph_requests == {
         "device": ["cuda:0", "cuda:1"],
         "dtype": ["float32"],
     }
 
 
-def test_the_error_of_a_rank_is_told_though_torchrun_ended_the_others(order, tmp_path):
+def test_the_error_of_a_rank_is_told_though_torchrun_ended_the_others(phase_request, tmp_path):
     leave(tmp_path, 1, error="it.py raised ValueError: no")
-    assert combined(order, tmp_path / "result.json").error == "rank 1: it.py raised ValueError: no"
+    assert (
+        combine_results(phase_request, tmp_path / "result.json").error
+        == "rank 1: it.py raised ValueError: no"
+    )
 
 
-def test_a_rank_that_left_nothing_is_not_overlooked(order, tmp_path):
+def test_a_rank_that_left_nothing_is_not_overlooked(phase_request, tmp_path):
     leave(tmp_path, 0)
-    assert combined(order, tmp_path / "result.json") is None
+    assert combine_results(phase_request, tmp_path / "result.json") is None
 
 
-def test_a_rank_has_a_folder_a_stage_and_a_result_of_its_own(order, tmp_path, monkeypatch):
+def test_a_rank_has_a_folder_a_stage_and_a_result_of_its_own(phase_request, tmp_path, monkeypatch):
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("CACHESVC_STORE", str(tmp_path / "store"))
     for name in ("TORCHINDUCTOR_CACHE_DIR", "CUDA_CACHE_PATH"):
         monkeypatch.setenv(name, "")
-    own, answer, bad = as_rank(order, tmp_path / "result.json")
+    own, answer, bad = as_rank(phase_request, tmp_path / "result.json")
     assert (own.stage, answer.name, bad) == (str(tmp_path / "stage" / "rank-1"), "result-1.json", 1)
-    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "store" / "ranks" / "1")
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "store" / "ranks-inductor" / "1")
     assert os.environ["CUDA_CACHE_PATH"] == str(tmp_path / "store" / "ranks-cuda" / "1")
 
 
@@ -109,7 +112,7 @@ def test_only_a_script_runs_as_ranks(tmp_path):
         parse_spec(SPEC.replace("nproc = 2", "nproc = 0"), tmp_path / "w.toml")
 
 
-def test_ranks_are_part_of_the_workload(order):
-    whole = order.job.workload(model=None, script=None, inputs={}, dtype="")
+def test_ranks_are_part_of_the_workload(phase_request):
+    whole = phase_request.job.workload(model=None, script=None, inputs={}, dtype="")
     assert whole.ranks == 2
-    assert Order("eager", order.job).ranks == 0
+    assert PhaseRequest("eager", phase_request.job).ranks == 0

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from cachesvc.warm import report
-from cachesvc.warm.results import GraphBreak, Numbers, Outcome
+from cachesvc.warm.phase import GraphBreak
+from cachesvc.warm.results import Numbers, Outcome
 from cachesvc_client.canary.tolerance import Compared
 from cachesvc_client.hooks.counters import Observation
 

@@ -1,4 +1,4 @@
-"""The straight line, over processes whose answers are scripted: settling, trimming, finalising, sealing.
+"""The phases of a target, over processes whose answers are scripted: settle, trim, finalise, seal.
 
 What the real processes answer is tested in `test_warm`; here are the answers that a small model on a
 CPU never gives.
@@ -13,12 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from cachesvc.warm.fresh import Launcher
+from cachesvc.warm.build import MAX_REPLAYS
+from cachesvc.warm.context import WarmContext
+from cachesvc.warm.launcher import Launcher
+from cachesvc.warm.phase import CapturedFile, ModelFacts, PhaseRequest, PhaseResult, Times
 from cachesvc.warm.plan import plan
-from cachesvc.warm.results import Captured, Model, PhaseResult, Share, Times
-from cachesvc.warm.run import MAX_REPLAYS, WarmContext, run
+from cachesvc.warm.results import Share
+from cachesvc.warm.run import run
 from cachesvc.warm.spec import parse_spec
-from cachesvc.warm.worker import Order
 from cachesvc_client.bundle.check import check_envelope
 from cachesvc_client.bundle.file import open_bundle
 from cachesvc_client.bundle.pack import PackReader
@@ -28,7 +30,7 @@ from cachesvc_client.hooks.counters import Observation
 from cachesvc_client.wire.names import Name
 from cachesvc_client.wire.records import Manifest
 
-MODEL = Model(None, {"a": {}}, "float32", "cpu", "weights", 1)
+MODEL = ModelFacts(None, {"a": {}}, "float32", "weights")
 BUSY = Observation(graphs_compiled=1, compilations=1)
 TUNED = Observation(graphs_compiled=1, compilations=1, tuning_runs=3)
 EXACT = {"a": Compared(0.0, 1.0, 0.1)}
@@ -36,20 +38,21 @@ EXACT = {"a": Compared(0.0, 1.0, 0.1)}
 
 @dataclass
 class Answer:
-    """``files``: what the process captures. ``read``: what a replay reads; ``None``: all that it restored."""
+    """What one process answers. ``files``: those that it captures. ``read``: those that a replay reads;
+    ``None``: all that it restored."""
 
     files: tuple[str, ...] = ()
     observed: Observation = field(default_factory=Observation)
     read: tuple[str, ...] | None = None
     error: str = ""
-    looked_at: tuple[str, ...] = ()
+    required: tuple[str, ...] = ()
     added: tuple[str, ...] = ()
     emitted: tuple[str, ...] = ()
     compared: dict[str, Compared] = field(default_factory=lambda: dict(EXACT))
 
 
 class Scripted(Launcher):
-    """Answers in order; keeps what was asked, and what each replay found in its bundle."""
+    """Returns scripted answers in order; records the phases, and which files each replay restored."""
 
     def __init__(self, *answers: Answer | Callable[[frozenset[str]], Answer]) -> None:
         super().__init__({})
@@ -58,46 +61,46 @@ class Scripted(Launcher):
         self.restored: list[frozenset[str]] = []
         self.signers: list[str] = []
 
-    def run(self, order: Order, folder: Path, extra, *, keep: bool = False) -> PhaseResult:
+    def run(self, request: PhaseRequest, folder: Path, extra, *, keep: bool = False) -> PhaseResult:
         del folder, keep
-        self.phases.append(order.phase)
-        if order.phase == "eager":
+        self.phases.append(request.phase)
+        if request.phase == "eager":
             return PhaseResult("eager", model=MODEL, times={"a": Times(1.0, 0.2)})
         restored: frozenset[str] = frozenset()
-        if order.bundle:
-            manifest = opened(Path(order.bundle), extra["CACHESVC_TRUSTED_KEYS"])
+        if request.bundle:
+            manifest = opened(Path(request.bundle), extra["CACHESVC_TRUSTED_KEYS"])
             restored = frozenset(f"{file.kind}/{file.path}" for file in manifest.files)
             self.restored.append(restored)
             self.signers.append(extra["CACHESVC_TRUSTED_KEYS"])
         answer = self.answers.pop(0)
         answer = answer(restored) if callable(answer) else answer
         return PhaseResult(
-            order.phase,
+            request.phase,
             error=answer.error,
             model=MODEL,
             times={"a": Times(5.0, 0.1)},
-            observed=answer.observed,
-            compared=answer.compared,
-            read=tuple(restored) if answer.read is None else answer.read,
-            looked_at=answer.looked_at,
-            added=answer.added,
-            emitted=answer.emitted,
-            captured=stage(order, answer.files),
+            observation=answer.observed,
+            comparisons=answer.compared,
+            files_read=tuple(restored) if answer.read is None else answer.read,
+            files_required=answer.required,
+            files_added=answer.added,
+            files_emitted=answer.emitted,
+            capture=stage(request, answer.files),
             fingerprint={"torch": "2.13.0"},
             scopes=("host",),
         )
 
 
-def stage(order: Order, names: tuple[str, ...]) -> tuple[Captured, ...]:
-    if not order.stage:
+def stage(request: PhaseRequest, names: tuple[str, ...]) -> tuple[CapturedFile, ...]:
+    if not request.stage:
         return ()
     captured = []
     for name in names:
         kind, _, path = name.partition("/")
-        target = Path(order.stage, kind, path)
+        target = Path(request.stage, kind, path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(f"{name} of {order.phase}")
-        captured.append(Captured(kind, path, target.stat().st_size))
+        target.write_text(f"{name} of {request.phase}")
+        captured.append(CapturedFile(kind, path, target.stat().st_size))
     return tuple(captured)
 
 
@@ -111,23 +114,23 @@ A, B, C = "inductor/aa/a", "inductor/bb/b", "triton/cc/c"
 
 @pytest.fixture
 def warm(tmp_path):
-    """Runs one job over scripted answers; gives the outcome, the launcher and the written manifest."""
+    """Runs one job over scripted answers; returns the outcome, the launcher and the written manifest."""
     key = SigningKey.generate()
     out = tmp_path / "out"
     out.mkdir()
 
-    def go(*answers):
+    def run_job(*answers):
         launcher = Scripted(*answers)
         text = 'name = "a/b"\n[[target]]\nid = "x"\nfactory = "m:f"\n'
-        means = WarmContext(Name.parse("a/b"), launcher, lambda *_: None, key=key, out=out)
-        (outcome,) = run(plan(parse_spec(text, tmp_path / "w.toml")), means)
+        context = WarmContext(Name.parse("a/b"), launcher, lambda *_: None, key=key, out=out)
+        (outcome,) = run(plan(parse_spec(text, tmp_path / "w.toml")), context)
         assert launcher.answers == [], outcome
         paths = list(out.iterdir())
         manifest = opened(paths[0], str(key.public)) if paths else None
         assert str(key.public) not in launcher.signers
         return outcome, launcher, manifest
 
-    return go
+    return run_job
 
 
 def names(manifest: Manifest | None) -> set[str]:
@@ -162,7 +165,7 @@ def test_all_files_stay_if_leaving_them_out_makes_a_difference(warm):
 
 
 def test_a_file_that_had_to_be_there_stays(warm):
-    outcome, _, manifest = warm(Answer((A, B, C)), Answer(read=(A,), looked_at=(C,)), Answer())
+    outcome, _, manifest = warm(Answer((A, B, C)), Answer(read=(A,), required=(C,)), Answer())
     assert (outcome.status, outcome.files_after) == ("warm", 2)
     assert names(manifest) == {A, C}
 
@@ -265,7 +268,7 @@ def test_a_bug_in_one_job_is_its_outcome(tmp_path):
 
     launcher = Scripted(bug, Answer((A,)), Answer())
     key = SigningKey.generate()
-    means = WarmContext(Name.parse("a/b"), launcher, lambda *_: None, key=key, out=tmp_path)
-    first, second = run(plan(parse_spec(text, tmp_path / "w.toml")), means)
+    context = WarmContext(Name.parse("a/b"), launcher, lambda *_: None, key=key, out=tmp_path)
+    first, second = run(plan(parse_spec(text, tmp_path / "w.toml")), context)
     assert (first.status, first.reasons, first.error_status) == ("failed", ("KeyError: 'bug'",), 1)
     assert second.status == "warm"

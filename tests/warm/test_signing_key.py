@@ -1,4 +1,4 @@
-"""The signing key does not reach the code of a model, with the key given as the example workflow gives it."""
+"""The signing key does not reach the code of a model, as the example workflow passes the key."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ def as_a_plain_user() -> list[str]:
 @pytest.mark.compiles
 @pytest.mark.skipif(sys.platform != "linux", reason="searches /proc")
 def test_a_model_does_not_find_the_signing_key(registry, tmp_path):
-    user, place = as_a_plain_user(), tmp_path
+    user, folder = as_a_plain_user(), tmp_path
     key = Path(registry["CACHESVC_SIGNING_KEY"]).read_text().strip()
-    (place / "warm.toml").write_text(
+    (folder / "warm.toml").write_text(
         SPEC.format(
-            digest=hashlib.sha256(key.encode()).hexdigest(), size=len(key), answer=place / "found", tiny=TINY
+            digest=hashlib.sha256(key.encode()).hexdigest(), size=len(key), answer=folder / "found", tiny=TINY
         )
     )
     step = publish_step()
@@ -65,33 +65,39 @@ def test_a_model_does_not_find_the_signing_key(registry, tmp_path):
         "${{ secrets.CACHESVC_WRITE_TOKEN }}": registry["CACHESVC_TOKEN"],
         "${{ secrets.CACHESVC_SIGNING_KEY }}": key,
     }
-    given = {
-        name: values.get(text, text.replace("${{ runner.temp }}", str(place)))
+    step_variables = {
+        name: values.get(text, text.replace("${{ runner.temp }}", str(folder)))
         for name, text in step["env"].items()
     }
-    kept = {name: registry[name] for name in ("CACHESVC_URL", "CACHESVC_TRUSTED_KEYS")}
-    kept |= {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": str(place / "home")}
-    (place / "home").mkdir()
-    (place / "step.sh").write_text(step["run"])
-    done = subprocess.run(
-        [*user, "bash", "-e", str(place / "step.sh")],
-        env={**kept, **given, "TMPDIR": str(place), "GITHUB_STEP_SUMMARY": str(place / "summary.md")},
-        cwd=place,
+    variables = {name: registry[name] for name in ("CACHESVC_URL", "CACHESVC_TRUSTED_KEYS")}
+    variables |= {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": str(folder / "home")}
+    (folder / "home").mkdir()
+    (folder / "step.sh").write_text(step["run"])
+    result = subprocess.run(
+        [*user, "bash", "-e", str(folder / "step.sh")],
+        env={
+            **variables,
+            **step_variables,
+            "TMPDIR": str(folder),
+            "GITHUB_STEP_SUMMARY": str(folder / "summary.md"),
+        },
+        cwd=folder,
         capture_output=True,
         text=True,
         timeout=300,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "published" in done.stdout + done.stderr
-    lines = [line.split() for line in (place / "found").read_text().splitlines()]
-    assert len(lines) >= 3 and all(int(looked_at) > 3 for looked_at, *_ in lines), "it did not look"
-    assert not any(found for _, *found in lines), lines
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "published" in result.stdout + result.stderr
+    lines = [line.split() for line in (folder / "found").read_text().splitlines()]
+    assert len(lines) >= 3 and all(int(searched) > 3 for searched, *_ in lines), "it did not look"
+    assert not any(places for _, *places in lines), lines
 
 
 def test_a_key_that_is_not_there_is_told_before_anything_runs(plain_environment, tmp_path):
     (tmp_path / "warm.toml").write_text(SPEC.format(digest="", size=1, answer="", tiny=TINY))
     for text, words in (("", "is not set"), (str(SigningKey.generate().public), "this is a public key")):
         env = {**plain_environment, "SIGNING_KEY": text}
-        asked = command("warm", tmp_path / "warm.toml", "--signing-key-env", "SIGNING_KEY")
-        done = subprocess.run(asked, env=env, capture_output=True, text=True, timeout=60)
-        assert done.returncode == 2 and words in done.stderr and done.stderr.count("\n") == 1, done.stderr
+        arguments = command("warm", tmp_path / "warm.toml", "--signing-key-env", "SIGNING_KEY")
+        result = subprocess.run(arguments, env=env, capture_output=True, text=True, timeout=60)
+        assert result.returncode == 2 and words in result.stderr, result.stderr
+        assert result.stderr.count("\n") == 1, result.stderr

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cachesvc.warm.spec import Argument, InputSet, TensorSpec, load_spec, parse_spec
+from cachesvc.warm.inputs import Argument, InputSet, TensorSpec
+from cachesvc.warm.spec import load_spec, parse_spec
 from cachesvc.warm.toml_lines import line_of, lines_of
 from cachesvc_client.canary.tolerance import Tolerance
 from cachesvc_client.wire.errors import SpecError

@@ -14,10 +14,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from cachesvc.warm.fresh import Cancelled, Launcher, environment
+from cachesvc.warm.launcher import Cancelled, Launcher, environment
+from cachesvc.warm.phase import PhaseRequest
 from cachesvc.warm.plan import plan
 from cachesvc.warm.spec import parse_spec
-from cachesvc.warm.worker import Order
 from cachesvc_client.bundle.check import check_envelope
 from cachesvc_client.bundle.file import open_bundle
 from cachesvc_client.bundle.seal import SigningKey
@@ -39,7 +39,7 @@ TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS = "0"
 
 
 @dataclass
-class Ran:
+class Result:
     status: int
     out: str
     err: str
@@ -65,9 +65,9 @@ def spec(tmp_path: Path):
     return write
 
 
-def warm(env: dict[str, str], *arguments: str | Path) -> Ran:
-    done = subprocess.run(command("warm", *arguments), env=env, capture_output=True, text=True, timeout=300)
-    return Ran(done.returncode, done.stdout, done.stderr)
+def warm(env: dict[str, str], *arguments: str | Path) -> Result:
+    result = subprocess.run(command("warm", *arguments), env=env, capture_output=True, text=True, timeout=300)
+    return Result(result.returncode, result.stdout, result.stderr)
 
 
 TARGET = '[[target]]\nid = "tiny"\nfactory = "models:tiny"\ninputs = {a = {x = {shape = [4, 8]}}}\n'
@@ -152,18 +152,18 @@ def test_bundles_without_a_registry(plain_environment, spec, tmp_path):
         f'[[target]]\nid = "step"\nscript = "{TINY / "step.py"}"\nargs = ["64", "0"]\n'
         '[[target]]\nid = "train"\nfactory = "models:breaking"\nkind = "training"\n'
     )
-    done = warm(plain_environment, path, "--out", tmp_path / "out", "--json", "-j", "2")
-    assert done.status == 0, done.out + done.err
+    result = warm(plain_environment, path, "--out", tmp_path / "out", "--json", "-j", "2")
+    assert result.status == 0, result.out + result.err
     key = SigningKey.load(Path(plain_environment["XDG_CONFIG_HOME"], "cachesvc", "signing.key"))
-    assert str(key.public) in done.err
-    for name, target in done.targets.items():
+    assert str(key.public) in result.err
+    for name, target in result.targets.items():
         envelope, _ = open_bundle(Path(target["bundle"]))
         manifest = check_envelope(envelope, trusted=[key.public], expected=None, now=time.time()).manifest
         assert (manifest.statement.target, manifest.scopes) == (name, ("host",))
         assert manifest.asked and manifest.asked["dtype"] == ["float32"], "of a script too"
         assert len(manifest.files) == target["files_after"]
         assert any(file.path.endswith(".so") for file in manifest.files)
-    train = done.targets["train/default"]
+    train = result.targets["train/default"]
     assert "graph_break" in train["graph_breaks"][0]["reason"]
     assert train["graph_breaks"][0]["where"].startswith("models.py:")
     assert "random" in train["compared"]["default"]["note"]
@@ -174,8 +174,8 @@ def test_bundles_without_a_registry(plain_environment, spec, tmp_path):
 def test_a_script_of_two_ranks_makes_one_entry(plain_environment, spec, tmp_path):
     """Each rank has a cache folder of its own, so a replay shows that each got what it needs and no more."""
     path = spec(f'[[target]]\nid = "two"\nscript = "{TINY / "ranks.py"}"\nnproc = 2\n')
-    done = warm(plain_environment, path, "--out", tmp_path / "out", "--json")
-    two = done.targets["two"]
+    result = warm(plain_environment, path, "--out", tmp_path / "out", "--json")
+    two = result.targets["two"]
     assert two["status"] == "warm", two
     assert (two["observed"]["compilations"], two["observed"]["aot_hits"]) == (0, 4)
     key = SigningKey.load(Path(plain_environment["XDG_CONFIG_HOME"], "cachesvc", "signing.key"))
@@ -205,13 +205,13 @@ FAILURES = {
 def test_what_is_wrong_with_a_target_is_told_and_loses_no_other(plain_environment, spec, tmp_path):
     body = "".join(f'[[target]]\nid = "{name}"\n{text}\n' for name, (text, _) in FAILURES.items())
     env = {**plain_environment, "TINY_PIDS": str(tmp_path / "pids")}
-    done = warm(env, spec(body), "--out", tmp_path / "out", "--json", "-j", "2")
-    assert done.status == 9
-    told = {target.split("/")[0]: facts for target, facts in done.targets.items()}
+    result = warm(env, spec(body), "--out", tmp_path / "out", "--json", "-j", "2")
+    assert result.status == 9
+    targets = {target.split("/")[0]: facts for target, facts in result.targets.items()}
     for name, (_, part) in FAILURES.items():
-        assert told[name]["status"] == "failed"
-        assert part in told[name]["reasons"][0]
-        assert "\n" not in told[name]["reasons"][0]
+        assert targets[name]["status"] == "failed"
+        assert part in targets[name]["reasons"][0]
+        assert "\n" not in targets[name]["reasons"][0]
     assert list((tmp_path / "out").iterdir()) == []
 
 
@@ -265,11 +265,11 @@ MISTAKES = {
 def test_mistakes_of_the_command_are_one_line(plain_environment, spec, mistake):
     arguments, status, part = MISTAKES[mistake]
     path = spec(TARGET)
-    done = warm(plain_environment, *(item.format(spec=path) for item in arguments))
-    assert done.status == status
-    assert part in done.err
-    assert done.err.startswith("error: ")
-    assert done.err.count("\n") == 1
+    result = warm(plain_environment, *(item.format(spec=path) for item in arguments))
+    assert result.status == status
+    assert part in result.err
+    assert result.err.startswith("error: ")
+    assert result.err.count("\n") == 1
 
 
 def test_registry_and_token_are_asked_before_anything_runs(registry, spec):
@@ -281,9 +281,9 @@ def test_registry_and_token_are_asked_before_anything_runs(registry, spec):
 
 
 def test_a_dry_run_starts_nothing(plain_environment, spec):
-    done = warm(plain_environment, spec(TARGET), "--dry-run")
-    assert (done.status, done.err) == (0, "")
-    assert "tiny/default: inference of models:tiny, inputs a" in done.out
+    result = warm(plain_environment, spec(TARGET), "--dry-run")
+    assert (result.status, result.err) == (0, "")
+    assert "tiny/default: inference of models:tiny, inputs a" in result.out
     as_json = warm(plain_environment, spec(TARGET), "--dry-run", "--json")
     assert as_json.document["plan"][0]["target"] == "tiny/default"
 
@@ -361,4 +361,4 @@ def test_a_cancelled_launcher_starts_nothing(job, tmp_path):
     launcher = Launcher()
     launcher.cancel()
     with pytest.raises(Cancelled):
-        launcher.run(Order("eager", job), tmp_path / "f", dict(os.environ))
+        launcher.run(PhaseRequest("eager", job), tmp_path / "f", dict(os.environ))

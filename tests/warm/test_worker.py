@@ -1,14 +1,14 @@
-"""What a process of `warm` calls its files, and what it captures."""
+"""How a process of `warm` names its files, what it captures, and what identifies a script."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from cachesvc.warm.plan import plan
-from cachesvc.warm.results import PhaseResult
+from cachesvc.warm.cache_files import capture_files, name_files
+from cachesvc.warm.execution import script_digest
+from cachesvc.warm.plan import Job, plan
 from cachesvc.warm.spec import parse_spec
-from cachesvc.warm.worker import Order, _named, _with_capture
 from cachesvc_client.bundle.pack import SourceFile
 
 KEY = "7P335DUZQWC3FD5RRF4O6ZXEG2U3NY34Z46BPF4ZH7D226SIEGZA"
@@ -17,7 +17,7 @@ KEY = "7P335DUZQWC3FD5RRF4O6ZXEG2U3NY34Z46BPF4ZH7D226SIEGZA"
 def test_a_file_belongs_to_the_innermost_kind(tmp_path: Path) -> None:
     roots = {"inductor": tmp_path / "i", "triton": tmp_path / "i/triton/0"}
     paths = [tmp_path / "i/aa/a", tmp_path / f"i/triton/0/{KEY}/k.cubin", tmp_path / "elsewhere"]
-    assert _named(roots, paths) == {"inductor/aa/a", f"triton/{KEY}/k.cubin"}
+    assert name_files(roots, paths) == {"inductor/aa/a", f"triton/{KEY}/k.cubin"}
 
 
 def test_what_an_entry_holds_is_not_captured_beside_it(tmp_path: Path) -> None:
@@ -27,9 +27,26 @@ def test_what_an_entry_holds_is_not_captured_beside_it(tmp_path: Path) -> None:
             paths = (f"{KEY}/k.cubin", f"{KEY}/k.ptx")
             return [SourceFile("triton", path, b"bytes", 0o644) for path in paths]
 
-    (job,) = plan(parse_spec('name = "a/b"\n[[target]]\nid = "x"\nfactory = "m:f"\n', tmp_path / "w.toml"))
     session: Any = Session()
-    order = Order("replay", job, stage=str(tmp_path / "stage"))
-    made = _with_capture(order, session, PhaseResult("replay", emitted=(f"triton/{KEY}/k.ptx",)))
-    assert [file.name for file in made.captured] == [f"triton/{KEY}/k.cubin"]
+    capture = capture_files(session, tmp_path / "stage", [f"triton/{KEY}/k.ptx"])
+    assert [file.name for file in capture] == [f"triton/{KEY}/k.cubin"]
     assert [path.name for path in (tmp_path / "stage").rglob("*.*")] == ["k.cubin"]
+
+
+SCRIPT = 'name = "a/b"\n[[target]]\nid = "x"\nscript = "it.py"\nargs = ["{}"]\nfiles = ["data"]\n'
+
+
+def script_job(folder: Path, script: str = "print()", argument: str = "-x", data: str = "1") -> Job:
+    folder.mkdir()
+    (folder / "it.py").write_text(script)
+    (folder / "data").write_text(data)
+    (job,) = plan(parse_spec(SCRIPT.format(argument), folder / "w.toml"))
+    return job
+
+
+def test_a_script_is_identified_by_its_bytes_its_options_and_its_files(tmp_path: Path) -> None:
+    digest = script_digest(script_job(tmp_path / "1"))
+    assert digest == script_digest(script_job(tmp_path / "elsewhere"))
+    assert digest != script_digest(script_job(tmp_path / "2", script="print(1)"))
+    assert digest != script_digest(script_job(tmp_path / "3", argument="-y"))
+    assert digest != script_digest(script_job(tmp_path / "4", data="2"))

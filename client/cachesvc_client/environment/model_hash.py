@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..graphs.code_digest import FollowedCode
-from ..wire.codec import canonical
 from ..wire.digest import Digest
 from ..wire.factors import FactorValue
 
@@ -230,15 +229,3 @@ def _option(value: Any) -> str:
 def _qualified(thing: Any) -> str:
     definition = thing if hasattr(thing, "__qualname__") else type(thing)
     return f"{definition.__module__}.{definition.__qualname__}"
-
-
-def script_digest(script: bytes, spec: Mapping[str, Any], inputs: Mapping[str, Digest]) -> Digest:
-    """Returns the identity of a script target, which has no model hash: a digest of the script's bytes, its
-    part of the spec and the digests of the files that it declares as inputs, by their names in the spec.
-
-    Raises ``ValueError`` if the spec holds values that JSON does not have.
-    """
-    try:
-        return Digest.of(canonical({"script": Digest.of(script), "spec": dict(spec), "inputs": dict(inputs)}))
-    except TypeError as error:
-        raise ValueError(f"spec: {error}") from None

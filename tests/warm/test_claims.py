@@ -15,10 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from cachesvc.warm import turns
+from cachesvc.warm import claims
+from cachesvc.warm.context import RegistryAccess, WarmContext
+from cachesvc.warm.phase import PhaseResult
 from cachesvc.warm.plan import plan
-from cachesvc.warm.results import Outcome, PhaseResult
-from cachesvc.warm.run import Registry, WarmContext, run
+from cachesvc.warm.results import Outcome
+from cachesvc.warm.run import run
 from cachesvc.warm.spec import parse_spec
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.http.registry import Remote
@@ -39,12 +41,12 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("registry")
     prepare(folder, SigningKey.generate().text)
     (folder / "registry.toml").write_text(f"claim_seconds = {CLAIM_SECONDS}\n")
-    with serve(folder, "--config", str(folder / "registry.toml")) as made:
-        yield made
+    with serve(folder, "--config", str(folder / "registry.toml")) as server:
+        yield server
 
 
 class Partitioned(Remote):
-    """A real one, of a machine whose renewals do not come through once ``silent`` is set."""
+    """A real connection, whose renewals of claims fail once ``silent`` is set."""
 
     def __init__(self, *arguments: str, silent: threading.Event) -> None:
         super().__init__(*arguments, timeout=60)
@@ -57,17 +59,17 @@ class Partitioned(Remote):
 
 
 class Timed(Scripted):
-    """Its compile begins and ends when the test says so."""
+    """Ends its compile when the test sets ``may_end``."""
 
     def __init__(self, *answers: Answer) -> None:
         super().__init__(*answers)
         self.compiles, self.may_end = threading.Event(), threading.Event()
 
-    def run(self, order, folder: Path, extra, *, keep: bool = False) -> PhaseResult:
-        if order.phase == "compile":
+    def run(self, request, folder: Path, extra, *, keep: bool = False) -> PhaseResult:
+        if request.phase == "compile":
             self.compiles.set()
             assert self.may_end.wait(60)
-        return replace(super().run(order, folder, extra, keep=keep), fingerprint={"torch": "2.13.0"})
+        return replace(super().run(request, folder, extra, keep=keep), fingerprint={"torch": "2.13.0"})
 
 
 @dataclass
@@ -79,7 +81,7 @@ class Run:
     steps: list[str] = field(default_factory=list)
     silent: threading.Event = field(default_factory=threading.Event)
 
-    def says(self, word: str) -> None:
+    def wait_for_step(self, word: str) -> None:
         until = time.monotonic() + 30
         while not any(word in step for step in self.steps):
             assert time.monotonic() < until and not self.outcome.done(), (self.steps, self.outcome)
@@ -94,24 +96,24 @@ def start(served: Served, tmp_path: Path) -> Iterator[Callable[..., Run]]:
     (job,) = plan(parse_spec(f'name = "{name}"\n{SPEC}', tmp_path / "w.toml"))
     pool, started = ThreadPoolExecutor(4), []
 
-    def go(*answers: Answer, ended: bool = False, **more) -> Run:
+    def begin(*answers: Answer, ended: bool = False, **more) -> Run:
         launcher = Timed(*(answers or (Answer((A,)), Answer())))
-        made = Run(launcher, Future())
-        remote = Partitioned(served.url, served.token, silent=made.silent)
-        registry = Registry(remote, (key.public,), served.token)
-        means = WarmContext(
-            name, launcher, lambda _, step: made.steps.append(step), registry, key, scratch=tmp_path, **more
+        ci_run = Run(launcher, Future())
+        remote = Partitioned(served.url, served.token, silent=ci_run.silent)
+        registry = RegistryAccess(remote, (key.public,), served.token)
+        context = WarmContext(
+            name, launcher, lambda _, step: ci_run.steps.append(step), registry, key, scratch=tmp_path, **more
         )
         if ended:
             launcher.may_end.set()
-        made.outcome = pool.submit(lambda: run([job], means)[0])
-        started.append(made)
-        return made
+        ci_run.outcome = pool.submit(lambda: run([job], context)[0])
+        started.append(ci_run)
+        return ci_run
 
-    yield go
-    for one in started:
-        one.launcher.cancel()
-        one.launcher.may_end.set()
+    yield begin
+    for ci_run in started:
+        ci_run.launcher.cancel()
+        ci_run.launcher.may_end.set()
     pool.shutdown()
 
 
@@ -119,25 +121,25 @@ def test_the_second_waits_for_the_first_and_has_what_it_published(start) -> None
     first = start()
     first.launcher.compiles.wait(30)
     second = start()
-    second.says("waiting for ")
+    second.wait_for_step("waiting for ")
     time.sleep(CLAIM_SECONDS + 1)  # it is renewed
     assert not second.outcome.done()
     first.launcher.may_end.set()
     published = time.monotonic()
-    done, other = first.outcome.result(30), second.outcome.result(30)
+    outcome, other = first.outcome.result(30), second.outcome.result(30)
     assert time.monotonic() - published < 5
-    assert (done.status, other.status) == ("warm", "fresh")
+    assert (outcome.status, other.status) == ("warm", "fresh")
     assert other.reasons[0].startswith("published by another run meanwhile")
-    assert (second.launcher.phases, other.files_after) == (["eager"], done.files_after)
+    assert (second.launcher.phases, other.files_after) == (["eager"], outcome.files_after)
     [step] = [step for step in second.steps if step.startswith("waiting")]
-    assert f"process {os.getpid()}, which compiles it since" in step
+    assert f"process {os.getpid()}, which has been compiling it for" in step
 
 
 def test_one_that_fails_is_followed_at_once(start) -> None:
     first = start(Answer((), error="it does not compile"))
     first.launcher.compiles.wait(30)
     second = start(ended=True)
-    second.says("waiting for ")
+    second.wait_for_step("waiting for ")
     began = time.monotonic()
     first.launcher.may_end.set()
     assert first.outcome.result(30).status == "failed"
@@ -145,25 +147,25 @@ def test_one_that_fails_is_followed_at_once(start) -> None:
     assert time.monotonic() - began < CLAIM_SECONDS + 2
 
 
-def test_who_waits_can_be_interrupted(start) -> None:
+def test_a_run_that_waits_can_be_interrupted(start) -> None:
     first = start()
     first.launcher.compiles.wait(30)
     second = start()
-    second.says("waiting for ")
+    second.wait_for_step("waiting for ")
     second.launcher.cancel()
-    assert second.outcome.result(turns.POLL_SECONDS + 5).status == "cancelled"
+    assert second.outcome.result(claims.POLL_SECONDS + 5).status == "cancelled"
     first.launcher.may_end.set()
     assert first.outcome.result(30).status == "warm"
 
 
-def test_force_takes_no_turn(start) -> None:
+def test_force_needs_no_claim(start) -> None:
     first = start()
     first.launcher.compiles.wait(30)
     forced = start(ended=True, force=True).outcome.result(30)
     assert forced.status == "warm"
     first.launcher.may_end.set()
-    done = first.outcome.result(30)
-    assert done.status == "warm" and done.revision != forced.revision
+    outcome = first.outcome.result(30)
+    assert outcome.status == "warm" and outcome.revision != forced.revision
 
 
 def test_one_that_was_silent_learns_that_another_has_published(start) -> None:
@@ -173,8 +175,8 @@ def test_one_that_was_silent_learns_that_another_has_published(start) -> None:
     second = start(ended=True).outcome.result(30)
     assert second.status == "warm"
     first.launcher.may_end.set()
-    done = first.outcome.result(30)
-    assert done.status == "fresh" and "silent for too long" in done.reasons[0], done
+    outcome = first.outcome.result(30)
+    assert outcome.status == "fresh" and "silent for too long" in outcome.reasons[0], outcome
     assert any("was taken over" in step for step in first.steps) or "given back" in str(first.steps)
 
 
@@ -185,29 +187,29 @@ def test_one_that_was_silent_publishes_what_it_has_where_the_other_gave_up(start
     second = start(Answer((), error="it does not compile"))
     assert second.launcher.compiles.wait(30), "it has taken over"
     first.launcher.may_end.set()
-    first.says("waiting for ")
+    first.wait_for_step("waiting for ")
     first.silent.clear()
     second.launcher.may_end.set()
     assert second.outcome.result(30).status == "failed"
-    done = first.outcome.result(30)
-    assert done.status == "warm" and done.revision
+    outcome = first.outcome.result(30)
+    assert outcome.status == "warm" and outcome.revision
     assert first.launcher.phases == ["eager", "compile", "replay"], "nothing is compiled twice"
 
 
 @pytest.mark.compiles
-def test_an_interrupted_command_leaves_its_turn_to_the_next(registry, spec, tmp_path) -> None:  # noqa: F811
+def test_an_interrupted_command_leaves_its_claim_to_the_next(registry, spec, tmp_path) -> None:  # noqa: F811
     """Two real runs of the command at once: the first is interrupted while it compiles."""
     path = spec(TARGET)
     path.write_text(path.read_text().replace("team/tiny", "team/interrupted"))  # others use this registry too
     first = _started(registry, path, tmp_path / "first")
-    _says(first, tmp_path / "first", "tiny/default: compile\n")
+    _wait_for_text(first, tmp_path / "first", "tiny/default: compile\n")
     second = _started(registry, path, tmp_path / "second")
-    _says(second, tmp_path / "second", "tiny/default: waiting for ")
+    _wait_for_text(second, tmp_path / "second", "tiny/default: waiting for ")
     first.send_signal(signal.SIGINT)
     assert first.wait(60) == 130
     assert second.wait(200) == 0, (tmp_path / "second").read_text()
-    said = (tmp_path / "second").read_text()
-    assert said.index("waiting for") < said.index("tiny/default: compile\n") < said.index("publish")
+    log = (tmp_path / "second").read_text()
+    assert log.index("waiting for") < log.index("tiny/default: compile\n") < log.index("publish")
     assert warm(registry, path, "--json").targets["tiny/default"]["status"] == "fresh"
 
 
@@ -216,7 +218,7 @@ def _started(env: dict[str, str], path: Path, log: Path) -> subprocess.Popen[byt
         return subprocess.Popen(command("warm", path), env=env, stdout=out, stderr=out)
 
 
-def _says(process: subprocess.Popen[bytes], log: Path, word: str) -> None:
+def _wait_for_text(process: subprocess.Popen[bytes], log: Path, word: str) -> None:
     until = time.monotonic() + 120
     while word not in log.read_text():
         assert process.poll() is None and time.monotonic() < until, log.read_text()

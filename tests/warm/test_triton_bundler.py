@@ -1,5 +1,5 @@
-"""Kernels travel once, and what PyTorch writes out of an entry is told from what was produced: PyTorch's own
-bundler, without a GPU."""
+"""Kernels travel once, and files that PyTorch writes out of an entry are not new. PyTorch's own bundler, no
+GPU."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from cachesvc_client.kinds.inductor import bundler
+from cachesvc.warm import triton_bundler as kernels
+from cachesvc.warm.triton_bundler import KernelFiles
 
 GOLDEN = json.loads((Path(__file__).parent.parent / "golden" / "triton-3.6-sm90.json").read_text())
 KEY = GOLDEN["group_path"].split("/")[0]
@@ -27,8 +28,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def recorded(monkeypatch: pytest.MonkeyPatch) -> bundler.UsedFiles:
-    """PyTorch's classes with our hooks, taken off again afterwards."""
+def kernel_files(monkeypatch: pytest.MonkeyPatch) -> KernelFiles:
+    """PyTorch's classes with all hooks of the module, which are removed afterwards."""
     from torch._inductor import triton_bundler
     from torch._inductor.runtime import triton_heuristics
 
@@ -38,10 +39,11 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> bundler.UsedFiles:
         (triton_heuristics.StaticTritonCompileResult, "reload_cubin_path"),
     ):
         monkeypatch.setattr(owner, name, vars(owner)[name])
-    made = bundler.UsedFiles()
-    bundler._hook_bundler(made, True, triton_bundler)
-    bundler._hook_heuristics(made, triton_heuristics)
-    return made
+    files = KernelFiles()
+    kernels._hook_emission(files, triton_bundler)
+    kernels._hook_collection(triton_bundler)
+    kernels._hook_reloads(files, triton_heuristics)
+    return files
 
 
 def _compiled(folder: Path) -> set[Path]:
@@ -66,13 +68,13 @@ def _bundle() -> Any:
 
 
 def test_pytorch_puts_every_file_of_a_kernel_into_the_entry(folder: Path) -> None:
-    """Otherwise there is nothing to mend."""
+    """Otherwise the hooks have nothing to change."""
     files = _compiled(folder)
-    (held,) = _bundle().kernel_artifacts
-    assert {file.filename for file in held.artifacts} == {path.name for path in files}
+    (kernel,) = _bundle().kernel_artifacts
+    assert {file.filename for file in kernel.artifacts} == {path.name for path in files}
 
 
-@pytest.mark.usefixtures("recorded")
+@pytest.mark.usefixtures("kernel_files")
 def test_an_entry_of_ours_holds_no_copy_of_a_kernel(folder: Path) -> None:
     _compiled(folder)
     bundle = _bundle()
@@ -80,50 +82,50 @@ def test_an_entry_of_ours_holds_no_copy_of_a_kernel(folder: Path) -> None:
     assert bundle.static_autotuners == []
 
 
-@pytest.mark.usefixtures("recorded")
+@pytest.mark.usefixtures("kernel_files")
 def test_autotuners_stay_in_the_entry(folder: Path) -> None:
     from torch._inductor.triton_bundler import StaticallyLaunchedAutotuner, TritonBundler
 
     _compiled(folder)
     TritonBundler.begin_compile()
-    kept = StaticallyLaunchedAutotuner("key", "kernel", None)
-    TritonBundler._static_autotuners.append(kept)
+    autotuner = StaticallyLaunchedAutotuner("key", "kernel", None)
+    TritonBundler._static_autotuners.append(autotuner)
     try:
-        assert TritonBundler.collect()[0].static_autotuners == [kept]
+        assert TritonBundler.collect()[0].static_autotuners == [autotuner]
     finally:
         TritonBundler.end_compile()
 
 
-def test_files_of_an_entry_are_told_from_new_ones(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_of_an_entry_are_not_new(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The entry is another builder's: it holds copies. What it writes is emitted; what was there is not."""
     from torch._inductor import triton_bundler
 
     emit = vars(triton_bundler.TritonBundler)["read_and_emit"]
     names = {path.name for path in _compiled(folder)}
     bundle = _bundle()
-    recorded = bundler.UsedFiles()
+    files = KernelFiles()
     monkeypatch.setattr(triton_bundler.TritonBundler, "read_and_emit", emit)
-    bundler._hook_bundler(recorded, True, triton_bundler)
+    kernels._hook_emission(files, triton_bundler)
 
     triton_bundler.TritonBundler.read_and_emit(bundle)
-    assert recorded.emitted == set()
+    assert files.emitted == set()
 
     service = tmp_path / "service"
     monkeypatch.setenv("TRITON_CACHE_DIR", str(service))
     triton_bundler.TritonBundler.read_and_emit(bundle)
-    assert recorded.emitted == {service / KEY / name for name in names}
-    assert all(path.is_file() for path in recorded.emitted)
+    assert files.emitted == {service / KEY / name for name in names}
+    assert all(path.is_file() for path in files.emitted)
 
 
 PROGRAM = """
 import json, sys
 from pathlib import Path
-from cachesvc_client.kinds.inductor import bundler
-key, apart = sys.argv[1], sys.argv[2] == "apart"
-recorded = bundler.UsedFiles()
-bundler.install_hooks(recorded, apart=apart)
+from cachesvc.warm.triton_bundler import KernelFiles, leave_out_copies, record_files
+key, copies = sys.argv[1], sys.argv[2] == "with copies"
+files = KernelFiles()
+record_files(files)
+if not copies:
+    leave_out_copies()
 import torch
 from torch._inductor.graph import GraphLowering
 from torch._inductor.triton_bundler import TritonBundler
@@ -135,37 +137,37 @@ GraphLowering.codegen = codegen_with_a_kernel
 with torch.no_grad():
     torch.compile(lambda x: torch.mm(x, x))(torch.ones(3, 3))  # no C++ kernel: quick
 hits = torch._dynamo.utils.counters["inductor"]["fxgraph_cache_hit"]
-print(json.dumps([hits, sorted(path.name for path in recorded.emitted)]))
+print(json.dumps([hits, sorted(path.name for path in files.emitted)]))
 """
 
 
 @pytest.mark.compiles
-@pytest.mark.parametrize("apart", ["apart", "as PyTorch has it"])
-def test_a_real_entry_is_hit_with_and_without_copies(tmp_path: Path, apart: str) -> None:
+@pytest.mark.parametrize("entries", ["without copies", "with copies"])
+def test_a_real_entry_is_hit_with_and_without_copies(tmp_path: Path, entries: str) -> None:
     """Two processes, two Triton folders, one FX cache: only the builder's kernel folder has the files."""
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     names = sorted(path.name for path in _compiled(tmp_path / "builder"))
 
-    def told(place: str) -> list[Any]:
+    def run(place: str) -> list[Any]:
         env = {
             **os.environ,
             "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor"),
             "TORCHINDUCTOR_COMPILE_THREADS": "1",
             "TRITON_CACHE_DIR": str(tmp_path / place),
         }
-        command = [sys.executable, str(program), KEY, apart]
-        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr[-3000:]
-        return json.loads(done.stdout.splitlines()[-1])
+        command = [sys.executable, str(program), KEY, entries]
+        process = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+        assert process.returncode == 0, process.stderr[-3000:]
+        return json.loads(process.stdout.splitlines()[-1])
 
-    assert told("builder") == [0, []]
-    assert told("service") == [1, [] if apart == "apart" else names]
-    assert (tmp_path / "service" / KEY).exists() == (apart != "apart")
+    assert run("builder") == [0, []]
+    assert run("service") == [1, names if entries == "with copies" else []]
+    assert (tmp_path / "service" / KEY).exists() == (entries == "with copies")
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="the path of a binary is Triton's")
-def test_a_binary_that_has_to_be_there_is_seen(folder: Path, recorded: bundler.UsedFiles) -> None:
+def test_a_binary_that_has_to_exist_is_recorded(folder: Path, kernel_files: KernelFiles) -> None:
     """PyTorch asks for the binary of every candidate of an autotuner, and reads only the winner's."""
     from torch._inductor.runtime.runtime_utils import triton_hash_to_path_key
     from torch._inductor.runtime.triton_heuristics import StaticTritonCompileResult
@@ -175,12 +177,12 @@ def test_a_binary_that_has_to_be_there_is_seen(folder: Path, recorded: bundler.U
     result.kernel = SimpleNamespace(hash="ab" * 32, name="kernel", cubin_raw=None, cubin_path=None)
     with pytest.raises(RuntimeError):
         result.reload_cubin_path()
-    assert recorded.looked_at == set()
+    assert kernel_files.required == set()
     binary = folder / triton_hash_to_path_key("ab" * 32) / "kernel.cubin"
     binary.parent.mkdir(parents=True)
     binary.write_bytes(b"")
     result.reload_cubin_path()
-    assert recorded.looked_at == {binary}
+    assert kernel_files.required == {binary}
 
 
 def test_a_bundle_of_before_torch_2_8_stays_as_it_is() -> None:
@@ -192,5 +194,5 @@ def test_a_bundle_of_before_torch_2_8_stays_as_it_is() -> None:
             return ["kernel"], None
 
     module: Any = SimpleNamespace(TritonBundler=TritonBundler, __name__="triton_bundler")
-    bundler._hook_bundler(bundler.UsedFiles(), True, module)
+    kernels._hook_collection(module)
     assert TritonBundler.collect() == (["kernel"], None)

@@ -1,0 +1,248 @@
+"""Build the entry of one target and prove it: compile, finalise, settle, trim, seal."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import cachesvc_client
+from cachesvc_client.bundle.file import SUFFIX
+from cachesvc_client.bundle.pack import SourceFile
+from cachesvc_client.bundle.seal import SigningKey
+from cachesvc_client.publication.build_bundle import Draft, build_bundle
+from cachesvc_client.wire.key_components import KeyFacts
+from cachesvc_client.wire.records import Manifest
+
+from . import judge, kinds_used
+from .context import TargetContext
+from .phase import CapturedFile, PhaseRequest, PhaseResult
+from .results import Outcome, Share
+
+MAX_REPLAYS = 8
+"""Number of replays after which the cache must have settled; the verdict needs one more."""
+
+
+class BuildFailed(Exception):
+    """The target cannot become warm. ``reasons``: why. ``replay``: the replay that shows it, if any."""
+
+    def __init__(self, reasons: tuple[str, ...], replay: PhaseResult | None = None, trace: str = "") -> None:
+        super().__init__("; ".join(reasons))
+        self.reasons = reasons
+        self.replay = replay
+        self.trace = trace
+
+
+class EntryBuild:
+    """Builds the entry of one target. Call `compile`, `prove` and `seal`, in this order.
+
+    ``files`` lie in ``stage``, as the last process that captured them left them.
+    """
+
+    def __init__(self, target: TargetContext, notes: Iterable[str] = ()) -> None:
+        self.target = target
+        self.notes = list(notes)
+        self.compile_result = PhaseResult("compile")
+        self.files: tuple[CapturedFile, ...] = ()
+        self.stage = target.folder / "compile" / "stage"
+        self.keys: KeyFacts | None = None
+        self.finalised = False
+        self.replays = 0
+
+    def compile(self) -> None:
+        """Compile from nothing, and a second time over the tuning results if there are any.
+
+        Raises ``BuildFailed`` if the model cannot be compiled, computes other numbers, or leaves nothing that
+        an entry can hold.
+        """
+        self.target.show_step("compile")
+        folder = self.target.folder / "compile"
+        self.compile_result = self._run("compile", folder, stage=self.stage, keep=True)
+        self.files, self.keys = self.compile_result.capture, self.compile_result.keys
+        _raise_error(self.compile_result)
+        if judge.needs_finalise(self.compile_result):
+            self.target.show_step("finalise")
+            shutil.rmtree(self.stage, ignore_errors=True)
+            finalised = self._run("finalise", folder, stage=self.stage)
+            _raise_error(finalised)
+            self.files, self.keys, self.finalised = finalised.capture, finalised.keys, True
+        shutil.rmtree(folder / "store", ignore_errors=True)
+        for problems in (judge.output_differences, judge.uncacheable_graphs):
+            if reasons := problems(self.compile_result):
+                raise BuildFailed(reasons)
+        if not any(kinds_used.decides_fit(file.kind) for file in self.files):
+            raise BuildFailed(("nothing was compiled, so there is nothing to publish",))
+
+    def prove(self) -> PhaseResult:
+        """Settle and trim; return the replay of the files that are left, which did no work.
+
+        Raises ``BuildFailed``.
+        """
+        return self._trim(self._settle())
+
+    def seal(self, path: Path, key: SigningKey, measured: Mapping[str, float]) -> Manifest:
+        """Write the entry into the bundle file ``path``, signed by ``key``, and return its manifest."""
+        return build_bundle(self._sources(self.files), self._draft(measured), key, path)
+
+    def outcome(
+        self, status: str, reasons: tuple[str, ...], replay: PhaseResult | None, trace: str = ""
+    ) -> Outcome:
+        """Return what came of the target so far. ``replay``: the last replay that counts."""
+        compiled = self.compile_result
+        before = compiled.capture
+        return Outcome(
+            target=str(self.target.job.target),
+            status=status,
+            reasons=reasons,
+            numbers=judge.numbers(self.target.eager.times, compiled.times, replay.times if replay else {}),
+            files_before=len(before),
+            bytes_before=sum(file.size for file in before),
+            files_after=len(self.files),
+            bytes_after=sum(file.size for file in self.files),
+            kinds=_shares(before, self.files, replay.files_emitted if replay else ()),
+            graph_breaks=compiled.graph_breaks,
+            recompiles=compiled.recompiles,
+            compared=compiled.comparisons,
+            observed=replay.observation if replay else None,
+            replays=self.replays,
+            finalised=self.finalised,
+            notes=(*self.notes, *_uncompared(compiled, replay)),
+            trace=trace,
+        )
+
+    def _settle(self) -> PhaseResult:
+        """Replay until a process has nothing to do. Each starts from what the one before it ended with."""
+        while True:
+            self.target.show_step(f"replay {self.replays + 1}")
+            stage = self.target.folder / f"stage-{self.replays}"
+            replay = self._replay(self.files, stage)
+            reasons = judge.remaining_work(replay)
+            if not reasons:
+                return replay
+            if replay.error or self.replays == MAX_REPLAYS:
+                prefix = "" if replay.error else f"not settled after {self.replays} fresh processes: "
+                raise BuildFailed((prefix + "; ".join(reasons),), replay, replay.trace)
+            shutil.rmtree(self.stage, ignore_errors=True)
+            self.files, self.stage = replay.capture, stage
+
+    def _trim(self, settled: PhaseResult) -> PhaseResult:
+        """Leave out what no replay used, and return the replay of the rest.
+
+        If a fresh process then does work after all, less is left out, and at last nothing: then the settled
+        replay counts.
+        """
+        whole = judge.verdict(self.compile_result, settled)
+        if not settled.files_read:
+            self.notes.append("no read of a file was seen, so nothing was left out")
+        used = {*settled.files_read, *settled.files_required} if settled.files_read else set()
+        for files in _selections(self.files, used):
+            self.target.show_step("verdict")
+            replay = self._replay(files, None)
+            verdict = judge.verdict(self.compile_result, replay)
+            if verdict.warm:
+                self.files = files
+                return replay
+            if not whole.warm:
+                raise BuildFailed(verdict.reasons, replay, replay.trace)
+            text = f"more than {len(files)} files are kept: with these alone, {verdict.reasons[0]}"
+            self.notes.append(text)
+        if not whole.warm:
+            raise BuildFailed(whole.reasons, settled, settled.trace)
+        return settled
+
+    def _replay(self, files: Iterable[CapturedFile], stage: Path | None) -> PhaseResult:
+        """Run a fresh process with a bundle of ``files`` and nothing else of the builder's."""
+        self.replays += 1
+        folder = self.target.folder / f"replay-{self.replays}"
+        folder.mkdir()
+        bundle = folder / f"interim{SUFFIX}"
+        build_bundle(self._sources(files), self._draft({}), self.target.warm.interim_key, bundle)
+        try:
+            return self._run("replay", folder, bundle=bundle, stage=stage)
+        finally:
+            bundle.unlink()
+
+    def _run(
+        self,
+        phase: str,
+        folder: Path,
+        *,
+        bundle: Path | None = None,
+        stage: Path | None = None,
+        keep: bool = False,
+    ) -> PhaseResult:
+        """Run one phase in a fresh process, with the arguments of ``PhaseRequest`` and ``Launcher.run``."""
+        warm = self.target.warm
+        request = PhaseRequest(
+            phase,
+            self.target.job,
+            reference=str(self.target.folder / "reference.pt"),
+            bundle=str(bundle or ""),
+            stage=str(stage or ""),
+        )
+        variables = {"CACHESVC_TRUSTED_KEYS": str(warm.interim_key.public), "CACHESVC_STRICT": "1"}
+        variables["CACHESVC_KEEP_OWN"] = "0"
+        variables |= {"CACHESVC_LANE": warm.lane} if warm.lane else {}
+        return warm.launcher.run(request, folder, variables, keep=keep)
+
+    def _draft(self, measured: Mapping[str, float]) -> Draft:
+        warm = self.target.warm
+        return Draft(
+            name=warm.name,
+            target=self.target.job.target,
+            fingerprint=self.compile_result.fingerprint,
+            workload=self.target.workload,
+            scopes=self.compile_result.scopes,
+            lane=warm.lane,
+            measured=measured,
+            provenance={"tool": f"cachesvc warm {cachesvc_client.__version__}", **warm.provenance},
+            keys=self.keys,
+            asked=self.compile_result.graph_requests,
+        )
+
+    def _sources(self, files: Iterable[CapturedFile]) -> list[SourceFile]:
+        return [
+            SourceFile(file.kind, file.path, self.stage / file.kind / file.path, file.mode, file.ranks)
+            for file in files
+        ]
+
+
+def _raise_error(result: PhaseResult) -> None:
+    """Raise ``BuildFailed`` if the process could not do its phase."""
+    if result.error:
+        raise BuildFailed((result.error,), trace=result.trace)
+
+
+def _selections(files: tuple[CapturedFile, ...], used: set[str]) -> list[tuple[CapturedFile, ...]]:
+    """Return selections to try, smallest first: the files that were used; and all files of their folders,
+    since no watch sees a file of which a process only asks whether it exists."""
+    folders = {name.rpartition("/")[0] for name in used}
+    lean = tuple(file for file in files if file.name in used)
+    with_neighbours = tuple(file for file in files if file.name.rpartition("/")[0] in folders)
+    distinct = dict.fromkeys((lean, with_neighbours))
+    return [selection for selection in distinct if 0 < len(selection) < len(files)]
+
+
+def _uncompared(compiled: PhaseResult, replay: PhaseResult | None) -> list[str]:
+    """Return why restored outputs could not be compared, where compiled ones could. The table says why eager
+    could not be compared."""
+    return [
+        f"restored output of inputs {name!r}: {item.note}"
+        for name, item in (replay.comparisons if replay else {}).items()
+        if item.note and not compiled.comparisons.get(name, item).note
+    ]
+
+
+def _shares(
+    before: Iterable[CapturedFile], after: Iterable[CapturedFile], emitted: Iterable[str]
+) -> dict[str, Share]:
+    """Return each kind's share of the entry."""
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for when, files in (("before", before), ("after", after)):
+        for file in files:
+            counts[file.kind][f"files_{when}"] += 1
+            counts[file.kind][f"bytes_{when}"] += file.size
+    for name in emitted:
+        counts[name.partition("/")[0]]["emitted"] += 1
+    return {kind: Share(**counted) for kind, counted in sorted(counts.items())}

@@ -1,0 +1,73 @@
+"""Define what all targets of one run share, and what is known of one target before it is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cachesvc_client.bundle.seal import SigningKey, TrustedKey
+from cachesvc_client.wire.names import Lane, Name
+from cachesvc_client.wire.records import Workload
+
+from .launcher import Launcher
+from .phase import PhaseResult
+from .plan import Job
+
+if TYPE_CHECKING:
+    from cachesvc_client.http.registry import Remote
+
+OnStep = Callable[[Job, str], None]
+"""Shows progress: (job, the step that begins now)."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryAccess:
+    """Reaches the registry in which entries are looked up and published.
+
+    ``trusted`` checks what the registry answers. The replays of a check get ``token`` and the URL of
+    ``remote``.
+    """
+
+    remote: Remote
+    trusted: tuple[TrustedKey, ...]
+    token: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class WarmContext:
+    """Holds what a run works with.
+
+    ``key`` signs what is published or written; ``None`` in a check. ``interim_key`` lives as long as the run
+    and signs the bundles of replays. ``out``: the folder for bundle files; ``None`` publishes to the
+    registry. ``scratch``: the folder for temporary files; ``None`` is the system's.
+    """
+
+    name: Name
+    launcher: Launcher
+    on_step: OnStep
+    registry: RegistryAccess | None = None
+    key: SigningKey | None = None
+    lane: Lane | None = None
+    out: Path | None = None
+    force: bool = False
+    check: bool = False
+    scratch: Path | None = None
+    interim_key: SigningKey = field(default_factory=SigningKey.generate)
+    provenance: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TargetContext:
+    """Holds a target after its eager run. ``folder``: temporary; ends with the target."""
+
+    job: Job
+    warm: WarmContext
+    folder: Path
+    eager: PhaseResult
+    workload: Workload
+
+    def show_step(self, step: str) -> None:
+        """Show which step begins."""
+        self.warm.on_step(self.job, step)

@@ -1,0 +1,52 @@
+"""Answer what `warm` needs to know about kinds; the one module of this package that asks them, by no name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from cachesvc_client import kinds
+from cachesvc_client.hooks.bypassed import explain_bypass
+
+CACHE_VARIABLES = kinds.VARIABLES
+"""Names of the variables that name kinds' cache folders."""
+
+
+def cache_folders(store: Path, name: str, *below: str) -> dict[str, str]:
+    """Return variables that give a process cache folders of its own: variable -> folder under ``store``.
+
+    ``name``: what the folders are for. ``below``: the path below the folder of that name. The client names
+    the folder of a kind that lies inside of another kind's.
+    """
+    return {
+        kind.variable: str(Path(store, f"{name}-{kind.name}", *below))
+        for kind in kinds.KINDS
+        if kind.home != "inside"
+    }
+
+
+def graph_folders(roots: Mapping[str, Path]) -> list[Path]:
+    """Return the folders of compiled graphs, which a second compile makes again over the tuning results.
+
+    ``roots``: kind -> its cache folder in this process.
+    """
+    return [roots[kind.name] / name for kind in kinds.KINDS for name in kind.graph_folders]
+
+
+def is_captured(kind: str, path: str) -> bool:
+    """Return whether ``kind`` captures the file with this path, relative to the kind's folder."""
+    return kinds.BY_NAME[kind].rules.rule(path) is not None
+
+
+def decides_fit(kind: str) -> bool:
+    """Return whether files of ``kind`` are results of the compile.
+
+    False for what libraries compile for themselves: such files alone make no entry, and a replay may add
+    some.
+    """
+    return kinds.BY_NAME[kind].decides_fit
+
+
+def explain_uncached(reasons: Iterable[str]) -> tuple[str, ...]:
+    """Return, for each reason of PyTorch's not to cache a graph, the reason and what it means."""
+    return tuple(map(explain_bypass, reasons))
