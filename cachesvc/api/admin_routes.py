@@ -23,8 +23,8 @@ from cachesvc_client.wire.names import Namespace
 from cachesvc_client.wire.protocol import SignerRecord, TokenAnswer, TokenRequest
 
 from .access import SECURED, AdminRoute, TheRegistry, TheToken
-from .answers import Word, errors
 from .edge import Json
+from .openapi import Word, errors
 
 router = APIRouter(
     prefix="/v1",

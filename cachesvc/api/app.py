@@ -12,7 +12,7 @@ from anyio import to_thread
 from fastapi import FastAPI
 
 import cachesvc
-from cachesvc.registry import gc, resolve
+from cachesvc.registry import answers, gc
 from cachesvc.registry.context import Registry
 from cachesvc.registry.waiting import Waiting
 from cachesvc_client.wire.errors import CacheSvcError
@@ -63,7 +63,7 @@ def create_app(registry: Registry, *, gc_seconds: float | None = None, token_req
     app.state.registry = registry
     app.state.metrics = metrics
     app.state.waiting = waiting
-    app.state.resolves = Batches(partial(resolve.answer_each, registry))
+    app.state.resolves = Batches(partial(answers.answer_each, registry))
     app.state.crowd = access.Crowd(token_requests)
     for module in (open_routes, read_routes, write_routes, claim_routes, inventory_routes, admin_routes):
         app.include_router(module.router)

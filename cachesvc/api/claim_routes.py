@@ -10,9 +10,9 @@ from cachesvc.registry.waiting import Waiting
 from cachesvc_client.wire.claims import ClaimAnswer, ClaimRef, ClaimRelease, ClaimRequest
 
 from .access import SECURED, TheRegistry, TheToken, TokenRoute
-from .answers import errors
 from .edge import Json
 from .metrics import TheMetrics
+from .openapi import errors
 
 router = APIRouter(
     prefix="/v1/claims",

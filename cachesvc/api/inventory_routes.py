@@ -22,8 +22,8 @@ from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag
 
 from .access import SECURED, AdminRoute, TheRegistry, TheToken
-from .answers import Completed, Word, errors
 from .edge import Json
+from .openapi import Completed, Word, errors
 
 router = APIRouter(
     prefix="/v1",

@@ -11,9 +11,9 @@ from cachesvc.registry import health
 from cachesvc_client.wire.protocol import API_VERSION, InfoAnswer
 
 from .access import TheRegistry
-from .answers import Health, Readiness, errors
 from .edge import Json
 from .metrics import CONTENT_TYPE, TheMetrics
+from .openapi import Health, Readiness, errors
 
 router = APIRouter(tags=["service"], responses=errors())
 

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import iterate_in_threadpool
 
-from cachesvc.registry import download, names, reports, resolve
+from cachesvc.registry import answers, download, names, reports
 from cachesvc.registry.tokens import whoami
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
@@ -20,10 +20,10 @@ from cachesvc_client.wire.protocol import EntrySummary, NameSummary, ResolveAnsw
 from cachesvc_client.wire.reports import MAX_REPORT_BYTES, ReportAnswer, ReportRequest
 
 from .access import SECURED, Handler, TheRegistry, TheToken, TokenRoute
-from .answers import BINARY, errors
 from .body import MAX_BODY_BYTES, max_body
 from .edge import Json, failure
 from .metrics import Metrics, TheMetrics
+from .openapi import BINARY, errors
 from .ranges import wanted
 
 RESOLVES = 2
@@ -55,7 +55,7 @@ class ResolveRoute(TokenRoute):
             if request.headers.get("content-type") != "application/json":
                 return await inner(request)
             state, body = request.app.state, await request.body()
-            answer = resolve.remembered(state.registry, request.state.token, body)
+            answer = answers.cached_answer(state.registry, request.state.token, body)
             if answer is not None:
                 return _resolved(state.metrics, answer)
             asked = _read(body)
@@ -74,7 +74,7 @@ def _read(body: bytes) -> ResolveRequest | None:
 async def _resolve(request: Request, asked: ResolveRequest, body: bytes) -> Json:
     state = request.app.state
     try:
-        answer = await state.resolves.ask(resolve.Question(request.state.token, asked, body))
+        answer = await state.resolves.ask(answers.Question(request.state.token, asked, body))
     except NotFound:
         state.metrics.resolved("unknown")
         raise
@@ -82,7 +82,7 @@ async def _resolve(request: Request, asked: ResolveRequest, body: bytes) -> Json
 
 
 def _resolved(metrics: Metrics, answer: bytes) -> Json:
-    metrics.resolved("offered" if resolve.offers(answer) else "none_fits")
+    metrics.resolved("offered" if answers.offers_revision(answer) else "none_fits")
     return Json(answer)
 
 

@@ -25,9 +25,9 @@ from cachesvc_client.wire.protocol import (
 from cachesvc_client.wire.records import MAX_ENVELOPE_BYTES
 
 from .access import SECURED, TheRegistry, TheToken, TokenRoute
-from .answers import BINARY, errors
 from .body import max_body
 from .edge import Json
+from .openapi import BINARY, errors
 
 SILENCE_SECONDS = 60
 """An upload that sends nothing for so long is ended: it holds a thread."""

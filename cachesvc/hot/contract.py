@@ -23,15 +23,15 @@ def remembers(hot: Hot, _pass_time: PassTime) -> None:
     _true(hot.get("remembers/b") == b"other")
 
 
-def is_near(hot: Hot, _pass_time: PassTime) -> None:
+def peeks(hot: Hot, _pass_time: PassTime) -> None:
     """What is known without asking is what ``get`` answers, at each time."""
     for value in (b"", b"1", b"2"):
         if value:
-            hot.put("near", value)
-        _true(hot.near("near") in (None, hot.get("near") or b""))
-        _true(hot.near("near") in (None, hot.get("near") or b""))
-    hot.drop("near")
-    _true(hot.near("near") in (None, b""))
+            hot.put("peek", value)
+        _true(hot.peek("peek") in (None, hot.get("peek") or b""))
+        _true(hot.peek("peek") in (None, hot.get("peek") or b""))
+    hot.drop("peek")
+    _true(hot.peek("peek") in (None, b""))
 
 
 def drops(hot: Hot, _pass_time: PassTime) -> None:
@@ -114,7 +114,7 @@ def is_usable(hot: Hot, _pass_time: PassTime) -> None:
 CHECKS: tuple[Callable[[Hot, PassTime], None], ...] = (
     is_usable,
     remembers,
-    is_near,
+    peeks,
     drops,
     forgets,
     counts,

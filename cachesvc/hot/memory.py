@@ -34,7 +34,7 @@ class MemoryHot:
                 return None
             return found[1]
 
-    def near(self, key: str) -> bytes | None:
+    def peek(self, key: str) -> bytes | None:
         return self.get(key) or b""
 
     def put(self, key: str, value: bytes, seconds: float = MAX_SECONDS) -> None:

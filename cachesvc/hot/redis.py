@@ -67,7 +67,7 @@ class RedisHot:
         found: Any = self._asked(lambda: self._redis.get(self._prefix + key), None)
         return found if isinstance(found, bytes) else None
 
-    def near(self, key: str) -> bytes | None:  # noqa: ARG002
+    def peek(self, key: str) -> bytes | None:  # noqa: ARG002
         return None
 
     def put(self, key: str, value: bytes, seconds: float = MAX_SECONDS) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from .store import MAX_SECONDS, Heard, Hot
 
-NEAR_SECONDS = 0.1
+FRESH_SECONDS = 0.1
 """What is held is asked for again after it, by one, while others go on with it for as long again. Hundreds of
 requests for one thing, as when a fleet starts, are so ten questions a second."""
 _MAX_BYTES = 16 << 20
@@ -25,7 +25,7 @@ class _Held:
 class ShortCache:
     """A :class:`~cachesvc.hot.store.Hot` in front of one that has to be asked over a network.
 
-    What this process puts or drops it sees at once, what another does within twice ``NEAR_SECONDS``; no hint
+    What this process puts or drops it sees at once, what another does within twice ``FRESH_SECONDS``; no hint
     lives longer than in the store alone. Bounded: when it is full it is emptied, and fills again in moments.
     ``clock``: seconds, monotonic.
     """
@@ -46,26 +46,26 @@ class ShortCache:
         found = self._shared.get(key)
         with self._lock:
             if changes == self._changes:  # else it may be older than what was put meanwhile
-                self._hold(key, found, NEAR_SECONDS)
+                self._hold(key, found, FRESH_SECONDS)
         return found
 
-    def near(self, key: str) -> bytes | None:
+    def peek(self, key: str) -> bytes | None:
         with self._lock:
             held, now = self._held.get(key), self._clock()
-            if held is None or held.fresh_until + NEAR_SECONDS <= now:
+            if held is None or held.fresh_until + FRESH_SECONDS <= now:
                 return None
             if held.fresh_until <= now and held.asked_until <= now:
-                held.asked_until = now + NEAR_SECONDS  # whoever is told so asks, for all
+                held.asked_until = now + FRESH_SECONDS  # whoever is told so asks, for all
                 return None
             return held.value or b""
 
     def put(self, key: str, value: bytes, seconds: float = MAX_SECONDS) -> None:
         seconds = min(seconds, MAX_SECONDS)
-        # Others hold it for twice NEAR_SECONDS after the store has forgotten it.
-        self._shared.put(key, value, max(seconds - 2 * NEAR_SECONDS, 0.0))
+        # Others hold it for twice FRESH_SECONDS after the store has forgotten it.
+        self._shared.put(key, value, max(seconds - 2 * FRESH_SECONDS, 0.0))
         with self._lock:
             self._changes += 1
-            self._hold(key, value, min(seconds / 2, NEAR_SECONDS))
+            self._hold(key, value, min(seconds / 2, FRESH_SECONDS))
 
     def drop(self, key: str) -> None:
         self._shared.drop(key)

@@ -24,7 +24,7 @@ class Hot(Protocol):
         """What was put, while it lives."""
         ...
 
-    def near(self, key: str) -> bytes | None:
+    def peek(self, key: str) -> bytes | None:
         """What ``get`` answers, where that is known without waiting for anybody, so that an event loop may
         ask: nothing as ``b""``. ``None``: ask with ``get``."""
         ...

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -164,10 +164,6 @@ class Entries:
             shapes=spaced(shapes),
         )
 
-    def has(self, revision: Digest) -> bool:
-        """Whether this very manifest was published before, head or not."""
-        return self._session.get(RevisionRow, revision, populate_existing=True) is not None
-
     def advance(self, manifest: Manifest, published: Published) -> None:
         """Records the revision and makes it the head; ``lock`` came before."""
         entry = manifest.entry
@@ -288,11 +284,6 @@ class Entries:
         changed(self._session, sa.delete(RevisionRow).where(col(RevisionRow.entry) == entry))
         changed(self._session, sa.delete(EntryRow).where(col(EntryRow.entry) == entry))
         return [key for key, _ in packs]
-
-    def packs(self) -> Iterator[tuple[Digest, str, int]]:
-        """(revision, blob key, size) of everything that may be downloaded."""
-        query = select(RevisionRow.revision, RevisionRow.pack_key, RevisionRow.pack_size)
-        return ((Digest(revision), key, size) for revision, key, size in self._session.exec(query))
 
 
 def compile_seconds(measured: dict[str, float]) -> float:

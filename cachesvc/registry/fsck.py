@@ -13,10 +13,10 @@ from cachesvc_client.wire.admin import Finding, FsckPage, Repaired
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import InvalidRequest, NotFound, Unavailable, Untrusted
 
+from .answers import forget_answers
 from .audit import note
 from .context import Registry
 from .inventory import verified
-from .resolve import forget
 
 PREFIX = "packs/"
 _STORE = "store"
@@ -83,7 +83,7 @@ def repair(registry: Registry, by: Token, finding: Finding) -> Repaired:
             unit.objects.lease(key, registry.now + registry.limits.grace_seconds)
         told = {"problem": again.problem, "entry": row.entry, "revisions": len(keys)}
         note(registry, unit, by, "fsck.repair", row.namespace, row.revision, **told)
-    forget(registry, row.namespace)
+    forget_answers(registry, row.namespace)
     return Repaired(True)
 
 

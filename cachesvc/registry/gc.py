@@ -20,9 +20,9 @@ from cachesvc_client.wire.admin import CollectPlan, Removal
 from cachesvc_client.wire.names import Namespace
 
 from . import audit
+from .answers import forget_answers
 from .context import Registry
 from .inventory import describe
-from .resolve import forget
 
 _log = logging.getLogger("cachesvc.gc")
 _BATCH = 200
@@ -105,7 +105,7 @@ def _retain(registry: Registry) -> tuple[int, int]:
         revisions += sum(gone)
         entries += sum(bool(count) and one.whole for count, one in zip(gone, doomed, strict=True))
         if any(count and one.whole for count, one in zip(gone, doomed, strict=True)):
-            forget(registry, namespace)
+            forget_answers(registry, namespace)
     return revisions, entries
 
 

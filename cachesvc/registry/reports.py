@@ -15,9 +15,9 @@ from cachesvc_client.wire.errors import InvalidRequest, NotFound, TooMany
 from cachesvc_client.wire.partitions import environment
 from cachesvc_client.wire.reports import KindWork, ReportAnswer, ReportRequest, RevisionReport
 
+from .answers import forget_answers
 from .audit import note
 from .context import Registry
-from .resolve import forget
 
 RATE_SECONDS = 5
 RATE = 500
@@ -68,7 +68,7 @@ def report(registry: Registry, token: Token, request: ReportRequest) -> ReportAn
                 withheld.append(row.revision)
     if moved:
         for namespace in {subject.namespace for subject in subjects.values()}:
-            forget(registry, namespace)
+            forget_answers(registry, namespace)
     return ReportAnswer(len(request.revisions), tuple(withheld), replaces=True)
 
 
@@ -96,7 +96,7 @@ def lift(registry: Registry, by: Token, revision: Digest) -> None:
         if not unit.inventory.quarantine(revision, None) and not lifted:
             raise NotFound(f"revision {revision} is offered everywhere")
         note(registry, unit, by, "quarantine.release", subject.namespace, revision)
-    forget(registry, subject.namespace)
+    forget_answers(registry, subject.namespace)
 
 
 def _bound(registry: Registry, token: Token) -> None:

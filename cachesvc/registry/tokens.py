@@ -24,9 +24,9 @@ from cachesvc_client.wire.protocol import (
     WhoAmI,
 )
 
+from .answers import forget_answers
 from .audit import note
 from .context import Registry
-from .resolve import forget
 
 SECRET_PREFIX = "csv_"
 """So that secret scanners can tell what they found."""
@@ -49,7 +49,7 @@ def authenticate(registry: Registry, secret: str, *, remembered: bool = True) ->
 
 def recognise(registry: Registry, secret: str) -> Token | None:
     """:func:`authenticate` for whom it is known without waiting; ``None``: it has to be looked up."""
-    known = registry.memory.near(_memory_key(_hash(secret)))
+    known = registry.memory.peek(_memory_key(_hash(secret)))
     if not known:
         return None
     token = _from_memory(known)
@@ -128,16 +128,16 @@ def add_signer(registry: Registry, by: Token | None, signer: SignerRecord) -> Si
     """Accepts a key's signatures in a namespace; adding it again is a success."""
     with registry.index.write() as unit:
         added = accept(registry, unit, by, signer)
-    _forget_answers(registry, added.namespace)
+    _forget_answers_of(registry, added.namespace)
     return added
 
 
-def _forget_answers(registry: Registry, namespace: str) -> None:
+def _forget_answers_of(registry: Registry, namespace: str) -> None:
     """Remembered answers go by the signers that there were."""
     with registry.index.read() as unit:
         named = [row.namespace for row in unit.namespaces.all(ANY)] if namespace == ANY else [namespace]
     for one in named:
-        forget(registry, Namespace(one))
+        forget_answers(registry, Namespace(one))
 
 
 def accept(registry: Registry, unit: Unit, by: Token | None, signer: SignerRecord) -> SignerRecord:
@@ -167,7 +167,7 @@ def remove_signer(registry: Registry, by: Token, namespace: str, key: str) -> No
             where = "every namespace" if namespace == ANY else f"namespace {namespace[:128]!r}"
             raise NotFound(f"{key[:60]} is no signer of {where}", "see: cachesvc admin signers list")
         note(registry, unit, by, "signer.remove", namespace, key)
-    _forget_answers(registry, namespace)
+    _forget_answers_of(registry, namespace)
 
 
 def list_signers(registry: Registry, by: Token) -> list[SignerRecord]:

@@ -9,10 +9,10 @@ from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import HeadConflict, InvalidRequest, NotFound
 from cachesvc_client.wire.names import Namespace
 
+from .answers import forget_answers
 from .audit import note
 from .context import Registry
 from .inventory import seen
-from .resolve import forget
 
 
 def list_namespaces(registry: Registry, by: Token) -> list[NamespaceRecord]:
@@ -51,7 +51,7 @@ def quarantine(registry: Registry, by: Token, revision: Digest, why: str) -> Rev
         if unit.inventory.quarantine(revision, registry.now, why):
             note(registry, unit, by, "quarantine.set", row.namespace, revision, why=why or None)
         row = seen(unit, by, revision)
-    forget(registry, row.namespace)
+    forget_answers(registry, row.namespace)
     return row
 
 
@@ -90,7 +90,7 @@ def delete_entry(registry: Registry, by: Token, entry: Digest, head: Digest | No
             lane=rows[0].lane,
             revisions=len(keys),
         )
-    forget(registry, rows[0].namespace)
+    forget_answers(registry, rows[0].namespace)
 
 
 def delete_revision(registry: Registry, by: Token, revision: Digest) -> None:

@@ -105,7 +105,7 @@ def nothing_dangles(reg: Inside) -> None:
     referenced = reg.referenced()
     assert referenced <= reg.blobs()
     with reg.registry.index.read() as unit:
-        for revision, key, size in list(unit.entries.packs()):
+        for revision, _, key, _, size in unit.inventory.packs("", 10_000):
             content = unit.objects.content(key)
             assert content is not None
             assert len(reg.pack(revision)) == size
