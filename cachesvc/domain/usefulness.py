@@ -29,7 +29,7 @@ class InertHost:
     node: str
 
 
-def counted(hosts: Iterable[InertHost]) -> int:
+def count_hosts(hosts: Iterable[InertHost]) -> int:
     """How many hosts they stand for: distinct nodes, and of each token at most ``HOSTS_PER_TOKEN``."""
     nodes: dict[str, set[str]] = {}
     for host in hosts:
@@ -40,4 +40,4 @@ def counted(hosts: Iterable[InertHost]) -> int:
 
 def useless(hosts: Iterable[InertHost]) -> bool:
     """Whether the revision is to be withheld from the environment of these hosts."""
-    return counted(hosts) >= HOSTS
+    return count_hosts(hosts) >= HOSTS
