@@ -14,7 +14,7 @@ from fastapi.security import HTTPBearer
 
 from cachesvc.domain.access import Token
 from cachesvc.registry.context import Registry
-from cachesvc.registry.tokens import authenticate, recognise
+from cachesvc.registry.tokens import authenticate, cached_token
 from cachesvc_client.wire.errors import TooMany, Unauthenticated
 
 from .body import limit_body
@@ -71,9 +71,9 @@ class TokenRoute(APIRoute):
             if scheme.lower() != "bearer" or not secret.strip():
                 raise Unauthenticated("no token", "send Authorization: Bearer csv_…, or: cachesvc login")
             registry: Registry = request.app.state.registry
-            token = recognise(registry, secret.strip()) if self.remembers_tokens else None
+            token = cached_token(registry, secret.strip()) if self.remembers_tokens else None
             if token is None:
-                look_up = partial(authenticate, registry, secret.strip(), remembered=self.remembers_tokens)
+                look_up = partial(authenticate, registry, secret.strip(), use_cache=self.remembers_tokens)
                 token = await to_thread.run_sync(look_up)
             request.state.token = token
             request.state.leave = request.app.state.request_counts.enter(token)

@@ -184,7 +184,7 @@ def test_a_forged_token_in_the_shared_store_opens_nothing(reg: Inside) -> None:
     key, value = forge("csv_forged")
     for name in (key, "token/" + key.rpartition("/")[2]):
         reg.registry.hot.put(name, value)
-    assert tokens.recognise(reg.registry, "csv_forged") is None
+    assert tokens.cached_token(reg.registry, "csv_forged") is None
     with pytest.raises(Unauthenticated):
         tokens.authenticate(reg.registry, "csv_forged")
 
