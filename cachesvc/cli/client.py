@@ -1,4 +1,4 @@
-"""The client's commands under the name that builders know: ``cachesvc run`` is ``cachesvc-client run``."""
+"""Offer the client's commands under this program's name: ``cachesvc run`` is ``cachesvc-client run``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CLIENT_COMMANDS = {
 
 
 def _add(name: str, about: str) -> None:
-    """The client parses its own words, ``--help`` included, so that both programs take the same."""
+    """Registers a command that passes its arguments, ``--help`` included, to the client: it parses them."""
 
     def command(context: typer.Context) -> None:
         from cachesvc_client.commands.cli import main

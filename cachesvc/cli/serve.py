@@ -1,4 +1,4 @@
-"""``cachesvc serve``: a registry, of one machine alone unless the settings name other backends."""
+"""``cachesvc serve``: runs a registry, on this machine alone unless the settings name other backends."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def serve(
 
 
 def _serve(settings: Settings, listener: socket.socket, new_token: bool, ready_file: Path | None) -> None:
-    # Two seconds of imports: what can be refused before them has been.
+    # These imports take two seconds, so what can be refused without them has been checked.
     from cachesvc.api.app import create_app
     from cachesvc.bootstrap import open_registry, signing_key_path
     from cachesvc.registry.startup import prepare_credentials
 
     certificate = _certificate(settings)
-    with open_registry(settings, proven=True) as registry:
+    with open_registry(settings, prove_bucket=True) as registry:
         credentials = prepare_credentials(
             registry, signing_key_path(settings), first_token=settings.first_token, new_token=new_token
         )
@@ -100,7 +100,7 @@ def _announce(url: str, credentials: Credentials, settings: Settings, ready_file
 
 
 def _write_private(path: Path, text: str) -> None:
-    """Whole or absent, and for this user only: it may hold a secret."""
+    """Writes a file that is whole or absent, readable for this user only: it may contain a secret."""
     try:
         with replacing(path, 0o600) as file:
             file.write(f"{text}\n".encode())

@@ -19,7 +19,7 @@ from .arguments import parse_namespace, parse_option
 from .connection import Connection, all_pages, connect, path_with_query
 from .output import Apply, AsJson, print_json, show_facts, show_plan, show_table, time_text
 
-tokens = typer.Typer(no_args_is_help=True, help="Who may come in.")
+tokens = typer.Typer(no_args_is_help=True, help="Who may use the registry.")
 signers = typer.Typer(no_args_is_help=True, help="Whose signatures count.")
 namespaces = typer.Typer(no_args_is_help=True, help="What each holds, and what it keeps.")
 admin.add_typer(tokens, name="tokens")
@@ -60,7 +60,7 @@ def create(
     never: Annotated[bool, typer.Option("--never", help="It does not expire.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a token. Its secret is shown once, now."""
+    """Create a token. Its secret is shown once, now."""
     if namespace is None:
         raise InvalidRequest("tokens create: which namespace?", "-n NAMESPACE, or -n '*' for all of them")
     if never and days is not None:
@@ -194,14 +194,16 @@ def show_namespace(context: typer.Context, namespace: str, as_json: AsJson = Fal
 def set_namespace(
     context: typer.Context,
     namespace: str,
-    keep_revisions: Annotated[str | None, typer.Option(help="Newest of each entry.")] = None,
-    keep_days: Annotated[str | None, typer.Option(help="Everything younger is kept.")] = None,
-    unused_days: Annotated[str | None, typer.Option(help="Entries not used for so long go.")] = None,
+    keep_revisions: Annotated[
+        str | None, typer.Option(help="Newest revisions of each entry that are kept.")
+    ] = None,
+    keep_days: Annotated[str | None, typer.Option(help="Every younger revision is kept.")] = None,
+    unused_days: Annotated[str | None, typer.Option(help="Entries not used for so long are deleted.")] = None,
     keep_bytes: Annotated[str | None, typer.Option(help="Above it gc evicts, such as 200GiB.")] = None,
     quota: Annotated[str | None, typer.Option(help="Above it publishing is refused.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what a namespace keeps: bounds of its own, 'none', or 'default' for what the settings say. Nothing
+    """Set what a namespace keeps: bounds of its own, 'none', or 'default' for those of the settings. Nothing
     is removed before the next gc."""
     name = parse_namespace(namespace)
     options: dict[str, Any] = {

@@ -117,7 +117,7 @@ def pin(
 
 @revisions.command("unpin")
 def unpin(context: typer.Context, revision: str, as_json: AsJson = False) -> None:
-    """Let go of a pinned revision."""
+    """Unpin a revision."""
     with connect(context) as registry:
         key = complete_digest(registry, "revision", revision)
         row = registry.call("DELETE", f"/v1/revisions/{key}/pin", None, RevisionRecord)
@@ -152,7 +152,7 @@ def list_quarantine(context: typer.Context, as_json: AsJson = False) -> None:
 def set_quarantine(
     context: typer.Context,
     revision: str,
-    why: Annotated[str, typer.Option(help="Whoever does not get it reads this.")],
+    why: Annotated[str, typer.Option(help="The reason, for those who do not get it.")],
     as_json: AsJson = False,
 ) -> None:
     """Offer a revision to nobody, on every replica within 5 s; services compile for themselves."""
@@ -166,7 +166,7 @@ def set_quarantine(
 
 @quarantines.command("release")
 def release(context: typer.Context, revision: str, as_json: AsJson = False) -> None:
-    """Offer a revision again, wherever an operator or reports withheld it."""
+    """Offer a revision again, where an operator or reports withheld it."""
     with connect(context) as registry:
         key = complete_digest(registry, "revision", revision)
         registry.tell("DELETE", f"/v1/revisions/{key}/quarantine")

@@ -74,7 +74,8 @@ def stats(
     top: Annotated[int, typer.Option(min=0, max=100, help="Rows of each list.")] = 5,
     as_json: AsJson = False,
 ) -> None:
-    """Show what the registry holds, what came of it, and the coldest, heaviest and dearest entries."""
+    """Show what the registry holds, its reported outcomes, and the entries that are first by disuse, by bytes
+    and by seconds saved."""
     of_namespace = parse_namespace(namespace) if namespace else None
     with connect(context) as registry:
         answer = registry.call(
