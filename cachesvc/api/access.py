@@ -55,7 +55,7 @@ class RequestCounts:
 class TokenRoute(APIRoute):
     """A route that reads a body only after it knows the token, and no body over the endpoint's limit."""
 
-    remembers_tokens = True
+    caches_tokens = True
     """Whether the route accepts a token that was read from the index up to 5 s ago."""
 
     def get_route_handler(self) -> Handler:
@@ -71,9 +71,9 @@ class TokenRoute(APIRoute):
             if scheme.lower() != "bearer" or not secret.strip():
                 raise Unauthenticated("no token", "send Authorization: Bearer csv_…, or: cachesvc login")
             registry: Registry = request.app.state.registry
-            token = cached_token(registry, secret.strip()) if self.remembers_tokens else None
+            token = cached_token(registry, secret.strip()) if self.caches_tokens else None
             if token is None:
-                look_up = partial(authenticate, registry, secret.strip(), use_cache=self.remembers_tokens)
+                look_up = partial(authenticate, registry, secret.strip(), use_cache=self.caches_tokens)
                 token = await to_thread.run_sync(look_up)
             request.state.token = token
             request.state.leave = request.app.state.request_counts.enter(token)
@@ -91,7 +91,7 @@ class AdminRoute(TokenRoute):
     """A route of operators: each request reads the token from the index, so that a revocation holds at
     once."""
 
-    remembers_tokens = False
+    caches_tokens = False
 
 
 async def _registry(request: Request) -> Registry:

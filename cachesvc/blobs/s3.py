@@ -309,7 +309,7 @@ def _error_of_refusal(bucket: str, key: str, error: botocore.exceptions.ClientEr
         return StorageFull(f"bucket {bucket}: {code}", "raise the bucket's quota")
     if not code and error.response.get("ResponseMetadata", {}).get("HTTPStatusCode") not in (408, 429):
         return Unusable(f"bucket {bucket}: what answers does not speak S3", _NO_S3)
-    message = f"bucket {bucket}: {error.operation_name} was refused: {code or 'come again'}"
+    message = f"bucket {bucket}: {error.operation_name} was refused: {code or 'try again later'}"
     hint = _HINTS.get(code)
     return Unusable(message, hint) if hint else Unavailable(message, "look into the store's own log")
 

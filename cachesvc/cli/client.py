@@ -9,11 +9,11 @@ import typer
 from . import app
 
 _CLIENT_COMMANDS = {
-    "keygen": "Make a signing key, for whoever publishes.",
+    "keygen": "Make a signing key, for a publisher.",
     "login": "Store a registry, its token and trusted keys for this user.",
     "run": "Start a command with every Python process of it attached.",
-    "explain": "Which entries fit here, and what differs from the others.",
-    "doctor": "Whether this environment can hit, and how to fix it.",
+    "explain": "Show which entries fit here, and what differs from the others.",
+    "doctor": "Say whether this environment can hit, and how to fix it.",
     "pull": "Write what fits this environment as bundle files.",
     "push": "Publish bundle files.",
 }

@@ -36,7 +36,7 @@ class Certificate:
             _log.warning("%s; the certificate from before stays", error)
             return
         self._seen = now
-        _log.info("took up the certificate in %s", self.chain)
+        _log.info("loaded the certificate in %s", self.chain)
 
     def _check(self) -> None:
         try:

@@ -37,8 +37,8 @@ class RedisHot:
     """A :class:`~cachesvc.hot.store.Hot` in the Redis (or what speaks its protocol) at ``url``.
 
     Keys hold this package's version: replicas of two versions, side by side in a rolling upgrade, do not
-    read each other's hints. Whoever can write into this Redis can make the registry slower and nothing else.
-    The first call opens a connection. ``clock``: seconds, monotonic.
+    read each other's hints. A client that can write into this Redis makes the registry slower and nothing
+    else. The first call opens a connection. ``clock``: seconds, monotonic.
 
     Raises ``InvalidRequest`` for a URL that cannot be read.
     """

@@ -81,7 +81,7 @@ class ShortCache:
 
     def listen(self, on_wake: OnWake) -> Callable[[], None]:
         def forget_and_wake(key: str | None) -> None:
-            # Whoever is woken looks at what has changed, and must not see an older hint.
+            # A woken listener looks at what has changed, and must not see an older hint.
             with self._lock:
                 self._changes += 1
                 self._entries.clear()

@@ -189,9 +189,9 @@ def _errors_at_opening(engine: sa.Engine) -> Iterator[None]:
         foreign = any(
             sign in message_of(cause) for sign in ("already exists", "duplicate column", "no such table")
         )
-        known = None if foreign else own_error(error, place)
-        if known is not None:
-            raise known from None
+        translated = None if foreign else own_error(error, place)
+        if translated is not None:
+            raise translated from None
         raise InvalidRequest(
             f"{what} is not a database of cachesvc, or one that was half-migrated by hand: "
             f"{message_of(cause)}",

@@ -194,7 +194,7 @@ class Entries:
         }
         run_on_driver(self._session.connection(), _MOVE, new_head)
 
-    def crowded(self, keep: int, namespace: Namespace | None = None) -> list[RevisionAge]:
+    def with_more_than(self, keep: int, namespace: Namespace | None = None) -> list[RevisionAge]:
         """Returns all revisions of the entries that have more than ``keep``."""
         full = (
             sa.select(col(RevisionRow.entry)).group_by(col(RevisionRow.entry)).having(sa.func.count() > keep)

@@ -102,8 +102,8 @@ class Objects:
 
     def forget(self, key: str) -> None:
         """Deletes the row of an object that is gone from the store."""
-        gone = sa.delete(ObjectRow).where(col(ObjectRow.key) == key, col(ObjectRow.state) == "deleting")
-        run_change(self._session, gone)
+        marked = sa.delete(ObjectRow).where(col(ObjectRow.key) == key, col(ObjectRow.state) == "deleting")
+        run_change(self._session, marked)
 
 
 def _loose(now: int) -> tuple[sa.ColumnElement[bool], ...]:

@@ -78,8 +78,8 @@ class Index:
 
     @contextmanager
     def write_once(self) -> Iterator[Unit]:
-        """:meth:`write` for a block of one statement, which needs no transaction around it: on PostgreSQL one
-        round trip instead of three."""
+        """Runs one statement as :meth:`write` does, without a transaction around it: on PostgreSQL one round
+        trip instead of three."""
         with _writing(self._single) as unit:
             yield unit
 
@@ -130,10 +130,10 @@ def _own_errors() -> Iterator[None]:
     try:
         yield
     except (sa.exc.DBAPIError, sa.exc.TimeoutError) as error:
-        known = own_error(error)
-        if known is None:
+        translated = own_error(error)
+        if translated is None:
             raise
-        raise known from None
+        raise translated from None
 
 
 def own_error(error: Exception, place: str = "") -> CacheSvcError | None:

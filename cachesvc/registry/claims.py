@@ -29,14 +29,14 @@ def take(registry: Registry, token: Token, request: ClaimRequest) -> ClaimAnswer
     with registry.index.write() as unit:
         for _ in range(_TRIES):
             arguments = (subject, request.holder, request.who, token.token, seconds, request.seen)
-            taken = unit.claims.take(*arguments)
-            if taken is not None:
+            own = unit.claims.take(*arguments)
+            if own is not None:
                 # The count includes the row that was just taken; a transaction that raises takes nothing.
                 if unit.claims.live(token.token) > LIVE_PER_TOKEN:
                     raise TooMany(
                         f"token {token.token} holds {LIVE_PER_TOKEN} claims", "use a token for each job"
                     )
-                return _answer("yours", *taken)
+                return _answer("yours", *own)
             current = unit.claims.get(key)
             state = standing(*current, request.seen) if current else "free"
             if current and state != "free":

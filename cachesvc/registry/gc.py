@@ -114,7 +114,7 @@ def _retain(registry: Registry) -> tuple[int, int]:
 def _removable(registry: Registry, unit: Unit, namespace: Namespace) -> Iterator[_Removable]:
     """Yields what to delete, in order: single revisions first, then whole entries."""
     policy, now = registry.limits.retention.of(unit.namespaces.policy(namespace)), registry.clock()
-    old = expired(unit.entries.crowded(policy.revisions, namespace), policy, now)
+    old = expired(unit.entries.with_more_than(policy.revisions, namespace), policy, now)
     yield from (
         _Removable(row, f"more than {policy.revisions} revisions, older than {policy.days} days")
         for row in old

@@ -237,7 +237,7 @@ def test_a_head_is_never_removed(index: Index) -> None:
     revisions = [publish(index, manifest(sequence)) for sequence in (1, 2, 3)]
     publish(index, manifest(9, target="other"))
     with index.write() as unit:
-        crowded = unit.entries.crowded(2)
+        crowded = unit.entries.with_more_than(2)
         assert {(row.revision, row.is_head) for row in crowded} == {
             (revisions[0], False),
             (revisions[1], False),
@@ -246,7 +246,7 @@ def test_a_head_is_never_removed(index: Index) -> None:
         assert unit.entries.remove(revisions[2]) is None
         assert unit.entries.remove(revisions[0]) == "packs/1"
         assert unit.entries.remove(revisions[0]) is None
-        assert unit.entries.crowded(2) == []
+        assert unit.entries.with_more_than(2) == []
         assert len(unit.inventory.packs("", 10_000)) == 3
 
 

@@ -113,7 +113,7 @@ def _connect_locally(options: AdminOptions) -> Iterator[Connection]:
 
 
 class _LocalConnection:
-    """Calls the application in this process. Whoever can open its database needs no token."""
+    """Calls the application in this process. A user who can open its database needs no token."""
 
     def __init__(self, application: Any) -> None:
         self._application = application

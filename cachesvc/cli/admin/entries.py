@@ -92,7 +92,7 @@ def list_entries(
 
 @entries.command("show")
 def show_entry(context: typer.Context, entry: str, as_json: AsJson = False) -> None:
-    """Show an entry: what it is for, what came of it, and its line of revisions."""
+    """Show an entry: what it is for, its reported outcomes, and its revisions."""
     with connect(context) as registry:
         key = complete_digest(registry, "entry", entry)
         summary = registry.call("GET", f"/v1/entries/{key}", None, EntrySummary)
