@@ -29,8 +29,6 @@ from cachesvc_client.wire.protocol import API_HEADER, API_VERSION
 from . import logs
 from .metrics import Metrics
 
-REQUEST_ID = "X-Request-Id"
-
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]

@@ -10,6 +10,7 @@ from cachesvc_client.wire.admin import Policy
 from cachesvc_client.wire.digest import Digest
 
 DAY = 86_400
+"""Seconds of a day."""
 FRESH_SECONDS = 3600
 """Seconds after a publication or an offer in which a revision is not evicted: a start may be about to use
 it."""

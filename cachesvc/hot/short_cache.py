@@ -13,6 +13,7 @@ FRESH_SECONDS = 0.1
 """Seconds after which one caller asks for a hint again, while others use the old one for as long again.
 Hundreds of requests for one hint, as when a fleet starts, become ten look-ups a second."""
 _MAX_BYTES = 16 << 20
+"""Bytes of the keys and values that the cache has, at most."""
 
 
 @dataclass(slots=True)

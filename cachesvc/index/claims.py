@@ -19,6 +19,7 @@ from .sql import run_change, run_on_driver, upsert
 from .tables import ClaimRow
 
 _BATCH = 500
+"""Claims that one statement reads."""
 
 
 @functools.cache

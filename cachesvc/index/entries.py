@@ -24,6 +24,7 @@ from .tables import EntryRow, NamespaceRow, RevisionRow
 LISTED = 5000
 """Rows of one listing, at most."""
 _LOCK_TRIES = 5
+"""Attempts to lock an entry that collection may be removing."""
 
 
 @dataclass(frozen=True, slots=True)

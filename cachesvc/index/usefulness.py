@@ -40,7 +40,7 @@ class Reported:
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """What an earlier report of the same start count_hosts."""
+    """The counts of an earlier report of the same start."""
 
     state: str
     saved: float

@@ -16,6 +16,7 @@ from cachesvc_client.wire.records import Manifest
 from .context import Registry
 
 _TRIES = 5
+"""Attempts to take a claim, or to say who has it, while it changes hands."""
 
 
 def take(registry: Registry, token: Token, request: ClaimRequest) -> ClaimAnswer:

@@ -19,7 +19,9 @@ from .context import Registry
 from .inventory import verify_revision
 
 PREFIX = "packs/"
+"""Beginning of the keys of packs."""
 _STORE = "store"
+"""Cursor of the last page, which checks the store's objects against the index."""
 _PAGE = 500
 """Rows of one page."""
 MAX_FINDINGS = 5000
@@ -34,7 +36,7 @@ def check(registry: Registry, by: Token, cursor: str | None = None, deep: bool =
     """Checks one page: revisions against their objects, by digest; the last page is the store's objects
     against the index.
 
-    ``deep``: packs are read and hashed again, and envelopes verify_revision; otherwise presence and size
+    ``deep``: packs are read and hashed again, and envelopes verified; otherwise presence and size
     count.
     """
     demand(by, Action.admin, ANY)

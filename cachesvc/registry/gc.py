@@ -27,6 +27,7 @@ from .inventory import describe
 
 _log = logging.getLogger("cachesvc.gc")
 _BATCH = 200
+"""Objects that are read from the index together."""
 SHOWN = 1000
 """Removals that a plan names; it counts all of them."""
 

@@ -20,6 +20,7 @@ from .audit import note
 from .context import Registry
 
 RATE_SECONDS = 5
+"""Seconds over which the reports of a token are counted."""
 RATE = 500
 """Reports that a token may send to one replica in ``RATE_SECONDS``: enough for a fleet that ends at once."""
 FACTS = ("gpu", "torch", "triton", "platform", "cpu_isa", "python_abi")

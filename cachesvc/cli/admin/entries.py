@@ -35,8 +35,6 @@ entries = typer.Typer(no_args_is_help=True, help="Lines of revisions: search, sh
 admin.add_typer(names, name="names")
 admin.add_typer(entries, name="entries")
 
-DAY_SECONDS = 86_400
-
 Where = Annotated[
     str | None, typer.Argument(help="A namespace, namespace/name, or namespace/name:tag; without: all.")
 ]
@@ -187,7 +185,7 @@ def _query(
     unused_days: int | None,
 ) -> dict[str, object]:
     namespace, name, tag = _parse_name(where)
-    since = None if unused_days is None else int(time.time()) - unused_days * DAY_SECONDS
+    since = None if unused_days is None else int(time.time()) - unused_days * 86_400
     return {
         "namespace": namespace,
         "name": name,
