@@ -42,7 +42,7 @@ def audit_page(
     """
     demand(by, Action.admin, by.namespace)
     if cursor is not None and not (cursor.isdecimal() and len(cursor) < 19):
-        raise InvalidRequest(f"cursor: {cursor[:40]!r}", "send the one of the page before")
+        raise InvalidRequest(f"cursor: {cursor[:40]!r}", "send the cursor of the page before")
     before = int(cursor) if cursor else None
     with registry.index.read() as unit:
         rows = unit.audit.page(by.namespace, before, limit + 1, action, subject)

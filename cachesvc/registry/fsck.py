@@ -41,7 +41,7 @@ def check(registry: Registry, by: Token, cursor: str | None = None, deep: bool =
     """
     demand(by, Action.admin, ANY)
     if cursor is not None and not _CURSOR.fullmatch(cursor):
-        raise InvalidRequest(f"cursor: {cursor[:80]!r}", "send the one of the page before")
+        raise InvalidRequest(f"cursor: {cursor[:80]!r}", "send the cursor of the page before")
     if cursor == _STORE:
         return _store(registry)
     with registry.index.read() as unit:

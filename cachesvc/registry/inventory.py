@@ -225,5 +225,5 @@ def _after(cursor: str | None) -> tuple[int, str] | None:
         return None
     match = _CURSOR.fullmatch(cursor)
     if match is None:
-        raise InvalidRequest(f"cursor: {cursor[:100]!r}", "send the one of the page before")
+        raise InvalidRequest(f"cursor: {cursor[:100]!r}", "send the cursor of the page before")
     return int(match[1]), f"sha256:{match[2]}"
