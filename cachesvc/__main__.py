@@ -1,4 +1,4 @@
-"""``python -m cachesvc``."""
+"""Run the command line: ``python -m cachesvc``."""
 
 from .cli import main
 

@@ -1,4 +1,4 @@
-"""Puts the registry together. The one place that names concrete backends."""
+"""Put the registry together from concrete backends, which no other module names."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _log = logging.getLogger("cachesvc.bootstrap")
 
 
 @contextmanager
-def open_registry(settings: Settings, *, proven: bool = False) -> Iterator[Registry]:
-    """A registry over the backends that the settings name, for as long as the block lasts.
+def open_registry(settings: Settings, *, prove_bucket: bool = False) -> Iterator[Registry]:
+    """Opens a registry over the backends that the settings name, for the length of the block.
 
-    ``proven``: only over a bucket that does what a registry needs of it. Holds the data folder's lock, if
-    anything is kept there, so that no second server works in it. Raises ``InvalidRequest`` or ``Unavailable``
-    with one line.
+    ``prove_bucket``: first tries whether the bucket does what a registry needs. Locks the data folder, if the
+    registry uses it, so that no second server works in it. Raises ``InvalidRequest`` or ``Unavailable`` with
+    one line.
     """
     with _locked(_data_folder(settings.data)) if settings.embedded else nullcontext():
         if settings.database:
@@ -40,7 +40,7 @@ def open_registry(settings: Settings, *, proven: bool = False) -> Iterator[Regis
             hot = _hot(settings)
             try:
                 meter = Meter()
-                blobs, links = _blobs(settings, meter, proven)
+                blobs, links = _blobs(settings, meter, prove_bucket)
                 own = MemoryHot() if settings.redis else None
                 yield Registry(index, blobs, hot, _limits(settings), links=links, meter=meter, own=own)
             finally:
@@ -50,7 +50,7 @@ def open_registry(settings: Settings, *, proven: bool = False) -> Iterator[Regis
 
 
 def migrate_index(settings: Settings, *, apply: bool) -> list[tuple[str, str]]:
-    """(step, what it does) of the migrations that the index lacks; runs them if ``apply``.
+    """Returns (step, what it does) of the migrations that the index lacks; runs them if ``apply``.
 
     Raises what ``open_registry`` raises. PostgreSQL may be migrated beside running servers: every step only
     adds to the schema.
@@ -69,18 +69,21 @@ def migrate_index(settings: Settings, *, apply: bool) -> list[tuple[str, str]]:
 
 @contextmanager
 def open_store(settings: Settings) -> Iterator[tuple[BlobStore, Links | None]]:
-    """Opens the blob store alone, as a registry uses it, and what makes links to its objects, if readers get
-    any. Where packs are in the data folder its lock is held. Raises what ``open_registry`` raises."""
+    """Opens the blob store alone, as a registry uses it, with the ``Links`` to its objects if readers get
+    any.
+
+    Locks the data folder if it has the packs. Raises what ``open_registry`` raises.
+    """
     with nullcontext() if settings.bucket else _locked(_data_folder(settings.data)):
-        yield _blobs(settings, Meter(), proven=False)
+        yield _blobs(settings, Meter(), prove_bucket=False)
 
 
 def signing_key_path(settings: Settings) -> Path:
-    """Where the first start puts the signing key."""
+    """Returns the path at which the first start puts the signing key."""
     return settings.data / "signing.key"
 
 
-def _blobs(settings: Settings, meter: Meter, proven: bool) -> tuple[BlobStore, Links | None]:
+def _blobs(settings: Settings, meter: Meter, prove_bucket: bool) -> tuple[BlobStore, Links | None]:
     if settings.bucket:
         from cachesvc.blobs.s3 import S3BlobStore
 
@@ -90,7 +93,7 @@ def _blobs(settings: Settings, meter: Meter, proven: bool) -> tuple[BlobStore, L
             settings.bucket_endpoint or None,
             settings.bucket_public_endpoint or None,
         )
-        if proven:
+        if prove_bucket:
             _prove(bucket)
         links = bucket if settings.downloads == "store" else None
         return Metered(Retrying(Verifying(bucket)), meter), links
@@ -100,8 +103,8 @@ def _blobs(settings: Settings, meter: Meter, proven: bool) -> tuple[BlobStore, L
 
 
 def _prove(bucket: BlobStore) -> None:
-    """What waiting does not fix ends the start; a store that is down or full does not: until it is back the
-    registry is not ready, and says so."""
+    """Ends the start if the bucket has a fault that waiting does not fix. A bucket that is down or full does
+    not end the start: until it is back, the registry reports that it is not ready."""
     try:
         prove(bucket)
     except Unusable:
@@ -120,7 +123,7 @@ def _hot(settings: Settings) -> Hot:
     try:
         hot.check()
     except Unavailable as error:
-        # No reason not to start: without it the registry is slower, never wrong.
+        # The start goes on: without Redis the registry is slower, never wrong.
         _log.warning("%s", error)
     return hot
 

@@ -1,7 +1,7 @@
-"""The registry's settings: one model, read once, from a TOML file and ``CACHESVC_SERVER_*`` variables.
+"""Read the registry's settings, once, from a TOML file and ``CACHESVC_SERVER_*`` variables.
 
-What is given on the command line wins over variables, and these over the file. Embedded and production
-differ here and nowhere else.
+An option of the command line has precedence over a variable, and a variable over the file. Embedded and
+production registries differ here and nowhere else.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from cachesvc_client.wire.errors import InvalidRequest
 from cachesvc_client.wire.records import MAX_PACK_BYTES
 
 PREFIX = "CACHESVC_SERVER_"
+"""Beginning of the variables' names."""
 SECRET = frozenset({"database", "redis", "first_token"})
 """Settings that hold passwords: their values are not shown."""
 
@@ -34,11 +35,11 @@ def _zero_or_ten(seconds: int) -> int:
 
 
 Bytes = Annotated[ByteSize, Field(ge=0, le=BOUNDS["keep_bytes"][1])]
-"""A number, or a text such as ``200GiB``."""
+"""Type of a size: a number of bytes, or a text such as ``200GiB``."""
 
 
 class Settings(BaseSettings):
-    """Every setting has a default that serves one machine; times in seconds, sizes in bytes."""
+    """The settings. Every default serves one machine; times are in seconds, sizes in bytes."""
 
     model_config = SettingsConfigDict(
         env_prefix=PREFIX,
@@ -49,15 +50,15 @@ class Settings(BaseSettings):
     )
 
     data: Annotated[Path, AfterValidator(_absolute)] = Path("cachesvc-data")
-    """Folder of what lies on this machine: the index (SQLite), the packs and the signing key. A registry that
-    has ``database``, ``bucket`` and ``first_token`` needs none."""
+    """Folder of the index (SQLite), the packs and the signing key. A registry with ``database``, ``bucket``
+    and ``first_token`` needs none."""
     host: str = "127.0.0.1"
     """Address to listen on."""
     port: int = Field(default=8750, ge=0, le=65535)
     """Port to listen on; 0 takes any free one."""
     tls_certificate: Path | None = None
-    """Certificate chain (PEM). With ``tls_key`` the registry serves HTTPS and takes up renewed files by
-    itself. Without it the registry serves HTTP, for loopback or behind a proxy: clients send no token over
+    """Certificate chain (PEM). With ``tls_key`` the registry serves HTTPS, and loads renewed files without
+    a restart. Without it the registry serves HTTP, for loopback or behind a proxy: clients send no token over
     plain HTTP to another machine."""
     tls_key: Path | None = None
     """Private key (PEM) of ``tls_certificate``."""
@@ -67,7 +68,7 @@ class Settings(BaseSettings):
     """Name of the S3 bucket. Empty: a folder in ``data``. Credentials are read as every AWS tool reads
     them."""
     bucket_prefix: str = ""
-    """Prefix of every key in the bucket, for a bucket that holds other things too."""
+    """Prefix of every key, for a bucket that contains other objects too."""
     bucket_endpoint: str = Field(default="", pattern="^$|^https?://")
     """Address of the S3. Empty: AWS."""
     bucket_public_endpoint: str = Field(default="", pattern="^$|^https?://")
@@ -76,18 +77,18 @@ class Settings(BaseSettings):
     """Where clients get packs that are in a bucket: from the store itself by presigned links, or through the
     registry, where clients cannot reach the store. A client whose link fails asks the registry anyway."""
     link_seconds: int = Field(default=900, ge=60, le=604_800)
-    """How long a presigned link holds."""
+    """How long a presigned link is valid."""
     redis: str = Field(default="", pattern="^$|^(redis|rediss|unix)://")
     """URL of Redis, for hints that replicas share. Empty: each process keeps its own. Losing Redis costs
     time, never truth."""
     first_token: str = Field(default="", pattern="^$|^csv_[A-Za-z0-9_-]{32,200}$")
-    """Secret of the first admin's token, where a deployment has a place for secrets: a database without an
-    admin gets this one, and no signing key is made. Empty: the first start makes and prints both."""
+    """Secret of the first admin's token, for deployments that store secrets: a database without an admin gets
+    this token, and no signing key is made. Empty: the first start makes and prints both."""
     lease_seconds: int = Field(default=900, ge=60, le=86_400)
     """How long an upload may be silent before its bytes may be collected."""
     grace_seconds: int = Field(default=7200, ge=0)
-    """How long an object stays in the store after nothing refers to it any more, so that downloads end well.
-    It must be longer than ``link_seconds``."""
+    """How long an object stays in the store after its last reference, so that downloads under way can end. It
+    must be longer than ``link_seconds``."""
     claim_seconds: int = Field(default=60, ge=2, le=3600)
     """How long the process that compiles for others may be silent before one of them takes over."""
     log: Literal["text", "json"] = "text"
@@ -97,19 +98,19 @@ class Settings(BaseSettings):
     token_requests: int = Field(default=1000, ge=1)
     """Requests that one token may have under way at once in one process. More are answered with 429."""
     gc_seconds: Annotated[int, AfterValidator(_zero_or_ten)] = 3600
-    """How often this process collects what nobody needs; 10 or more. 0: never, where ``cachesvc admin gc`` is
-    run from outside."""
+    """Time between two collections of what nobody needs; 10 or more. 0: this process never collects, for
+    deployments that run ``cachesvc admin gc``."""
     keep_revisions: int = Field(default=10, ge=1)
-    """The newest revisions of each entry that are kept. This setting and the next four hold for each
-    namespace that has no bound of its own (``cachesvc admin namespaces set``)."""
+    """Newest revisions of each entry that are kept. This setting and the next four apply to each namespace
+    without a bound of its own (``cachesvc admin namespaces set``)."""
     keep_days: int = Field(default=30, ge=0)
     """Every revision that is younger than this is kept."""
     unused_days: int | None = Field(default=None, ge=1, le=BOUNDS["unused_days"][1])
     """Days after which an entry that was offered to nobody is deleted. Not set: such entries stay."""
     keep_bytes: Bytes | None = None
-    """Bytes of a namespace above which collection evicts. Not set: it never does."""
+    """Bytes of a namespace above which collection evicts revisions. Not set: it evicts none."""
     quota_bytes: Bytes | None = None
-    """Bytes of a namespace above which publishing is refused. Not set: it never is."""
+    """Bytes of a namespace above which a publication is refused. Not set: none is."""
     max_pack_bytes: int = Field(default=MAX_PACK_BYTES, ge=1, le=MAX_PACK_BYTES)
     """Size of the largest pack that is accepted, in bytes."""
 
@@ -119,23 +120,23 @@ class Settings(BaseSettings):
         return not (self.database and self.bucket)
 
 
-def read_settings(config: Path | None = None, **given: Any) -> Settings:
-    """The settings. Raises ``InvalidRequest`` that names the setting and where it was set.
+def read_settings(config: Path | None = None, **options: Any) -> Settings:
+    """Reads the settings. Raises ``InvalidRequest`` that names the setting and where it was set.
 
-    ``given``: from the command line; ``None`` is not given.
+    ``options``: those of the command line; ``None`` is an absent one.
     """
-    held = {name: value for name, value in given.items() if value is not None}
-    # Variables win over the file: they are read first, and the file fills what they leave open.
-    named = _validated(held, lambda name: f"{name} (--{name} or {PREFIX}{name.upper()})")
+    present = {name: value for name, value in options.items() if value is not None}
+    # Variables have precedence over the file: they are read first, and the file sets the others.
+    settings = _validate(present, lambda name: f"{name} (--{name} or {PREFIX}{name.upper()})")
     if config is not None:
-        both = {**_from_file(config), **named.model_dump(exclude_unset=True)}
-        named = _validated(both, lambda name: f"{config}: {name}")
-    _check_together(named)
-    return named
+        values = {**_read_file(config), **settings.model_dump(exclude_unset=True)}
+        settings = _validate(values, lambda name: f"{config}: {name}")
+    _check_together(settings)
+    return settings
 
 
 def _check_together(settings: Settings) -> None:
-    """What no setting shows by itself."""
+    """Checks what depends on more than one setting. Raises ``InvalidRequest``."""
     if settings.bucket and settings.downloads == "store" and settings.grace_seconds <= settings.link_seconds:
         raise InvalidRequest(
             f"grace_seconds: {settings.grace_seconds} is not above link_seconds, {settings.link_seconds}: "
@@ -149,7 +150,7 @@ def _check_together(settings: Settings) -> None:
         raise InvalidRequest("tls_certificate, tls_key: one is set without the other", "set both or none")
 
 
-def _validated(values: dict[str, Any], where: Callable[[str], str]) -> Settings:
+def _validate(values: dict[str, Any], where: Callable[[str], str]) -> Settings:
     try:
         return Settings(**values)
     except ValidationError as error:
@@ -163,7 +164,7 @@ def _validated(values: dict[str, Any], where: Callable[[str], str]) -> Settings:
         raise InvalidRequest(f"{where(name)}: {first['msg']}, got {str(first['input'])[:80]!r}") from None
 
 
-def _from_file(path: Path) -> dict[str, Any]:
+def _read_file(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text("utf-8"))
     except OSError as error:

@@ -1,1 +1,2 @@
-"""HTTP: parse, authorise, one use case, render. The records of ``wire.protocol`` are the bodies."""
+"""Serve the registry over HTTP: each route parses, authorises, calls one use case and renders. The records of
+``wire.protocol`` are the bodies."""

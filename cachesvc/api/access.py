@@ -1,4 +1,4 @@
-"""Bearer tokens. A request is authenticated before its body is read."""
+"""Authenticate requests by bearer tokens, before a body is read."""
 
 from __future__ import annotations
 
@@ -14,26 +14,28 @@ from fastapi.security import HTTPBearer
 
 from cachesvc.domain.access import Token
 from cachesvc.registry.context import Registry
-from cachesvc.registry.tokens import authenticate, recognise
+from cachesvc.registry.tokens import authenticate, cached_token
 from cachesvc_client.wire.errors import TooMany, Unauthenticated
 
-from .body import bounded
+from .body import limit_body
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 bearer = HTTPBearer(auto_error=False, description="A cachesvc token (`csv_…`).", scheme_name="token")
 
 
-class Crowd:
-    """The requests under way in this process, by token: one token must not take all of it."""
+class RequestCounts:
+    """Counts the requests under way in this process by token, so that no token takes the whole process."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._now: Counter[str] = Counter()
 
     def enter(self, token: Token) -> Callable[[], None]:
-        """Counts a request in; what it answers counts it out, once. Raises ``TooMany``. For the event loop's
-        thread alone."""
+        """Counts a request, and returns the function that ends its count; call that once.
+
+        Raises ``TooMany``. Only the event loop's thread may call this.
+        """
         name = token.token
         if self._now[name] >= self._most:
             raise TooMany(
@@ -51,36 +53,37 @@ class Crowd:
 
 
 class TokenRoute(APIRoute):
-    """A route that strangers cannot make read a body, and nobody one over its limit. ``remembers_tokens``:
-    whether a token that was read from the index in the last 5 s is good enough."""
+    """A route that reads a body only after it knows the token, and no body over the endpoint's limit."""
 
-    remembers_tokens = True
+    caches_tokens = True
+    """Whether the route accepts a token that was read from the index up to 5 s ago."""
 
     def get_route_handler(self) -> Handler:
-        inner = self.shortened(super().get_route_handler())
+        inner = self.shortcut(super().get_route_handler())
         endpoint = self.endpoint
 
         async def handler(request: Request) -> Response:
-            # Put there by who calls the application in its own process (``cachesvc admin --local``): nothing
-            # that comes over a network reaches the scope's state.
+            # ``cachesvc admin --local`` calls the application in its own process and puts the token there.
+            # Nothing that comes over a network reaches the scope's state.
             if isinstance(getattr(request.state, "token", None), Token):
-                return await inner(bounded(request, endpoint))
+                return await inner(limit_body(request, endpoint))
             scheme, _, secret = request.headers.get("authorization", "").partition(" ")
             if scheme.lower() != "bearer" or not secret.strip():
                 raise Unauthenticated("no token", "send Authorization: Bearer csv_…, or: cachesvc login")
             registry: Registry = request.app.state.registry
-            token = recognise(registry, secret.strip()) if self.remembers_tokens else None
+            token = cached_token(registry, secret.strip()) if self.caches_tokens else None
             if token is None:
-                look_up = partial(authenticate, registry, secret.strip(), remembered=self.remembers_tokens)
+                look_up = partial(authenticate, registry, secret.strip(), use_cache=self.caches_tokens)
                 token = await to_thread.run_sync(look_up)
             request.state.token = token
-            request.state.leave = request.app.state.crowd.enter(token)
-            return await inner(bounded(request, endpoint))
+            request.state.leave = request.app.state.request_counts.enter(token)
+            return await inner(limit_body(request, endpoint))
 
         return handler
 
-    def shortened(self, inner: Handler) -> Handler:
-        """What answers a request of a known token: ``inner``, or something that may do without."""
+    def shortcut(self, inner: Handler) -> Handler:
+        """Returns the handler of requests with a known token: ``inner``, or one that may answer without
+        it."""
         return inner
 
 
@@ -88,7 +91,7 @@ class AdminRoute(TokenRoute):
     """A route of operators: each request reads the token from the index, so that a revocation holds at
     once."""
 
-    remembers_tokens = False
+    caches_tokens = False
 
 
 async def _registry(request: Request) -> Registry:

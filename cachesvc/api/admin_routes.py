@@ -1,4 +1,4 @@
-"""Who may come in, whose signatures count, what namespaces keep, what operators did; collection and fsck."""
+"""Routes for operators: tokens, signers, namespaces, the audit log, collection and fsck."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from cachesvc_client.wire.names import Namespace
 from cachesvc_client.wire.protocol import SignerRecord, TokenAnswer, TokenRequest
 
 from .access import SECURED, AdminRoute, TheRegistry, TheToken
-from .answers import Word, errors
 from .edge import Json
+from .openapi import Word, errors
 
 router = APIRouter(
     prefix="/v1",
@@ -39,15 +39,15 @@ Limit = Annotated[int, Query(ge=1, le=MAX_PAGE)]
 
 @router.get("/tokens", response_model=list[TokenAnswer])
 async def get_tokens(registry: TheRegistry, token: TheToken, revoked: bool = False) -> Json:
-    """The tokens that the admin may see; never their secrets."""
+    """Lists the tokens that the admin may see; never their secrets."""
     return Json(await to_thread.run_sync(lambda: tokens.list_tokens(registry, token, revoked=revoked)))
 
 
 @router.post("/tokens", response_model=TokenAnswer, status_code=201)
 async def post_token(registry: TheRegistry, token: TheToken, body: TokenRequest) -> Json:
-    """A new token; its secret is in this answer only."""
-    made = await to_thread.run_sync(tokens.create_token, registry, token, body)
-    answer = Json(made, 201)
+    """Creates a token; its secret is in this answer only."""
+    created = await to_thread.run_sync(tokens.create_token, registry, token, body)
+    answer = Json(created, 201)
     answer.headers["Cache-Control"] = "no-store"
     return answer
 
@@ -67,7 +67,7 @@ async def delete_token(registry: TheRegistry, token: TheToken, token_id: str) ->
 
 @router.get("/signers", response_model=list[SignerRecord])
 async def get_signers(registry: TheRegistry, token: TheToken) -> Json:
-    """The keys whose signatures are accepted, as far as the token's namespace goes."""
+    """Lists the keys whose signatures the token's namespace accepts."""
     return Json(await to_thread.run_sync(tokens.list_signers, registry, token))
 
 
@@ -79,20 +79,20 @@ async def post_signer(registry: TheRegistry, token: TheToken, body: SignerRecord
 
 @router.delete("/signers", status_code=204, response_class=Response)
 async def delete_signer(registry: TheRegistry, token: TheToken, namespace: str, key: str) -> Response:
-    """Accepts a key's signatures there no more."""
+    """Removes a key from the signers of a namespace."""
     await to_thread.run_sync(tokens.remove_signer, registry, token, namespace, key)
     return Response(status_code=204)
 
 
 @router.get("/namespaces", response_model=list[NamespaceRecord])
 async def get_namespaces(registry: TheRegistry, token: TheToken) -> Json:
-    """Namespaces, with what they hold and keep."""
+    """Lists namespaces, with what they hold and keep."""
     return Json(await to_thread.run_sync(upkeep.list_namespaces, registry, token))
 
 
 @router.put("/namespaces/{namespace}/policy", response_model=NamespaceRecord)
 async def put_policy(registry: TheRegistry, token: TheToken, namespace: Namespace, body: Policy) -> Json:
-    """Replaces what a namespace keeps; the next collection goes by it."""
+    """Replaces the policy of a namespace; the next collection applies it."""
     return Json(await to_thread.run_sync(upkeep.set_policy, registry, token, namespace, body))
 
 
@@ -105,26 +105,26 @@ async def get_audit(
     action: Word = None,
     subject: Word = None,
 ) -> Json:
-    """What operators did, newest first."""
+    """Lists what operators did, newest first."""
     page = await to_thread.run_sync(audit.audit_page, registry, token, cursor, limit, action, subject)
     return Json(page)
 
 
 @router.get("/gc", response_model=CollectPlan)
 async def get_gc(registry: TheRegistry, token: TheToken) -> Json:
-    """What a collection would remove now, and why."""
+    """Plans a collection: what it would remove now, and why."""
     return Json(await to_thread.run_sync(gc.plan, registry, token))
 
 
 @router.post("/gc", response_model=gc.Collected)
 async def post_gc(registry: TheRegistry, token: TheToken) -> Json:
-    """Retention and collection, now."""
+    """Runs retention and collection now."""
     return Json(await to_thread.run_sync(gc.collect, registry, token))
 
 
 @router.post("/fsck", response_model=FsckPage)
 async def post_fsck(registry: TheRegistry, token: TheToken, cursor: Word = None, deep: bool = False) -> Json:
-    """One page of the check of index against store; changes nothing."""
+    """Checks one page of the index against the store; changes nothing."""
     return Json(await to_thread.run_sync(fsck.check, registry, token, cursor, deep))
 
 

@@ -12,7 +12,7 @@ from anyio import to_thread
 from fastapi import FastAPI
 
 import cachesvc
-from cachesvc.registry import gc, resolve
+from cachesvc.registry import answers, gc
 from cachesvc.registry.context import Registry
 from cachesvc.registry.waiting import Waiting
 from cachesvc_client.wire.errors import CacheSvcError
@@ -34,8 +34,11 @@ _log = logging.getLogger("cachesvc.gc")
 
 
 def create_app(registry: Registry, *, gc_seconds: float | None = None, token_requests: int = 1000) -> FastAPI:
-    """The application. ``gc_seconds``: collects this often in the background; ``None``: never.
-    ``token_requests``: of one token at once."""
+    """Returns the application.
+
+    ``gc_seconds``: seconds between two collections in the background; ``None``: it never collects.
+    ``token_requests``: requests that one token may have under way at once.
+    """
 
     waiting = Waiting(registry)
     metrics = Metrics(registry, lambda: waiting.number)
@@ -47,7 +50,7 @@ def create_app(registry: Registry, *, gc_seconds: float | None = None, token_req
             async with anyio.create_task_group() as group:
                 group.start_soon(waiting.run)
                 if gc_seconds is not None:
-                    group.start_soon(_collecting, registry, metrics, gc_seconds)
+                    group.start_soon(_collect_regularly, registry, metrics, gc_seconds)
                 yield
                 group.cancel_scope.cancel()
 
@@ -63,15 +66,15 @@ def create_app(registry: Registry, *, gc_seconds: float | None = None, token_req
     app.state.registry = registry
     app.state.metrics = metrics
     app.state.waiting = waiting
-    app.state.resolves = Batches(partial(resolve.answer_each, registry))
-    app.state.crowd = access.Crowd(token_requests)
+    app.state.resolves = Batches(partial(answers.answer_each, registry))
+    app.state.request_counts = access.RequestCounts(token_requests)
     for module in (open_routes, read_routes, write_routes, claim_routes, inventory_routes, admin_routes):
         app.include_router(module.router)
     edge.install(app, metrics)
     return app
 
 
-async def _collecting(registry: Registry, metrics: Metrics, seconds: float) -> None:
+async def _collect_regularly(registry: Registry, metrics: Metrics, seconds: float) -> None:
     while True:
         await anyio.sleep(seconds)
         try:

@@ -1,4 +1,4 @@
-"""Threads for questions that come in crowds."""
+"""Answer questions that arrive together in batches, on a few threads."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from typing import Generic, TypeVar
 Q = TypeVar("Q")
 A = TypeVar("A")
 
-MOST = 8
-"""Questions of one turn: the first waits for the last."""
+MAX_BATCH = 8
+"""Questions of one batch, at most: the first waits for the answer to the last."""
 
 END_SECONDS = 5.0
-"""That the end waits for a thread: a database that does not answer must not hold it up."""
+"""Seconds that the end waits for a thread: a database that does not answer must not delay it."""
 
 Answer = Callable[[Sequence[Q]], Sequence[A | Exception]]
-"""Answers each question, or says by which error it has none. What it raises is the error of all."""
+"""Returns for each question its answer or its error. What it raises is the error of all of them."""
 
 
 class Batches(Generic[Q, A]):
-    """A thread takes what waits, answers it together, and tells the event loop of all at once: to tell it of
-    each, and to be woken for each, took a tenth of a resolve."""
+    """Batches questions: a thread takes those that wait, answers them together, and passes all answers to the
+    event loop in one call. One call for each answer took a tenth of a resolve."""
 
     def __init__(self, answer: Answer[Q, A]) -> None:
         self._answer = answer
@@ -32,57 +32,57 @@ class Batches(Generic[Q, A]):
 
     @contextmanager
     def running(self, threads: int) -> Iterator[None]:
-        """Has so many threads for the length of the block. What waits when it ends is answered before, if it
-        takes no thread longer than ``END_SECONDS``."""
+        """Runs ``threads`` threads for the length of the block. Questions that wait at its end are answered
+        before it ends, unless a thread takes longer than ``END_SECONDS``."""
         loop = asyncio.get_running_loop()
-        made = [threading.Thread(target=self._serve, args=(loop,), daemon=True) for _ in range(threads)]
-        for thread in made:
+        workers = [threading.Thread(target=self._serve, args=(loop,), daemon=True) for _ in range(threads)]
+        for thread in workers:
             thread.start()
         try:
             yield
         finally:
-            for _ in made:
+            for _ in workers:
                 self._waiting.put(None)
-            for thread in made:
+            for thread in workers:
                 thread.join(END_SECONDS)
 
     async def ask(self, question: Q) -> A:
-        """Its answer; or raises its error."""
+        """Returns the answer to ``question``, or raises its error."""
         future: asyncio.Future[A] = asyncio.get_running_loop().create_future()
         self._waiting.put((question, future))
         return await future
 
     def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
-        while turn := self._turn():
-            questions, futures = zip(*turn, strict=True)
+        while batch := self._next_batch():
+            questions, futures = zip(*batch, strict=True)
             try:
                 answers = self._answer(questions)
-            except Exception as error:  # noqa: BLE001 - whoever asked has it
-                answers = [error] * len(turn)
-            with suppress(RuntimeError):  # the loop did not wait for it
-                loop.call_soon_threadsafe(_told, futures, answers)
+            except Exception as error:  # noqa: BLE001 - the callers get it
+                answers = [error] * len(batch)
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(_set_results, futures, answers)
 
-    def _turn(self) -> list[tuple[Q, asyncio.Future[A]]]:
-        """What waits now, or else the next; nothing at the end."""
+    def _next_batch(self) -> list[tuple[Q, asyncio.Future[A]]]:
+        """Waits for a question and takes the others that wait too; empty at the end."""
         taken = []
-        first = self._waiting.get()
-        while first is not None:
-            taken.append(first)
-            if len(taken) == MOST:
+        question = self._waiting.get()
+        while question is not None:
+            taken.append(question)
+            if len(taken) == MAX_BATCH:
                 break
             try:
-                first = self._waiting.get_nowait()
+                question = self._waiting.get_nowait()
             except Empty:
                 break
         else:
             if taken:
-                self._waiting.put(None)  # for the next turn of this thread
+                self._waiting.put(None)  # ends this thread after the batch
         return taken
 
 
-def _told(futures: Sequence[asyncio.Future[A]], answers: Sequence[A | Exception]) -> None:
+def _set_results(futures: Sequence[asyncio.Future[A]], answers: Sequence[A | Exception]) -> None:
     for future, answer in zip(futures, answers, strict=True):
-        if future.done():  # who asked went away
+        if future.done():  # its caller went away
             continue
         if isinstance(answer, Exception):
             future.set_exception(answer)

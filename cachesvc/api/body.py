@@ -1,4 +1,4 @@
-"""How large a request's body may be: a number that stands beside each route that differs from the others."""
+"""Limit the size of request bodies; :func:`max_body` beside a route sets a limit of its own."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from fastapi import Request
 from cachesvc_client.wire.errors import TooLarge
 
 MAX_BODY_BYTES = 4 << 20
-"""The limit of a route that states none."""
+"""Bytes of a body, at most, for a route without a limit of its own."""
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 _ATTRIBUTE = "max_body_bytes"
 
 
 def max_body(size: int | None) -> Callable[[Endpoint], Endpoint]:
-    """Marks an endpoint: its body has at most ``size`` bytes, or, with ``None``, as many as the endpoint
-    itself allows while it streams them."""
+    """Sets an endpoint's limit to ``size`` bytes. ``None``: the endpoint streams the body and limits it
+    itself."""
 
     def mark(endpoint: Endpoint) -> Endpoint:
         setattr(endpoint, _ATTRIBUTE, size)
@@ -27,10 +27,11 @@ def max_body(size: int | None) -> Callable[[Endpoint], Endpoint]:
     return mark
 
 
-def bounded(request: Request, endpoint: Callable[..., Any]) -> Request:
-    """The request, whose body is refused over the endpoint's limit before it is held in memory.
+def limit_body(request: Request, endpoint: Callable[..., Any]) -> Request:
+    """Returns the request with a body that raises ``TooLarge`` past the endpoint's limit, before it is in
+    memory.
 
-    Raises ``TooLarge`` at once if the announced length is over it.
+    Raises ``TooLarge`` at once if the stated length exceeds the limit.
     """
     limit: int | None = getattr(endpoint, _ATTRIBUTE, MAX_BODY_BYTES)
     if limit is None:
@@ -38,14 +39,14 @@ def bounded(request: Request, endpoint: Callable[..., Any]) -> Request:
     length = request.headers.get("content-length", "0")
     if length.isdigit() and int(length) > limit:
         raise TooLarge(f"a body of {length} bytes; at most {limit} are allowed here")
-    seen = 0
+    received = 0
 
-    async def counted() -> MutableMapping[str, Any]:
-        nonlocal seen
+    async def receive() -> MutableMapping[str, Any]:
+        nonlocal received
         message = await request.receive()
-        seen += len(message.get("body", b""))
-        if seen > limit:
+        received += len(message.get("body", b""))
+        if received > limit:
             raise TooLarge(f"a body of more than the {limit} bytes that are allowed here")
         return message
 
-    return Request(request.scope, counted)
+    return Request(request.scope, receive)

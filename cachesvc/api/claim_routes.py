@@ -1,4 +1,4 @@
-"""Who compiles now what no entry holds yet."""
+"""Routes of claims: who compiles now what no entry holds yet."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from cachesvc.registry.waiting import Waiting
 from cachesvc_client.wire.claims import ClaimAnswer, ClaimRef, ClaimRelease, ClaimRequest
 
 from .access import SECURED, TheRegistry, TheToken, TokenRoute
-from .answers import errors
 from .edge import Json
 from .metrics import TheMetrics
+from .openapi import errors
 
 router = APIRouter(
     prefix="/v1/claims",
@@ -25,7 +25,7 @@ router = APIRouter(
 
 @router.post("", response_model=ClaimAnswer, responses=errors("too_many"))
 async def post_claim(token: TheToken, metrics: TheMetrics, request: Request, body: ClaimRequest) -> Json:
-    """Takes the claim, or tells who has it: at once, or when that changed, up to `wait` seconds later."""
+    """Takes the claim, or says who has it: at once, or when that changes within `wait` seconds."""
     waiting: Waiting = request.app.state.waiting
     answer = await waiting.claim(token, body, request.is_disconnected)
     metrics.claimed(answer.state)
@@ -34,12 +34,12 @@ async def post_claim(token: TheToken, metrics: TheMetrics, request: Request, bod
 
 @router.post("/renew", response_model=ClaimAnswer, responses=errors("claim_lost"))
 async def post_renew(registry: TheRegistry, token: TheToken, body: ClaimRef) -> Json:
-    """The holder still compiles."""
+    """Extends a claim: its holder still compiles."""
     return Json(await to_thread.run_sync(claims.renew, registry, token, body))
 
 
 @router.post("/release", status_code=204, response_class=Response, responses=errors("claim_lost"))
 async def post_release(registry: TheRegistry, token: TheToken, body: ClaimRelease) -> Response:
-    """The holder compiles no more; whoever waits is told."""
+    """Gives a claim back, and wakes the requests that wait for it."""
     await to_thread.run_sync(claims.release, registry, token, body)
     return Response(status_code=204)

@@ -1,4 +1,4 @@
-"""What every request passes: identity of the API, request ids, errors in one form."""
+"""Give every request an id, a log line and a measurement, and every error one form."""
 
 from __future__ import annotations
 
@@ -29,8 +29,6 @@ from cachesvc_client.wire.protocol import API_HEADER, API_VERSION
 from . import logs
 from .metrics import Metrics
 
-REQUEST_ID = "X-Request-Id"
-
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -42,7 +40,7 @@ _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 class Json(Response):
-    """A record as canonical JSON; ``bytes`` are JSON already. Fields that are ``None`` are left out."""
+    """Renders a record as canonical JSON without the fields that are ``None``; ``bytes`` are JSON already."""
 
     media_type = "application/json"
 
@@ -51,7 +49,7 @@ class Json(Response):
 
 
 class Edge:
-    """The outermost middleware. Every request, however it ends, is measured and has a line in the log."""
+    """The outermost middleware: it measures and logs every request, however the request ends."""
 
     def __init__(self, app: Any, metrics: Metrics) -> None:
         self._app, self._metrics = app, metrics
@@ -61,30 +59,30 @@ class Edge:
             await self._app(scope, receive, send)
             return
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
-        given = headers.get(b"x-request-id", "")
-        request_id = given if _ID.fullmatch(given) else f"{random.getrandbits(64):016x}"
+        client_id = headers.get(b"x-request-id", "")
+        request_id = client_id if _ID.fullmatch(client_id) else f"{random.getrandbits(64):016x}"
         scope.setdefault("state", {})["request_id"] = request_id
         logs.request_id.set(request_id)
-        sent = _Sent(send, request_id)
+        response = _ResponseObserver(send, request_id)
         began = time.monotonic()
         try:
             _check_version(headers.get(API_HEADER.lower().encode()))
-            await self._app(scope, receive, sent)
+            await self._app(scope, receive, response)
         except CacheSvcError as error:
-            if sent.status:
+            if response.status:
                 raise
-            await failure(error)(scope, receive, sent)
+            await failure(error)(scope, receive, response)
         except Exception:
-            sent.status = sent.status or 500  # which is answered outside of here
+            response.status = response.status or 500  # Starlette answers it, outside of this middleware
             raise
         finally:
-            # Only now: an answer that is streamed takes a place until it is sent.
-            scope["state"].get("leave", _nothing)()
-            self._told(scope, sent, time.monotonic() - began)
+            # Only now: a streamed answer counts as under way until it is sent.
+            scope["state"].get("leave", _no_count)()
+            self._record(scope, response, time.monotonic() - began)
 
-    def _told(self, scope: Scope, sent: _Sent, seconds: float) -> None:
+    def _record(self, scope: Scope, response: _ResponseObserver, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", "")
-        status = sent.status or 499  # the client went away before an answer
+        status = response.status or 499  # the client went away before an answer
         self._metrics.answered(scope["method"], route, status, seconds)
         if _requests.isEnabledFor(logging.INFO):
             token = scope["state"].get("token")
@@ -94,18 +92,18 @@ class Edge:
                 "route": route,
                 "status": status,
                 "seconds": round(seconds, 6),
-                "bytes": sent.size,
+                "bytes": response.size,
                 "token": token.token if token else None,
             }
             _requests.info("%s %s %d", fields["method"], fields["path"], status, extra={"fields": fields})
 
 
-def _nothing() -> None:
-    """A request that took no place."""
+def _no_count() -> None:
+    """Ends nothing: `access.RequestCounts` has not counted this request."""
 
 
-class _Sent:
-    """Marks the answer as ours on its way out, and remembers what went."""
+class _ResponseObserver:
+    """Adds the API's headers to a response on its way out, and keeps its status and its size in bytes."""
 
     def __init__(self, send: Send, request_id: str) -> None:
         self._send, self._request_id = send, request_id
@@ -123,16 +121,16 @@ class _Sent:
         await self._send(message)
 
 
-def _check_version(asked: str | None) -> None:
-    if asked is not None and asked.strip() != str(API_VERSION):
+def _check_version(version: str | None) -> None:
+    if version is not None and version.strip() != str(API_VERSION):
         raise ProtocolMismatch(
-            f"the client speaks API {asked[:20]!r}; this registry speaks {API_VERSION}",
+            f"the client speaks API {version[:20]!r}; this registry speaks {API_VERSION}",
             "install a cachesvc-client of the registry's version",
         )
 
 
 def failure(error: CacheSvcError) -> Json:
-    """The answer that an error stands for."""
+    """Returns the answer to a request that ended with ``error``."""
     headers = {}
     if error.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
@@ -142,59 +140,59 @@ def failure(error: CacheSvcError) -> Json:
 
 
 def install(app: FastAPI, metrics: Metrics) -> None:
-    """Puts the edge around ``app``: after it no answer has another form of error."""
+    """Installs the middleware and the error handlers in ``app``, so that every error has one form."""
     app.add_middleware(Edge, metrics=metrics)
-    app.add_exception_handler(CacheSvcError, _ours)
-    app.add_exception_handler(RequestValidationError, _malformed)
-    app.add_exception_handler(HTTPException, _framework)
-    app.add_exception_handler(ClientDisconnect, _gone)
-    app.add_exception_handler(Exception, _unexpected)
+    app.add_exception_handler(CacheSvcError, _on_own_error)
+    app.add_exception_handler(RequestValidationError, _on_invalid_request)
+    app.add_exception_handler(HTTPException, _on_framework_error)
+    app.add_exception_handler(ClientDisconnect, _on_disconnect)
+    app.add_exception_handler(Exception, _on_defect)
 
 
-def _ours(request: Request, error: Exception) -> Response:
+def _on_own_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, CacheSvcError)
     if error.status >= 500:
         _log.error("%s %s [%s]: %s", request.method, request.url.path, request.state.request_id, error)
     return failure(error)
 
 
-def _malformed(_request: Request, error: Exception) -> Response:
+def _on_invalid_request(_request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
-    said = str(first["msg"]).removeprefix("Value error, ")
+    message = str(first["msg"]).removeprefix("Value error, ")
     more = len(error.errors()) - 1
-    return failure(InvalidRequest(f"{where}: {said}"[:500], f"and {more} more" if more else ""))
+    return failure(InvalidRequest(f"{where}: {message}"[:500], f"and {more} more" if more else ""))
 
 
-def _framework(request: Request, error: Exception) -> Response:
+def _on_framework_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    # FastAPI reports whatever happens while it reads a JSON body as this, with the cause behind it.
+    # FastAPI raises this for any error while it reads a JSON body, with the error as its cause.
     if isinstance(error.__cause__, CacheSvcError):
-        return _ours(request, error.__cause__)
+        return _on_own_error(request, error.__cause__)
     if isinstance(error.__cause__, ClientDisconnect):
-        return _gone(request, error.__cause__)
+        return _on_disconnect(request, error.__cause__)
     path, method = request.url.path[:200], request.method
     if error.status_code == 404:
-        made: CacheSvcError = NotFound(f"there is no {path}", "see /openapi.json")
+        failed: CacheSvcError = NotFound(f"there is no {path}", "see /openapi.json")
     elif error.status_code == 405:
-        made = InvalidRequest(f"{method} is not allowed on {path}", "see /openapi.json")
+        failed = InvalidRequest(f"{method} is not allowed on {path}", "see /openapi.json")
     else:
-        made = InvalidRequest(
+        failed = InvalidRequest(
             "body: not JSON that can be read", " ".join(str(error.__cause__ or error.detail).split())[:200]
         )
-    answer = failure(made)
+    answer = failure(failed)
     if error.status_code == 405:
         answer.status_code = 405
     answer.headers.update(error.headers or {})
     return answer
 
 
-def _gone(_request: Request, _error: Exception) -> Response:
+def _on_disconnect(_request: Request, _error: Exception) -> Response:
     return failure(Unavailable("the connection ended before the body"))
 
 
-def _unexpected(request: Request, error: Exception) -> Response:
+def _on_defect(request: Request, error: Exception) -> Response:
     request_id = request.state.request_id
     _log.error("%s %s [%s]", request.method, request.url.path, request_id, exc_info=error)
     return failure(CacheSvcError("internal error", f"tell the operator: request {request_id}"))

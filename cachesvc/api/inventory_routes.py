@@ -1,4 +1,4 @@
-"""Entries and revisions for operators: search, look, hold, withhold, delete."""
+"""Routes for operators over entries and revisions: search, show, pin, quarantine, delete."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag
 
 from .access import SECURED, AdminRoute, TheRegistry, TheToken
-from .answers import Completed, Word, errors
 from .edge import Json
+from .openapi import Completed, Word, errors
 
 router = APIRouter(
     prefix="/v1",
@@ -56,7 +56,7 @@ async def get_entries(
     cursor: Word = None,
     limit: Limit = MAX_PAGE,
 ) -> Json:
-    """Entries by what they are, newest first, a page at a time."""
+    """Searches entries, newest first, a page at a time."""
     lanes = (*(lane or ()), *([""] if trunk else []))
     search = Search(
         namespace=namespace or "*",
@@ -77,7 +77,7 @@ async def get_entries(
 
 @router.get("/entries/{entry}/revisions", response_model=list[RevisionRecord])
 async def get_revisions(registry: TheRegistry, token: TheToken, entry: Digest) -> Json:
-    """The line of an entry, newest first."""
+    """Lists the revisions of an entry, newest first."""
     return Json(await to_thread.run_sync(inventory.list_revisions, registry, token, entry))
 
 
@@ -87,7 +87,7 @@ async def get_revisions(registry: TheRegistry, token: TheToken, entry: Digest) -
 async def delete_entry(
     registry: TheRegistry, token: TheToken, entry: Digest, head: Annotated[Digest | None, Query()] = None
 ) -> Response:
-    """Forgets an entry with its line, if `head` still is its head."""
+    """Deletes an entry with its revisions, if `head` still is its head."""
     await to_thread.run_sync(upkeep.delete_entry, registry, token, entry, head)
     return Response(status_code=204)
 
@@ -96,26 +96,26 @@ async def delete_entry(
 async def get_digest(
     registry: TheRegistry, token: TheToken, kind: Literal["entry", "revision"], beginning: str
 ) -> Json:
-    """The digest that begins so, if it is one only."""
-    found = await to_thread.run_sync(inventory.complete, registry, token, kind, beginning)
-    return Json(Completed(found))
+    """Completes a digest, if only one begins so."""
+    digest = await to_thread.run_sync(inventory.complete, registry, token, kind, beginning)
+    return Json(Completed(digest))
 
 
 @router.get("/revisions/{revision}", response_model=RevisionRecord)
 async def get_revision(registry: TheRegistry, token: TheToken, revision: Digest) -> Json:
-    """One revision."""
+    """Shows one revision."""
     return Json(await to_thread.run_sync(inventory.get_revision, registry, token, revision))
 
 
 @router.get("/revisions/{revision}/envelope")
 async def get_envelope(registry: TheRegistry, token: TheToken, revision: Digest) -> Json:
-    """The signed envelope, byte for byte."""
+    """Returns the signed envelope, byte for byte."""
     return Json(await to_thread.run_sync(inventory.get_envelope, registry, token, revision))
 
 
 @router.get("/revisions/{revision}/difference/{other}", response_model=RevisionDifference)
 async def get_difference(registry: TheRegistry, token: TheToken, revision: Digest, other: Digest) -> Json:
-    """What differs between two revisions: facts and files."""
+    """Compares two revisions: facts and files."""
     return Json(await to_thread.run_sync(inventory.compare_revisions, registry, token, revision, other))
 
 
@@ -123,7 +123,7 @@ async def get_difference(registry: TheRegistry, token: TheToken, revision: Diges
     "/revisions/{revision}", status_code=204, response_class=Response, responses=errors("head_conflict")
 )
 async def delete_revision(registry: TheRegistry, token: TheToken, revision: Digest) -> Response:
-    """Forgets a revision that is no head."""
+    """Deletes a revision that is no head."""
     await to_thread.run_sync(upkeep.delete_revision, registry, token, revision)
     return Response(status_code=204)
 
@@ -136,7 +136,7 @@ async def put_pin(registry: TheRegistry, token: TheToken, revision: Digest, body
 
 @router.delete("/revisions/{revision}/pin", response_model=RevisionRecord)
 async def delete_pin(registry: TheRegistry, token: TheToken, revision: Digest) -> Json:
-    """Lets go of a pinned revision."""
+    """Unpins a revision."""
     return Json(await to_thread.run_sync(upkeep.unpin, registry, token, revision))
 
 
@@ -148,14 +148,14 @@ async def put_quarantine(registry: TheRegistry, token: TheToken, revision: Diges
 
 @router.delete("/revisions/{revision}/quarantine", status_code=204, response_class=Response)
 async def delete_quarantine(registry: TheRegistry, token: TheToken, revision: Digest) -> Response:
-    """Offers a revision again that an operator withheld, and where it was reported inert."""
+    """Offers a revision again, where an operator or reports of inert installs withheld it."""
     await to_thread.run_sync(reports.lift, registry, token, revision)
     return Response(status_code=204)
 
 
 @router.get("/quarantine", response_model=list[Withheld])
 async def get_quarantine(registry: TheRegistry, token: TheToken) -> Json:
-    """What is not offered, to anybody or to some environments."""
+    """Lists what is not offered, to anybody or to some environments."""
     return Json(await to_thread.run_sync(inventory.list_withheld, registry, token))
 
 
@@ -166,5 +166,5 @@ async def get_stats(
     namespace: Annotated[Namespace | None, Query()] = None,
     top: Annotated[int, Query(ge=0, le=inventory.RANKED)] = 10,
 ) -> Json:
-    """Sums, and the coldest, heaviest and dearest entries."""
+    """Returns sums, and the entries that are first by disuse, by bytes and by seconds saved."""
     return Json(await to_thread.run_sync(inventory.stats, registry, token, namespace or "*", top))

@@ -1,4 +1,4 @@
-"""Logs: lines for people, or one JSON object a line. Each has the id of the request that it belongs to."""
+"""Configure logs: lines for people, or one JSON object in each line with the id of its request."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from datetime import datetime, timezone
 from typing import Any
 
 request_id: ContextVar[str] = ContextVar("request_id", default="")
-"""Of the request that is served; work that it does in threads has it too. Empty outside of requests."""
+"""Id of the request that is served, also in the threads that work for it. Empty outside of requests."""
 
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 class JsonLines(logging.Formatter):
-    """``time`` (UTC), ``level``, ``logger``, ``message``; where there is one ``request`` and ``exception``;
-    and what was logged as ``extra={"fields": {…}}``."""
+    """Formats a record as JSON: ``time`` (UTC), ``level``, ``logger``, ``message``; ``request`` and
+    ``exception`` where there is one; and the fields of ``extra={"fields": {…}}``."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
@@ -25,19 +25,19 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        if served := request_id.get():
-            line["request"] = served
+        if current_id := request_id.get():
+            line["request"] = current_id
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps({**line, **getattr(record, "fields", {})}, ensure_ascii=False, default=str)
 
 
 def configure(form: str) -> None:
-    """Logs of this process go to stderr, as ``text`` or ``json``. Only the latter has a line for each
-    request: people ask the proxy in front, or the metrics."""
+    """Sends the logs of this process to stderr, as ``text`` or ``json``. Only ``json`` has a line for each
+    request: people look at the proxy's log, or at the metrics."""
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines() if form == "json" else logging.Formatter(TEXT))
     logging.basicConfig(handlers=[handler], level=logging.INFO, force=True)
-    for talkative in ("alembic", "botocore"):
-        logging.getLogger(talkative).setLevel(logging.WARNING)
+    for verbose in ("alembic", "botocore"):
+        logging.getLogger(verbose).setLevel(logging.WARNING)
     logging.getLogger("cachesvc.requests").setLevel(logging.INFO if form == "json" else logging.WARNING)

@@ -1,4 +1,4 @@
-"""What ``/metrics`` tells Prometheus. Each replica counts for itself; sums over replicas are Prometheus's."""
+"""Count for Prometheus. Each replica counts for itself; Prometheus adds the replicas up."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from cachesvc_client.wire.reports import ReportRequest
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"})
-SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+BUCKETS_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
 class Metrics:
-    """The numbers of one application. Labels are of bounded variety: no name, namespace or token is one."""
+    """The metrics of one application. Labels have few values: no name, namespace or token is a label."""
 
     def __init__(self, registry: Registry, waiting: Callable[[], int]) -> None:
         self._all = CollectorRegistry()
@@ -42,7 +42,7 @@ class Metrics:
             "cachesvc_request_seconds",
             "From a request's first byte to its answer's last",
             ("method", "route"),
-            buckets=SECONDS,
+            buckets=BUCKETS_SECONDS,
             registry=self._all,
         )
         self._resolves = self._counter(
@@ -63,26 +63,29 @@ class Metrics:
             self._collections.labels(outcome)
 
     def render(self) -> bytes:
-        """In Prometheus's text format, version 0.0.4."""
+        """Returns the metrics in Prometheus's text format, version 0.0.4."""
         return generate_latest(self._all)
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
-        """``route``: as it is declared, with its parameters' names; empty if none matched."""
+        """Counts an answered request.
+
+        ``route``: its declared path, with the names of its parameters; empty if no route matched.
+        """
         method, route = method if method in METHODS else "other", route or "none"
         self._requests.labels(method, route, str(status)).inc()
         self._seconds.labels(method, route).observe(seconds)
 
     def resolved(self, outcome: str) -> None:
-        """One of ``offered``, ``none_fits``, ``unknown``."""
+        """Counts a resolve. ``outcome``: ``offered``, ``none_fits`` or ``unknown``."""
         self._resolves.labels(outcome).inc()
 
     def claimed(self, state: str) -> None:
-        """One of ``CLAIM_STATES``."""
+        """Counts the answer to a claim. ``state``: one of ``CLAIM_STATES``."""
         self._claims.labels(state).inc()
 
     def reported(self, report: ReportRequest) -> None:
-        """A report that was counted. A start that took longer than compiling saves nothing. A start that
-        reports again is counted by its first report: a counter of Prometheus never falls."""
+        """Counts the starts of a report. A start that took longer than compiling saves nothing. A second
+        report of a start changes no state's count: a counter of Prometheus never falls."""
         earlier = {row.revision: row for row in report.replaces.revisions} if report.replaces else {}
         for row in report.revisions:
             before = earlier.get(row.revision)
@@ -92,18 +95,18 @@ class Metrics:
             self._saved.inc(max((row.saved or 0.0) - max(saved_before, 0.0), 0.0))
 
     def collected(self, done: Any) -> None:
-        """A run's counts, a dataclass; ``None``: it failed."""
+        """Counts a collection. ``done``: its counts, a dataclass; ``None`` if it failed."""
         self._collections.labels("failed" if done is None else "ok").inc()
         for what, count in dataclasses.asdict(done).items() if done is not None else ():
             if isinstance(count, int):
                 self._collected.labels(what).inc(count)
 
-    def _counter(self, name: str, told: str, *labels: str) -> Counter:
-        return Counter(f"cachesvc_{name}", told, labels, registry=self._all)
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"cachesvc_{name}", text, labels, registry=self._all)
 
 
 class _Backends(Collector):
-    """What the backends count themselves, read when it is asked for."""
+    """Reads the counts of the backends when Prometheus asks for them."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -114,12 +117,12 @@ class _Backends(Collector):
         moved.add_metric(["in"], meter.bytes_in)
         moved.add_metric(["out"], meter.bytes_out)
         yield moved
-        for name, told, counts in (
+        for name, text, counts in (
             ("calls", "Calls of the blob store", meter.calls),
             ("errors", "Of these, those that failed", meter.errors),
             ("seconds", "Seconds that they took", meter.seconds),
         ):
-            family = CounterMetricFamily(f"cachesvc_blob_{name}", told, labels=["operation"])
+            family = CounterMetricFamily(f"cachesvc_blob_{name}", text, labels=["operation"])
             for operation, count in sorted(dict(counts).items()):
                 family.add_metric([operation], count)
             yield family

@@ -1,4 +1,4 @@
-"""Routes for which no token is needed: they tell nothing of what the registry holds."""
+"""Routes that need no token: they say nothing about what the registry holds."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from cachesvc.registry import health
 from cachesvc_client.wire.protocol import API_VERSION, InfoAnswer
 
 from .access import TheRegistry
-from .answers import Health, Readiness, errors
 from .edge import Json
 from .metrics import CONTENT_TYPE, TheMetrics
+from .openapi import Health, Readiness, errors
 
 router = APIRouter(tags=["service"], responses=errors())
 
 
 @router.get("/healthz", response_model=Health)
 async def healthz() -> Json:
-    """The process answers. Says nothing of what it stands on: that is `/readyz`."""
+    """Says that the process answers; `/readyz` is about its backends."""
     return Json(Health("ok"))
 
 
 @router.get("/readyz", response_model=Readiness, responses={503: {"model": Readiness}})
 async def readyz(registry: TheRegistry) -> Json:
-    """Whether index, blob store and hot store can be used now. Ready needs the first two."""
+    """Says whether index, blob store and hot store can be used now. Ready needs the first two."""
     ready, parts = await to_thread.run_sync(health.readiness, registry)
     return Json(Readiness(ready, parts), 200 if ready else 503)
 
 
 @router.get("/metrics", response_class=PlainTextResponse)
-async def metrics(all_of_it: TheMetrics) -> Response:
-    """For Prometheus, in its text format."""
-    return Response(await to_thread.run_sync(all_of_it.render), media_type=CONTENT_TYPE)
+async def metrics(counts: TheMetrics) -> Response:
+    """Returns the metrics in Prometheus's text format."""
+    return Response(await to_thread.run_sync(counts.render), media_type=CONTENT_TYPE)
 
 
 @router.get("/v1/info", response_model=InfoAnswer)
 async def info() -> Json:
-    """Is this a cachesvc registry, and of which versions."""
+    """Says that this is a cachesvc registry, and its versions."""
     return Json(InfoAnswer("cachesvc", cachesvc.__version__, API_VERSION))

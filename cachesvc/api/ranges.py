@@ -1,4 +1,4 @@
-"""One byte range of a whole object, by RFC 9110 §14 and §13.1.5."""
+"""Read the header for one byte range of an object, by RFC 9110 §14 and §13.1.5."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from cachesvc_client.wire.errors import RangeInvalid
 _ONE = re.compile(r"bytes=(\d{0,19})-(\d{0,19})")
 
 
-def wanted(header: str | None, if_range: str | None, etag: str, size: int) -> tuple[int, int] | None:
-    """(start, length) of the range to answer, or ``None`` for the whole.
+def requested_range(header: str | None, if_range: str | None, etag: str, size: int) -> tuple[int, int] | None:
+    """Returns (start, length) of the range to answer, in bytes, or ``None`` for the whole object.
 
     A header that is not one single byte range is ignored, as the RFC allows; so is one whose ``If-Range``
     names another object. Raises ``RangeInvalid`` for a range outside of the object.

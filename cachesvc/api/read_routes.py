@@ -1,4 +1,4 @@
-"""Resolving, listing, downloading."""
+"""Routes that read: resolve, list, download, report."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import iterate_in_threadpool
 
-from cachesvc.registry import download, names, reports, resolve
+from cachesvc.registry import answers, download, names, reports
 from cachesvc.registry.tokens import whoami
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
@@ -20,16 +20,17 @@ from cachesvc_client.wire.protocol import EntrySummary, NameSummary, ResolveAnsw
 from cachesvc_client.wire.reports import MAX_REPORT_BYTES, ReportAnswer, ReportRequest
 
 from .access import SECURED, Handler, TheRegistry, TheToken, TokenRoute
-from .answers import BINARY, errors
 from .body import MAX_BODY_BYTES, max_body
 from .edge import Json, failure
 from .metrics import Metrics, TheMetrics
-from .ranges import wanted
+from .openapi import BINARY, errors
+from .ranges import requested_range
 
 RESOLVES = 2
-"""Threads that resolve. Python runs one of them at a time: while one waits for the database another may work,
-and more mostly pass the interpreter on. With eight a resolve took 1.6 times the CPU. What waits meanwhile is
-asked for together (``turns``), so that a database that is far away needs no more of them."""
+"""Threads that resolve. Python runs one of them at a time: while one waits for the database, another may
+work, and more threads only wait for the interpreter. With eight a resolve took 1.6 times the CPU. Requests
+that wait are resolved in one batch (``batching``), so that a distant database needs no more threads
+either."""
 
 router = APIRouter(
     prefix="/v1",
@@ -42,52 +43,54 @@ router = APIRouter(
 
 @router.get("/whoami", response_model=WhoAmI)
 async def who_am_i(token: TheToken) -> Json:
-    """The token in use."""
+    """Returns the token in use."""
     return Json(whoami(token))
 
 
 class ResolveRoute(TokenRoute):
-    """Questions as clients put them are read here. To have FastAPI find out what the endpoint wants took
-    longer than the look-up; it reads what cannot be read here, and says what is wrong with it."""
+    """Parses the requests that clients send by itself: FastAPI's parse took longer than the look-up. FastAPI
+    parses what this route cannot, and says what is wrong with it."""
 
-    def shortened(self, inner: Handler) -> Handler:
+    def shortcut(self, inner: Handler) -> Handler:
         async def handler(request: Request) -> Response:
             if request.headers.get("content-type") != "application/json":
                 return await inner(request)
             state, body = request.app.state, await request.body()
-            answer = resolve.remembered(state.registry, request.state.token, body)
+            answer = answers.cached_answer(state.registry, request.state.token, body)
             if answer is not None:
-                return _resolved(state.metrics, answer)
-            asked = _read(body)
-            return await (inner(request) if asked is None else _resolve(request, asked, body))
+                return _count_and_render(state.metrics, answer)
+            resolve_request = _parse(body)
+            return await (
+                inner(request) if resolve_request is None else _resolve(request, resolve_request, body)
+            )
 
         return handler
 
 
-def _read(body: bytes) -> ResolveRequest | None:
+def _parse(body: bytes) -> ResolveRequest | None:
     try:
         return codec.build(ResolveRequest, codec.parse_json(body, limit=MAX_BODY_BYTES, what="the body"))
     except ValueError:
         return None
 
 
-async def _resolve(request: Request, asked: ResolveRequest, body: bytes) -> Json:
+async def _resolve(request: Request, resolve_request: ResolveRequest, body: bytes) -> Json:
     state = request.app.state
     try:
-        answer = await state.resolves.ask(resolve.Question(request.state.token, asked, body))
+        answer = await state.resolves.ask(answers.Question(request.state.token, resolve_request, body))
     except NotFound:
         state.metrics.resolved("unknown")
         raise
-    return _resolved(state.metrics, answer)
+    return _count_and_render(state.metrics, answer)
 
 
-def _resolved(metrics: Metrics, answer: bytes) -> Json:
-    metrics.resolved("offered" if resolve.offers(answer) else "none_fits")
+def _count_and_render(metrics: Metrics, answer: bytes) -> Json:
+    metrics.resolved("offered" if answers.offers_revision(answer) else "none_fits")
     return Json(answer)
 
 
 async def post_resolve(request: Request, body: ResolveRequest) -> Json:
-    """What fits this environment, with signed manifests inline; and why the rest does not."""
+    """Returns what fits this environment, with signed manifests, and why the rest does not."""
     return await _resolve(request, body, await request.body())
 
 
@@ -105,7 +108,7 @@ router.add_api_route(
 async def post_report(
     registry: TheRegistry, token: TheToken, metrics: TheMetrics, body: ReportRequest
 ) -> Json:
-    """What one start came to, for the role `report`: counted per revision and environment."""
+    """Counts the outcome of one start by revision and environment, for the role `report`."""
     answer = await to_thread.run_sync(reports.report, registry, token, body)
     metrics.reported(body)
     return Json(answer)
@@ -113,13 +116,13 @@ async def post_report(
 
 @router.get("/entries/{entry}", response_model=EntrySummary)
 async def get_entry(registry: TheRegistry, token: TheToken, entry: Digest) -> Json:
-    """One entry with its head."""
+    """Returns one entry with its head."""
     return Json(await to_thread.run_sync(names.get_entry, registry, token, entry))
 
 
 @router.get("/namespaces/{namespace}/names", response_model=list[NameSummary])
 async def get_names(registry: TheRegistry, token: TheToken, namespace: Namespace) -> Json:
-    """The names of a namespace."""
+    """Lists the names of a namespace."""
     return Json(await to_thread.run_sync(names.list_names, registry, token, namespace))
 
 
@@ -131,7 +134,7 @@ async def get_entries(
     name: Annotated[ShortName | None, Query()] = None,
     tag: Annotated[Tag | None, Query()] = None,
 ) -> Json:
-    """The entries of a namespace, newest first, at most 5000."""
+    """Lists the entries of a namespace, newest first, at most 5000."""
     return Json(await to_thread.run_sync(names.list_entries, registry, token, namespace, name, tag))
 
 
@@ -149,7 +152,7 @@ PACK_ANSWERS = {
 )
 @router.get("/revisions/{revision}/pack", response_class=StreamingResponse, responses=PACK_ANSWERS)
 async def get_pack(registry: TheRegistry, token: TheToken, revision: Digest, request: Request) -> Response:
-    """The bytes of a revision, with ranges (one per request) and If-Range."""
+    """Returns the bytes of a revision; understands one range per request, and If-Range."""
     pack = await to_thread.run_sync(download.find_pack, registry, token, revision)
     etag = f'"{pack.digest}"'
     headers = {
@@ -158,7 +161,7 @@ async def get_pack(registry: TheRegistry, token: TheToken, revision: Digest, req
         "Cache-Control": "private, immutable, max-age=31536000",
     }
     try:
-        part = wanted(request.headers.get("range"), request.headers.get("if-range"), etag, pack.size)
+        part = requested_range(request.headers.get("range"), request.headers.get("if-range"), etag, pack.size)
     except RangeInvalid as error:
         answer = failure(error)
         answer.headers["Content-Range"] = f"bytes */{pack.size}"
@@ -171,10 +174,10 @@ async def get_pack(registry: TheRegistry, token: TheToken, revision: Digest, req
     if request.method == "HEAD":
         return Response(None, status, headers, "application/octet-stream")
     chunks = await to_thread.run_sync(download.read_pack, registry, pack, start, length)
-    return StreamingResponse(_sent(chunks), status, headers, "application/octet-stream")
+    return StreamingResponse(_stream(chunks), status, headers, "application/octet-stream")
 
 
-async def _sent(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
+async def _stream(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
     try:
         async for chunk in iterate_in_threadpool(chunks):
             yield chunk

@@ -1,4 +1,4 @@
-"""Publishing."""
+"""Routes that publish."""
 
 from __future__ import annotations
 
@@ -25,17 +25,19 @@ from cachesvc_client.wire.protocol import (
 from cachesvc_client.wire.records import MAX_ENVELOPE_BYTES
 
 from .access import SECURED, TheRegistry, TheToken, TokenRoute
-from .answers import BINARY, errors
 from .body import max_body
 from .edge import Json
+from .openapi import BINARY, errors
 
 SILENCE_SECONDS = 60
-"""An upload that sends nothing for so long is ended: it holds a thread."""
+"""Seconds without a byte after which an upload is ended: it occupies a thread."""
 MAX_COMMIT_BYTES = MAX_ENVELOPE_BYTES + (MAX_ENVELOPE_BYTES >> 3) + 4096
-"""Bytes of an envelope as JSON text: its few quotes are escaped, its base64 is not."""
+"""Bytes of a commit, at most: an envelope as JSON text, whose few quotes are escaped and whose base64 is
+not."""
 UPLOADS = 32
-"""Bodies received at once by a process; more wait."""
-_BATCH = 1 << 20
+"""Bodies that a process receives at once; more wait."""
+_BATCH_BYTES = 1 << 20
+"""Bytes that are handed to the receiving thread together."""
 
 T = TypeVar("T")
 BODY = {"requestBody": {"required": True, "content": BINARY}}
@@ -62,7 +64,7 @@ async def put_pack(registry: TheRegistry, token: TheToken, upload: str, request:
     length = request.headers.get("content-length", "")
     announced = int(length) if length.isdigit() else None
     return Json(
-        await _received(request, lambda chunks: publish.receive(registry, token, upload, chunks, announced))
+        await _receive(request, lambda chunks: publish.receive(registry, token, upload, chunks, announced))
     )
 
 
@@ -86,14 +88,14 @@ async def post_bundle(
     fence: Annotated[int | None, Query()] = None,
     deed: Annotated[str | None, Query()] = None,
 ) -> Json:
-    """Upload and commit in one: for what is small. A bundle is the magic line `cachesvc-bundle-1`, the
+    """Uploads and commits a small bundle in one request. A bundle is the magic line `cachesvc-bundle-1`, the
     envelope's length (8 bytes, big-endian), the envelope, the pack. `claim`, `holder` and `fence`: all, or
     none."""
     try:
-        asked = BundleRequest(namespace, name, lane, head, _claim(claim, holder, fence), deed)
+        bundle = BundleRequest(namespace, name, lane, head, _claim(claim, holder, fence), deed)
     except ValueError as error:
         raise InvalidRequest(f"query: {error}") from None
-    return Json(await _received(request, lambda chunks: publish.bundle(registry, token, asked, chunks)))
+    return Json(await _receive(request, lambda chunks: publish.bundle(registry, token, bundle, chunks)))
 
 
 @router.post(
@@ -109,7 +111,7 @@ async def post_commit(registry: TheRegistry, token: TheToken, upload: str, body:
 
 @router.delete("/uploads/{upload}", status_code=204, response_class=Response)
 async def delete_upload(registry: TheRegistry, token: TheToken, upload: str) -> Response:
-    """Gives the lease back."""
+    """Ends an upload and its lease."""
     await to_thread.run_sync(publish.abort, registry, token, upload)
     return Response(status_code=204)
 
@@ -122,17 +124,17 @@ def _claim(key: Digest | None, holder: str | None, fence: int | None) -> ClaimRe
     return ClaimRef(key, holder, fence)
 
 
-async def _received(request: Request, act: Callable[[Iterator[bytes]], T]) -> T:
-    """``act``, in a thread, of the body's pieces."""
-    chunks = _pulled(_batched(request.stream()))
+async def _receive(request: Request, act: Callable[[Iterator[bytes]], T]) -> T:
+    """Runs ``act`` in a thread, with the chunks of the body."""
+    chunks = _iterate_from_thread(_join_chunks(request.stream()))
     limiter: anyio.CapacityLimiter = request.app.state.uploads
     # Abandoned at shutdown: a silent client must not hold it up. GC and the next start clean up.
     return await to_thread.run_sync(act, chunks, abandon_on_cancel=True, limiter=limiter)
 
 
-async def _batched(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The body in pieces of about a MiB, so that crossing to the thread costs little."""
-    held, size = [], 0
+async def _join_chunks(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yields the body in chunks of about a MiB, so that few hand-overs to the thread are needed."""
+    chunks, size = [], 0
     ended = False
     while not ended:
         try:
@@ -142,15 +144,15 @@ async def _batched(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
             raise Unavailable(f"the upload was silent for {SILENCE_SECONDS} s", "send it again") from None
         ended = chunk is None
         if chunk:
-            held.append(chunk)
+            chunks.append(chunk)
             size += len(chunk)
-        if held and (ended or size >= _BATCH):
-            yield b"".join(held)
-            held, size = [], 0
+        if chunks and (ended or size >= _BATCH_BYTES):
+            yield b"".join(chunks)
+            chunks, size = [], 0
 
 
-def _pulled(stream: AsyncIterator[bytes]) -> Iterator[bytes]:
-    """The same, from a worker thread."""
+def _iterate_from_thread(stream: AsyncIterator[bytes]) -> Iterator[bytes]:
+    """Yields the chunks of ``stream`` in a worker thread."""
 
     async def step() -> bytes | None:
         return await anext(stream, None)

@@ -1,1 +1,1 @@
-"""Where the bytes are. :mod:`.store` is what every backend guarantees, :mod:`.contract` proves it."""
+"""Store the bytes. :mod:`.store` defines what every backend guarantees, and :mod:`.contract` checks it."""

@@ -1,4 +1,4 @@
-"""The contract of :mod:`.store` as code: run by the tests over every backend, and on an operator's bucket.
+"""Check the contract of :mod:`.store`: the tests do so for every backend, operators for their own bucket.
 
 Each check raises ``AssertionError`` that says what the store does wrong. Checks write below
 ``contract/<random>/`` and remove what they wrote.
@@ -20,11 +20,11 @@ from cachesvc_client.wire.errors import CacheSvcError, NotFound, RangeInvalid
 from .store import CHUNK_BYTES, BlobStore, Links
 
 LARGE = (17 << 20) + 11
-"""More than two parts of a multipart upload, and odd."""
+"""Bytes of a large object: more than two parts of a multipart upload, and an odd number."""
 
 
-class Bench:
-    """A store and a place in it that nobody else uses."""
+class StoreUnderTest:
+    """A store, and a prefix in it that nobody else uses."""
 
     def __init__(self, store: BlobStore) -> None:
         self.store = store
@@ -32,33 +32,33 @@ class Bench:
         self._count = 0
 
     def key(self) -> str:
-        """A new key."""
+        """Returns a new key."""
         self._count += 1
         return f"{self.prefix}object-{self._count}.bin"
 
     def read(self, key: str, start: int = 0, length: int | None = None) -> bytes:
-        """The bytes, joined."""
+        """Returns the bytes of an object, joined."""
         return b"".join(self.store.open(key, start, length))
 
     def clean(self) -> None:
-        """Removes all that the bench wrote."""
+        """Removes everything that the check wrote."""
         for facts in list(self.store.list(self.prefix)):
             self.store.delete(facts.key)
 
 
-def gives_back_what_was_put(bench: Bench) -> None:
-    """Bytes and sizes; empty objects and chunks are fine."""
+def gives_back_what_was_put(tested: StoreUnderTest) -> None:
+    """An object has the bytes and the size that were put, also if it or a chunk is empty."""
     for chunks in ([b"abc", b"", b"defg"], [], [b""], [b"x"]):
-        key, whole = bench.key(), b"".join(chunks)
-        _equal(bench.store.put(key, iter(chunks)), len(whole), "put answers the size")
-        _equal(bench.store.size(key), len(whole), "size")
-        _equal(bench.read(key), whole, "the bytes")
+        key, whole = tested.key(), b"".join(chunks)
+        _equal(tested.store.put(key, iter(chunks)), len(whole), "put answers the size")
+        _equal(tested.store.size(key), len(whole), "size")
+        _equal(tested.read(key), whole, "the bytes")
 
 
-def streams_large_objects(bench: Bench) -> None:
-    """More than one part; chunks of odd sizes in, bounded chunks out."""
-    key = bench.key()
-    put, got = hashlib.sha256(), hashlib.sha256()
+def streams_large_objects(tested: StoreUnderTest) -> None:
+    """A large object is stored from chunks of odd sizes and read in bounded chunks."""
+    key = tested.key()
+    put, read = hashlib.sha256(), hashlib.sha256()
 
     def chunks() -> Iterator[bytes]:
         left = LARGE
@@ -68,77 +68,77 @@ def streams_large_objects(bench: Bench) -> None:
             put.update(chunk)
             yield chunk
 
-    _equal(bench.store.put(key, chunks()), LARGE, "put answers the size")
-    for chunk in bench.store.open(key):
+    _equal(tested.store.put(key, chunks()), LARGE, "put answers the size")
+    for chunk in tested.store.open(key):
         _true(0 < len(chunk) <= CHUNK_BYTES, f"a chunk of {len(chunk)} bytes")
-        got.update(chunk)
-    _equal(got.hexdigest(), put.hexdigest(), "the bytes of a large object")
+        read.update(chunk)
+    _equal(read.hexdigest(), put.hexdigest(), "the bytes of a large object")
 
 
-def answers_ranges(bench: Bench) -> None:
-    """From anywhere, of any length, clipped at the end; behind the end is an error at once."""
-    key, whole = bench.key(), bytes(range(256)) * 5000
-    bench.store.put(key, [whole])
+def answers_ranges(tested: StoreUnderTest) -> None:
+    """A range begins anywhere, has any length and ends at the end; one behind the end is an error at once."""
+    key, whole = tested.key(), bytes(range(256)) * 5000
+    tested.store.put(key, [whole])
     for start, length in ((0, 1), (0, None), (7, 100), (len(whole) - 1, None), (500_000, 900_000), (3, 0)):
         end = len(whole) if length is None else start + length
-        _equal(bench.read(key, start, length), whole[start:end], f"range {start} {length}")
+        _equal(tested.read(key, start, length), whole[start:end], f"range {start} {length}")
     for start, length in ((len(whole), None), (len(whole) + 1, 5), (-1, 5), (0, -1)):
-        _raises(RangeInvalid, lambda s=start, n=length: bench.store.open(key, s, n))  # type: ignore[misc]
-    empty = bench.key()
-    bench.store.put(empty, [])
-    _equal(bench.read(empty), b"", "an empty object from 0")
+        _raises(RangeInvalid, lambda s=start, n=length: tested.store.open(key, s, n))  # type: ignore[misc]
+    empty = tested.key()
+    tested.store.put(empty, [])
+    _equal(tested.read(empty), b"", "an empty object from 0")
 
 
-def tells_what_is_missing(bench: Bench) -> None:
-    """``NotFound`` at once; deleting it is a success."""
-    key = bench.key()
-    _raises(NotFound, lambda: bench.store.open(key))
-    _raises(NotFound, lambda: bench.store.size(key))
-    bench.store.delete(key)
+def tells_what_is_missing(tested: StoreUnderTest) -> None:
+    """An absent object is an error at once, and deleting it is a success."""
+    key = tested.key()
+    _raises(NotFound, lambda: tested.store.open(key))
+    _raises(NotFound, lambda: tested.store.size(key))
+    tested.store.delete(key)
 
 
-def deletes(bench: Bench) -> None:
-    """What is deleted is gone, and nothing else is."""
-    gone, kept = bench.key(), bench.key()
+def deletes(tested: StoreUnderTest) -> None:
+    """A deleted object is gone, and no other object is."""
+    gone, kept = tested.key(), tested.key()
     for key in (gone, kept):
-        bench.store.put(key, [b"x"])
-    bench.store.delete(gone)
-    bench.store.delete(gone)
-    _raises(NotFound, lambda: bench.store.open(gone))
-    _equal(bench.read(kept), b"x", "the other object")
-    _equal([facts.key for facts in bench.store.list(bench.prefix)], [kept], "the listing")
+        tested.store.put(key, [b"x"])
+    tested.store.delete(gone)
+    tested.store.delete(gone)
+    _raises(NotFound, lambda: tested.store.open(gone))
+    _equal(tested.read(kept), b"x", "the other object")
+    _equal([facts.key for facts in tested.store.list(tested.prefix)], [kept], "the listing")
 
 
-def lists(bench: Bench) -> None:
-    """All keys with a prefix that need not end at a slash, with sizes."""
-    sizes = {f"{bench.prefix}{name}": size for size, name in enumerate(("a", "ab", "b/c/d", "b/c/e"))}
+def lists(tested: StoreUnderTest) -> None:
+    """A listing has all keys with a prefix, which need not end at a slash, and their sizes."""
+    sizes = {f"{tested.prefix}{name}": size for size, name in enumerate(("a", "ab", "b/c/d", "b/c/e"))}
     for key, size in sizes.items():
-        bench.store.put(key, [b"x" * size])
+        tested.store.put(key, [b"x" * size])
     for prefix in ("", "a", "ab", "b/", "b/c/d", "z"):
-        found = {facts.key: facts.size for facts in bench.store.list(bench.prefix + prefix)}
-        wanted = {key: size for key, size in sizes.items() if key.startswith(bench.prefix + prefix)}
-        _equal(found, wanted, f"the listing of {prefix!r}")
+        listed = {facts.key: facts.size for facts in tested.store.list(tested.prefix + prefix)}
+        expected = {key: size for key, size in sizes.items() if key.startswith(tested.prefix + prefix)}
+        _equal(listed, expected, f"the listing of {prefix!r}")
 
 
-def shows_nothing_before_it_is_whole(bench: Bench) -> None:
-    """While a large put is under way there is no object; afterwards there is."""
-    key = bench.key()
+def shows_nothing_before_it_is_whole(tested: StoreUnderTest) -> None:
+    """A large object is absent until its put has ended."""
+    key = tested.key()
 
     def chunks() -> Iterator[bytes]:
         for _ in range(18):
             yield b"x" * (1 << 20)
-        _raises(NotFound, lambda: bench.store.size(key))
-        _raises(NotFound, lambda: bench.store.open(key))
-        _equal(list(bench.store.list(bench.prefix)), [], "the listing while a put is under way")
+        _raises(NotFound, lambda: tested.store.size(key))
+        _raises(NotFound, lambda: tested.store.open(key))
+        _equal(list(tested.store.list(tested.prefix)), [], "the listing while a put is under way")
 
-    bench.store.put(key, chunks())
-    _equal(bench.store.size(key), 18 << 20, "size")
+    tested.store.put(key, chunks())
+    _equal(tested.store.size(key), 18 << 20, "size")
 
 
-def forgets_what_broke_off(bench: Bench) -> None:
-    """If the chunks raise, the same error comes out and nothing can be read, small or large."""
+def forgets_what_broke_off(tested: StoreUnderTest) -> None:
+    """A put whose chunks raise an error raises the same one, and leaves nothing that can be read."""
     for size in (10, LARGE):
-        key = bench.key()
+        key = tested.key()
         broken = _Broken()
 
         def chunks(size: int = size, broken: _Broken = broken) -> Iterator[bytes]:
@@ -147,42 +147,42 @@ def forgets_what_broke_off(bench: Bench) -> None:
             raise broken
 
         try:
-            bench.store.put(key, chunks())
+            tested.store.put(key, chunks())
         except _Broken as error:
             _true(error is broken, "another error came out")
         else:
             raise AssertionError("put of chunks that raise did not raise")
-        _raises(NotFound, lambda key=key: bench.store.open(key))  # type: ignore[misc]
-        _equal(list(bench.store.list(bench.prefix)), [], "the listing after a put broke off")
+        _raises(NotFound, lambda key=key: tested.store.open(key))  # type: ignore[misc]
+        _equal(list(tested.store.list(tested.prefix)), [], "the listing after a put broke off")
 
 
-def lets_readers_stop_early(bench: Bench) -> None:
-    """A reader that is dropped half-way harms nobody, often."""
-    key = bench.key()
-    bench.store.put(key, [b"z" * (3 << 20)])
+def lets_readers_stop_early(tested: StoreUnderTest) -> None:
+    """Many readers that stop half-way harm no later reader."""
+    key = tested.key()
+    tested.store.put(key, [b"z" * (3 << 20)])
     for _ in range(100):
-        reader = bench.store.open(key)
+        reader = tested.store.open(key)
         next(reader)
         close = getattr(reader, "close", None)
         if close is not None:
             close()
-    _equal(len(bench.read(key)), 3 << 20, "the whole object")
+    _equal(len(tested.read(key)), 3 << 20, "the whole object")
 
 
-def refuses_strange_keys(bench: Bench) -> None:
-    """Keys that a file system or a URL would read in another way never reach the backend."""
+def refuses_strange_keys(tested: StoreUnderTest) -> None:
+    """A key that a file system or a URL would read in another way never reaches the backend."""
     for key in ("", "/a", "a/", "a//b", "../a", "a/../b", "A", "a b", "a\n", "a\0", ".a", "a" * 2000):
-        _raises(ValueError, lambda key=key: bench.store.put(key, [b"x"]))  # type: ignore[misc]
-        _raises(ValueError, lambda key=key: bench.store.open(key))  # type: ignore[misc]
-        _raises(ValueError, lambda key=key: bench.store.delete(key))  # type: ignore[misc]
+        _raises(ValueError, lambda key=key: tested.store.put(key, [b"x"]))  # type: ignore[misc]
+        _raises(ValueError, lambda key=key: tested.store.open(key))  # type: ignore[misc]
+        _raises(ValueError, lambda key=key: tested.store.delete(key))  # type: ignore[misc]
 
 
-def is_usable(bench: Bench) -> None:
-    """``check`` passes."""
-    bench.store.check()
+def is_usable(tested: StoreUnderTest) -> None:
+    """The store can be used."""
+    tested.store.check()
 
 
-CHECKS: tuple[Callable[[Bench], None], ...] = (
+CHECKS: tuple[Callable[[StoreUnderTest], None], ...] = (
     is_usable,
     gives_back_what_was_put,
     streams_large_objects,
@@ -197,27 +197,27 @@ CHECKS: tuple[Callable[[Bench], None], ...] = (
 )
 
 
-def links_give_the_object(bench: Bench, links: Links) -> None:
-    """To whoever has the link: whole, and by range; behind the end is refused; nothing else can be done."""
-    key, whole = bench.key(), secrets.token_bytes(300_000)
+def links_give_the_object(tested: StoreUnderTest, links: Links) -> None:
+    """A link serves the object, whole or by range, and refuses a range behind the end."""
+    key, whole = tested.key(), secrets.token_bytes(300_000)
     link = links.link(key, 300)
     _true(_status(link) in (403, 404), "a link to what is missing")
-    bench.store.put(key, [whole])
+    tested.store.put(key, [whole])
     _equal(_fetched(link), (200, whole, None), "the whole object by a link")
     part = (206, whole[1000:2000], f"bytes 1000-1999/{len(whole)}")
     _equal(_fetched(link, "bytes=1000-1999"), part, "a range by a link")
     part = (206, whole[-7:], f"bytes {len(whole) - 7}-{len(whole) - 1}/{len(whole)}")
     _equal(_fetched(link, f"bytes={len(whole) - 7}-"), part, "the end by a link")
     _equal(_status(link, "bytes=300000-"), 416, "a range behind the end by a link")
-    bench.store.delete(key)
+    tested.store.delete(key)
     _true(_status(link) in (403, 404), "a link to what was deleted")
 
 
-def links_are_not_forged(bench: Bench, links: Links) -> None:
-    """Neither for another object, nor to write or delete, nor beyond their time."""
-    key, other = bench.key(), bench.key()
+def links_are_not_forged(tested: StoreUnderTest, links: Links) -> None:
+    """A link serves no other object, neither writes nor deletes, and ends with its time."""
+    key, other = tested.key(), tested.key()
     for each in (key, other):
-        bench.store.put(each, [b"held"])
+        tested.store.put(each, [b"held"])
     link = links.link(key, 300)
     _equal(_status(link), 200, "a link")
     name, changed = key.rpartition("/")[2], other.rpartition("/")[2]
@@ -225,7 +225,7 @@ def links_are_not_forged(bench: Bench, links: Links) -> None:
     _equal(_status(link.replace("X-Amz-Expires=300", "X-Amz-Expires=3000")), 403, "a link made longer")
     for method in ("PUT", "DELETE"):
         _equal(_status(link, method=method), 403, f"{method} with a link")
-    _equal(bench.read(key), b"held", "the object")
+    _equal(tested.read(key), b"held", "the object")
     short = links.link(key, 1)
     for _ in range(300):
         if _status(short) == 403:
@@ -235,28 +235,31 @@ def links_are_not_forged(bench: Bench, links: Links) -> None:
         raise AssertionError("a link holds beyond its time")
 
 
-LINK_CHECKS: tuple[Callable[[Bench, Links], None], ...] = (links_give_the_object, links_are_not_forged)
-"""For stores that have the power."""
+LINK_CHECKS: tuple[Callable[[StoreUnderTest, Links], None], ...] = (
+    links_give_the_object,
+    links_are_not_forged,
+)
+"""Checks of stores that give links."""
 
 
-def run_links(store: BlobStore, links: Links, check: Callable[[Bench, Links], None]) -> None:
+def run_links(store: BlobStore, links: Links, check: Callable[[StoreUnderTest, Links], None]) -> None:
     """Runs one check of ``links`` to objects of ``store`` as :func:`run` does."""
-    run(store, lambda bench: check(bench, links))
+    run(store, lambda tested: check(tested, links))
 
 
-def run(store: BlobStore, check: Callable[[Bench], None]) -> None:
-    """One check, and the removal of what it wrote. Raises ``AssertionError``, or what the store raises."""
-    bench = Bench(store)
+def run(store: BlobStore, check: Callable[[StoreUnderTest], None]) -> None:
+    """Runs one check and removes what it wrote. Raises ``AssertionError``, or what the store raises."""
+    tested = StoreUnderTest(store)
     try:
-        check(bench)
+        check(tested)
     finally:
-        bench.clean()
+        tested.clean()
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What came of one check. ``problem``: what the store does wrong, or by which error it could not be seen;
-    empty if the promise holds."""
+    """The outcome of one check. ``problem``: what the store does wrong, or the error that prevented the
+    check; empty if the promise holds."""
 
     check: str
     promise: str
@@ -270,8 +273,8 @@ def promises(links: Links | None) -> list[Verdict]:
 
 
 def judge(store: BlobStore, links: Links | None) -> Iterator[Verdict]:
-    """Runs every check and yields its verdict; ``links``: of the same store, if it gives any. Ends after the
-    first check, which is whether the store can be used at all, if that one fails."""
+    """Runs every check and yields its verdict. Ends after the first check if that fails: the store cannot be
+    used at all. ``links``: those of the same store, if it gives any."""
     runs: list[Callable[[], None]] = [partial(run, store, check) for check in CHECKS]
     if links:
         runs += [partial(run_links, store, links, check) for check in LINK_CHECKS]
@@ -314,8 +317,8 @@ def _true(holds: bool, what: str) -> None:
         raise AssertionError(what)
 
 
-def _equal(found: object, wanted: object, what: str) -> None:
-    _true(found == wanted, f"{what}: {str(found)[:200]} instead of {str(wanted)[:200]}")
+def _equal(actual: object, expected: object, what: str) -> None:
+    _true(actual == expected, f"{what}: {str(actual)[:200]} instead of {str(expected)[:200]}")
 
 
 def _raises(kind: type[Exception], act: Callable[[], object]) -> None:

@@ -1,4 +1,4 @@
-"""Blobs in a folder: ``objects/<key>``, written as ``tmp/<random>`` and linked when whole and synced."""
+"""Store blobs in a folder: as ``tmp/<random>`` until they are whole and synced, then as ``objects/<key>``."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from .store import CHUNK_BYTES, BlobFacts, checked_key, clipped, missing
 class LocalBlobStore:
     """A :class:`~cachesvc.blobs.store.BlobStore` over one folder of one machine.
 
-    The folder is made if it is absent. ``put`` returns after the bytes and the name are on disk.
+    Makes the folder if it is absent. ``put`` returns after the bytes and the name are on disk.
     """
 
     def __init__(self, root: Path) -> None:
         self._objects = root / "objects"
         self._tmp = root / "tmp"
-        with _told(root):
+        with _own_errors(root):
             self._objects.mkdir(parents=True, exist_ok=True)
             self._tmp.mkdir(exist_ok=True)
 
     def put(self, key: str, chunks: Iterable[bytes]) -> int:
         final, temp = self._path(key), self._tmp / secrets.token_hex(16)
-        with _told(final):
+        with _own_errors(final):
             fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
             for chunk in chunks:
-                with _told(final):
+                with _own_errors(final):
                     _write_all(fd, chunk)
-            with _told(final):
+            with _own_errors(final):
                 os.fsync(fd)
                 size = os.fstat(fd).st_size
                 self._publish(temp, final)
@@ -46,7 +46,7 @@ class LocalBlobStore:
 
     def open(self, key: str, start: int = 0, length: int | None = None) -> Iterator[bytes]:
         path = self._path(key)
-        with _told(path):
+        with _own_errors(path):
             try:
                 fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             except FileNotFoundError:
@@ -60,7 +60,7 @@ class LocalBlobStore:
 
     def size(self, key: str) -> int:
         path = self._path(key)
-        with _told(path):
+        with _own_errors(path):
             try:
                 return path.stat().st_size
             except FileNotFoundError:
@@ -68,7 +68,7 @@ class LocalBlobStore:
 
     def delete(self, key: str) -> None:
         path = self._path(key)
-        with _told(path):
+        with _own_errors(path):
             path.unlink(missing_ok=True)
 
     def list(self, prefix: str = "") -> Iterator[BlobFacts]:
@@ -84,15 +84,16 @@ class LocalBlobStore:
 
     def check(self) -> None:
         probe = self._tmp / f"check-{secrets.token_hex(8)}"
-        with _told(self._tmp):
+        with _own_errors(self._tmp):
             try:
                 probe.write_bytes(b"x")
             finally:
                 probe.unlink(missing_ok=True)
 
     def sweep(self) -> int:
-        """Removes what killed puts left in ``tmp/``; only while no put can be under way (at start)."""
-        with _told(self._tmp):
+        """Removes what killed puts left in ``tmp/`` and returns how many files; for a start, before any
+        put."""
+        with _own_errors(self._tmp):
             left = list(self._tmp.iterdir())
             for path in left:
                 path.unlink(missing_ok=True)
@@ -111,7 +112,8 @@ class LocalBlobStore:
 
 
 class _Reader(Iterator[bytes]):
-    """Owns the descriptor: closed at the end, on an error, by ``close`` and when it is dropped."""
+    """Reads from a file descriptor, and closes it at the end, on an error, in ``close`` and when it is
+    deleted."""
 
     def __init__(self, fd: int, offset: int, left: int) -> None:
         self._fd, self._offset, self._left = fd, offset, left
@@ -157,8 +159,8 @@ def _sync_folder(folder: Path) -> None:
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
-    """Turns the system's errors into ours, with the place in the message."""
+def _own_errors(path: Path) -> Iterator[None]:
+    """Turns the system's errors into ``StorageFull`` and ``Unavailable`` that name the path."""
     try:
         yield
     except CacheSvcError:

@@ -1,4 +1,4 @@
-"""Blobs in any S3, through boto3.
+"""Store blobs in any S3, through boto3.
 
 A large object is a multipart upload, which becomes visible when it is completed. Parts carry their MD5,
 which every S3 checks; sha256 trailers are not understood by all of them.
@@ -26,14 +26,15 @@ from cachesvc_client.wire.errors import CacheSvcError, RangeInvalid, StorageFull
 from .store import CHUNK_BYTES, BlobFacts, Unusable, checked_key, clipped, missing
 
 PART_BYTES = 8 << 20
-"""S3 takes 10,000 parts at most: enough for 78 GiB. The memory of a put is two parts and a chunk."""
+"""Bytes of a part. S3 accepts 10,000 parts: enough for 78 GiB. A put needs memory for two parts and a
+chunk."""
 
 
 class S3BlobStore:
     """A :class:`~cachesvc.blobs.store.BlobStore` under ``prefix`` of an existing bucket, with
     :class:`~cachesvc.blobs.store.Links` (presigned URLs of AWS's Signature Version 4).
 
-    ``public_endpoint``: the store's address in links, where readers know it by another name.
+    ``public_endpoint``: the store's address in links, where readers reach it by another name.
     Credentials and region are read as every AWS tool reads them. Parts of puts that were killed stay until
     the bucket's own lifecycle rule (AbortIncompleteMultipartUpload) removes them; they are not visible.
     """
@@ -55,19 +56,19 @@ class S3BlobStore:
     def put(self, key: str, chunks: Iterable[bytes]) -> int:
         parts = _parts(chunks)
         part = next(parts, b"")
-        if len(part) < PART_BYTES:  # the first is the last
+        if len(part) < PART_BYTES:  # the first part is the last
             md5 = _md5(part)
-            with _told(self._bucket, key):
+            with _own_errors(self._bucket, key):
                 etag = self._put_at_once(key, part, md5)
                 if etag is None:
-                    made = self._s3.put_object(**self._at(key), Body=part, ContentMD5=_base64(md5))
-                    etag = made.get("ETag", "")
-            # Most stores answer with the MD5 of what they hold: then there is nothing left to ask.
+                    answer = self._s3.put_object(**self._at(key), Body=part, ContentMD5=_base64(md5))
+                    etag = answer.get("ETag", "")
+            # Most stores answer with the MD5 of what they stored: then the size needs no request.
             return len(part) if etag.strip('"') == md5.hex() else self.size(key)
         with self._multipart(key) as upload:
             while part:
                 upload(part)
-                part = b""  # its memory is free before the next is gathered
+                part = b""  # frees its memory before the next part is gathered
                 part = next(parts, b"")
         return self.size(key)
 
@@ -76,23 +77,23 @@ class S3BlobStore:
         left = clipped(key, size, start, length)
         if not left:
             return iter(())
-        with _told(self._bucket, key):
-            got = self._s3.get_object(**self._at(key), Range=f"bytes={start}-{start + left - 1}")
-        if got["ContentLength"] != left:
-            got["Body"].close()
-            raise Unavailable(f"object {key}: {left} bytes were asked for, the store sends others")
-        return self._read(got["Body"], key)
+        with _own_errors(self._bucket, key):
+            answer = self._s3.get_object(**self._at(key), Range=f"bytes={start}-{start + left - 1}")
+        if answer["ContentLength"] != left:
+            answer["Body"].close()
+            raise Unavailable(f"object {key}: {left} bytes were asked for, the store sends another number")
+        return self._read(answer["Body"], key)
 
     def size(self, key: str) -> int:
-        with _told(self._bucket, key):
+        with _own_errors(self._bucket, key):
             return int(self._s3.head_object(**self._at(key))["ContentLength"])
 
     def delete(self, key: str) -> None:
-        with _told(self._bucket, key):
+        with _own_errors(self._bucket, key):
             self._s3.delete_object(**self._at(key))
 
     def list(self, prefix: str = "") -> Iterator[BlobFacts]:
-        with _told(self._bucket, prefix):
+        with _own_errors(self._bucket, prefix):
             pages = self._s3.get_paginator("list_objects_v2").paginate(
                 Bucket=self._bucket, Prefix=self._prefix + prefix
             )
@@ -101,11 +102,11 @@ class S3BlobStore:
                     yield BlobFacts(item["Key"][len(self._prefix) :], int(item["Size"]))
 
     def check(self) -> None:
-        with _told(self._bucket, ""):
+        with _own_errors(self._bucket, ""):
             self._s3.list_objects_v2(Bucket=self._bucket, Prefix=self._prefix, MaxKeys=1)
 
     def link(self, key: str, seconds: int) -> str:
-        with _told(self._bucket, key):
+        with _own_errors(self._bucket, key):
             base, region, service = self._place_of(self._public)
             request = botocore.awsrequest.AWSRequest("GET", base + checked_key(key))
             signer = botocore.auth.S3SigV4QueryAuth(
@@ -115,9 +116,11 @@ class S3BlobStore:
             return str(request.url)
 
     def _put_at_once(self, key: str, part: bytes, md5: bytes) -> str | None:
-        """The ETag of a put that botocore's signer and session did alone: what boto3 does around them takes
-        longer than they do. ``None`` if it did not succeed: boto3 then does it over, as often as it has to,
-        and says what is wrong. The payload's SHA-256 is signed, also over TLS."""
+        """Puts a small object with botocore's signer and session alone, and returns its ETag.
+
+        boto3's own call takes more than twice as long. ``None``: the put did not succeed; the caller repeats
+        it with boto3, which retries and says what is wrong. The payload's SHA-256 is signed, also over TLS.
+        """
         try:
             base, region, service = self._place_of(self._s3)
             request = botocore.awsrequest.AWSRequest(
@@ -125,55 +128,58 @@ class S3BlobStore:
             )
             credentials = self._credentials.get_frozen_credentials()
             botocore.auth.S3SigV4Auth(credentials, service, region).add_auth(request)
-            # The client's own: with its pool, its proxies and the authorities that it trusts.
+            # The client's session, with its pool, its proxies and the authorities that it trusts.
             answer = self._s3._endpoint.http_session.send(request.prepare())
-        except _BOTO3_TELLS:
+        except _LEFT_TO_BOTO3:
             return None
         return str(answer.headers.get("ETag", "")) if answer.status_code == 200 else None
 
     def _place_of(self, client: Any) -> tuple[str, str, str]:
-        """Where objects are for ``client``, and the region and service that it signs for, as boto3 has them:
-        of one link. To look for them anew is most of what boto3 does for each."""
-        found = self._places.get(id(client))
-        if found is None:
+        """Returns the base URL of objects for ``client``, and the region and service that it signs for.
+
+        They are read from one link of boto3 and cached: boto3 spends most of the time of a link on them.
+        """
+        place = self._places.get(id(client))
+        if place is None:
             sample = urlsplit(client.generate_presigned_url("get_object", Params=self._at("x"), ExpiresIn=60))
             _, _, region, service, _ = parse_qs(sample.query)["X-Amz-Credential"][0].rsplit("/", 4)
             base = f"{sample.scheme}://{sample.netloc}{sample.path.removesuffix('x')}"
-            found = self._places[id(client)] = base, region, service
-        return found
+            place = self._places[id(client)] = base, region, service
+        return place
 
     def _at(self, key: str) -> dict[str, str]:
         return {"Bucket": self._bucket, "Key": self._prefix + checked_key(key)}
 
     @contextmanager
     def _multipart(self, key: str) -> Iterator[Callable[[bytes], None]]:
-        """Gives what uploads the next part; completed with the block, or aborted by its error."""
-        with _told(self._bucket, key):
-            made = self._s3.create_multipart_upload(**self._at(key))
-        upload = {**self._at(key), "UploadId": made["UploadId"]}
-        done: list[dict[str, Any]] = []
+        """Yields the function that uploads the next part; completes the upload after the block, or aborts it
+        on an error."""
+        with _own_errors(self._bucket, key):
+            created = self._s3.create_multipart_upload(**self._at(key))
+        upload = {**self._at(key), "UploadId": created["UploadId"]}
+        parts: list[dict[str, Any]] = []
 
         def send(part: bytes) -> None:
-            number = len(done) + 1
-            with _told(self._bucket, key):
-                sent = self._s3.upload_part(
+            number = len(parts) + 1
+            with _own_errors(self._bucket, key):
+                answer = self._s3.upload_part(
                     **upload, PartNumber=number, Body=part, ContentMD5=_base64(_md5(part))
                 )
-            done.append({"PartNumber": number, "ETag": sent["ETag"]})
+            parts.append({"PartNumber": number, "ETag": answer["ETag"]})
 
         try:
             yield send
-            with _told(self._bucket, key):
-                self._s3.complete_multipart_upload(**upload, MultipartUpload={"Parts": done})
+            with _own_errors(self._bucket, key):
+                self._s3.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts})
         except BaseException:
-            with contextlib.suppress(CacheSvcError), _told(self._bucket, key):
+            with contextlib.suppress(CacheSvcError), _own_errors(self._bucket, key):
                 self._s3.abort_multipart_upload(**upload)
             raise
 
     def _read(self, body: Any, key: str) -> Iterator[bytes]:
         try:
             while True:
-                with _told(self._bucket, key):
+                with _own_errors(self._bucket, key):
                     chunk = body.read(CHUNK_BYTES)
                 if not chunk:
                     return
@@ -183,7 +189,7 @@ class S3BlobStore:
 
 
 def _client(bucket: str, endpoint: str | None, options: dict[str, Any]) -> tuple[Any, Any]:
-    """A client, and the credentials that it signs with, which may renew themselves."""
+    """Returns a client, and the credentials that it signs with, which may renew themselves."""
     config = botocore.config.Config(
         signature_version="s3v4",
         connect_timeout=5,
@@ -193,7 +199,7 @@ def _client(bucket: str, endpoint: str | None, options: dict[str, Any]) -> tuple
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
     )
-    with _told(bucket, ""):
+    with _own_errors(bucket, ""):
         try:
             session = boto3.session.Session(**options)
             client = session.client("s3", endpoint_url=endpoint, config=config)
@@ -203,23 +209,24 @@ def _client(bucket: str, endpoint: str | None, options: dict[str, Any]) -> tuple
 
 
 def _parts(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes in parts of ``PART_BYTES``; the last may be shorter. Holds about one part."""
-    held: list[bytes] = []
+    """Yields the same bytes in parts of ``PART_BYTES``; the last may be shorter. Needs memory for one
+    part."""
+    gathered: list[bytes] = []
     size = 0
     for chunk in chunks:
         view = memoryview(chunk)
         while size + len(view) >= PART_BYTES:
             room = PART_BYTES - size
-            held.append(bytes(view[:room]))
-            view, part = view[room:], b"".join(held)
-            held, size = [], 0
+            gathered.append(bytes(view[:room]))
+            view, part = view[room:], b"".join(gathered)
+            gathered, size = [], 0
             yield part
             del part
         if view:
-            held.append(chunk if len(view) == len(chunk) else bytes(view))
+            gathered.append(chunk if len(view) == len(chunk) else bytes(view))
             size += len(view)
-    if held:
-        yield b"".join(held)
+    if gathered:
+        yield b"".join(gathered)
 
 
 def _md5(data: bytes) -> bytes:
@@ -230,8 +237,9 @@ def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-_BOTO3_TELLS = (botocore.exceptions.BotoCoreError, AttributeError, LookupError, ValueError)
-"""No credentials, a place or a way of signing that is not the usual one, no connection."""
+_LEFT_TO_BOTO3 = (botocore.exceptions.BotoCoreError, AttributeError, LookupError, ValueError)
+"""Errors of a direct put that leave it to boto3: no credentials, an unusual endpoint or signature, no
+connection."""
 _MISSING = {"404", "NoSuchKey", "NotFound"}
 _FULL = {"QuotaExceeded", "InsufficientStorage", "XMinioStorageFull"}
 _REGION = "it is in another region: set AWS_DEFAULT_REGION, and bucket_endpoint if each has its own"
@@ -264,17 +272,17 @@ _HINTS = {
     "405": _NO_S3,
     "501": _NO_S3,
 }
-"""What a refusal asks for (https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html). A status in
-the place of a code is that of an answer without a body, as to HEAD."""
+"""Hints by the error code of a refusal (https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html).
+An answer without a body, as to HEAD, has a status in the place of a code."""
 
 
 @contextmanager
-def _told(bucket: str, key: str) -> Iterator[None]:
-    """Turns botocore's errors into ours."""
+def _own_errors(bucket: str, key: str) -> Iterator[None]:
+    """Turns botocore's errors into those of ``cachesvc_client.wire.errors``."""
     try:
         yield
     except botocore.exceptions.ClientError as error:
-        raise _refused(bucket, key, error) from None
+        raise _error_of_refusal(bucket, key, error) from None
     except botocore.exceptions.ParamValidationError as error:
         raise Unusable(f"bucket {bucket}: {_line(error)}", "fix the setting bucket") from None
     except botocore.exceptions.NoCredentialsError:
@@ -291,7 +299,7 @@ def _told(bucket: str, key: str) -> Iterator[None]:
         raise Unavailable(f"bucket {bucket}: {_line(error)}", hint) from None
 
 
-def _refused(bucket: str, key: str, error: botocore.exceptions.ClientError) -> CacheSvcError:
+def _error_of_refusal(bucket: str, key: str, error: botocore.exceptions.ClientError) -> CacheSvcError:
     code = str(error.response.get("Error", {}).get("Code", ""))
     if code in _MISSING and key:
         return missing(key)
@@ -301,9 +309,9 @@ def _refused(bucket: str, key: str, error: botocore.exceptions.ClientError) -> C
         return StorageFull(f"bucket {bucket}: {code}", "raise the bucket's quota")
     if not code and error.response.get("ResponseMetadata", {}).get("HTTPStatusCode") not in (408, 429):
         return Unusable(f"bucket {bucket}: what answers does not speak S3", _NO_S3)
-    said = f"bucket {bucket}: {error.operation_name} was refused: {code or 'come again'}"
+    message = f"bucket {bucket}: {error.operation_name} was refused: {code or 'try again later'}"
     hint = _HINTS.get(code)
-    return Unusable(said, hint) if hint else Unavailable(said, "look into the store's own log")
+    return Unusable(message, hint) if hint else Unavailable(message, "look into the store's own log")
 
 
 def _line(error: Exception) -> str:

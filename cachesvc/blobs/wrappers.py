@@ -1,4 +1,4 @@
-"""Stores around stores: each adds one property and keeps the contract."""
+"""Wrap a store: each wrapper adds one property and keeps the contract."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ T = TypeVar("T")
 
 
 class Verifying:
-    """Believes nothing about sizes: what was put is there in full, and a read gives every byte it promised
-    or raises ``Unavailable`` (a download is then cut, and never silently short)."""
+    """Checks sizes: a put object is there in full, and a read yields every byte or raises ``Unavailable``, so
+    that no download is short without an error."""
 
     def __init__(self, inner: BlobStore) -> None:
         self._inner = inner
 
     def put(self, key: str, chunks: Iterable[bytes]) -> int:
-        passed = 0
+        size = 0
 
-        def counted() -> Iterator[bytes]:
-            nonlocal passed
+        def count() -> Iterator[bytes]:
+            nonlocal size
             for chunk in chunks:
-                passed += len(chunk)
+                size += len(chunk)
                 yield chunk
 
-        stored = self._inner.put(key, counted())
-        if stored != passed:
+        stored = self._inner.put(key, count())
+        if stored != size:
             self._inner.delete(key)
-            raise Unavailable(f"object {key}: {passed} bytes were put, the store holds {stored}")
-        return passed
+            raise Unavailable(f"object {key}: {size} bytes were put, the store holds {stored}")
+        return size
 
     def open(self, key: str, start: int = 0, length: int | None = None) -> Iterator[bytes]:
         promised = clipped(key, self._inner.size(key), start, length)
-        return _exactly(self._inner.open(key, start, length), promised, key)
+        return _check_length(self._inner.open(key, start, length), promised, key)
 
     def size(self, key: str) -> int:
         return self._inner.size(key)
@@ -58,10 +58,10 @@ class Verifying:
 
 
 class Retrying:
-    """Tries again what failed with ``Unavailable``, where waiting may fix it: reads go on where they broke
-    off. A put is not tried again: its chunks are gone.
+    """Retries calls that failed with ``Unavailable``; a read goes on where it broke off. A put is not
+    retried, because its chunks are gone; nor is a call that failed with ``Unusable``.
 
-    ``attempts`` in all; between them ``sleep`` with a doubling, jittered pause.
+    ``attempts``: how often a call is made at most. ``sleep`` gets a doubling pause with jitter, in seconds.
     """
 
     def __init__(
@@ -73,22 +73,22 @@ class Retrying:
         return self._inner.put(key, chunks)
 
     def open(self, key: str, start: int = 0, length: int | None = None) -> Iterator[bytes]:
-        first = self._again(lambda: self._inner.open(key, start, length))
-        return self._resumed(first, key, start, length)
+        first = self._retry(lambda: self._inner.open(key, start, length))
+        return self._resume(first, key, start, length)
 
     def size(self, key: str) -> int:
-        return self._again(lambda: self._inner.size(key))
+        return self._retry(lambda: self._inner.size(key))
 
     def delete(self, key: str) -> None:
-        self._again(lambda: self._inner.delete(key))
+        self._retry(lambda: self._inner.delete(key))
 
     def list(self, prefix: str = "") -> Iterator[BlobFacts]:
-        return iter(self._again(lambda: list(self._inner.list(prefix))))
+        return iter(self._retry(lambda: list(self._inner.list(prefix))))
 
     def check(self) -> None:
         self._inner.check()
 
-    def _again(self, act: Callable[[], T]) -> T:
+    def _retry(self, act: Callable[[], T]) -> T:
         for attempt in range(1, self._attempts):
             try:
                 return act()
@@ -98,29 +98,29 @@ class Retrying:
                 self._sleep(_pause(attempt))
         return act()
 
-    def _resumed(self, chunks: Iterator[bytes], key: str, start: int, length: int | None) -> Iterator[bytes]:
-        given, broken = 0, 0
+    def _resume(self, chunks: Iterator[bytes], key: str, start: int, length: int | None) -> Iterator[bytes]:
+        sent, failures = 0, 0
         while True:
             try:
                 for chunk in chunks:
-                    given += len(chunk)
-                    broken = 0 if chunk else broken
+                    sent += len(chunk)
+                    failures = 0 if chunk else failures
                     yield chunk
                 return
             except Unavailable:
-                broken += 1
-                if broken >= self._attempts:
+                failures += 1
+                if failures >= self._attempts:
                     raise
-                self._sleep(_pause(broken))
+                self._sleep(_pause(failures))
             finally:
                 _close(chunks)
-            left = None if length is None else length - given
-            chunks = self._again(lambda left=left, begin=start + given: self._inner.open(key, begin, left))  # type: ignore[misc]
+            left = None if length is None else length - sent
+            chunks = self._retry(lambda left=left, begin=start + sent: self._inner.open(key, begin, left))  # type: ignore[misc]
 
 
 @dataclass
 class Meter:
-    """What passed: calls and errors by operation, bytes in and out, seconds spent."""
+    """Counts of a store: calls, errors and seconds by operation, bytes in and out."""
 
     calls: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
@@ -130,7 +130,7 @@ class Meter:
 
 
 class Metered:
-    """Counts into ``meter``."""
+    """Counts every call in ``meter``."""
 
     def __init__(self, inner: BlobStore, meter: Meter | None = None) -> None:
         self._inner, self.meter = inner, meter or Meter()
@@ -146,7 +146,7 @@ class Metered:
     def open(self, key: str, start: int = 0, length: int | None = None) -> Iterator[bytes]:
         with self._timed("open"):
             chunks = self._inner.open(key, start, length)
-        return self._counted(chunks)
+        return self._count_read(chunks)
 
     def size(self, key: str) -> int:
         with self._timed("size"):
@@ -164,7 +164,7 @@ class Metered:
         with self._timed("check"):
             self._inner.check()
 
-    def _counted(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+    def _count_read(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
         try:
             for chunk in chunks:
                 with self._lock:
@@ -191,18 +191,18 @@ class Metered:
                 self.meter.seconds[operation] += time.monotonic() - began  # type: ignore[assignment]
 
 
-def _exactly(chunks: Iterator[bytes], promised: int, key: str) -> Iterator[bytes]:
-    given = 0
+def _check_length(chunks: Iterator[bytes], promised: int, key: str) -> Iterator[bytes]:
+    sent = 0
     try:
         for chunk in chunks:
-            given += len(chunk)
-            if given > promised:
+            sent += len(chunk)
+            if sent > promised:
                 raise Unavailable(f"object {key}: more bytes than it has")
             yield chunk
     finally:
         _close(chunks)
-    if given < promised:
-        raise Unavailable(f"object {key}: the store sent {given} of {promised} bytes")
+    if sent < promised:
+        raise Unavailable(f"object {key}: the store sent {sent} of {promised} bytes")
 
 
 def _pause(attempt: int) -> float:

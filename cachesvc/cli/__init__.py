@@ -1,4 +1,4 @@
-"""The command line. Each command has its own file and registers itself with ``app.command()``."""
+"""Run the command line. Each command has its own file and registers itself with ``app.command()``."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ COMMANDS = ("serve", "warm", "client", "admin")
 """Modules of this package that register commands, in the order of the help."""
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _print_version(version: bool) -> None:
+    if version:
         typer.echo(f"cachesvc {cachesvc.__version__}")
         raise typer.Exit
 
@@ -32,7 +32,8 @@ def _version(asked: bool) -> None:
 @app.callback()
 def root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
     ] = False,
 ) -> None:
     """Compile once, in CI; every process after that starts warm."""
@@ -40,7 +41,7 @@ def root(
 
 
 def main() -> None:
-    """Runs the command. A :class:`CacheSvcError` is one line on stderr and its ``exit_status``."""
+    """Runs the command; a :class:`CacheSvcError` becomes one line on stderr and its ``exit_status``."""
     for command in COMMANDS:
         importlib.import_module(f"{__name__}.{command}")
     try:

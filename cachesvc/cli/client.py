@@ -1,4 +1,4 @@
-"""The client's commands under the name that builders know: ``cachesvc run`` is ``cachesvc-client run``."""
+"""Offer the client's commands under this program's name: ``cachesvc run`` is ``cachesvc-client run``."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import typer
 from . import app
 
 _CLIENT_COMMANDS = {
-    "keygen": "Make a signing key, for whoever publishes.",
+    "keygen": "Make a signing key, for a publisher.",
     "login": "Store a registry, its token and trusted keys for this user.",
     "run": "Start a command with every Python process of it attached.",
-    "explain": "Which entries fit here, and what differs from the others.",
-    "doctor": "Whether this environment can hit, and how to fix it.",
+    "explain": "Show which entries fit here, and what differs from the others.",
+    "doctor": "Say whether this environment can hit, and how to fix it.",
     "pull": "Write what fits this environment as bundle files.",
     "push": "Publish bundle files.",
 }
 
 
 def _add(name: str, about: str) -> None:
-    """The client parses its own words, ``--help`` included, so that both programs take the same."""
+    """Registers a command that passes its arguments, ``--help`` included, to the client: it parses them."""
 
     def command(context: typer.Context) -> None:
         from cachesvc_client.commands.cli import main

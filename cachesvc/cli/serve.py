@@ -1,4 +1,4 @@
-"""``cachesvc serve``: a registry, of one machine alone unless the settings name other backends."""
+"""``cachesvc serve``: runs a registry, on this machine alone unless the settings name other backends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cachesvc_client.wire.errors import InvalidRequest
 from . import app, server
 
 if TYPE_CHECKING:
-    from cachesvc.registry.startup import Welcome
+    from cachesvc.registry.startup import Credentials
     from cachesvc.settings import Settings
 
     from .tls import Certificate
@@ -47,14 +47,14 @@ def serve(
 
 
 def _serve(settings: Settings, listener: socket.socket, new_token: bool, ready_file: Path | None) -> None:
-    # Two seconds of imports: what can be refused before them has been.
+    # These imports take two seconds, so what can be refused without them has been checked.
     from cachesvc.api.app import create_app
     from cachesvc.bootstrap import open_registry, signing_key_path
-    from cachesvc.registry.startup import welcome
+    from cachesvc.registry.startup import prepare_credentials
 
     certificate = _certificate(settings)
-    with open_registry(settings, proven=True) as registry:
-        made = welcome(
+    with open_registry(settings, prove_bucket=True) as registry:
+        credentials = prepare_credentials(
             registry, signing_key_path(settings), first_token=settings.first_token, new_token=new_token
         )
         url = server.url_of(listener, "https" if certificate else "http")
@@ -64,7 +64,7 @@ def _serve(settings: Settings, listener: socket.socket, new_token: bool, ready_f
         server.run(
             app,
             listener,
-            lambda: _announce(url, made, settings, ready_file),
+            lambda: _announce(url, credentials, settings, ready_file),
             app.state.waiting.close,
             settings.shutdown_seconds,
             certificate,
@@ -79,28 +79,28 @@ def _certificate(settings: Settings) -> Certificate | None:
     return Certificate(settings.tls_certificate, settings.tls_key)
 
 
-def _announce(url: str, made: Welcome, settings: Settings, ready_file: Path | None) -> None:
+def _announce(url: str, credentials: Credentials, settings: Settings, ready_file: Path | None) -> None:
     if settings.embedded:
         print(f"data in {settings.data}")
-    if made.secret is not None:
-        parts = [f"cachesvc login {url} --token {made.secret}"]
-        if made.trust is not None:
-            parts.append(f"--trust {made.trust} --signing-key {made.signing_key}")
+    if credentials.secret is not None:
+        parts = [f"cachesvc login {url} --token {credentials.secret}"]
+        if credentials.trust is not None:
+            parts.append(f"--trust {credentials.trust} --signing-key {credentials.signing_key}")
         print("log in with:\n  " + " ".join(parts))
     everywhere = ", and on every other address of this machine" if settings.host in server.WILDCARDS else ""
     print(f"listening on {url}{everywhere}", flush=True)
     if ready_file is not None:
         facts = {
             "url": url,
-            "token": made.secret,
-            "trust": made.trust,
-            "signing_key": str(made.signing_key) if made.trust is not None else None,
+            "token": credentials.secret,
+            "trust": credentials.trust,
+            "signing_key": str(credentials.signing_key) if credentials.trust is not None else None,
         }
         _write_private(ready_file, json.dumps({key: value for key, value in facts.items() if value}))
 
 
 def _write_private(path: Path, text: str) -> None:
-    """Whole or absent, and for this user only: it may hold a secret."""
+    """Writes a file that is whole or absent, readable for this user only: it may contain a secret."""
     try:
         with replacing(path, 0o600) as file:
             file.write(f"{text}\n".encode())

@@ -1,4 +1,4 @@
-"""The server program: a socket, uvicorn over it until a signal, and a certificate that may be renewed."""
+"""Run uvicorn on a socket until a signal, with a certificate that may be renewed."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ if TYPE_CHECKING:
     from .tls import Certificate
 
 WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-"""Addresses that stand for all of this machine's, and one of these."""
-_TICKS_OF_A_LOOK = 100
-"""Of uvicorn, ten a second: a renewed certificate is taken up within ten seconds."""
+"""Addresses that stand for all addresses of this machine, each with its loopback address."""
+_CERTIFICATE_TICKS = 100
+"""Ticks of uvicorn between two looks at the certificate's files: ten ticks a second, so ten seconds."""
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """Bound, not yet accepting. Raises ``InvalidRequest``, or ``Unavailable`` if the port is taken."""
+    """Returns a socket that is bound and accepts nothing yet. Raises ``InvalidRequest``, or ``Unavailable``
+    if the port is taken."""
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         # With the protocol named, asyncio turns Nagle's delay off: without, each answer takes 40 ms.
@@ -38,7 +39,8 @@ def listening(host: str, port: int) -> socket.socket:
 
 
 def url_of(listener: socket.socket, scheme: str) -> str:
-    """Where this machine reaches it: clients take no wildcard for loopback, and send it no token."""
+    """Returns the URL by which this machine reaches the server. A wildcard address becomes loopback: clients
+    send no token to a wildcard."""
     host, port = listener.getsockname()[:2]
     host = WILDCARDS.get(host, host)
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
@@ -52,15 +54,15 @@ def run(
     shutdown_seconds: int,
     certificate: Certificate | None,
 ) -> None:
-    """Serves until SIGTERM or SIGINT; requests under way get ``shutdown_seconds`` to end, and ``ending`` is
-    called before they do."""
+    """Serves until SIGTERM or SIGINT. Calls ``ready`` when requests are accepted, and ``ending`` at the
+    signal; requests under way then have ``shutdown_seconds`` to end."""
     import uvicorn
 
     failed: list[CacheSvcError] = []
 
     class Server(uvicorn.Server):
         async def on_tick(self, counter: int) -> bool:
-            if certificate and self.config.ssl and counter % _TICKS_OF_A_LOOK == 0:
+            if certificate and self.config.ssl and counter % _CERTIFICATE_TICKS == 0:
                 certificate.renew(self.config.ssl)
             return await super().on_tick(counter)
 
@@ -80,7 +82,7 @@ def run(
     config = uvicorn.Config(
         application,  # type: ignore[arg-type]
         log_level="warning",
-        log_config=None,  # its words go where ours go
+        log_config=None,  # uvicorn logs where this program logs
         access_log=False,
         server_header=False,
         lifespan="on",
@@ -88,7 +90,7 @@ def run(
         ssl_certfile=certificate.chain if certificate else None,
         ssl_keyfile=certificate.key if certificate else None,
     )
-    # uvicorn sends itself the signal again when it is done: for us that is a normal end.
+    # uvicorn sends itself the signal again at its end: for this program that is a normal end.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
     server = Server(config)

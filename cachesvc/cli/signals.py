@@ -1,4 +1,4 @@
-"""How a long command ends when it is told to."""
+"""End long commands by a signal."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """SIGTERM, which CI systems send, ends a run as Ctrl-C does, so that nothing is left behind. For the main
-    thread."""
+    """Makes SIGTERM, which CI systems send, end the block as Ctrl-C does, so that its clean-up runs.
+
+    For the main thread only.
+    """
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt

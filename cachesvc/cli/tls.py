@@ -1,4 +1,4 @@
-"""TLS of ``cachesvc serve``: its certificate, and the one that follows it."""
+"""Check and renew the certificate of ``cachesvc serve``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _log = logging.getLogger("cachesvc.serve")
 
 @dataclass
 class Certificate:
-    """A chain and its key (PEM). Raises ``InvalidRequest`` that names the files if they cannot be used."""
+    """A certificate chain and its key (PEM). Raises ``InvalidRequest`` that names unusable files."""
 
     chain: Path
     key: Path
@@ -22,21 +22,21 @@ class Certificate:
 
     def __post_init__(self) -> None:
         self._check()
-        self._seen = self._changed()
+        self._seen = self._modified()
 
     def renew(self, context: ssl.SSLContext) -> None:
-        """New connections get the files as they are now, if they changed and are whole; else the old ones."""
+        """Loads the files for new connections if they have changed and are whole; else keeps the old ones."""
         try:
-            now = self._changed()
+            now = self._modified()
             if now == self._seen:
                 return
             self._check()
             context.load_cert_chain(self.chain, self.key)
-        except CacheSvcError as error:  # half-written: the next look sees them whole
+        except CacheSvcError as error:  # a half-written file: the next call sees it whole
             _log.warning("%s; the certificate from before stays", error)
             return
         self._seen = now
-        _log.info("took up the certificate in %s", self.chain)
+        _log.info("loaded the certificate in %s", self.chain)
 
     def _check(self) -> None:
         try:
@@ -49,7 +49,7 @@ class Certificate:
         except OSError as error:
             raise self._unreadable(error) from None
 
-    def _changed(self) -> tuple[int, ...]:
+    def _modified(self) -> tuple[int, ...]:
         try:
             return tuple(path.stat().st_mtime_ns for path in (self.chain, self.key))
         except OSError as error:

@@ -1,1 +1,1 @@
-"""Pure rules: who may do what, which revision follows which, what is kept. No I/O; time is an argument."""
+"""Decide by pure rules: who may do what, which revision follows which, what is kept. Time is an argument."""

@@ -1,7 +1,7 @@
-"""Who may do what.
+"""Decide who may do what.
 
 A token has a role, a namespace (or ``*``) and perhaps a lane. A lane's token writes to its lane only and
-reads its lane and the trunk: it can neither touch what the trunk serves, nor what is known of it, nor see
+reads its lane and the trunk: it can change neither the trunk's entries nor their reports, and cannot see
 other lanes.
 """
 
@@ -14,11 +14,11 @@ from cachesvc_client.wire.errors import Forbidden, Unauthenticated
 from cachesvc_client.wire.names import Lane
 
 ANY = "*"
-"""As a token's or signer's namespace: all of them."""
+"""The namespace of a token or signer of all namespaces."""
 
 
 class Role(enum.IntEnum):
-    """Each role may do what the lower ones may. ``report``: read, and tell what came of it: for services."""
+    """Each role may do what the lower roles may. ``report``, for services: read, and report outcomes."""
 
     read = 1
     report = 2
@@ -27,7 +27,7 @@ class Role(enum.IntEnum):
 
 
 class Action(enum.IntEnum):
-    """What is asked for, and the least role that may do it."""
+    """What a request does, and the lowest role that may do it."""
 
     read = Role.read
     report = Role.report
@@ -58,7 +58,7 @@ def alive(token: Token, now: float) -> None:
 
 
 def may(token: Token, action: Action, namespace: str, lane: Lane | None = None) -> bool:
-    """Whether ``token`` may do ``action`` in ``namespace``. ``lane`` is where: ``None`` is the trunk."""
+    """Returns whether ``token`` may do ``action`` in ``lane`` of ``namespace``; ``None`` is the trunk."""
     if token.role < action.value or token.namespace not in (ANY, namespace):
         return False
     if token.lane is None:
@@ -69,7 +69,7 @@ def may(token: Token, action: Action, namespace: str, lane: Lane | None = None) 
 
 
 def demand(token: Token, action: Action, namespace: str, lane: Lane | None = None) -> None:
-    """:func:`may`, or ``Forbidden`` with what the token may do."""
+    """Raises ``Forbidden``, with what the token may do, unless :func:`may` allows the action."""
     if may(token, action, namespace, lane):
         return
     where = f"namespace {namespace}" if namespace != ANY else "every namespace"
@@ -82,5 +82,5 @@ def demand(token: Token, action: Action, namespace: str, lane: Lane | None = Non
 
 
 def describe(token: Token) -> str:
-    """``write in team, lane pr-1``: for messages."""
+    """Returns what a token may do, for messages: ``write in team, lane pr-1``."""
     return f"{token.role.name} in {token.namespace}" + (f", lane {token.lane}" if token.lane else "")

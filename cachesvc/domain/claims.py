@@ -1,8 +1,8 @@
-"""Who compiles a missing key now, and whose word still counts at a commit.
+"""Decide who compiles a missing key now, and whose claim a commit accepts.
 
-A claim saves work and decides no truth: an entry's head moves by compare-and-set with or without one. What a
-claim adds is the fence. It grows with every holder, so that one who was silent until somebody else took over
-cannot publish over the other's work without looking.
+A claim saves work and guarantees nothing: an entry's head moves by compare-and-set with or without one. A
+claim adds the fence, a number that grows with every holder. A holder that was silent until another took over
+has an older fence, and its publication over the other's work is refused.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from cachesvc_client.wire.names import Lane, Namespace, ShortName
 LIVE_PER_TOKEN = 1000
 """Claims that a token may hold at once."""
 KEPT_SECONDS = 86_400
-"""A claim that ended is remembered for so long: until then its holder is told who took over."""
+"""Seconds that an ended claim is stored: until then its holder learns who took over."""
 
 RECENT_SECONDS = 10
-"""So long after its end a claim under which something was published is not taken, but shown: to those who
-waited, and to those who looked before it was there."""
+"""Seconds after its end in which a claim with a publication is shown and not taken: by processes that waited,
+and by those that looked before the publication."""
 
 Standing = Literal["held", "published", "free"]
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """See ``tables.ClaimRow``. ``holder`` is empty once it was given back. Times are whole seconds of the
-    database's clock: the one clock that replicas share."""
+    """A claim, see ``tables.ClaimRow``. ``holder`` is empty after the claim was given back. Times are whole
+    seconds of the database's clock: the one clock that replicas share."""
 
     key: Digest
     namespace: Namespace
@@ -45,28 +45,29 @@ class Claim:
 
 
 def standing(claim: Claim | None, now: int, seen: int = 0) -> Standing:
-    """What somebody learns who wants it: look again, take it, or wait.
+    """Returns whether a claim is free to take, held by another, or served by a publication to look for.
 
-    ``seen``: the fence under which he has looked already. That something was published counts whether or not
-    its publisher still holds the claim; `index.claims.Claims.take` takes what is free by this rule.
+    ``seen``: the fence under which the caller has looked already. A publication counts whether or not its
+    publisher still holds the claim. `index.claims.Claims.take` applies the same rule in SQL.
     """
     if claim is None:
         return "free"
-    held = bool(claim.holder) and claim.expires > now
-    if claim.done and claim.fence != seen and (held or now - claim.expires < RECENT_SECONDS):
+    is_held = bool(claim.holder) and claim.expires > now
+    if claim.done and claim.fence != seen and (is_held or now - claim.expires < RECENT_SECONDS):
         return "published"
-    return "held" if held else "free"
+    return "held" if is_held else "free"
 
 
 def demand_current(claim: Claim | None, shown: ClaimRef) -> None:
-    """Raises ``ClaimLost`` unless ``claim`` is the very one that is shown.
+    """Raises ``ClaimLost`` unless ``shown`` is the current holder and fence of ``claim``.
 
-    One that expired, and that nobody took over, is current: nobody else compiles."""
+    An expired claim that nobody took over is current: nobody else compiles.
+    """
     if claim is not None and claim.holder == shown.holder and claim.fence == shown.fence:
         return
     if claim is None or not claim.holder:
-        said = "was given back, or ended long ago"
+        cause = "was given back, or ended long ago"
     else:
         by = f" by {claim.who}" if claim.who else ""
-        said = f"was taken over{by}, after its holder was silent for too long"
-    raise ClaimLost(f"claim {shown.key[:19]} {said}", "look for a new revision, or claim it again")
+        cause = f"was taken over{by}, after its holder was silent for too long"
+    raise ClaimLost(f"claim {shown.key[:19]} {cause}", "look for a new revision, or claim it again")

@@ -1,4 +1,4 @@
-"""What entries are found by, and what differs between two revisions."""
+"""Compute what a search finds entries by, and what differs between two revisions."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.records import FileRecord, Manifest, Workload
 
 NAMED_FILES = 500
+"""Files that a difference names; it counts all of them."""
 MAX_FACETS = 64
-"""Shapes and dtypes that an entry is found by, of each at most."""
-_SHOWN = 200
+"""Shapes, and dtypes, by which a search finds an entry, at most."""
+_MAX_VALUE_CHARACTERS = 200
 
 
 def facets(workload: Workload) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """(dtypes, shapes) of the workload and of its inputs' tensors, such as ``bfloat16`` and ``8x128``; a
-    tensor without dimensions is ``scalar``."""
+    """Returns (dtypes, shapes) of the workload and of its inputs' tensors, such as ``bfloat16`` and
+    ``8x128``; a tensor without dimensions is ``scalar``."""
     dtypes, shapes = {workload.dtype} - {""}, set()
     for tensor in _tensors(workload.inputs):
         dtypes.add(str(tensor["dtype"]))
@@ -31,7 +32,7 @@ def facets(workload: Workload) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def difference(first: Manifest, second: Manifest) -> RevisionDifference:
-    """Every fact that differs, and every file: by kind and path, by content."""
+    """Returns the facts that differ, and the files, by kind and path, whose content differs."""
     facts = tuple(_changes(_facts(first), _facts(second)))
     before, after = _files(first), _files(second)
     changes = list(
@@ -67,10 +68,10 @@ def _plain(text: str) -> bool:
 
 
 def _facts(manifest: Manifest) -> dict[str, str]:
-    told = codec.plain(manifest)
-    parts = {key: told[key] for key in ("statement", "fingerprint", "workload", "measured", "provenance")}
-    parts["pack"] = told["pack"]
-    parts["scopes"] = told["scopes"]
+    fields = codec.plain(manifest)
+    parts = {key: fields[key] for key in ("statement", "fingerprint", "workload", "measured", "provenance")}
+    parts["pack"] = fields["pack"]
+    parts["scopes"] = fields["scopes"]
     return dict(_flat("", parts))
 
 
@@ -90,4 +91,4 @@ def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[Ch
     for what in sorted(before.keys() | after.keys()):
         old, new = before.get(what, ""), after.get(what, "")
         if old != new:
-            yield Change(what, old[:_SHOWN], new[:_SHOWN])
+            yield Change(what, old[:_MAX_VALUE_CHARACTERS], new[:_MAX_VALUE_CHARACTERS])

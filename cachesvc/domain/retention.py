@@ -1,4 +1,4 @@
-"""What is kept and what may go. Policy is pure and takes ``now`` (seconds of UTC)."""
+"""Decide what is kept and what is deleted. ``now`` is an argument, in seconds of UTC."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from cachesvc_client.wire.admin import Policy
 from cachesvc_client.wire.digest import Digest
 
 DAY = 86_400
+"""Seconds of a day."""
 FRESH_SECONDS = 3600
-"""What was published or offered within so long is never evicted: somebody is about to use it."""
+"""Seconds after a publication or an offer in which a revision is not evicted: a start may be about to use
+it."""
 CHEAP_SECONDS = 10.0
-"""Compilations that took less are all equally cheap; so are those that nobody measured."""
+"""Seconds of compilation below which all compilations count as equally cheap, as do unmeasured ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """Keeps the ``revisions`` newest of each entry, and everything younger than ``days``.
+    """A policy that keeps the ``revisions`` newest of each entry, and everything younger than ``days``.
 
-    ``unused_days``: entries that nobody was offered for so long go whole. ``keep_bytes``: above it the least
-    worth is evicted. ``None``: without a bound.
+    ``unused_days``: days after which an entry that was offered to nobody is deleted whole. ``keep_bytes``:
+    bytes above which the least useful revisions are evicted. ``None``: without a bound.
     """
 
     revisions: int = 10
@@ -34,7 +36,7 @@ class Retention:
             raise ValueError("retention: at least 1 revision and 0 days")
 
     def of(self, policy: Policy) -> Retention:
-        """This, where the namespace's own policy does not say otherwise."""
+        """Returns this policy with the bounds of a namespace's own policy in place of its own."""
         return Retention(
             self.revisions if policy.keep_revisions is None else policy.keep_revisions,
             self.days if policy.keep_days is None else policy.keep_days,
@@ -45,7 +47,7 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class RevisionAge:
-    """What retention needs to know of a revision. ``compile_seconds``: that it saves whoever has it."""
+    """What retention needs to know of a revision. ``compile_seconds``: seconds that it saves one start."""
 
     entry: Digest
     revision: Digest
@@ -59,16 +61,16 @@ class RevisionAge:
 
     @property
     def touched(self) -> int:
-        """When it was last of use, as far as is known."""
+        """When it was last published or offered, in seconds of UTC."""
         return max(self.published, self.last_used or 0)
 
 
 def expired(revisions: Iterable[RevisionAge], policy: Retention, now: float) -> list[RevisionAge]:
-    """Those that the policy lets go. A head is never among them, nor what is pinned."""
+    """Returns the revisions that the policy does not keep; never a head or a pinned revision."""
     ordered = sorted(revisions, key=lambda row: (row.entry, -row.sequence))
-    gone: list[RevisionAge] = []
+    removable: list[RevisionAge] = []
     for _, group in groupby(ordered, key=lambda row: row.entry):
-        gone += [
+        removable += [
             row
             for rank, row in enumerate(group)
             if rank >= policy.revisions
@@ -76,46 +78,47 @@ def expired(revisions: Iterable[RevisionAge], policy: Retention, now: float) -> 
             and not row.pinned
             and row.published < now - policy.days * DAY
         ]
-    return gone
+    return removable
 
 
 def unused(revisions: Iterable[RevisionAge], policy: Retention, now: float) -> list[RevisionAge]:
-    """The heads of entries that nobody was offered for ``unused_days`` and of which nothing is pinned."""
+    """Returns the heads of entries that nobody was offered for ``unused_days`` and without a pinned
+    revision."""
     if policy.unused_days is None:
         return []
     rows = list(revisions)
-    held = {row.entry for row in rows if row.pinned}
+    pinned = {row.entry for row in rows if row.pinned}
     oldest = now - policy.unused_days * DAY
-    return [row for row in rows if row.is_head and row.touched < oldest and row.entry not in held]
+    return [row for row in rows if row.is_head and row.touched < oldest and row.entry not in pinned]
 
 
 def evicted(revisions: Iterable[RevisionAge], policy: Retention, now: float) -> list[RevisionAge]:
-    """What goes, in this order, until no more than ``keep_bytes`` are left: first the revisions that nobody
-    is offered any more, then heads, which take their entry along.
+    """Returns what to evict, in order, until no more than ``keep_bytes`` are left: first revisions that are
+    no heads, then heads, with which their entries are deleted.
 
-    Among each, what has lain idle for long and was cheap to compile goes first: idle seconds for each second
-    of compilation. Pinned revisions stay, with the head of their entry, and so does what is fresh.
+    Within each group the order is by idle seconds for each second of compilation. Pinned revisions stay, with
+    the head of their entry, and so do fresh ones.
     """
     rows = list(revisions)
     excess = sum(row.size for row in rows) - (policy.keep_bytes or 0)
     if policy.keep_bytes is None or excess <= 0:
         return []
     fresh = now - FRESH_SECONDS
-    # A head takes along what is left of its entry: what holds another revision holds it too.
-    held = {row.entry for row in rows if row.pinned or (not row.is_head and row.touched >= fresh)}
+    # The whole entry is deleted with its head: what protects another revision protects the head too.
+    protected = {row.entry for row in rows if row.pinned or (not row.is_head and row.touched >= fresh)}
     free = [
         row
         for row in rows
-        if row.touched < fresh and not row.pinned and not (row.is_head and row.entry in held)
+        if row.touched < fresh and not row.pinned and not (row.is_head and row.entry in protected)
     ]
     free.sort(key=lambda row: (row.is_head, -_idleness(row, now), row.revision))
-    gone: list[RevisionAge] = []
+    removable: list[RevisionAge] = []
     for row in free:
         if excess <= 0:
             break
-        gone.append(row)
+        removable.append(row)
         excess -= row.size
-    return gone
+    return removable
 
 
 def _idleness(row: RevisionAge, now: float) -> float:
@@ -126,8 +129,8 @@ def _idleness(row: RevisionAge, now: float) -> float:
 class ObjectFacts:
     """What the index knows of one object of the blob store.
 
-    ``leased_until`` protects it beyond references: while it is uploaded, and after its last reference
-    went, for as long as a download that began before may last.
+    ``leased_until`` protects it beyond references: during its upload, and after its last reference was
+    deleted, for as long as a download that began before may last.
     """
 
     key: str
@@ -137,5 +140,5 @@ class ObjectFacts:
 
 
 def collectable(facts: ObjectFacts, now: float) -> bool:
-    """Whether the object may be marked ``deleting``, or has been and may be deleted."""
+    """Returns whether the object may be marked ``deleting``, or is marked and may be deleted."""
     return not facts.referenced and (facts.state == "deleting" or facts.leased_until < now)

@@ -1,4 +1,4 @@
-"""Which revision may follow which: the compare-and-set rule of an entry's head."""
+"""Decide which revision may follow which: the compare-and-set rule of an entry's head."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ class Head:
 
 
 def advances(head: Head | None, *, expected: Digest | None, revision: Digest, sequence: int) -> bool:
-    """Whether ``revision`` becomes the head: false if it is the head already (a success, nothing to do).
+    """Returns whether ``revision`` becomes the head: false if it is the head already (a success, nothing to
+    do).
 
     Raises ``HeadConflict`` if the head is not ``expected`` (``None``: the entry must be new), or if
     ``sequence`` does not exceed the head's, so that nobody rolls an entry back by publishing again.
@@ -27,7 +28,7 @@ def advances(head: Head | None, *, expected: Digest | None, revision: Digest, se
     current = head.revision if head else None
     if current != expected:
         raise HeadConflict(
-            f"the entry's head is {_shown(current)}, not {_shown(expected)}",
+            f"the entry's head is {_short(current)}, not {_short(expected)}",
             "somebody published in between: look at the new head, then publish over it by naming it",
         )
     if head is not None and sequence <= head.sequence:
@@ -38,5 +39,5 @@ def advances(head: Head | None, *, expected: Digest | None, revision: Digest, se
     return True
 
 
-def _shown(revision: Digest | None) -> str:
+def _short(revision: Digest | None) -> str:
     return revision[:19] if revision else "none"

@@ -1,9 +1,9 @@
-"""When a revision that does nothing in an environment is not offered there any more.
+"""Decide when a revision that is inert in an environment is not offered there any more.
 
-Node ids are the client's own words, so one token could be any number of hosts: it counts for two at most,
-and it takes three. A fleet that wants the protection gives each of its clusters a token. What one token can
-always do is lift a quarantine, by a hit: that costs others a useless download, where a wrong quarantine costs
-them a compile.
+Clients choose their node ids, so one token could pretend to be any number of hosts. Three hosts are needed,
+and one token counts for two of them at most: a fleet needs a token for each of its clusters to use this. One
+token can always lift a quarantine, by a hit: a wrong lift costs others a useless download, and a wrong
+quarantine would cost them a compile.
 """
 
 from __future__ import annotations
@@ -12,32 +12,32 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 HOSTS = 3
-"""Hosts of one environment whose starts found a revision inert, since the last that used it."""
+"""Hosts of one environment that report a revision inert, since the last hit, before it is withheld there."""
 HOSTS_PER_TOKEN = 2
-"""Of these, at most so many by one token's word."""
+"""Hosts that one token counts for, at most."""
 ENVIRONMENTS = 64
-"""Kept of each revision; beyond that the one that was seen longest ago goes."""
+"""Environments that are stored of each revision; beyond them the one seen longest ago is deleted."""
 KEPT_DAYS = 90
-"""After so long without a report, an environment is forgotten, unless it is quarantined."""
+"""Days without a report after which an environment is deleted, unless it is quarantined."""
 
 
 @dataclass(frozen=True, slots=True)
 class InertHost:
-    """A node, and the token that it came with."""
+    """A node that reported a revision inert, and its token."""
 
     token: str
     node: str
 
 
-def counted(hosts: Iterable[InertHost]) -> int:
-    """How many hosts they stand for: distinct nodes, and of each token at most ``HOSTS_PER_TOKEN``."""
+def count_hosts(hosts: Iterable[InertHost]) -> int:
+    """Counts distinct nodes, and of each token at most ``HOSTS_PER_TOKEN``."""
     nodes: dict[str, set[str]] = {}
     for host in hosts:
         nodes.setdefault(host.token, set()).add(host.node)
-    by_token = sum(min(HOSTS_PER_TOKEN, len(held)) for held in nodes.values())
+    by_token = sum(min(HOSTS_PER_TOKEN, len(of_token)) for of_token in nodes.values())
     return min(by_token, len(set().union(*nodes.values())))
 
 
 def useless(hosts: Iterable[InertHost]) -> bool:
-    """Whether the revision is to be withheld from the environment of these hosts."""
-    return counted(hosts) >= HOSTS
+    """Returns whether the revision is to be withheld from the environment of these hosts."""
+    return count_hosts(hosts) >= HOSTS

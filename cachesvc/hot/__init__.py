@@ -1,1 +1,1 @@
-"""Short-lived hints. Losing them costs time, never truth."""
+"""Keep short-lived hints. Their loss costs time, never truth."""

@@ -1,4 +1,4 @@
-"""The contract of :mod:`.store` as code, for every hot store. ``pass_time(seconds)`` moves its clock."""
+"""Check the contract of :mod:`.store`, for every hot store. ``pass_time(seconds)`` moves its clock."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from contextlib import suppress
 from .store import MAX_SECONDS, Hot
 
 PassTime = Callable[[float], None]
-Ears = queue.SimpleQueue[str | None]
+WakeQueue = queue.SimpleQueue[str | None]
 
 
 def remembers(hot: Hot, _pass_time: PassTime) -> None:
-    """What was put last is what comes back, whatever the bytes."""
+    """Checks that ``get`` returns what was put last, whatever the bytes."""
     _true(hot.get("remembers/none") is None)
     for value in (b"", b"one", bytes(range(256)), b"x" * 100_000):
         hot.put("remembers/a", value)
@@ -23,19 +23,19 @@ def remembers(hot: Hot, _pass_time: PassTime) -> None:
     _true(hot.get("remembers/b") == b"other")
 
 
-def is_near(hot: Hot, _pass_time: PassTime) -> None:
-    """What is known without asking is what ``get`` answers, at each time."""
+def peeks(hot: Hot, _pass_time: PassTime) -> None:
+    """Checks that ``peek`` returns what ``get`` returns, or nothing."""
     for value in (b"", b"1", b"2"):
         if value:
-            hot.put("near", value)
-        _true(hot.near("near") in (None, hot.get("near") or b""))
-        _true(hot.near("near") in (None, hot.get("near") or b""))
-    hot.drop("near")
-    _true(hot.near("near") in (None, b""))
+            hot.put("peek", value)
+        _true(hot.peek("peek") in (None, hot.get("peek") or b""))
+        _true(hot.peek("peek") in (None, hot.get("peek") or b""))
+    hot.drop("peek")
+    _true(hot.peek("peek") in (None, b""))
 
 
 def drops(hot: Hot, _pass_time: PassTime) -> None:
-    """Dropping one key touches no other, and dropping nothing is fine."""
+    """Checks that ``drop`` removes one key and no other, and that an absent key is no error."""
     hot.put("drops/a", b"1")
     hot.put("drops/b", b"2")
     hot.drop("drops/a")
@@ -44,7 +44,8 @@ def drops(hot: Hot, _pass_time: PassTime) -> None:
 
 
 def forgets(hot: Hot, pass_time: PassTime) -> None:
-    """No later than asked, and never later than ``MAX_SECONDS``; a new value lives from anew."""
+    """Checks that a value ends after its seconds, at most ``MAX_SECONDS``, and that a new value begins
+    anew."""
     hot.put("forgets/short", b"1", 1.0)
     hot.put("forgets/long", b"2", 3600.0)
     hot.put("forgets/again", b"3")
@@ -56,7 +57,8 @@ def forgets(hot: Hot, pass_time: PassTime) -> None:
 
 
 def counts(hot: Hot, pass_time: PassTime) -> None:
-    """From one, each key for itself, without losing a call among threads; anew after its span."""
+    """Checks that ``count`` counts from one, by key, loses no call among threads, and begins anew after its
+    span."""
     _true([hot.count("counts/a", 2.0) for _ in range(3)] == [1, 2, 3])
     _true(hot.count("counts/b") == 1)
     with ThreadPoolExecutor(8) as pool:
@@ -69,19 +71,20 @@ def counts(hot: Hot, pass_time: PassTime) -> None:
 
 
 def wakes(hot: Hot, _pass_time: PassTime) -> None:
-    """Who listens hears what is woken, in order; who stopped does not, and nobody hears what came before."""
-    first, second = Ears(), Ears()
+    """Checks that a listener gets the wake-ups in order, none after it stopped, and none from before it
+    began."""
+    first, second = WakeQueue(), WakeQueue()
     hot.wake("wakes/before")
     stop, stop_second = hot.listen(first.put), hot.listen(second.put)
-    for ears in (first, second):
-        _ready(hot, ears)
+    for wake_ups in (first, second):
+        _ready(hot, wake_ups)
     hot.wake("wakes/begin")
-    for ears in (first, second):
-        _true("wakes/before" not in _until(ears, "wakes/begin"))
+    for wake_ups in (first, second):
+        _true("wakes/before" not in _until(wake_ups, "wakes/begin"))
     for number in range(20):
         hot.wake(f"wakes/{number}")
-    for ears in (first, second):
-        _true([ears.get(timeout=5) for _ in range(20)] == [f"wakes/{number}" for number in range(20)])
+    for wake_ups in (first, second):
+        _true([wake_ups.get(timeout=5) for _ in range(20)] == [f"wakes/{number}" for number in range(20)])
     stop()
     hot.wake("wakes/end")
     _until(second, "wakes/end")
@@ -89,32 +92,32 @@ def wakes(hot: Hot, _pass_time: PassTime) -> None:
     _true(first.empty())
 
 
-def _ready(hot: Hot, ears: Ears) -> None:
+def _ready(hot: Hot, wake_ups: WakeQueue) -> None:
     for _ in range(50):
         hot.wake("wakes/probe")
         with suppress(queue.Empty):
-            _until(ears, "wakes/probe", 0.1)
+            _until(wake_ups, "wakes/probe", 0.1)
             return
     _true(False)
 
 
-def _until(ears: Ears, last: str, seconds: float = 5.0) -> list[str | None]:
-    """What is heard up to ``last``."""
-    heard: list[str | None] = []
-    while not heard or heard[-1] != last:
-        heard.append(ears.get(timeout=seconds))
-    return heard
+def _until(wake_ups: WakeQueue, last: str, seconds: float = 5.0) -> list[str | None]:
+    """Returns the wake-ups up to ``last``."""
+    keys: list[str | None] = []
+    while not keys or keys[-1] != last:
+        keys.append(wake_ups.get(timeout=seconds))
+    return keys
 
 
 def is_usable(hot: Hot, _pass_time: PassTime) -> None:
-    """``check`` passes."""
+    """Checks that ``check`` passes."""
     hot.check()
 
 
 CHECKS: tuple[Callable[[Hot, PassTime], None], ...] = (
     is_usable,
     remembers,
-    is_near,
+    peeks,
     drops,
     forgets,
     counts,

@@ -1,4 +1,4 @@
-"""Hints in this process."""
+"""Keep hints in this process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 
-from .store import MAX_SECONDS, Heard
+from .store import MAX_SECONDS, OnWake
 
 
 class MemoryHot:
@@ -19,22 +19,23 @@ class MemoryHot:
 
     def __init__(self, max_bytes: int = 64 << 20, clock: Callable[[], float] = time.monotonic) -> None:
         self._max_bytes, self._clock = max_bytes, clock
-        self._held: OrderedDict[str, tuple[float, bytes]] = OrderedDict()
+        self._hints: OrderedDict[str, tuple[float, bytes]] = OrderedDict()
         self._bytes = 0
-        self._listeners: list[Heard] = []
+        self._listeners: list[OnWake] = []
         self._lock = threading.Lock()
 
     def get(self, key: str) -> bytes | None:
         with self._lock:
-            found = self._held.get(key)
-            if found is None:
+            hint = self._hints.get(key)
+            if hint is None:
                 return None
-            if found[0] <= self._clock():
+            until, value = hint
+            if until <= self._clock():
                 self._forget(key)
                 return None
-            return found[1]
+            return value
 
-    def near(self, key: str) -> bytes | None:
+    def peek(self, key: str) -> bytes | None:
         return self.get(key) or b""
 
     def put(self, key: str, value: bytes, seconds: float = MAX_SECONDS) -> None:
@@ -47,26 +48,26 @@ class MemoryHot:
 
     def count(self, key: str, seconds: float = MAX_SECONDS) -> int:
         with self._lock:
-            until, held = self._held.get(key, (0.0, b"0"))
+            until, value = self._hints.get(key, (0.0, b"0"))
             if until <= self._clock():
-                until, held = self._clock() + min(seconds, MAX_SECONDS), b"0"
-            number = int(held) + 1
+                until, value = self._clock() + min(seconds, MAX_SECONDS), b"0"
+            number = int(value) + 1
             self._keep(key, until, b"%d" % number)
             return number
 
     def wake(self, key: str) -> None:
         with self._lock:
             listeners = list(self._listeners)
-        for heard in listeners:
-            heard(key)
+        for on_wake in listeners:
+            on_wake(key)
 
-    def listen(self, heard: Heard) -> Callable[[], None]:
+    def listen(self, on_wake: OnWake) -> Callable[[], None]:
         with self._lock:
-            self._listeners.append(heard)
+            self._listeners.append(on_wake)
 
         def stop() -> None:
             with self._lock, suppress(ValueError):
-                self._listeners.remove(heard)
+                self._listeners.remove(on_wake)
 
         return stop
 
@@ -81,12 +82,12 @@ class MemoryHot:
         self._forget(key)
         if len(value) + len(key) > self._max_bytes:
             return
-        self._held[key] = (until, value)
+        self._hints[key] = (until, value)
         self._bytes += len(value) + len(key)
         while self._bytes > self._max_bytes:
-            self._forget(next(iter(self._held)))
+            self._forget(next(iter(self._hints)))
 
     def _forget(self, key: str) -> None:
-        gone = self._held.pop(key, None)
-        if gone is not None:
-            self._bytes -= len(gone[1]) + len(key)
+        hint = self._hints.pop(key, None)
+        if hint is not None:
+            self._bytes -= len(hint[1]) + len(key)

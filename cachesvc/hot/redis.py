@@ -1,4 +1,4 @@
-"""Hints that replicas share, in Redis."""
+"""Keep hints that replicas share, in Redis."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from redis.retry import Retry
 import cachesvc
 from cachesvc_client.wire.errors import InvalidRequest, Unavailable
 
-from .store import MAX_SECONDS, Heard
+from .store import MAX_SECONDS, OnWake
 
 TIMEOUT_SECONDS = 0.5
-"""For a connection, and for each answer."""
+"""Seconds to wait for a connection, and for each answer."""
 PAUSE_SECONDS = 1.0
-"""After a failure Redis is left alone for so long: a request must not wait for it each time."""
+"""Seconds without a call to Redis after a failure, so that not every request waits for it."""
 MAX_BYTES = 4 << 20
-"""Larger values are not remembered: fetching them from here would take longer than making them anew."""
+"""Bytes of a value, at most: to fetch a larger one would take longer than to make it anew."""
 
 _WAKE = "wake"
 """The channel of wake-ups."""
 _LISTEN_SECONDS = 1.0
-"""After so long a listener looks whether it is to stop."""
+"""Seconds between two looks of a listener at whether it is to stop."""
 
 _log = logging.getLogger("cachesvc.hot")
 T = TypeVar("T")
@@ -37,18 +37,18 @@ class RedisHot:
     """A :class:`~cachesvc.hot.store.Hot` in the Redis (or what speaks its protocol) at ``url``.
 
     Keys hold this package's version: replicas of two versions, side by side in a rolling upgrade, do not
-    read each other's hints. Whoever can write into this Redis can make the registry slower and nothing else;
-    a password keeps that from happening. Opens no connection by itself. ``clock``: seconds, monotonic.
+    read each other's hints. A client that can write into this Redis makes the registry slower and nothing
+    else. The first call opens a connection. ``clock``: seconds, monotonic.
 
-    Raises ``InvalidRequest`` for a URL that is none.
+    Raises ``InvalidRequest`` for a URL that cannot be read.
     """
 
     def __init__(self, url: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._blind_until = float("-inf")
-        self._blind = False
+        self._paused_until = float("-inf")
+        self._failing = False
         self._lock = threading.Lock()
-        self._ears: list[_Ear] = []
+        self._listeners: list[_Listener] = []
         self._prefix = f"cachesvc/{cachesvc.__version__}/"
         try:
             # Tried twice, as a connection that lay idle may have been closed by the other side.
@@ -64,20 +64,20 @@ class RedisHot:
             ) from None
 
     def get(self, key: str) -> bytes | None:
-        found: Any = self._asked(lambda: self._redis.get(self._prefix + key), None)
-        return found if isinstance(found, bytes) else None
+        value: Any = self._try(lambda: self._redis.get(self._prefix + key), None)
+        return value if isinstance(value, bytes) else None
 
-    def near(self, key: str) -> bytes | None:  # noqa: ARG002
+    def peek(self, key: str) -> bytes | None:  # noqa: ARG002
         return None
 
     def put(self, key: str, value: bytes, seconds: float = MAX_SECONDS) -> None:
         if len(value) <= MAX_BYTES:
-            self._asked(lambda: self._redis.set(self._prefix + key, value, px=_milliseconds(seconds)), None)
+            self._try(lambda: self._redis.set(self._prefix + key, value, px=_milliseconds(seconds)), None)
         else:
             self.drop(key)
 
     def drop(self, key: str) -> None:
-        self._asked(lambda: self._redis.delete(self._prefix + key), None)
+        self._try(lambda: self._redis.delete(self._prefix + key), None)
 
     def count(self, key: str, seconds: float = MAX_SECONDS) -> int:
         def step() -> int:
@@ -86,17 +86,17 @@ class RedisHot:
                 both.incr(self._prefix + key)
                 return int(both.execute()[1])
 
-        return self._asked(step, 0)
+        return self._try(step, 0)
 
     def wake(self, key: str) -> None:
-        self._asked(lambda: self._redis.publish(self._prefix + _WAKE, key), 0)
+        self._try(lambda: self._redis.publish(self._prefix + _WAKE, key), 0)
 
-    def listen(self, heard: Heard) -> Callable[[], None]:
-        ear = _Ear(self._redis, self._prefix + _WAKE, heard)
+    def listen(self, on_wake: OnWake) -> Callable[[], None]:
+        listener = _Listener(self._redis, self._prefix + _WAKE, on_wake)
         with self._lock:
-            self._ears.append(ear)
-        ear.start()
-        return ear.stop
+            self._listeners.append(listener)
+        listener.start()
+        return listener.stop
 
     def check(self) -> None:
         try:
@@ -106,43 +106,43 @@ class RedisHot:
 
     def close(self) -> None:
         with self._lock:
-            ears, self._ears = self._ears, []
-        for ear in ears:
-            ear.stop()
+            listeners, self._listeners = self._listeners, []
+        for listener in listeners:
+            listener.stop()
         self._redis.close()
 
-    def _asked(self, ask: Callable[[], T], otherwise: T) -> T:
-        if self._clock() < self._blind_until:
+    def _try(self, call: Callable[[], T], otherwise: T) -> T:
+        if self._clock() < self._paused_until:
             return otherwise
         try:
-            answer = ask()
+            answer = call()
         except (redis.RedisError, ValueError) as error:
-            self._lost(error)
+            self._record_failure(error)
             return otherwise
-        if self._blind:
-            self._found()
+        if self._failing:
+            self._record_recovery()
         return answer
 
-    def _lost(self, error: Exception) -> None:
+    def _record_failure(self, error: Exception) -> None:
         with self._lock:
-            told, self._blind = self._blind, True
-            self._blind_until = self._clock() + PAUSE_SECONDS
-        if not told:
+            was_failing, self._failing = self._failing, True
+            self._paused_until = self._clock() + PAUSE_SECONDS
+        if not was_failing:
             _log.warning("Redis cannot be used, the index answers instead: %s", _line(error))
 
-    def _found(self) -> None:
+    def _record_recovery(self) -> None:
         with self._lock:
-            told, self._blind = self._blind, False
-        if told:
+            was_failing, self._failing = self._failing, False
+        if was_failing:
             _log.info("Redis can be used again")
 
 
-class _Ear(threading.Thread):
-    """Listens on a connection of its own, and connects again for as long as it is not stopped."""
+class _Listener(threading.Thread):
+    """Listens on a connection of its own, and connects again until it is stopped."""
 
-    def __init__(self, client: Any, channel: str, heard: Heard) -> None:
-        super().__init__(name="cachesvc-ear", daemon=True)
-        self._redis, self._channel, self._heard = client, channel, heard
+    def __init__(self, client: Any, channel: str, on_wake: OnWake) -> None:
+        super().__init__(name="cachesvc-listener", daemon=True)
+        self._redis, self._channel, self._on_wake = client, channel, on_wake
         self._stopped = threading.Event()
 
     def run(self) -> None:
@@ -164,9 +164,9 @@ class _Ear(threading.Thread):
             if message is None or self._stopped.is_set():
                 continue
             if message["type"] == "subscribe":
-                self._heard(None)
+                self._on_wake(None)
             elif message["type"] == "message":
-                self._heard(message["data"].decode("utf-8", "replace"))
+                self._on_wake(message["data"].decode("utf-8", "replace"))
 
 
 def _milliseconds(seconds: float) -> int:

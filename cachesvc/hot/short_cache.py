@@ -1,4 +1,4 @@
-"""What replicas share, remembered in this process for a moment."""
+"""Cache the shared hints in this process for a moment."""
 
 from __future__ import annotations
 
@@ -7,65 +7,66 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .store import MAX_SECONDS, Heard, Hot
+from .store import MAX_SECONDS, Hot, OnWake
 
-NEAR_SECONDS = 0.1
-"""What is held is asked for again after it, by one, while others go on with it for as long again. Hundreds of
-requests for one thing, as when a fleet starts, are so ten questions a second."""
+FRESH_SECONDS = 0.1
+"""Seconds after which one caller asks for a hint again, while others use the old one for as long again.
+Hundreds of requests for one hint, as when a fleet starts, become ten look-ups a second."""
 _MAX_BYTES = 16 << 20
+"""Bytes of the keys and values that the cache has, at most."""
 
 
 @dataclass(slots=True)
-class _Held:
+class _Entry:
     value: bytes | None
     fresh_until: float
     asked_until: float = 0.0
 
 
 class ShortCache:
-    """A :class:`~cachesvc.hot.store.Hot` in front of one that has to be asked over a network.
+    """A :class:`~cachesvc.hot.store.Hot` in front of one that is reached over a network.
 
-    What this process puts or drops it sees at once, what another does within twice ``NEAR_SECONDS``; no hint
-    lives longer than in the store alone. Bounded: when it is full it is emptied, and fills again in moments.
+    A change by this process counts at once, and a change by another within twice ``FRESH_SECONDS``. No hint
+    lives longer than in the shared store alone. A full cache is emptied, and fills again in moments.
     ``clock``: seconds, monotonic.
     """
 
     def __init__(self, shared: Hot, clock: Callable[[], float] = time.monotonic) -> None:
         self._shared, self._clock = shared, clock
-        self._held: dict[str, _Held] = {}
+        self._entries: dict[str, _Entry] = {}
         self._bytes = 0
         self._lock = threading.Lock()
         self._changes = 0
 
     def get(self, key: str) -> bytes | None:
         with self._lock:
-            held = self._held.get(key)
-            if held is not None and self._clock() < held.fresh_until:
-                return held.value
+            entry = self._entries.get(key)
+            if entry is not None and self._clock() < entry.fresh_until:
+                return entry.value
             changes = self._changes
-        found = self._shared.get(key)
+        value = self._shared.get(key)
         with self._lock:
             if changes == self._changes:  # else it may be older than what was put meanwhile
-                self._hold(key, found, NEAR_SECONDS)
-        return found
+                self._keep(key, value, FRESH_SECONDS)
+        return value
 
-    def near(self, key: str) -> bytes | None:
+    def peek(self, key: str) -> bytes | None:
         with self._lock:
-            held, now = self._held.get(key), self._clock()
-            if held is None or held.fresh_until + NEAR_SECONDS <= now:
+            entry, now = self._entries.get(key), self._clock()
+            if entry is None or entry.fresh_until + FRESH_SECONDS <= now:
                 return None
-            if held.fresh_until <= now and held.asked_until <= now:
-                held.asked_until = now + NEAR_SECONDS  # whoever is told so asks, for all
+            if entry.fresh_until <= now and entry.asked_until <= now:
+                entry.asked_until = now + FRESH_SECONDS  # this caller asks for all of them
                 return None
-            return held.value or b""
+            return entry.value or b""
 
     def put(self, key: str, value: bytes, seconds: float = MAX_SECONDS) -> None:
         seconds = min(seconds, MAX_SECONDS)
-        # Others hold it for twice NEAR_SECONDS after the store has forgotten it.
-        self._shared.put(key, value, max(seconds - 2 * NEAR_SECONDS, 0.0))
+        # Other processes keep it for twice FRESH_SECONDS after the store has forgotten it.
+        self._shared.put(key, value, max(seconds - 2 * FRESH_SECONDS, 0.0))
         with self._lock:
             self._changes += 1
-            self._hold(key, value, min(seconds / 2, NEAR_SECONDS))
+            self._keep(key, value, min(seconds / 2, FRESH_SECONDS))
 
     def drop(self, key: str) -> None:
         self._shared.drop(key)
@@ -79,16 +80,16 @@ class ShortCache:
     def wake(self, key: str) -> None:
         self._shared.wake(key)
 
-    def listen(self, heard: Heard) -> Callable[[], None]:
-        def told(key: str | None) -> None:
-            # Who is woken looks at what has changed, and must not be shown what was held before.
+    def listen(self, on_wake: OnWake) -> Callable[[], None]:
+        def forget_and_wake(key: str | None) -> None:
+            # A woken listener looks at what has changed, and must not see an older hint.
             with self._lock:
                 self._changes += 1
-                self._held.clear()
+                self._entries.clear()
                 self._bytes = 0
-            heard(key)
+            on_wake(key)
 
-        return self._shared.listen(told)
+        return self._shared.listen(forget_and_wake)
 
     def check(self) -> None:
         self._shared.check()
@@ -96,16 +97,16 @@ class ShortCache:
     def close(self) -> None:
         self._shared.close()
 
-    def _hold(self, key: str, value: bytes | None, seconds: float) -> None:
+    def _keep(self, key: str, value: bytes | None, seconds: float) -> None:
         self._forget(key)
         size = len(key) + len(value or b"")
         if self._bytes + size > _MAX_BYTES:
-            self._held.clear()
+            self._entries.clear()
             self._bytes = 0
         self._bytes += size
-        self._held[key] = _Held(value, self._clock() + seconds)
+        self._entries[key] = _Entry(value, self._clock() + seconds)
 
     def _forget(self, key: str) -> None:
-        gone = self._held.pop(key, None)
-        if gone is not None:
-            self._bytes -= len(key) + len(gone.value or b"")
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            self._bytes -= len(key) + len(entry.value or b"")

@@ -1,4 +1,4 @@
-"""What a hot store guarantees."""
+"""Define what a hot store guarantees."""
 
 from __future__ import annotations
 
@@ -6,55 +6,61 @@ from collections.abc import Callable
 from typing import Protocol
 
 MAX_SECONDS = 5.0
-"""No hint lives longer: so revocation and quarantine reach every replica within it
+"""Seconds that a hint lives, at most. Within them revocation and quarantine reach every replica
 (docs/architecture.md, what must hold always)."""
 
 
-Heard = Callable[[str | None], None]
-"""Takes what was woken, in a thread of the store's. ``None``: something may have been missed."""
+OnWake = Callable[[str | None], None]
+"""Callback that gets the key of each wake-up, in a thread of the store. ``None``: wake-ups may be lost."""
 
 
 class Hot(Protocol):
-    """Hints by key, and wake-ups. A value that was put may be forgotten at any time and is after its seconds;
-    what ``get`` answers was put under this key and is whole. But for ``check`` nothing raises: a store that
-    is down knows nothing. Safe for use from several threads.
+    """Hints by key, and wake-ups. Safe for use from several threads.
+
+    The store may forget a value at any time, and forgets it after its seconds. What ``get`` returns was put
+    under this key and is whole. Only ``check`` raises: a store that is down has no hints.
     """
 
     def get(self, key: str) -> bytes | None:
-        """What was put, while it lives."""
+        """Returns the value of ``key``; ``None`` if the store has none."""
         ...
 
-    def near(self, key: str) -> bytes | None:
-        """What ``get`` answers, where that is known without waiting for anybody, so that an event loop may
-        ask: nothing as ``b""``. ``None``: ask with ``get``."""
+    def peek(self, key: str) -> bytes | None:
+        """Returns what ``get`` returns, without waiting, so that an event loop may call it. ``b""``: the
+        store has no value. ``None``: only ``get`` can tell."""
         ...
 
     def put(self, key: str, value: bytes, seconds: float = MAX_SECONDS) -> None:
-        """Remembers ``value`` for at most ``seconds``, which is cut to ``MAX_SECONDS``."""
+        """Stores ``value`` for at most ``seconds``, which is cut to ``MAX_SECONDS``."""
         ...
 
     def drop(self, key: str) -> None:
-        """Forgets it, for everybody who shares the store."""
+        """Removes the value of ``key``, for every process that shares the store."""
         ...
 
     def count(self, key: str, seconds: float = MAX_SECONDS) -> int:
-        """How often this was called for ``key``, this call included, in the span of ``seconds`` that its
-        first call began: for limits. No call is lost among threads or replicas; 0 while the store is down."""
+        """Counts a call for ``key`` and returns the count, for rate limits.
+
+        The first call begins a span of ``seconds``, after which the count begins anew. No call is lost among
+        threads or replicas; while the store is down, the count is 0.
+        """
         ...
 
     def wake(self, key: str) -> None:
-        """Tells everybody who listens now, in all processes that share the store. May be lost."""
+        """Calls every listener, in all processes that share the store. A wake-up may be lost."""
         ...
 
-    def listen(self, heard: Heard) -> Callable[[], None]:
-        """Has ``heard`` called for each key that is woken from soon on, until the answer is called. It must
-        not block. While the store is down nothing is heard; afterwards ``None`` is."""
+    def listen(self, on_wake: OnWake) -> Callable[[], None]:
+        """Calls ``on_wake`` for each key that is woken from soon on; returns the function that ends this.
+
+        ``on_wake`` must not block. While the store is down it gets nothing, and ``None`` afterwards.
+        """
         ...
 
     def check(self) -> None:
-        """Raises ``Unavailable`` with the cause if the store is down: the one method that tells."""
+        """Raises ``Unavailable`` with the cause if the store is down."""
         ...
 
     def close(self) -> None:
-        """Gives connections back, and ends listening."""
+        """Closes connections and ends listening."""
         ...

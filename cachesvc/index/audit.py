@@ -1,4 +1,4 @@
-"""What operators did."""
+"""Store what operators did."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from sqlmodel import Session, col, select
 from cachesvc.domain.access import ANY
 from cachesvc_client.wire.admin import AuditRecord
 
-from .sql import changed
+from .sql import run_change
 from .tables import AuditRow
 
 
 class Audit:
-    """Rows are added and, after years, forgotten; never changed."""
+    """The audit log. Its rows are never changed, and deleted after years."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
     def add(self, at: int, by: str, action: str, namespace: str, subject: str, **details: object) -> None:
-        """In the transaction of what was done: both hold, or neither."""
-        told = {name: str(value)[:300] for name, value in details.items() if value is not None}
+        """Adds a row in the transaction of the action: both are committed, or neither."""
+        texts = {name: str(value)[:300] for name, value in details.items() if value is not None}
         self._session.add(
             AuditRow(
                 at=at,
@@ -30,14 +30,15 @@ class Audit:
                 action=action,
                 namespace=namespace,
                 subject=subject[:200],
-                details=told,
+                details=texts,
             )
         )
 
     def page(
         self, namespace: str, before: int | None, limit: int, action: str | None, subject: str | None
     ) -> list[AuditRecord]:
-        """Newest first: those of one namespace (of ``*``: all), with an id below ``before``."""
+        """Returns the newest rows of one namespace (of ``*``: all) with an id below ``before``, newest
+        first."""
         query = select(AuditRow).order_by(col(AuditRow.id).desc()).limit(limit)
         conditions: list[Any] = []
         if namespace != ANY:
@@ -54,5 +55,5 @@ class Audit:
         ]
 
     def forget(self, before: int) -> int:
-        """Those that are older."""
-        return changed(self._session, sa.delete(AuditRow).where(col(AuditRow.at) < before))
+        """Deletes the rows that are older than ``before``, and returns how many."""
+        return run_change(self._session, sa.delete(AuditRow).where(col(AuditRow.at) < before))

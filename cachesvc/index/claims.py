@@ -1,5 +1,5 @@
-"""Claims: one row for each, taken by one conditional upsert. The clock is the database's, so that replicas
-whose own clocks differ agree on when a claim ends."""
+"""Store claims: one row for each, taken by one conditional upsert. The clock is the database's, so that
+replicas whose own clocks differ agree on when a claim ends."""
 
 from __future__ import annotations
 
@@ -15,22 +15,24 @@ from cachesvc_client.wire.claims import ClaimRef, ClaimSubject
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Lane, Namespace, ShortName
 
-from .sql import changed, driven, upsert
+from .sql import run_change, run_on_driver, upsert
 from .tables import ClaimRow
 
 _BATCH = 500
+"""Claims that one statement reads."""
 
 
 @functools.cache
 def _fulfil(number: int) -> Any:
-    """Of so many keys: two, or three."""
+    """Returns the statement for ``number`` keys: two, or three."""
     keys: list[Any] = [sa.bindparam(f"key{index}") for index in range(number)]
     fulfilled = sa.update(ClaimRow).where(col(ClaimRow.key).in_(keys)).values(done=True)
     return fulfilled.returning(col(ClaimRow.key))
 
 
 class Claims:
-    """Every method but ``states`` is one statement; each answers with the database's clock at that moment."""
+    """The claims. Every method but ``states`` is one statement; each reads the database's clock at its
+    moment."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -40,13 +42,13 @@ class Claims:
     def take(
         self, subject: ClaimSubject, holder: str, who: str, token: str, seconds: int, seen: int = 0
     ) -> tuple[Claim, int] | None:
-        """The claim, if it was free by ``domain.claims.standing``, or this holder's already; else ``None``.
+        """Takes the claim and returns it with the clock; ``None`` if another holder has it.
 
-        A new holder's fence is above every earlier one, also above those of rows that were forgotten: it is
-        at least the clock. The same holder keeps his.
+        A claim is free by the rule of ``domain.claims.standing``. A new holder's fence is above every earlier
+        fence, also above those of deleted rows: it is at least the clock. The same holder keeps its fence.
         """
         now, table = self._clock(), self._table.c
-        made = upsert(self._table, self._dialect).values(
+        insert = upsert(self._table, self._dialect).values(
             key=subject.key,
             namespace=subject.namespace,
             name=subject.name,
@@ -62,7 +64,7 @@ class Claims:
         same, over = table.holder == holder, sa.or_(table.holder == "", table.expires <= now)
         recent = sa.and_(table.done, table.fence != seen, table.expires > now - RECENT_SECONDS)
         above = sa.case((table.fence >= now, table.fence + 1), else_=now)
-        statement = made.on_conflict_do_update(
+        statement = insert.on_conflict_do_update(
             index_elements=["key"],
             set_={
                 "holder": holder,
@@ -78,46 +80,47 @@ class Claims:
         return self._first(statement.returning(*self._table.c, now.label("now")))
 
     def renew(self, shown: ClaimRef, seconds: int) -> tuple[Claim, int] | None:
-        """Moves its end; ``None`` if it is not the holder's any more."""
+        """Moves the claim's end; ``None`` if it is not the holder's any more."""
         now = self._clock()
         statement = sa.update(self._table).where(*self._current(shown)).values(expires=now + seconds)
         return self._first(statement.returning(*self._table.c, now.label("now")))
 
     def release(self, shown: ClaimRef, *, done: bool) -> bool:
-        """Whether it was the holder's until now. ``done``: what it was for is published."""
+        """Gives the claim back and returns whether it was the holder's. ``done``: its revision is
+        published."""
         ended: dict[str, Any] = {"holder": "", "expires": self._clock()}
         if done:
             ended["done"] = True
         statement = sa.update(self._table).where(*self._current(shown)).values(**ended)
-        return bool(changed(self._session, statement))
+        return bool(run_change(self._session, statement))
 
     def fulfil(self, keys: Sequence[Digest]) -> list[Digest]:
-        """A revision for these was published: who waits for them looks again. Those that there are."""
+        """Marks claims as served by a publication, and returns those that exist."""
         named = {f"key{number}": key for number, key in enumerate(keys)}
-        rows = driven(self._session.connection(), _fulfil(len(keys)), named).fetchall()
+        rows = run_on_driver(self._session.connection(), _fulfil(len(keys)), named).fetchall()
         return [Digest(key) for (key,) in rows]
 
     def lock(self, key: Digest) -> Claim | None:
-        """The row; nobody takes, renews or releases it before this transaction ends."""
-        found = self._first(self._select().where(self._table.c.key == key).with_for_update())
-        return found[0] if found else None
+        """Returns the claim; nobody takes, renews or releases it before this transaction ends."""
+        row = self._first(self._select().where(self._table.c.key == key).with_for_update())
+        return row[0] if row else None
 
     def get(self, key: Digest) -> tuple[Claim, int] | None:
-        """The row as it is now, and the clock."""
+        """Returns the claim as it is now, and the clock."""
         return self._first(self._select().where(self._table.c.key == key))
 
     def states(self, keys: Sequence[Digest]) -> dict[Digest, tuple[Claim, int]]:
-        """Those that there are, each with the clock."""
-        found: dict[Digest, tuple[Claim, int]] = {}
+        """Returns the claims that exist, each with the clock."""
+        claims: dict[Digest, tuple[Claim, int]] = {}
         for begin in range(0, len(keys), _BATCH):
             some = self._select().where(self._table.c.key.in_(keys[begin : begin + _BATCH]))
             for row in self._session.connection().execute(some):
                 claim = _claim(row)
-                found[claim.key] = claim, row.now
-        return found
+                claims[claim.key] = claim, row.now
+        return claims
 
     def live(self, token: str) -> int:
-        """How many claims of this token hold now."""
+        """Returns how many claims of this token hold now."""
         table = self._table.c
         query = sa.select(sa.func.count()).where(
             table.token == token, table.holder != "", table.expires > self._clock()
@@ -125,9 +128,9 @@ class Claims:
         return int(self._session.connection().execute(query.select_from(self._table)).scalar() or 0)
 
     def forget(self, seconds: int) -> int:
-        """Those that ended longer ago; how many."""
+        """Deletes the claims that ended more than ``seconds`` ago, and returns how many."""
         over = sa.delete(ClaimRow).where(col(ClaimRow.expires) < self._clock() - seconds)
-        return changed(self._session, over)
+        return run_change(self._session, over)
 
     def _current(self, shown: ClaimRef) -> tuple[Any, ...]:
         table = self._table.c
@@ -142,7 +145,8 @@ class Claims:
         return (_claim(row), row.now) if row is not None else None
 
     def _clock(self) -> sa.ColumnElement[int]:
-        """The clock as it is when the row is looked at: past the wait for a lock, where there was one."""
+        """Returns the clock at the moment when the row is read: after the wait for a lock, if there was
+        one."""
         if self._dialect == "postgresql":
             seconds: Any = sa.func.floor(sa.func.extract("epoch", sa.func.clock_timestamp()))
         else:

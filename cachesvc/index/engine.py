@@ -1,4 +1,4 @@
-"""Opens the database: SQLite in a folder, or PostgreSQL; brings its schema up to date."""
+"""Open the database, SQLite in a folder or PostgreSQL, and bring its schema up to date."""
 
 from __future__ import annotations
 
@@ -22,23 +22,25 @@ from alembic.script import ScriptDirectory
 
 from cachesvc_client.wire.errors import InvalidRequest, ProtocolMismatch, Unavailable
 
-from .unit import Index, said, translated
+from .unit import Index, message_of, own_error
 
 _log = logging.getLogger("cachesvc.index")
 _STEP = re.compile(r"(?:g(\d{1,4})-)?(\d{4})")
-"""A step's name. Steps of one generation only add; one that takes away what older code needs begins the next
-(``g2-0010``)."""
+"""Name of a migration step. Steps of one generation only add; one that takes away what older code needs
+begins the next (``g2-0010``)."""
 
 CONNECTIONS = 16
-"""Of a process, at most; kept open: the pool's own default closes those above five after each use."""
+"""Connections of a process, at most. They stay open: the pool's default closes those above five after each
+use."""
 IDLE_SECONDS = 1.0
-"""A connection that lay idle for longer is tried before it is used: the network may have gone meanwhile."""
+"""Seconds of idleness after which a connection is tried before its use: the network may have failed."""
 BUSY_SECONDS = 10
-"""How long a statement waits for SQLite's one writer."""
+"""Seconds that a statement waits for SQLite's one writer."""
 UPGRADE_SECONDS = 900
-"""How long one step of an upgrade may take, and how long the replicas wait that start meanwhile."""
+"""Seconds that one step of an upgrade may take, and that replicas which start meanwhile wait."""
 LOCK_SECONDS = 10
-"""How long a statement waits for PostgreSQL's locks: others wait behind who waits for a table's."""
+"""Seconds that a statement waits for PostgreSQL's locks: behind a wait for a table, other statements wait
+too."""
 
 NETWORK_FILESYSTEMS = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "lustre", "glusterfs", "gpfs", "beegfs"}
@@ -50,7 +52,7 @@ NETWORK_FILESYSTEMS = frozenset(
 
 
 def open_sqlite(path: Path) -> Index:
-    """The index in the file ``path`` (its folder exists), with the newest schema.
+    """Opens the index in the file ``path``, whose folder exists, and brings it to the newest schema.
 
     WAL, ``BEGIN IMMEDIATE`` for writes, full synchronisation: a committed transaction survives a loss of
     power. Raises ``InvalidRequest`` on a network file system, ``ProtocolMismatch`` for a newer schema.
@@ -71,7 +73,7 @@ def open_sqlite(path: Path) -> Index:
 
 
 def pending_sqlite(path: Path) -> list[tuple[str, str]]:
-    """(step, what it does) of the migrations that ``open_sqlite`` would run; changes nothing."""
+    """Returns (step, what it does) of the migrations that ``open_sqlite`` would run; changes nothing."""
     if not path.exists():
         return _steps(None)
     engine = sa.create_engine(sa.URL.create("sqlite", database=str(path)))
@@ -79,13 +81,13 @@ def pending_sqlite(path: Path) -> list[tuple[str, str]]:
 
 
 def pending_postgresql(url: str) -> list[tuple[str, str]]:
-    """(step, what it does) of the migrations that ``open_postgresql`` would run; changes nothing."""
+    """Returns (step, what it does) of the migrations that ``open_postgresql`` would run; changes nothing."""
     return _pending(_postgresql(url))
 
 
 def _pending(engine: sa.Engine) -> list[tuple[str, str]]:
     try:
-        with _told_at_opening(engine), engine.connect() as connection:
+        with _errors_at_opening(engine), engine.connect() as connection:
             return _steps(MigrationContext.configure(connection).get_current_revision())
     finally:
         engine.dispose()
@@ -94,7 +96,7 @@ def _pending(engine: sa.Engine) -> list[tuple[str, str]]:
 def _steps(current: str | None) -> list[tuple[str, str]]:
     with importlib.resources.as_file(importlib.resources.files(__package__) / "migrations") as folder:
         known = ScriptDirectory.from_config(_alembic(folder))
-        if _current(known, current):
+        if _is_current(known, current):
             return []
         steps = []
         for step in known.walk_revisions():
@@ -105,7 +107,8 @@ def _steps(current: str | None) -> list[tuple[str, str]]:
 
 
 def open_postgresql(url: str) -> Index:
-    """The index at ``postgresql://…``, with the newest schema, or a newer release's that only adds to it.
+    """Opens the index at ``postgresql://…`` with the newest schema, or a newer release's that only adds to
+    it.
 
     Raises ``Unavailable``, ``InvalidRequest``, ``ProtocolMismatch`` for a schema that this code cannot use.
     """
@@ -126,7 +129,7 @@ def _postgresql(url: str) -> sa.Engine:
         pool_size=CONNECTIONS,
         max_overflow=0,
     )
-    sa.event.listen(engine, "checkin", _used)
+    sa.event.listen(engine, "checkin", _record_use)
     sa.event.listen(engine, "checkout", _check_idle(engine.dialect))
     return engine
 
@@ -142,7 +145,8 @@ def refuse_network_filesystem(folder: Path, mounts: str | None = None) -> None:
 
 
 def filesystem_type(folder: Path, mounts: str | None = None) -> str:
-    """The type of the mount that holds ``folder``, by mountinfo(5); empty where there is none (no Linux)."""
+    """Returns the type of the mount that holds ``folder``, by mountinfo(5); empty where there is none (no
+    Linux)."""
     if mounts is None:
         try:
             mounts = Path("/proc/self/mountinfo").read_text(errors="replace")
@@ -163,7 +167,7 @@ def filesystem_type(folder: Path, mounts: str | None = None) -> str:
 
 def _opened(engine: sa.Engine) -> Index:
     try:
-        with _told_at_opening(engine):
+        with _errors_at_opening(engine):
             _upgrade(engine)
     except BaseException:
         engine.dispose()
@@ -172,21 +176,25 @@ def _opened(engine: sa.Engine) -> Index:
 
 
 @contextmanager
-def _told_at_opening(engine: sa.Engine) -> Iterator[None]:
-    """The database's errors as ours; what is no database of ours is told as that."""
+def _errors_at_opening(engine: sa.Engine) -> Iterator[None]:
+    """Turns the database's errors into those of ``cachesvc_client.wire.errors``; a foreign database is one
+    too."""
     place = engine.url.database or "" if engine.dialect.name == "sqlite" else ""
     try:
         yield
     except (sa.exc.DBAPIError, sa.exc.TimeoutError) as error:
         what = f"the index {place}".rstrip()
         cause = getattr(error, "orig", None) or error
-        # SQLite tells of these as it does of a lock.
-        other = any(sign in said(cause) for sign in ("already exists", "duplicate column", "no such table"))
-        told = None if other else translated(error, place)
-        if told is not None:
-            raise told from None
+        # SQLite reports these with the same error class as a lock.
+        foreign = any(
+            sign in message_of(cause) for sign in ("already exists", "duplicate column", "no such table")
+        )
+        translated = None if foreign else own_error(error, place)
+        if translated is not None:
+            raise translated from None
         raise InvalidRequest(
-            f"{what} is not a database of cachesvc, or one that was half-migrated by hand: {said(cause)}",
+            f"{what} is not a database of cachesvc, or one that was half-migrated by hand: "
+            f"{message_of(cause)}",
             "name another, or restore the backup",
         ) from None
 
@@ -198,20 +206,20 @@ def _upgrade(engine: sa.Engine) -> None:
         if engine.dialect.name == "postgresql":
             # Most starts find nothing to do, and wait for nobody.
             with engine.connect() as connection:
-                if _current(known, MigrationContext.configure(connection).get_current_revision()):
+                if _is_current(known, MigrationContext.configure(connection).get_current_revision()):
                     return
         with engine.execution_options(cachesvc_write=True).connect() as connection, connection.begin():
             if connection.dialect.name == "postgresql":
                 _take_turns(connection)
             current = MigrationContext.configure(connection).get_current_revision()
-            if not _current(known, current):
+            if not _is_current(known, current):
                 config.attributes["connection"] = connection
                 command.upgrade(config, "head")
 
 
 def _take_turns(connection: sa.Connection) -> None:
-    """Replicas that start together upgrade one after the other; all of them wait for a long upgrade, and the
-    upgrade for nobody's transaction."""
+    """Waits for the upgrades of replicas that started earlier. A replica waits for a long upgrade; an upgrade
+    does not wait long for other transactions."""
     for setting in ("statement_timeout", "lock_timeout"):
         connection.execute(sa.text(f"SET LOCAL {setting} = '{UPGRADE_SECONDS}s'"))
     # The number is any constant.
@@ -225,37 +233,40 @@ def _alembic(folder: Path) -> Config:
     return config
 
 
-def _current(known: ScriptDirectory, found: str | None) -> bool:
-    """Whether the schema ``found`` is the newest that this code knows, or a newer one that only adds to it:
-    beside a newer release the older one goes on, and starts again. Raises ``ProtocolMismatch`` for others."""
+def _is_current(known: ScriptDirectory, schema: str | None) -> bool:
+    """Returns whether ``schema`` is the newest that this code knows, or a newer one that only adds to it, so
+    that an older release can run, and start, beside a newer one. Raises ``ProtocolMismatch`` for others."""
     head = known.get_current_head() or ""
-    if found is None or found in {step.revision for step in known.walk_revisions()}:
-        return found == head
-    theirs, ours = _STEP.fullmatch(found), _STEP.fullmatch(head)
+    if schema is None or schema in {step.revision for step in known.walk_revisions()}:
+        return schema == head
+    theirs, ours = _STEP.fullmatch(schema), _STEP.fullmatch(head)
     if theirs and ours and theirs[1] == ours[1] and theirs[2] > ours[2]:
         _log.warning(
             "the database has schema %s, of a newer cachesvc; this one knows %s and goes on with that",
-            found,
+            schema,
             head,
         )
         return True
     raise ProtocolMismatch(
-        f"the database has schema {found[:40]}, which this cachesvc does not know",
+        f"the database has schema {schema[:40]}, which this cachesvc does not know",
         "a newer cachesvc wrote it: upgrade this one, or restore the backup made before",
     )
 
 
-def _used(_connection: Any, record: Any) -> None:
+def _record_use(_connection: Any, record: Any) -> None:
     record.info["used"] = time.monotonic()
 
 
 def _check_idle(dialect: Any) -> Callable[..., None]:
-    """The pool's own ``pool_pre_ping``, which asks at each checkout, was a third of a resolve's queries. A
-    server that ends a connection says so: then, and else after a while, it is tried."""
+    """Returns the check of a connection at its checkout: it tries one that was idle, or that the server
+    ended.
+
+    SQLAlchemy's ``pool_pre_ping`` tries at each checkout, which was a third of a resolve's queries.
+    """
 
     def check(connection: Any, record: Any, _proxy: Any) -> None:
         idle = time.monotonic() - record.info.get("used", float("inf"))
-        if idle > IDLE_SECONDS or _said_something(connection.pgconn.socket):
+        if idle > IDLE_SECONDS or _has_input(connection.pgconn.socket):
             try:
                 dialect.do_ping(connection)
             except dialect.loaded_dbapi.Error:
@@ -264,10 +275,10 @@ def _check_idle(dialect: Any) -> Callable[..., None]:
     return check
 
 
-def _said_something(descriptor: int) -> bool:
-    waiting = select.poll()
-    waiting.register(descriptor, select.POLLIN)
-    return bool(waiting.poll(0))
+def _has_input(descriptor: int) -> bool:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, _record: Any) -> None:

@@ -1,8 +1,8 @@
-"""Entries and their revisions."""
+"""Store entries and their revisions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,17 +18,18 @@ from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag, Target
 from cachesvc_client.wire.protocol import EntrySummary, NameSummary
 from cachesvc_client.wire.records import Manifest
 
-from .sql import changed, driven, insert_unless_there
+from .sql import insert_unless_there, run_change, run_on_driver
 from .tables import EntryRow, NamespaceRow, RevisionRow
 
 LISTED = 5000
 """Rows of one listing, at most."""
 _LOCK_TRIES = 5
+"""Attempts to lock an entry that collection may be removing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A revision about to be recorded, beside its manifest."""
+    """What is recorded of a new revision beside its manifest."""
 
     revision: Digest
     envelope: bytes
@@ -40,7 +41,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class PackPlace:
-    """Where a revision's bytes are, and whose they are."""
+    """Where a revision's bytes are, and to which namespace and lane they belong."""
 
     namespace: Namespace
     lane: Lane | None
@@ -50,18 +51,18 @@ class PackPlace:
 
 
 class Entries:
-    """Lines of revisions. ``lanes`` in queries: ``None`` among them is the trunk."""
+    """The entries, each a line of revisions. ``lanes`` in queries: ``None`` among them is the trunk."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
     def tags(self, namespace: Namespace, name: ShortName, lanes: Sequence[Lane | None]) -> list[Tag]:
-        """The tags that exist under a name."""
+        """Returns the tags that exist under a name."""
         query = select(EntryRow.tag).where(*_under(namespace, name, lanes)).distinct().limit(100)
         return sorted(Tag(tag) for tag in self._session.exec(query))
 
     def place(self, revision: Digest) -> PackPlace | None:
-        """The pack of a revision."""
+        """Returns where the pack of a revision is."""
         query = (
             select(EntryRow.namespace, EntryRow.lane, RevisionRow.pack_key, RevisionRow.pack)
             .add_columns(col(RevisionRow.pack_size))
@@ -74,7 +75,7 @@ class Entries:
         return PackPlace(Namespace(row[0]), Lane(row[1]) if row[1] else None, row[2], Digest(row[3]), row[4])
 
     def summary(self, entry: Digest) -> tuple[Namespace, EntrySummary] | None:
-        """One entry with its head."""
+        """Returns one entry with its head, and its namespace."""
         row: Any = (
             self._session.connection().execute(_summaries().where(col(EntryRow.entry) == entry)).first()
         )
@@ -87,7 +88,7 @@ class Entries:
         name: ShortName | None,
         tag: Tag | None,
     ) -> list[EntrySummary]:
-        """Entries of a namespace, newest first, at most ``LISTED``. ``lanes=None``: every lane."""
+        """Returns entries of a namespace, newest first, at most ``LISTED``. ``lanes=None``: every lane."""
         query = _summaries().where(col(EntryRow.namespace) == namespace)
         if lanes is not None:
             query = query.where(col(EntryRow.lane).in_([lane or "" for lane in lanes]))
@@ -99,7 +100,7 @@ class Entries:
         return [_summary(row) for row in self._session.connection().execute(query)]
 
     def names(self, namespace: Namespace, lanes: Sequence[Lane | None] | None) -> list[NameSummary]:
-        """The names of a namespace, in alphabetical order."""
+        """Returns the names of a namespace, in alphabetical order."""
         query = (
             sa.select(
                 col(EntryRow.name),
@@ -114,9 +115,9 @@ class Entries:
         )
         if lanes is not None:
             query = query.where(col(EntryRow.lane).in_([lane or "" for lane in lanes]))
-        found: dict[str, list[Any]] = {}
+        tags: dict[str, list[Any]] = {}
         for name, tag, count, size in self._session.connection().execute(query):
-            found.setdefault(name, []).append((Tag(tag), count, int(size)))
+            tags.setdefault(name, []).append((Tag(tag), count, int(size)))
         return [
             NameSummary(
                 namespace,
@@ -125,20 +126,20 @@ class Entries:
                 sum(count for _, count, _ in rows),
                 sum(size for _, _, size in rows),
             )
-            for name, rows in found.items()
+            for name, rows in tags.items()
         ]
 
     def lock(self, manifest: Manifest, now: int) -> Head | None:
-        """The head of the manifest's entry; nobody else moves it before this transaction ends.
+        """Returns the head of the manifest's entry; nobody else moves it before this transaction ends.
 
         Makes the entry (and its namespace) if there is none.
         """
         entry = manifest.entry
         for _ in range(_LOCK_TRIES):
-            row = driven(self._session.connection(), _LOCKED, {"entry": entry}).fetchone()
+            row = run_on_driver(self._session.connection(), _LOCKED, {"entry": entry}).fetchone()
             if row is not None:
                 return Head(Digest(row[0]), row[1]) if row[0] else None
-            # New; or it was made here, and collection removed it between the two statements.
+            # The entry is new; or this loop made it, and collection removed it between the two statements.
             self._make(manifest, entry, now)
         raise Unavailable(f"entry {entry} is being removed", "try again")
 
@@ -160,16 +161,12 @@ class Entries:
             model=manifest.workload.model,
             head_sequence=0,
             published=0,
-            dtypes=spaced(dtypes),
-            shapes=spaced(shapes),
+            dtypes=between_spaces(dtypes),
+            shapes=between_spaces(shapes),
         )
 
-    def has(self, revision: Digest) -> bool:
-        """Whether this very manifest was published before, head or not."""
-        return self._session.get(RevisionRow, revision, populate_existing=True) is not None
-
     def advance(self, manifest: Manifest, published: Published) -> None:
-        """Records the revision and makes it the head; ``lock`` came before."""
+        """Records a revision and makes it the head; the caller has called ``lock``."""
         entry = manifest.entry
         insert_unless_there(
             self._session,
@@ -190,16 +187,16 @@ class Entries:
             published=published.published,
             published_by=published.published_by,
         )
-        moved = {
+        new_head = {
             "entry_": entry,
             "revision": published.revision,
             "sequence": manifest.statement.sequence,
             "now": published.published,
         }
-        driven(self._session.connection(), _MOVE, moved)
+        run_on_driver(self._session.connection(), _MOVE, new_head)
 
-    def crowded(self, keep: int, namespace: Namespace | None = None) -> list[RevisionAge]:
-        """All revisions of the entries that have more than ``keep``."""
+    def with_more_than(self, keep: int, namespace: Namespace | None = None) -> list[RevisionAge]:
+        """Returns all revisions of the entries that have more than ``keep``."""
         full = (
             sa.select(col(RevisionRow.entry)).group_by(col(RevisionRow.entry)).having(sa.func.count() > keep)
         )
@@ -209,7 +206,8 @@ class Entries:
         return self._ages(namespace, col(RevisionRow.entry).in_(full))
 
     def idle(self, before: int, namespace: Namespace) -> list[RevisionAge]:
-        """All revisions of the entries whose head was neither published nor offered since."""
+        """Returns all revisions of the entries whose head was neither published nor offered since
+        ``before``."""
         since = sa.func.coalesce(col(RevisionRow.last_used), 0)
         idle = (
             sa.select(col(EntryRow.entry))
@@ -219,7 +217,7 @@ class Entries:
         return self._ages(namespace, col(RevisionRow.entry).in_(idle))
 
     def ages(self, namespace: Namespace) -> list[RevisionAge]:
-        """All revisions of a namespace."""
+        """Returns all revisions of a namespace."""
         return self._ages(namespace)
 
     def _ages(self, namespace: Namespace | None, *where: Any) -> list[RevisionAge]:
@@ -256,52 +254,49 @@ class Entries:
         ]
 
     def used(self, revisions: Sequence[Digest], now: int) -> None:
-        """They were offered to a start."""
-        found = sa.update(RevisionRow).where(col(RevisionRow.revision).in_(revisions))
-        changed(self._session, found.values(last_used=now))
+        """Records that revisions were offered to a start."""
+        rows = sa.update(RevisionRow).where(col(RevisionRow.revision).in_(revisions))
+        run_change(self._session, rows.values(last_used=now))
 
     def remove(self, revision: Digest) -> str | None:
-        """Forgets a revision that is neither a head nor pinned; its pack's key, or ``None`` if it is one, or
-        is gone."""
+        """Deletes a revision and returns its pack's key; ``None`` if it is a head, is pinned or is gone."""
         is_head = sa.exists().where(col(EntryRow.head) == col(RevisionRow.revision))
         row = self._session.get(RevisionRow, revision, populate_existing=True)
-        gone = sa.delete(RevisionRow).where(
+        unless_held = sa.delete(RevisionRow).where(
             col(RevisionRow.revision) == revision, ~is_head, col(RevisionRow.pinned).is_(None)
         )
-        return row.pack_key if row is not None and changed(self._session, gone) else None
+        return row.pack_key if row is not None and run_change(self._session, unless_held) else None
 
     def remove_whole(self, entry: Digest, head: Digest) -> list[str] | None:
-        """Forgets an entry with all its revisions; the keys of their packs. ``None``, and nothing is changed,
-        if its head is another one by now, or if one of its revisions is pinned."""
+        """Deletes an entry with all its revisions, and returns the keys of their packs.
+
+        Returns ``None`` and changes nothing if the entry has another head by now, or a pinned revision.
+        """
         locked = sa.select(col(EntryRow.head)).where(col(EntryRow.entry) == entry).with_for_update()
         row: Any = self._session.connection().execute(locked).first()
         if row is None or row[0] != head:
             return None
-        held = self._session.connection().execute(
+        rows = self._session.connection().execute(
             sa.select(col(RevisionRow.pack_key), col(RevisionRow.pinned))
             .where(col(RevisionRow.entry) == entry)
-            .with_for_update()  # a pin waits, and then finds nothing to hold
+            .with_for_update()  # a concurrent pin waits, and then finds no revision
         )
-        packs = [(key, pinned) for key, pinned in held]
+        packs = [(key, pinned) for key, pinned in rows]
         if any(pinned is not None for _, pinned in packs):
             return None
-        changed(self._session, sa.delete(RevisionRow).where(col(RevisionRow.entry) == entry))
-        changed(self._session, sa.delete(EntryRow).where(col(EntryRow.entry) == entry))
+        run_change(self._session, sa.delete(RevisionRow).where(col(RevisionRow.entry) == entry))
+        run_change(self._session, sa.delete(EntryRow).where(col(EntryRow.entry) == entry))
         return [key for key, _ in packs]
-
-    def packs(self) -> Iterator[tuple[Digest, str, int]]:
-        """(revision, blob key, size) of everything that may be downloaded."""
-        query = select(RevisionRow.revision, RevisionRow.pack_key, RevisionRow.pack_size)
-        return ((Digest(revision), key, size) for revision, key, size in self._session.exec(query))
 
 
 def compile_seconds(measured: dict[str, float]) -> float:
-    """What the builder spent on it: the longer of compilation and first call; 0 if nobody measured."""
+    """Returns the seconds that the builder spent: the longer of compilation and first call; 0 if not
+    measured."""
     return max(measured.get("compile", 0.0), measured.get("first_call", 0.0))
 
 
-def spaced(words: Sequence[str]) -> str:
-    """Each between spaces, so that one can be searched for as a whole."""
+def between_spaces(words: Sequence[str]) -> str:
+    """Joins words with a space around each, so that a search can find a whole word."""
     return f" {' '.join(words)} "
 
 

@@ -1,4 +1,4 @@
-"""The heads under a name, with what decides whether they are answered: what every resolve asks for."""
+"""Read the heads under a name, with what decides whether a resolve answers them."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from cachesvc.domain.access import ANY
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag, Target
 
-from .sql import driven_each
+from .sql import run_each_on_driver
 from .tables import EntryRow, RevisionRow, SignerRow, UsefulnessRow
 
 FEW = 16
-"""Heads under most names and tags are fewer: they are asked for with their envelopes, by one statement."""
+"""Heads under most names and tags are fewer than this: one statement reads them with their envelopes."""
 SMALL_BYTES = 32 << 10
-"""Of an envelope that comes with its head."""
+"""Bytes of an envelope that is read with its head, at most."""
 
 
 class Place(NamedTuple):
-    """What heads are asked for by."""
+    """The name, tag and lane under which heads are read."""
 
     namespace: Namespace
     name: ShortName
@@ -33,14 +33,15 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """The head of an entry. ``envelope``: its exact bytes, of which there are ``envelope_bytes``, where they
-    came along; else ``Heads.envelopes`` has them. ``fingerprint`` and ``scopes``: JSON, as it was stored.
-    ``lane``: empty for the trunk.
-    ``withheld``: it is quarantined in an environment, this one or another. ``signer_removed``: no signature
-    of its key is accepted for the namespace any more.
+    """The head of an entry.
 
-    All are as they were checked when they were written: to check them again for each resolve took longer than
-    to find them.
+    ``envelope``: its exact bytes, ``envelope_bytes`` of them, if they were read with the head; else
+    ``Heads.envelopes`` reads them. ``fingerprint`` and ``scopes``: JSON, as it was stored. ``lane``: empty
+    for the trunk. ``withheld``: the revision is quarantined in some environment. ``signer_removed``: the
+    namespace accepts the signer's key no more.
+
+    The values were checked when they were written. To check them again for each resolve took longer than to
+    read them.
     """
 
     entry: Digest
@@ -68,37 +69,42 @@ class Candidate:
 
 
 class Heads:
-    """Of a block that only looks. What is asked for is the trunk's, and that of ``lane`` if there is one."""
+    """Reads heads of the trunk, and of ``lane`` if there is one."""
 
     def __init__(self, connection: sa.Connection) -> None:
         self._connection = connection
 
     def under_each(self, places: Sequence[Place], limit: int) -> list[list[Candidate]]:
-        """The newest heads under each, newest first; of fewer than ``FEW`` the small envelopes."""
+        """Returns the newest heads under each place, newest first; fewer than ``FEW`` with their small
+        envelopes."""
         few = min(limit, FEW)
-        found = self._fetched(_FEW_HEADS, [{**_asked(place), "limit": few} for place in places])
-        for number, rows in enumerate(found):
+        rows_of_each = self._fetch_each(
+            _FEW_HEADS, [{**_parameters(place), "limit": few} for place in places]
+        )
+        for number, rows in enumerate(rows_of_each):
             if len(rows) == few < limit:
-                [found[number]] = self._fetched(_HEADS, [{**_asked(places[number]), "limit": limit}])
-        return [[Candidate(*row) for row in rows] for rows in found]
+                [rows_of_each[number]] = self._fetch_each(
+                    _HEADS, [{**_parameters(places[number]), "limit": limit}]
+                )
+        return [[Candidate(*row) for row in rows] for rows in rows_of_each]
 
     def by_key(
         self, namespace: Namespace, name: ShortName, entries: Sequence[Digest], lane: Lane | None
     ) -> list[Candidate]:
-        """The heads of these entries, as far as they belong to the name; without envelopes."""
-        asked = {"namespace": namespace, "name": name, "lane": lane or "", "entries": entries}
-        return [Candidate(*row) for row in self._connection.execute(_HEADS_BY_KEY, asked)]
+        """Returns the heads of those entries that belong to the name, without envelopes."""
+        parameters = {"namespace": namespace, "name": name, "lane": lane or "", "entries": entries}
+        return [Candidate(*row) for row in self._connection.execute(_HEADS_BY_KEY, parameters)]
 
     def envelopes(self, revisions: Sequence[Digest]) -> dict[Digest, bytes]:
-        """The envelopes' exact bytes, of those that exist."""
+        """Returns the exact bytes of the envelopes that exist."""
         rows = self._connection.execute(_ENVELOPES, {"revisions": revisions})
         return {Digest(revision): bytes(envelope) for revision, envelope in rows}
 
-    def _fetched(self, statement: sa.Select[Any], asked: list[dict[str, Any]]) -> list[list[Any]]:
-        return [cursor.fetchall() for cursor in driven_each(self._connection, statement, asked)]
+    def _fetch_each(self, statement: sa.Select[Any], parameters: list[dict[str, Any]]) -> list[list[Any]]:
+        return [cursor.fetchall() for cursor in run_each_on_driver(self._connection, statement, parameters)]
 
 
-def _asked(place: Place) -> dict[str, Any]:
+def _parameters(place: Place) -> dict[str, Any]:
     return {
         "namespace": place.namespace,
         "name": place.name,
@@ -108,7 +114,7 @@ def _asked(place: Place) -> dict[str, Any]:
 
 
 def _heads(*more: Any) -> sa.Select[Any]:
-    """Candidates under a name; columns in the order of :class:`Candidate`'s fields."""
+    """Selects the candidates under a name; columns in the order of :class:`Candidate`'s fields."""
     entries, revisions = EntryRow.__table__.c, RevisionRow.__table__.c  # type: ignore[attr-defined]
     withheld = sa.exists().where(
         col(UsefulnessRow.revision) == entries.head, col(UsefulnessRow.quarantined).is_not(None)

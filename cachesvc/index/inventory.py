@@ -1,4 +1,4 @@
-"""What operators look for, look at and hold: entries by what they are, revisions, sums."""
+"""Query what operators search and change: entries by their properties, revisions, sums."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag, Target
 from cachesvc_client.wire.reports import STATES
 
-from .entries import compile_seconds, spaced
-from .sql import changed
+from .entries import between_spaces, compile_seconds
+from .sql import run_change
 from .tables import EntryRow, RevisionRow, UsefulnessRow
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """``None`` and empty match everything. ``lanes``: ``None`` is every lane, ``""`` the trunk. ``model``:
+    """Conditions of a search; ``None`` and empty match everything.
+
+    ``lanes``: ``None`` is every lane, ``""`` the trunk. ``model``:
     the beginning of its hash, with or without ``sha256:``. ``torch``: a version or the beginning of one.
     ``gpu``: a part of its name. ``dtype`` and ``shape``: one of the inputs' tensors has it."""
 
@@ -41,13 +43,14 @@ class Search:
 
 
 class Inventory:
-    """Queries beside those of resolving, which need no index of their own: nobody waits for them."""
+    """The queries of operators. They may be slow, so they have no database indexes of their own."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
     def search(self, search: Search, after: tuple[int, str] | None, limit: int) -> list[EntryRecord]:
-        """Entries with their heads, newest first; ``after``: (published, entry) of the last one seen."""
+        """Returns entries with their heads, newest first; ``after``: (published, entry) of the last one
+        seen."""
         query = (
             _heads()
             .where(*_matching(search))
@@ -62,46 +65,47 @@ class Inventory:
         return [_entry(row) for row in self._session.connection().execute(query)]
 
     def revisions(self, entry: Digest) -> list[RevisionRecord]:
-        """The line of an entry, newest first."""
+        """Returns the revisions of an entry, newest first."""
         query = _revisions().where(col(RevisionRow.entry) == entry)
         rows = self._session.connection().execute(query.order_by(col(RevisionRow.sequence).desc()))
         return [_revision(row) for row in rows]
 
     def revision(self, revision: Digest) -> RevisionRecord | None:
-        """One of them."""
+        """Returns one revision, if it exists."""
         query = _revisions().where(col(RevisionRow.revision) == revision)
         row: Any = self._session.connection().execute(query).first()
         return _revision(row) if row else None
 
     def envelope(self, revision: Digest) -> bytes | None:
-        """The exact bytes that were signed and published."""
+        """Returns the exact bytes that were signed and published."""
         query = sa.select(col(RevisionRow.envelope)).where(col(RevisionRow.revision) == revision)
-        found: Any = self._session.connection().execute(query).scalar()
-        return None if found is None else bytes(found)
+        envelope: Any = self._session.connection().execute(query).scalar()
+        return None if envelope is None else bytes(envelope)
 
     def starting_with(self, kind: str, beginning: str, limit: int) -> list[Digest]:
-        """Entries (``kind`` *entry*) or revisions whose digest begins so."""
+        """Returns entries (``kind`` *entry*) or revisions whose digest begins with ``beginning``."""
         column = col(EntryRow.entry) if kind == "entry" else col(RevisionRow.revision)
         query = sa.select(column).where(column.startswith(beginning, autoescape=True)).limit(limit)
         return [Digest(row[0]) for row in self._session.connection().execute(query)]
 
     def pin(self, revision: Digest, now: int | None) -> bool:
-        """Holds it, or lets it go (``None``); false if it is gone. A second pin keeps the first's time."""
-        found = sa.update(RevisionRow).where(col(RevisionRow.revision) == revision)
+        """Pins a revision, or unpins it (``None``); false if it is gone. A second pin keeps the first
+        time."""
+        row = sa.update(RevisionRow).where(col(RevisionRow.revision) == revision)
         value = None if now is None else sa.func.coalesce(col(RevisionRow.pinned), now)
-        return bool(changed(self._session, found.values(pinned=value)))
+        return bool(run_change(self._session, row.values(pinned=value)))
 
     def quarantine(self, revision: Digest, now: int | None, why: str = "") -> bool:
-        """Offers it to nobody, or again (``None``); whether that changed anything."""
+        """Quarantines a revision, or releases it (``None``); returns whether that changed anything."""
         before = col(RevisionRow.quarantined)
-        found = sa.update(RevisionRow).where(
+        row = sa.update(RevisionRow).where(
             col(RevisionRow.revision) == revision,
             before.is_(None) if now is not None else before.is_not(None),
         )
-        return bool(changed(self._session, found.values(quarantined=now, quarantine_why=why or None)))
+        return bool(run_change(self._session, row.values(quarantined=now, quarantine_why=why or None)))
 
     def withheld(self, namespace: str, limit: int) -> list[Withheld]:
-        """What is offered to nobody, and what to some environments not; the newest first."""
+        """Returns what is withheld from everybody or from some environments, the newest first."""
         by_operators = sa.select(
             *_place(), col(RevisionRow.quarantined), col(RevisionRow.quarantine_why), sa.null()
         ).join_from(RevisionRow, EntryRow, col(EntryRow.entry) == col(RevisionRow.entry))
@@ -117,19 +121,19 @@ class Inventory:
             .join(EntryRow, col(EntryRow.entry) == col(RevisionRow.entry))
             .where(col(UsefulnessRow.quarantined).is_not(None))
         )
-        found: list[Withheld] = []
+        withheld: list[Withheld] = []
         for query in (by_operators, by_reports):
             if namespace != ANY:
                 query = query.where(col(EntryRow.namespace) == namespace)
             for row in self._session.connection().execute(query.limit(limit)):
                 place = (Namespace(row[1]), ShortName(row[2]), Tag(row[3]), Target(row[4]))
                 environment = Digest(row[7]) if row[7] else None
-                found.append(Withheld(Digest(row[0]), *place, row[5], row[6] or "", environment))
-        return sorted(found, key=lambda row: (-row.since, row.revision))[:limit]
+                withheld.append(Withheld(Digest(row[0]), *place, row[5], row[6] or "", environment))
+        return sorted(withheld, key=lambda row: (-row.since, row.revision))[:limit]
 
     def undescribed(self, limit: int) -> list[tuple[Digest, Digest, str, bytes]]:
-        """(entry, revision, signer, envelope) of entries that an older replica made: nobody finds them by
-        dtype or shape."""
+        """Returns (entry, revision, signer, envelope) of entries that an older replica made, which no search
+        by dtype or shape finds."""
         query = (
             sa.select(
                 col(EntryRow.entry),
@@ -145,12 +149,12 @@ class Inventory:
         return [(Digest(row[0]), Digest(row[1]), row[2], bytes(row[3])) for row in rows]
 
     def describe(self, entry: Digest, dtypes: Sequence[str], shapes: Sequence[str]) -> None:
-        """What it is found by."""
-        found = sa.update(EntryRow).where(col(EntryRow.entry) == entry)
-        changed(self._session, found.values(dtypes=spaced(dtypes), shapes=spaced(shapes)))
+        """Sets the dtypes and shapes by which a search finds an entry."""
+        row = sa.update(EntryRow).where(col(EntryRow.entry) == entry)
+        run_change(self._session, row.values(dtypes=between_spaces(dtypes), shapes=between_spaces(shapes)))
 
     def named(self, namespace: str) -> int:
-        """How many names there are."""
+        """Returns how many names there are."""
         names = sa.select(col(EntryRow.namespace), col(EntryRow.name)).distinct()
         if namespace != ANY:
             names = names.where(col(EntryRow.namespace) == namespace)
@@ -158,7 +162,7 @@ class Inventory:
         return int(self._session.connection().execute(query).scalar() or 0)
 
     def starts(self, namespace: str) -> tuple[dict[str, int], float, float]:
-        """(starts by state, seconds saved, seconds spent), as services told."""
+        """Returns (starts by state, seconds saved, seconds spent), as services reported them."""
         columns = [sa.func.sum(col(getattr(UsefulnessRow, name))) for name in (*STATES, "saved", "spent")]
         query = (
             sa.select(*columns)
@@ -176,8 +180,8 @@ class Inventory:
         )
 
     def ranked(self, namespace: str, by: str, limit: int) -> list[Usage]:
-        """The entries that are first by ``by``: *coldest*, *heaviest*, *dearest*. Bytes are those of the
-        whole line; hits and seconds those of the head."""
+        """Returns the entries that are first by ``by``: *coldest*, *heaviest*, *dearest*. Bytes are those of
+        the whole line; hits and seconds those of the head."""
         first = self._first(namespace, by, limit)
         connection = self._session.connection()
         sizes = (
@@ -185,7 +189,7 @@ class Inventory:
             .where(col(RevisionRow.entry).in_(first))
             .group_by(col(RevisionRow.entry))
         )
-        held = {row[0]: int(row[1]) for row in connection.execute(sizes)}
+        bytes_of = {row[0]: int(row[1]) for row in connection.execute(sizes)}
         rows: dict[str, Any] = {
             row.entry: row for row in connection.execute(_heads().where(col(EntryRow.entry).in_(first)))
         }
@@ -198,11 +202,13 @@ class Inventory:
             .where(col(UsefulnessRow.revision).in_([row.head for row in rows.values()]))
             .group_by(col(UsefulnessRow.revision))
         )
-        told = {row[0]: (int(row[1]), float(row[2])) for row in connection.execute(starts)}
-        return [_usage(rows[entry], held[entry], *told.get(rows[entry].head, (0, 0.0))) for entry in first]
+        reported = {row[0]: (int(row[1]), float(row[2])) for row in connection.execute(starts)}
+        return [
+            _usage(rows[entry], bytes_of[entry], *reported.get(rows[entry].head, (0, 0.0))) for entry in first
+        ]
 
     def _first(self, namespace: str, by: str, limit: int) -> list[str]:
-        """The entries, in order; read from indexes alone."""
+        """Returns the first entries in order, from database indexes alone."""
         query = sa.select(col(EntryRow.entry)).limit(limit)
         if namespace != ANY:
             query = query.where(col(EntryRow.namespace) == namespace)
@@ -225,7 +231,7 @@ class Inventory:
         return [row[0] for row in self._session.connection().execute(query)]
 
     def packs(self, after: str, limit: int) -> list[tuple[Digest, str, str, str, int]]:
-        """(revision, signer, blob key, pack's digest, size), by revision, beyond ``after``."""
+        """Returns (revision, signer, blob key, pack's digest, size) by revision, beyond ``after``."""
         query = (
             sa.select(
                 col(RevisionRow.revision),
@@ -270,7 +276,7 @@ def _matching(search: Search) -> list[Any]:
         conditions.append(sa.or_(version == search.torch, *parts))
     for facet, value in ((EntryRow.dtypes, search.dtype), (EntryRow.shapes, search.shape)):
         if value:
-            conditions.append(col(facet).contains(spaced([value]), autoescape=True))
+            conditions.append(col(facet).contains(between_spaces([value]), autoescape=True))
     if search.pinned:
         conditions.append(col(RevisionRow.pinned).is_not(None))
     if search.unused_since is not None:

@@ -1,4 +1,4 @@
-"""Namespaces: what each keeps, and how much it holds."""
+"""Store namespaces: what each keeps, and how much it holds."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ _QUOTA_LOCKED = _QUOTA.with_for_update()
 
 
 class Namespaces:
-    """One row for each; made by the first commit or the first policy."""
+    """The namespaces. The first commit or the first policy makes the row of one."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
     def all(self, namespace: str) -> list[NamespaceRecord]:
-        """One, or of ``*``: all; in alphabetical order, with what they hold."""
+        """Returns one namespace, or for ``*`` all of them in alphabetical order, with what they hold."""
         query = select(NamespaceRow).order_by(col(NamespaceRow.namespace))
         if namespace != ANY:
             query = query.where(NamespaceRow.namespace == namespace)
         entries = self._entries(namespace)
-        revisions = self._held(sa.func.count(), namespace)
-        sizes = self._held(sa.func.sum(col(RevisionRow.pack_size)), namespace)
+        revisions = self._per_namespace(sa.func.count(), namespace)
+        sizes = self._per_namespace(sa.func.sum(col(RevisionRow.pack_size)), namespace)
         return [
             NamespaceRecord(
                 Namespace(row.namespace),
@@ -47,32 +47,35 @@ class Namespaces:
         ]
 
     def names(self) -> list[Namespace]:
-        """All of them."""
+        """Returns the names of all namespaces."""
         return [Namespace(name) for name in self._session.exec(select(NamespaceRow.namespace))]
 
     def policy(self, namespace: str) -> Policy:
-        """What it keeps; empty for one that does not exist."""
+        """Returns what a namespace keeps; an empty policy if it does not exist."""
         row = self._session.exec(select(NamespaceRow).where(NamespaceRow.namespace == namespace)).first()
         return _policy(row) if row else Policy()
 
     def quota(self, namespace: str, *, lock: bool = False) -> int | None:
-        """Bytes, of its policy. ``lock``: until this transaction ends nobody else who locks it goes on, so
-        that what is counted against a quota stays counted."""
+        """Returns the quota of the policy, in bytes.
+
+        ``lock``: other transactions that lock the quota wait until this one ends, so that the bytes that are
+        compared with the quota do not change.
+        """
         query = _QUOTA_LOCKED if lock else _QUOTA
         quota: int | None = self._session.connection().execute(query, {"namespace": namespace}).scalar()
         return quota
 
     def keep(self, namespace: Namespace, policy: Policy, now: int) -> None:
-        """Sets what it keeps."""
+        """Sets what a namespace keeps."""
         self._session.flush()
         insert_unless_there(self._session, NamespaceRow, namespace=namespace, created=now)
         values = {name: getattr(policy, name) for name in BOUNDS}
-        found = sa.update(NamespaceRow).where(col(NamespaceRow.namespace) == namespace)
-        self._session.connection().execute(found.values(**values))
+        row = sa.update(NamespaceRow).where(col(NamespaceRow.namespace) == namespace)
+        self._session.connection().execute(row.values(**values))
 
     def bytes(self, namespace: Namespace) -> int:
-        """Of the packs of all its revisions."""
-        return self._held(sa.func.sum(col(RevisionRow.pack_size)), namespace).get(namespace, 0)
+        """Returns the bytes of the packs of all revisions of a namespace."""
+        return self._per_namespace(sa.func.sum(col(RevisionRow.pack_size)), namespace).get(namespace, 0)
 
     def _entries(self, namespace: str) -> dict[str, int]:
         query = sa.select(col(EntryRow.namespace), sa.func.count()).group_by(col(EntryRow.namespace))
@@ -80,7 +83,7 @@ class Namespaces:
             query = query.where(col(EntryRow.namespace) == namespace)
         return {row[0]: row[1] for row in self._session.connection().execute(query)}
 
-    def _held(self, what: Any, namespace: str) -> dict[str, int]:
+    def _per_namespace(self, what: Any, namespace: str) -> dict[str, int]:
         query = (
             sa.select(col(EntryRow.namespace), what)
             .join_from(RevisionRow, EntryRow, col(EntryRow.entry) == col(RevisionRow.entry))

@@ -1,4 +1,4 @@
-"""Objects of the blob store, as the index knows them."""
+"""Store what the index knows of the blob store's objects."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sqlmodel import Session, col, select
 from cachesvc.domain.retention import ObjectFacts
 from cachesvc_client.wire.digest import Digest
 
-from .sql import changed, driven
+from .sql import run_change, run_on_driver
 from .tables import ObjectRow, RevisionRow
 
 _TABLE: Any = ObjectRow.__table__  # type: ignore[attr-defined]
@@ -19,26 +19,26 @@ _BY_KEY = sa.select(_TABLE.c.state, _TABLE.c.digest, _TABLE.c.size).where(_TABLE
 
 _ADD = sa.insert(_TABLE)
 _LIVE = sa.update(_TABLE).where(_TABLE.c.key == sa.bindparam("key_"), _TABLE.c.state == "live")
-_HELD = _LIVE.returning(_TABLE.c.digest, _TABLE.c.size)
-_HOLD = _HELD.values(leased_until=sa.bindparam("until"))
-_RECEIVE = _HELD.values(
+_LIVE_CONTENT = _LIVE.returning(_TABLE.c.digest, _TABLE.c.size)
+_HOLD = _LIVE_CONTENT.values(leased_until=sa.bindparam("until"))
+_RECEIVE = _LIVE_CONTENT.values(
     leased_until=sa.bindparam("until"), digest=sa.bindparam("digest_"), size=sa.bindparam("size_")
 )
 
 
 class Objects:
-    """Rows are made before their object's first byte and removed after its last."""
+    """The objects. A row is made before its object's first byte and removed after the object is deleted."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
     def add(self, key: str, leased_until: int) -> None:
-        """An object that will be written now."""
+        """Adds an object whose bytes will be written now."""
         row = {"key": key, "state": "live", "leased_until": leased_until}
-        driven(self._session.connection(), _ADD, row)
+        run_on_driver(self._session.connection(), _ADD, row)
 
     def received(self, key: str, digest: Digest, size: int, leased_until: int) -> bool:
-        """All bytes are durable. False if GC took the object meanwhile."""
+        """Records that all bytes are durable; false if GC took the object meanwhile."""
         return self.hold(key, leased_until, (digest, size)) is not None
 
     def lease(self, key: str, leased_until: int) -> bool:
@@ -48,25 +48,29 @@ class Objects:
     def hold(
         self, key: str, leased_until: int, received: tuple[Digest, int] | None = None
     ) -> tuple[Digest | None, int | None] | None:
-        """Moves the lease of a live object and says what it holds; ``None`` if there is none. ``received``:
-        that, as all of its bytes are durable. For a commit: it has the row from now until it ends, and
-        ``mark`` waits for it."""
+        """Moves the lease of a live object and returns its digest and size; ``None`` if there is no such
+        object.
+
+        ``received``: digest and size to record, as all bytes are durable. A commit has the row from now until
+        it ends, and ``mark`` waits for it.
+        """
         values: dict[str, Any] = {"key_": key, "until": leased_until}
         if received is not None:
             values |= {"digest_": received[0], "size_": received[1]}
         statement = _HOLD if received is None else _RECEIVE
-        row = driven(self._session.connection(), statement, values).fetchone()
+        row = run_on_driver(self._session.connection(), statement, values).fetchone()
         return None if row is None else (Digest(row[0]) if row[0] else None, row[1])
 
     def content(self, key: str) -> tuple[Digest, int] | None:
-        """What was received, if the object is whole and live."""
+        """Returns digest and size of the object if it is whole and live."""
         row: Any = self._session.connection().execute(_BY_KEY, {"key": key}).first()
         if row is None or row.state != "live" or row.digest is None or row.size is None:
             return None
         return Digest(row.digest), row.size
 
     def loose(self, now: int, limit: int) -> list[ObjectFacts]:
-        """At most ``limit`` objects that no revision names and whose lease is over, or that are marked."""
+        """Returns at most ``limit`` objects that no revision names and whose lease is over, or that are
+        marked."""
         query = select(ObjectRow).where(*_loose(now)).order_by(col(ObjectRow.leased_until))
         return [
             ObjectFacts(row.key, row.state, row.leased_until, False)
@@ -74,17 +78,18 @@ class Objects:
         ]
 
     def count_loose(self, now: int) -> int:
-        """How many there are."""
+        """Counts the objects of :meth:`loose`."""
         query = sa.select(sa.func.count()).select_from(ObjectRow).where(*_loose(now))
         return int(self._session.connection().execute(query).scalar() or 0)
 
     def known(self, keys: Sequence[str]) -> set[str]:
-        """Those of them that have a row."""
+        """Returns those of ``keys`` that have a row."""
         query = select(ObjectRow.key).where(col(ObjectRow.key).in_(keys))
         return set(self._session.exec(query))
 
     def mark(self, key: str, now: int) -> bool:
-        """Live → deleting, if it may be collected at this very moment; true if it is marked now.
+        """Marks an object as ``deleting`` if it may be collected at this moment; returns whether it is
+        marked.
 
         The row is locked by one statement and judged by the next, which sees what a commit that held the
         lock has written: PostgreSQL judges a single statement by the snapshot from before it waited.
@@ -93,12 +98,12 @@ class Objects:
         self._session.connection().execute(sa.select(col(ObjectRow.key)).where(this).with_for_update())
         may = sa.or_(col(ObjectRow.state) == "deleting", col(ObjectRow.leased_until) < now)
         free = sa.update(ObjectRow).where(this, may, ~_referenced())
-        return bool(changed(self._session, free.values(state="deleting")))
+        return bool(run_change(self._session, free.values(state="deleting")))
 
     def forget(self, key: str) -> None:
-        """The object is gone from the store."""
-        gone = sa.delete(ObjectRow).where(col(ObjectRow.key) == key, col(ObjectRow.state) == "deleting")
-        changed(self._session, gone)
+        """Deletes the row of an object that is gone from the store."""
+        marked = sa.delete(ObjectRow).where(col(ObjectRow.key) == key, col(ObjectRow.state) == "deleting")
+        run_change(self._session, marked)
 
 
 def _loose(now: int) -> tuple[sa.ColumnElement[bool], ...]:

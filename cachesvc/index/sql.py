@@ -1,4 +1,4 @@
-"""What the two databases spell differently, and statements on the driver's own cursor."""
+"""Write what the two databases spell differently, and run statements on the driver's own cursor."""
 
 from __future__ import annotations
 
@@ -13,84 +13,89 @@ from sqlmodel import Session, SQLModel
 
 
 def insert_unless_there(session: Session, kind: type[SQLModel], **row: object) -> None:
-    """``INSERT … ON CONFLICT DO NOTHING``: whoever is first wins, and nobody's transaction fails. ``row``:
-    a value for each column that must have one; the others are NULL."""
+    """Inserts a row unless there is one with its key, so that no concurrent transaction fails.
+
+    ``row``: a value for each column that must have one; the others are NULL.
+    """
     session.flush()
     connection = session.connection()
-    driven(connection, _insert(kind, connection.dialect.name), row)
+    run_on_driver(connection, _insert(kind, connection.dialect.name), row)
 
 
 @functools.cache
 def _insert(kind: type[SQLModel], dialect: str) -> Any:
-    """Built once: a commit makes three of them."""
+    """Builds the statement, once: a commit runs three of them."""
     return upsert(kind.__table__, dialect).on_conflict_do_nothing()  # type: ignore[attr-defined]
 
 
 def upsert(table: Any, dialect: str) -> Any:
-    """An ``INSERT`` that can say what is to be done ``ON CONFLICT``."""
+    """Returns an ``INSERT`` that can say what is to be done ``ON CONFLICT``."""
     return (postgresql.insert if dialect == "postgresql" else sqlite.insert)(table)
 
 
 def take_turns(session: Session) -> None:
-    """Waits for the transactions that called this before. SQLite has one writer at a time anyway."""
+    """Waits for the transactions that called this earlier. SQLite has one writer at a time anyway."""
     connection = session.connection()
     if connection.dialect.name == "postgresql":
         # The number is any constant; `engine` has another one.
         connection.execute(sa.text("SELECT pg_advisory_xact_lock(7236456)"))
 
 
-def changed(session: Session, statement: sa.Update | sa.Delete) -> int:
-    """Runs it and says how many rows it touched."""
+def run_change(session: Session, statement: sa.Update | sa.Delete) -> int:
+    """Runs ``statement`` and returns how many rows it changed."""
     session.flush()
     return session.connection().execute(statement).rowcount
 
 
-def driven(connection: sa.Connection, statement: sa.Executable, asked: Mapping[str, Any]) -> Any:
-    """The driver's cursor, after the statement that was built once and has a value for each of its names (an
-    ``INSERT``: for each column). See :func:`driven_each`."""
-    [cursor] = driven_each(connection, statement, [asked])
+def run_on_driver(connection: sa.Connection, statement: sa.Executable, values: Mapping[str, Any]) -> Any:
+    """Runs a statement on the driver's own cursor and returns the cursor. See :func:`run_each_on_driver`."""
+    [cursor] = run_each_on_driver(connection, statement, [values])
     return cursor
 
 
-def driven_each(
-    connection: sa.Connection, statement: sa.Executable, asked: Sequence[Mapping[str, Any]]
+def run_each_on_driver(
+    connection: sa.Connection, statement: sa.Executable, values_of_each: Sequence[Mapping[str, Any]]
 ) -> list[Any]:
-    """A cursor of the driver for each: what SQLAlchemy makes around a statement, and of each row, takes
-    longer than most statements do. PostgreSQL is asked for all in one round trip. Values go in as
-    SQLAlchemy's types have them; what comes out is the driver's. Raises what SQLAlchemy raises."""
+    """Runs a statement once for each mapping, and returns the driver's cursors; PostgreSQL in one round trip.
+
+    SQLAlchemy's work around a statement, and for each row, takes longer than most statements do. The
+    statement is compiled once. Each mapping has a value for each of its names (an ``INSERT``: for each
+    column), as SQLAlchemy's types have them; rows are the driver's. Raises what SQLAlchemy raises.
+    """
     dialect: Any = connection.dialect
-    made = [_compiled(statement, dialect, tuple(values))(values) for values in asked]
+    runs = [_compile(statement, dialect, tuple(values))(values) for values in values_of_each]
     driver: Any = connection.connection
     try:
         if dialect.name != "postgresql":
-            return [driver.cursor().execute(*one) for one in made]
-        with driver.pipeline() if len(made) > 1 else nullcontext():
-            return [driver.cursor(binary=True).execute(*one) for one in made]
+            return [driver.cursor().execute(*run) for run in runs]
+        with driver.pipeline() if len(runs) > 1 else nullcontext():
+            return [driver.cursor(binary=True).execute(*run) for run in runs]
     except dialect.loaded_dbapi.Error as error:
         if dialect.is_disconnect(error, driver.dbapi_connection, None):
             connection.invalidate(error)
         raise sa.exc.DBAPIError.instance(
-            made[0][0], None, error, dialect.loaded_dbapi.Error, dialect=dialect
+            runs[0][0], None, error, dialect.loaded_dbapi.Error, dialect=dialect
         ) from error
 
 
 @functools.lru_cache(maxsize=64)
-def _compiled(
+def _compile(
     statement: Any, dialect: sa.Dialect, names: tuple[str, ...]
 ) -> Callable[[Mapping[str, Any]], tuple[str, Any]]:
-    """Makes the text and the parameters of what is asked, as the driver takes them."""
+    """Returns the function that makes text and parameters of a run from its values, as the driver takes
+    them."""
     columns = names if isinstance(statement, sa.Insert) else None
-    made = statement.compile(
+    compiled = statement.compile(
         dialect=dialect, column_keys=columns, compile_kwargs={"render_postcompile": True}
     )
-    text, fixed, order = str(made), dict(made.params), made.positiontup
-    kinds = {name: bind.type.dialect_impl(dialect) for bind, name in made.bind_names.items()}
-    forms = {name: form for name, kind in kinds.items() if (form := kind.bind_processor(dialect))}
+    text, fixed, order = str(compiled), dict(compiled.params), compiled.positiontup
+    types = {name: bind.type.dialect_impl(dialect) for bind, name in compiled.bind_names.items()}
+    encoders = {name: encode for name, kind in types.items() if (encode := kind.bind_processor(dialect))}
 
-    def asked(values: Mapping[str, Any]) -> tuple[str, Any]:
-        given = {**fixed, **values}
-        for name, form in forms.items():
-            given[name] = form(given[name])
-        return text, given if order is None else [given[name] for name in order]
+    def text_and_parameters(values: Mapping[str, Any]) -> tuple[str, Any]:
+        parameters = {**fixed, **values}
+        for name, encode in encoders.items():
+            parameters[name] = encode(parameters[name])
+        return text, parameters if order is None else [parameters[name] for name in order]
 
-    return asked
+    return text_and_parameters

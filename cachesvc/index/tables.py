@@ -1,4 +1,4 @@
-"""The tables. Each column says when it holds and what it may be trusted for.
+"""Define the tables. The docstrings say when a column is valid and what it may be trusted for.
 
 Times are seconds of UTC as integers. The trunk is the lane ``''``: a value and not NULL, so that equality
 and unique indexes mean what they say on both databases.
@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from sqlmodel import Field, SQLModel
 
 DIGEST = 71
-"""``sha256:`` and 64 hex digits."""
+"""Characters of a digest: ``sha256:`` and 64 hex digits."""
 
 NAMING = {
     "ix": "ix_%(table_name)s_%(column_0_N_name)s",
@@ -20,7 +20,7 @@ NAMING = {
     "fk": "fk_%(table_name)s_%(column_0_N_name)s_%(referred_table_name)s",
     "pk": "pk_%(table_name)s",
 }
-"""Constraints have names on both databases, so that later migrations can drop them."""
+"""Names of constraints, the same on both databases, so that later migrations can drop them."""
 
 metadata = SQLModel.metadata
 metadata.naming_convention = NAMING
@@ -69,7 +69,7 @@ class ObjectRow(SQLModel, table=True):
     """An object of the blob store; the row is there before its first byte.
 
     ``digest`` and ``size`` hold once all bytes are durable. ``state``: *live*, or *deleting* (nobody may
-    refer to it any more; GC removes the object, then this row). ``leased_until``: GC keeps its hands off.
+    refer to it any more; GC removes the object, then this row). ``leased_until``: until then GC leaves it.
     """
 
     __tablename__ = "objects"
@@ -124,8 +124,8 @@ class ClaimRow(SQLModel, table=True):
 class EntryRow(SQLModel, table=True):
     """A line of revisions. ``entry`` is the digest of the columns that follow, up to ``workload``.
 
-    ``dtypes`` and ``shapes``: of the inputs, each between spaces, for searching; ``None`` until somebody who
-    knows these columns has written them.
+    ``dtypes`` and ``shapes``: of the inputs, each between spaces, for searching; ``None`` until a
+    replica that knows these columns has written them.
     """
 
     __tablename__ = "entries"
@@ -188,10 +188,10 @@ class RevisionRow(SQLModel, table=True):
 
 
 class UsefulnessRow(SQLModel, table=True):
-    """What the starts of one environment (a fingerprint partition) came to with one revision.
+    """The outcomes of the starts of one environment (a fingerprint partition) with one revision.
 
-    What clients told: counts and seconds decide nothing but ``quarantined``, and that only by the rule of
-    ``domain.usefulness``. ``facts``: what people tell the environment by.
+    Clients report them: counts and seconds decide nothing but ``quarantined``, and that only by the rule of
+    ``domain.usefulness``. ``facts``: those by which people recognise the environment.
     """
 
     __tablename__ = "usefulness"
@@ -214,7 +214,7 @@ class UsefulnessRow(SQLModel, table=True):
 
 
 class InertHostRow(SQLModel, table=True):
-    """A node that found the revision inert since the last hit of its environment; few are kept."""
+    """A node that reported the revision inert since the last hit of its environment; few are kept."""
 
     __tablename__ = "inert_hosts"
     revision: str = Field(

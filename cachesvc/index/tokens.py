@@ -1,4 +1,4 @@
-"""Tokens and signers."""
+"""Store tokens and signers."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from cachesvc_client.wire.errors import Unavailable
 from cachesvc_client.wire.names import Lane
 from cachesvc_client.wire.protocol import SignerRecord
 
-from .sql import changed, driven, insert_unless_there, take_turns
+from .sql import insert_unless_there, run_change, run_on_driver, take_turns
 from .tables import NamespaceRow, SignerRow, TokenRow
 
 
 class Tokens:
-    """Bearer tokens, found by the hash of their secret."""
+    """Bearer tokens, by the hash of their secret."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
     def add(self, token: Token, secret_hash: str) -> None:
-        """A new token."""
+        """Adds a token."""
         self._session.add(
             TokenRow(
                 token=token.token,
@@ -39,46 +39,46 @@ class Tokens:
         )
 
     def by_hash(self, secret_hash: str) -> Token | None:
-        """The token of a secret; it may be revoked or expired."""
+        """Returns the token of a secret; it may be revoked or expired."""
         row = self._session.exec(select(TokenRow).where(TokenRow.secret_hash == secret_hash)).first()
         return _token(row) if row else None
 
     def get(self, token: str) -> Token | None:
-        """By its public id."""
+        """Returns the token with this public id, if there is one."""
         row = self._session.get(TokenRow, token, populate_existing=True)
         return _token(row) if row else None
 
     def hash_of(self, token: str) -> str | None:
-        """The hash of its secret, under which hints are kept."""
+        """Returns the hash of a token's secret, which is the key of its hints."""
         return self._session.exec(select(TokenRow.secret_hash).where(TokenRow.token == token)).first()
 
     def all(self, namespace: str) -> list[Token]:
-        """Those of one namespace, or of ``*``: all; oldest first, revoked ones included."""
+        """Returns the tokens of one namespace, or for ``*`` all; oldest first, with the revoked ones."""
         query = select(TokenRow).order_by(col(TokenRow.created), col(TokenRow.token))
         if namespace != ANY:
             query = query.where(TokenRow.namespace == namespace)
         return [_token(row) for row in self._session.exec(query)]
 
     def take_turns(self) -> None:
-        """Until this transaction ends nobody else gets past this call."""
+        """Makes other callers of this method wait until this transaction ends."""
         take_turns(self._session)
 
     def any_admin(self) -> bool:
-        """Whether an admin's token was ever made."""
+        """Returns whether an admin's token was ever made."""
         query = select(TokenRow.token).where(TokenRow.role == Role.admin.name).limit(1)
         return self._session.exec(query).first() is not None
 
     def revoke(self, token: str, now: int) -> bool:
-        """Whether it was there; revoking twice keeps the first time."""
-        found = sa.update(TokenRow).where(col(TokenRow.token) == token)
+        """Revokes a token and returns whether there is one; a second call keeps the first time."""
+        row = sa.update(TokenRow).where(col(TokenRow.token) == token)
         return bool(
-            changed(self._session, found.values(revoked=sa.func.coalesce(col(TokenRow.revoked), now)))
+            run_change(self._session, row.values(revoked=sa.func.coalesce(col(TokenRow.revoked), now)))
         )
 
     def expire(self, token: str, expires: int | None) -> None:
-        """Sets when it ends by itself."""
-        found = sa.update(TokenRow).where(col(TokenRow.token) == token)
-        changed(self._session, found.values(expires=expires))
+        """Sets when a token expires."""
+        row = sa.update(TokenRow).where(col(TokenRow.token) == token)
+        run_change(self._session, row.values(expires=expires))
 
 
 _HERE: Any = sa.bindparam("namespace")
@@ -97,7 +97,7 @@ class Signers:
         self._session = session
 
     def add(self, signer: SignerRecord, now: int) -> None:
-        """Adds it unless it is there."""
+        """Adds a signer unless it is there."""
         insert_unless_there(
             self._session,
             SignerRow,
@@ -108,18 +108,18 @@ class Signers:
         )
 
     def remove(self, namespace: str, key: str) -> bool:
-        """Whether it was there."""
-        gone = sa.delete(SignerRow).where(col(SignerRow.namespace) == namespace, col(SignerRow.key) == key)
-        return bool(changed(self._session, gone))
+        """Removes a signer and returns whether it was there."""
+        row = sa.delete(SignerRow).where(col(SignerRow.namespace) == namespace, col(SignerRow.key) == key)
+        return bool(run_change(self._session, row))
 
     def accepted(self, namespace: str) -> tuple[list[str], int | None]:
-        """The keys that may sign for ``namespace``, its own and those of ``*``; and, for whoever is about to
-        publish, the quota of its policy, in bytes, which is ``None`` also where nobody may sign."""
-        rows = driven(self._session.connection(), _ACCEPTED, {"namespace": namespace}).fetchall()
+        """Returns the keys that may sign for ``namespace``, its own and those of ``*``, and the quota of its
+        policy in bytes for a publication; the quota is ``None`` also where nobody may sign."""
+        rows = run_on_driver(self._session.connection(), _ACCEPTED, {"namespace": namespace}).fetchall()
         return [key for key, _ in rows], rows[0][1] if rows else None
 
     def all(self, namespace: str) -> list[SignerRecord]:
-        """Those registered for ``namespace``; of ``*``: all."""
+        """Returns the signers of ``namespace``; for ``*`` all."""
         query = select(SignerRow).order_by(col(SignerRow.namespace), col(SignerRow.created))
         if namespace != ANY:
             query = query.where(SignerRow.namespace == namespace)
@@ -129,7 +129,7 @@ class Signers:
 def _token(row: TokenRow) -> Token:
     role = Role.__members__.get(row.role)
     if role is None:
-        # In the midst of a rolling upgrade: no guess what it may do.
+        # During a rolling upgrade: do not guess what the role may do.
         raise Unavailable(
             f"token {row.token} has the role {row.role[:10]!r}, which this replica is too old for",
             "ask again when all replicas are upgraded",

@@ -1,4 +1,4 @@
-"""One transaction, and the repositories that work in it."""
+"""Run transactions, and offer the repositories that work in them."""
 
 from __future__ import annotations
 
@@ -43,97 +43,104 @@ class Unit:
 class Index:
     """The database. Safe for use from several threads; each block has a connection of its own.
 
-    Errors: ``Unavailable`` (unreachable, locked for too long, deadlock), ``StorageFull``. What a block
-    raises ends its transaction without a trace.
+    Errors: ``Unavailable`` (unreachable, locked for too long, deadlock), ``StorageFull``. An error in
+    a block rolls its transaction back.
     """
 
     def __init__(self, engine: sa.Engine) -> None:
         self._reading = engine
         if engine.dialect.name == "postgresql":
-            # No transaction holds its statements together anyway: so there is none to begin and to end.
+            # A read needs no transaction around its statements, so none is begun and ended.
             self._reading = engine.execution_options(isolation_level="AUTOCOMMIT")
         self._writing = engine.execution_options(cachesvc_write=True)
         self._single = self._reading if engine.dialect.name == "postgresql" else self._writing
 
     @contextmanager
     def read(self) -> Iterator[Unit]:
-        """A consistent view (SQLite) or one statement each (PostgreSQL); never waits for a writer."""
-        with _told(), self._reading.connect() as connection, _Within(connection) as session:
-            connection.begin()  # ends with the connection, and keeps nothing
+        """Reads without waiting for a writer: one consistent view (SQLite), or statement by statement
+        (PostgreSQL)."""
+        with _own_errors(), self._reading.connect() as connection, _SessionWithin(connection) as session:
+            connection.begin()  # ends with the connection, without a commit
             yield Unit(session)
 
     @contextmanager
     def look(self) -> Iterator[Heads]:
-        """What every resolve asks for, one statement each. Like ``read``, for a tenth of its price."""
-        with _told(), self._reading.connect() as connection:
+        """Reads heads, statement by statement. Like ``read``, at a tenth of its cost: every resolve needs
+        this."""
+        with _own_errors(), self._reading.connect() as connection:
             yield Heads(connection)
 
     @contextmanager
     def write(self) -> Iterator[Unit]:
-        """One transaction, committed and durable when the block ends."""
+        """Runs one transaction, which is durable when the block ends."""
         with _writing(self._writing) as unit:
             yield unit
 
     @contextmanager
     def write_once(self) -> Iterator[Unit]:
-        """:meth:`write` for a block of one statement, which needs no transaction around it: on PostgreSQL one
-        round trip instead of three."""
+        """Runs one statement as :meth:`write` does, without a transaction around it: on PostgreSQL one round
+        trip instead of three."""
         with _writing(self._single) as unit:
             yield unit
 
     def check(self) -> None:
         """Raises ``Unavailable`` unless a statement can be run and the schema is there."""
-        with _told(), Session(self._reading) as session:
+        with _own_errors(), Session(self._reading) as session:
             session.connection().execute(sa.text("SELECT count(*) FROM namespaces"))
 
     def connections(self) -> dict[str, int]:
-        """Of the pool: how many are ``used``, and how many are ``idle``."""
+        """Returns how many connections of the pool are ``used``, and how many ``idle``."""
         pool = self._reading.pool
         if not isinstance(pool, sa.QueuePool):
             return {}
         return {"used": pool.checkedout(), "idle": pool.checkedin()}
 
     def close(self) -> None:
-        """Gives all connections back."""
+        """Closes all connections."""
         self._reading.dispose()
 
 
-class _Within(Session):
-    """Of a connection whose transaction has begun and is ended by whoever began it. A transaction of the
-    session's own, which took longer than a statement, is made for what asks by rows alone."""
+class _SessionWithin(Session):
+    """A session on a connection whose transaction the caller has begun and ends. A transaction of the
+    session's own would take longer than a statement; only the queries by rows begin one."""
 
     def __init__(self, connection: sa.Connection) -> None:
         super().__init__(connection)
         self._begun = connection
 
     def connection(self, *_: Any, **__: Any) -> sa.Connection:
-        """Where this session's statements run."""
+        """Returns the connection of this session's statements."""
         return self._begun
 
 
 @contextmanager
 def _writing(engine: sa.Engine) -> Iterator[Unit]:
-    with _told(), engine.connect() as connection, connection.begin(), _Within(connection) as session:
+    with (
+        _own_errors(),
+        engine.connect() as connection,
+        connection.begin(),
+        _SessionWithin(connection) as session,
+    ):
         yield Unit(session)
         session.flush()
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _own_errors() -> Iterator[None]:
     try:
         yield
     except (sa.exc.DBAPIError, sa.exc.TimeoutError) as error:
-        told = translated(error)
-        if told is None:
+        translated = own_error(error)
+        if translated is None:
             raise
-        raise told from None
+        raise translated from None
 
 
-def translated(error: Exception, place: str = "") -> CacheSvcError | None:
-    """The database's error as ours, in one line that says how to fix it; ``None`` if it is a defect of ours.
-    ``place``: what the error does not name by itself."""
+def own_error(error: Exception, place: str = "") -> CacheSvcError | None:
+    """Returns the ``CacheSvcError`` for an error of the database, in one line with a hint; ``None`` for a
+    defect of this code. ``place``: the path of the database, which the error does not name."""
     cause = getattr(error, "orig", None) or error
-    text = said(cause)
+    text = message_of(cause)
     state = getattr(cause, "sqlstate", None) or ""
     index = f"the index {place}".rstrip()
     if "disk is full" in text or state == "53100" or _full(cause):
@@ -146,8 +153,8 @@ def translated(error: Exception, place: str = "") -> CacheSvcError | None:
     return None
 
 
-def said(cause: BaseException) -> str:
-    """What the database said, in one line."""
+def message_of(cause: BaseException) -> str:
+    """Returns the database's message in one line."""
     text = getattr(getattr(cause, "diag", None), "message_primary", None) or str(cause)
     return " ".join(text.split())[:300] or type(cause).__name__
 
@@ -174,8 +181,9 @@ _HINTS = (
     ("disk I/O error", "look at the disk of the data folder: full, over a quota, or failing"),
     ("malformed", "the file is damaged: restore the backup"),
 )
-"""What a message or an SQLSTATE (https://www.postgresql.org/docs/current/errcodes-appendix.html) asks for.
-The first that applies; a failed connection has no state."""
+"""Hints by a part of the message or by SQLSTATE
+(https://www.postgresql.org/docs/current/errcodes-appendix.html). The first that applies counts; a failed
+connection has no SQLSTATE."""
 
 
 def _full(error: object) -> bool:

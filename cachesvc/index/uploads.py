@@ -1,4 +1,4 @@
-"""Uploads in flight."""
+"""Store uploads that are under way."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sqlmodel import Session, col
 
 from cachesvc_client.wire.names import Lane, Namespace, ShortName
 
-from .sql import changed
+from .sql import run_change
 from .tables import UploadRow
 
 
@@ -38,17 +38,17 @@ _HOLD = _THIS.where(_TABLE.c.key.is_(None)).values(key=sa.bindparam("key_"))
 
 
 class Uploads:
-    """One row per upload."""
+    """The uploads, one row for each."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
     def add(self, upload: Upload) -> None:
-        """A new one."""
+        """Adds an upload."""
         self._session.connection().execute(_ADD, {**asdict(upload), "lane": upload.lane or ""})
 
     def get(self, upload: str) -> Upload | None:
-        """By id."""
+        """Returns the upload with this id, if there is one."""
         row: Any = self._session.connection().execute(_BY_ID, {"upload": upload}).first()
         if row is None:
             return None
@@ -57,19 +57,19 @@ class Uploads:
         return Upload(row.upload, row.token, namespace, name, lane, row.size, row.leased_until, row.key)
 
     def lease(self, upload: str, leased_until: int) -> bool:
-        """Moves the lease; false if the row is gone."""
+        """Moves the lease of an upload; false if its row is gone."""
         values = {"upload_": upload, "until": leased_until}
         return bool(self._session.connection().execute(_LEASE, values).rowcount)
 
     def hold(self, upload: str, key: str) -> bool:
-        """Names the object that was received; false if another one was first, or the row is gone."""
+        """Records the key of the received object; false if the upload has one already, or its row is gone."""
         values = {"upload_": upload, "key_": key}
         return bool(self._session.connection().execute(_HOLD, values).rowcount)
 
     def drop(self, upload: str) -> None:
-        """Forgets it; absent is fine."""
-        changed(self._session, sa.delete(UploadRow).where(col(UploadRow.upload) == upload))
+        """Deletes the row of an upload, if there is one."""
+        run_change(self._session, sa.delete(UploadRow).where(col(UploadRow.upload) == upload))
 
     def drop_over(self, now: int) -> int:
-        """Forgets those whose lease is over; how many."""
-        return changed(self._session, sa.delete(UploadRow).where(col(UploadRow.leased_until) < now))
+        """Deletes the uploads whose lease is over, and returns how many."""
+        return run_change(self._session, sa.delete(UploadRow).where(col(UploadRow.leased_until) < now))

@@ -1,4 +1,4 @@
-"""What starts came to, by revision and environment."""
+"""Store the outcomes of starts, by revision and environment."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlmodel import Session, col, select
 
-from cachesvc.domain.usefulness import ENVIRONMENTS, HOSTS_PER_TOKEN, InertHost, counted
+from cachesvc.domain.usefulness import ENVIRONMENTS, HOSTS_PER_TOKEN, InertHost, count_hosts
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.factors import FactorValue
 from cachesvc_client.wire.names import Lane, Namespace
 from cachesvc_client.wire.protocol import EnvironmentUse
 from cachesvc_client.wire.reports import STATES
 
-from .sql import changed, insert_unless_there
+from .sql import insert_unless_there, run_change
 from .tables import EntryRow, InertHostRow, RevisionRow, UsefulnessRow
 
 SHOWN = 8
-"""Environments of one revision in a listing, the last seen first."""
+"""Environments of one revision that a listing shows; those seen last come first."""
 KEPT_HOSTS = 16
-"""Inert hosts kept of one revision and environment."""
+"""Inert hosts that are stored for one revision and environment."""
 _BATCH = 500
 """Revisions in one statement."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """A revision that a report may be about, and whose it is."""
+    """A revision that a report may be about, and where it belongs."""
 
     namespace: Namespace
     lane: Lane | None
@@ -40,7 +40,7 @@ class Reported:
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """What a start that reports again was counted as."""
+    """The counts of an earlier report of the same start."""
 
     state: str
     saved: float
@@ -49,7 +49,7 @@ class Earlier:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What one start came to with one revision. ``earlier``: its last report, which is taken back."""
+    """The outcome of one start with one revision. ``earlier``: its last report, which is subtracted."""
 
     revision: Digest
     environment: Digest
@@ -69,7 +69,7 @@ class Usefulness:
         self._session = session
 
     def subjects(self, revisions: Sequence[Digest]) -> dict[Digest, Reported]:
-        """Those of them that exist; they go on to exist until this transaction ends."""
+        """Returns the revisions that exist; nobody deletes them before this transaction ends."""
         query = (
             sa.select(
                 col(RevisionRow.revision),
@@ -93,8 +93,8 @@ class Usefulness:
         }
 
     def add(self, start: Start) -> None:
-        """Counts it, in the place of its earlier report if it has one. A revision that has its full number
-        of environments forgets the one that was seen longest ago."""
+        """Counts a start in the place of its earlier report, if it has one. A revision with the full number
+        of environments loses the one that was seen longest ago."""
         self._make_room(start.revision, start.environment)
         table: Any = UsefulnessRow.__table__  # type: ignore[attr-defined]
         connection = self._session.connection()
@@ -113,7 +113,7 @@ class Usefulness:
         statement = insert(table).values(row.model_dump())
         added = {name: table.c[name] + statement.excluded[name] for name in (*STATES, "saved", "spent")}
         if (earlier := start.earlier) is not None:
-            # Whoever says that it reported before may lie: no count falls below zero.
+            # A client may state a false earlier report: no count falls below zero.
             fewer = added[earlier.state] - 1
             added[earlier.state] = sa.case((fewer < 0, 0), else_=fewer)
             added |= {"saved": added["saved"] - earlier.saved, "spent": added["spent"] - earlier.spent}
@@ -125,12 +125,12 @@ class Usefulness:
         )
 
     def inert(self, revision: Digest, environment: Digest, host: InertHost, now: int) -> list[InertHost]:
-        """Remembers the host, and answers all that are remembered. Of one token no more than the rule counts
-        are kept: more would say nothing."""
-        held = self.hosts(revision, environment)
-        of_token = [one for one in held if one.token == host.token]
-        if host in held or len(of_token) >= HOSTS_PER_TOKEN or len(held) >= KEPT_HOSTS:
-            return held
+        """Stores the host and returns all stored hosts. Of one token it stores no more than the rule
+        counts."""
+        hosts = self.hosts(revision, environment)
+        of_token = [one for one in hosts if one.token == host.token]
+        if host in hosts or len(of_token) >= HOSTS_PER_TOKEN or len(hosts) >= KEPT_HOSTS:
+            return hosts
         insert_unless_there(
             self._session,
             InertHostRow,
@@ -140,76 +140,77 @@ class Usefulness:
             node=host.node,
             seen=now,
         )
-        return [*held, host]
+        return [*hosts, host]
 
     def hosts(self, revision: Digest, environment: Digest) -> list[InertHost]:
-        """Those that found it inert since the last hit."""
+        """Returns the hosts that reported the revision inert since the last hit."""
         query = select(InertHostRow.token, InertHostRow.node).where(
             InertHostRow.revision == revision, InertHostRow.environment == environment
         )
         return [InertHost(token, node) for token, node in self._session.exec(query)]
 
     def quarantine(self, revision: Digest, environment: Digest, now: int) -> bool:
-        """Whether it was not before."""
+        """Withholds the revision from the environment; returns whether it was not withheld before."""
         statement = sa.update(UsefulnessRow).where(
             col(UsefulnessRow.revision) == revision,
             col(UsefulnessRow.environment) == environment,
             col(UsefulnessRow.quarantined).is_(None),
         )
-        return bool(changed(self._session, statement.values(quarantined=now)))
+        return bool(run_change(self._session, statement.values(quarantined=now)))
 
     def lift(self, revision: Digest, environment: Digest | None = None) -> bool:
-        """Forgets what spoke against the revision, in one environment or in all; whether it was withheld."""
-        found = sa.update(UsefulnessRow).where(
+        """Offers the revision again, in one environment or in all, and returns whether it was withheld."""
+        rows = sa.update(UsefulnessRow).where(
             col(UsefulnessRow.revision) == revision, col(UsefulnessRow.quarantined).is_not(None)
         )
         hosts = sa.delete(InertHostRow).where(col(InertHostRow.revision) == revision)
         if environment is not None:
-            found = found.where(col(UsefulnessRow.environment) == environment)
+            rows = rows.where(col(UsefulnessRow.environment) == environment)
             hosts = hosts.where(col(InertHostRow.environment) == environment)
-        changed(self._session, hosts)
-        return bool(changed(self._session, found.values(quarantined=None)))
+        run_change(self._session, hosts)
+        return bool(run_change(self._session, rows.values(quarantined=None)))
 
     def quarantined(self, revisions: Sequence[Digest]) -> dict[tuple[Digest, Digest], str]:
-        """(revision, environment) of those that are withheld -> what differed."""
+        """Returns for each withheld (revision, environment) the reason."""
         query = sa.select(
             col(UsefulnessRow.revision), col(UsefulnessRow.environment), col(UsefulnessRow.why)
         ).where(col(UsefulnessRow.quarantined).is_not(None))
-        found: dict[tuple[Digest, Digest], str] = {}
+        reasons: dict[tuple[Digest, Digest], str] = {}
         for begin in range(0, len(revisions), _BATCH):
             some = query.where(col(UsefulnessRow.revision).in_(revisions[begin : begin + _BATCH]))
             for revision, environment, why in self._session.connection().execute(some):
-                found[Digest(revision), Digest(environment)] = why
-        return found
+                reasons[Digest(revision), Digest(environment)] = why
+        return reasons
 
     def of(self, revisions: Sequence[Digest]) -> dict[Digest, tuple[EnvironmentUse, ...]]:
-        """For listings: of each revision the ``SHOWN`` environments that were seen last."""
-        found: dict[Digest, list[EnvironmentUse]] = {}
+        """Returns for each revision the ``SHOWN`` environments that were seen last, for listings."""
+        uses: dict[Digest, list[EnvironmentUse]] = {}
         for begin in range(0, len(revisions), _BATCH):
             some = revisions[begin : begin + _BATCH]
             hosts = self._all_hosts(some)
             query = select(UsefulnessRow).where(col(UsefulnessRow.revision).in_(some))
             for row in self._session.exec(query.order_by(col(UsefulnessRow.last_seen).desc())):
-                held = found.setdefault(Digest(row.revision), [])
-                if len(held) < SHOWN:
-                    held.append(_use(row, counted(hosts.get((row.revision, row.environment), []))))
-        return {revision: tuple(held) for revision, held in found.items()}
+                of_revision = uses.setdefault(Digest(row.revision), [])
+                if len(of_revision) < SHOWN:
+                    of_revision.append(_use(row, count_hosts(hosts.get((row.revision, row.environment), []))))
+        return {revision: tuple(of_revision) for revision, of_revision in uses.items()}
 
     def forget(self, before: int) -> int:
-        """Environments that were not seen since, and are not quarantined."""
+        """Deletes the environments that were not seen since ``before`` and are not quarantined; returns how
+        many."""
         stale = (
             col(UsefulnessRow.last_seen) < before,
             col(UsefulnessRow.quarantined).is_(None),
         )
         hosts = sa.delete(InertHostRow).where(col(InertHostRow.seen) < before)
-        changed(self._session, hosts)
-        return changed(self._session, sa.delete(UsefulnessRow).where(*stale))
+        run_change(self._session, hosts)
+        return run_change(self._session, sa.delete(UsefulnessRow).where(*stale))
 
     def _all_hosts(self, revisions: Sequence[Digest]) -> dict[tuple[str, str], list[InertHost]]:
-        found: dict[tuple[str, str], list[InertHost]] = {}
+        hosts: dict[tuple[str, str], list[InertHost]] = {}
         for row in self._session.exec(select(InertHostRow).where(col(InertHostRow.revision).in_(revisions))):
-            found.setdefault((row.revision, row.environment), []).append(InertHost(row.token, row.node))
-        return found
+            hosts.setdefault((row.revision, row.environment), []).append(InertHost(row.token, row.node))
+        return hosts
 
     def _make_room(self, revision: Digest, environment: Digest) -> None:
         rows = self._session.connection().execute(
@@ -217,16 +218,16 @@ class Usefulness:
             .where(col(UsefulnessRow.revision) == revision)
             .order_by(col(UsefulnessRow.last_seen), col(UsefulnessRow.environment))
         )
-        held = [(row.environment, row.quarantined) for row in rows]
-        if len(held) < ENVIRONMENTS or environment in {there for there, _ in held}:
+        known = [(row.environment, row.quarantined) for row in rows]
+        if len(known) < ENVIRONMENTS or environment in {there for there, _ in known}:
             return
-        for there, quarantined in held:
-            if quarantined is None or there == held[-1][0]:
+        for there, quarantined in known:
+            if quarantined is None or there == known[-1][0]:
                 for table in (InertHostRow, UsefulnessRow):
-                    gone = sa.delete(table).where(
+                    oldest = sa.delete(table).where(
                         col(table.revision) == revision, col(table.environment) == there
                     )
-                    changed(self._session, gone)
+                    run_change(self._session, oldest)
                 return
 
 

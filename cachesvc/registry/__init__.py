@@ -1,1 +1,1 @@
-"""The use cases, without HTTP. Each takes a :class:`~.context.Registry` and the token that asks."""
+"""Run the use cases, without HTTP. Each takes a :class:`~.context.Registry` and the token that asks."""

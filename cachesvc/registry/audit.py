@@ -1,4 +1,4 @@
-"""Who did what. Written in the transaction of the deed, so that neither is there without the other."""
+"""Keep the audit log. A row is written in the transaction of its action, so that both exist or neither."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from cachesvc_client.wire.errors import InvalidRequest
 from .context import Registry
 
 KEPT_DAYS = 730
-"""After so long the log forgets."""
+"""Days after which a row is deleted."""
 CONSOLE = "console"
-"""In the place of a token's id: somebody at the machine itself."""
+"""Stands in the place of a token's id for an operator at the machine itself."""
 
 
 def note(
@@ -36,11 +36,13 @@ def audit_page(
     action: str | None = None,
     subject: str | None = None,
 ) -> AuditPage:
-    """The log of the admin's namespace (of ``*``: all of it), newest first. ``action``: the beginning of one;
-    ``subject``: a part of one."""
+    """Returns a page of the log of the admin's namespace (for ``*`` all of it), newest first.
+
+    ``action``: the beginning of an action. ``subject``: a part of a subject.
+    """
     demand(by, Action.admin, by.namespace)
     if cursor is not None and not (cursor.isdecimal() and len(cursor) < 19):
-        raise InvalidRequest(f"cursor: {cursor[:40]!r}", "send the one of the page before")
+        raise InvalidRequest(f"cursor: {cursor[:40]!r}", "send the cursor of the page before")
     before = int(cursor) if cursor else None
     with registry.index.read() as unit:
         rows = unit.audit.page(by.namespace, before, limit + 1, action, subject)

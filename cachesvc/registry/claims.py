@@ -1,4 +1,4 @@
-"""Claims: take, renew, give back; and what a commit makes of them."""
+"""Take, renew and give back claims, and end those that a commit serves."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ from cachesvc_client.wire.records import Manifest
 from .context import Registry
 
 _TRIES = 5
+"""Attempts to take a claim, or to say who has it, while it changes hands."""
 
 
 def take(registry: Registry, token: Token, request: ClaimRequest) -> ClaimAnswer:
-    """The claim, or who has it. The same holder again gets what it has; nobody waits here.
+    """Takes a claim, or says who has it, without waiting. The same holder gets its own claim again.
 
     Raises ``Forbidden`` without the role *write* there, ``TooMany``.
     """
@@ -34,25 +35,25 @@ def take(registry: Registry, token: Token, request: ClaimRequest) -> ClaimAnswer
     key = subject.key
     with registry.index.write() as unit:
         for _ in range(_TRIES):
-            asked = (subject, request.holder, request.who, token.token, seconds, request.seen)
-            taken = unit.claims.take(*asked)
-            if taken is not None:
-                # The row that was just taken is among them; a transaction that raises takes nothing.
+            arguments = (subject, request.holder, request.who, token.token, seconds, request.seen)
+            own = unit.claims.take(*arguments)
+            if own is not None:
+                # The count includes the row that was just taken; a transaction that raises takes nothing.
                 if unit.claims.live(token.token) > LIVE_PER_TOKEN:
                     raise TooMany(
                         f"token {token.token} holds {LIVE_PER_TOKEN} claims", "use a token for each job"
                     )
-                return _answer("yours", *taken)
-            found = unit.claims.get(key)
-            state = standing(*found, request.seen) if found else "free"
-            if found and state != "free":
-                return _answer(state, *found)
-            # It ended between the two statements.
+                return _answer("yours", *own)
+            current = unit.claims.get(key)
+            state = standing(*current, request.seen) if current else "free"
+            if current and state != "free":
+                return _answer(state, *current)
+            # The claim ended between the two statements.
     raise Unavailable(f"claim {key} changes hands too fast", "try again")
 
 
 def renew(registry: Registry, token: Token, shown: ClaimRef) -> ClaimAnswer:
-    """Moves the claim's end. Raises ``ClaimLost`` if it is not the holder's any more."""
+    """Moves the claim's end. Raises ``ClaimLost`` if the claim is not the holder's any more."""
     with registry.index.write() as unit:
         _demand_own(unit, token, shown)
         renewed = unit.claims.renew(shown, registry.limits.claim_seconds)
@@ -63,7 +64,8 @@ def renew(registry: Registry, token: Token, shown: ClaimRef) -> ClaimAnswer:
 
 
 def release(registry: Registry, token: Token, request: ClaimRelease) -> None:
-    """Gives it back; who waits learns of it. What is not the holder's any more is left as it is."""
+    """Gives a claim back and wakes those who wait for it; changes nothing if it is not the holder's any
+    more."""
     with registry.index.write() as unit:
         _demand_own(unit, token, request.claim)
         released = unit.claims.release(request.claim, done=request.done)
@@ -72,7 +74,7 @@ def release(registry: Registry, token: Token, request: ClaimRelease) -> None:
 
 
 def demand_claim(unit: Unit, upload: Upload, shown: ClaimRef) -> None:
-    """In a commit's transaction: nobody takes the claim over before it ends. Raises ``ClaimLost``."""
+    """Locks a claim for a commit's transaction. Raises ``ClaimLost`` if another has it."""
     claim = unit.claims.lock(shown.key)
     demand_current(claim, shown)
     assert claim is not None
@@ -81,8 +83,10 @@ def demand_claim(unit: Unit, upload: Upload, shown: ClaimRef) -> None:
 
 
 def fulfil(unit: Unit, manifest: Manifest, shown: ClaimRef | None) -> Sequence[Digest]:
-    """In a commit's transaction: the claims that ``manifest`` serves are done, and the publisher's is given
-    back. Answers the keys to :func:`wake` when it is committed."""
+    """Ends, in a commit's transaction, the publisher's claim and those that ``manifest`` serves.
+
+    Returns the keys to :func:`wake` after the commit.
+    """
     keys = [*satisfied_claim_keys(manifest)]
     if shown is not None:
         unit.claims.release(shown, done=True)
@@ -91,23 +95,24 @@ def fulfil(unit: Unit, manifest: Manifest, shown: ClaimRef | None) -> Sequence[D
 
 
 def wake(registry: Registry, keys: Sequence[Digest]) -> None:
-    """Who waits for these looks now, and not at his next look."""
+    """Wakes those who wait for these claims, so that they need not wait for their next look."""
     for key in keys:
         registry.hot.wake(topic(key))
 
 
 def topic(key: Digest) -> str:
-    """What is woken for a claim."""
+    """Returns the topic of a claim in the hot store."""
     return f"{TOPIC}{key}"
 
 
 TOPIC = "claims/"
+"""Beginning of the topics of claims."""
 
 
 def _demand_own(unit: Unit, token: Token, shown: ClaimRef) -> None:
-    """A stranger is told what somebody is told whose claim is long over."""
-    found = unit.claims.get(shown.key)
-    if found is None or not may(token, Action.write, found[0].namespace, found[0].lane):
+    """Raises ``ClaimLost`` for a token that may not write there: the same answer as for an absent claim."""
+    row = unit.claims.get(shown.key)
+    if row is None or not may(token, Action.write, row[0].namespace, row[0].lane):
         demand_current(None, shown)
 
 

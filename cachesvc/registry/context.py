@@ -1,4 +1,4 @@
-"""What every use case stands on."""
+"""Define the registry that every use case gets: its backends and limits."""
 
 from __future__ import annotations
 
@@ -16,10 +16,14 @@ from cachesvc_client.wire.records import MAX_PACK_BYTES
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """``lease_seconds``: how long an upload may be silent. ``grace_seconds``: how long an object outlives
-    its last reference; at least the longest download, and longer than ``link_seconds``: how long a link to
-    the store holds. ``pack_bytes``: of one upload. ``claim_seconds``: how long the holder of a claim may be
-    silent. ``retention`` and ``quota_bytes``: of namespaces that have no bounds of their own."""
+    """Limits of a registry; times in seconds, sizes in bytes.
+
+    ``lease_seconds``: how long an upload may be silent. ``link_seconds``: how long a link to the store is
+    valid. ``grace_seconds``: how long an object outlives its last reference, at least as long as the longest
+    download, and longer than ``link_seconds``. ``claim_seconds``: how long the holder of a claim may be
+    silent. ``pack_bytes``: the largest pack. ``retention`` and ``quota_bytes`` are for namespaces without own
+    bounds.
+    """
 
     lease_seconds: int = 900
     grace_seconds: int = 7200
@@ -32,9 +36,13 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """``hot``: hints that replicas share; whoever can write them gains nothing. ``own``: what this process
-    keeps for itself (``None``: in ``hot``, which is its own). ``links``: of the store that ``blobs`` wraps,
-    if readers may use it. ``meter``: what passes ``blobs``. ``clock``: seconds of UTC."""
+    """The backends and limits of one registry.
+
+    ``hot``: hints that replicas share; an attacker who can write them gains nothing. ``own``: hints of this
+    process alone; ``None`` if ``hot`` is of this process alone. ``links``: makes links to the store that
+    ``blobs`` wraps, if readers may use them. ``meter``: counts the calls of ``blobs``. ``clock``: seconds of
+    UTC.
+    """
 
     index: Index
     blobs: BlobStore
@@ -47,11 +55,11 @@ class Registry:
 
     @property
     def memory(self) -> Hot:
-        """Remembers what grants or limits something, and answers, in this process alone: nothing outside of
-        it can write there. Each replica reads the index for itself, at least every 5 s."""
+        """The hot store of this process alone, for tokens, limits and answers: no other process can write
+        there. Each replica reads the index for itself, at least every 5 s."""
         return self.own or self.hot
 
     @property
     def now(self) -> int:
-        """Whole seconds of UTC."""
+        """The time in whole seconds of UTC."""
         return int(self.clock())

@@ -1,4 +1,4 @@
-"""Packs, to those who may read them."""
+"""Give packs to those who may read them."""
 
 from __future__ import annotations
 
@@ -23,10 +23,9 @@ class Pack:
 
 
 def pack_url(registry: Registry, revision: Digest, key: str) -> str:
-    """Where clients get a revision's pack, the object ``key``: by a link to the store, or else by a path of
-    this registry.
+    """Returns a link to the object ``key``, a revision's pack, or else its path at this registry.
 
-    A link outlives the answer that holds it by ``link_seconds`` less the 5 s that the answer is remembered.
+    A client has ``link_seconds`` for a link, less the 5 s for which an answer that holds it is cached.
     """
     if registry.links is None:
         return pack_path(revision)
@@ -34,7 +33,7 @@ def pack_url(registry: Registry, revision: Digest, key: str) -> str:
 
 
 def find_pack(registry: Registry, token: Token, revision: Digest) -> Pack:
-    """Raises ``NotFound``, also for what the token may not see."""
+    """Returns the pack of a revision. Raises ``NotFound``, also for what the token may not see."""
     with registry.index.read() as unit:
         place = unit.entries.place(revision)
     if place is None or not may(token, Action.read, place.namespace, place.lane):
@@ -43,5 +42,6 @@ def find_pack(registry: Registry, token: Token, revision: Digest) -> Pack:
 
 
 def read_pack(registry: Registry, pack: Pack, start: int, length: int) -> Iterator[bytes]:
-    """``length`` bytes from ``start``, never fewer without an error. Raises ``NotFound`` if GC was faster."""
+    """Yields ``length`` bytes from ``start``, never fewer without an error. Raises ``NotFound`` if GC was
+    faster."""
     return registry.blobs.open(pack.key, start, length)

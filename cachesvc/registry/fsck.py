@@ -1,7 +1,7 @@
-"""Index against store, in both directions; and the repair of what is found.
+"""Check the index against the store, in both directions, and repair the damage.
 
-Checking changes nothing. A repair looks again, and does nothing if the finding does not hold any more: what
-was uploaded, collected or repaired meanwhile is no damage.
+A check changes nothing. A repair looks again, and does nothing if the damage is gone: what was uploaded,
+collected or repaired meanwhile is no damage.
 """
 
 from __future__ import annotations
@@ -13,31 +13,35 @@ from cachesvc_client.wire.admin import Finding, FsckPage, Repaired
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import InvalidRequest, NotFound, Unavailable, Untrusted
 
+from .answers import forget_answers
 from .audit import note
 from .context import Registry
-from .inventory import verified
-from .resolve import forget
+from .inventory import verify_revision
 
 PREFIX = "packs/"
+"""Beginning of the keys of packs."""
 _STORE = "store"
+"""Cursor of the last page, which checks the store's objects against the index."""
 _PAGE = 500
+"""Rows of one page."""
 MAX_FINDINGS = 5000
-"""Orphans of one check, about; the next check finds more."""
+"""Orphans that one check reports, about; the next check reports more."""
 _DEEP_BYTES = 512 << 20
-"""Of packs that are read for one page: a request has to end."""
+"""Bytes of packs that a deep check reads for one page: a request has to end."""
 _CURSOR = re.compile(r"[0-9a-f]{64}|store")
 _KEY = re.compile(r"packs/[a-z0-9][a-z0-9._-]{0,199}")
 
 
 def check(registry: Registry, by: Token, cursor: str | None = None, deep: bool = False) -> FsckPage:
-    """One page: revisions against their objects, by digest; then the store's objects against the index, in a
-    page of their own.
+    """Checks one page: revisions against their objects, by digest; the last page is the store's objects
+    against the index.
 
-    ``deep``: packs are read and hashed again, and envelopes verified; otherwise presence and size count.
+    ``deep``: packs are read and hashed again, and envelopes verified; otherwise presence and size
+    count.
     """
     demand(by, Action.admin, ANY)
     if cursor is not None and not _CURSOR.fullmatch(cursor):
-        raise InvalidRequest(f"cursor: {cursor[:80]!r}", "send the one of the page before")
+        raise InvalidRequest(f"cursor: {cursor[:80]!r}", "send the cursor of the page before")
     if cursor == _STORE:
         return _store(registry)
     with registry.index.read() as unit:
@@ -45,7 +49,7 @@ def check(registry: Registry, by: Token, cursor: str | None = None, deep: bool =
     findings: list[Finding] = []
     read = checked = 0
     for revision, *_, size in rows:
-        finding = _judged(registry, revision, deep)
+        finding = _find_damage(registry, revision, deep)
         findings += [finding] if finding else []
         checked, read = checked + 1, read + size
         if deep and read > _DEEP_BYTES:
@@ -55,19 +59,19 @@ def check(registry: Registry, by: Token, cursor: str | None = None, deep: bool =
 
 
 def repair(registry: Registry, by: Token, finding: Finding) -> Repaired:
-    """Repairs it, if it still holds: an orphan is deleted; a revision without its bytes is forgotten, with
-    its whole entry if it is the head, so that the next ``warm`` compiles it anew."""
+    """Repairs a finding if it still holds: deletes an orphan, or a revision without its bytes, with its whole
+    entry if it is the head, so that the next ``warm`` compiles the entry anew."""
     demand(by, Action.admin, ANY)
     if finding.revision is None:
         return _delete_orphan(registry, by, finding.key)
-    again = _judged(registry, finding.revision, deep=finding.problem in ("digest", "envelope"))
+    again = _find_damage(registry, finding.revision, deep=finding.problem in ("digest", "envelope"))
     if again is None:
         return Repaired(False)
     with registry.index.write() as unit:
         row = unit.inventory.revision(finding.revision)
         if row is None:
             return Repaired(False)
-        # What is damaged is held for nobody.
+        # A pin does not protect a damaged revision.
         unit.inventory.pin(finding.revision, None)
         keys: list[str] | None
         if row.head:
@@ -81,14 +85,14 @@ def repair(registry: Registry, by: Token, finding: Finding) -> Repaired:
             raise Unavailable(f"revision {row.revision} was changed meanwhile", "check again")
         for key in keys:
             unit.objects.lease(key, registry.now + registry.limits.grace_seconds)
-        told = {"problem": again.problem, "entry": row.entry, "revisions": len(keys)}
-        note(registry, unit, by, "fsck.repair", row.namespace, row.revision, **told)
-    forget(registry, row.namespace)
+        details = {"problem": again.problem, "entry": row.entry, "revisions": len(keys)}
+        note(registry, unit, by, "fsck.repair", row.namespace, row.revision, **details)
+    forget_answers(registry, row.namespace)
     return Repaired(True)
 
 
-def _judged(registry: Registry, revision: Digest, deep: bool) -> Finding | None:
-    """The first thing that is wrong with a revision, by what index and store say now."""
+def _find_damage(registry: Registry, revision: Digest, deep: bool) -> Finding | None:
+    """Returns the first damage of a revision, by the present index and store; ``None`` if it has none."""
     with registry.index.read() as unit:
         row = unit.inventory.revision(revision)
         place = unit.entries.place(revision)
@@ -98,7 +102,7 @@ def _judged(registry: Registry, revision: Digest, deep: bool) -> Finding | None:
     fix = "forget the entry: the next warm compiles it anew" if row.head else "forget the revision"
     problem = _problem(registry, place.key, row.pack, row.pack_size, deep)
     if problem is None and envelope is not None:
-        problem = _altered(revision, row.signer, envelope, row.pack)
+        problem = _check_envelope(revision, row.signer, envelope, row.pack)
     if problem is None:
         return None
     return Finding(
@@ -112,9 +116,9 @@ def _judged(registry: Registry, revision: Digest, deep: bool) -> Finding | None:
 
 def _problem(registry: Registry, key: str, pack: Digest, size: int, deep: bool) -> tuple[str, str] | None:
     try:
-        found = registry.blobs.size(key)
-        if found != size:
-            return "size", f"{found} bytes in the store, {size} in the index"
+        stored = registry.blobs.size(key)
+        if stored != size:
+            return "size", f"{stored} bytes in the store, {size} in the index"
         if deep:
             digest = Digest.of_chunks(registry.blobs.open(key))
             if digest != pack:
@@ -124,9 +128,9 @@ def _problem(registry: Registry, key: str, pack: Digest, size: int, deep: bool) 
     return None
 
 
-def _altered(revision: Digest, signer: str, envelope: bytes, pack: Digest) -> tuple[str, str] | None:
+def _check_envelope(revision: Digest, signer: str, envelope: bytes, pack: Digest) -> tuple[str, str] | None:
     try:
-        if verified(revision, signer, envelope).manifest.pack.digest == pack:
+        if verify_revision(revision, signer, envelope).manifest.pack.digest == pack:
             return None
         return "envelope", "the index names another pack than the signed manifest"
     except Untrusted as error:
@@ -134,29 +138,29 @@ def _altered(revision: Digest, signer: str, envelope: bytes, pack: Digest) -> tu
 
 
 def _store(registry: Registry) -> FsckPage:
-    """Objects that the index does not know. Rows come before bytes, so what is listed first and has no row
-    then has lost it."""
+    """Reports the objects that the index does not know. A row is older than its object, so an object without
+    a row has lost it."""
     findings: list[Finding] = []
     checked = 0
-    held: list[tuple[str, int]] = []
+    batch: list[tuple[str, int]] = []
     for facts in registry.blobs.list(PREFIX):
         checked += 1
-        held.append((facts.key, facts.size))
-        if len(held) == _PAGE:
-            findings += _orphans(registry, held)
-            held = []
+        batch.append((facts.key, facts.size))
+        if len(batch) == _PAGE:
+            findings += _orphans(registry, batch)
+            batch = []
         if len(findings) >= MAX_FINDINGS:
             break
-    findings += _orphans(registry, held)
+    findings += _orphans(registry, batch)
     return FsckPage(tuple(findings), checked)
 
 
-def _orphans(registry: Registry, held: list[tuple[str, int]]) -> list[Finding]:
+def _orphans(registry: Registry, batch: list[tuple[str, int]]) -> list[Finding]:
     with registry.index.read() as unit:
-        known = unit.objects.known([key for key, _ in held])
+        known = unit.objects.known([key for key, _ in batch])
     return [
         Finding("orphan", key, f"{size} bytes that the index does not know", "delete the object")
-        for key, size in held
+        for key, size in batch
         if key not in known
     ]
 
@@ -171,7 +175,7 @@ def _delete_orphan(registry: Registry, by: Token, key: str) -> Repaired:
         size = registry.blobs.size(key)
     except NotFound:
         return Repaired(False)
-    # A key is drawn anew for each upload and its row comes first: none can appear for this one.
+    # Each upload has a new random key, and its row comes first: no row can appear for this key.
     registry.blobs.delete(key)
     with registry.index.write() as unit:
         note(registry, unit, by, "fsck.repair", ANY, key, problem="orphan", bytes=size)

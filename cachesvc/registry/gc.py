@@ -1,8 +1,9 @@
-"""Retention and the collection of what nobody needs. Safe to kill anywhere, beside publishing and reading.
+"""Apply retention, and delete what nobody needs. A kill at any moment is safe, and so are concurrent
+requests.
 
-What a policy lets go is removed from the index, one transaction each, and its objects live on for the grace.
-Then objects: mark ``deleting`` → commit → delete the object → delete the row. A crash in between leaves a
-marked row, which the next run takes up.
+What a policy does not keep is deleted from the index, one transaction each; its objects stay for the grace
+period. Then objects: mark ``deleting`` → commit → delete the object → delete the row. A crash in between
+leaves a marked row, which the next run goes on with.
 """
 
 from __future__ import annotations
@@ -20,19 +21,20 @@ from cachesvc_client.wire.admin import CollectPlan, Removal
 from cachesvc_client.wire.names import Namespace
 
 from . import audit
+from .answers import forget_answers
 from .context import Registry
 from .inventory import describe
-from .resolve import forget
 
 _log = logging.getLogger("cachesvc.gc")
 _BATCH = 200
+"""Objects that are read from the index together."""
 SHOWN = 1000
-"""Removals that a plan names; all are counted."""
+"""Removals that a plan names; it counts all of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """Counts of one run. ``entries``: that went whole; their revisions are among ``revisions``."""
+    """Counts of one run. ``entries``: those deleted whole; their revisions are among ``revisions``."""
 
     revisions: int
     uploads: int
@@ -41,8 +43,8 @@ class Collected:
 
 
 @dataclass(frozen=True, slots=True)
-class _Doomed:
-    """A revision that a policy lets go; ``whole``: with its entry."""
+class _Removable:
+    """A revision that a policy does not keep; ``whole``: nor its entry."""
 
     row: RevisionAge
     why: str
@@ -50,7 +52,8 @@ class _Doomed:
 
 
 def collect(registry: Registry, by: Token | None = None) -> Collected:
-    """One run. ``by=None``: the server itself. Whatever a plan said, it is judged again now."""
+    """Runs retention and collection, by what holds now, whatever a plan said. ``by=None``: the server
+    itself."""
     if by is not None:
         demand(by, Action.admin, ANY)
     revisions, entries = _retain(registry)
@@ -77,88 +80,90 @@ def collect(registry: Registry, by: Token | None = None) -> Collected:
 
 
 def plan(registry: Registry, by: Token) -> CollectPlan:
-    """What a run would remove now, and why; changes nothing. Objects are those that are free already: what
-    the removals free follows when their grace is over."""
+    """Returns what a run would remove now, and why; changes nothing. Objects are those that are free already:
+    objects of the removals follow after their grace period."""
     demand(by, Action.admin, ANY)
     removals: list[Removal] = []
     count = total = 0
     with registry.index.read() as unit:
         for namespace in unit.namespaces.names():
-            for doomed in _doomed(registry, unit, namespace):
+            for removable in _removable(registry, unit, namespace):
                 count += 1
-                total += doomed.row.size
+                total += removable.row.size
                 if len(removals) < SHOWN:
-                    removals += _shown(unit, doomed)
+                    removals += _shown(unit, removable)
         objects = unit.objects.count_loose(registry.now)
     return CollectPlan(tuple(removals), count, total, objects)
 
 
 def _retain(registry: Registry) -> tuple[int, int]:
-    """(revisions, entries) that the policies let go."""
+    """Deletes what the policies do not keep, and returns (revisions, entries)."""
     with registry.index.read() as unit:
         namespaces = unit.namespaces.names()
     revisions = entries = 0
     for namespace in namespaces:
         with registry.index.read() as unit:
-            doomed = list(_doomed(registry, unit, namespace))
-        gone = [_forgotten(registry, one) for one in doomed]
-        revisions += sum(gone)
-        entries += sum(bool(count) and one.whole for count, one in zip(gone, doomed, strict=True))
-        if any(count and one.whole for count, one in zip(gone, doomed, strict=True)):
-            forget(registry, namespace)
+            removable = list(_removable(registry, unit, namespace))
+        counts = [_delete(registry, one) for one in removable]
+        revisions += sum(counts)
+        entries += sum(bool(count) and one.whole for count, one in zip(counts, removable, strict=True))
+        if any(count and one.whole for count, one in zip(counts, removable, strict=True)):
+            forget_answers(registry, namespace)
     return revisions, entries
 
 
-def _doomed(registry: Registry, unit: Unit, namespace: Namespace) -> Iterator[_Doomed]:
-    """In the order in which they go: single revisions first, then whole entries."""
+def _removable(registry: Registry, unit: Unit, namespace: Namespace) -> Iterator[_Removable]:
+    """Yields what to delete, in order: single revisions first, then whole entries."""
     policy, now = registry.limits.retention.of(unit.namespaces.policy(namespace)), registry.clock()
-    old = expired(unit.entries.crowded(policy.revisions, namespace), policy, now)
+    old = expired(unit.entries.with_more_than(policy.revisions, namespace), policy, now)
     yield from (
-        _Doomed(row, f"more than {policy.revisions} revisions, older than {policy.days} days") for row in old
+        _Removable(row, f"more than {policy.revisions} revisions, older than {policy.days} days")
+        for row in old
     )
-    gone = {row.revision for row in old}
+    listed = {row.revision for row in old}
     if policy.unused_days is not None:
         idle = unused(unit.entries.idle(int(now - policy.unused_days * DAY), namespace), policy, now)
-        yield from (_Doomed(row, f"not used for {policy.unused_days} days", whole=True) for row in idle)
+        yield from (_Removable(row, f"not used for {policy.unused_days} days", whole=True) for row in idle)
         entries = {row.entry for row in idle}
-        gone |= {row.revision for row in idle}
+        listed |= {row.revision for row in idle}
     else:
         entries = set()
     if policy.keep_bytes is not None:
         left = [
             row
             for row in unit.entries.ages(namespace)
-            if row.revision not in gone and row.entry not in entries
+            if row.revision not in listed and row.entry not in entries
         ]
         yield from _evicted(left, policy, now)
 
 
-def _evicted(rows: list[RevisionAge], policy: Retention, now: float) -> Iterator[_Doomed]:
+def _evicted(rows: list[RevisionAge], policy: Retention, now: float) -> Iterator[_Removable]:
     for row in evicted(rows, policy, now):
         idle = int((now - row.touched) / DAY)
         why = f"over {policy.keep_bytes} bytes; idle {idle} days, {row.compile_seconds:.0f} s to compile"
-        yield _Doomed(row, why, whole=row.is_head)
+        yield _Removable(row, why, whole=row.is_head)
 
 
-def _forgotten(registry: Registry, doomed: _Doomed) -> int:
-    """How many revisions went: none if it is pinned, or is a head, by now."""
+def _delete(registry: Registry, removable: _Removable) -> int:
+    """Deletes a revision or its entry and returns how many revisions: none if it is pinned or a head by
+    now."""
     with registry.index.write() as unit:
-        if doomed.whole:
-            keys = unit.entries.remove_whole(doomed.row.entry, doomed.row.revision) or []
+        if removable.whole:
+            keys = unit.entries.remove_whole(removable.row.entry, removable.row.revision) or []
         else:
-            key = unit.entries.remove(doomed.row.revision)
+            key = unit.entries.remove(removable.row.revision)
             keys = [] if key is None else [key]
         for key in keys:
             unit.objects.lease(key, registry.now + registry.limits.grace_seconds)
     return len(keys)
 
 
-def _shown(unit: Unit, doomed: _Doomed) -> list[Removal]:
-    row = unit.inventory.revision(doomed.row.revision)
+def _shown(unit: Unit, removable: _Removable) -> list[Removal]:
+    row = unit.inventory.revision(removable.row.revision)
     if row is None:
         return []
     place = (row.namespace, row.name, row.tag, row.target)
-    return [Removal(row.entry, row.revision, *place, row.pack_size, doomed.why, doomed.whole)]
+    return [Removal(row.entry, row.revision, *place, row.pack_size, removable.why, removable.whole)]
 
 
 def _sweep(registry: Registry) -> int:

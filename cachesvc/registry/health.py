@@ -1,4 +1,4 @@
-"""Whether the registry can do its work now."""
+"""Say whether the registry can serve requests now."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ NEEDED = ("index", "blobs")
 
 
 def readiness(registry: Registry) -> tuple[bool, dict[str, str]]:
-    """(whether requests can be sent here, ``ok`` or the cause for each part that the registry stands on).
+    """Returns (whether requests can be sent here, ``ok`` or the cause for each backend).
 
-    A store that is full is told, and no reason to send nobody here: what it holds is still answered.
+    A full store is reported, and the registry stays ready: it still serves what the store has.
     """
     checks = {"index": registry.index.check, "blobs": registry.blobs.check, "hot": registry.hot.check}
-    found = {name: _failure(check) for name, check in checks.items()}
-    ready = all(found[name] is None or isinstance(found[name], StorageFull) for name in NEEDED)
-    return ready, {name: "ok" if error is None else str(error) for name, error in found.items()}
+    failures = {name: _failure(check) for name, check in checks.items()}
+    ready = all(failures[name] is None or isinstance(failures[name], StorageFull) for name in NEEDED)
+    return ready, {name: "ok" if error is None else str(error) for name, error in failures.items()}
 
 
 def _failure(check: Callable[[], None]) -> CacheSvcError | None:

@@ -1,4 +1,4 @@
-"""What operators look at: entries by what they are, their lines of revisions, what differs, sums."""
+"""Show operators entries by their properties, lines of revisions, differences and sums."""
 
 from __future__ import annotations
 
@@ -27,10 +27,13 @@ from cachesvc_client.wire.errors import CacheSvcError, Corrupt, InvalidRequest, 
 from .context import Registry
 
 WITHHELD = 5000
+"""Withheld revisions that are listed, at most."""
 RANKED = 100
+"""Entries of each ranking, at most."""
 PAGE_BYTES = 4 << 20
-"""Of one page of entries: what a publisher may put into a fingerprint is bounded, but not small."""
+"""Bytes of one page of entries: a fingerprint is bounded, but not small."""
 _DESCRIBED = 100
+"""Entries that are described in one transaction."""
 _CURSOR = re.compile(r"(\d{1,18})\.([0-9a-f]{64})")
 _BEGINNING = re.compile(r"(?:sha256:)?([0-9a-f]{4,64})")
 
@@ -40,17 +43,17 @@ _log = logging.getLogger("cachesvc.registry")
 def search_entries(
     registry: Registry, by: Token, search: Search, cursor: str | None, limit: int
 ) -> EntryPage:
-    """A page of the entries that match, newest first, as far as the token sees them.
+    """Returns a page of the entries that match, newest first, as far as the token sees them.
 
-    ``search.namespace`` ``*``: all that the token may read. Entries that come or go meanwhile may be missed;
-    none is answered twice.
+    ``search.namespace`` ``*``: all that the token may read. An entry that is made or deleted meanwhile may be
+    missing; no entry is on two pages.
     """
     namespace = by.namespace if search.namespace == ANY else search.namespace
     demand(by, Action.read, namespace)
     lanes = search.lanes
     if by.lane is not None:
-        seen = ("", str(by.lane))
-        lanes = seen if lanes is None else tuple(lane for lane in lanes if lane in seen)
+        readable = ("", str(by.lane))
+        lanes = readable if lanes is None else tuple(lane for lane in lanes if lane in readable)
     if search.dtype or search.shape:
         describe(registry, most=_DESCRIBED)
     narrowed = replace(search, namespace=namespace, lanes=lanes)
@@ -62,7 +65,8 @@ def search_entries(
 
 
 def list_revisions(registry: Registry, by: Token, entry: Digest) -> list[RevisionRecord]:
-    """The line of an entry, newest first. Raises ``NotFound``, also for what the token may not see."""
+    """Returns the revisions of an entry, newest first. Raises ``NotFound``, also for what the token may not
+    see."""
     with registry.index.read() as unit:
         rows = unit.inventory.revisions(entry)
     if not rows or not may(by, Action.read, rows[0].namespace, rows[0].lane):
@@ -71,15 +75,15 @@ def list_revisions(registry: Registry, by: Token, entry: Digest) -> list[Revisio
 
 
 def get_revision(registry: Registry, by: Token, revision: Digest) -> RevisionRecord:
-    """One revision. Raises ``NotFound``, also for what the token may not see."""
+    """Returns one revision. Raises ``NotFound``, also for what the token may not see."""
     with registry.index.read() as unit:
-        return seen(unit, by, revision)
+        return readable_revision(unit, by, revision)
 
 
 def get_envelope(registry: Registry, by: Token, revision: Digest) -> bytes:
-    """The exact bytes that were published. Raises ``NotFound``."""
+    """Returns the exact bytes that were published. Raises ``NotFound``."""
     with registry.index.read() as unit:
-        seen(unit, by, revision)
+        readable_revision(unit, by, revision)
         envelope = unit.inventory.envelope(revision)
     if envelope is None:
         raise _absent(revision)
@@ -87,64 +91,65 @@ def get_envelope(registry: Registry, by: Token, revision: Digest) -> bytes:
 
 
 def compare_revisions(registry: Registry, by: Token, first: Digest, second: Digest) -> RevisionDifference:
-    """What differs between two. Both are verified again: the index is not taken at its word."""
+    """Returns what differs between two revisions. Verifies both again: the index is not trusted."""
     manifests = []
     for revision in (first, second):
         with registry.index.read() as unit:
-            row = seen(unit, by, revision)
+            row = readable_revision(unit, by, revision)
             envelope = unit.inventory.envelope(revision)
         if envelope is None:
             raise _absent(revision)
-        manifests.append(verified(revision, row.signer, envelope).manifest)
+        manifests.append(verify_revision(revision, row.signer, envelope).manifest)
     return difference(*manifests)
 
 
 def complete(registry: Registry, by: Token, kind: str, text: str) -> Digest:
-    """The entry or revision whose digest begins so (at least 4 hex digits). Raises ``NotFound``,
-    ``InvalidRequest`` if there are several."""
+    """Returns the entry or revision whose digest begins with ``text``, at least 4 hex digits. Raises
+    ``NotFound``, ``InvalidRequest`` if there are several."""
     match = _BEGINNING.fullmatch(text)
     if match is None:
         raise InvalidRequest(
             f"{kind}: {text[:80]!r}", "give its digest, or 4 or more of its first hex digits"
         )
     with registry.index.read() as unit:
-        found = [
+        digests = [
             digest
             for digest in unit.inventory.starting_with(kind, f"sha256:{match[1]}", 20)
             if _visible(unit, by, kind, digest)
         ]
-    if not found:
+    if not digests:
         raise NotFound(f"{kind} {match[1]} does not exist", "see: cachesvc admin entries list")
-    if len(found) > 1:
-        shown = ", ".join(digest.hex[:16] for digest in found[:5])
-        raise InvalidRequest(f"{kind} {match[1]}: {len(found)} begin so", f"give more digits: {shown}")
-    return found[0]
+    if len(digests) > 1:
+        shown = ", ".join(digest.hex[:16] for digest in digests[:5])
+        raise InvalidRequest(f"{kind} {match[1]}: {len(digests)} begin so", f"give more digits: {shown}")
+    return digests[0]
 
 
 def list_withheld(registry: Registry, by: Token) -> list[Withheld]:
-    """What is not offered, to anybody or to some environments; the newest first, at most ``WITHHELD``."""
+    """Returns what is withheld from everybody or from some environments; the newest first, at most
+    ``WITHHELD``."""
     demand(by, Action.admin, by.namespace)
     with registry.index.read() as unit:
         return unit.inventory.withheld(by.namespace, WITHHELD)
 
 
 def stats(registry: Registry, by: Token, namespace: str, top: int) -> Stats:
-    """Sums, and the first ``top`` entries by each order."""
+    """Returns sums, and the first ``top`` entries by each order."""
     namespace = by.namespace if namespace == ANY else namespace
     demand(by, Action.admin, namespace)
     with registry.index.read() as unit:
-        held = unit.namespaces.all(namespace)
+        namespaces = unit.namespaces.all(namespace)
         starts, saved, spent = unit.inventory.starts(namespace)
         ranked = {
             by: tuple(unit.inventory.ranked(namespace, by, top)) for by in ("coldest", "heaviest", "dearest")
         }
         names = unit.inventory.named(namespace)
     return Stats(
-        namespaces=len(held),
+        namespaces=len(namespaces),
         names=names,
-        entries=sum(row.entries for row in held),
-        revisions=sum(row.revisions for row in held),
-        bytes=sum(row.bytes for row in held),
+        entries=sum(row.entries for row in namespaces),
+        revisions=sum(row.revisions for row in namespaces),
+        bytes=sum(row.bytes for row in namespaces),
         starts=starts,
         saved=round(saved, 3),
         spent=round(spent, 3),
@@ -153,8 +158,10 @@ def stats(registry: Registry, by: Token, namespace: str, top: int) -> Stats:
 
 
 def describe(registry: Registry, most: int | None = None) -> int:
-    """Writes down by what entries are found that an older replica made; how many. ``most``: at least so many
-    are done, if there are."""
+    """Describes the entries that an older replica made, so that searches find them, and returns how many.
+
+    ``most``: stops after that many, or a few more; ``None``: describes all.
+    """
     done = 0
     while most is None or done < most:
         with registry.index.read() as unit:
@@ -164,7 +171,7 @@ def describe(registry: Registry, most: int | None = None) -> int:
         with registry.index.write() as unit:
             for entry, revision, signer, envelope in rows:
                 try:
-                    dtypes, shapes = facets(verified(revision, signer, envelope).manifest.workload)
+                    dtypes, shapes = facets(verify_revision(revision, signer, envelope).manifest.workload)
                 except CacheSvcError as error:
                     _log.warning("entry %s is not found by its inputs: %s", entry, error)
                     dtypes, shapes = (), ()
@@ -173,25 +180,25 @@ def describe(registry: Registry, most: int | None = None) -> int:
     return done
 
 
-def seen(unit: Unit, by: Token, revision: Digest) -> RevisionRecord:
-    """The revision, if the token may read it. Raises ``NotFound``."""
+def readable_revision(unit: Unit, by: Token, revision: Digest) -> RevisionRecord:
+    """Returns the revision, if the token may read it. Raises ``NotFound``."""
     row = unit.inventory.revision(revision)
     if row is None or not may(by, Action.read, row.namespace, row.lane):
         raise _absent(revision)
     return row
 
 
-def verified(revision: Digest, signer: str, envelope: bytes) -> Verified:
-    """What the index holds of a revision, checked as at its commit; whether it has expired since does not
-    matter. Raises ``Untrusted``, ``Corrupt``."""
+def verify_revision(revision: Digest, signer: str, envelope: bytes) -> Verified:
+    """Checks the envelope that the index has of a revision, as at its commit; it may have expired since.
+    Raises ``Untrusted``, ``Corrupt``."""
     try:
         trusted = [PublicKey(signer)]
     except ValueError as error:
         raise Corrupt(f"revision {revision}: the index names no signer: {error}") from None
-    checked = check_envelope(envelope, trusted=trusted, expected=None, now=0)
-    if checked.revision != revision:
-        raise Corrupt(f"revision {revision}: the index holds the envelope of {checked.revision}")
-    return checked
+    verified = check_envelope(envelope, trusted=trusted, expected=None, now=0)
+    if verified.revision != revision:
+        raise Corrupt(f"revision {revision}: the index holds the envelope of {verified.revision}")
+    return verified
 
 
 def _absent(revision: Digest) -> NotFound:
@@ -204,7 +211,7 @@ def _visible(unit: Unit, by: Token, kind: str, digest: Digest) -> bool:
 
 
 def _within(rows: list[EntryRecord], most: int) -> list[EntryRecord]:
-    """As many of the first rows as fit, and at least one."""
+    """Returns as many of the first rows as have ``most`` bytes together, and at least one."""
     size = 0
     for place, row in enumerate(rows):
         size += len(codec.canonical(row))
@@ -218,5 +225,5 @@ def _after(cursor: str | None) -> tuple[int, str] | None:
         return None
     match = _CURSOR.fullmatch(cursor)
     if match is None:
-        raise InvalidRequest(f"cursor: {cursor[:100]!r}", "send the one of the page before")
+        raise InvalidRequest(f"cursor: {cursor[:100]!r}", "send the cursor of the page before")
     return int(match[1]), f"sha256:{match[2]}"

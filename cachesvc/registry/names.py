@@ -1,4 +1,4 @@
-"""What a namespace holds."""
+"""List the names and entries of a namespace."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .context import Registry
 
 
 def list_names(registry: Registry, token: Token, namespace: Namespace) -> list[NameSummary]:
-    """The names with their tags, entries and bytes, as far as the token sees them."""
+    """Returns the names with their tags, entries and bytes, as far as the token sees them."""
     demand(token, Action.read, namespace)
     with registry.index.read() as unit:
         return unit.entries.names(namespace, _lanes(token))
@@ -23,7 +23,8 @@ def list_names(registry: Registry, token: Token, namespace: Namespace) -> list[N
 def list_entries(
     registry: Registry, token: Token, namespace: Namespace, name: ShortName | None, tag: Tag | None
 ) -> list[EntrySummary]:
-    """The entries with their heads and what came of them, newest first, as far as the token sees them."""
+    """Returns the entries with their heads and reported outcomes, newest first, as far as the token sees
+    them."""
     demand(token, Action.read, namespace)
     with registry.index.read() as unit:
         rows = unit.entries.listing(namespace, _lanes(token), name, tag)
@@ -32,13 +33,14 @@ def list_entries(
 
 
 def get_entry(registry: Registry, token: Token, entry: Digest) -> EntrySummary:
-    """One entry, with what came of its head. Raises ``NotFound``, also for what the token may not see."""
+    """Returns one entry, with the reported outcomes of its head. Raises ``NotFound``, also for what the token
+    may not see."""
     with registry.index.read() as unit:
-        found = unit.entries.summary(entry)
-        uses = unit.usefulness.of([found[1].revision]) if found else {}
-    if found is None or not may(token, Action.read, found[0], found[1].lane):
+        row = unit.entries.summary(entry)
+        uses = unit.usefulness.of([row[1].revision]) if row else {}
+    if row is None or not may(token, Action.read, row[0], row[1].lane):
         raise NotFound(f"entry {entry} does not exist")
-    return replace(found[1], usefulness=uses.get(found[1].revision, ()))
+    return replace(row[1], usefulness=uses.get(row[1].revision, ()))
 
 
 def _lanes(token: Token) -> tuple[Lane | None, ...] | None:

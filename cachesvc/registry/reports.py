@@ -1,4 +1,4 @@
-"""What starts came to: counted per revision and environment; and what follows from it."""
+"""Count the outcomes of starts by revision and environment, and withhold what is inert."""
 
 from __future__ import annotations
 
@@ -15,27 +15,28 @@ from cachesvc_client.wire.errors import InvalidRequest, NotFound, TooMany
 from cachesvc_client.wire.partitions import environment
 from cachesvc_client.wire.reports import KindWork, ReportAnswer, ReportRequest, RevisionReport
 
+from .answers import forget_answers
 from .audit import note
 from .context import Registry
-from .resolve import forget
 
 RATE_SECONDS = 5
+"""Seconds over which the reports of a token are counted."""
 RATE = 500
-"""Reports that a token may send to one replica in each of these spans: a fleet that ends at once."""
+"""Reports that a token may send to one replica in ``RATE_SECONDS``: enough for a fleet that ends at once."""
 FACTS = ("gpu", "torch", "triton", "platform", "cpu_isa", "python_abi")
-"""Factors that people tell an environment by."""
+"""Factors by which people recognise an environment."""
 
 _log = logging.getLogger("cachesvc.reports")
 
 
 def report(registry: Registry, token: Token, request: ReportRequest) -> ReportAnswer:
-    """Counts one start, whole or not at all; in the place of what it reported before, if it says so.
+    """Counts one start, whole or not at all; in the place of its earlier report, if it names one.
 
     Raises ``NotFound`` for a revision that does not exist or that the token may not see, ``Forbidden``
     without the role *report*, ``InvalidRequest`` for an environment that the revision does not fit (it cannot
     have been installed there), ``TooMany``.
     """
-    _bound(registry, token)
+    _limit_rate(registry, token)
     spent = _spent(request.kinds) / len(request.revisions)
     earlier = _earlier(request)
     withheld: list[Digest] = []
@@ -62,13 +63,13 @@ def report(registry: Registry, token: Token, request: ReportRequest) -> ReportAn
                 )
             )
             host = InertHost(token.token, request.node)
-            now_withheld, changed = _consequence(registry, unit, token, subject, host, row, where)
+            now_withheld, changed = _apply_outcome(registry, unit, token, subject, host, row, where)
             moved = moved or changed
             if now_withheld:
                 withheld.append(row.revision)
     if moved:
         for namespace in {subject.namespace for subject in subjects.values()}:
-            forget(registry, namespace)
+            forget_answers(registry, namespace)
     return ReportAnswer(len(request.revisions), tuple(withheld), replaces=True)
 
 
@@ -77,7 +78,7 @@ def _spent(kinds: Mapping[str, KindWork]) -> float:
 
 
 def _earlier(request: ReportRequest) -> dict[Digest, Earlier]:
-    """What the last report of the same start was counted as, by revision."""
+    """Returns what the earlier report of the same start counted, by revision."""
     if request.replaces is None or not request.replaces.revisions:
         return {}
     spent = _spent(request.replaces.kinds) / len(request.replaces.revisions)
@@ -96,10 +97,10 @@ def lift(registry: Registry, by: Token, revision: Digest) -> None:
         if not unit.inventory.quarantine(revision, None) and not lifted:
             raise NotFound(f"revision {revision} is offered everywhere")
         note(registry, unit, by, "quarantine.release", subject.namespace, revision)
-    forget(registry, subject.namespace)
+    forget_answers(registry, subject.namespace)
 
 
-def _bound(registry: Registry, token: Token) -> None:
+def _limit_rate(registry: Registry, token: Token) -> None:
     span = int(registry.clock()) // RATE_SECONDS
     key = f"reports/{token.token}/{span}"
     if registry.memory.count(key, RATE_SECONDS) > RATE:
@@ -122,7 +123,7 @@ def _check(token: Token, request: ReportRequest, row: RevisionReport, subject: R
         )
 
 
-def _consequence(
+def _apply_outcome(
     registry: Registry,
     unit: Unit,
     token: Token,
@@ -131,13 +132,16 @@ def _consequence(
     row: RevisionReport,
     where: Digest,
 ) -> tuple[bool, bool]:
-    """(whether the revision is withheld from the environment now, whether that changed)."""
+    """Lifts or sets a quarantine by the outcome of a start.
+
+    Returns (whether the revision is withheld from the environment now, whether that changed).
+    """
     if row.state in ("hit", "partial"):
         lifted = unit.usefulness.lift(row.revision, where)
         if lifted:
             _log.info("revision %s: used in environment %s, offered there again", row.revision, where)
-            told = {"environment": where, "why": "it was used there"}
-            note(registry, unit, token, "quarantine.release", subject.namespace, row.revision, **told)
+            details = {"environment": where, "why": "it was used there"}
+            note(registry, unit, token, "quarantine.release", subject.namespace, row.revision, **details)
         return False, lifted
     if row.state != "inert":
         return False, False
@@ -147,8 +151,8 @@ def _consequence(
     changed = unit.usefulness.quarantine(row.revision, where, registry.now)
     if changed:
         _log.warning("revision %s: inert in environment %s, not offered there", row.revision, where)
-        told = {"environment": where, "why": f"{HOSTS} hosts found it inert"}
-        note(registry, unit, token, "quarantine.set", subject.namespace, row.revision, **told)
+        details = {"environment": where, "why": f"{HOSTS} hosts found it inert"}
+        note(registry, unit, token, "quarantine.set", subject.namespace, row.revision, **details)
     return True, changed
 
 

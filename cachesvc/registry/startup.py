@@ -1,4 +1,4 @@
-"""The first start: an admin's token and, where one machine is all there is, a signing key."""
+"""Prepare the first start: an admin's token and, unless the operator chose it, a signing key."""
 
 from __future__ import annotations
 
@@ -19,25 +19,27 @@ _FIRST = TokenRequest("first start", "admin", ANY, never=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Welcome:
-    """``secret``: of the token that was made now, unless the operator chose it. ``trust``: the key in
-    ``signing_key``, if the file is there."""
+class Credentials:
+    """What a start tells the operator.
+
+    ``secret``: the secret of the token that this start made, unless the operator chose it. ``trust``: the
+    public key of the file ``signing_key``, if the file is there.
+    """
 
     secret: str | None
     trust: PublicKey | None
     signing_key: Path
 
 
-def welcome(
+def prepare_credentials(
     registry: Registry, signing_key: Path, *, first_token: str = "", new_token: bool = False
-) -> Welcome:
+) -> Credentials:
     """Makes what is missing, once, however many replicas start together: the first admin's token, and the
-    signing key with its signer for every namespace. Safe to repeat: a start that was killed half-way leaves
-    nothing that counts.
+    signing key with its signer for every namespace. Safe to repeat: a killed start commits nothing.
 
-    ``first_token``: the secret that the operator chose for that token. Then nothing is told and no key is
-    made: the keys are with those who build. After the first start neither token nor key is replaced: an
-    operator may have revoked the one and moved the other into CI.
+    ``first_token``: the secret that the operator chose for that token. Then the result has no secret, and no
+    key is made: builders have their own keys. A later start replaces neither token nor key: an operator may
+    have revoked the token and moved the key into CI.
     """
     with registry.index.read() as unit:
         first = not unit.tokens.any_admin()
@@ -50,16 +52,16 @@ def welcome(
     if secret is None and new_token:
         secret = create_token(registry, None, _ANOTHER).secret
     trust = SigningKey.load(signing_key).public if signing_key.exists() else None
-    return Welcome(secret, trust, signing_key)
+    return Credentials(secret, trust, signing_key)
 
 
 def _first(registry: Registry, unit: Unit, signing_key: Path, first_token: str) -> str | None:
-    """What a database without an admin lacks; the secret, if somebody has to be told it."""
+    """Makes what a database without an admin lacks; returns the secret unless the operator chose it."""
     if first_token:
         issue(registry, unit, None, _FIRST, first_token)
         return None
     if not signing_key.exists():
-        # Before the commit: a signer whose key is nowhere would be of no use to anybody.
+        # Before the commit: nobody could use a signer whose key is lost.
         _save(SigningKey.generate(), signing_key)
     accept(registry, unit, None, SignerRecord(ANY, SigningKey.load(signing_key).public, "first start"))
     return issue(registry, unit, None, _FIRST).secret

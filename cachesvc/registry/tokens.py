@@ -1,4 +1,4 @@
-"""Tokens and signers: who may come in, and whose signatures count."""
+"""Authenticate tokens, and manage tokens and signers."""
 
 from __future__ import annotations
 
@@ -24,46 +24,51 @@ from cachesvc_client.wire.protocol import (
     WhoAmI,
 )
 
+from .answers import forget_answers
 from .audit import note
 from .context import Registry
-from .resolve import forget
 
 SECRET_PREFIX = "csv_"
-"""So that secret scanners can tell what they found."""
+"""Beginning of every secret, by which secret scanners recognise it."""
 MAX_DAYS = 3660
+"""Days that a token lives, at most, unless it never expires."""
 MAX_LABEL = 200
+"""Characters of a label, at most."""
 _ID = re.compile(r"[A-Za-z0-9-]{1,40}")
 
 
-def authenticate(registry: Registry, secret: str, *, remembered: bool = True) -> Token:
-    """Answers the token of a secret. Raises ``Unauthenticated``. A revocation holds within 5 s on every
-    replica; with ``remembered=False``, which always reads the index, at once."""
+def authenticate(registry: Registry, secret: str, *, use_cache: bool = True) -> Token:
+    """Returns the token of a secret. Raises ``Unauthenticated``.
+
+    ``use_cache``: the token may have been read up to 5 s ago, so that a revocation counts within 5 s. Without
+    it the index is read, and a revocation counts at once.
+    """
     secret_hash = _hash(secret)
-    known = registry.memory.get(_memory_key(secret_hash)) if remembered else None
-    token = _from_memory(known) if known is not None else _look_up(registry, secret_hash)
+    cached = registry.memory.get(_memory_key(secret_hash)) if use_cache else None
+    token = _decode(cached) if cached is not None else _look_up(registry, secret_hash)
     if token is None:
         raise Unauthenticated("the token is not known here", "check CACHESVC_TOKEN, or: cachesvc login")
     alive(token, registry.clock())
     return token
 
 
-def recognise(registry: Registry, secret: str) -> Token | None:
-    """:func:`authenticate` for whom it is known without waiting; ``None``: it has to be looked up."""
-    known = registry.memory.near(_memory_key(_hash(secret)))
-    if not known:
+def cached_token(registry: Registry, secret: str) -> Token | None:
+    """Authenticates from memory without waiting; ``None``: call :func:`authenticate`."""
+    cached = registry.memory.peek(_memory_key(_hash(secret)))
+    if not cached:
         return None
-    token = _from_memory(known)
+    token = _decode(cached)
     alive(token, registry.clock())
     return token
 
 
 def whoami(token: Token) -> WhoAmI:
-    """The token in use."""
+    """Returns what a token may do."""
     return WhoAmI(token.token, token.role.name, token.namespace, token.expires)
 
 
 def create_token(registry: Registry, by: Token | None, request: TokenRequest) -> TokenAnswer:
-    """A new token; only this answer holds its secret. ``by=None``: the operator at the console."""
+    """Creates a token; only this answer has its secret. ``by=None``: the operator at the console."""
     with registry.index.write() as unit:
         return issue(registry, unit, by, request)
 
@@ -71,19 +76,19 @@ def create_token(registry: Registry, by: Token | None, request: TokenRequest) ->
 def issue(
     registry: Registry, unit: Unit, by: Token | None, request: TokenRequest, secret: str | None = None
 ) -> TokenAnswer:
-    """:func:`create_token` within a transaction; its ``secret`` may be one that was agreed on before."""
+    """Creates a token within a transaction, with a new secret or the one that is passed."""
     token = _new_token(request, registry.now)
     if by is not None:
         demand(by, Action.admin, token.namespace)
     secret = secret or SECRET_PREFIX + secrets.token_urlsafe(32)
     unit.tokens.add(token, _hash(secret))
-    told = {"role": token.role.name, "label": token.label, "expires": token.expires}
-    note(registry, unit, by, "token.create", token.namespace, token.token, **told)
+    details = {"role": token.role.name, "label": token.label, "expires": token.expires}
+    note(registry, unit, by, "token.create", token.namespace, token.token, **details)
     return replace(_answer(token), secret=secret)
 
 
 def list_tokens(registry: Registry, by: Token, *, revoked: bool = False) -> list[TokenAnswer]:
-    """All tokens of the admin's namespace; those that were revoked too, if asked for."""
+    """Returns the tokens of the admin's namespace; with ``revoked`` the revoked ones too."""
     demand(by, Action.admin, by.namespace)
     with registry.index.read() as unit:
         return [_answer(token) for token in unit.tokens.all(by.namespace) if revoked or token.revoked is None]
@@ -92,7 +97,7 @@ def list_tokens(registry: Registry, by: Token, *, revoked: bool = False) -> list
 def revoke_token(registry: Registry, by: Token, token_id: str) -> None:
     """Ends a token. Raises ``NotFound``, also for one that the admin may not see."""
     with registry.index.write() as unit:
-        token = _known(unit, by, token_id)
+        token = _token_of(unit, by, token_id)
         unit.tokens.revoke(token_id, registry.now)
         note(registry, unit, by, "token.revoke", token.namespace, token_id, label=token.label)
         secret_hash = unit.tokens.hash_of(token_id)
@@ -100,13 +105,13 @@ def revoke_token(registry: Registry, by: Token, token_id: str) -> None:
 
 
 def expire_token(registry: Registry, by: Token, token_id: str, expiry: Expiry) -> TokenAnswer:
-    """Set when a token ends. Raises ``NotFound`` as ``revoke_token`` does, ``InvalidRequest`` for a token
+    """Sets when a token ends. Raises ``NotFound`` as ``revoke_token`` does, ``InvalidRequest`` for a token
     that was revoked and for an ``expiry`` that does not say when."""
     if expiry.days is None and not expiry.never:
         raise InvalidRequest("days: missing", "days from now (0: at once), or never = true")
     expires = _expires(expiry, registry.now, least=0)
     with registry.index.write() as unit:
-        token = _known(unit, by, token_id)
+        token = _token_of(unit, by, token_id)
         if token.revoked is not None:
             raise InvalidRequest(f"token {token_id} was revoked", "create a new one")
         unit.tokens.expire(token_id, expires)
@@ -116,7 +121,7 @@ def expire_token(registry: Registry, by: Token, token_id: str, expiry: Expiry) -
     return _answer(replace(token, expires=expires))
 
 
-def _known(unit: Unit, by: Token, token_id: str) -> Token:
+def _token_of(unit: Unit, by: Token, token_id: str) -> Token:
     token = unit.tokens.get(token_id) if _ID.fullmatch(token_id) else None
     if token is None or by.namespace not in (ANY, token.namespace):
         raise NotFound(f"token {token_id[:40]} does not exist", "see: cachesvc admin tokens list")
@@ -128,20 +133,20 @@ def add_signer(registry: Registry, by: Token | None, signer: SignerRecord) -> Si
     """Accepts a key's signatures in a namespace; adding it again is a success."""
     with registry.index.write() as unit:
         added = accept(registry, unit, by, signer)
-    _forget_answers(registry, added.namespace)
+    _forget_answers_of(registry, added.namespace)
     return added
 
 
-def _forget_answers(registry: Registry, namespace: str) -> None:
-    """Remembered answers go by the signers that there were."""
+def _forget_answers_of(registry: Registry, namespace: str) -> None:
+    """Ends the cached answers of a namespace, which depend on its signers."""
     with registry.index.read() as unit:
         named = [row.namespace for row in unit.namespaces.all(ANY)] if namespace == ANY else [namespace]
     for one in named:
-        forget(registry, Namespace(one))
+        forget_answers(registry, Namespace(one))
 
 
 def accept(registry: Registry, unit: Unit, by: Token | None, signer: SignerRecord) -> SignerRecord:
-    """:func:`add_signer` within a transaction."""
+    """Adds a signer within a transaction; see :func:`add_signer`."""
     try:
         key = PublicKey(signer.key)
         namespace = signer.namespace if signer.namespace == ANY else Namespace(signer.namespace)
@@ -151,27 +156,27 @@ def accept(registry: Registry, unit: Unit, by: Token | None, signer: SignerRecor
         raise InvalidRequest(f"label: at most {MAX_LABEL} printable characters")
     if by is not None:
         demand(by, Action.admin, namespace)
-    made = SignerRecord(namespace, key, signer.label)
-    unit.signers.add(made, registry.now)
+    added = SignerRecord(namespace, key, signer.label)
+    unit.signers.add(added, registry.now)
     note(registry, unit, by, "signer.add", namespace, key, label=signer.label)
-    return made
+    return added
 
 
 def remove_signer(registry: Registry, by: Token, namespace: str, key: str) -> None:
     """Accepts a key's signatures there no more, and offers nothing that it signed: on this replica at once,
     on the others within 5 s. The revisions stay until they are deleted. Raises ``NotFound``."""
     demand(by, Action.admin, namespace)
-    known = namespace == ANY or Namespace.pattern.fullmatch(namespace)
+    valid = namespace == ANY or Namespace.pattern.fullmatch(namespace)
     with registry.index.write() as unit:
-        if not (known and key.isprintable() and unit.signers.remove(namespace, key)):
+        if not (valid and key.isprintable() and unit.signers.remove(namespace, key)):
             where = "every namespace" if namespace == ANY else f"namespace {namespace[:128]!r}"
             raise NotFound(f"{key[:60]} is no signer of {where}", "see: cachesvc admin signers list")
         note(registry, unit, by, "signer.remove", namespace, key)
-    _forget_answers(registry, namespace)
+    _forget_answers_of(registry, namespace)
 
 
 def list_signers(registry: Registry, by: Token) -> list[SignerRecord]:
-    """The keys that the token's namespace accepts; of ``*``: all."""
+    """Returns the signers that the token's namespace accepts; for ``*`` all."""
     demand(by, Action.read, by.namespace, by.lane)
     with registry.index.read() as unit:
         rows = unit.signers.all(ANY)
@@ -202,12 +207,12 @@ def _new_token(request: TokenRequest, now: int) -> Token:
     )
 
 
-def _expires(wanted: TokenRequest | Expiry, now: int, least: int = 1) -> int | None:
-    if wanted.never:
-        if wanted.days is not None:
+def _expires(expiry: TokenRequest | Expiry, now: int, least: int = 1) -> int | None:
+    if expiry.never:
+        if expiry.days is not None:
             raise InvalidRequest("days: not together with never", "say one of them")
         return None
-    days = DEFAULT_TOKEN_DAYS if wanted.days is None else wanted.days
+    days = DEFAULT_TOKEN_DAYS if expiry.days is None else expiry.days
     if not least <= days <= MAX_DAYS:
         raise InvalidRequest(f"days: {least} to {MAX_DAYS}", "never = true for a token that does not expire")
     return now + days * DAY
@@ -242,7 +247,7 @@ def _look_up(registry: Registry, secret_hash: str) -> Token | None:
     return token
 
 
-def _from_memory(known: bytes) -> Token:
-    held = json.loads(known)
-    lane = Lane(held.pop("lane")) if "lane" in held else None
-    return Token(**{**held, "role": Role(held["role"])}, lane=lane)
+def _decode(cached: bytes) -> Token:
+    fields = json.loads(cached)
+    lane = Lane(fields.pop("lane")) if "lane" in fields else None
+    return Token(**{**fields, "role": Role(fields["role"])}, lane=lane)

@@ -1,4 +1,4 @@
-"""What operators change: what is kept, pinned, withheld, deleted. Each deed is in the audit log."""
+"""Change what is kept, pinned, withheld or deleted, for operators. The audit log has each change."""
 
 from __future__ import annotations
 
@@ -9,57 +9,58 @@ from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import HeadConflict, InvalidRequest, NotFound
 from cachesvc_client.wire.names import Namespace
 
+from .answers import forget_answers
 from .audit import note
 from .context import Registry
-from .inventory import seen
-from .resolve import forget
+from .inventory import readable_revision
 
 
 def list_namespaces(registry: Registry, by: Token) -> list[NamespaceRecord]:
-    """Those of the admin, with what they hold and keep."""
+    """Returns the admin's namespaces, with what they hold and keep."""
     demand(by, Action.admin, by.namespace)
     with registry.index.read() as unit:
         return unit.namespaces.all(by.namespace)
 
 
 def set_policy(registry: Registry, by: Token, namespace: Namespace, policy: Policy) -> NamespaceRecord:
-    """Replaces what a namespace keeps; it is made if it does not exist. Nothing is removed before the next
-    collection. Raises ``Forbidden``."""
+    """Replaces the policy of a namespace, and makes the namespace if it does not exist. Nothing is removed
+    before the next collection. Raises ``Forbidden``."""
     demand(by, Action.admin, namespace)
-    told = {name: getattr(policy, name) for name in Policy.__dataclass_fields__}
+    details = {name: getattr(policy, name) for name in Policy.__dataclass_fields__}
     with registry.index.write() as unit:
         unit.namespaces.keep(namespace, policy, registry.now)
-        note(registry, unit, by, "namespace.set", namespace, namespace, **told)
+        note(registry, unit, by, "namespace.set", namespace, namespace, **details)
         return unit.namespaces.all(namespace)[0]
 
 
 def pin(registry: Registry, by: Token, revision: Digest, why: str = "") -> RevisionRecord:
-    """Keeps a revision, and its entry, from retention, eviction and deletion. Again is a success."""
-    return _held(registry, by, revision, registry.now, "revision.pin", why)
+    """Keeps a revision, and its entry, from retention, eviction and deletion. A second pin is a success."""
+    return _set_pin(registry, by, revision, registry.now, "revision.pin", why)
 
 
 def unpin(registry: Registry, by: Token, revision: Digest) -> RevisionRecord:
-    """Lets go of it. One that is not pinned is a success."""
-    return _held(registry, by, revision, None, "revision.unpin", "")
+    """Unpins a revision; one that is not pinned is a success."""
+    return _set_pin(registry, by, revision, None, "revision.unpin", "")
 
 
 def quarantine(registry: Registry, by: Token, revision: Digest, why: str) -> RevisionRecord:
-    """Offers a revision to nobody, on every replica within 5 s. What starts have installed they keep. Again
-    is a success, and keeps the first reason. ``reports.lift`` ends it."""
+    """Offers a revision to nobody, on every replica within 5 s. Starts keep what they have
+    installed. A second call is a success, and keeps the first reason. ``reports.lift`` ends the
+    quarantine."""
     with registry.index.write() as unit:
         row = _administered(unit, by, revision)
         if unit.inventory.quarantine(revision, registry.now, why):
             note(registry, unit, by, "quarantine.set", row.namespace, revision, why=why or None)
-        row = seen(unit, by, revision)
-    forget(registry, row.namespace)
+        row = readable_revision(unit, by, revision)
+    forget_answers(registry, row.namespace)
     return row
 
 
 def delete_entry(registry: Registry, by: Token, entry: Digest, head: Digest | None) -> None:
-    """Forgets an entry with its line; collection takes the bytes when downloads under way are over.
+    """Deletes an entry with its revisions; collection deletes the bytes when downloads under way are over.
 
-    ``head``: what the operator saw. Raises ``HeadConflict`` if it is another one by now, ``InvalidRequest``
-    if a revision is pinned, ``NotFound``.
+    ``head``: the head that the operator saw. Raises ``HeadConflict`` if the head is another by now,
+    ``InvalidRequest`` if a revision is pinned, ``NotFound``.
     """
     with registry.index.write() as unit:
         rows = unit.inventory.revisions(entry)
@@ -90,11 +91,11 @@ def delete_entry(registry: Registry, by: Token, entry: Digest, head: Digest | No
             lane=rows[0].lane,
             revisions=len(keys),
         )
-    forget(registry, rows[0].namespace)
+    forget_answers(registry, rows[0].namespace)
 
 
 def delete_revision(registry: Registry, by: Token, revision: Digest) -> None:
-    """Forgets one revision that is no head. Raises ``InvalidRequest`` for a head or a pinned one."""
+    """Deletes one revision that is no head. Raises ``InvalidRequest`` for a head or a pinned one."""
     with registry.index.write() as unit:
         row = _administered(unit, by, revision)
         if row.head:
@@ -110,7 +111,7 @@ def delete_revision(registry: Registry, by: Token, revision: Digest) -> None:
         note(registry, unit, by, "revision.delete", row.namespace, revision, entry=row.entry)
 
 
-def _held(
+def _set_pin(
     registry: Registry, by: Token, revision: Digest, now: int | None, action: str, why: str
 ) -> RevisionRecord:
     with registry.index.write() as unit:
@@ -118,10 +119,10 @@ def _held(
         if (row.pinned is None) != (now is None):
             unit.inventory.pin(revision, now)
             note(registry, unit, by, action, row.namespace, revision, why=why or None)
-        return seen(unit, by, revision)
+        return readable_revision(unit, by, revision)
 
 
 def _administered(unit: Unit, by: Token, revision: Digest) -> RevisionRecord:
-    row = seen(unit, by, revision)
+    row = readable_revision(unit, by, revision)
     demand(by, Action.admin, row.namespace)
     return row

@@ -1,7 +1,7 @@
-"""Those who wait for a claim, in this process: on the event loop, where none holds a thread or a connection.
+"""Let requests wait for a claim on the event loop, where they occupy no thread and no connection.
 
-One task looks into the index for all of them, at once when the hot store tells that something changed, and
-else every ``POLL_SECONDS``: without Redis a publication at another replica is seen that much later.
+One task reads the index for all of them, at once when the hot store wakes it, and else every
+``POLL_SECONDS``: without Redis a publication at another replica is seen that much later.
 """
 
 from __future__ import annotations
@@ -22,131 +22,137 @@ from . import claims
 from .context import Registry
 
 POLL_SECONDS = 1.0
+"""Seconds between two looks into the index."""
 WAITERS = 4000
-"""Of one process; more are answered at once, and come again."""
+"""Requests of one process that may wait; further ones are answered at once, and their clients ask again."""
 WAITERS_PER_TOKEN = 500
-"""Less than the requests that a token may have under way: who waits must not keep it from working."""
+"""Requests of one token that may wait; fewer than it may have under way, so that it can do other work too."""
 
 _log = logging.getLogger("cachesvc.claims")
 
 
 class Waiting:
-    """For one event loop. ``run`` is to be under way: without it nobody is woken, and each waits his time."""
+    """The requests that wait, on one event loop. ``run`` must be under way: without it none is woken
+    early."""
 
     def __init__(
         self, registry: Registry, waiters: int = WAITERS, per_token: int = WAITERS_PER_TOKEN
     ) -> None:
         self._registry, self._most, self._per_token = registry, waiters, per_token
-        self._ears: dict[Digest, set[_Ear]] = {}
+        self._waiters: dict[Digest, set[_Waiter]] = {}
         self._tokens: Counter[str] = Counter()
         self._look = asyncio.Event()
         self._closed = False
 
     @property
     def number(self) -> int:
-        """How many wait now."""
+        """How many requests wait now."""
         return sum(self._tokens.values())
 
     async def claim(
-        self, token: Token, request: ClaimRequest, gone: Callable[[], Awaitable[bool]]
+        self, token: Token, request: ClaimRequest, disconnected: Callable[[], Awaitable[bool]]
     ) -> ClaimAnswer:
-        """`claims.take`, and while somebody else holds it, again when that changed, for ``request.wait``
-        seconds in all. ``gone``: whether the one who asked has gone away: nothing is taken for him then.
+        """Takes a claim by `claims.take`; while another holds it, again at each change, for at most
+        ``request.wait`` seconds.
 
-        ``published`` takes nothing: all who waited look, and nobody has to wait for the others.
+        ``disconnected``: says whether the client has gone away; nothing is taken for it then. ``published``
+        takes nothing: all who waited look for the revision, and none waits for the others.
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + request.wait
-        with self._listening(token, request.subject.key) as ear:
+        with self._wait(token, request.subject.key) as waiter:
             while True:
                 answer = await asyncio.to_thread(claims.take, self._registry, token, request)
-                if answer.state != "held" or ear is None or self._closed:
+                if answer.state != "held" or waiter is None or self._closed:
                     return answer
-                news, fence = await ear.news(until - loop.time())
-                if news == "published" and fence != request.seen:
+                event, fence = await waiter.next_event(until - loop.time())
+                if event == "published" and fence != request.seen:
                     return ClaimAnswer("published", answer.key, fence)
-                if news is None or await gone():
+                if event is None or await disconnected():
                     return answer
 
     async def run(self) -> None:
-        """Looks for those who wait, until it is cancelled."""
+        """Reads the index for the requests that wait, until it is cancelled."""
         loop = asyncio.get_running_loop()
-        stop = self._registry.hot.listen(lambda key: self._heard(loop, key))
+        stop = self._registry.hot.listen(lambda key: self._wake(loop, key))
         try:
             while True:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._look.wait(), POLL_SECONDS)
                 self._look.clear()
-                if self._ears:
-                    await self._tell()
+                if self._waiters:
+                    await self._notify()
         finally:
             stop()
 
     def close(self) -> None:
-        """Nobody waits any longer: the process is about to end."""
+        """Ends every wait: the process is about to end."""
         self._closed = True
-        for ears in self._ears.values():
-            for ear in ears:
-                ear.hear(None)
+        for waiters in self._waiters.values():
+            for waiter in waiters:
+                waiter.notify(None)
 
     @contextmanager
-    def _listening(self, token: Token, key: Digest) -> Iterator[_Ear | None]:
+    def _wait(self, token: Token, key: Digest) -> Iterator[_Waiter | None]:
         if self._tokens[token.token] >= self._per_token or self.number >= self._most:
             yield None
             return
-        ear = _Ear()
-        self._ears.setdefault(key, set()).add(ear)
+        waiter = _Waiter()
+        self._waiters.setdefault(key, set()).add(waiter)
         self._tokens[token.token] += 1
         try:
-            yield ear
+            yield waiter
         finally:
             self._tokens[token.token] -= 1
             if not self._tokens[token.token]:
                 del self._tokens[token.token]
-            self._ears[key].discard(ear)
-            if not self._ears[key]:
-                del self._ears[key]
+            self._waiters[key].discard(waiter)
+            if not self._waiters[key]:
+                del self._waiters[key]
 
-    def _heard(self, loop: asyncio.AbstractEventLoop, key: str | None) -> None:
-        """In a thread of the hot store's. Another process's word says only that it is time to look."""
-        if key is None or (key.startswith(claims.TOPIC) and key[len(claims.TOPIC) :] in self._ears):
+    def _wake(self, loop: asyncio.AbstractEventLoop, key: str | None) -> None:
+        """Makes ``run`` look at once; called in a thread of the hot store, whose hint says no more than
+        that."""
+        if key is None or (key.startswith(claims.TOPIC) and key[len(claims.TOPIC) :] in self._waiters):
             with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(self._look.set)
 
-    async def _tell(self) -> None:
-        keys = list(self._ears)
+    async def _notify(self) -> None:
+        keys = list(self._waiters)
         try:
-            found = await asyncio.to_thread(self._states, keys)
+            states = await asyncio.to_thread(self._states, keys)
         except CacheSvcError as error:
-            _log.debug("no news for those who wait: %s", error)
+            _log.debug("the claims cannot be read for the requests that wait: %s", error)
             return
-        for key, (news, fence) in found.items():
-            if news != "held":
-                for ear in self._ears.get(key, ()):
-                    ear.hear(news, fence)
+        for key, (state, fence) in states.items():
+            if state != "held":
+                for waiter in self._waiters.get(key, ()):
+                    waiter.notify(state, fence)
 
     def _states(self, keys: list[Digest]) -> dict[Digest, tuple[Standing, int]]:
         with self._registry.index.read() as unit:
             rows = unit.claims.states(keys)
-        found = ((key, *rows.get(key, (None, 0))) for key in keys)
-        return {key: (standing(claim, now), claim.fence if claim else 0) for key, claim, now in found}
+        claims_of_keys = ((key, *rows.get(key, (None, 0))) for key in keys)
+        return {
+            key: (standing(claim, now), claim.fence if claim else 0) for key, claim, now in claims_of_keys
+        }
 
 
-class _Ear:
-    """Of one who waits."""
+class _Waiter:
+    """One request that waits."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
-        self._news: tuple[Standing | None, int] = (None, 0)
+        self._last: tuple[Standing | None, int] = (None, 0)
 
-    def hear(self, news: Standing | None, fence: int = 0) -> None:
-        self._news = news, fence
+    def notify(self, state: Standing | None, fence: int = 0) -> None:
+        self._last = state, fence
         self._event.set()
 
-    async def news(self, seconds: float) -> tuple[Standing | None, int]:
-        """What is heard within the time, and of which fence; ``None`` if nothing is."""
+    async def next_event(self, seconds: float) -> tuple[Standing | None, int]:
+        """Waits for at most ``seconds`` and returns (state, fence); (``None``, 0) if nothing happened."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._event.wait(), max(0.0, seconds))
             self._event.clear()
-            return self._news
+            return self._last
         return None, 0

@@ -24,7 +24,7 @@ from cachesvc.index.engine import (
 )
 from cachesvc.index.heads import Place
 from cachesvc.index.tables import metadata
-from cachesvc.index.unit import Index, translated
+from cachesvc.index.unit import Index, own_error
 from cachesvc_client.wire.errors import InvalidRequest, ProtocolMismatch, StorageFull, Unavailable
 from cachesvc_client.wire.names import Namespace, ShortName, Tag
 
@@ -165,7 +165,7 @@ def test_an_absent_server_is_unavailable_in_one_line(postgresql: str) -> None:
 def test_what_postgresql_refuses_is_told_and_a_defect_of_ours_is_not_hidden(
     error: psycopg.Error, kind: type[Exception] | None, word: str
 ) -> None:
-    told = translated(sa.exc.DBAPIError.instance("SELECT 1", {}, error, psycopg.Error))
+    told = own_error(sa.exc.DBAPIError.instance("SELECT 1", {}, error, psycopg.Error))
     assert type(told) is (kind or type(None))
     assert word in str(told)
 

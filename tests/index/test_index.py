@@ -149,7 +149,7 @@ def test_an_entry_moves_its_head_and_shows_it(index: Index) -> None:
         assert json.loads(candidate.fingerprint) == first.fingerprint
         assert json.loads(candidate.scopes) == ["host"]
         assert (candidate.entry, candidate.model) == (first.entry, Digest.of(b"m"))
-        assert unit.entries.has(one)
+        assert unit.inventory.revision(one) is not None
         assert candidate.envelope == b"envelope " + two.encode()
         with index.look() as found:
             both = found.envelopes([one, two, Digest.of(b"none")])
@@ -237,7 +237,7 @@ def test_a_head_is_never_removed(index: Index) -> None:
     revisions = [publish(index, manifest(sequence)) for sequence in (1, 2, 3)]
     publish(index, manifest(9, target="other"))
     with index.write() as unit:
-        crowded = unit.entries.crowded(2)
+        crowded = unit.entries.with_more_than(2)
         assert {(row.revision, row.is_head) for row in crowded} == {
             (revisions[0], False),
             (revisions[1], False),
@@ -246,8 +246,8 @@ def test_a_head_is_never_removed(index: Index) -> None:
         assert unit.entries.remove(revisions[2]) is None
         assert unit.entries.remove(revisions[0]) == "packs/1"
         assert unit.entries.remove(revisions[0]) is None
-        assert unit.entries.crowded(2) == []
-        assert len(list(unit.entries.packs())) == 3
+        assert unit.entries.with_more_than(2) == []
+        assert len(unit.inventory.packs("", 10_000)) == 3
 
 
 def test_a_block_that_raises_leaves_nothing(index: Index) -> None:
@@ -309,7 +309,7 @@ def test_collection_beside_commits_never_takes_what_was_committed(index: Index) 
         outcomes = list(zip(committing, marking, strict=True))
     assert all(committed != marked for committed, marked in outcomes)
     with index.read() as unit:
-        live = {key for _, key, _ in unit.entries.packs()}
+        live = {key for _, _, key, _, _ in unit.inventory.packs("", 10_000)}
     assert live == {
         f"packs/{number}" for number, (committed, _) in zip(numbers, outcomes, strict=True) if committed
     }

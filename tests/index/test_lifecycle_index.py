@@ -268,7 +268,7 @@ def test_entries_are_removed_beside_their_publishers(index: Index) -> None:
         for job in jobs:
             job.result(60)
     with index.read() as unit:
-        left = {key for _, key, _ in unit.entries.packs()}
+        left = {key for _, _, key, _, _ in unit.inventory.packs("", 10_000)}
         line = unit.inventory.revisions(entry)
     assert left | removed == appended and not left & removed
     assert [row.head for row in line] == [place == 0 for place in range(len(line))]

@@ -20,12 +20,13 @@ from cachesvc.domain.retention import Retention
 from cachesvc.hot.memory import MemoryHot
 from cachesvc.index.engine import open_postgresql, open_sqlite
 from cachesvc.index.unit import Index
-from cachesvc.registry import download, publish, resolve, tokens
+from cachesvc.registry import answers, download, publish, tokens
 from cachesvc.registry.context import Limits, Registry
 from cachesvc_client.bundle.file import bundle_head
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.errors import CacheSvcError
 from cachesvc_client.wire.names import Namespace, ShortName
 from cachesvc_client.wire.protocol import (
     BundleRequest,
@@ -86,10 +87,20 @@ class Inside:
         chunks = (data[start : start + 500] for start in range(0, len(data), 500))
         return publish.bundle(self.registry, token, request, chunks)
 
+    def answer(
+        self, request: ResolveRequest, body: bytes = b"", *, registry: Registry | None = None
+    ) -> bytes:
+        """Answers one question of the root token, as a batch of one; raises the error that it is answered."""
+        question = answers.Question(ROOT, request, body)
+        [answer] = answers.answer_each(registry or self.registry, [question])
+        if isinstance(answer, CacheSvcError):
+            raise answer
+        return answer
+
     def resolve(self, name: str = "bert", **more: Any) -> ResolveAnswer:
         request = ResolveRequest(Namespace("team"), ShortName(name), FINGERPRINT, **more)
         # With nothing remembered: the tests' clock moves on, and the cache of answers has another.
-        answer = resolve.answer(replace(self.registry, own=MemoryHot()), ROOT, request)
+        answer = self.answer(request, registry=replace(self.registry, own=MemoryHot()))
         return codec.build(ResolveAnswer, codec.parse_json(answer, limit=len(answer), what="the answer"))
 
     def pack(self, revision: Digest) -> bytes:
@@ -101,7 +112,7 @@ class Inside:
 
     def referenced(self) -> set[str]:
         with self.registry.index.read() as unit:
-            return {key for _, key, _ in unit.entries.packs()}
+            return {key for _, _, key, _, _ in unit.inventory.packs("", 10_000)}
 
 
 class Column(Protocol):

@@ -221,7 +221,7 @@ def test_entries_are_found_by_what_they_are(admin: Admin, server: Server, key: S
 def test_listings_go_on_past_a_page(
     admin: Admin, server: Server, key: SigningKey, team: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cachesvc.cli.admin.desk.MAX_PAGE", 2)
+    monkeypatch.setattr("cachesvc.cli.admin.connection.MAX_PAGE", 2)
     made = [publish(server, key, team, target=f"t{number}").manifest.entry for number in range(5)]
     rows = admin("entries", "list", team, "--json").json
     assert sorted(row["entry"] for row in rows) == sorted(made)

@@ -105,7 +105,7 @@ def nothing_dangles(reg: Inside) -> None:
     referenced = reg.referenced()
     assert referenced <= reg.blobs()
     with reg.registry.index.read() as unit:
-        for revision, key, size in list(unit.entries.packs()):
+        for revision, _, key, _, size in unit.inventory.packs("", 10_000):
             content = unit.objects.content(key)
             assert content is not None
             assert len(reg.pack(revision)) == size
@@ -259,11 +259,13 @@ def test_a_first_start_killed_at_each_step(tmp_path: Path, column: Column) -> No
         folder, clock = tmp_path / str(steps), Clock()
         folder.mkdir()
         key = folder / "signing.key"
-        died = dies_at(steps, folder, clock, lambda reg, key=key: startup.welcome(reg.registry, key), column)
+        died = dies_at(
+            steps, folder, clock, lambda reg, key=key: startup.prepare_credentials(reg.registry, key), column
+        )
         with inside(folder, KEY, clock, column=column) as reg:
             with reg.registry.index.read() as unit:
                 done = unit.tokens.any_admin()
-            welcome = startup.welcome(reg.registry, key)
+            welcome = startup.prepare_credentials(reg.registry, key)
             assert (welcome.secret is None) == done
             assert len(tokens.list_tokens(reg.registry, ROOT)) == 1
             assert welcome.trust in {row.key for row in tokens.list_signers(reg.registry, ROOT)}

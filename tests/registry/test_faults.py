@@ -37,7 +37,7 @@ HOUR = timedelta(hours=1)
 def opening(folder: Path, **settings: Any) -> CacheSvcError | None:
     """What ``cachesvc serve`` with these settings would end with."""
     try:
-        with open_registry(read_settings(data=folder, **settings), proven=True):
+        with open_registry(read_settings(data=folder, **settings), prove_bucket=True):
             return None
     except CacheSvcError as error:
         return error

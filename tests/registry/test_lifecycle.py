@@ -289,10 +289,10 @@ def test_a_withheld_revision_is_offered_to_nobody_and_released(reg: Inside) -> N
     one = made(reg)
     reg.publish(one)
     request = ResolveRequest(TEAM, ShortName("bert"), FINGERPRINT)
-    assert one.revision.encode() in resolve.answer(reg.registry, ROOT, request)
+    assert one.revision.encode() in reg.answer(request)
     upkeep.quarantine(reg.registry, ROOT, one.revision, "wrong numbers")
     upkeep.quarantine(reg.registry, ROOT, one.revision, "another reason")
-    assert one.envelope not in resolve.answer(reg.registry, ROOT, request)
+    assert one.envelope not in reg.answer(request)
     [rejected] = reg.resolve().rejected
     assert "wrong numbers" in str(rejected.differences[0])
     # A hit lifts what reports have set, and never what an operator has.
@@ -385,7 +385,7 @@ def test_a_resolve_answers_though_its_use_cannot_be_written(reg: Inside) -> None
 
     registry = dataclasses.replace(reg.registry, index=ReadOnly())
     request = ResolveRequest(TEAM, ShortName("bert"), FINGERPRINT)
-    assert one.revision.encode() in resolve.answer(registry, ROOT, request)
+    assert one.revision.encode() in reg.answer(request, registry=registry)
 
 
 def test_a_finding_that_has_mended_is_left_alone(reg: Inside) -> None:
@@ -411,7 +411,7 @@ def test_a_repair_takes_an_older_revision_alone_and_a_head_with_its_entry(reg: I
     reg.publish(second, first.revision)
     upkeep.pin(reg.registry, ROOT, first.revision)
     with reg.registry.index.read() as unit:
-        keys = {revision: key for revision, key, _ in unit.entries.packs()}
+        keys = {revision: key for revision, _, key, _, _ in unit.inventory.packs("", 10_000)}
     reg.registry.blobs.delete(keys[first.revision])
     [finding] = checked(reg)
     assert fsck.repair(reg.registry, ROOT, finding).done

@@ -10,7 +10,7 @@ import boto3
 import pytest
 from registry_making import FINGERPRINT, Server, make, ok, refused
 
-from cachesvc.hot.short_cache import NEAR_SECONDS
+from cachesvc.hot.short_cache import FRESH_SECONDS
 from cachesvc.hot.store import MAX_SECONDS
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.errors import Unavailable
@@ -142,7 +142,7 @@ def test_two_replicas_share_what_they_know(
             made = make(one.key, content=b"%d" % number)
             ok((here if number % 2 else there).publish(made, head))
             head = made.revision
-            time.sleep(2 * NEAR_SECONDS)
+            time.sleep(2 * FRESH_SECONDS)
             for api in (here, there):
                 [found] = ok(api.resolve())["revisions"]
                 assert found["revision"] == head

@@ -121,7 +121,7 @@ def test_whoever_is_first_makes_others_wait(
         monkeypatch.setattr(index, "write", wait_and_write)
         with ThreadPoolExecutor(REPLICAS) as pool:
             keys = [tmp_path / str(number) / "signing.key" for number in range(REPLICAS)]
-            made = list(pool.map(lambda key: startup.welcome(reg.registry, key), keys))
+            made = list(pool.map(lambda key: startup.prepare_credentials(reg.registry, key), keys))
         monkeypatch.undo()
         assert len([one.secret for one in made if one.secret]) == 1
         assert [one.trust is None for one in made].count(False) == 1

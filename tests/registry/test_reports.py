@@ -15,7 +15,7 @@ from registry_inside import ROOT, Clock, Inside, inside
 from registry_making import FINGERPRINT, Api, Server, make, ok, refused
 
 from cachesvc.domain.access import Role, Token
-from cachesvc.domain.usefulness import ENVIRONMENTS, KEPT_DAYS, InertHost, counted, useless
+from cachesvc.domain.usefulness import ENVIRONMENTS, KEPT_DAYS, InertHost, count_hosts, useless
 from cachesvc.index.usefulness import KEPT_HOSTS
 from cachesvc.registry import gc, reports
 from cachesvc_client.bundle.seal import SigningKey
@@ -63,8 +63,8 @@ hosts = st.builds(InertHost, token=st.sampled_from("abcd"), node=st.sampled_from
 @given(st.lists(hosts, max_size=20))
 def test_one_token_alone_hides_nothing_and_more_hosts_never_count_less(held: list[InertHost]) -> None:
     assert not useless([InertHost("only", host.node) for host in held])
-    assert counted(held) <= len({host.node for host in held})
-    assert counted(held[:-1]) <= counted(held)
+    assert count_hosts(held) <= len({host.node for host in held})
+    assert count_hosts(held[:-1]) <= count_hosts(held)
     if useless(held):
         assert len({host.token for host in held}) >= 2
         assert len({host.node for host in held}) >= 3

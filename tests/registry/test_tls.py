@@ -61,7 +61,7 @@ def test_a_renewed_certificate_is_taken_up_without_a_restart(tmp_path: Path, own
         time.sleep(0.2)
     half, *_, whole = server.end()
     assert "the certificate from before stays" in half
-    assert f"took up the certificate in {chain}" in whole
+    assert f"loaded the certificate in {chain}" in whole
 
 
 @pytest.mark.parametrize("wrong", ["absent", "no certificate", "another key"])

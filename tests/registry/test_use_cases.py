@@ -12,7 +12,8 @@ from registry_inside import ROOT, START, Clock, Column, Inside, inside
 from registry_making import FINGERPRINT, make
 
 from cachesvc.domain.access import Role, Token
-from cachesvc.registry import gc, publish, resolve, tokens
+from cachesvc.registry import answers, gc, publish, tokens
+from cachesvc_client.bundle.check import check_envelope
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
@@ -167,7 +168,7 @@ def test_answers_are_remembered_for_five_seconds_and_forgotten_at_a_publish(reg:
     request = ResolveRequest(Namespace("team"), ShortName("bert"), FINGERPRINT)
 
     def answer(registry=reg.registry) -> bytes:
-        return resolve.answer(registry, ROOT, request)
+        return reg.answer(request, registry=registry)
 
     one = made(reg, 1)
     head = reg.publish(one).revision
@@ -190,21 +191,21 @@ def test_what_was_answered_is_known_without_waiting(reg: Inside) -> None:
     request = ResolveRequest(Namespace("team"), ShortName("bert"), FINGERPRINT, lane=Lane("pr-1"))
     body = codec.canonical(request)
     head = reg.publish(made(reg, 1)).revision
-    assert resolve.remembered(reg.registry, ROOT, body) is None
-    answer = resolve.answer(reg.registry, ROOT, request, body)
-    assert resolve.remembered(reg.registry, ROOT, body) == answer
-    assert resolve.remembered(reg.registry, ROOT, body.replace(b"team", b"meat")) is None
+    assert answers.cached_answer(reg.registry, ROOT, body) is None
+    answer = reg.answer(request, body)
+    assert answers.cached_answer(reg.registry, ROOT, body) == answer
+    assert answers.cached_answer(reg.registry, ROOT, body.replace(b"team", b"meat")) is None
     for stranger in (
         Token("t-1", "other team", Role.admin, "other"),
         Token("t-2", "other lane", Role.read, "team", Lane("pr-2")),
     ):
         with pytest.raises(Forbidden):
-            resolve.remembered(reg.registry, stranger, body)
+            answers.cached_answer(reg.registry, stranger, body)
     reg.publish(made(reg, 2), head)
-    assert resolve.remembered(reg.registry, ROOT, body) is None
-    resolve.answer(reg.registry, ROOT, request, body)
+    assert answers.cached_answer(reg.registry, ROOT, body) is None
+    reg.answer(request, body)
     reg.clock.now += 5
-    assert resolve.remembered(reg.registry, ROOT, body) is None
+    assert answers.cached_answer(reg.registry, ROOT, body) is None
 
 
 def test_questions_that_come_together_have_each_its_answer(reg: Inside) -> None:
@@ -213,21 +214,21 @@ def test_questions_that_come_together_have_each_its_answer(reg: Inside) -> None:
     for one in (first, other):
         reg.publish(one)
 
-    def question(name: str, **more) -> resolve.Question:
+    def question(name: str, **more) -> answers.Question:
         request = ResolveRequest(Namespace("team"), ShortName(name), FINGERPRINT, **more)
-        return resolve.Question(ROOT, request, codec.canonical(request))
+        return answers.Question(ROOT, request, codec.canonical(request))
 
-    known = resolve.answer_each(reg.registry, [question("bert")])[0]
+    known = answers.answer_each(reg.registry, [question("bert")])[0]
     by_key = question("bert", entries=(first.manifest.entry,))
     later = question("bert", tags=(Tag("v9"), Tag("latest")))
     asked = [question("none"), question("bert"), by_key, question("bart"), later, question("bart")]
-    none, bert, keyed, bart, fallen, again = resolve.answer_each(reg.registry, asked)
+    none, bert, keyed, bart, fallen, again = answers.answer_each(reg.registry, asked)
     assert isinstance(none, NotFound)
     assert bert == known == fallen and first.revision.encode() in known
     assert first.revision.encode() in keyed and keyed != bert
-    assert bart == again and b'"factor":"torch"' in bart and not resolve.offers(bart)
+    assert bart == again and b'"factor":"torch"' in bart and not answers.offers_revision(bart)
     with pytest.raises(Forbidden):
-        resolve.Question(Token("t-1", "other", Role.admin, "other"), asked[0].request)
+        answers.Question(Token("t-1", "other", Role.admin, "other"), asked[0].request)
 
 
 @pytest.mark.parametrize(
@@ -236,7 +237,7 @@ def test_questions_that_come_together_have_each_its_answer(reg: Inside) -> None:
     ids=lambda body: repr(body[:20]),
 )
 def test_no_body_breaks_what_looks_for_its_answer(reg: Inside, body: bytes) -> None:
-    assert resolve.remembered(reg.registry, ROOT, body) is None
+    assert answers.cached_answer(reg.registry, ROOT, body) is None
 
 
 def test_a_signer_that_was_removed_before_the_commit_does_not_count(reg: Inside) -> None:
@@ -244,12 +245,11 @@ def test_a_signer_that_was_removed_before_the_commit_does_not_count(reg: Inside)
     one = made(reg)
     upload = reg.begin(one)
     reg.put(upload, one.pack)
-    real = publish.check_envelope
     other = SigningKey.generate()
     signed = dataclasses.replace(one, envelope=other.sign(one.manifest))
     with reg.registry.index.read() as unit:
         row = unit.uploads.get(upload)
-        verified = real(signed.envelope, trusted=[other.public], expected=None, now=reg.clock())
+        verified = check_envelope(signed.envelope, trusted=[other.public], expected=None, now=reg.clock())
         with pytest.raises(Exception, match="may no longer sign"):
             publish._record(reg.registry, unit, ROOT, row, verified)
     assert Digest.of(one.pack) == one.manifest.pack.digest

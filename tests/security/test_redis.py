@@ -22,7 +22,7 @@ import cachesvc
 from cachesvc.api.app import create_app
 from cachesvc.domain.access import Role
 from cachesvc.hot.memory import MemoryHot
-from cachesvc.hot.short_cache import NEAR_SECONDS
+from cachesvc.hot.short_cache import FRESH_SECONDS
 from cachesvc.hot.store import MAX_SECONDS
 from cachesvc.registry import tokens
 from cachesvc_client.bundle.seal import SigningKey
@@ -81,7 +81,7 @@ def test_a_reader_does_not_become_more_by_what_redis_holds_of_it(server: Server,
         if b"role" in value:
             store.set(name, json.dumps({**json.loads(value), "role": int(Role.admin), "namespace": "*"}))
         assert reader["token"].encode() not in value
-    time.sleep(2 * NEAR_SECONDS)
+    time.sleep(2 * FRESH_SECONDS)
     refused(
         api.http.post("/v1/tokens", json={"label": "mine", "role": "admin", "namespace": "*"}),
         403,
@@ -97,7 +97,7 @@ def test_a_revoked_token_is_not_kept_alive_by_redis(server: Server, store: redis
     ok(api.http.get("/v1/whoami"))
     with _frozen(store):
         ok(server.api().http.delete(f"/v1/tokens/{reader['token']}"))
-        time.sleep(2 * NEAR_SECONDS)
+        time.sleep(2 * FRESH_SECONDS)
         refused(api.http.get("/v1/whoami"), 401, "unauthenticated")
 
 
@@ -184,7 +184,7 @@ def test_a_forged_token_in_the_shared_store_opens_nothing(reg: Inside) -> None:
     key, value = forge("csv_forged")
     for name in (key, "token/" + key.rpartition("/")[2]):
         reg.registry.hot.put(name, value)
-    assert tokens.recognise(reg.registry, "csv_forged") is None
+    assert tokens.cached_token(reg.registry, "csv_forged") is None
     with pytest.raises(Unauthenticated):
         tokens.authenticate(reg.registry, "csv_forged")
 

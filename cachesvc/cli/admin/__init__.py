@@ -1,5 +1,4 @@
-"""``cachesvc admin``: what operators see and change, over the API; or with ``--local`` in the registry's own
-database, when there is no API to ask."""
+"""``cachesvc admin``: shows and changes a registry over its API, or with ``--local`` in its own database."""
 
 from __future__ import annotations
 
@@ -33,10 +32,10 @@ def _admin(
     config: Annotated[Path | None, typer.Option(help="With --local: the registry's settings (TOML).")] = None,
 ) -> None:
     """Administer a registry: with the login of the other commands, or CACHESVC_URL and CACHESVC_TOKEN."""
-    from .desk import Where
+    from .connection import AdminOptions
 
-    context.obj = Where(local, data, config)
+    context.obj = AdminOptions(local, data, config)
 
 
-for _module in ("access", "content", "upkeep", "doctor", "move"):
+for _module in ("access", "entries", "revisions", "upkeep", "doctor", "republish", "transfer"):
     importlib.import_module(f"{__name__}.{_module}")

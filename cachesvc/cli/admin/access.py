@@ -15,23 +15,11 @@ from cachesvc_client.wire.names import Lane
 from cachesvc_client.wire.protocol import DEFAULT_TOKEN_DAYS, SignerRecord, TokenAnswer, TokenRequest
 
 from . import admin
-from .desk import (
-    Apply,
-    AsJson,
-    Limit,
-    desk,
-    made,
-    namespace_of,
-    pages,
-    path,
-    planned,
-    say_json,
-    show,
-    show_facts,
-    when,
-)
+from .arguments import parse_namespace, parse_option
+from .connection import Connection, all_pages, connect, path_with_query
+from .output import Apply, AsJson, print_json, show_facts, show_plan, show_table, time_text
 
-tokens = typer.Typer(no_args_is_help=True, help="Who may come in.")
+tokens = typer.Typer(no_args_is_help=True, help="Who may use the registry.")
 signers = typer.Typer(no_args_is_help=True, help="Whose signatures count.")
 namespaces = typer.Typer(no_args_is_help=True, help="What each holds, and what it keeps.")
 admin.add_typer(tokens, name="tokens")
@@ -44,8 +32,8 @@ _TOKENS = {
     "token": lambda row: row.token,
     "role": lambda row: row.role,
     "namespace": lambda row: row.namespace + (f" [{row.lane}]" if row.lane else ""),
-    "created": lambda row: when(row.created),
-    "expires": lambda row: "revoked" if row.revoked else when(row.expires) or "never",
+    "created": lambda row: time_text(row.created),
+    "expires": lambda row: "revoked" if row.revoked else time_text(row.expires) or "never",
     "label": lambda row: row.label,
 }
 _SIGNERS = {
@@ -72,21 +60,23 @@ def create(
     never: Annotated[bool, typer.Option("--never", help="It does not expire.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a token. Its secret is shown once, now."""
+    """Create a token. Its secret is shown once, now."""
     if namespace is None:
         raise InvalidRequest("tokens create: which namespace?", "-n NAMESPACE, or -n '*' for all of them")
     if never and days is not None:
         raise InvalidRequest("tokens create: --days and --never contradict each other", "give one of them")
     if not never:
         days = DEFAULT_TOKEN_DAYS if days is None else days
-    request = made(lambda: TokenRequest(label, role, namespace, Lane(lane) if lane else None, days, never))
-    with desk(context) as at:
-        token = at.call("POST", "/v1/tokens", request, TokenAnswer, idempotent=False)
+    request = parse_option(
+        lambda: TokenRequest(label, role, namespace, Lane(lane) if lane else None, days, never)
+    )
+    with connect(context) as registry:
+        token = registry.call("POST", "/v1/tokens", request, TokenAnswer, idempotent=False)
     facts = [("token", token.token), ("secret", token.secret), ("role", token.role)]
     facts += [
         ("namespace", token.namespace),
         ("lane", token.lane),
-        ("expires", when(token.expires) or "never"),
+        ("expires", time_text(token.expires) or "never"),
     ]
     show_facts(facts, token, as_json)
 
@@ -98,20 +88,20 @@ def list_tokens(
     as_json: AsJson = False,
 ) -> None:
     """List tokens; never their secrets."""
-    with desk(context) as at:
-        show(at.rows(path("/v1/tokens", revoked=every), TokenAnswer), _TOKENS, as_json)
+    with connect(context) as registry:
+        show_table(registry.rows(path_with_query("/v1/tokens", revoked=every), TokenAnswer), _TOKENS, as_json)
 
 
 @tokens.command("revoke")
 def revoke(context: typer.Context, token: str, apply: Apply = False, as_json: AsJson = False) -> None:
     """End a token; it is refused everywhere within 5 s."""
-    with desk(context) as at:
-        row = next((row for row in at.rows("/v1/tokens", TokenAnswer) if row.token == token), None)
+    with connect(context) as registry:
+        row = next((row for row in registry.rows("/v1/tokens", TokenAnswer) if row.token == token), None)
         if row is None:
             raise NotFound(f"token {token[:40]} does not exist", "see: cachesvc admin tokens list")
         if apply:
-            at.tell("DELETE", f"/v1/tokens/{row.token}")
-    planned([row], _TOKENS, applied=apply, as_json=as_json, summary=f"revoke {row.token} ({row.label})")
+            registry.tell("DELETE", f"/v1/tokens/{row.token}")
+    show_plan([row], _TOKENS, applied=apply, as_json=as_json, summary=f"revoke {row.token} ({row.label})")
 
 
 @tokens.command("expire")
@@ -124,18 +114,18 @@ def expire(
     as_json: AsJson = False,
 ) -> None:
     """Set when a token ends: --days N, --now or --never."""
-    _checked_id(token)
+    _check_token_id(token)
     if [days is not None, now, never].count(True) != 1:
         raise InvalidRequest("tokens expire: when?", "give one of --days N, --now, --never")
     if days is not None and days < 1:
         raise InvalidRequest(f"--days {days}", "1 or more; --now ends the token at once")
     expiry = Expiry(0 if now else days, never)
-    with desk(context) as at:
-        row = at.call("PUT", f"/v1/tokens/{token}/expiry", expiry, TokenAnswer)
-    show([row], _TOKENS, as_json)
+    with connect(context) as registry:
+        row = registry.call("PUT", f"/v1/tokens/{token}/expiry", expiry, TokenAnswer)
+    show_table([row], _TOKENS, as_json)
 
 
-def _checked_id(token: str) -> None:
+def _check_token_id(token: str) -> None:
     if not re.fullmatch(r"[A-Za-z0-9-]{1,40}", token):
         raise NotFound(f"token {token[:40]!r} does not exist", "see: cachesvc admin tokens list")
 
@@ -143,8 +133,8 @@ def _checked_id(token: str) -> None:
 @signers.command("list")
 def list_signers(context: typer.Context, as_json: AsJson = False) -> None:
     """List the keys whose signatures are accepted at a commit."""
-    with desk(context) as at:
-        show(at.rows("/v1/signers", SignerRecord), _SIGNERS, as_json)
+    with connect(context) as registry:
+        show_table(registry.rows("/v1/signers", SignerRecord), _SIGNERS, as_json)
 
 
 @signers.command("add")
@@ -156,9 +146,9 @@ def add_signer(
     as_json: AsJson = False,
 ) -> None:
     """Accept a key's signatures in a namespace."""
-    with desk(context) as at:
-        row = at.call("POST", "/v1/signers", SignerRecord(namespace, key, label), SignerRecord)
-    show([row], _SIGNERS, as_json)
+    with connect(context) as registry:
+        row = registry.call("POST", "/v1/signers", SignerRecord(namespace, key, label), SignerRecord)
+    show_table([row], _SIGNERS, as_json)
 
 
 @signers.command("remove")
@@ -167,68 +157,70 @@ def remove_signer(
 ) -> None:
     """Accept a key's signatures no more, and offer nothing that it signed, on every replica within 5 s. The
     revisions stay until they are deleted; adding the key again offers them again."""
-    with desk(context) as at:
-        held = [row for row in at.rows("/v1/signers", SignerRecord) if row.key == key]
-        row = next((row for row in held if row.namespace == namespace), None)
+    with connect(context) as registry:
+        signers_of_key = [row for row in registry.rows("/v1/signers", SignerRecord) if row.key == key]
+        row = next((row for row in signers_of_key if row.namespace == namespace), None)
         if row is None:
-            there = ", ".join(sorted(row.namespace for row in held)) or "none"
-            raise NotFound(f"{key[:60]} is no signer of {namespace}", f"namespaces that have it: {there}")
+            names = ", ".join(sorted(row.namespace for row in signers_of_key)) or "none"
+            raise NotFound(f"{key[:60]} is no signer of {namespace}", f"namespaces that have it: {names}")
         if apply:
-            at.tell("DELETE", path("/v1/signers", namespace=namespace, key=key))
+            registry.tell("DELETE", path_with_query("/v1/signers", namespace=namespace, key=key))
     summary = f"accept {key[:20]}… no more in {namespace}"
-    planned([row], _SIGNERS, applied=apply, as_json=as_json, summary=summary)
+    show_plan([row], _SIGNERS, applied=apply, as_json=as_json, summary=summary)
 
 
 @namespaces.command("list")
 def list_namespaces(context: typer.Context, as_json: AsJson = False) -> None:
     """List namespaces with what they hold and keep; an empty column is the registry's default."""
-    with desk(context) as at:
-        show(at.rows("/v1/namespaces", NamespaceRecord), _NAMESPACES, as_json)
+    with connect(context) as registry:
+        show_table(registry.rows("/v1/namespaces", NamespaceRecord), _NAMESPACES, as_json)
 
 
 @namespaces.command("show")
 def show_namespace(context: typer.Context, namespace: str, as_json: AsJson = False) -> None:
     """Show one namespace with its signers."""
-    name = namespace_of(namespace)
-    with desk(context) as at:
-        row = _namespace(at, name)
-        keys = [key for key in at.rows("/v1/signers", SignerRecord) if key.namespace in ("*", name)]
+    name = parse_namespace(namespace)
+    with connect(context) as registry:
+        row = _namespace(registry, name)
+        keys = [key for key in registry.rows("/v1/signers", SignerRecord) if key.namespace in ("*", name)]
     if as_json:
-        say_json({"namespace": row, "signers": keys})
+        print_json({"namespace": row, "signers": keys})
         return
-    show([row], _NAMESPACES, False)
-    show(keys, _SIGNERS, False, "no signers: nothing can be published")
+    show_table([row], _NAMESPACES, False)
+    show_table(keys, _SIGNERS, False, "no signers: nothing can be published")
 
 
 @namespaces.command("set")
 def set_namespace(
     context: typer.Context,
     namespace: str,
-    keep_revisions: Annotated[str | None, typer.Option(help="Newest of each entry.")] = None,
-    keep_days: Annotated[str | None, typer.Option(help="Everything younger is kept.")] = None,
-    unused_days: Annotated[str | None, typer.Option(help="Entries not used for so long go.")] = None,
+    keep_revisions: Annotated[
+        str | None, typer.Option(help="Newest revisions of each entry that are kept.")
+    ] = None,
+    keep_days: Annotated[str | None, typer.Option(help="Every younger revision is kept.")] = None,
+    unused_days: Annotated[str | None, typer.Option(help="Entries not used for so long are deleted.")] = None,
     keep_bytes: Annotated[str | None, typer.Option(help="Above it gc evicts, such as 200GiB.")] = None,
     quota: Annotated[str | None, typer.Option(help="Above it publishing is refused.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what a namespace keeps: bounds of its own, 'none', or 'default' for what the settings say. Nothing
+    """Set what a namespace keeps: bounds of its own, 'none', or 'default' for those of the settings. Nothing
     is removed before the next gc."""
-    name = namespace_of(namespace)
-    given: dict[str, Any] = {
-        "keep_revisions": _number("--keep-revisions", keep_revisions, "keep_revisions"),
-        "keep_days": _number("--keep-days", keep_days, "keep_days"),
-        "unused_days": _number("--unused-days", unused_days, "unused_days"),
-        "keep_bytes": _size("--keep-bytes", keep_bytes, "keep_bytes"),
-        "quota_bytes": _size("--quota", quota, "quota_bytes"),
+    name = parse_namespace(namespace)
+    options: dict[str, Any] = {
+        "keep_revisions": _parse_number("--keep-revisions", keep_revisions, "keep_revisions"),
+        "keep_days": _parse_number("--keep-days", keep_days, "keep_days"),
+        "unused_days": _parse_number("--unused-days", unused_days, "unused_days"),
+        "keep_bytes": _parse_size("--keep-bytes", keep_bytes, "keep_bytes"),
+        "quota_bytes": _parse_size("--quota", quota, "quota_bytes"),
     }
-    changes = {field: value for field, value in given.items() if value is not _LEFT}
+    changes = {field: value for field, value in options.items() if value is not _UNCHANGED}
     if not changes:
         raise InvalidRequest("nothing to set", "give --keep-days, --quota, … (see --help)")
-    with desk(context) as at:
-        held = {row.namespace: row.policy for row in at.rows("/v1/namespaces", NamespaceRecord)}
-        policy = made(lambda: replace(held.get(name, Policy()), **changes))
-        row = at.call("PUT", f"/v1/namespaces/{name}/policy", policy, NamespaceRecord)
-    show([row], _NAMESPACES, as_json)
+    with connect(context) as registry:
+        policies = {row.namespace: row.policy for row in registry.rows("/v1/namespaces", NamespaceRecord)}
+        policy = parse_option(lambda: replace(policies.get(name, Policy()), **changes))
+        row = registry.call("PUT", f"/v1/namespaces/{name}/policy", policy, NamespaceRecord)
+    show_table([row], _NAMESPACES, as_json)
 
 
 @admin.command("audit")
@@ -236,48 +228,47 @@ def audit(
     context: typer.Context,
     action: Annotated[str | None, typer.Option(help="Such as token, or token.revoke.")] = None,
     subject: Annotated[str | None, typer.Option(help="A part of what it was done to.")] = None,
-    limit: Limit = 50,
+    limit: Annotated[int, typer.Option(min=1, help="Rows, at most.")] = 50,
     as_json: AsJson = False,
 ) -> None:
     """Show what operators did, newest first."""
-    with desk(context) as at:
-        rows = list(pages(at, "/v1/audit", AuditPage, limit, action=action, subject=subject))
-    show(rows, _AUDIT, as_json)
+    with connect(context) as registry:
+        rows = list(all_pages(registry, "/v1/audit", AuditPage, limit, action=action, subject=subject))
+    show_table(rows, _AUDIT, as_json)
 
 
-_LEFT = object()
+_UNCHANGED = object()
 
 
-def _number(option: str, text: str | None, bound: str) -> Any:
+def _parse_number(option: str, text: str | None, bound: str) -> Any:
     if text is None or text in ("default", "none"):
-        return _worded(text, bound)
+        return _parse_bound_word(text, bound)
     if not text.isdecimal():
         raise InvalidRequest(f"{option}: {text[:40]!r}", "a number, none, or default")
     return int(text)
 
 
-def _size(option: str, text: str | None, bound: str) -> Any:
+def _parse_size(option: str, text: str | None, bound: str) -> Any:
     if text is None or text in ("default", "none"):
-        return _worded(text, bound)
+        return _parse_bound_word(text, bound)
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise InvalidRequest(f"{option}: {text[:40]!r}", "bytes, such as 500MiB or 1.5TiB, none, or default")
     return int(float(match[1]) * _UNITS[match[2].lower()])
 
 
-def _worded(text: str | None, bound: str) -> Any:
-    return {None: _LEFT, "default": None, "none": BOUNDS[bound][1]}[text]
+def _parse_bound_word(text: str | None, bound: str) -> Any:
+    return {None: _UNCHANGED, "default": None, "none": BOUNDS[bound][1]}[text]
 
 
-def _namespace(at: Any, name: str) -> NamespaceRecord:
-    for row in at.rows("/v1/namespaces", NamespaceRecord):
+def _namespace(registry: Connection, name: str) -> NamespaceRecord:
+    for row in registry.rows("/v1/namespaces", NamespaceRecord):
         if row.namespace == name:
-            found: NamespaceRecord = row
-            return found
+            return row
     raise NotFound(f"namespace {name} does not exist", "see: cachesvc admin namespaces list")
 
 
-def _bound(row: NamespaceRecord, bound: str) -> str:
+def _bound_text(row: NamespaceRecord, bound: str) -> str:
     value = getattr(row.policy, bound)
     if value is None or value == BOUNDS[bound][1]:
         return "" if value is None else "none"
@@ -289,14 +280,14 @@ _NAMESPACES = {
     "entries": lambda row: row.entries,
     "revisions": lambda row: row.revisions,
     "bytes": lambda row: bytes_text(row.bytes),
-    "quota": lambda row: _bound(row, "quota_bytes"),
-    "keep bytes": lambda row: _bound(row, "keep_bytes"),
-    "keep revisions": lambda row: _bound(row, "keep_revisions"),
-    "keep days": lambda row: _bound(row, "keep_days"),
-    "unused days": lambda row: _bound(row, "unused_days"),
+    "quota": lambda row: _bound_text(row, "quota_bytes"),
+    "keep bytes": lambda row: _bound_text(row, "keep_bytes"),
+    "keep revisions": lambda row: _bound_text(row, "keep_revisions"),
+    "keep days": lambda row: _bound_text(row, "keep_days"),
+    "unused days": lambda row: _bound_text(row, "unused_days"),
 }
 _AUDIT = {
-    "when": lambda row: when(row.at),
+    "when": lambda row: time_text(row.at),
     "by": lambda row: row.by,
     "action": lambda row: row.action,
     "namespace": lambda row: row.namespace,

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import typer
 
 from cachesvc_client.wire.errors import InvalidRequest
 
 from . import admin
-from .desk import Apply, AsJson, planned
+from .output import Apply, AsJson, Columns, show_plan
 
-_PLAN: dict[str, Callable[[Any], object]] = {
+_PLAN: Columns = {
     "check": lambda row: row.check.replace("_", " "),
     "what the store promises": lambda row: row.promise,
 }
-_VERDICTS: dict[str, Callable[[Any], object]] = {
+_VERDICTS: Columns = {
     "check": lambda row: row.check.replace("_", " "),
     "verdict": lambda row: row.problem or "ok",
 }
@@ -43,6 +40,6 @@ def doctor(context: typer.Context, apply: Apply = False, as_json: AsJson = False
     summary = f"run {len(rows)} checks in {where}"
     if apply:
         summary = f"{where}: {len(rows)} checks, {broken} failed"
-    planned(rows, _VERDICTS if apply else _PLAN, applied=apply, as_json=as_json, summary=summary)
+    show_plan(rows, _VERDICTS if apply else _PLAN, applied=apply, as_json=as_json, summary=summary)
     if broken:
         raise typer.Exit(1)

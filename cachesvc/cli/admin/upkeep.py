@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -13,27 +13,26 @@ from cachesvc_client.wire.admin import CollectPlan, Finding, FsckPage, Repaired,
 from cachesvc_client.wire.errors import InvalidRequest
 
 from . import admin
-from .desk import (
+from .arguments import parse_namespace
+from .connection import Connection, connect, path_with_query
+from .output import (
     Apply,
     AsJson,
-    Desk,
-    desk,
-    namespace_of,
-    path,
-    place,
-    planned,
-    say_json,
-    seconds,
-    short,
-    show,
+    Columns,
+    digest_text,
+    duration_text,
+    name_text,
+    print_json,
     show_facts,
-    when,
+    show_plan,
+    show_table,
+    time_text,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class _Collected:
-    """What a collection answers."""
+    """The answer to ``POST /v1/gc``: counts of what a collection removed."""
 
     revisions: int
     uploads: int
@@ -41,28 +40,28 @@ class _Collected:
     entries: int = 0
 
 
-_USAGE: dict[str, Callable[[Any], object]] = {
-    "entry": lambda row: short(row.entry),
-    "name": place,
+_USAGE: Columns = {
+    "entry": lambda row: digest_text(row.entry),
+    "name": name_text,
     "target": lambda row: row.target,
     "bytes": lambda row: bytes_text(row.bytes),
     "hits": lambda row: row.hit,
-    "saved": lambda row: seconds(row.saved),
-    "to compile": lambda row: seconds(row.compile_seconds),
-    "last used": lambda row: when(row.last_used),
+    "saved": lambda row: duration_text(row.saved),
+    "to compile": lambda row: duration_text(row.compile_seconds),
+    "last used": lambda row: time_text(row.last_used),
 }
-_REMOVALS: dict[str, Callable[[Any], object]] = {
+_REMOVALS: Columns = {
     "what": lambda row: "entry" if row.whole else "revision",
-    "digest": lambda row: short(row.entry if row.whole else row.revision),
-    "name": place,
+    "digest": lambda row: digest_text(row.entry if row.whole else row.revision),
+    "name": name_text,
     "target": lambda row: row.target,
     "size": lambda row: bytes_text(row.bytes),
     "why": lambda row: row.why,
 }
-_FINDINGS: dict[str, Callable[[Any], object]] = {
+_FINDINGS: Columns = {
     "problem": lambda row: row.problem,
     "object": lambda row: row.key,
-    "revision": lambda row: short(row.revision),
+    "revision": lambda row: digest_text(row.revision),
     "what": lambda row: row.said,
     "repair": lambda row: row.repair,
 }
@@ -75,52 +74,55 @@ def stats(
     top: Annotated[int, typer.Option(min=0, max=100, help="Rows of each list.")] = 5,
     as_json: AsJson = False,
 ) -> None:
-    """Show what the registry holds, what came of it, and the coldest, heaviest and dearest entries."""
-    asked = namespace_of(namespace) if namespace else None
-    with desk(context) as at:
-        found = at.call("GET", path("/v1/stats", namespace=asked, top=str(top)), None, Stats)
+    """Show what the registry holds, its reported outcomes, and the entries that are first by disuse, by bytes
+    and by seconds saved."""
+    of_namespace = parse_namespace(namespace) if namespace else None
+    with connect(context) as registry:
+        answer = registry.call(
+            "GET", path_with_query("/v1/stats", namespace=of_namespace, top=str(top)), None, Stats
+        )
     if as_json:
-        say_json(found)
+        print_json(answer)
         return
-    starts = ", ".join(f"{count} {state}" for state, count in found.starts.items() if count)
+    starts = ", ".join(f"{count} {state}" for state, count in answer.starts.items() if count)
     facts: list[tuple[str, object]] = [
-        ("namespaces", found.namespaces),
-        ("names", found.names),
-        ("entries", found.entries),
-        ("revisions", f"{found.revisions}, {bytes_text(found.bytes)}"),
+        ("namespaces", answer.namespaces),
+        ("names", answer.names),
+        ("entries", answer.entries),
+        ("revisions", f"{answer.revisions}, {bytes_text(answer.bytes)}"),
         ("starts", starts or "none reported"),
-        ("saved", seconds(found.saved)),
-        ("spent compiling", seconds(found.spent)),
+        ("saved", duration_text(answer.saved)),
+        ("spent compiling", duration_text(answer.spent)),
     ]
     show_facts(facts, None, False)
     for title, rows in (
-        ("not used for the longest", found.coldest),
-        ("heaviest", found.heaviest),
-        ("most seconds saved", found.dearest),
+        ("not used for the longest", answer.coldest),
+        ("heaviest", answer.heaviest),
+        ("most seconds saved", answer.dearest),
     ):
         if rows:
             typer.echo(f"\n{title}:")
-            show(rows, _USAGE, False)
+            show_table(rows, _USAGE, False)
 
 
 @admin.command("gc")
 def gc(context: typer.Context, apply: Apply = False, as_json: AsJson = False) -> None:
     """Show what retention, eviction and collection would remove, and why; --apply runs them."""
-    with desk(context) as at:
-        plan = at.call("GET", "/v1/gc", None, CollectPlan)
-        done = at.call("POST", "/v1/gc", None, _Collected) if apply else None
+    with connect(context) as registry:
+        plan = registry.call("GET", "/v1/gc", None, CollectPlan)
+        collected = registry.call("POST", "/v1/gc", None, _Collected) if apply else None
     if as_json:
-        say_json({"applied": apply, "plan": plan, **({"collected": done} if done else {})})
+        print_json({"applied": apply, "plan": plan, **({"collected": collected} if collected else {})})
         return
     more = plan.revisions - len(plan.removals)
-    told = f"remove {plan.revisions} revisions or entries ({bytes_text(plan.bytes)})"
-    told += f", delete {plan.objects} objects" + (f"; {more} are not shown" if more else "")
-    if done is not None:
-        told = (
-            f"removed {done.revisions} revisions ({done.entries} whole entries) and {done.uploads} uploads, "
-            f"deleted {done.objects} objects"
+    summary = f"remove {plan.revisions} revisions or entries ({bytes_text(plan.bytes)})"
+    summary += f", delete {plan.objects} objects" + (f"; {more} are not shown" if more else "")
+    if collected is not None:
+        summary = (
+            f"removed {collected.revisions} revisions ({collected.entries} whole entries) "
+            f"and {collected.uploads} uploads, deleted {collected.objects} objects"
         )
-    planned(plan.removals, _REMOVALS, applied=apply, as_json=False, summary=told)
+    show_plan(plan.removals, _REMOVALS, applied=apply, as_json=False, summary=summary)
 
 
 @admin.command("fsck")
@@ -132,24 +134,24 @@ def fsck(
     apply: Apply = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check index against store in both directions; --apply repairs what is found.
+    """Check index against store in both directions; --apply repairs the damage.
 
     Exit status 1 if there is damage that was not repaired.
     """
     checked = 0
     findings: list[Finding] = []
-    with desk(context) as at:
-        for page in _checked(at, deep):
+    with connect(context) as registry:
+        for page in _check_pages(registry, deep):
             checked += page.checked
             findings += page.findings
         repaired = sum(
-            at.call("POST", "/v1/fsck/repair", finding, Repaired).done for finding in findings if apply
+            registry.call("POST", "/v1/fsck/repair", finding, Repaired).done for finding in findings if apply
         )
     summary = f"{checked} checked, {len(findings)} to repair"
     if apply and findings:
         summary = f"{checked} checked, {repaired} of {len(findings)} repaired, the rest needs no repair now"
     if findings or as_json:
-        planned(findings, _FINDINGS, applied=apply, as_json=as_json, summary=summary)
+        show_plan(findings, _FINDINGS, applied=apply, as_json=as_json, summary=summary)
     else:
         typer.echo(f"{checked} checked, nothing is wrong")
     if findings and not apply:
@@ -167,7 +169,7 @@ def migrate(context: typer.Context, apply: Apply = False, as_json: AsJson = Fals
     settings = read_settings(context.obj.config, data=context.obj.data)
     steps = migrate_index(settings, apply=apply)
     summary = f"{len(steps)} steps" if steps else "the schema is up to date"
-    columns: dict[str, Callable[[Any], object]] = {
+    columns: Columns = {
         "step": lambda row: row["step"],
         "what": lambda row: row["what"],
     }
@@ -175,13 +177,13 @@ def migrate(context: typer.Context, apply: Apply = False, as_json: AsJson = Fals
     if not rows and not as_json:
         typer.echo(summary)
         return
-    planned(rows, columns, applied=apply, as_json=as_json, summary=summary)
+    show_plan(rows, columns, applied=apply, as_json=as_json, summary=summary)
 
 
-def _checked(at: Desk, deep: bool) -> Iterator[FsckPage]:
+def _check_pages(registry: Connection, deep: bool) -> Iterator[FsckPage]:
     cursor: str | None = None
     while True:
-        page = at.call("POST", path("/v1/fsck", cursor=cursor, deep=deep), None, FsckPage)
+        page = registry.call("POST", path_with_query("/v1/fsck", cursor=cursor, deep=deep), None, FsckPage)
         yield page
         cursor = page.next
         if cursor is None:

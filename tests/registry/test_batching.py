@@ -1,4 +1,4 @@
-"""Threads for questions that come in crowds."""
+"""Answers questions that arrive together in batches."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from cachesvc.api.batching import MOST, Batches
+from cachesvc.api.batching import MAX_BATCH, Batches
 
 
 class Odd(Exception):
@@ -25,22 +25,22 @@ def test_what_waits_is_answered_together_and_each_has_its_own() -> None:
         go_on.wait(10)
         return [Odd(number) if number % 2 else number // 2 for number in questions]
 
-    async def crowd() -> list[int | BaseException]:
-        turns = Batches(halves)
-        with turns.running(1):
-            first = asyncio.create_task(turns.ask(0))
+    async def ask_all() -> list[int | BaseException]:
+        batches = Batches(halves)
+        with batches.running(1):
+            first = asyncio.create_task(batches.ask(0))
             while not begun.is_set():
                 await asyncio.sleep(0.01)
-            rest = [asyncio.create_task(turns.ask(number)) for number in range(1, 2 * MOST)]
+            rest = [asyncio.create_task(batches.ask(number)) for number in range(1, 2 * MAX_BATCH)]
             await asyncio.sleep(0)
             rest[2].cancel()  # who asked went away; the others have theirs
             go_on.set()
             return await asyncio.gather(first, *rest, return_exceptions=True)
 
-    answers = asyncio.run(crowd())
-    assert taken == [1, MOST, MOST - 1]
+    answers = asyncio.run(ask_all())
+    assert taken == [1, MAX_BATCH, MAX_BATCH - 1]
     assert isinstance(answers.pop(3), asyncio.CancelledError)
-    asked = [number for number in range(2 * MOST) if number != 3]
+    asked = [number for number in range(2 * MAX_BATCH) if number != 3]
     for number, answer in zip(asked, answers, strict=True):
         assert (str(answer) == str(number)) if number % 2 else answer == number // 2
 
@@ -52,17 +52,17 @@ def test_what_waits_at_the_end_is_answered_and_a_defect_is_told(threads: int) ->
             raise Odd
         return list(questions)
 
-    async def crowd() -> list[int | BaseException]:
-        turns = Batches(answer)
-        with turns.running(threads):
-            tasks = [asyncio.create_task(turns.ask(number)) for number in range(50)]
+    async def ask_all() -> list[int | BaseException]:
+        batches = Batches(answer)
+        with batches.running(threads):
+            tasks = [asyncio.create_task(batches.ask(number)) for number in range(50)]
             await asyncio.sleep(0)
         return await asyncio.gather(*tasks, return_exceptions=True)
 
     before = threading.active_count()
-    answers = asyncio.run(crowd())
+    answers = asyncio.run(ask_all())
     assert threading.active_count() == before
     assert isinstance(answers[7], Odd)
     failed = [number for number, told in enumerate(answers) if told != number]
-    assert 7 in failed and len(failed) <= MOST
+    assert 7 in failed and len(failed) <= MAX_BATCH
     assert all(isinstance(answers[number], Odd) for number in failed)

@@ -1,4 +1,4 @@
-"""What the OpenAPI document says of answers that are not a record of the protocol."""
+"""Describe in the OpenAPI document the answers that are no record of the protocol."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Health:
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """``ready``: those of ``parts`` that requests need are ``ok``. A part that is not says why not."""
+    """Whether the parts that requests need are ``ok``; a part that is not ``ok`` says why."""
 
     ready: bool
     parts: dict[str, str]
@@ -44,22 +44,22 @@ class Readiness:
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """The whole of what was given the beginning of."""
+    """The digest that begins as the request says."""
 
     digest: Digest
 
 
 Word = Annotated[str | None, Query(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
-"""A text to search for. PostgreSQL takes no NUL."""
+"""Type of a text to search for. PostgreSQL accepts no NUL in it."""
 BINARY: dict[str, Any] = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 
 
 def errors(*codes: str) -> dict[int | str, dict[str, Any]]:
-    """The ``responses`` of a route: these codes, and what any route may answer."""
-    told: dict[int | str, dict[str, Any]] = {}
+    """Returns the ``responses`` of a route: those of ``codes``, and those of every route."""
+    responses: dict[int | str, dict[str, Any]] = {}
     for code in ("invalid", "protocol", "too_large", "unavailable", *codes):
         kind = ALL[code]
-        held = told.setdefault(kind.status, {"model": ErrorAnswer, "description": ""})
-        held["description"] = " / ".join(filter(None, [held["description"], f"`{code}`"]))
-    told["default"] = {"model": ErrorAnswer, "description": "Any other error"}
-    return told
+        response = responses.setdefault(kind.status, {"model": ErrorAnswer, "description": ""})
+        response["description"] = " / ".join(filter(None, [response["description"], f"`{code}`"]))
+    responses["default"] = {"model": ErrorAnswer, "description": "Any other error"}
+    return responses

@@ -1,0 +1,67 @@
+"""Download revisions, and trust nothing that the registry says of what is signed.
+
+An envelope must verify under a key that the operator trusts, and state the very name or have the very digest
+that was typed.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from cachesvc_client.bundle.check import ExpectedStatement, Verified, check_envelope, check_pack
+from cachesvc_client.bundle.file import write_bundle
+from cachesvc_client.bundle.seal import PublicKey, TrustedKey
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.errors import CacheSvcError, Corrupt, StorageFull
+from cachesvc_client.wire.records import MAX_ENVELOPE_BYTES
+
+if TYPE_CHECKING:
+    from cachesvc_client.http.registry import Remote
+
+TrustedKeys = Sequence[PublicKey | TrustedKey]
+
+
+def download_envelope(
+    remote: Remote, revision: Digest, trusted: TrustedKeys, expected: ExpectedStatement | None = None
+) -> Verified:
+    """Downloads the envelope of ``revision``; its digest is that of the received bytes, and a key of
+    ``trusted`` has signed it for ``expected``. Raises ``Untrusted``, ``Corrupt``."""
+    raw = remote.raw(f"/v1/revisions/{revision}/envelope", MAX_ENVELOPE_BYTES)
+    verified = check_envelope(raw, trusted=trusted, expected=expected, now=time.time())
+    if verified.revision != revision:
+        raise Corrupt(f"revision {revision}: the registry sent the envelope of {verified.revision}")
+    return verified
+
+
+@contextmanager
+def download_bundle(remote: Remote, verified: Verified) -> Iterator[Path]:
+    """Downloads the revision into a temporary folder, checks it, and yields the path of its bundle."""
+    pack = verified.manifest.pack
+    with tempfile.TemporaryDirectory(prefix="cachesvc-admin-") as folder:
+        received = Path(folder, "pack")
+        where = f"/v1/revisions/{verified.revision}/pack"
+        with writable_file(received) as out:
+            for chunk in remote.downloads.download(where, 0, pack.size, pack=pack.digest):
+                out.write(chunk)
+        check_pack(received, verified.manifest)
+        path = Path(folder, "revision.cachesvc")
+        write_bundle(path, verified.envelope, received)
+        received.unlink()
+        yield path
+
+
+@contextmanager
+def writable_file(path: Path) -> Iterator[IO[bytes]]:
+    """Opens ``path`` for writing. Raises ``StorageFull`` where the system refuses a write."""
+    try:
+        with open(path, "wb") as out:
+            yield out
+    except CacheSvcError:
+        raise
+    except OSError as error:
+        raise StorageFull(f"{path}: cannot be written: {error.strerror or error}") from None

@@ -1,0 +1,236 @@
+"""``cachesvc admin names | entries``."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+
+from cachesvc_client.commands.tables import bytes_text
+from cachesvc_client.wire.admin import EntryPage, EntryRecord, RevisionRecord
+from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest
+from cachesvc_client.wire.names import Name, Namespace, ShortName, Tag
+from cachesvc_client.wire.protocol import EntrySummary, NameSummary
+
+from . import admin
+from .arguments import parse_namespace, parse_option
+from .columns import ENTRY_COLUMNS, REVISION_COLUMNS
+from .connection import Connection, all_pages, complete_digest, connect, path_with_query
+from .output import (
+    Apply,
+    AsJson,
+    Columns,
+    digest_text,
+    duration_text,
+    name_text,
+    print_json,
+    show_facts,
+    show_plan,
+    show_table,
+)
+
+names = typer.Typer(no_args_is_help=True, help="What namespaces have entries under.")
+entries = typer.Typer(no_args_is_help=True, help="Lines of revisions: search, show, delete.")
+admin.add_typer(names, name="names")
+admin.add_typer(entries, name="entries")
+
+Where = Annotated[
+    str | None, typer.Argument(help="A namespace, namespace/name, or namespace/name:tag; without: all.")
+]
+Lanes = Annotated[list[str] | None, typer.Option("--lane", help="Only this lane. May be repeated.")]
+Trunk = Annotated[bool, typer.Option("--trunk", help="Only the trunk (and the lanes that are named).")]
+Model = Annotated[str | None, typer.Option(help="The beginning of a model hash.")]
+Gpu = Annotated[str | None, typer.Option(help="A part of its name, such as H200.")]
+Torch = Annotated[str | None, typer.Option(help="A version, or its beginning, such as 2.11.")]
+Dtype = Annotated[str | None, typer.Option(help="Of an input, such as bfloat16.")]
+Shape = Annotated[str | None, typer.Option(help="Of an input, such as 8x128.")]
+TargetPart = Annotated[str | None, typer.Option(help="A part of the target.")]
+Unused = Annotated[int | None, typer.Option(min=0, help="Offered to nobody for so many days.")]
+
+_NAMES: Columns = {
+    "name": lambda row: f"{row.namespace}/{row.name}",
+    "entries": lambda row: row.entries,
+    "bytes": lambda row: bytes_text(row.bytes),
+    "tags": lambda row: ", ".join(row.tags[:8]) + (" …" if len(row.tags) > 8 else ""),
+}
+
+
+@names.command("list")
+def list_names(context: typer.Context, namespace: str, as_json: AsJson = False) -> None:
+    """List the names of a namespace with their tags."""
+    with connect(context) as registry:
+        rows = registry.rows(f"/v1/namespaces/{parse_namespace(namespace)}/names", NameSummary)
+    show_table(rows, _NAMES, as_json)
+
+
+@entries.command("list")
+def list_entries(
+    context: typer.Context,
+    where: Where = None,
+    model: Model = None,
+    gpu: Gpu = None,
+    torch: Torch = None,
+    dtype: Dtype = None,
+    shape: Shape = None,
+    target: TargetPart = None,
+    lane: Lanes = None,
+    trunk: Trunk = False,
+    pinned: Annotated[bool, typer.Option("--pinned", help="Only those whose head is pinned.")] = False,
+    unused_days: Unused = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Rows, at most; without: all.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List or search entries, newest first."""
+    query = _query(where, model, gpu, torch, dtype, shape, target, lane, trunk, unused_days)
+    with connect(context) as registry:
+        rows = list(all_pages(registry, "/v1/entries", EntryPage, limit, pinned=pinned, **query))
+    show_table(rows, ENTRY_COLUMNS, as_json)
+
+
+@entries.command("show")
+def show_entry(context: typer.Context, entry: str, as_json: AsJson = False) -> None:
+    """Show an entry: what it is for, its reported outcomes, and its revisions."""
+    with connect(context) as registry:
+        key = complete_digest(registry, "entry", entry)
+        summary = registry.call("GET", f"/v1/entries/{key}", None, EntrySummary)
+        revisions = registry.rows(f"/v1/entries/{key}/revisions", RevisionRecord)
+    if as_json:
+        print_json({"entry": summary, "revisions": revisions})
+        return
+    facts: list[tuple[str, object]] = [
+        ("entry", summary.entry),
+        ("name", name_text(revisions[0])),
+        ("target", summary.target),
+        ("scopes", ", ".join(summary.scopes)),
+    ]
+    facts += [(name, value) for name, value in sorted(summary.fingerprint.items()) if name != "cpu_flags"]
+    facts += [(f"measured {name}", duration_text(value)) for name, value in sorted(summary.measured.items())]
+    show_facts(facts, None, False)
+    for use in summary.usefulness:
+        starts = ", ".join(
+            f"{getattr(use, state)} {state}"
+            for state in ("hit", "partial", "inert", "miss", "unused")
+            if getattr(use, state)
+        )
+        about = use.facts.get("gpu") or use.facts.get("cpu_isa", "")
+        typer.echo(
+            f"starts on {about or digest_text(use.environment)}: {starts}; {duration_text(use.saved)} saved"
+        )
+    show_table(revisions, REVISION_COLUMNS, False)
+
+
+@entries.command("delete")
+def delete_entries(
+    context: typer.Context,
+    where: Where = None,
+    entry: Annotated[list[str] | None, typer.Option(help="This entry. May be repeated.")] = None,
+    model: Model = None,
+    gpu: Gpu = None,
+    torch: Torch = None,
+    dtype: Dtype = None,
+    shape: Shape = None,
+    target: TargetPart = None,
+    lane: Lanes = None,
+    trunk: Trunk = False,
+    unused_days: Unused = None,
+    apply: Apply = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete the entries that match, with all their revisions. Pinned entries stay; a
+    line for each says so."""
+    query = _query(where, model, gpu, torch, dtype, shape, target, lane, trunk, unused_days)
+    if not entry and not any(query.values()):
+        raise InvalidRequest("that would be every entry", "name a namespace, or give --entry or a filter")
+    with connect(context) as registry:
+        if entry:
+            if any(query.values()):
+                raise InvalidRequest("--entry stands alone", "give either entries or a search")
+            rows = [_entry(registry, text) for text in entry]
+        else:
+            rows = list(all_pages(registry, "/v1/entries", EntryPage, None, **query))
+        failed = _delete(registry, rows) if apply else []
+    size = sum(row.pack_size for row in rows)
+    summary = f"delete {len(rows) - len(failed)} entries, {bytes_text(size)} in their heads"
+    show_plan(rows, ENTRY_COLUMNS, applied=apply, as_json=as_json, summary=summary)
+    for row, error in failed:
+        typer.echo(f"not deleted: {digest_text(row.entry)}: {error}", err=True)
+    if failed:
+        raise typer.Exit(failed[0][1].exit_status)
+
+
+def _delete(registry: Connection, rows: list[EntryRecord]) -> list[tuple[EntryRecord, CacheSvcError]]:
+    failed = []
+    for row in rows:
+        try:
+            registry.tell("DELETE", path_with_query(f"/v1/entries/{row.entry}", head=row.revision))
+        except CacheSvcError as error:
+            if error.code not in ("not_found", "head_conflict", "invalid"):
+                raise
+            if error.code != "not_found":
+                failed.append((row, error))
+    return failed
+
+
+def _query(
+    where: str | None,
+    model: str | None,
+    gpu: str | None,
+    torch: str | None,
+    dtype: str | None,
+    shape: str | None,
+    target: str | None,
+    lane: list[str] | None,
+    trunk: bool,
+    unused_days: int | None,
+) -> dict[str, object]:
+    namespace, name, tag = _parse_name(where)
+    since = None if unused_days is None else int(time.time()) - unused_days * 86_400
+    return {
+        "namespace": namespace,
+        "name": name,
+        "tag": tag,
+        "model": model,
+        "gpu": gpu,
+        "torch": torch,
+        "dtype": dtype,
+        "shape": shape,
+        "target": target,
+        "lane": lane or None,
+        "trunk": trunk,
+        "unused_since": since,
+    }
+
+
+def _parse_name(text: str | None) -> tuple[Namespace | None, ShortName | None, Tag | None]:
+    if text is None:
+        return None, None, None
+    if "/" not in text:
+        return parse_namespace(text), None, None
+    name = parse_option(lambda: Name.parse(text))
+    return name.namespace, name.name, name.tag if ":" in text else None
+
+
+def _entry(registry: Connection, text: str) -> EntryRecord:
+    """Returns an entry as a search does."""
+    key = complete_digest(registry, "entry", text)
+    revisions = registry.rows(f"/v1/entries/{key}/revisions", RevisionRecord)
+    head = next((row for row in revisions if row.head), revisions[0])
+    return EntryRecord(
+        entry=head.entry,
+        namespace=head.namespace,
+        name=head.name,
+        tag=head.tag,
+        target=head.target,
+        revision=head.revision,
+        sequence=head.sequence,
+        published=head.published,
+        pack_size=head.pack_size,
+        files=head.files,
+        fingerprint=head.fingerprint,
+        measured=head.measured,
+        lane=head.lane,
+        last_used=head.last_used,
+        pinned=head.pinned,
+        quarantined=head.quarantined,
+    )

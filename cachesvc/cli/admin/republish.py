@@ -1,0 +1,219 @@
+"""``cachesvc admin tag | revisions rollback``: publish the bytes of a revision again.
+
+A signed statement names its tag and its sequence, and clients hold the registry to both: nobody can move a
+tag or a head to other bytes by the database alone. So a tag and a rollback are publications: the same bytes,
+signed again with the operator's own key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cachesvc_client.bundle.check import ExpectedStatement, Verified, check_sequence
+from cachesvc_client.bundle.file import open_bundle, write_bundle
+from cachesvc_client.bundle.seal import SigningKey
+from cachesvc_client.commands.tables import bytes_text
+from cachesvc_client.node.store import NodeStore, default_root
+from cachesvc_client.publication.build_bundle import next_sequence
+from cachesvc_client.publication.publish_bundle import publish_bundle
+from cachesvc_client.wire.admin import EntryPage, EntryRecord, RevisionRecord
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.errors import Corrupt, InvalidRequest, NotFound
+from cachesvc_client.wire.names import Name, Tag
+from cachesvc_client.wire.records import Manifest
+
+from . import admin
+from .arguments import parse_option
+from .connection import all_pages, complete_digest, connect_over_http
+from .downloads import TrustedKeys, download_bundle, download_envelope, writable_file
+from .output import Apply, AsJson, Columns, digest_text, show_plan, time_text
+from .revisions import revisions
+
+if TYPE_CHECKING:
+    from cachesvc_client.config import Config
+    from cachesvc_client.http.registry import Remote
+
+_LEAST_DIGITS = 12
+"""Hex digits of a revision that is to be signed again, at least: as many as listings show. Nobody can make
+another revision of a trusted signer that begins with the same 48 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Republished:
+    """A revision that is signed again under ``name``, over the head ``over``.
+
+    ``signed``: when the revision was signed before, in seconds of UTC.
+    """
+
+    name: str
+    target: str
+    revision: Digest
+    signed: int
+    bytes: int
+    over: Digest | None
+    state: str
+
+
+_COLUMNS: Columns = {
+    "name": lambda row: row.name,
+    "target": lambda row: row.target,
+    "bytes of": lambda row: digest_text(row.revision),
+    "signed": lambda row: time_text(row.signed),
+    "size": lambda row: bytes_text(row.bytes),
+    "over": lambda row: digest_text(row.over) or "-",
+    "": lambda row: row.state,
+}
+
+
+@admin.command("tag")
+def tag(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="namespace/name:tag, whose entries get another tag too.")],
+    new: Annotated[str, typer.Argument(metavar="TAG", help="Such as prod.")],
+    apply: Apply = False,
+    as_json: AsJson = False,
+) -> None:
+    """Publish what is under a name under another tag too, signed with your own key. The trunk only: a lane is
+    never promoted, the trunk recompiles."""
+    source, target = parse_option(lambda: Name.parse(name)), parse_option(lambda: Tag(new))
+    if target == source.tag:
+        raise InvalidRequest(f"{source}: that is its tag", "name another")
+    config, remote = connect_over_http(context)
+    signer = _Signer.of(config)
+    query = {"namespace": source.namespace, "name": source.name, "tag": source.tag, "trunk": True}
+    expected = ExpectedStatement(source.namespace, source.name, (source.tag,))
+    with remote:
+        entries = all_pages(remote, "/v1/entries", EntryPage, None, **query)
+        heads = list(_checked_heads(remote, signer, entries, expected))  # all, before one is signed
+        rows = [_republish(remote, signer, verified, target, apply) for verified in heads]
+    if not rows:
+        raise NotFound(f"nothing is published as {source}", "see: cachesvc admin names list")
+    moved = sum(row.state != "the same already" for row in rows)
+    summary = f"tag {moved} of {len(rows)} entries of {source} as {target}"
+    show_plan(rows, _COLUMNS, applied=apply, as_json=as_json, summary=summary)
+
+
+@revisions.command("rollback")
+def rollback(context: typer.Context, revision: str, apply: Apply = False, as_json: AsJson = False) -> None:
+    """Publish an older revision's bytes over the head of its entry, signed with your own key: clients refuse
+    an older sequence. REVISION: its digest, or 12 or more of its first digits."""
+    config, remote = connect_over_http(context)
+    signer = _Signer.of(config)
+    if len(revision.removeprefix("sha256:")) < _LEAST_DIGITS:
+        raise InvalidRequest(
+            f"revision: {revision[:80]!r} is too short for what is to be signed",
+            f"give {_LEAST_DIGITS} or more of its first digits: cachesvc admin revisions list",
+        )
+    with remote:
+        verified = download_envelope(remote, complete_digest(remote, "revision", revision), signer.trusted)
+        statement = verified.manifest.statement
+        head = _head(remote, verified.manifest.entry)
+        if head is not None and head.revision == verified.revision:
+            raise InvalidRequest(
+                f"revision {digest_text(head.revision)} is the head already", "name an older one"
+            )
+        row = _republish(remote, signer, verified, statement.tag, apply)
+    summary = f"roll {row.name} {row.target} back to the bytes of {digest_text(row.revision)}"
+    show_plan([row], _COLUMNS, applied=apply, as_json=as_json, summary=summary)
+
+
+@dataclass(frozen=True, slots=True)
+class _Signer:
+    """The operator's signing key, the keys that the operator trusts, and what this machine has seen."""
+
+    key: SigningKey
+    trusted: TrustedKeys
+    store: NodeStore
+
+    @classmethod
+    def of(cls, config: Config) -> _Signer:
+        """Reads the keys that ``config`` names. Raises ``InvalidRequest`` without a signing key."""
+        if config.signing_key is None:
+            raise InvalidRequest(
+                "no signing key: the bytes are signed again as what they become",
+                "cachesvc login URL --signing-key FILE, or set CACHESVC_SIGNING_KEY",
+            )
+        key = SigningKey.load(config.signing_key)
+        return cls(key, [*config.trusted_keys, key.public], NodeStore(config.store or default_root()))
+
+
+def _checked_heads(
+    remote: Remote, signer: _Signer, entries: Iterable[EntryRecord], expected: ExpectedStatement
+) -> Iterator[Verified]:
+    """Yields the heads of ``entries``, each checked: signed for ``expected``, not older than what this
+    machine has seen, and one for each entry. Raises ``Untrusted``, ``Corrupt``."""
+    checked: set[Digest] = set()
+    for row in entries:
+        verified = download_envelope(remote, row.revision, signer.trusted, expected)
+        entry = verified.manifest.entry
+        check_sequence(verified, signer.store.highest_sequence(entry))
+        if entry in checked:
+            raise Corrupt(
+                f"the registry lists entry {digest_text(entry)} twice: only one of its revisions is the head"
+            )
+        checked.add(entry)
+        yield verified
+
+
+def _republish(remote: Remote, signer: _Signer, verified: Verified, tag: Tag, apply: bool) -> Republished:
+    """Publishes the bytes of a revision under ``tag``, over the entry's head; without ``apply`` only says
+    what it would publish."""
+    before = verified.manifest.statement
+    manifest = _under_tag(verified, tag, signer.store)
+    head = _head(remote, manifest.entry)
+    if head is not None:
+        next_sequence(head.sequence)  # refuses one of the far future in the plan already
+    state = "to publish"
+    if head is not None and head.pack == manifest.pack.digest:
+        state = "the same already"
+    elif apply:
+        with download_bundle(remote, verified) as path:
+            signed_again = path.with_suffix(".again")
+            _replace_envelope(path, signed_again, signer.key.sign(manifest))
+            deed = "rollback" if tag == before.tag else "tag"
+            publish_bundle(remote, signed_again, signer.key, deed=deed)
+        signer.store.record_sequence(manifest.entry, manifest.statement.sequence)
+        state = "published"
+    return Republished(
+        name=f"{manifest.statement.full_name}" + (f" [{before.lane}]" if before.lane else ""),
+        target=str(before.target),
+        revision=verified.revision,
+        signed=before.sequence // 1000,
+        bytes=manifest.pack.size,
+        over=head.revision if head else None,
+        state=state,
+    )
+
+
+def _under_tag(verified: Verified, tag: Tag, store: NodeStore) -> Manifest:
+    """Returns the manifest under ``tag``, with a later sequence than any that this machine has seen."""
+    manifest, before = verified.manifest, verified.manifest.statement
+    provenance = {**manifest.provenance, "bytes_of": f"{before.full_name}@{verified.revision}"}
+    tagged = replace(manifest, statement=replace(before, tag=tag), provenance=provenance)
+    sequence = next_sequence(max(before.sequence, store.highest_sequence(tagged.entry) or 0))
+    return replace(tagged, statement=replace(tagged.statement, sequence=sequence))
+
+
+def _head(remote: Remote, entry: Digest) -> RevisionRecord | None:
+    try:
+        rows = remote.rows(f"/v1/entries/{entry}/revisions", RevisionRecord)
+    except NotFound:
+        return None
+    return next((row for row in rows if row.head), None)
+
+
+def _replace_envelope(path: Path, out: Path, envelope: bytes) -> None:
+    """Writes the bundle at ``path`` to ``out``, under another envelope."""
+    _, offset = open_bundle(path)
+    pack = out.with_suffix(".pack")
+    with open(path, "rb") as source, writable_file(pack) as copy:
+        source.seek(offset)
+        while chunk := source.read(1 << 20):
+            copy.write(chunk)
+    write_bundle(out, envelope, pack)
+    pack.unlink()

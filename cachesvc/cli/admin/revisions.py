@@ -1,0 +1,180 @@
+"""``cachesvc admin revisions | quarantine``; ``revisions rollback`` is in `republish`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cachesvc_client.commands.tables import bytes_text
+from cachesvc_client.wire.admin import Reason, RevisionDifference, RevisionRecord, Withheld
+from cachesvc_client.wire.errors import InvalidRequest
+
+from . import admin
+from .arguments import parse_option
+from .columns import REVISION_COLUMNS
+from .connection import Connection, complete_digest, connect
+from .output import (
+    Apply,
+    AsJson,
+    Columns,
+    digest_text,
+    duration_text,
+    name_text,
+    print_json,
+    show_facts,
+    show_plan,
+    show_table,
+    time_text,
+)
+
+revisions = typer.Typer(no_args_is_help=True, help="List, show, compare, pin, delete, roll back.")
+quarantines = typer.Typer(no_args_is_help=True, help="Revisions that are not offered.")
+admin.add_typer(revisions, name="revisions")
+admin.add_typer(quarantines, name="quarantine")
+
+_WITHHELD: Columns = {
+    "revision": lambda row: digest_text(row.revision),
+    "name": name_text,
+    "target": lambda row: row.target,
+    "since": lambda row: time_text(row.since),
+    "from": lambda row: f"environment {digest_text(row.environment)}" if row.environment else "everybody",
+    "why": lambda row: row.why,
+}
+
+
+@revisions.command("list")
+def list_revisions(context: typer.Context, entry: str, as_json: AsJson = False) -> None:
+    """List the revisions of an entry, newest first."""
+    with connect(context) as registry:
+        key = complete_digest(registry, "entry", entry)
+        show_table(registry.rows(f"/v1/entries/{key}/revisions", RevisionRecord), REVISION_COLUMNS, as_json)
+
+
+@revisions.command("show")
+def show_revision(context: typer.Context, revision: str, as_json: AsJson = False) -> None:
+    """Show one revision."""
+    with connect(context) as registry:
+        row = _revision(registry, revision)
+    facts: list[tuple[str, object]] = [
+        ("revision", row.revision),
+        ("entry", row.entry),
+        ("name", name_text(row)),
+        ("target", row.target),
+        ("is the head", "yes" if row.head else "no"),
+        ("published", f"{time_text(row.published)} by {row.published_by}"),
+        ("signer", row.signer),
+        ("pack", f"{row.pack}, {bytes_text(row.pack_size)}, {row.files} files"),
+        ("expires", time_text(row.expires)),
+        ("last used", time_text(row.last_used)),
+        ("pinned", time_text(row.pinned)),
+        ("quarantined", " ".join(filter(None, [time_text(row.quarantined), row.why]))),
+    ]
+    facts += [(name, value) for name, value in sorted(row.fingerprint.items())]
+    facts += [(f"measured {name}", duration_text(value)) for name, value in sorted(row.measured.items())]
+    show_facts(facts, row, as_json)
+
+
+@revisions.command("diff")
+def diff(context: typer.Context, first: str, second: str, as_json: AsJson = False) -> None:
+    """Show what differs between two revisions: facts and files."""
+    with connect(context) as registry:
+        one, two = complete_digest(registry, "revision", first), complete_digest(registry, "revision", second)
+        difference = registry.call("GET", f"/v1/revisions/{one}/difference/{two}", None, RevisionDifference)
+    if as_json:
+        print_json(difference)
+        return
+    columns: Columns = {
+        "what": lambda row: row.what,
+        digest_text(one): lambda row: row.before or "-",
+        digest_text(two): lambda row: row.after or "-",
+    }
+    show_table(difference.facts, columns, False, "no fact differs")
+    for change in difference.files:
+        mark = "+" if not change.before else "-" if not change.after else "~"
+        typer.echo(f"{mark} {change.what}")
+    typer.echo(
+        f"files: {difference.files_added} added, {difference.files_removed} removed, "
+        f"{difference.files_changed} changed, {difference.files_same} the same"
+    )
+
+
+@revisions.command("pin")
+def pin(
+    context: typer.Context,
+    revision: str,
+    why: Annotated[str, typer.Option(help="For the audit log.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Keep a revision, and its entry, from retention, eviction and deletion."""
+    with connect(context) as registry:
+        key = complete_digest(registry, "revision", revision)
+        row = registry.call(
+            "PUT", f"/v1/revisions/{key}/pin", parse_option(lambda: Reason(why)), RevisionRecord
+        )
+    show_table([row], REVISION_COLUMNS, as_json)
+
+
+@revisions.command("unpin")
+def unpin(context: typer.Context, revision: str, as_json: AsJson = False) -> None:
+    """Unpin a revision."""
+    with connect(context) as registry:
+        key = complete_digest(registry, "revision", revision)
+        row = registry.call("DELETE", f"/v1/revisions/{key}/pin", None, RevisionRecord)
+    show_table([row], REVISION_COLUMNS, as_json)
+
+
+@revisions.command("delete")
+def delete_revision(
+    context: typer.Context, revision: str, apply: Apply = False, as_json: AsJson = False
+) -> None:
+    """Delete one revision that is no head."""
+    with connect(context) as registry:
+        row = _revision(registry, revision)
+        if row.head or row.pinned:
+            what = "is the head of its entry" if row.head else "is pinned"
+            fix = "delete the entry, or roll it back first" if row.head else "unpin it first"
+            raise InvalidRequest(f"revision {digest_text(row.revision)} {what}", fix)
+        if apply:
+            registry.tell("DELETE", f"/v1/revisions/{row.revision}")
+    summary = f"delete revision {digest_text(row.revision)}, {bytes_text(row.pack_size)}"
+    show_plan([row], REVISION_COLUMNS, applied=apply, as_json=as_json, summary=summary)
+
+
+@quarantines.command("list")
+def list_quarantine(context: typer.Context, as_json: AsJson = False) -> None:
+    """List what is not offered: by an operator, or where hosts found it inert."""
+    with connect(context) as registry:
+        show_table(registry.rows("/v1/quarantine", Withheld), _WITHHELD, as_json)
+
+
+@quarantines.command("set")
+def set_quarantine(
+    context: typer.Context,
+    revision: str,
+    why: Annotated[str, typer.Option(help="The reason, for those who do not get it.")],
+    as_json: AsJson = False,
+) -> None:
+    """Offer a revision to nobody, on every replica within 5 s; services compile for themselves."""
+    with connect(context) as registry:
+        key = complete_digest(registry, "revision", revision)
+        row = registry.call(
+            "PUT", f"/v1/revisions/{key}/quarantine", parse_option(lambda: Reason(why)), RevisionRecord
+        )
+    show_table([row], REVISION_COLUMNS, as_json)
+
+
+@quarantines.command("release")
+def release(context: typer.Context, revision: str, as_json: AsJson = False) -> None:
+    """Offer a revision again, where an operator or reports withheld it."""
+    with connect(context) as registry:
+        key = complete_digest(registry, "revision", revision)
+        registry.tell("DELETE", f"/v1/revisions/{key}/quarantine")
+        row = registry.call("GET", f"/v1/revisions/{key}", None, RevisionRecord)
+    show_table([row], REVISION_COLUMNS, as_json)
+
+
+def _revision(registry: Connection, text: str) -> RevisionRecord:
+    return registry.call(
+        "GET", f"/v1/revisions/{complete_digest(registry, 'revision', text)}", None, RevisionRecord
+    )

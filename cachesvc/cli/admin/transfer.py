@@ -1,0 +1,146 @@
+"""``cachesvc admin export | import``: carry the heads of a namespace to another registry, in one file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cachesvc_client.bundle.check import Verified
+from cachesvc_client.bundle.seal import PublicKey, SigningKey, TrustedKey
+from cachesvc_client.commands.tables import bytes_text
+from cachesvc_client.publication.publish_bundle import publish_signed
+from cachesvc_client.wire.admin import EntryPage, RevisionRecord
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.errors import HeadConflict, NotFound
+from cachesvc_client.wire.names import LATEST, Name
+from cachesvc_client.wire.protocol import EntrySummary
+
+from . import admin
+from .arguments import parse_namespace, parse_option
+from .connection import all_pages, connect_over_http
+from .downloads import TrustedKeys, download_bundle, download_envelope
+from .export_file import read_export, write_export
+from .output import Apply, AsJson, Columns, digest_text, show_plan
+
+if TYPE_CHECKING:
+    from cachesvc_client.http.registry import Remote
+
+
+@dataclass(frozen=True, slots=True)
+class Transferred:
+    """A revision in an export, and what an import does with it.
+
+    ``state``: exported, new, newer, same, or kept (the registry has a newer revision).
+    """
+
+    name: str
+    target: str
+    revision: Digest
+    bytes: int
+    signer: str
+    state: str = ""
+
+
+_COLUMNS: Columns = {
+    "name": lambda row: row.name,
+    "target": lambda row: row.target,
+    "revision": lambda row: digest_text(row.revision),
+    "size": lambda row: bytes_text(row.bytes),
+    "signer": lambda row: row.signer[:20] + "…",
+    "": lambda row: row.state,
+}
+
+
+@admin.command("export")
+def export(
+    context: typer.Context,
+    where: Annotated[str, typer.Argument(help="A namespace, namespace/name, or namespace/name:tag.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The file to write.")],
+    as_json: AsJson = False,
+) -> None:
+    """Write the heads of a namespace's trunk as one file, for a registry that cannot be reached from here."""
+    name = parse_option(lambda: Name.parse(where)) if "/" in where else None
+    namespace = name.namespace if name else parse_namespace(where)
+    query = {
+        "namespace": namespace,
+        "name": name and name.name,
+        "tag": name.tag if name and (name.tag != LATEST or ":" in where) else None,
+        "trunk": True,
+    }
+    _, remote = connect_over_http(context)
+    rows: list[Transferred] = []
+    with remote, write_export(out, namespace) as writer:
+        for entry in all_pages(remote, "/v1/entries", EntryPage, None, **query):
+            row = remote.call("GET", f"/v1/revisions/{entry.revision}", None, RevisionRecord)
+            # An export signs nothing, and an import decides by its own keys: any signer will do.
+            signers = [parse_option(partial(PublicKey, row.signer))]
+            verified = download_envelope(remote, entry.revision, signers)
+            with download_bundle(remote, verified) as path:
+                writer.add(path, verified.revision)
+            rows.append(_row(verified, "exported"))
+        if not rows:
+            raise NotFound(f"nothing is published under {where}", "see: cachesvc admin names list")
+    summary = f"{len(rows)} revisions of {where} in {out}, {bytes_text(out.stat().st_size)}"
+    show_plan(rows, _COLUMNS, applied=True, as_json=as_json, summary=summary)
+
+
+@admin.command("import")
+def import_(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(help="What export wrote.")],
+    trust: Annotated[
+        list[str] | None, typer.Option(help="Accept this signer too (team=ed25519:…). May be repeated.")
+    ] = None,
+    apply: Apply = False,
+    as_json: AsJson = False,
+) -> None:
+    """Publish an export as it was signed. All of it is verified before anything is sent; what the registry
+    has newer is kept."""
+    config, remote = connect_over_http(context)
+    keys: list[PublicKey | TrustedKey] = [
+        *config.trusted_keys,
+        *parse_option(lambda: [TrustedKey(key) for key in trust or ()]),
+    ]
+    if config.signing_key is not None:
+        keys.append(SigningKey.load(config.signing_key).public)
+    with remote:
+        rows = [_compare(remote, verified) for _, verified in read_export(file, keys)]
+        if apply:
+            rows = [_publish(remote, path, verified, keys) for path, verified in read_export(file, keys)]
+    moved = sum(row.state in ("new", "newer") for row in rows)
+    summary = f"publish {moved} of {len(rows)} revisions"
+    show_plan(rows, _COLUMNS, applied=apply, as_json=as_json, summary=summary)
+
+
+def _row(verified: Verified, state: str) -> Transferred:
+    statement, pack = verified.manifest.statement, verified.manifest.pack
+    name, target = str(statement.full_name), str(statement.target)
+    return Transferred(name, target, verified.revision, pack.size, verified.signer, state)
+
+
+def _compare(remote: Remote, verified: Verified) -> Transferred:
+    """Says what an import does with a revision, by the head that the registry has."""
+    statement = verified.manifest.statement
+    try:
+        head: EntrySummary | None = remote.entry(verified.manifest.entry)
+    except NotFound:
+        head = None
+    if head is None:
+        return _row(verified, "new")
+    if head.revision == verified.revision:
+        return _row(verified, "same")
+    return _row(verified, "newer" if head.sequence < statement.sequence else "kept")
+
+
+def _publish(remote: Remote, path: Path, verified: Verified, keys: TrustedKeys) -> Transferred:
+    row = _compare(remote, verified)
+    if row.state in ("new", "newer"):
+        try:
+            publish_signed(remote, path, keys, deed="import")
+        except HeadConflict:  # somebody published meanwhile
+            return replace(row, state="kept")
+    return row

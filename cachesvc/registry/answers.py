@@ -1,0 +1,116 @@
+"""The cache of answers to resolves: what was answered is answered again from memory for at most 5 s.
+
+Each namespace has a mark in the hot store, and a cached answer holds the mark under which it was made. A
+publication, a policy or an operator changes the mark (:func:`forget_answers`), and the cached answers of the
+namespace count no more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cachesvc.domain.access import Action, Token, demand
+from cachesvc_client.wire import codec
+from cachesvc_client.wire.errors import CacheSvcError
+from cachesvc_client.wire.names import Lane, Namespace
+from cachesvc_client.wire.protocol import ResolveRequest
+
+from .context import Registry
+from .resolve import resolve_each
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A token's request to resolve, and the bytes that it was sent as; without these it is encoded anew.
+
+    Raises ``Forbidden`` for a request that the token may not make.
+    """
+
+    token: Token
+    request: ResolveRequest
+    body: bytes = b""
+
+    def __post_init__(self) -> None:
+        demand(self.token, Action.read, self.request.namespace, self.request.lane)
+
+
+def answer_each(registry: Registry, questions: Sequence[Question]) -> list[bytes | CacheSvcError]:
+    """Answers each question with a ``ResolveAnswer`` as canonical JSON, or with an error.
+
+    A cached answer is at most 5 s old. The other questions are resolved together (:func:`resolve_each`), and
+    an error of the database is the answer to all of them. A publication through this replica counts at once,
+    and one through a replica that shares the hot store almost at once.
+    """
+    keys = [_key(registry, question) for question in questions]
+    answers: dict[str, bytes | CacheSvcError] = {}
+    new: dict[str, Question] = {}
+    for key, question in zip(keys, questions, strict=True):
+        cached = registry.memory.get(key)
+        if cached is None:
+            new[key] = question
+        else:
+            answers[key] = cached
+    if new:
+        requests = [question.request for question in new.values()]
+        for key, resolved in zip(new, resolve_each(registry, requests), strict=True):
+            if isinstance(resolved, CacheSvcError):
+                answers[key] = resolved
+                continue
+            answers[key] = answer = codec.canonical(resolved)
+            registry.memory.put(key, answer)
+    return [answers[key] for key in keys]
+
+
+def cached_answer(registry: Registry, token: Token, body: bytes) -> bytes | None:
+    """Returns the cached answer to ``body``, or ``None`` where a look-up would wait.
+
+    Does not check the body: only a valid one has an answer. Raises ``Forbidden``.
+    """
+    try:
+        request = json.loads(body)
+        namespace, lane = request["namespace"], request.get("lane")
+    except (ValueError, RecursionError, TypeError, KeyError, AttributeError):
+        return None
+    mark = registry.hot.peek(_ANY_MARK)
+    if mark:
+        mark = registry.hot.peek(_mark_key(namespace)) if isinstance(namespace, str) else None
+    answer = None if mark is None else registry.memory.peek(_answer_key(body, mark))
+    if answer:
+        demand(token, Action.read, Namespace(namespace), Lane(lane) if lane else None)
+    return answer or None
+
+
+def offers_revision(answer: bytes) -> bool:
+    """Says whether an answer holds a revision, without parsing it.
+
+    The last fields of its canonical JSON are ``revisions`` and a tag.
+    """
+    return b'"revisions":[]' not in answer[-400:]
+
+
+def forget_answers(registry: Registry, namespace: Namespace) -> None:
+    """Ends the cached answers of a namespace. The new mark outlives every answer under the old one."""
+    for key in (_mark_key(namespace), _ANY_MARK):  # in this order: who sees the second reads the first
+        registry.hot.put(key, secrets.token_bytes(8))
+
+
+_ANY_MARK = "eras"
+"""Key that is present while any namespace has a mark; without it nobody asks for a namespace's mark. When a
+resolve always asked for its namespace's own mark, nearly every resolve asked Redis."""
+
+
+def _mark_key(namespace: str) -> str:
+    return f"era/{namespace}"
+
+
+def _key(registry: Registry, question: Question) -> str:
+    mark = registry.hot.get(_ANY_MARK) and registry.hot.get(_mark_key(question.request.namespace))
+    return _answer_key(question.body or codec.canonical(question.request), mark or b"")
+
+
+def _answer_key(body: bytes, mark: bytes) -> str:
+    return f"resolve/{hashlib.sha256(body + mark).hexdigest()}"
