@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import httpx
 import pytest
 
 from cachesvc_client.bundle.seal import SigningKey
+from tests.python_process import started
 
 from .conftest import NAME
 from .harness import PROGRAMS, environment, run
@@ -75,26 +75,6 @@ def more(before: dict[str, int], **states: int) -> dict[str, int]:
     return {state: count + states.get(state, 0) for state, count in before.items()}
 
 
-@contextmanager
-def started(command: list[str], place: Path, variables: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
-    """A process whose stderr is in ``place``/err; killed if it is still there at the end."""
-    with open(place / "err", "wb") as err:
-        process = subprocess.Popen(
-            [sys.executable, *command],
-            cwd=PROGRAMS,
-            env=variables,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=err,
-            text=True,
-        )
-    with process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
 def ask(process: subprocess.Popen[str], batch: int) -> None:
     assert process.stdin is not None and process.stdout is not None
     process.stdin.write(f"{batch}\n")
@@ -107,7 +87,7 @@ def test_a_later_compile_is_a_warning_and_one_start_stays_one(
 ) -> None:
     before = starts(registry)
     err = tmp_path / "err"
-    with started(["batches.py", NAME], tmp_path, variables) as process:
+    with started(["batches.py", NAME], tmp_path, variables, PROGRAMS) as process:
         ask(process, 4)
         wait_for(lambda: starts(registry) == more(before, hit=1))
         assert err.read_text() == "", "a hit is no warning"
@@ -127,7 +107,7 @@ def test_a_later_compile_is_a_warning_and_one_start_stays_one(
 
 
 def test_a_hit_is_one_line_where_the_log_is_asked_for(tmp_path: Path, variables: dict[str, str]) -> None:
-    with started(["batches.py", NAME], tmp_path, {**variables, "CACHESVC_LOG": "info"}) as process:
+    with started(["batches.py", NAME], tmp_path, {**variables, "CACHESVC_LOG": "info"}, PROGRAMS) as process:
         ask(process, 4)
         wait_for(lambda: "hit" in (tmp_path / "err").read_text())
         lines = (tmp_path / "err").read_text().splitlines()
@@ -211,7 +191,7 @@ def test_the_registry_knows_a_start_that_sigterm_ended(
             return ""
         return reply.text if reply.status_code == 200 else ""
 
-    with started(command, tmp_path, variables) as process:
+    with started(command, tmp_path, variables, PROGRAMS) as process:
         assert wait_for(lambda: answer(4), 180).endswith(" 4"), (tmp_path / "err").read_text()
         time.sleep(2)
         process.send_signal(signal.SIGTERM)
@@ -232,7 +212,7 @@ def test_a_warning_under_uvicorn_while_it_serves(tmp_path: Path, variables: dict
         except httpx.TransportError:
             return False
 
-    with started(command, tmp_path, variables) as process:
+    with started(command, tmp_path, variables, PROGRAMS) as process:
         wait_for(answer, 180)
         err = tmp_path / "err"
         wait_for(lambda: f"{NAME}:latest: compiled here after a restore" in err.read_text())
