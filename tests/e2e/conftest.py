@@ -1,4 +1,4 @@
-"""What the end-to-end tests share: one signing key and one bundle, built once per session."""
+"""What the end-to-end tests share: bundles, built once per session."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cachesvc_client.bundle.file import open_bundle
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.records import Manifest
 
-from .harness import run
+from .harness import QUICK, run
 
 NAME = "team/small"
 
@@ -48,33 +48,28 @@ class Built:
 
     @property
     def headers(self) -> str:
-        """A TMPDIR that holds PyTorch's precompiled headers: making them takes longer than most tests."""
+        """A TMPDIR that holds PyTorch's precompiled header, for what compiles as the builder did: making the
+        header takes longer than most tests."""
         return str(self.bundle.parent / "tmp")
 
 
 @pytest.fixture(scope="session")
-def small(built: Built) -> Built:
-    """A function instead of a model: what compiles in a second, for what is not about models."""
-    bundle = built.bundle.parent / "function.cachesvc"
-    done = run(
-        "build.py",
-        str(bundle),
-        str(built.key_file),
-        NAME,
-        "small",
-        place=built.bundle.parent / "function",
-        TMPDIR=built.headers,
-    )
-    assert done.code == 0, done.err[-4000:]
-    return Built(bundle, bundle.with_suffix(".pt"), built.key, built.key_file)
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """A model, compiled as by a service that sets nothing."""
+    return _build(tmp_path_factory.mktemp("builder"))
 
 
 @pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    place = tmp_path_factory.mktemp("builder")
-    key = SigningKey.generate()
+def small(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """A function, compiled with ``QUICK``, for what is neither about models nor about the compile."""
+    return _build(tmp_path_factory.mktemp("function"), "small", **QUICK)
+
+
+def _build(place: Path, *arguments: str, **variables: str) -> Built:
+    key, bundle = SigningKey.generate(), place / "small.cachesvc"
     key.save(place / "signing.key")
-    bundle = place / "small.cachesvc"
-    done = run("build.py", str(bundle), str(place / "signing.key"), NAME, place=place)
+    done = run(
+        "build.py", str(bundle), str(place / "signing.key"), NAME, *arguments, place=place, **variables
+    )
     assert done.code == 0, done.err[-4000:]
     return Built(bundle, bundle.with_suffix(".pt"), key, place / "signing.key")

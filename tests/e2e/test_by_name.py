@@ -15,7 +15,7 @@ from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.names import Name
 
 from .conftest import NAME, Built
-from .harness import Ran, environment, run
+from .harness import QUICK, Ran, environment, run
 from .registries import Served, client, free_url, hung, prepare, serve
 
 pytestmark = pytest.mark.compiles
@@ -148,7 +148,7 @@ def test_a_node_starts_from_its_last_answer_while_the_registry_is_down(tmp_path:
     ],
 )
 def test_whatever_is_wrong_the_service_runs_on_and_says_why(
-    tmp_path: Path, built: Built, registry: Served, what: str, variables: dict[str, str], said: str
+    tmp_path: Path, registry: Served, what: str, variables: dict[str, str], said: str
 ) -> None:
     from cachesvc_client.bundle.seal import SigningKey
 
@@ -165,8 +165,7 @@ def test_whatever_is_wrong_the_service_runs_on_and_says_why(
             f"name={name}",
             "small=1",
             place=tmp_path,
-            TMPDIR=str(built.bundle.parent / "tmp"),
-            **{**registry.variables, **variables},
+            **{**QUICK, **registry.variables, **variables},
         )
     answer = done.answer
     assert answer["state"] == "miss" and answer["eager_difference"] < 1e-5, what
@@ -180,6 +179,7 @@ def test_strict_makes_it_an_error(tmp_path: Path, registry: Served) -> None:
         "name=team/nothing",
         "small=1",
         place=tmp_path,
+        **QUICK,
         **registry.variables,
         CACHESVC_STRICT="1",
     )
@@ -211,17 +211,14 @@ def test_pull_makes_a_bundle_that_needs_no_registry(tmp_path: Path, built: Built
     assert done.answer["state"] == "hit" and done.compilers == []
 
 
-def test_publish_from_a_service_is_restored_by_the_next(
-    tmp_path: Path, built: Built, registry: Served
-) -> None:
-    variables = {**registry.publisher, "CACHESVC_MODE": "readwrite"}
+def test_publish_from_a_service_is_restored_by_the_next(tmp_path: Path, registry: Served) -> None:
+    variables = {**QUICK, **registry.publisher, "CACHESVC_MODE": "readwrite"}
     first = run(
         "serve.py",
         "name=team/published",
         "small=1",
         "publish=1",
         place=tmp_path / "one",
-        TMPDIR=str(built.bundle.parent / "tmp"),
         **variables,
     )
     assert first.answer["state"] == "miss"
@@ -231,20 +228,21 @@ def test_publish_from_a_service_is_restored_by_the_next(
         "small=1",
         place=tmp_path / "two",
         compilers=False,
+        **QUICK,
         **registry.variables,
     )
     assert second.answer["state"] == "hit" and second.compilers == [], second.answer
 
 
 def test_of_two_that_publish_one_compiles_and_the_other_waits_for_it(
-    tmp_path: Path, built: Built, registry: Served
+    tmp_path: Path, registry: Served
 ) -> None:
     """Both at once, on hosts of their own; nothing but a deadline tells them to."""
-    variables = {**registry.publisher, "CACHESVC_MODE": "readwrite", "CACHESVC_DEADLINE": "120"}
+    variables = {**registry.publisher, "CACHESVC_MODE": "readwrite", "CACHESVC_DEADLINE": "120", **QUICK}
 
     def start(number: int) -> Ran:
         words = ("name=team/turns", "publish=1", "small=1")
-        return run("serve.py", *words, place=tmp_path / str(number), TMPDIR=built.headers, **variables)
+        return run("serve.py", *words, place=tmp_path / str(number), **variables)
 
     with ThreadPoolExecutor(2) as pool:
         answers = [ran.answer for ran in pool.map(start, range(2))]

@@ -16,7 +16,7 @@ from cachesvc_client.wire.names import Name, Target
 from tests.services.relay import Relay, relay
 
 from .conftest import Built
-from .harness import run
+from .harness import QUICK, run
 from .registries import Served, client, prepare, serve
 
 pytestmark = pytest.mark.compiles
@@ -60,8 +60,7 @@ def test_the_service_compiles_and_the_next_one_goes_on_where_it_stopped(
         done = client("push", str(big), **registry.publisher)
         assert done.returncode == 0, done.stderr
         way.target, way.limit, way.at_limit = registry.address, CUT, registry.process.kill
-        shared = {"TMPDIR": str(built.bundle.parent / "tmp")}  # its header is precompiled there
-        first = _serve(tmp_path, registry, way, "small=1", variables=shared)
+        first = _serve(tmp_path, registry, way, "small=1", variables=QUICK)
         assert registry.process.poll() is not None, "it was killed by then"
     answer = first.answer
     assert answer["state"] == "miss" and answer["eager_difference"] < 1e-5

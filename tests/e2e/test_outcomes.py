@@ -16,11 +16,10 @@ from typing import Any
 import httpx
 import pytest
 
-from cachesvc_client.bundle.seal import SigningKey
 from tests.python_process import started
 
-from .conftest import NAME
-from .harness import PROGRAMS, environment, run
+from .conftest import NAME, Built
+from .harness import PROGRAMS, QUICK, environment, run
 from .registries import Served, client, free_url, prepare, serve
 
 pytestmark = pytest.mark.compiles
@@ -29,30 +28,20 @@ SETTLED_SECONDS = 60
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("outcomes")
-
-
-@pytest.fixture(scope="module")
-def registry(place: Path) -> Iterator[Served]:
+def registry(small: Built, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """Serves one compiled function of 4 rows as ``NAME``."""
-    key = SigningKey.generate()
-    key.save(place / "signing.key")
-    bundle = str(place / "small.cachesvc")
-    done = run("build.py", bundle, str(place / "signing.key"), NAME, "small", place=place)
-    assert done.code == 0, done.err[-4000:]
-    prepare(place / "registry", key.text)
-    with serve(place / "registry") as served:
-        pushed = client("push", bundle, **served.publisher)
+    folder = tmp_path_factory.mktemp("outcomes")
+    prepare(folder, small.key.text)
+    with serve(folder) as served:
+        pushed = client("push", str(small.bundle), **served.publisher)
         assert pushed.returncode == 0, pushed.stderr
         yield served
 
 
 @pytest.fixture
-def variables(place: Path, tmp_path: Path, registry: Served) -> dict[str, str]:
-    """Of a fresh host; TMPDIR has PyTorch's precompiled headers already."""
-    tmp = str(place / "tmp")
-    return {**environment(tmp_path), **registry.variables, "TMPDIR": tmp, "NAME": NAME}
+def variables(tmp_path: Path, registry: Served) -> dict[str, str]:
+    """Of a fresh host."""
+    return {**environment(tmp_path), **QUICK, **registry.variables, "NAME": NAME}
 
 
 def starts(registry: Served) -> dict[str, int]:
@@ -134,7 +123,7 @@ def test_the_level_of_the_log(variables: dict[str, str], level: str, said: list[
 
 
 def test_a_wrong_name_is_one_line_in_the_log_and_the_first_reason_of_the_report(
-    tmp_path: Path, registry: Served, variables: dict[str, str]
+    tmp_path: Path, registry: Served
 ) -> None:
     """On a host that has hit under the right name before."""
     hit = run(
@@ -142,8 +131,8 @@ def test_a_wrong_name_is_one_line_in_the_log_and_the_first_reason_of_the_report(
         f"name={NAME}",
         "small=1",
         place=tmp_path,
+        **QUICK,
         **registry.variables,
-        TMPDIR=variables["TMPDIR"],
     )
     assert hit.answer["state"] == "hit"
     wrong = run(
@@ -151,8 +140,8 @@ def test_a_wrong_name_is_one_line_in_the_log_and_the_first_reason_of_the_report(
         "name=team/typo",
         "small=1",
         place=tmp_path,
+        **QUICK,
         **registry.variables,
-        TMPDIR=variables["TMPDIR"],
     )
     reason = "nothing is published as team/typo:latest (check the name, or publish it with cachesvc warm)"
     ours = [line for line in wrong.err.splitlines() if "team/typo" in line]

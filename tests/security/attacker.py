@@ -20,11 +20,9 @@ from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.publication.build_bundle import Draft, build_bundle
 from cachesvc_client.wire.names import Lane, Name
 from cachesvc_client.wire.records import Manifest
-from tests.e2e.harness import environment
+from tests.e2e.harness import QUICK, environment
 
 PROGRAMS = Path(__file__).parent / "programs"
-QUICK = {"TORCHINDUCTOR_VEC_ISA_OK": "1", "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}
-"""Builder and services have them alike: they are in PyTorch's keys, and save the compile of its headers."""
 
 
 def source(marker: Path) -> str:

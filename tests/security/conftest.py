@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from cachesvc_client.bundle.seal import SigningKey
-from tests.e2e.harness import run
+from tests.e2e.harness import QUICK, run
 
-from .attacker import QUICK, Made
+from .attacker import Made
 
 NAME = "team-b/model"
 
