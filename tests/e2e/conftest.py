@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.hosts import QUICK
 from cachesvc_client.bundle.check import check_envelope
 from cachesvc_client.bundle.file import open_bundle
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.records import Manifest
 
-from .harness import QUICK, run
+from .harness import run
 
 NAME = "team/small"
 

@@ -15,10 +15,6 @@ from typing import Any
 from benchmarks.hosts import trap
 
 PROGRAMS = Path(__file__).parent / "programs"
-QUICK = {"TORCHINDUCTOR_VEC_ISA_OK": "1", "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}
-"""Variables that save half of a first compile: its probes of the CPU's instructions and its precompiled
-header. They are in PyTorch's keys, so builder and service have them alike. Tests whose subject is the compile
-itself, or what a service without variables sees, go without them."""
 _KEPT = ("CACHESVC_UNTESTED", "PIP_FIND_LINKS", "LANG", "LC_ALL", "LD_LIBRARY_PATH")
 
 

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.hosts import QUICK
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.names import Name
 
 from .conftest import NAME, Built
-from .harness import QUICK, Ran, environment, run
+from .harness import Ran, environment, run
 from .registries import Served, client, free_url, hung, prepare, serve
 
 pytestmark = pytest.mark.compiles

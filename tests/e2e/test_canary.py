@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.hosts import QUICK
 from cachesvc_client.bundle.file import open_bundle
 from cachesvc_client.bundle.pack import PackReader, SourceFile
 from cachesvc_client.publication.build_bundle import Draft, build_bundle
 from cachesvc_client.wire.records import Manifest
 
 from .conftest import Built
-from .harness import QUICK, Ran, run
+from .harness import Ran, run
 
 pytestmark = pytest.mark.compiles
 

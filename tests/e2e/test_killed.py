@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.hosts import QUICK
 from cachesvc_client import kinds
 from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.node.capture import capture, listing
@@ -16,7 +17,7 @@ from cachesvc_client.wire.names import Name, Target
 from tests.services.relay import Relay, relay
 
 from .conftest import Built
-from .harness import QUICK, run
+from .harness import run
 from .registries import Served, client, prepare, serve
 
 pytestmark = pytest.mark.compiles

@@ -16,10 +16,11 @@ from typing import Any
 import httpx
 import pytest
 
+from benchmarks.hosts import QUICK
 from tests.python_process import started
 
 from .conftest import NAME, Built
-from .harness import PROGRAMS, QUICK, environment, run
+from .harness import PROGRAMS, environment, run
 from .registries import Served, client, free_url, prepare, serve
 
 pytestmark = pytest.mark.compiles

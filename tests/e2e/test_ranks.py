@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.hosts import QUICK
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.records import Manifest
 
-from .harness import QUICK, Ran, run
+from .harness import Ran, run
 from .registries import Served, prepare, serve
 
 pytestmark = pytest.mark.compiles

@@ -14,11 +14,12 @@ from typing import Any
 import httpx
 import pytest
 
+from benchmarks.hosts import QUICK
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.key_components import decode
 
 from .conftest import NAME, Built
-from .harness import QUICK, Ran, environment, run
+from .harness import Ran, environment, run
 from .registries import Served, client, prepare, serve
 
 pytestmark = pytest.mark.compiles

@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 
+from benchmarks.hosts import QUICK
+
 from .conftest import Built
-from .harness import QUICK, Ran, run
+from .harness import Ran, run
 
 pytestmark = pytest.mark.compiles
 

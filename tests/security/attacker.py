@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.hosts import QUICK
 from cachesvc_client.bundle.check import check_envelope
 from cachesvc_client.bundle.file import open_bundle
 from cachesvc_client.bundle.pack import PackReader, SourceFile
@@ -20,7 +21,7 @@ from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.publication.build_bundle import Draft, build_bundle
 from cachesvc_client.wire.names import Lane, Name
 from cachesvc_client.wire.records import Manifest
-from tests.e2e.harness import QUICK, environment
+from tests.e2e.harness import environment
 
 PROGRAMS = Path(__file__).parent / "programs"
 

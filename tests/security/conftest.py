@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.hosts import QUICK
 from cachesvc_client.bundle.seal import SigningKey
-from tests.e2e.harness import QUICK, run
+from tests.e2e.harness import run
 
 from .attacker import Made
 
