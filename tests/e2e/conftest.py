@@ -1,7 +1,8 @@
-"""What the end-to-end tests share: bundles, built once per session."""
+"""What the end-to-end tests share: bundles, built once in a run."""
 
 from __future__ import annotations
 
+import fcntl
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,22 +56,32 @@ class Built:
 
 
 @pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Built:
     """A model, compiled as by a service that sets nothing."""
-    return _build(tmp_path_factory.mktemp("builder"))
+    return _built_once(_folder_of_the_run(request, tmp_path_factory), "model")
 
 
 @pytest.fixture(scope="session")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Built:
+def small(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Built:
     """A function, compiled with ``QUICK``, for what is neither about models nor about the compile."""
-    return _build(tmp_path_factory.mktemp("function"), "small", **QUICK)
+    return _built_once(_folder_of_the_run(request, tmp_path_factory), "function", "small", **QUICK)
 
 
-def _build(place: Path, *arguments: str, **variables: str) -> Built:
-    key, bundle = SigningKey.generate(), place / "small.cachesvc"
-    key.save(place / "signing.key")
-    done = run(
-        "build.py", str(bundle), str(place / "signing.key"), NAME, *arguments, place=place, **variables
-    )
-    assert done.code == 0, done.err[-4000:]
-    return Built(bundle, bundle.with_suffix(".pt"), key, place / "signing.key")
+def _folder_of_the_run(request: pytest.FixtureRequest, factory: pytest.TempPathFactory) -> Path:
+    """Return a folder that all of xdist's workers have in common, if there are any."""
+    own = factory.getbasetemp()
+    return own.parent if hasattr(request.config, "workerinput") else own
+
+
+def _built_once(root: Path, folder: str, *arguments: str, **variables: str) -> Built:
+    """Build in ``folder``, unless another worker has; one that comes meanwhile waits."""
+    place = root / folder
+    bundle, key_file = place / "small.cachesvc", place / "signing.key"
+    with open(root / f"{folder}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not bundle.exists():
+            place.mkdir(exist_ok=True)
+            SigningKey.generate().save(key_file)
+            done = run("build.py", str(bundle), str(key_file), NAME, *arguments, place=place, **variables)
+            assert done.code == 0, done.err[-4000:]
+    return Built(bundle, bundle.with_suffix(".pt"), SigningKey.load(key_file), key_file)
