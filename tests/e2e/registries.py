@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,23 +53,21 @@ def prepare(folder: Path, signing_key: str) -> None:
 
 
 @contextmanager
-def serve(folder: Path, *options: str) -> Iterator[Served]:
-    """`cachesvc serve` on a free port of loopback, ended with SIGTERM."""
-    ready = folder / "ready.json"
+def serve(folder: Path, *options: str, variables: Mapping[str, str] | None = None) -> Iterator[Served]:
+    """`cachesvc serve` on a free port of loopback, ended with SIGTERM. Data and log are in ``folder``."""
+    ready, log = folder / "ready.json", folder / "log"
     ready.unlink(missing_ok=True)
     command = [sys.executable, "-m", "cachesvc", "serve", "--data", str(folder / "data"), "--port", "0"]
-    process = subprocess.Popen(
-        [*command, "--ready-file", str(ready), *options],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    with open(log, "ab") as out:
+        process = subprocess.Popen(
+            [*command, "--ready-file", str(ready), *options], env=variables, stdout=out, stderr=out, text=True
+        )
     try:
-        for _ in range(600):
+        for _ in range(1200):
             if ready.exists() or process.poll() is not None:
                 break
             time.sleep(0.05)
-        assert ready.exists(), process.communicate(timeout=5)[0]
+        assert ready.exists(), log.read_text()
         yield Served(**json.loads(ready.read_text()), process=process)
     finally:
         process.send_signal(signal.SIGTERM)
