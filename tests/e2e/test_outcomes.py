@@ -151,7 +151,7 @@ def test_a_wrong_name_is_one_line_in_the_log_and_the_first_reason_of_the_report(
 
 
 ASGI = ["-m", "uvicorn", "web:app", "--host", "127.0.0.1", "--port"]
-GUNICORN = ["-m", "gunicorn", "--timeout", "300", "--workers", "2", "--bind"]
+GUNICORN = ["-m", "gunicorn", "--timeout", "300", "--bind"]
 SERVERS = {
     "uvicorn": [*ASGI, "{port}"],
     "uvicorn of two workers": [*ASGI, "{port}", "--workers", "2"],
