@@ -122,6 +122,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS, help="cold is always run")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="a tiny model, once: to see that this works")
+    parser.add_argument("--json", type=Path, default=RESULTS / "cold_start.json")
     options = parser.parse_args()
     options.variables = QUICK if options.quick else {}
     if options.quick:
