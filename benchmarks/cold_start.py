@@ -46,6 +46,7 @@ import zstandard
 sys.path[0] = str(Path(__file__).resolve().parent.parent)  # as `python benchmarks/cold_start.py`, too
 
 from benchmarks.hosts import (  # noqa: E402
+    QUICK,
     ROOT,
     Failed,
     Host,
@@ -123,6 +124,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="a tiny model, once: to see that this works")
     parser.add_argument("--json", type=Path, default=RESULTS / "cold_start.json")
     options = parser.parse_args()
+    options.variables = QUICK if options.quick else {}
     if options.quick:
         options.models, options.rounds = ["tiny"], 1
     return options
@@ -137,7 +139,8 @@ def _measure(options: argparse.Namespace, folder: Path, report: dict[str, Any]) 
             place = folder / f"{model}-{mode}"
             place.mkdir()
             with redis_server(place) if has_redis else nullcontext() as redis:
-                bench = Bench(model, mode, place, running, frozenset(options.methods), redis)
+                methods = frozenset(options.methods)
+                bench = Bench(model, mode, place, running, methods, redis, options.variables)
                 bench.prepare()
                 for number in range(options.rounds):
                     bench.round(number)
@@ -152,7 +155,8 @@ def _measure(options: argparse.Namespace, folder: Path, report: dict[str, Any]) 
 
 @dataclass(slots=True)
 class Bench:
-    """The wanted methods for one model and mode. ``redis``: the URL of a server, or ``None``."""
+    """The wanted methods for one model and mode. ``redis``: the URL of a server, or ``None``. ``variables``:
+    of the builder and of all processes that are measured."""
 
     model: str
     mode: str
@@ -160,6 +164,7 @@ class Bench:
     registry: Registry
     wanted: frozenset[str]
     redis: str | None
+    variables: dict[str, str]
     runs: dict[str, list[Answer]] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
     attached: list[Answer] = field(default_factory=list)
@@ -174,6 +179,7 @@ class Bench:
         spec.write_text(
             f'name = "{self.name}"\n[[target]]\nid = "{self.model}"\nmodes = ["{self.mode}"]\n'
             f'factory = "benchmarks.models:{self.model}"\npaths = ["{ROOT}"]\nruns = 1\n'
+            + "".join(f'env.{name} = "{value}"\n' for name, value in self.variables.items())
         )
         self._tell("cachesvc warm")
         environment = clean_environment() | self.registry.builder
@@ -221,6 +227,7 @@ class Bench:
         if method not in (*self.wanted, "cold", FILLING):
             return
         place = Host(self.place / host)
+        variables = {**self.variables, **variables}
         answer = place.serve(self.model, "--mode", self.mode, *options, compilers=True, **variables)
         self.runs.setdefault(method, []).append(portable(answer))
         seen = answer["observed"]

@@ -22,7 +22,7 @@ from benchmarks.hosts import ROOT, Failed, Host, Registry, clean_environment, re
 from benchmarks.hosts import cachesvc as command_of
 from benchmarks.hosts import serve_command as registry_command
 from cachesvc.cli.signals import interruptible
-from cachesvc.warm.spec import Spec, load_spec
+from cachesvc.warm.spec import Spec, TargetSpec, load_spec
 from cachesvc_client.wire.errors import CacheSvcError
 
 SPEC = ROOT / "deploy" / "demo" / "warm.toml"
@@ -66,7 +66,7 @@ def _demo(spec: Spec, place: Path) -> int:
         if warmed:
             raise Failed(f"cachesvc warm ended with status {warmed}")
         _say("3  Each model in fresh processes: what services do")
-        rows = [_serve(target.id, str(spec.name), running, place / target.id) for target in spec.targets]
+        rows = [_serve(target, str(spec.name), running, place / target.id) for target in spec.targets]
     return _conclude(rows)
 
 
@@ -80,21 +80,22 @@ def _warm(spec: Spec, running: Registry) -> int:
         return process.wait()
 
 
-def _serve(model: str, name: str, running: Registry, place: Path) -> dict[str, Any]:
-    """The three starts of one model, one after the other."""
+def _serve(target: TargetSpec, name: str, running: Registry, place: Path) -> dict[str, Any]:
+    """Start one model three times, one after the other, with the variables that its target has."""
+    model = target.id
     place.mkdir()
     service = ["python", "benchmarks/service.py", model]
     output = str(place / "cold.pt")
     alone = Host(place / "pytorch")
     _command(service)
-    cold = alone.serve(model, "--keep", output)
+    cold = alone.serve(model, "--keep", output, **target.env)
     _told("cold, PyTorch alone", cold)
     _command(service)
-    warm = alone.serve(model, "--expect", output)
+    warm = alone.serve(model, "--expect", output, **target.env)
     _told("PyTorch's own warm start, over the same folders", warm)
     _command([f"CACHESVC_NAME={name}", *service])
     ours = Host(place / "elsewhere").serve(
-        model, "--expect", output, compilers=False, CACHESVC_NAME=name, **running.service
+        model, "--expect", output, compilers=False, CACHESVC_NAME=name, **target.env, **running.service
     )
     _told("cachesvc, empty folders, no compiler", ours)
     return {"model": model, "cold": cold, "warm": warm, "ours": ours}

@@ -24,6 +24,10 @@ ROOT = Path(__file__).resolve().parent.parent
 SERVICE = ROOT / "benchmarks" / "service.py"
 COMPILERS = ("gcc", "cc", "cc1plus", "clang", "clang++", "ld", "as", "nvcc", "ptxas", "openssl")
 """No ``g++``: a script of that name would be another compiler to cachesvc, and none is an image without."""
+QUICK = {"TORCHINDUCTOR_VEC_ISA_OK": "1", "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}
+"""Variables that save half of a first compile: its probes of the CPU's instructions and its precompiled
+header. They are in PyTorch's keys, so builder and service have them alike. What measures a compile, or shows
+what a service without variables sees, goes without them."""
 _CLEARED = ("CI", "CUDA_CACHE_PATH", "CXX", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "PYTHONSTARTUP")
 _CLEARED_PREFIXES = ("CACHESVC_", "TORCHINDUCTOR_", "TORCH_COMPILE", "TORCH_LOGS", "TRITON_")
 _GRACE = 15.0

@@ -12,13 +12,18 @@ python=$venv/bin/python
 
 say() { echo "install: $*" >&2; }
 
-with_pip() { "$python" -m pip install -q --disable-pip-version-check "$@"; }
+# NO_BYTECODE=1 is for an environment that few processes use: they write the bytecode of what they import.
+pip_bytecode=--compile uv_bytecode=--compile-bytecode
+[ -z "${NO_BYTECODE:-}" ] || pip_bytecode=--no-compile uv_bytecode=
+
+with_pip() { "$python" -m pip install -q --disable-pip-version-check $pip_bytecode "$@"; }
 
 install() {
     if [ -x "$venv/bin/uv" ]; then
         # pip compiles bytecode; without it every process that imports torch takes seconds more wherever
         # bytecode cannot be written, and measures nothing that a service would see.
-        UV_PYTHON_DOWNLOADS=never "$venv/bin/uv" pip install -q --compile-bytecode --python "$python" "$@" &&
+        # shellcheck disable=SC2086  # an option or none
+        UV_PYTHON_DOWNLOADS=never "$venv/bin/uv" pip install -q $uv_bytecode --python "$python" "$@" &&
             return 0
         say "uv could not; trying pip"
     fi

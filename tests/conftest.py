@@ -46,7 +46,7 @@ MARKS_OF_PLACES = {
     ),
 }
 """Folders and files of tests whose tests have the mark. What has none of them is ``make test-fast``."""
-LONGEST_FIRST = ("compiles", "slow", "servers")
+LONGEST_FIRST = ("compiles", "versions", "slow", "services", "servers")
 """The order in which files begin; then the rest."""
 
 

@@ -23,7 +23,7 @@ done
 cd "$(dirname "$0")/.."
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv" || fail "$python could not make $venv"
 echo "torch_env: torch $version into $venv ..." >&2
-requirements/install.sh "$venv" "--no-deps torch==$version" || fail "torch $version could not be installed"
+NO_BYTECODE=1 requirements/install.sh "$venv" "--no-deps torch==$version" || fail "torch $version could not be installed"
 site=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 "$venv/bin/python" tools/cuda_stubs.py "$site/torch"
 "$venv/bin/python" -c 'import torch; assert not torch.cuda.is_available()' ||

@@ -24,7 +24,7 @@ id = "tiny"
 factory = "benchmarks.models:tiny"
 paths = ["{hosts.ROOT}"]
 runs = 1
-"""
+""" + "".join(f'env.{name} = "{value}"\n' for name, value in hosts.QUICK.items())
 
 SECONDS = {"first": 1.0, "process": 2.0}
 OBSERVED = {"compilations": 0, "tuning_runs": 0, "compiler_processes": 0, "processes": {}}

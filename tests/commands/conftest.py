@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -19,11 +18,10 @@ from cachesvc_client.environment.detect import detect
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Lane, Name, Target
 from cachesvc_client.wire.records import Manifest, Statement, Workload
+from tests.e2e.registries import serve
 
 pytest.importorskip("fastapi", reason="the registry's package is not installed")
 REPOSITORY = Path(__file__).parents[2]
-
-SERVE = (sys.executable, "-m", "cachesvc", "serve", "--port", "0")
 
 
 @dataclass
@@ -42,26 +40,9 @@ class Registry:
 @pytest.fixture(scope="session")
 def registry(tmp_path_factory):
     folder = tmp_path_factory.mktemp("registry")
-    ready = folder / "ready.json"
-    with open(folder / "log", "wb") as log:
-        process = subprocess.Popen(
-            [*SERVE, "--data", str(folder / "data"), "--ready-file", str(ready)],
-            stdout=log,
-            stderr=log,
-            env=clean_environment(folder),
-        )
-    try:
-        until = time.monotonic() + 60
-        while not ready.exists():
-            assert process.poll() is None, (folder / "log").read_text()
-            assert time.monotonic() < until, (folder / "log").read_text()
-            time.sleep(0.05)
-        said = json.loads(ready.read_text())
-        path = Path(said["signing_key"])
-        yield Registry(said["url"], said["token"], SigningKey.load(path), path, process)
-    finally:
-        process.terminate()
-        process.wait(30)
+    with serve(folder, variables=clean_environment(folder)) as served:
+        path = Path(served.signing_key)
+        yield Registry(served.url, served.token, SigningKey.load(path), path, served.process)
 
 
 def clean_environment(home: Path) -> dict[str, str]:

@@ -1,82 +1,43 @@
 """How a process ends at each step of a start: with its own exit status, in time, and without a traceback of
-ours. A proxy before a real registry holds the process at the step, so nothing of the client is replaced."""
+ours. A relay before a real registry holds the process at the step, so nothing of the client is replaced."""
 
 from __future__ import annotations
 
 import os
 import signal
-import socket
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.python_process import started
+from tests.services.relay import Relay, relay
+
 if TYPE_CHECKING:
     from .conftest import Registry
 
 
-class HoldingProxy:
-    """Passes TCP on to a registry, but holds back each request that contains ``held``, for ever."""
-
-    def __init__(self, url: str) -> None:
-        host, port = url.removeprefix("http://").split(":")
-        self._registry = (host, int(port))
-        self.held = b""
-        self.holds = threading.Event()
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def close(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                threading.Thread(target=self._pass, args=(self._listener.accept()[0],), daemon=True).start()
-
-    def _pass(self, client: socket.socket) -> None:
-        with client, suppress(OSError), socket.create_connection(self._registry) as registry:
-            threading.Thread(target=self._back, args=(client, registry), daemon=True).start()
-            while chunk := client.recv(1 << 16):
-                if self.held and self.held in chunk:
-                    self.holds.set()
-                    client.recv(1)  # until the process ends
-                    return
-                registry.sendall(chunk)
-
-    @staticmethod
-    def _back(client: socket.socket, registry: socket.socket) -> None:
-        with suppress(OSError):
-            while chunk := registry.recv(1 << 16):
-                client.sendall(chunk)
-
-
 @pytest.fixture
-def proxy(registry) -> Iterator[HoldingProxy]:
-    made = HoldingProxy(registry.url)
-    yield made
-    made.close()
+def way(registry) -> Iterator[Relay]:
+    """Leads to the registry, and holds the request that a test names."""
+    with relay(registry.url.removeprefix("http://")) as opened:
+        yield opened
 
 
 STEPS = {
     "attach": (None, "pass"),
     "read the configuration": (None, "wait_for_reader(os.environ['HOME'] + '/.config/cachesvc/login.json')"),
     "detection": (None, "wait_for_reader(os.environ['CXX'])"),
-    "resolve": (b"POST /v1/resolve", "wait_for_proxy()"),
-    "download": (b"/pack", "wait_for_proxy()"),
+    "resolve": (b"POST /v1/resolve", "wait_for_relay()"),
+    "download": (b"/pack", "wait_for_relay()"),
     "install": (None, "wait_for_lock()"),
     "restored": (None, "session.wait(60); assert session.status == 'restored', session.error"),
     "report": (b"POST /v1/reports", "session.wait(60); assert session.status == 'restored', session.error"),
 }
-"""By step: the request that the proxy holds back, and how the program waits until it is there. A detection
+"""By step: the request that the relay holds back, and how the program waits until it is there. A detection
 reads the compiler, which is a pipe here; an install waits for a lock that another process may have."""
 ENDINGS = {
     "last line": ("", 0),
@@ -92,7 +53,7 @@ ENDINGS = {
 PROGRAM = """
 import fcntl, os, signal, sys, threading, time
 import cachesvc_client
-def wait_for_proxy():
+def wait_for_relay():
     sys.stdin.readline()
 def wait_for_reader(path):
     while True:
@@ -116,56 +77,39 @@ print("there", flush=True)
 """
 
 
-@contextmanager
-def started(
-    program: str, place: Path, registry: Registry, proxy: HoldingProxy, **variables: str
-) -> Iterator[subprocess.Popen[str]]:
-    """Starts a program whose stderr is in ``place``/err, and kills it if it is still there at the end."""
-    environment = {
+def variables_of(place: Path, registry: Registry, way: Relay, **more: str) -> dict[str, str]:
+    """The variables of a program whose home is in ``place`` and whose requests pass ``way``."""
+    return {
         "PATH": os.environ["PATH"],
         "HOME": str(place / "home"),
-        "CACHESVC_URL": proxy.url,
+        "CACHESVC_URL": way.url,
         "CACHESVC_TOKEN": registry.token,
         "CACHESVC_TRUSTED_KEYS": registry.trust,
-        **variables,
+        **more,
     }
-    with open(place / "err", "wb") as err:
-        process = subprocess.Popen(
-            [sys.executable, "-c", program],
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=err,
-            text=True,
-        )
-    with process:
-        try:
-            yield process
-        finally:
-            process.kill()
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize("step", STEPS)
-def test_a_process_ends_as_it_would_without_us(step, ending, bundle, command, registry, proxy, tmp_path):
+def test_a_process_ends_as_it_would_without_us(step, ending, bundle, command, registry, way, tmp_path):
     file = f"ab/{'c' * 30}.best_config"
     assert command("push", bundle("team/exits", file=file, content=b"{}"))[0] == 0
-    proxy.held, wait = STEPS[step][0] or b"", STEPS[step][1]
+    way.hold, wait = STEPS[step][0] or b"", STEPS[step][1]
     last, status = ENDINGS[ending]
     home = tmp_path / "home"
     (home / ".config" / "cachesvc").mkdir(parents=True)
     if step == "read the configuration":
         os.mkfifo(home / ".config" / "cachesvc" / "login.json", 0o600)
-    variables = {}
+    variables = variables_of(tmp_path, registry, way)
     if step == "detection":
         os.mkfifo(compiler := tmp_path / "compiler", 0o700)
         variables["CXX"] = str(compiler)
     if step == "install":
         variables["TORCHINDUCTOR_CACHE_DIR"] = str(tmp_path / "inductor")
     program = PROGRAM.format(name="team/exits", wait=wait, ending=last, install=step == "install")
-    with started(program, tmp_path, registry, proxy, **variables) as process:
-        if wait == "wait_for_proxy()":
-            assert proxy.holds.wait(60)
+    with started(["-c", program], tmp_path, variables) as process:
+        if wait == "wait_for_relay()":
+            assert way.holds.wait(60)
             process.stdin.write("\n")
             process.stdin.flush()
         assert process.stdout.readline() == "there\n", (tmp_path / "err").read_text()
@@ -173,7 +117,7 @@ def test_a_process_ends_as_it_would_without_us(step, ending, bundle, command, re
         assert process.wait(30) == status
     assert time.monotonic() - begin < 15, "a second is what an exit waits; the machine may be busy"
     if step == "report" and status in (0, 1, 3):
-        assert proxy.holds.is_set(), "the exit began to report"
+        assert way.holds.is_set(), "the exit began to report"
     said = (tmp_path / "err").read_text()
     own = {"exception": "RuntimeError: of the program", "SIGINT": "KeyboardInterrupt"}.get(ending)
     assert "cachesvc_client/" not in said and "Exception ignored" not in said and "Fatal" not in said, said
@@ -214,8 +158,8 @@ torch.compile(lambda x: x.cos() + 1)(torch.ones(8))
         ("compiles", signal.SIGTERM),
     ],
 )
-def test_a_signal_ends_the_first_compile(step, number, registry, proxy, tmp_path):
-    """The compile runs on the main thread. It waits for a restore whose request the proxy holds, or for a
+def test_a_signal_ends_the_first_compile(step, number, registry, way, tmp_path):
+    """The compile runs on the main thread. It waits for a restore whose request the relay holds, or for a
     compiler that does not end."""
     home, called = tmp_path / "home", tmp_path / "called"
     home.mkdir()
@@ -223,9 +167,10 @@ def test_a_signal_ends_the_first_compile(step, number, registry, proxy, tmp_path
     compiler.write_text(f"#!/bin/sh\necho $$ >> {called}\nexec sleep 60\n")
     compiler.chmod(0o700)
     waits = step == "waits for the restore"
-    proxy.held = b"POST /v1/resolve" if waits else b""
+    way.hold = b"POST /v1/resolve" if waits else b""
     program = COMPILING.format(waits=waits)
-    with started(program, tmp_path, registry, proxy, CXX=str(compiler), CACHESVC_DEADLINE="60") as process:
+    variables = variables_of(tmp_path, registry, way, CXX=str(compiler), CACHESVC_DEADLINE="60")
+    with started(["-c", program], tmp_path, variables) as process:
         if waits:
             assert process.stdout.readline() == "there\n", (tmp_path / "err").read_text()
         until = time.monotonic() + 120
@@ -251,14 +196,15 @@ CONSOLE = "import code; code.InteractiveConsole().interact()"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_console_is_interrupted_as_without_us(number, registry, proxy, tmp_path):
+def test_a_console_is_interrupted_as_without_us(number, registry, way, tmp_path):
     """A kernel stays alive when it is interrupted in the middle of a restore, and ends when it is told to."""
     (tmp_path / "home").mkdir()
-    proxy.held = b"POST /v1/resolve"
-    with started(CONSOLE, tmp_path, registry, proxy, PYTHONUNBUFFERED="1") as process:
+    way.hold = b"POST /v1/resolve"
+    variables = variables_of(tmp_path, registry, way, PYTHONUNBUFFERED="1")
+    with started(["-c", CONSOLE], tmp_path, variables) as process:
         process.stdin.write("import cachesvc_client\nsession = cachesvc_client.attach('team/exits')\n")
         process.stdin.flush()
-        assert proxy.holds.wait(60)
+        assert way.holds.wait(60)
         process.send_signal(number)
         if number == signal.SIGTERM:
             assert process.wait(30) == -signal.SIGTERM

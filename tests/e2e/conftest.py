@@ -1,13 +1,15 @@
-"""What the end-to-end tests share: one signing key and one bundle, built once per session."""
+"""What the end-to-end tests share: bundles, built once in a run."""
 
 from __future__ import annotations
 
+import fcntl
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from benchmarks.hosts import QUICK
 from cachesvc_client.bundle.check import check_envelope
 from cachesvc_client.bundle.file import open_bundle
 from cachesvc_client.bundle.seal import SigningKey
@@ -48,33 +50,38 @@ class Built:
 
     @property
     def headers(self) -> str:
-        """A TMPDIR that holds PyTorch's precompiled headers: making them takes longer than most tests."""
+        """A TMPDIR that holds PyTorch's precompiled header, for what compiles as the builder did: making the
+        header takes longer than most tests."""
         return str(self.bundle.parent / "tmp")
 
 
 @pytest.fixture(scope="session")
-def small(built: Built) -> Built:
-    """A function instead of a model: what compiles in a second, for what is not about models."""
-    bundle = built.bundle.parent / "function.cachesvc"
-    done = run(
-        "build.py",
-        str(bundle),
-        str(built.key_file),
-        NAME,
-        "small",
-        place=built.bundle.parent / "function",
-        TMPDIR=built.headers,
-    )
-    assert done.code == 0, done.err[-4000:]
-    return Built(bundle, bundle.with_suffix(".pt"), built.key, built.key_file)
+def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """A model, compiled as by a service that sets nothing."""
+    return _built_once(_folder_of_the_run(request, tmp_path_factory), "model")
 
 
 @pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    place = tmp_path_factory.mktemp("builder")
-    key = SigningKey.generate()
-    key.save(place / "signing.key")
-    bundle = place / "small.cachesvc"
-    done = run("build.py", str(bundle), str(place / "signing.key"), NAME, place=place)
-    assert done.code == 0, done.err[-4000:]
-    return Built(bundle, bundle.with_suffix(".pt"), key, place / "signing.key")
+def small(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """A function, compiled with ``QUICK``, for what is neither about models nor about the compile."""
+    return _built_once(_folder_of_the_run(request, tmp_path_factory), "function", "small", **QUICK)
+
+
+def _folder_of_the_run(request: pytest.FixtureRequest, factory: pytest.TempPathFactory) -> Path:
+    """Return a folder that all of xdist's workers have in common, if there are any."""
+    own = factory.getbasetemp()
+    return own.parent if hasattr(request.config, "workerinput") else own
+
+
+def _built_once(root: Path, folder: str, *arguments: str, **variables: str) -> Built:
+    """Build in ``folder``, unless another worker has; one that comes meanwhile waits."""
+    place = root / folder
+    bundle, key_file = place / "small.cachesvc", place / "signing.key"
+    with open(root / f"{folder}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not bundle.exists():
+            place.mkdir(exist_ok=True)
+            SigningKey.generate().save(key_file)
+            done = run("build.py", str(bundle), str(key_file), NAME, *arguments, place=place, **variables)
+            assert done.code == 0, done.err[-4000:]
+    return Built(bundle, bundle.with_suffix(".pt"), SigningKey.load(key_file), key_file)

@@ -10,8 +10,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +25,11 @@ class Served:
     signing_key: str
     process: subprocess.Popen[str]
     token: str = ""
+
+    @property
+    def address(self) -> str:
+        """``host:port``."""
+        return self.url.removeprefix("http://")
 
     @property
     def variables(self) -> dict[str, str]:
@@ -48,23 +53,21 @@ def prepare(folder: Path, signing_key: str) -> None:
 
 
 @contextmanager
-def serve(folder: Path, *options: str) -> Iterator[Served]:
-    """`cachesvc serve` on a free port of loopback, ended with SIGTERM."""
-    ready = folder / "ready.json"
+def serve(folder: Path, *options: str, variables: Mapping[str, str] | None = None) -> Iterator[Served]:
+    """`cachesvc serve` on a free port of loopback, ended with SIGTERM. Data and log are in ``folder``."""
+    ready, log = folder / "ready.json", folder / "log"
     ready.unlink(missing_ok=True)
     command = [sys.executable, "-m", "cachesvc", "serve", "--data", str(folder / "data"), "--port", "0"]
-    process = subprocess.Popen(
-        [*command, "--ready-file", str(ready), *options],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    with open(log, "ab") as out:
+        process = subprocess.Popen(
+            [*command, "--ready-file", str(ready), *options], env=variables, stdout=out, stderr=out, text=True
+        )
     try:
-        for _ in range(600):
+        for _ in range(1200):
             if ready.exists() or process.poll() is not None:
                 break
             time.sleep(0.05)
-        assert ready.exists(), process.communicate(timeout=5)[0]
+        assert ready.exists(), log.read_text()
         yield Served(**json.loads(ready.read_text()), process=process)
     finally:
         process.send_signal(signal.SIGTERM)
@@ -93,55 +96,6 @@ def hung() -> Iterator[str]:
         listener.shutdown(socket.SHUT_RDWR)
         for connection in held:
             connection.close()
-
-
-class Proxy:
-    """TCP in front of a registry, so that one that is started again has the URL that it had.
-
-    ``sent``: bytes that went to clients. Once they are ``limit``, ``at_limit`` is called, and no byte more
-    is sent before it returned: what it does, it does in the middle of a transfer, not about then.
-    """
-
-    def __init__(self) -> None:
-        self.target = ""
-        self.sent = 0
-        self.limit: int | None = None
-        self.at_limit: Callable[[], None] = lambda: None
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def close(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                client = self._listener.accept()[0]
-                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
-
-    def _serve(self, client: socket.socket) -> None:
-        host, port = self.target.removeprefix("http://").split(":")
-        with client, suppress(OSError), socket.create_connection((host, int(port))) as registry:
-            upward = threading.Thread(target=self._upward, args=(client, registry), daemon=True)
-            upward.start()
-            while chunk := registry.recv(self._room()):
-                client.sendall(chunk)
-                self.sent += len(chunk)
-                if self.limit is not None and self.sent >= self.limit:
-                    self.limit = None
-                    self.at_limit()
-
-    def _room(self) -> int:
-        return 1 << 16 if self.limit is None else max(1, min(1 << 16, self.limit - self.sent))
-
-    @staticmethod
-    def _upward(client: socket.socket, registry: socket.socket) -> None:
-        with suppress(OSError):
-            while chunk := client.recv(1 << 16):
-                registry.sendall(chunk)
-            registry.shutdown(socket.SHUT_WR)
 
 
 def free_url() -> str:

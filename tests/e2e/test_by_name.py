@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from benchmarks.hosts import QUICK
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.names import Name
 
@@ -44,19 +45,15 @@ def _serve(place: Path, built: Built, registry: Served, *arguments: str, **more)
 def test_a_fresh_host_hits_and_its_second_process_moves_nothing(
     tmp_path: Path, built: Built, registry: Served
 ) -> None:
+    """The second has compilers on its PATH, and calls none either."""
     first = _serve(tmp_path, built, registry, compilers=False)
     assert first.answer["state"] == "hit" and first.answer["same_as_builder"]
     assert first.compilers == [] and first.answer["observed"]["processes"] == []
     assert first.answer["bytes_moved"] > 0
-    second = _serve(tmp_path, built, registry, compilers=False)
+    second = _serve(tmp_path, built, registry)
     assert second.answer["state"] == "hit"
     assert second.answer["bytes_moved"] == 0
-
-
-def test_the_compiler_on_the_path_is_not_called_either(
-    tmp_path: Path, built: Built, registry: Served
-) -> None:
-    seen = _serve(tmp_path, built, registry).answer["observed"]
+    seen = second.answer["observed"]
     assert (seen["compilations"], seen["compiler_processes"], seen["processes"]) == (0, 0, [])
 
 
@@ -134,43 +131,58 @@ def test_a_node_starts_from_its_last_answer_while_the_registry_is_down(tmp_path:
     assert any("last answer" in reason for reason in done.answer["reasons"]), done.answer["reasons"]
 
 
-@pytest.mark.parametrize(
-    ("what", "variables", "said"),
-    [
-        ("unknown name", {"name": "team/nothing"}, "team/nothing"),
-        ("malformed name", {"name": "nothing"}, "namespace/name"),
-        ("wrong token", {"CACHESVC_TOKEN": "csv_wrong"}, "token"),
-        ("untrusted signer", {"CACHESVC_TRUSTED_KEYS": "other"}, "trusted"),
-        ("nobody listens", {"CACHESVC_URL": "free"}, "127.0.0.1"),
-        ("hung", {"CACHESVC_URL": "hung", "CACHESVC_DEADLINE": "0.5"}, "no answer in time"),
-        ("unwritable store", {"CACHESVC_STORE": "/proc/none"}, "/proc/none"),
-        ("malformed variable", {"CACHESVC_DEADLINE": "soon"}, "CACHESVC_DEADLINE"),
-    ],
-)
-def test_whatever_is_wrong_the_service_runs_on_and_says_why(
-    tmp_path: Path, built: Built, registry: Served, what: str, variables: dict[str, str], said: str
-) -> None:
+WRONG = {
+    "unknown name": ({"name": "team/nothing"}, "team/nothing"),
+    "hung": ({"CACHESVC_URL": "hung", "CACHESVC_DEADLINE": "0.5"}, "no answer in time"),
+    "malformed name": ({"name": "nothing"}, "namespace/name"),
+    "wrong token": ({"CACHESVC_TOKEN": "csv_wrong"}, "token"),
+    "untrusted signer": ({"CACHESVC_TRUSTED_KEYS": "other"}, "trusted"),
+    "nobody listens": ({"CACHESVC_URL": "free"}, "127.0.0.1"),
+    "unwritable store": ({"CACHESVC_STORE": "/proc/none"}, "/proc/none"),
+    "malformed variable": ({"CACHESVC_DEADLINE": "soon"}, "CACHESVC_DEADLINE"),
+}
+"""By what is wrong: the variables and the name that differ, and what the service says."""
+
+
+@pytest.fixture
+def wrong(registry: Served) -> Iterator[Callable[[str], tuple[str, dict[str, str]]]]:
+    """Returns the name and the variables of a service with which something is wrong."""
     from cachesvc_client.bundle.seal import SigningKey
 
-    variables = dict(variables)
-    name = variables.pop("name", NAME)
-    if variables.get("CACHESVC_TRUSTED_KEYS"):
-        variables["CACHESVC_TRUSTED_KEYS"] = str(SigningKey.generate().public)
     with hung() as silent:
-        places = {"free": free_url(), "hung": silent}
-        if "CACHESVC_URL" in variables:
-            variables["CACHESVC_URL"] = places[variables["CACHESVC_URL"]]
-        done = run(
-            "serve.py",
-            f"name={name}",
-            "small=1",
-            place=tmp_path,
-            TMPDIR=str(built.bundle.parent / "tmp"),
-            **{**registry.variables, **variables},
-        )
+        urls = {"free": free_url(), "hung": silent}
+
+        def service(what: str) -> tuple[str, dict[str, str]]:
+            variables = {**QUICK, **registry.variables, **WRONG[what][0]}
+            name = variables.pop("name", NAME)
+            variables["CACHESVC_URL"] = urls.get(variables["CACHESVC_URL"], variables["CACHESVC_URL"])
+            if variables["CACHESVC_TRUSTED_KEYS"] == "other":
+                variables["CACHESVC_TRUSTED_KEYS"] = str(SigningKey.generate().public)
+            return name, variables
+
+        yield service
+
+
+@pytest.mark.parametrize("what", ["unknown name", "hung"])
+def test_where_something_is_wrong_the_service_compiles_and_says_why(tmp_path: Path, wrong, what: str) -> None:
+    name, variables = wrong(what)
+    done = run("serve.py", f"name={name}", "small=1", place=tmp_path, **variables)
     answer = done.answer
     assert answer["state"] == "miss" and answer["eager_difference"] < 1e-5, what
-    assert said in " ".join(answer["reasons"]) + done.err, (answer["reasons"], done.err[-2000:])
+    assert WRONG[what][1] in " ".join(answer["reasons"]) + done.err, (answer["reasons"], done.err[-2000:])
+    assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_whatever_is_wrong_the_first_compile_goes_on_and_the_service_says_why(
+    tmp_path: Path, wrong, what: str
+) -> None:
+    """Without torch: the compile itself is the same in all of them."""
+    name, variables = wrong(what)
+    done = run("waits.py", name, place=tmp_path, **variables)
+    assert done.answer["status"] == "failed", done.answer
+    said = " ".join(done.answer["reasons"]) + done.err
+    assert WRONG[what][1] in said, (done.answer, done.err[-2000:])
     assert "Traceback" not in done.err
 
 
@@ -180,6 +192,7 @@ def test_strict_makes_it_an_error(tmp_path: Path, registry: Served) -> None:
         "name=team/nothing",
         "small=1",
         place=tmp_path,
+        **QUICK,
         **registry.variables,
         CACHESVC_STRICT="1",
     )
@@ -211,17 +224,14 @@ def test_pull_makes_a_bundle_that_needs_no_registry(tmp_path: Path, built: Built
     assert done.answer["state"] == "hit" and done.compilers == []
 
 
-def test_publish_from_a_service_is_restored_by_the_next(
-    tmp_path: Path, built: Built, registry: Served
-) -> None:
-    variables = {**registry.publisher, "CACHESVC_MODE": "readwrite"}
+def test_publish_from_a_service_is_restored_by_the_next(tmp_path: Path, registry: Served) -> None:
+    variables = {**QUICK, **registry.publisher, "CACHESVC_MODE": "readwrite"}
     first = run(
         "serve.py",
         "name=team/published",
         "small=1",
         "publish=1",
         place=tmp_path / "one",
-        TMPDIR=str(built.bundle.parent / "tmp"),
         **variables,
     )
     assert first.answer["state"] == "miss"
@@ -231,20 +241,21 @@ def test_publish_from_a_service_is_restored_by_the_next(
         "small=1",
         place=tmp_path / "two",
         compilers=False,
+        **QUICK,
         **registry.variables,
     )
     assert second.answer["state"] == "hit" and second.compilers == [], second.answer
 
 
 def test_of_two_that_publish_one_compiles_and_the_other_waits_for_it(
-    tmp_path: Path, built: Built, registry: Served
+    tmp_path: Path, registry: Served
 ) -> None:
     """Both at once, on hosts of their own; nothing but a deadline tells them to."""
-    variables = {**registry.publisher, "CACHESVC_MODE": "readwrite", "CACHESVC_DEADLINE": "120"}
+    variables = {**registry.publisher, "CACHESVC_MODE": "readwrite", "CACHESVC_DEADLINE": "120", **QUICK}
 
     def start(number: int) -> Ran:
         words = ("name=team/turns", "publish=1", "small=1")
-        return run("serve.py", *words, place=tmp_path / str(number), TMPDIR=built.headers, **variables)
+        return run("serve.py", *words, place=tmp_path / str(number), **variables)
 
     with ThreadPoolExecutor(2) as pool:
         answers = [ran.answer for ran in pool.map(start, range(2))]

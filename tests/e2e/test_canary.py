@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.hosts import QUICK
 from cachesvc_client.bundle.file import open_bundle
 from cachesvc_client.bundle.pack import PackReader, SourceFile
 from cachesvc_client.publication.build_bundle import Draft, build_bundle
@@ -28,14 +29,13 @@ class Bundles:
     wrong: Path
     newer: Path
     trusted: str
-    headers: str
 
 
 @pytest.fixture(scope="module")
 def bundles(small: Built, tmp_path_factory: pytest.TempPathFactory) -> Bundles:
     place = tmp_path_factory.mktemp("poisoned")
     other, key = place / "other.cachesvc", str(small.key_file)
-    done = run("build.py", str(other), key, "team/other", "other", place=place, TMPDIR=small.headers)
+    done = run("build.py", str(other), key, "team/other", "other", place=place, **QUICK)
     assert done.code == 0, done.err[-4000:]
     manifest = small.manifest(small.bundle)
     files = _files(small.bundle, manifest)
@@ -53,7 +53,7 @@ def bundles(small: Built, tmp_path_factory: pytest.TempPathFactory) -> Bundles:
     build_bundle(poisoned, draft, small.key, wrong)
     newer = place / "newer.cachesvc"
     build_bundle(files, draft, small.key, newer)
-    return Bundles(small.bundle, wrong, newer, small.trusted, small.headers)
+    return Bundles(small.bundle, wrong, newer, small.trusted)
 
 
 def _files(bundle: Path, manifest: Manifest) -> list[SourceFile]:
@@ -62,7 +62,7 @@ def _files(bundle: Path, manifest: Manifest) -> list[SourceFile]:
 
 
 def _serve(place: Path, bundles: Bundles, bundle: Path, compilers: bool = True, **variables: str) -> Ran:
-    variables = {"CACHESVC_TRUSTED_KEYS": bundles.trusted, "TMPDIR": bundles.headers, **variables}
+    variables = {**QUICK, "CACHESVC_TRUSTED_KEYS": bundles.trusted, **variables}
     return run("canary.py", str(bundle), place=place, compilers=compilers, **variables)
 
 

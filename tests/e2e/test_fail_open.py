@@ -6,7 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.hosts import QUICK
+
 from .harness import run
+
+NOWHERE = "http://127.0.0.1:9"
 
 CALLED = {
     "torch._dynamo.callback": "callback",
@@ -23,9 +27,7 @@ CALLED = {
 @pytest.mark.compiles
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_hook_that_raises_leaves_the_original(tmp_path: Path, when: str) -> None:
-    ended = run(
-        "changed.py", f"raises-{when}", place=tmp_path, timeout=550, CACHESVC_URL="http://127.0.0.1:9"
-    )
+    ended = run("changed.py", f"raises-{when}", place=tmp_path, timeout=550, CACHESVC_URL=NOWHERE, **QUICK)
     answer = ended.answer
     assert answer["right"] == [True, True]
     for module, name in CALLED.items():
@@ -36,9 +38,7 @@ def test_a_hook_that_raises_leaves_the_original(tmp_path: Path, when: str) -> No
 
 @pytest.mark.compiles
 def test_names_that_are_gone_are_told_and_missed_by_nobody(tmp_path: Path) -> None:
-    answer = run(
-        "changed.py", "absent", place=tmp_path, timeout=550, CACHESVC_URL="http://127.0.0.1:9"
-    ).answer
+    answer = run("changed.py", "absent", place=tmp_path, timeout=550, CACHESVC_URL=NOWHERE, **QUICK).answer
     assert answer["right"] == [True, True] and not answer["failures"]
     assert "torch._inductor.compile_fx.fx_codegen_and_compile" in answer["missing"]
     assert len(answer["names"]) >= 15
@@ -47,7 +47,7 @@ def test_names_that_are_gone_are_told_and_missed_by_nobody(tmp_path: Path) -> No
 @pytest.mark.compiles
 def test_parameters_that_are_new_are_passed_on(tmp_path: Path) -> None:
     answer = run(
-        "changed.py", "parameters", place=tmp_path, timeout=550, CACHESVC_URL="http://127.0.0.1:9"
+        "changed.py", "parameters", place=tmp_path, timeout=550, CACHESVC_URL=NOWHERE, **QUICK
     ).answer
     assert answer["right"] == [True, True]
     for module, name in CALLED.items():

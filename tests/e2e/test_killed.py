@@ -8,15 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.hosts import QUICK
 from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.kinds import RULES
 from cachesvc_client.node.capture import capture
 from cachesvc_client.publication.build_bundle import Draft, build_bundle
 from cachesvc_client.wire.names import Name, Target
+from tests.services.relay import Relay, relay
 
 from .conftest import Built
 from .harness import run
-from .registries import Proxy, Served, client, prepare, serve
+from .registries import Served, client, prepare, serve
 
 pytestmark = pytest.mark.compiles
 
@@ -39,28 +41,27 @@ def big(built: Built, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def proxy() -> Iterator[Proxy]:
-    made = Proxy()
-    yield made
-    made.close()
+def way() -> Iterator[Relay]:
+    """Leads to the registry that a test names."""
+    with relay() as opened:
+        yield opened
 
 
-def _serve(place: Path, registry: Served, proxy: Proxy, *arguments: str, **more):
-    variables = {**registry.variables, "CACHESVC_URL": proxy.url, **more.pop("variables", {})}
+def _serve(place: Path, registry: Served, way: Relay, *arguments: str, **more):
+    variables = {**registry.variables, "CACHESVC_URL": way.url, **more.pop("variables", {})}
     return run("serve.py", f"name={BIG}", *arguments, place=place, **more, **variables)
 
 
 def test_the_service_compiles_and_the_next_one_goes_on_where_it_stopped(
-    tmp_path: Path, built: Built, big: Path, proxy: Proxy
+    tmp_path: Path, built: Built, big: Path, way: Relay
 ) -> None:
     folder = tmp_path / "registry"
     prepare(folder, built.key.text)
     with serve(folder) as registry:
         done = client("push", str(big), **registry.publisher)
         assert done.returncode == 0, done.stderr
-        proxy.target, proxy.limit, proxy.at_limit = registry.url, CUT, registry.process.kill
-        shared = {"TMPDIR": str(built.bundle.parent / "tmp")}  # its header is precompiled there
-        first = _serve(tmp_path, registry, proxy, "small=1", variables=shared)
+        way.target, way.limit, way.at_limit = registry.address, CUT, registry.process.kill
+        first = _serve(tmp_path, registry, way, "small=1", variables=QUICK)
         assert registry.process.poll() is not None, "it was killed by then"
     answer = first.answer
     assert answer["state"] == "miss" and answer["eager_difference"] < 1e-5
@@ -72,13 +73,13 @@ def test_the_service_compiles_and_the_next_one_goes_on_where_it_stopped(
     kept = partial.stat().st_size
     assert not list((tmp_path / "home").rglob("fxgraph/zz")), "nothing of half a pack is installed"
 
-    proxy.sent = 0
+    way.sent = 0
     with serve(folder) as again:
-        proxy.target = again.url
-        second = _serve(tmp_path, registry, proxy, f"expect={built.expect}", compilers=False)
+        way.target = again.address
+        second = _serve(tmp_path, registry, way, f"expect={built.expect}", compilers=False)
     answer = second.answer
     assert answer["state"] == "hit" and answer["same_as_builder"], answer
     assert second.compilers == [] and answer["observed"]["compilations"] == 0
     size = built.manifest(big).pack.size
     assert answer["bytes_moved"] == size - kept, "the rest, and nothing twice"
-    assert proxy.sent < size - kept + (1 << 20)
+    assert way.sent < size - kept + (1 << 20)

@@ -10,16 +10,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from cachesvc_client.bundle.seal import SigningKey
+from benchmarks.hosts import QUICK
+from tests.python_process import started
 
-from .conftest import NAME
+from .conftest import NAME, Built
 from .harness import PROGRAMS, environment, run
 from .registries import Served, client, free_url, prepare, serve
 
@@ -29,30 +29,20 @@ SETTLED_SECONDS = 60
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("outcomes")
-
-
-@pytest.fixture(scope="module")
-def registry(place: Path) -> Iterator[Served]:
+def registry(small: Built, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """Serves one compiled function of 4 rows as ``NAME``."""
-    key = SigningKey.generate()
-    key.save(place / "signing.key")
-    bundle = str(place / "small.cachesvc")
-    done = run("build.py", bundle, str(place / "signing.key"), NAME, "small", place=place)
-    assert done.code == 0, done.err[-4000:]
-    prepare(place / "registry", key.text)
-    with serve(place / "registry") as served:
-        pushed = client("push", bundle, **served.publisher)
+    folder = tmp_path_factory.mktemp("outcomes")
+    prepare(folder, small.key.text)
+    with serve(folder) as served:
+        pushed = client("push", str(small.bundle), **served.publisher)
         assert pushed.returncode == 0, pushed.stderr
         yield served
 
 
 @pytest.fixture
-def variables(place: Path, tmp_path: Path, registry: Served) -> dict[str, str]:
-    """Of a fresh host; TMPDIR has PyTorch's precompiled headers already."""
-    tmp = str(place / "tmp")
-    return {**environment(tmp_path), **registry.variables, "TMPDIR": tmp, "NAME": NAME}
+def variables(tmp_path: Path, registry: Served) -> dict[str, str]:
+    """Of a fresh host."""
+    return {**environment(tmp_path), **QUICK, **registry.variables, "NAME": NAME}
 
 
 def starts(registry: Served) -> dict[str, int]:
@@ -75,26 +65,6 @@ def more(before: dict[str, int], **states: int) -> dict[str, int]:
     return {state: count + states.get(state, 0) for state, count in before.items()}
 
 
-@contextmanager
-def started(command: list[str], place: Path, variables: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
-    """A process whose stderr is in ``place``/err; killed if it is still there at the end."""
-    with open(place / "err", "wb") as err:
-        process = subprocess.Popen(
-            [sys.executable, *command],
-            cwd=PROGRAMS,
-            env=variables,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=err,
-            text=True,
-        )
-    with process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
 def ask(process: subprocess.Popen[str], batch: int) -> None:
     assert process.stdin is not None and process.stdout is not None
     process.stdin.write(f"{batch}\n")
@@ -107,7 +77,7 @@ def test_a_later_compile_is_a_warning_and_one_start_stays_one(
 ) -> None:
     before = starts(registry)
     err = tmp_path / "err"
-    with started(["batches.py", NAME], tmp_path, variables) as process:
+    with started(["batches.py", NAME], tmp_path, variables, PROGRAMS) as process:
         ask(process, 4)
         wait_for(lambda: starts(registry) == more(before, hit=1))
         assert err.read_text() == "", "a hit is no warning"
@@ -127,7 +97,7 @@ def test_a_later_compile_is_a_warning_and_one_start_stays_one(
 
 
 def test_a_hit_is_one_line_where_the_log_is_asked_for(tmp_path: Path, variables: dict[str, str]) -> None:
-    with started(["batches.py", NAME], tmp_path, {**variables, "CACHESVC_LOG": "info"}) as process:
+    with started(["batches.py", NAME], tmp_path, {**variables, "CACHESVC_LOG": "info"}, PROGRAMS) as process:
         ask(process, 4)
         wait_for(lambda: "hit" in (tmp_path / "err").read_text())
         lines = (tmp_path / "err").read_text().splitlines()
@@ -154,7 +124,7 @@ def test_the_level_of_the_log(variables: dict[str, str], level: str, said: list[
 
 
 def test_a_wrong_name_is_one_line_in_the_log_and_the_first_reason_of_the_report(
-    tmp_path: Path, registry: Served, variables: dict[str, str]
+    tmp_path: Path, registry: Served
 ) -> None:
     """On a host that has hit under the right name before."""
     hit = run(
@@ -162,8 +132,8 @@ def test_a_wrong_name_is_one_line_in_the_log_and_the_first_reason_of_the_report(
         f"name={NAME}",
         "small=1",
         place=tmp_path,
+        **QUICK,
         **registry.variables,
-        TMPDIR=variables["TMPDIR"],
     )
     assert hit.answer["state"] == "hit"
     wrong = run(
@@ -171,8 +141,8 @@ def test_a_wrong_name_is_one_line_in_the_log_and_the_first_reason_of_the_report(
         "name=team/typo",
         "small=1",
         place=tmp_path,
+        **QUICK,
         **registry.variables,
-        TMPDIR=variables["TMPDIR"],
     )
     reason = "nothing is published as team/typo:latest (check the name, or publish it with cachesvc warm)"
     ours = [line for line in wrong.err.splitlines() if "team/typo" in line]
@@ -181,7 +151,7 @@ def test_a_wrong_name_is_one_line_in_the_log_and_the_first_reason_of_the_report(
 
 
 ASGI = ["-m", "uvicorn", "web:app", "--host", "127.0.0.1", "--port"]
-GUNICORN = ["-m", "gunicorn", "--timeout", "300", "--workers", "2", "--bind"]
+GUNICORN = ["-m", "gunicorn", "--timeout", "300", "--bind"]
 SERVERS = {
     "uvicorn": [*ASGI, "{port}"],
     "uvicorn of two workers": [*ASGI, "{port}", "--workers", "2"],
@@ -211,7 +181,7 @@ def test_the_registry_knows_a_start_that_sigterm_ended(
             return ""
         return reply.text if reply.status_code == 200 else ""
 
-    with started(command, tmp_path, variables) as process:
+    with started(command, tmp_path, variables, PROGRAMS) as process:
         assert wait_for(lambda: answer(4), 180).endswith(" 4"), (tmp_path / "err").read_text()
         time.sleep(2)
         process.send_signal(signal.SIGTERM)
@@ -232,7 +202,7 @@ def test_a_warning_under_uvicorn_while_it_serves(tmp_path: Path, variables: dict
         except httpx.TransportError:
             return False
 
-    with started(command, tmp_path, variables) as process:
+    with started(command, tmp_path, variables, PROGRAMS) as process:
         wait_for(answer, 180)
         err = tmp_path / "err"
         wait_for(lambda: f"{NAME}:latest: compiled here after a restore" in err.read_text())

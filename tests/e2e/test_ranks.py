@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.hosts import QUICK
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.records import Manifest
@@ -21,10 +22,6 @@ from .registries import Served, prepare, serve
 pytestmark = pytest.mark.compiles
 
 NAME = "team/ranks"
-
-
-QUICK = {"TORCHINDUCTOR_VEC_ISA_OK": "1", "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}
-"""Compiling is not what is tested here; they are in the keys, so they are the same everywhere."""
 
 
 def torchrun(place: Path, ranks: int, *arguments: str, **more) -> Ran:

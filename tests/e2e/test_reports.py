@@ -7,60 +7,30 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from cachesvc_client.bundle.check import check_envelope
-from cachesvc_client.bundle.file import open_bundle
-from cachesvc_client.bundle.seal import SigningKey
+from benchmarks.hosts import QUICK
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.key_components import decode
 
-from .conftest import NAME
+from .conftest import NAME, Built
 from .harness import Ran, environment, run
 from .registries import Served, client, prepare, serve
 
 pytestmark = pytest.mark.compiles
 
 
-@dataclass
-class Tiny:
-    """A bundle of one compiled function, which compiles quickly; and where it was made."""
-
-    place: Path
-    key: SigningKey
-
-    @property
-    def bundle(self) -> Path:
-        return self.place / "tiny.cachesvc"
-
-    @property
-    def tmp(self) -> str:
-        """A TMPDIR that has the precompiled headers already."""
-        return str(self.place / "tmp")
-
-
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
-    made = Tiny(tmp_path_factory.mktemp("tiny"), SigningKey.generate())
-    made.key.save(made.place / "signing.key")
-    done = run("build.py", str(made.bundle), str(made.place / "signing.key"), NAME, "small", place=made.place)
-    assert done.code == 0, done.err[-4000:]
-    return made
-
-
-@pytest.fixture(scope="module")
-def registry(built: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def registry(small: Built, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("registry")
-    prepare(folder, built.key.text)
+    prepare(folder, small.key.text)
     with serve(folder) as served:
-        done = client("push", str(built.bundle), **served.publisher)
+        done = client("push", str(small.bundle), **served.publisher)
         assert done.returncode == 0, done.stderr
         yield served
 
@@ -85,14 +55,13 @@ def hits(registry: Served) -> int:
     return sum(use["hit"] for use in uses(registry))
 
 
-def start(place: Path, built: Tiny, registry: Served, *arguments: str, **more: str) -> Ran:
-    variables = {**registry.variables, "TMPDIR": built.tmp, **more}
+def start(place: Path, registry: Served, *arguments: str, **more: str) -> Ran:
+    variables = {**QUICK, **registry.variables, **more}
     return run("serve.py", f"name={NAME}", "small=1", *arguments, place=place, **variables)
 
 
-def test_what_a_bundle_says_of_its_keys_is_small(built: Tiny) -> None:
-    envelope, _ = open_bundle(built.bundle)
-    manifest = check_envelope(envelope, trusted=[built.key.public], expected=None, now=time.time()).manifest
+def test_what_a_bundle_says_of_its_keys_is_small(small: Built) -> None:
+    manifest = small.manifest(small.bundle)
     assert manifest.key_facts is not None and len(manifest.key_facts) < 5000
     facts = decode(manifest.key_facts)
     files = {part for record in manifest.files for part in record.path.split("/")}
@@ -108,10 +77,10 @@ def test_what_a_bundle_says_of_its_keys_is_small(built: Tiny) -> None:
     assert not any(name.startswith(("functorch_config[", "inductor_config[")) for name in (*aot, *fx))
 
 
-def test_a_hit_is_told_and_shown(tmp_path: Path, built: Tiny, registry: Served) -> None:
+def test_a_hit_is_told_and_shown(tmp_path: Path, registry: Served) -> None:
     before = uses(registry)
     assert before == []
-    done = start(tmp_path, built, registry, CACHESVC_TOKEN=token(registry, "report"))
+    done = start(tmp_path, registry, CACHESVC_TOKEN=token(registry, "report"))
     assert done.answer["state"] == "hit"
     assert done.answer["explaining"] == 0, "nothing is looked into on a hit"
     [use] = uses(registry)
@@ -125,10 +94,8 @@ def test_a_hit_is_told_and_shown(tmp_path: Path, built: Tiny, registry: Served) 
     assert judged["entry"]["usefulness"][0]["hit"] == 1
 
 
-def test_grad_mode_makes_it_inert_and_the_start_says_so(
-    tmp_path: Path, built: Tiny, registry: Served
-) -> None:
-    done = start(tmp_path, built, registry, "grad=1", CACHESVC_TOKEN=token(registry, "report"))
+def test_grad_mode_makes_it_inert_and_the_start_says_so(tmp_path: Path, registry: Served) -> None:
+    done = start(tmp_path, registry, "grad=1", CACHESVC_TOKEN=token(registry, "report"))
     answer = done.answer
     assert answer["state"] in ("inert", "partial"), answer
     assert answer["differences"][0] == "grad mode: here True, entry False", answer["differences"]
@@ -140,10 +107,10 @@ def test_grad_mode_makes_it_inert_and_the_start_says_so(
 
 
 def test_settings_that_differ_are_named_before_what_follows_from_them(
-    tmp_path: Path, built: Tiny, registry: Served
+    tmp_path: Path, registry: Served
 ) -> None:
     switches = {"CACHESVC_REPORT": "0", "TORCHINDUCTOR_MAX_AUTOTUNE_POINTWISE": "1"}
-    answer = start(tmp_path, built, registry, "threads=1", **switches).answer
+    answer = start(tmp_path, registry, "threads=1", **switches).answer
     assert answer["state"] in ("partial", "inert"), answer
     first, second, *rest = answer["differences"]
     assert first == "thread count: here 1, entry 2"
@@ -154,14 +121,14 @@ def test_settings_that_differ_are_named_before_what_follows_from_them(
 
 
 @pytest.mark.parametrize("how", ["switched off", "a token that only reads", "no token"])
-def test_nothing_is_told_where_it_may_not_be(tmp_path: Path, built: Tiny, registry: Served, how: str) -> None:
+def test_nothing_is_told_where_it_may_not_be(tmp_path: Path, registry: Served, how: str) -> None:
     before = uses(registry)
     variables = {
         "switched off": {"CACHESVC_REPORT": "0"},
         "a token that only reads": {"CACHESVC_TOKEN": token(registry, "read")},
         "no token": {"CACHESVC_TOKEN": ""},
     }[how]
-    done = start(tmp_path, built, registry, **variables)
+    done = start(tmp_path, registry, **variables)
     assert done.code == 0 and "report" not in done.err
     assert uses(registry) == before
 
@@ -222,10 +189,8 @@ def test_an_exit_waits_a_second_for_a_registry_that_hangs(tmp_path: Path, regist
     assert 0.5 < seconds < 8, "one second is the bound; the machine may be busy"
 
 
-def test_three_hosts_by_two_tokens_and_the_next_start_is_told_why(
-    tmp_path: Path, built: Tiny, registry: Served
-) -> None:
-    resolved = start(tmp_path / "one", built, registry, CACHESVC_REPORT="0")
+def test_three_hosts_by_two_tokens_and_the_next_start_is_told_why(tmp_path: Path, registry: Served) -> None:
+    resolved = start(tmp_path / "one", registry, CACHESVC_REPORT="0")
     assert resolved.answer["state"] == "hit"
     code = (
         "import sys, json\n"
@@ -248,7 +213,7 @@ def test_three_hosts_by_two_tokens_and_the_next_start_is_told_why(
         answer = httpx.post(f"{registry.url}/v1/reports", json=body, headers=_bearer(secret))
         assert answer.status_code == 200, answer.text
     assert answer.json()["quarantined"] == [revision]
-    after = start(tmp_path / "three", built, registry)
+    after = start(tmp_path / "three", registry)
     assert after.answer["state"] == "miss"
     assert any("inert on the hosts of this environment" in reason for reason in after.answer["reasons"])
     env = {**environment(tmp_path / "four"), **registry.variables}

@@ -53,7 +53,9 @@ def test_the_collector_is_as_it_was(tmp_path: Path, built: Built, hold: str) -> 
 
 def test_a_process_that_restores_nothing_keeps_its_collector(tmp_path: Path, built: Built) -> None:
     (tmp_path / "none").mkdir()
-    done = _serve(tmp_path, built, f"bundle={tmp_path / 'none'}", "small=1", compilers=True)
+    done = _serve(
+        tmp_path, built, f"bundle={tmp_path / 'none'}", "small=1", compilers=True, TMPDIR=built.headers
+    )
     assert done.answer["collector"]["held"] == 0, done.answer
 
 
@@ -99,7 +101,7 @@ def test_another_path_of_the_virtual_environment_is_no_other_environment(
 
 def test_without_a_bundle_the_same_process_compiles(tmp_path: Path, built: Built) -> None:
     """The counters can count: otherwise the test above would prove nothing."""
-    done = run("serve.py", "when=never", f"expect={built.expect}", place=tmp_path)
+    done = run("serve.py", "when=never", f"expect={built.expect}", place=tmp_path, TMPDIR=built.headers)
     seen = done.answer["observed"]
     assert seen["graphs_compiled"] >= 1 and seen["cpp_builds"] >= 1 and seen["compiler_processes"] >= 1
     assert any(name.endswith("g++") for name in seen["processes"]), seen
@@ -124,8 +126,8 @@ def test_a_capture_holds_what_its_process_produced_or_used_and_nothing_else(
 
     def build(*arguments: str) -> set[str]:
         out = tmp_path / "out.cachesvc"
-        key = str(built.key_file)
-        done = run("build.py", str(out), key, *arguments, place=tmp_path, TORCHINDUCTOR_CACHE_DIR=str(shared))
+        variables = {"TORCHINDUCTOR_CACHE_DIR": str(shared), "TMPDIR": built.headers}
+        done = run("build.py", str(out), str(built.key_file), *arguments, place=tmp_path, **variables)
         assert done.code == 0, done.err[-4000:]
         return built.files(out)
 
@@ -138,7 +140,7 @@ def test_a_capture_holds_what_its_process_produced_or_used_and_nothing_else(
 
 
 def test_attached_after_a_compile_serves_the_next_one_and_says_so(tmp_path: Path, built: Built) -> None:
-    done = _serve(tmp_path, built, "when=late", compilers=True)
+    done = _serve(tmp_path, built, "when=late", compilers=True, TMPDIR=built.headers)
     answer = done.answer
     assert answer["state"] == "hit" and answer["same_as_builder"]
     assert any("before attach" in reason for reason in answer["reasons"])
@@ -156,6 +158,7 @@ def test_a_bundle_of_an_unknown_signer_is_refused_and_the_service_runs_on(
         f"expect={built.expect}",
         place=tmp_path,
         CACHESVC_TRUSTED_KEYS=other,
+        TMPDIR=built.headers,
     )
     answer = done.answer
     assert answer["state"] == "miss" and answer["eager_difference"] < 1e-5

@@ -58,9 +58,15 @@ class Fleet:
         self.name = f"team/m{secrets.token_hex(4)}"
         self._number = 0
 
-    def start(self, number: int, *, deadline: float = 30, node: str = "", **more: str) -> list[Service]:
+    def start(self, number: int, *, deadline: float = 30, **more: str) -> list[Service]:
+        return self.start_each([more] * number, deadline=deadline)
+
+    def start_each(
+        self, variables: list[dict[str, str]], *, deadline: float = 30, node: str = ""
+    ) -> list[Service]:
+        """One service for each of these variables, all at once."""
         made = []
-        for _ in range(number):
+        for more in variables:
             self._number += 1
             place = self._folder / (node or f"node-{self._number}")
             own = {**environment(place), **self.served.publisher, **MODE, "CACHESVC_DEADLINE": str(deadline)}
@@ -251,17 +257,10 @@ def test_the_ranks_of_a_job_are_one_and_another_job_waits_for_it(fleet: Fleet) -
     def job(port: int) -> list[Service]:
         common = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
         ranks = [{"RANK": "0"}, {"RANK": "1", "CACHESVC_SIGNING_KEY": ""}]
-        return [
-            service
-            for rank in ranks
-            for service in fleet.start(
-                1,
-                node=f"node-{port}",
-                TORCHINDUCTOR_CACHE_DIR=str(fleet._folder / f"{port}-{rank['RANK']}"),
-                **common,
-                **rank,
-            )
-        ]
+        own = [{"TORCHINDUCTOR_CACHE_DIR": str(fleet._folder / f"{port}-{rank['RANK']}")} for rank in ranks]
+        return fleet.start_each(
+            [{**common, **rank, **more} for rank, more in zip(ranks, own, strict=True)], node=f"node-{port}"
+        )
 
     first, second = job(1), job(2)
     for rank in first:

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from benchmarks.hosts import QUICK
+
 from .conftest import Built
 from .harness import Ran, run
 
@@ -20,7 +22,7 @@ pytestmark = pytest.mark.compiles
 
 
 def _use(how: str, place: Path, small: Built, compilers: bool = False, **more: Any) -> Ran:
-    variables = {"CACHESVC_TRUSTED_KEYS": small.trusted, "TMPDIR": small.headers, **more}
+    variables = {**QUICK, "CACHESVC_TRUSTED_KEYS": small.trusted, **more}
     done = run("wrong.py", how, str(small.bundle), place=place, compilers=compilers, **variables)
     assert "Traceback" not in done.err, done.err
     assert max(done.answer["differences"]) < 1e-5, done.answer
@@ -100,7 +102,7 @@ def test_an_empty_cache_folder_that_is_read_only_is_told(tmp_path: Path, small: 
         before=_unwritable(own),
         CACHESVC_TRUSTED_KEYS=small.trusted,
         TORCHINDUCTOR_CACHE_DIR=str(own),
-        TMPDIR=small.headers,
+        **QUICK,
     )
     assert done.code != 0 and "InductorError: PermissionError" in done.err
     assert f"not restored, this process compiles: install: {own}: Permission denied" in done.err

@@ -129,7 +129,7 @@ ROWS: list[Row] = [
     *inside("second", "compiles", "traced_operator_body", factor="python_operators"),
     *inside("second", "compiles", "library", factor="libraries"),
     process("CI=1", "retraced", "settings", CI="1"),
-    process("TORCHINDUCTOR_VEC_ISA_OK=1", "compiles", "settings", TORCHINDUCTOR_VEC_ISA_OK="1"),
+    process("no TORCHINDUCTOR_VEC_ISA_OK", "compiles", "settings", TORCHINDUCTOR_VEC_ISA_OK=""),
     process(
         "CPP_CACHE_PRECOMPILE_HEADERS", "compiles", "settings", TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS="1"
     ),

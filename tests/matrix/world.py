@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.hosts import trap
+from benchmarks.hosts import QUICK, trap
 from cachesvc_client import kinds
 from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.bundle.seal import PublicKey, SigningKey
@@ -42,8 +42,8 @@ from .rows import KERNELS, Row
 PROGRAMS = Path(__file__).parent / "programs"
 GOLDEN = Path(__file__).parents[1] / "golden" / "fingerprints-1.json"
 WARMED = "team/matrix"
-BASE = {"OMP_NUM_THREADS": "2", "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}
-"""Of builder and consumers alike: without precompiled headers a compile takes seconds less."""
+BASE = {"OMP_NUM_THREADS": "2", **QUICK}
+"""Variables of builder and consumers alike."""
 COMPILES = ("compiles", "retraced")
 TOLERANCE = 64
 """Units of the last place, of the largest output."""

@@ -17,8 +17,8 @@ from registry_making import Api, Made, Server, make, ok, refused
 from cachesvc_client.bundle.seal import SigningKey
 from tests.conftest import new_bucket, new_database
 from tests.services.ceph import Gateway
-from tests.services.gate import Gate, gate
 from tests.services.process import free_port
+from tests.services.relay import Relay, relay
 
 FORGOTTEN_SECONDS = 6
 """After which no replica remembers an answer or a token."""
@@ -27,9 +27,9 @@ FORGOTTEN_SECONDS = 6
 @dataclass
 class World:
     server: Server
-    database: Gate
-    store: Gate
-    redis: Gate
+    database: Relay
+    store: Relay
+    redis: Relay
     made: Made
 
     def readiness(self) -> tuple[int, dict[str, str]]:
@@ -57,24 +57,24 @@ def world(
     """A registry whose three parts can be taken away."""
     database = new_database(postgresql)
     with contextlib.ExitStack() as stack:
-        gates = [
-            stack.enter_context(gate(f"{urlsplit(url).hostname}:{urlsplit(url).port}"))
+        relays = [
+            stack.enter_context(relay(f"{urlsplit(url).hostname}:{urlsplit(url).port}"))
             for url in (database, gateway.endpoint, redis_url)
         ]
         server = Server(tmp_path_factory.mktemp("outages") / "data")
         server.env = {
             **gateway.variables,
             "CACHESVC_SERVER_DATABASE": database.replace(
-                urlsplit(database).netloc, f"tester@{gates[0].address}"
+                urlsplit(database).netloc, f"tester@{relays[0].address}"
             ),
             "CACHESVC_SERVER_BUCKET": new_bucket(gateway.endpoint, gateway.client),
-            "CACHESVC_SERVER_BUCKET_ENDPOINT": f"http://{gates[1].address}",
-            "CACHESVC_SERVER_REDIS": f"redis://{gates[2].address}",
+            "CACHESVC_SERVER_BUCKET_ENDPOINT": f"http://{relays[1].address}",
+            "CACHESVC_SERVER_REDIS": f"redis://{relays[2].address}",
         }
         server.start()
         made = make(server.key, content=b"kernel" * 100)
         ok(server.api().publish(made))
-        yield World(server, *gates, made)
+        yield World(server, *relays, made)
         assert server.stop() == 0
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.hosts import QUICK
 from cachesvc_client.bundle.check import check_envelope
 from cachesvc_client.bundle.file import open_bundle
 from cachesvc_client.bundle.pack import PackReader, SourceFile
@@ -23,8 +24,6 @@ from cachesvc_client.wire.records import Manifest
 from tests.e2e.harness import environment
 
 PROGRAMS = Path(__file__).parent / "programs"
-QUICK = {"TORCHINDUCTOR_VEC_ISA_OK": "1", "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}
-"""Builder and services have them alike: they are in PyTorch's keys, and save the compile of its headers."""
 
 
 def source(marker: Path) -> str:

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.hosts import QUICK
 from cachesvc_client.bundle.seal import SigningKey
 from tests.e2e.harness import run
 
-from .attacker import QUICK, Made
+from .attacker import Made
 
 NAME = "team-b/model"
 

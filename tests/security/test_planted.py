@@ -3,7 +3,9 @@ restores, do not run."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -35,23 +37,41 @@ def libraries(path: Path, marker: Path) -> None:
         path.write_bytes(hostile_library(marker, marker.parent))
 
 
-@pytest.mark.parametrize("plant", [pickles, sources, libraries])
-def test_what_was_planted_in_cache_folders_is_gone_before_a_compiler_opens_it(
-    marker: Path, tmp_path: Path, plant: Plant
-) -> None:
+@dataclass
+class Node:
+    """A node on which a service has compiled, at the place where the next one looks, and a copy of it."""
+
+    place: Path
+    copy: Path
+    variables: dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Node:
     """Nothing is signed by a trusted key, and the registry is down."""
-    place = tmp_path / "node"
-    place.mkdir()
+    place = tmp_path_factory.mktemp("node")
     variables = {"CACHESVC_URL": free_url(), "CACHESVC_TRUSTED_KEYS": str(SigningKey.generate().public)}
     first = start("service.py", NAME, place=place, **variables)
     assert first["state"] == "miss" and first["compilations"] > 0, first
+    copy = place.with_name("copy")
+    shutil.copytree(place, copy, symlinks=True)
+    return Node(place, copy, variables)
+
+
+@pytest.mark.parametrize("plant", [pickles, sources, libraries])
+def test_what_was_planted_in_cache_folders_is_gone_before_a_compiler_opens_it(
+    marker: Path, compiled: Node, plant: Plant
+) -> None:
+    place = compiled.place
+    shutil.rmtree(place)
+    shutil.copytree(compiled.copy, place, symlinks=True)
     changed = 0
     for path in [path for folder in folders(place) for path in folder.rglob("*") if path.is_file()]:
         before = path.read_bytes()
         plant(path, marker)
         changed += path.read_bytes() != before
     assert changed, "there was something to replace"
-    again = start("service.py", NAME, place=place, **variables)
+    again = start("service.py", NAME, place=place, **compiled.variables)
     assert runs(marker) == 0 and again["difference"] < 1e-5, again
 
 

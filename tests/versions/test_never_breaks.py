@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.hosts import QUICK
 from cachesvc_client.bundle.seal import SigningKey
 
 from .environments import python_of
@@ -44,6 +45,7 @@ def environment(place: Path, **variables: str) -> dict[str, str]:
         "HOME": str(place / "home"),
         "TMPDIR": str(place / "tmp"),
         "OMP_NUM_THREADS": "2",
+        **QUICK,
         **variables,
     }
 

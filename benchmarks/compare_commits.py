@@ -1,0 +1,231 @@
+"""Whether two commits are equally fast: the ratios of the demo's starts and of the restore, both in turn.
+
+Each commit gets a worktree and an environment of its own (``make venv``). A round runs `cold_start.py` and
+`restore.py` of each commit once; odd rounds begin with the second commit, so that no commit always has the
+quieter half. A ratio compares two times of one run, so that a machine which becomes slower changes both.
+
+    cachesvc / cold                first output, from a registry on an empty host, to PyTorch alone
+    cachesvc / PyTorch warm        the same to PyTorch alone over the folders of its cold process
+    2nd process / PyTorch warm     a second process of that host, to the same
+    first fill / cp -r             a bundle of 4,000 files into an empty node, to a copy of the files
+    second process / cp -r         the same with the node store filled
+
+The ratios of a commit are *within noise* of the other's if their ranges over the rounds overlap.
+
+Usage: ``python benchmarks/compare_commits.py OLD NEW [--rounds 3] [--models bert] [--place FOLDER]``. A round
+takes minutes for each model and commit. ``--place`` keeps worktrees and environments, and takes those that
+are there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+sys.path[0] = str(Path(__file__).resolve().parent.parent)  # as `python benchmarks/compare_commits.py`, too
+
+from benchmarks.hosts import ROOT, Failed, clean_environment, started  # noqa: E402
+from cachesvc.cli.signals import interruptible  # noqa: E402
+
+STARTS = {
+    "cachesvc / cold": ("cachesvc", "cold"),
+    "cachesvc / PyTorch warm": ("cachesvc", "local warm, first"),
+    "2nd process / PyTorch warm": ("cachesvc, 2nd process", "local warm, first"),
+}
+"""By ratio: the methods of `cold_start.py` whose first outputs are compared."""
+FILLS = ("first fill", "second process")
+"""Methods of `restore.py` that are compared with ``cp -r``."""
+Ratios = dict[str, float]
+
+
+def main() -> int:
+    options = _options()
+    try:
+        with interruptible(), _place(options.place) as place:
+            report = _compared(options, place)
+    except Failed as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    options.json.write_text(json.dumps(report, indent=1) + "\n")
+    print("\n".join(table(report)))
+    print(f"written: {options.json}")
+    return 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("old", help="a commit, as git names it")
+    parser.add_argument("new", help="the commit that is compared with it")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--models", nargs="+", default=["bert", "llama", "vit"], help="of benchmarks/models.py"
+    )
+    parser.add_argument(
+        "--place", type=Path, help="folder of worktrees that are kept; default: a temporary one"
+    )
+    results = ROOT / "benchmarks" / "results"
+    parser.add_argument("--json", type=Path, default=results / "compare_commits.json")
+    return parser.parse_args()
+
+
+def _place(kept: Path | None) -> Any:
+    """Return a context of the folder for the worktrees."""
+    if kept is None:
+        return tempfile.TemporaryDirectory(prefix="cachesvc-commits-")
+    kept.mkdir(parents=True, exist_ok=True)
+    return nullcontext(kept)
+
+
+def _compared(options: argparse.Namespace, place: str | Path) -> dict[str, Any]:
+    with (
+        _checkout(options.old, Path(place, "old"), options.place is not None) as old,
+        _checkout(options.new, Path(place, "new"), options.place is not None) as new,
+    ):
+        loads = []
+        for number in range(options.rounds):
+            loads.append(os.getloadavg()[0])
+            for checkout in order(old, new, number):
+                print(f"round {number + 1} of {options.rounds}: {checkout.commit[:10]}", flush=True)
+                checkout.measure(options.models)
+    return {
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "hardware": {"cpus": os.cpu_count(), "kernel": platform.release()},
+        "loads": loads,
+        "commits": {"old": old.about, "new": new.about},
+        "ratios": compared(old.rounds, new.rounds),
+    }
+
+
+# One commit -----------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Checkout:
+    """A commit in a worktree with an environment of its own, and the ratios of each round."""
+
+    folder: Path
+    commit: str
+    subject: str
+    rounds: list[Ratios] = field(default_factory=list)
+
+    @property
+    def about(self) -> dict[str, str]:
+        return {"commit": self.commit, "subject": self.subject}
+
+    def measure(self, models: Sequence[str]) -> None:
+        """Run both benchmarks of this commit once and keep their ratios. Raises ``Failed``."""
+        methods = sorted({method for pair in STARTS.values() for method in pair})
+        starts = self._run("cold_start.py", "--rounds", "1", "--models", *models, "--methods", *methods)
+        fills = self._run("restore.py", "--rounds", "3")
+        self.rounds.append({**ratios_of_starts(starts), **ratios_of_fills(fills)})
+
+    def _run(self, program: str, *options: str) -> dict[str, Any]:
+        with tempfile.TemporaryDirectory(prefix="cachesvc-report-") as folder:
+            path = Path(folder, "report.json")
+            python, script = self.folder / ".venv/bin/python", f"benchmarks/{program}"
+            _finish([str(python), script, *options, "--json", str(path)], self.folder)
+            report: dict[str, Any] = json.loads(path.read_text())
+            return report
+
+
+@contextmanager
+def _checkout(name: str, folder: Path, kept: bool) -> Iterator[Checkout]:
+    """Check a commit out and install it, for the length of the block unless it is ``kept``."""
+    commit = _git("rev-parse", "--verify", f"{name}^{{commit}}")
+    if not folder.exists():
+        _git("worktree", "add", "--detach", str(folder), commit)
+    elif subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=folder, text=True).strip() != commit:
+        raise Failed(f"{folder} has another commit than {name}: remove it with git worktree remove")
+    try:
+        _finish(["make", "--no-print-directory", "venv"], folder)
+        yield Checkout(folder, commit, _git("log", "-1", "--format=%s", commit))
+    finally:
+        if not kept:
+            _git("worktree", "remove", "--force", str(folder))
+
+
+def _git(*words: str) -> str:
+    done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Failed(f"git {' '.join(words)}: {done.stderr.strip()}")
+    return done.stdout.strip()
+
+
+def _finish(command: Sequence[str], folder: Path) -> None:
+    """Run a command in ``folder`` to its end; its output goes where this process's stderr goes."""
+    with started(command, cwd=folder, env=clean_environment(), stdout=2) as process:
+        if process.wait():
+            raise Failed(f"{' '.join(command)} ended with status {process.returncode} in {folder}")
+
+
+# Numbers --------------------------------------------------------------------------------------
+
+
+def order(old: Checkout, new: Checkout, number: int) -> tuple[Checkout, Checkout]:
+    """Return both, in the order of the round ``number``, which counts from 0."""
+    return (new, old) if number % 2 else (old, new)
+
+
+def ratios_of_starts(report: dict[str, Any]) -> Ratios:
+    """Return the ratios of each model in a report of `cold_start.py`."""
+    return {
+        f"{model}: {what}": result["methods"][ours]["first"] / result["methods"][theirs]["first"]
+        for model, result in report["models"].items()
+        for what, (ours, theirs) in STARTS.items()
+    }
+
+
+def ratios_of_fills(report: dict[str, Any]) -> Ratios:
+    """Return the ratios on each file system in a report of `restore.py`."""
+    return {
+        f"{run['filesystem']}: {method} / cp -r": run["ratio_to_cp"][method]
+        for run in report["runs"]
+        for method in FILLS
+    }
+
+
+def compared(old: Sequence[Ratios], new: Sequence[Ratios]) -> dict[str, dict[str, Any]]:
+    """Return for each ratio its values in all rounds of both commits, and whether their ranges overlap."""
+    found = {}
+    for name in old[0]:
+        before, after = ([ratios[name] for ratios in rounds] for rounds in (old, new))
+        found[name] = {
+            "old": before,
+            "new": after,
+            "change": statistics.median(after) / statistics.median(before) - 1,
+            "within_noise": min(after) <= max(before) and min(before) <= max(after),
+        }
+    return found
+
+
+def table(report: dict[str, Any]) -> Iterator[str]:
+    """Yield the lines of a report as text: the median of each ratio and its range in both commits."""
+    for which, about in report["commits"].items():
+        yield f"{which}  {about['commit'][:10]}  {about['subject']}"
+    for name, found in report["ratios"].items():
+        shown = "   ".join(_range(found[which]) for which in ("old", "new"))
+        verdict = "within noise" if found["within_noise"] else "DIFFERENT"
+        yield f"  {name:45} {shown}   {found['change']:+7.1%}   {verdict}"
+
+
+def _range(values: Sequence[float]) -> str:
+    return f"{statistics.median(values):6.3f} ({min(values):.3f}-{max(values):.3f})"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

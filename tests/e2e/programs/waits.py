@@ -1,0 +1,12 @@
+"""A service up to its first compile, without torch: attaches to NAME, waits as a compile does, and tells what
+came of it."""
+
+import json
+import sys
+
+import cachesvc_client
+from cachesvc_client.session.sessions import attached
+
+session = cachesvc_client.attach(sys.argv[1])
+attached().before_compile()
+print(json.dumps({"status": session.status, "reasons": list(cachesvc_client.report().reasons)}))
