@@ -26,7 +26,7 @@ COMPILE := $(BIN)/uv pip compile -q --universal --generate-hashes --no-python-do
 	--no-emit-index-url --no-emit-find-links --no-emit-package cachesvc --no-emit-package cachesvc-client
 
 .DEFAULT_GOAL := help
-.PHONY: help venv torch-env torch-envs demo test test-all test-fast test-services test-versions matrix deploy-check keys pages docs lint format \
+.PHONY: help venv torch-env torch-envs demo test versions-tested test-fast test-services test-versions matrix deploy-check keys pages docs lint format \
 	types contracts release-check bench bench-registry bench-gpu requirements triton clean tools
 
 help:  ## this list
@@ -59,15 +59,14 @@ torch-env: .torch/$(VERSION)/.ready  ## .torch/VERSION with that torch (VERSION=
 
 torch-envs: $(VERSIONS:%=.torch/%/.ready)  ## those of `make test-versions`
 
+versions-tested:  ## their versions, for CACHESVC_TEST_VERSIONS
+	@echo "$(VERSIONS)"
+
 demo: $(STAMP)  ## registry, warm of three models, one fresh process for each that compiles nothing
 	@$(BIN)/python -m benchmarks.demo $(ARGS)
 
 test: $(STAMP)  ## all tests that this machine can run; ARGS="-k name" and JOBS=1 are passed on
 	@$(PYTEST) $(ARGS)
-
-# One run of pytest: its last files keep both cores busy, and it begins with those that take longest.
-test-all: $(STAMP) torch-envs  ## those of test and of test-versions in one run; CI=true makes a server that is missing an error
-	@CACHESVC_TEST_VERSIONS="$(VERSIONS)" $(PYTEST) $(ARGS)
 
 test-fast: $(STAMP)  ## those without compiler, servers and long runs; ARGS as for test
 	@$(PYTEST) -m "$(FAST)" $(ARGS)
