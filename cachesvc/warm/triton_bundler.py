@@ -19,19 +19,32 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from cachesvc_client.hooks import imports
+from cachesvc_client.hooks.table import Hook
 
-_log = logging.getLogger("cachesvc")
-
-_BUNDLER = "torch._inductor.triton_bundler"
-_HEURISTICS = "torch._inductor.runtime.triton_heuristics"
+_COLLECT = Hook(
+    "torch._inductor.triton_bundler",
+    "TritonBundler.collect",
+    "leaves copies of kernels out of FX entries",
+    "kernels travel twice",
+)
+_EMIT = Hook(
+    "torch._inductor.triton_bundler",
+    "TritonBundler.read_and_emit",
+    "records the files that PyTorch writes out of FX entries",
+    "files of FX entries may count as new",
+)
+_RELOAD = Hook(
+    "torch._inductor.runtime.triton_heuristics",
+    "StaticTritonCompileResult.reload_cubin_path",
+    "records the binaries that have to be there",
+    "binaries that are not read may be left out",
+)
 
 
 class KernelFiles:
@@ -50,31 +63,15 @@ class KernelFiles:
 def leave_out_copies() -> None:
     """Install the hook that keeps copies of kernels out of the FX entries that this process saves.
 
-    Triton's folder has to travel with such entries. The hook is put in when the application imports Inductor.
+    Triton's folder has to travel with such entries. The hook waits for the import of Inductor.
     """
-    imports.when_imported(_BUNDLER, _hook_collection)
+    _COLLECT.install(_collect)
 
 
 def record_files(files: KernelFiles) -> None:
-    """Install the hooks that add to ``files``, when the application imports Inductor."""
-    imports.when_imported(_BUNDLER, functools.partial(_hook_emission, files))
-    imports.when_imported(_HEURISTICS, functools.partial(_hook_reloads, files))
-
-
-def _hook_collection(module: ModuleType) -> None:
-    if not imports.hook(module, "TritonBundler.collect", _collect):
-        _log.debug("this torch has no TritonBundler.collect: kernels may travel twice")
-
-
-def _hook_emission(files: KernelFiles, module: ModuleType) -> None:
-    if not imports.hook(module, "TritonBundler.read_and_emit", functools.partial(_emit, files)):
-        _log.debug("this torch has no TritonBundler.read_and_emit: files of FX entries may count as new")
-
-
-def _hook_reloads(files: KernelFiles, module: ModuleType) -> None:
-    body = functools.partial(_reload, files)
-    if not imports.hook(module, "StaticTritonCompileResult.reload_cubin_path", body):
-        _log.debug("this torch has no reload_cubin_path: binaries that are not read may be left out")
+    """Install the hooks that add to ``files``; they wait for the import of Inductor."""
+    _EMIT.install(functools.partial(_emit, files))
+    _RELOAD.install(functools.partial(_reload, files))
 
 
 def _collect(call: imports.Call) -> Any:

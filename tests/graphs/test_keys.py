@@ -105,9 +105,9 @@ def test_a_nested_region_with_options_meets_no_other_process() -> None:
 def hooked(parts: keys.Parts, details: type = Old) -> Any:
     """Answers a copy of a details' class with ``parts`` put into what it makes."""
     module: Any = types.ModuleType("copy")
-    setattr(module, keys.GRAPH_KEY.owner, type("Copy", (details,), {"__init__": details.__init__}))
+    setattr(module, keys._class_of(keys.GRAPH_KEY), type("Copy", (details,), {"__init__": details.__init__}))
     keys._install(keys.GRAPH_KEY, parts, module)
-    return getattr(module, keys.GRAPH_KEY.owner)
+    return getattr(module, keys._class_of(keys.GRAPH_KEY))
 
 
 def test_a_part_that_is_not_known_makes_a_key_of_this_process_alone() -> None:
@@ -156,8 +156,8 @@ def test_a_torch_is_judged_by_its_sources(tmp_path: Path) -> None:
     ):
         folder = torch_with(tmp_path / str(number), graph=graph_key, autograd=autograd_key)
         reason = keys.missing_in_source(folder)
-        assert reason is not None and reason.startswith(f"hook {lacking} is missing in this torch")
-    assert str(keys.GRAPH_KEY) in (keys.missing_in_source(tmp_path / "empty") or "")
+        assert reason is not None and reason.startswith(f"hook {lacking.name} is missing in this torch")
+    assert keys.GRAPH_KEY.name in (keys.missing_in_source(tmp_path / "empty") or "")
 
 
 def test_a_torch_without_a_hooks_place_is_refused_whatever_a_variable_says(
@@ -169,7 +169,7 @@ def test_a_torch_without_a_hooks_place_is_refused_whatever_a_variable_says(
     assert detect.unsupported_reason(here, untested=True) is None
     monkeypatch.setattr(releases, "package", lambda _: torch_with(tmp_path, graph=GRAPH))
     reason = detect.unsupported_reason(here, untested=True)
-    assert reason is not None and f"hook {keys.AUTOGRAD_KEY} is missing in this torch" in reason
+    assert reason is not None and f"hook {keys.AUTOGRAD_KEY.name} is missing in this torch" in reason
 
 
 def test_a_hook_that_is_not_in_place_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,9 +179,9 @@ def test_a_hook_that_is_not_in_place_is_seen(monkeypatch: pytest.MonkeyPatch) ->
     assert keys.missing_here() is None
     module = types.ModuleType(CODECACHE)
     monkeypatch.setitem(sys.modules, CODECACHE, module)
-    assert str(keys.GRAPH_KEY) in (keys.missing_here() or "")
+    assert keys.GRAPH_KEY.name in (keys.missing_here() or "")
     module.FxGraphHashDetails = Old  # type: ignore[attr-defined]
-    assert str(keys.GRAPH_KEY) in (keys.missing_here() or "")
+    assert keys.GRAPH_KEY.name in (keys.missing_here() or "")
     monkeypatch.delitem(sys.modules, CODECACHE)
     assert keys.missing_here() is None, "it gets its hook when it is imported"
 

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -40,9 +41,8 @@ def kernel_files(monkeypatch: pytest.MonkeyPatch) -> KernelFiles:
     ):
         monkeypatch.setattr(owner, name, vars(owner)[name])
     files = KernelFiles()
-    kernels._hook_emission(files, triton_bundler)
-    kernels._hook_collection(triton_bundler)
-    kernels._hook_reloads(files, triton_heuristics)
+    kernels.record_files(files)
+    kernels.leave_out_copies()
     return files
 
 
@@ -105,7 +105,7 @@ def test_files_of_an_entry_are_not_new(folder: Path, tmp_path: Path, monkeypatch
     bundle = _bundle()
     files = KernelFiles()
     monkeypatch.setattr(triton_bundler.TritonBundler, "read_and_emit", emit)
-    kernels._hook_emission(files, triton_bundler)
+    kernels._EMIT.install_now(triton_bundler, partial(kernels._emit, files))
 
     triton_bundler.TritonBundler.read_and_emit(bundle)
     assert files.emitted == set()
@@ -194,5 +194,5 @@ def test_a_bundle_of_before_torch_2_8_stays_as_it_is() -> None:
             return ["kernel"], None
 
     module: Any = SimpleNamespace(TritonBundler=TritonBundler, __name__="triton_bundler")
-    kernels._hook_collection(module)
+    kernels._COLLECT.install_now(module, kernels._collect)
     assert TritonBundler.collect() == (["kernel"], None)

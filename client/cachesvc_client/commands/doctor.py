@@ -126,7 +126,7 @@ def render_hooks(states: Iterable[HookState]) -> str:
     """Return for each hook its state, its name, what cachesvc does there, and what a missing name means."""
     lines = []
     for hook, presence in states:
-        lines.append(f"{presence}: {hook.module}.{hook.path}".rstrip("."))
+        lines.append(f"{presence}: {hook.name}")
         lines.append(f"    {hook.purpose}" + (f"; without it {hook.if_missing}" if hook.if_missing else ""))
     return "\n".join(lines)
 

@@ -21,6 +21,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from ..hooks import imports
+from ..hooks.table import Hook
 from ..wire.key_components import MAX_KEYS, MAX_TEXT, KeyFacts, combine
 from . import ambient
 
@@ -73,6 +74,15 @@ _OTHER_RANK = _RANK["source of a Triton kernel"] - 0.5
 """Rank of a component without words."""
 
 
+_AUTOGRAD = "torch._functorch._aot_autograd.autograd_cache"
+_PURPOSE = "records what a key was made of that was looked up and not found"
+_IF_MISSING = "a miss is not explained by the part of the key that differs"
+_GRAPH_LOOKUP = Hook("torch._inductor.codecache", "FxGraphCache.load_with_key", _PURPOSE, _IF_MISSING)
+_AUTOGRAD_LINES = Hook(_AUTOGRAD, "_get_debug_lines_for_cache_key", _PURPOSE, _IF_MISSING, since="2.13")
+_AUTOGRAD_LOOKUP = Hook(_AUTOGRAD, "autograd_cache_key", _PURPOSE, _IF_MISSING, until="2.13")
+HOOKS = (_GRAPH_LOOKUP, _AUTOGRAD_LINES, _AUTOGRAD_LOOKUP)
+
+
 @dataclass(frozen=True, slots=True)
 class ComponentDifference:
     """Names one component in which two keys differ, in words, with both texts."""
@@ -114,10 +124,15 @@ class Recorder:
 
 def install_hooks(recorder: Recorder) -> None:
     """Put the hooks in place when the application imports the modules. Safe to call again."""
-    imports.when_imported("torch._inductor.codecache", functools.partial(_hook_fx, recorder))
-    imports.when_imported(
-        "torch._functorch._aot_autograd.autograd_cache", functools.partial(_hook_aot, recorder)
-    )
+
+    def load_with_key(call: imports.Call) -> Any:
+        answer = call()
+        key = call.argument("key")
+        recorder.note_lookup(key, lambda: answer[0] is None, lambda: call.argument("debug_lines"))
+        return answer
+
+    _GRAPH_LOOKUP.install(load_with_key)
+    _AUTOGRAD_LINES.watch(functools.partial(_hook_autograd, recorder))
 
 
 def parse_lines(lines: Iterable[str]) -> dict[str, str]:
@@ -201,18 +216,7 @@ def _text(digest: str, text: str) -> str:
     return (text or "''") if plain else f"another #{digest[:12]}"
 
 
-def _hook_fx(recorder: Recorder, module: ModuleType) -> None:
-    def load_with_key(call: imports.Call) -> Any:
-        answer = call()
-        key = call.argument("key")
-        recorder.note_lookup(key, lambda: answer[0] is None, lambda: call.argument("debug_lines"))
-        return answer
-
-    if not imports.hook(module, "FxGraphCache.load_with_key", load_with_key):
-        _log.debug("this torch has no FxGraphCache.load_with_key: a miss will not be explained")
-
-
-def _hook_aot(recorder: Recorder, module: ModuleType) -> None:
+def _hook_autograd(recorder: Recorder, module: ModuleType) -> None:
     def debug_lines(call: imports.Call) -> Any:
         lines = call()
         pickler, details, key = map(call.argument, ("pickler", "details", "key"))
@@ -229,9 +233,10 @@ def _hook_aot(recorder: Recorder, module: ModuleType) -> None:
         recorder.note_lookup(key, lambda: _missing(answer[0]), lambda: _lines(module, answer[1]))
         return answer
 
-    since_2_13 = imports.hook(module, "_get_debug_lines_for_cache_key", debug_lines)
-    if not since_2_13 and not imports.hook(module, "autograd_cache_key", autograd_cache_key):
-        _log.debug("this torch has no autograd_cache_key: a miss will not be explained")
+    if _AUTOGRAD_LINES.owner(module) is not None:
+        _AUTOGRAD_LINES.install_now(module, debug_lines)
+    else:
+        _AUTOGRAD_LOOKUP.install_now(module, autograd_cache_key)
 
 
 def _missing(key: str) -> bool:

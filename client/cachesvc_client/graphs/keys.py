@@ -14,12 +14,12 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from ..hooks import imports
+from ..hooks.table import Hook
 
 _log = logging.getLogger("cachesvc")
 
@@ -29,32 +29,30 @@ _MARK = "_cachesvc_completes_key"
 """Attribute of a hooked ``__init__``, which says that the hook is in place."""
 
 
-@dataclass(frozen=True, slots=True)
-class SafetyHook:
-    """Names a function of PyTorch that must be hooked, since without the hook a false hit is possible.
-
-    The function is the ``__init__`` of the class ``owner`` in ``module``.
-    """
-
-    module: str
-    owner: str
-
-    def __str__(self) -> str:
-        return f"{self.module}.{self.owner}.__init__"
-
-
-GRAPH_KEY = SafetyHook("torch._inductor.codecache", "FxGraphHashDetails")
-AUTOGRAD_KEY = SafetyHook("torch._functorch._aot_autograd.autograd_cache", "AOTAutogradCacheDetails")
+_UNSAFE = "nothing is restored, since code of other settings could be"
+GRAPH_KEY = Hook(
+    "torch._inductor.codecache",
+    "FxGraphHashDetails.__init__",
+    "adds to the key of a graph what PyTorch's key lacks",
+    _UNSAFE,
+)
+AUTOGRAD_KEY = Hook(
+    "torch._functorch._aot_autograd.autograd_cache",
+    "AOTAutogradCacheDetails.__init__",
+    "adds to the key of a traced graph what PyTorch's key lacks",
+    _UNSAFE,
+)
 SAFETY_HOOKS = (GRAPH_KEY, AUTOGRAD_KEY)
+"""Functions of PyTorch that must be hooked: without the hook a false hit is possible."""
 
 
-def complete(hook: SafetyHook, parts: Parts) -> None:
+def complete(hook: Hook, parts: Parts) -> None:
     """Put ``parts`` into the key that ``hook`` makes, from the import of its module on.
 
     An attribute that PyTorch has set itself stays. If ``parts`` raises, the key becomes one that no other
     process has: a doubt is a miss.
     """
-    imports.when_imported(hook.module, functools.partial(_install, hook, parts))
+    hook.watch(functools.partial(_install, hook, parts))
 
 
 def missing_in_source(torch_folder: Path) -> str | None:
@@ -68,7 +66,7 @@ def missing_in_source(torch_folder: Path) -> str | None:
             text = source.read_text(encoding="utf-8", errors="replace")
         except OSError:
             text = ""
-        body = re.search(rf"^class {hook.owner}\b.*?(?=^(?:class|def|@)|\Z)", text, re.M | re.S)
+        body = re.search(rf"^class {_class_of(hook)}\b.*?(?=^(?:class|def|@)|\Z)", text, re.M | re.S)
         if body is None or not re.search(r"^    def __init__\b", body[0], re.M):
             return _refusal(hook)
     return None
@@ -106,16 +104,21 @@ def nonce(reason: str) -> str:
     return f"{reason} ({os.urandom(6).hex()})"
 
 
-def _refusal(hook: SafetyHook) -> str:
+def _class_of(hook: Hook) -> str:
+    """Return the name of the class whose ``__init__`` the hook is on."""
+    return hook.path.partition(".")[0]
+
+
+def _refusal(hook: Hook) -> str:
     return (
-        f"hook {hook} is missing in this torch: without it code that was compiled under other settings could "
-        "be restored; use a torch that cachesvc was tested on"
+        f"hook {hook.name} is missing in this torch: without it code that was compiled under other settings "
+        "could be restored; use a torch that cachesvc was tested on"
     )
 
 
-def _install(hook: SafetyHook, parts: Parts, module: ModuleType) -> None:
-    if imports.hook(module, f"{hook.owner}.__init__", functools.partial(_add_parts, parts)):
-        setattr(getattr(module, hook.owner).__init__, _MARK, True)
+def _install(hook: Hook, parts: Parts, module: ModuleType) -> None:
+    if imports.hook(module, hook.path, functools.partial(_add_parts, parts)):
+        setattr(getattr(module, _class_of(hook)).__init__, _MARK, True)
     else:
         _log.warning("%s", _refusal(hook))
 
@@ -137,8 +140,8 @@ def _parts(parts: Parts, details: Any, graph: Any) -> Mapping[str, Any]:
         return {"cachesvc": nonce("not known")}
 
 
-def _is_installed(hook: SafetyHook, module: ModuleType) -> bool:
-    function = getattr(getattr(module, hook.owner, None), "__init__", None)
+def _is_installed(hook: Hook, module: ModuleType) -> bool:
+    function = getattr(getattr(module, _class_of(hook), None), "__init__", None)
     while function is not None:
         if getattr(function, _MARK, False):
             return True

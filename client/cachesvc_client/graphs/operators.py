@@ -21,10 +21,10 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
-from types import ModuleType
 from typing import Any
 
 from ..hooks import imports
+from ..hooks.table import Hook
 from .keys import AUTOGRAD_KEY, complete, graph_nodes, nonce
 
 _log = logging.getLogger("cachesvc")
@@ -40,6 +40,13 @@ _TRACED = re.compile(
 """Matches a registration from Python; torch 2.8 says ``/dev/null`` in the place of its file."""
 _DEFINED = re.compile(r"^debug: registered at (.+):\d+", re.MULTILINE)
 """Matches the place where an operator is defined."""
+_LIBRARY = Hook(
+    "torch.library",
+    "Library.impl",
+    "records the Python functions that libraries register for their operators",
+    "the code of such functions is not in a key, so a graph that traces them is cached nowhere",
+)
+HOOKS = (_LIBRARY,)
 
 
 class RegisteredFunctions:
@@ -87,7 +94,7 @@ def install_hooks(registered: RegisteredFunctions) -> None:
 
     Safe to call again.
     """
-    imports.when_imported("torch.library", functools.partial(_hook_library, registered))
+    _LIBRARY.install(registered.impl)
     complete(AUTOGRAD_KEY, functools.partial(key_parts, registered))
 
 
@@ -198,8 +205,3 @@ def _decompositions(target: Any) -> Iterator[Any]:
             function = getattr(sys.modules.get(module), attribute, {}).get(overload)
             if function is not None:
                 yield function
-
-
-def _hook_library(registered: RegisteredFunctions, module: ModuleType) -> None:
-    if not imports.hook(module, "Library.impl", registered.impl):
-        _log.debug("this torch has no Library.impl: the functions that a library registers are not known")

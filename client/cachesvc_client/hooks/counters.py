@@ -19,30 +19,44 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from . import child_processes, imports
+from .table import Hook
 
-_COUNTED: tuple[tuple[str, str, str], ...] = (
-    ("torch._inductor.compile_fx", "fx_codegen_and_compile", "graphs_compiled"),
-    ("torch._inductor.cpp_builder", "CppBuilder.build", "cpp_builds"),
-    ("torch._inductor.cpp_builder", "run_compile_cmd", "cpp_commands"),
-    ("torch._inductor.runtime.triton_heuristics", "CachingAutotuner.bench", "tuning_benchmarks"),
-    ("torch._inductor.runtime.triton_heuristics", "CachingAutotuner.autotune_to_one_config", "tuning_runs"),
+
+def _row(module: str, path: str, what: str) -> Hook:
+    return Hook(module, path, f"counts {what}", f"{what} are not counted, and a report says so")
+
+
+_AUTOTUNER = "torch._inductor.runtime.triton_heuristics"
+_COUNTED: tuple[tuple[Hook, str], ...] = (
+    (_row("torch._inductor.compile_fx", "fx_codegen_and_compile", "compiled graphs"), "graphs_compiled"),
+    (_row("torch._inductor.cpp_builder", "CppBuilder.build", "C++ builds"), "cpp_builds"),
+    (_row("torch._inductor.cpp_builder", "run_compile_cmd", "compile commands"), "cpp_commands"),
+    (_row(_AUTOTUNER, "CachingAutotuner.bench", "timings of candidates"), "tuning_benchmarks"),
+    (_row(_AUTOTUNER, "CachingAutotuner.autotune_to_one_config", "tuned kernels"), "tuning_runs"),
+    (_row(_AUTOTUNER, "CachingAutotuner._coordinate_descent_tuning", "descents"), "tuning_runs"),
     (
-        "torch._inductor.runtime.triton_heuristics",
-        "CachingAutotuner._coordinate_descent_tuning",
+        _row("torch._inductor.select_algorithm", "AlgorithmSelectorCache.benchmark_choices", "choices"),
         "tuning_runs",
     ),
-    ("torch._inductor.select_algorithm", "AlgorithmSelectorCache.benchmark_choices", "tuning_runs"),
-    ("torch._inductor.codegen.multi_kernel", "MultiKernelCall.benchmark_sub_kernels", "tuning_runs"),
-    ("triton.runtime.autotuner", "Autotuner._bench", "tuning_benchmarks"),
-    ("triton.runtime.build", "_build", "cpp_builds"),
-    ("triton.runtime.build", "_build", "cpp_commands"),
+    (
+        _row(
+            "torch._inductor.codegen.multi_kernel", "MultiKernelCall.benchmark_sub_kernels", "multi-kernels"
+        ),
+        "tuning_runs",
+    ),
+    (_row("triton.runtime.autotuner", "Autotuner._bench", "timings of user kernels"), "tuning_benchmarks"),
+    (_row("triton.runtime.build", "_build", "builds of host libraries"), "cpp_builds"),
+    (_row("triton.runtime.build", "_build", "compile commands of host libraries"), "cpp_commands"),
 )
-"""Rows of module, function, and the name of its count. The functions are those of torch 2.11 and 2.13 and of
-Triton 3.6; `missing` lists those that another version does not have."""
+"""Functions of torch 2.11 and 2.13 and of Triton 3.6, and the name of the count of each; `missing` lists
+those that another version does not have."""
+_WORKER_JOBS = _row(
+    "torch._inductor.compile_worker.subproc_pool", "SubprocPool.submit", "kernels compiled by workers"
+)
+_TRITON_KERNELS = _row("triton.knobs", "compilation.listener", "Triton kernels compiled here")
 
 _COMPILATIONS = ("graphs_compiled", "cpp_builds", "triton_compilations", "worker_jobs")
 """Names of the counts that are compilations together."""
@@ -172,12 +186,12 @@ def start(audit: bool = False) -> Observer:
         _installed = True
         imports.on_disarm(_forget_installed)
         os.register_at_fork(after_in_child=_running.clear)
-        for module, path, count in _COUNTED:
-            imports.when_imported(module, functools.partial(_put_around, path, _counter_of(count)))
-        imports.when_imported("torch._inductor.compile_worker.subproc_pool", _count_worker_jobs)
-        imports.when_imported("triton.knobs", _count_triton)
-        for module, path, body in _BYPASSING:
-            imports.when_imported(module, functools.partial(_put_around, path, body))
+        for hook, count in _COUNTED:
+            hook.install(_counter_of(count), on_missing=_note_missing)
+        _WORKER_JOBS.install(_submit, on_missing=_note_missing)
+        _TRITON_KERNELS.chain(_compiled_by_triton, on_missing=_note_missing)
+        for hook, body in _BYPASSING:
+            hook.install(body, on_missing=_note_missing)
     if audit:
         child_processes.listen()
     return Observer()
@@ -188,9 +202,8 @@ def _forget_installed() -> None:
     _installed = False
 
 
-def _put_around(path: str, body: imports.Body, module: ModuleType) -> None:
-    if not imports.hook(module, path, body):
-        missing.add(f"{module.__name__}.{path}")
+def _note_missing(hook: Hook) -> None:
+    missing.add(hook.name)
 
 
 @functools.cache
@@ -221,19 +234,6 @@ def _submit(call: imports.Call) -> Any:
     return call()
 
 
-def _count_worker_jobs(module: ModuleType) -> None:
-    if not imports.hook(module, "SubprocPool.submit", _submit):
-        missing.add("SubprocPool.submit")
-
-
-def _count_triton(knobs: ModuleType) -> None:
-    compilation = getattr(knobs, "compilation", None)
-    if compilation is None or not hasattr(compilation, "listener"):
-        missing.add("triton.knobs.compilation.listener")
-        return
-    imports.chain(compilation, "listener", _compiled_by_triton)
-
-
 def _compiled_by_triton(**event: Any) -> None:
     if event.get("cache_hit"):
         return
@@ -260,11 +260,34 @@ def _autograd_key(call: imports.Call) -> Any:
         raise
 
 
-_BYPASSING: tuple[tuple[str, str, imports.Body], ...] = (
-    ("torch._inductor.codecache", "FxGraphCache.prepare_key", _prepare_key),
-    ("torch._functorch._aot_autograd.autograd_cache", "autograd_cache_key", _autograd_key),
+_UNCACHED = "why PyTorch caches a graph nowhere"
+_BYPASSING: tuple[tuple[Hook, imports.Body], ...] = (
+    (
+        Hook(
+            "torch._inductor.codecache",
+            "FxGraphCache.prepare_key",
+            f"notes {_UNCACHED}",
+            f"a report does not say {_UNCACHED}",
+        ),
+        _prepare_key,
+    ),
+    (
+        Hook(
+            "torch._functorch._aot_autograd.autograd_cache",
+            "autograd_cache_key",
+            f"notes {_UNCACHED}",
+            f"a report does not say {_UNCACHED}",
+        ),
+        _autograd_key,
+    ),
 )
-"""Rows of module, function, and the hook that notes why the function makes no key."""
+"""Functions that make keys, and the hook that notes why one makes none."""
+HOOKS = (
+    *(hook for hook, _ in _COUNTED),
+    _WORKER_JOBS,
+    _TRITON_KERNELS,
+    *(hook for hook, _ in _BYPASSING),
+)
 
 
 def _note_bypass(reason: object) -> None:

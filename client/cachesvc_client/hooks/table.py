@@ -41,13 +41,25 @@ class Hook:
     until: str = ""
     warns: bool = False
 
-    def install(self, body: imports.Body, *, reaches: imports.Errors = ()) -> None:
+    @property
+    def name(self) -> str:
+        """Return the full name, such as ``torch._inductor.compile_fx.compile_fx``."""
+        return f"{self.module}.{self.path}".rstrip(".")
+
+    def install(
+        self,
+        body: imports.Body,
+        *,
+        reaches: imports.Errors = (),
+        on_missing: Callable[[Hook], None] | None = None,
+    ) -> None:
         """Run ``body`` in the place of the name once the application has imported the module.
 
-        ``reaches``: errors of ``body`` that are meant for the caller. Installing the same body twice does
-        nothing more. Never raises; logs ``if_missing`` where the name is not there.
+        ``reaches``: errors of ``body`` that are meant for the caller. ``on_missing``: gets this hook where
+        the name is not there. Installing the same body twice does nothing more. Never raises; logs
+        ``if_missing`` where the name is not there.
         """
-        imports.when_imported(self.module, functools.partial(self._put, body, reaches))
+        imports.when_imported(self.module, functools.partial(self._put, body, reaches, on_missing))
 
     def install_now(self, module: ModuleType, body: imports.Body, *, reaches: imports.Errors = ()) -> bool:
         """Run ``body`` in the place of the name in a module that is imported. Return whether it is there."""
@@ -56,9 +68,18 @@ class Hook:
             self.log_missing()
         return there
 
-    def chain(self, ours: Callable[..., Any], *, reaches: imports.Errors = ()) -> None:
-        """Have a callback that the module keeps under the name call ``ours`` first, once it is imported."""
-        imports.when_imported(self.module, functools.partial(self._chain, ours, reaches))
+    def chain(
+        self,
+        ours: Callable[..., Any],
+        *,
+        reaches: imports.Errors = (),
+        on_missing: Callable[[Hook], None] | None = None,
+    ) -> None:
+        """Have a callback that the module keeps under the name call ``ours`` first, once it is imported.
+
+        ``reaches`` and ``on_missing``: as for `install`.
+        """
+        imports.when_imported(self.module, functools.partial(self._chain, ours, reaches, on_missing))
 
     def watch(self, callback: Callable[[ModuleType], None]) -> None:
         """Call ``callback(module)`` once the application has imported the module."""
@@ -83,15 +104,30 @@ class Hook:
         level = logging.WARNING if self.warns else logging.DEBUG
         _log.log(level, "%s has no %s: %s", self.module, self.path, self.if_missing)
 
-    def _put(self, body: imports.Body, reaches: imports.Errors, module: ModuleType) -> None:
-        self.install_now(module, body, reaches=reaches)
+    def _put(
+        self,
+        body: imports.Body,
+        reaches: imports.Errors,
+        on_missing: Callable[[Hook], None] | None,
+        module: ModuleType,
+    ) -> None:
+        if not self.install_now(module, body, reaches=reaches) and on_missing is not None:
+            on_missing(self)
 
-    def _chain(self, ours: Callable[..., Any], reaches: imports.Errors, module: ModuleType) -> None:
+    def _chain(
+        self,
+        ours: Callable[..., Any],
+        reaches: imports.Errors,
+        on_missing: Callable[[Hook], None] | None,
+        module: ModuleType,
+    ) -> None:
         owner = self.owner(module)
-        if owner is None:
-            self.log_missing()
-        else:
+        if owner is not None:
             imports.chain(owner, self.path.rpartition(".")[2], ours, reaches=reaches)
+            return
+        self.log_missing()
+        if on_missing is not None:
+            on_missing(self)
 
 
 def _numbers(release: str) -> tuple[int, ...]:
