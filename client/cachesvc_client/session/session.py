@@ -320,7 +320,8 @@ class Session:
         # The modules that the exit needs are imported now, after a failure too: the process compiles then.
         # Python cannot import all of them while it ends; and importing dataclasses runs exec(), after which
         # it forgets that SIGINT ended it.
-        from ..outcome import log, send  # noqa: F401
+        from ..node import capture  # noqa: F401
+        from ..outcome import log, report, send  # noqa: F401
 
         if self.has_revisions:
             self._callbacks.report()
