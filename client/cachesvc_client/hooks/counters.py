@@ -49,8 +49,11 @@ _COUNTED: tuple[tuple[str, str, str], ...] = (
 """(module, function, count). Names of torch 2.11 and 2.13 and of Triton 3.6; a missing one is told
 by `missing`."""
 
-_COMPILATIONS = ("graphs_compiled", "cpp_builds", "triton_compilations", "worker_jobs")
-COMPILERS = ("g++", "gcc", "c++", "cc", "cc1plus", "clang", "clang++", "ld", "as", "nvcc", "ptxas", "icpx")
+_COMPILATIONS = ("graphs_compiled", "cpp_builds", "triton_compilations", "worker_jobs", "extension_builds")
+COMPILERS = (
+    *("g++", "gcc", "c++", "cc", "cc1plus", "clang", "clang++", "ld", "as", "nvcc", "ptxas", "icpx"),
+    "ninja",
+)
 
 _LONGEST_WHY, _MOST_WHYS = 200, 8
 
@@ -74,12 +77,12 @@ _children: Path | None = None
 class Observation:
     """Counts since the observer was started; ``seconds`` by name; JSON-able by `wire.codec.plain`.
 
-    ``compilations``: graphs that Inductor compiled, C++ libraries built, and Triton kernels compiled
-    here or handed to a worker. ``tuning_runs``: kernels or choices that were tuned. ``processes``: what was
-    started here, then what Python children started (audit only); ``compiler_processes``: those of them
-    that are compilers, or compile commands run. ``seconds``: spent in this process, by what is counted.
-    ``bypassed``: why PyTorch caches graphs of this process nowhere, in its words, once each: no entry can
-    hold them.
+    ``compilations``: graphs that Inductor compiled, C++ libraries and extensions built, and Triton kernels
+    compiled here or handed to a worker. ``tuning_runs``: kernels or choices that were tuned.
+    ``processes``: what was started here, then what Python children started (audit only);
+    ``compiler_processes``: those of them that are compilers, or compile commands run. ``seconds``: spent in
+    this process, by what is counted. ``bypassed``: why PyTorch caches graphs of this process nowhere, in its
+    words, once each: no entry can hold them.
     """
 
     compilations: int = 0
@@ -89,6 +92,7 @@ class Observation:
     cpp_builds: int = 0
     triton_compilations: int = 0
     worker_jobs: int = 0
+    extension_builds: int = 0
     fx_hits: int = 0
     aot_hits: int = 0
     processes: tuple[str, ...] = ()
@@ -129,6 +133,7 @@ class Observer:
             cpp_builds=now["cpp_builds"],
             triton_compilations=now["triton_compilations"],
             worker_jobs=now["worker_jobs"],
+            extension_builds=now["extension_builds"],
             fx_hits=counters["inductor.fxgraph_cache_hit"],
             aot_hits=counters["aot_autograd.autograd_cache_hit"],
             processes=processes,
@@ -160,7 +165,7 @@ def start(audit: bool = False) -> Observer:
         imports.on_disarm(_not_installed)
         os.register_at_fork(after_in_child=_running.clear)
         for module, path, count in _COUNTED:
-            imports.when_imported(module, functools.partial(_put_around, path, _counter_of(count)))
+            imports.when_imported(module, functools.partial(_put_around, path, counter_of(count)))
         imports.when_imported("torch._inductor.compile_worker.subproc_pool", _count_worker_jobs)
         imports.when_imported("triton.knobs", _count_triton)
         for module, path, body in _BYPASSING:
@@ -202,7 +207,9 @@ def _put_around(path: str, body: imports.Body, module: ModuleType) -> None:
 
 
 @functools.cache
-def _counter_of(count: str) -> imports.Body:
+def counter_of(count: str) -> imports.Body:
+    """Answers a body that counts its calls under a name, and their seconds."""
+
     def counted(call: imports.Call) -> Any:
         counts[count] += 1
         active = _inside.__dict__
