@@ -23,10 +23,8 @@ parser.add_argument("--changed", action="store_true")
 parser.add_argument("--inline", action="store_true")
 given = parser.parse_args()
 
-if given.bundle == "-":
-    session = open_local(Config.read())
-else:
-    session = cachesvc_client.attach(bundle=given.bundle)
+local = given.bundle == "-"
+session = open_local(Config.read()) if local else cachesvc_client.attach(bundle=given.bundle)
 
 from torch.utils import cpp_extension  # noqa: E402
 
