@@ -85,6 +85,8 @@ def _work(observed: Observation) -> list[str]:
     kernels = observed.triton_compilations + observed.worker_jobs
     if kernels:
         reasons.append(f"compiled {_count(kernels, 'Triton kernel')}")
+    if observed.extension_builds:
+        reasons.append(f"built {_count(observed.extension_builds, 'extension')}")
     if observed.compilations and not reasons:
         reasons.append(f"{_count(observed.compilations, 'compilation')}")
     if observed.tuning_runs:

@@ -14,7 +14,7 @@ from cachesvc_client.hooks import imports
 from cachesvc_client.kinds.kind import ProcessCallbacks
 from tests.e2e.programs.changed_hooks import ChangedHooks
 
-HOWS = ("none", "missing", "absent", "raises-before", "raises-after", "parameters")
+HOWS = ("none", "missing", "raises-before", "raises-after", "parameters")
 KIND = kinds.BY_NAME[sys.argv[1]]
 waits = []
 CALLBACKS = ProcessCallbacks(lambda: waits.append(1), lambda _: None)

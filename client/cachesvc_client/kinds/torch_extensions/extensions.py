@@ -33,11 +33,17 @@ class _LoadedHash(NamedTuple):
 
 
 class BuiltLibrary(NamedTuple):
-    """A library that this process built. ``content``: its digest, since a later build writes over it."""
+    """A library that this process built. ``content``: its digest, since a later build writes over it.
+    ``depends``: its list of dependencies."""
 
     file: Path
     content: str
     depends: bytes
+
+    @property
+    def read(self) -> str:
+        """Return the name of the folder for what its build read."""
+        return _digest(self.depends)[:16]
 
 
 class Extensions:
@@ -49,7 +55,7 @@ class Extensions:
         self.loaded: dict[str, Path] = {}
         """Libraries that were loaded from an accepted folder: relative path -> file."""
         self.built: dict[tuple[str, str], BuiltLibrary] = {}
-        """Libraries that were built here, by key and file name."""
+        """Libraries that were built here, by the folder of their key and what was read, and by file name."""
         self.reasons: dict[str, str] = {}
         """Why an extension was not loaded from an accepted folder, by its name."""
         self.seconds = 0.0
@@ -64,7 +70,7 @@ class Extensions:
         for path in paths:
             if path.endswith("/" + DEPENDS) and RULES.rule(path) is not None:
                 folder = (root / path).parent
-                folders = self._accepted.setdefault(folder.name, [])
+                folders = self._accepted.setdefault(folder.parent.name, [])
                 if folder not in folders:
                     folders.append(folder)
 
@@ -74,11 +80,14 @@ class Extensions:
 
     def forget(self, paths: Collection[str]) -> None:
         """Treat libraries of these paths as never used, and load them no more."""
-        keys = {path.split("/")[2] for path in paths if RULES.rule(path) is not None}
-        for key in keys:
-            self._accepted.pop(key, None)
-        self.loaded = {path: file for path, file in self.loaded.items() if path.split("/")[2] not in keys}
-        self.built = {place: library for place, library in self.built.items() if place[0] not in keys}
+        wrong = {path.rpartition("/")[0] for path in paths if RULES.rule(path) is not None}
+        for key, folders in self._accepted.items():
+            self._accepted[key] = [folder for folder in folders if _relative(folder) not in wrong]
+        self.loaded = {
+            path: file for path, file in self.loaded.items() if path.rpartition("/")[0] not in wrong
+        }
+        places = {folder.partition("/")[2].partition("/")[2] for folder in wrong}
+        self.built = {place: library for place, library in self.built.items() if place[0] not in places}
 
     def run_ninja(self, call: imports.Call) -> Any:
         """Run in the place of ``_run_ninja_build``, which starts ninja. Where ninja finds nothing to do, no
@@ -156,13 +165,11 @@ class Extensions:
         answer = module._import_module_from_library(version.name, str(folder), request.is_python_module)
         record = version.record._replace(hash=_LoadedHash(version.record.hash))
         module.JIT_EXTENSION_VERSIONER.entries[request.name] = record
-        relative = f"{HOST_FOLDER}/{folder.parent.name}/{folder.name}/{version.name}.so"
-        self.loaded[relative] = folder / f"{version.name}.so"
+        self.loaded[f"{_relative(folder)}/{version.name}.so"] = folder / f"{version.name}.so"
         return answer
 
     def _record(self, request: BuildRequest, began: int) -> None:
         """Record the library that was built during this call. ``began``: nanoseconds, when it began."""
-        from ...wire.digest import Digest
         from .build_folder import read_headers
         from .dependencies import read_by_build
 
@@ -178,8 +185,9 @@ class Extensions:
         if changed := [path for path in read if path.stat().st_mtime_ns > began]:
             _log.debug("extension %s is not kept: %s changed during its build", name, changed[0])
             return
-        content = Digest.of(library.read_bytes()).hex
-        self.built[request.key(name), library.name] = BuiltLibrary(library, content, depends.encode())
+        content = _content(library)
+        built = BuiltLibrary(library, content, depends.encode())
+        self.built[f"{request.key(name)}/{built.read}", library.name] = built
 
 
 class _Version(NamedTuple):
@@ -223,6 +231,11 @@ def _next_version(request: BuildRequest, call: imports.Call) -> _Version | None:
     return _Version(name, record)
 
 
+def _relative(folder: Path) -> str:
+    """Return the path of a library's folder, relative to the kind's folder."""
+    return "/".join((HOST_FOLDER, *folder.parts[-3:]))
+
+
 def _module() -> Any:
     """Return ``torch.utils.cpp_extension``, which calls us."""
     return sys.modules["torch.utils.cpp_extension"]
@@ -231,21 +244,28 @@ def _module() -> Any:
 def copy_built(library: BuiltLibrary, folder: Path, name: str) -> bool:
     """Write a library that was built here, and its dependencies, whole into ``folder``.
 
-    Return whether they are there. A library that a later build has replaced is left out.
+    Return whether they are there. A library that a later build has replaced is left out. Other files of these
+    names are replaced: in a folder that the user named, anybody may have written them.
     """
     from ...atomic import replacing
-    from ...wire.digest import Digest
 
-    if (folder / DEPENDS).exists() and (folder / name).exists():
+    if _content(folder / name) == library.content and _content(folder / DEPENDS) == _digest(library.depends):
         return True
-    try:
-        data = library.file.read_bytes()
-    except OSError:
-        return False
-    if Digest.of(data).hex != library.content:
+    data = library.file.read_bytes() if library.file.is_file() else b""
+    if _digest(data) != library.content:
         return False
     os.makedirs(folder, exist_ok=True)
     for file, content in ((name, data), (DEPENDS, library.depends)):
         with replacing(folder / file, 0o755 if file == name else 0o644) as out:
             out.write(content)
     return True
+
+
+def _content(file: Path) -> str:
+    return _digest(file.read_bytes()) if file.is_file() else ""
+
+
+def _digest(data: bytes) -> str:
+    from ...wire.digest import Digest
+
+    return Digest.of(data).hex

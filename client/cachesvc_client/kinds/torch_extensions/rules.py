@@ -4,10 +4,12 @@ PyTorch builds an extension in ``TORCH_EXTENSIONS_DIR/<name>``, by default below
 looks for it by its name and by ninja's records of times and commands. Those records do not move, so
 PyTorch's own files never travel. cachesvc keeps libraries beside them, under a key of its own::
 
-    cachesvc/<host>/<key>/<name>.so       the library
-    cachesvc/<host>/<key>/depends.json    what else its build read, see `dependencies`
+    cachesvc/<host>/<key>/<read>/<name>.so       the library
+    cachesvc/<host>/<key>/<read>/depends.json    what else its build read, see `dependencies`
 
-``<host>`` is the id of the builder's host (`host_kernels.host_id`), ``<key>`` is `request.BuildRequest.key`.
+``<host>`` is the id of the builder's host (`host_kernels.host_id`), ``<key>`` is `request.BuildRequest.key`,
+and ``<read>`` is a digest of ``depends.json``: sources that include two versions of a header have one key and
+two libraries.
 """
 
 from __future__ import annotations
@@ -22,13 +24,13 @@ DEPENDS = "depends.json"
 """The name of the file that lists what a build read."""
 LIBRARY_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}")
 """Names of extensions whose libraries are kept."""
-_KEY_FOLDER = HOST_FOLDER + r"/[0-9a-f]{16}/[0-9a-f]{64}/"
+_FOLDER = HOST_FOLDER + r"/[0-9a-f]{16}/[0-9a-f]{64}/[0-9a-f]{16}/"
 
 RULES = KindRules(
     "torch_extensions",
     (
-        FileRule(re.compile(_KEY_FOLDER + LIBRARY_NAME.pattern + r"\.so"), write="ours"),
+        FileRule(re.compile(_FOLDER + LIBRARY_NAME.pattern + r"\.so"), write="ours"),
         # Last: a library is only looked at where this file is.
-        FileRule(re.compile(_KEY_FOLDER + re.escape(DEPENDS)), write="ours", last=True),
+        FileRule(re.compile(_FOLDER + re.escape(DEPENDS)), write="ours", last=True),
     ),
 )
