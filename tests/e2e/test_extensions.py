@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 
 from cachesvc_client.bundle.seal import SigningKey
 
-from .harness import Ran, run
+from .harness import Ran, environment, run
 
 SOURCE = """
 #include <Python.h>
@@ -150,6 +151,39 @@ def test_what_pytorch_finds_built_counts_as_no_build(tmp_path: Path) -> None:
         ended = run("extension.py", str(folder), place=tmp_path / "same", PATH=PATH)
         assert ended.answer["builds"] == expected and ended.answer["factors"] == [3, 3]
         assert len(ended.answer["captured"]) == 2 * expected
+
+
+WARMED = """
+import sys
+from torch.utils import cpp_extension
+folder = sys.argv[1]
+built = cpp_extension.load("scaled", [folder + "/ext.cpp"], extra_include_paths=[folder + "/include"])
+assert built.factor() == 3
+"""
+
+
+def test_what_warm_built_is_restored(tmp_path: Path) -> None:
+    folder, out = project(tmp_path / "project"), tmp_path / "bundles"
+    (folder / "ops.py").write_text(WARMED)
+    target = f'[[target]]\nid = "ops"\nscript = "ops.py"\nargs = ["{folder}"]\n'
+    (folder / "warm.toml").write_text(f'name = "team/ops"\n{target}')
+    key = SigningKey.generate()
+    variables = {"CACHESVC_SIGNING_KEY": str(tmp_path / "key"), "PATH": PATH}
+    key.save(tmp_path / "key")
+    done = subprocess.run(
+        [sys.executable, "-m", "cachesvc", "warm", str(folder / "warm.toml"), "--out", str(out)],
+        env=environment(tmp_path / "warm", **variables),
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (bundle,) = out.glob("*.cachesvc")
+    ended = start(tmp_path / "service", Built(bundle, str(key.public), {}), folder, compilers=False)
+    assert ended.compilers == [] and ended.answer["builds"] == 0 and ended.answer["factors"] == [3, 3]
+    assert ended.answer["state"] == "hit"
 
 
 def test_an_inline_extension_over_torchs_headers(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ class Extensions:
         self.built: dict[tuple[str, str], BuiltLibrary] = {}
         """Libraries that were built here, by the folder of their key and what was read, and by file name."""
         self.reasons: dict[str, str] = {}
-        """Why an extension was not loaded from an accepted folder, by its name."""
+        """Why an extension was built here and not loaded from an accepted folder, by its name."""
         self.seconds = 0.0
         """Seconds spent in keys, look-ups and records: cachesvc's, not PyTorch's."""
         self._accepted: dict[str, list[Path]] = {}
@@ -81,7 +81,7 @@ class Extensions:
     def forget(self, paths: Collection[str]) -> None:
         """Treat libraries of these paths as never used, and load them no more."""
         wrong = {path.rpartition("/")[0] for path in paths if RULES.rule(path) is not None}
-        for key, folders in self._accepted.items():
+        for key, folders in list(self._accepted.items()):
             self._accepted[key] = [folder for folder in folders if _relative(folder) not in wrong]
         self.loaded = {
             path: file for path, file in self.loaded.items() if path.rpartition("/")[0] not in wrong
@@ -105,7 +105,7 @@ class Extensions:
         """Run in the place of ``_jit_compile``; any doubt falls through to the original."""
         request = self._timed(lambda: self._read(call))
         if request is None:
-            return call()
+            return self._build(call)
         before_compile()
         version = self._timed(lambda: _next_version(request, call))
         folder = self._timed(lambda: self._find(request, version)) if version is not None else None
@@ -114,9 +114,17 @@ class Extensions:
                 return self._load(request, version, folder)
             except Exception as error:  # noqa: BLE001 - what cannot be loaded is built
                 _log.warning("extension %s does not load (%s): building it here", request.name, error)
-        self._wrote.names, began = frozenset(), time.time_ns()
-        answer = call()
+        began = time.time_ns()
+        answer = self._build(call)
         self._timed(lambda: self._record(request, began))
+        return answer
+
+    def _build(self, call: imports.Call) -> Any:
+        """Have PyTorch look for the library in its own folder, and build it where it is not up to date."""
+        self._wrote.names = frozenset()
+        answer = call()
+        if not self._wrote.names:
+            self._timed(lambda: self.reasons.pop(call.argument("name"), None))
         return answer
 
     def _timed(self, step: Callable[[], Any]) -> Any:

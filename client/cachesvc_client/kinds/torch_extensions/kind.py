@@ -94,13 +94,13 @@ class TorchExtensionsState(KindState):
     def explain(self, restored: RestoredFacts) -> Iterable[str]:
         """Yield why an extension was built here."""
         if restored.revisions:
-            for name, reason in self._extensions.reasons.items():
+            for name, reason in list(self._extensions.reasons.items()):
                 if reason:
                     yield f"the extension {name} was not taken from an entry: {reason}"
 
     def _built(self) -> dict[str, BuiltLibrary]:
         host = self._extensions.host
-        built = self._extensions.built.items() if host else ()
+        built = list(self._extensions.built.items()) if host else []
         return {f"{HOST_FOLDER}/{host}/{key}/{name}": library for (key, name), library in built}
 
 
