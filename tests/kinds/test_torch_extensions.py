@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 from collections.abc import Callable
@@ -10,15 +11,17 @@ from typing import Any
 
 import pytest
 
+from cachesvc_client.hooks import imports
 from cachesvc_client.kinds.kind import KindState
 from cachesvc_client.kinds.torch_extensions.build_folder import read_headers, state_of, written
 from cachesvc_client.kinds.torch_extensions.dependencies import Dependencies, read_by_build
-from cachesvc_client.kinds.torch_extensions.extensions import BuiltLibrary, copy_built
+from cachesvc_client.kinds.torch_extensions.extensions import BuiltLibrary, _next_version, copy_built
 from cachesvc_client.kinds.torch_extensions.flags import Doubt, compiler_words, linked_files
 from cachesvc_client.kinds.torch_extensions.kind import KIND, TorchExtensionsState
 from cachesvc_client.kinds.torch_extensions.request import BuildRequest, read_request
 from cachesvc_client.kinds.torch_extensions.versions import PARAMETERS
 from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.errors import Corrupt
 
 from .conformance import Example, KindConformance
 
@@ -283,6 +286,49 @@ def test_a_compiler_that_is_not_known_is_a_doubt(
 def test_a_list_of_another_form_is_refused(data: bytes) -> None:
     with pytest.raises((ValueError, TypeError, KeyError, AttributeError)):
         Dependencies.decode(data)
+
+
+# The hook -------------------------------------------------------------------------------------
+
+
+def _call(module: Any, folder: Path, **changes: Any) -> imports.Call:
+    @functools.wraps(module._jit_compile)
+    def original(*_: Any, **__: Any) -> str:
+        return "built"
+
+    return imports.Call(original, (), _arguments(folder, **changes))
+
+
+def _nothing_to_wait_for() -> None: ...
+
+
+def test_a_library_that_does_not_load_is_built(module: Any, project: Path, tmp_path: Path) -> None:
+    root, key = tmp_path / "root", _request(module, project).key("fused")
+    folder = f"cachesvc/{'0' * 16}/{key}/{'b2' * 8}"
+    (root / folder).mkdir(parents=True)
+    (root / folder / "fused.so").write_bytes(b"\x7fELF cut off")
+    (root / folder / "depends.json").write_bytes(_read(module, project).encode())
+    state = TorchExtensionsState()
+    state.accept(root, [f"{folder}/fused.so", f"{folder}/depends.json"])
+    version = _next_version(_request(module, project), _call(module, project))
+    assert version is not None
+    assert state._extensions._find(_request(module, project), version) == root / folder, "it would be taken"
+    assert state._extensions.jit_compile(_nothing_to_wait_for, _call(module, project)) == "built"
+    assert "fused" not in module.JIT_EXTENSION_VERSIONER.entries, "PyTorch builds what it has not loaded"
+    assert not state.used_paths()
+
+
+def test_an_error_of_a_strict_restore_reaches_the_caller(module: Any, project: Path) -> None:
+    def fail() -> None:
+        raise Corrupt("the bundle is damaged")
+
+    with pytest.raises(Corrupt):
+        TorchExtensionsState()._extensions.jit_compile(fail, _call(module, project))
+
+
+def test_a_standalone_program_is_left_to_pytorch(module: Any, project: Path) -> None:
+    call = _call(module, project, is_standalone=True, is_python_module=False)
+    assert TorchExtensionsState()._extensions.jit_compile(pytest.fail, call) == "built"
 
 
 # The folder of a build ------------------------------------------------------------------------

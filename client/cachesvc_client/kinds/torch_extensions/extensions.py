@@ -57,13 +57,15 @@ class Extensions:
         self.built: dict[tuple[str, str], BuiltLibrary] = {}
         """Libraries that were built here, by the folder of their key and what was read, and by file name."""
         self.reasons: dict[str, str] = {}
-        """Why an extension was built here and not loaded from an accepted folder, by its name."""
+        """Why an extension was built here and not loaded from an accepted folder, by its name. A name stays
+        when a later call of it builds nothing."""
         self.seconds = 0.0
         """Seconds spent in keys, look-ups and records: cachesvc's, not PyTorch's."""
         self._accepted: dict[str, list[Path]] = {}
         """By key, the folders that may hold its library."""
-        self._wrote = threading.local()
-        """``names``: the files that the last run of ninja on this thread wrote."""
+        self._call = threading.local()
+        """Of the present call on a thread. ``names``: the files that ninja wrote; ``reason``: why the library
+        is not loaded from an accepted folder."""
 
     def accept(self, root: Path, paths: Collection[str]) -> None:
         """Allow the libraries among these files to be loaded."""
@@ -97,12 +99,13 @@ class Extensions:
         folder = Path(call.argument("build_directory"))
         before = state_of(folder)
         answer = counters.counter_of("ninja_runs")(call)
-        self._wrote.names = written(before, state_of(folder)) - {".ninja_log", ".ninja_deps"}
-        counters.counts["extension_builds"] += bool(self._wrote.names)
+        self._call.names = written(before, state_of(folder)) - {".ninja_log", ".ninja_deps"}
+        counters.counts["extension_builds"] += bool(self._call.names)
         return answer
 
     def jit_compile(self, before_compile: Callable[[], None], call: imports.Call) -> Any:
         """Run in the place of ``_jit_compile``; any doubt falls through to the original."""
+        self._call.reason = ""
         request = self._timed(lambda: self._read(call))
         if request is None:
             return self._build(call)
@@ -121,10 +124,10 @@ class Extensions:
 
     def _build(self, call: imports.Call) -> Any:
         """Have PyTorch look for the library in its own folder, and build it where it is not up to date."""
-        self._wrote.names = frozenset()
+        self._call.names = frozenset()
         answer = call()
-        if not self._wrote.names:
-            self._timed(lambda: self.reasons.pop(call.argument("name"), None))
+        if self._call.names and self._call.reason:
+            self._timed(lambda: self.reasons.update({call.argument("name"): self._call.reason}))
         return answer
 
     def _timed(self, step: Callable[[], Any]) -> Any:
@@ -150,7 +153,7 @@ class Extensions:
         try:
             return read_request(_module(), arguments)
         except Doubt as doubt:
-            self.reasons[str(arguments.get("name"))] = str(doubt)
+            self._call.reason = str(doubt)
             raise
 
     def _find(self, request: BuildRequest, version: _Version) -> Path | None:
@@ -163,9 +166,8 @@ class Extensions:
                 continue
             reason = Dependencies.decode((folder / DEPENDS).read_bytes()).difference(request, _module())
             if not reason:
-                self.reasons.pop(request.name, None)
                 return folder
-        self.reasons[request.name] = reason
+        self._call.reason = reason
         return None
 
     def _load(self, request: BuildRequest, version: _Version, folder: Path) -> Any:
@@ -181,7 +183,7 @@ class Extensions:
         from .build_folder import read_headers
         from .dependencies import read_by_build
 
-        names: frozenset[str] = self._wrote.names
+        names: frozenset[str] = self._call.names
         record = _module().JIT_EXTENSION_VERSIONER.entries[request.name]
         name = f"{request.name}_v{record.version}" if record.version else request.name
         library = request.build_directory / f"{name}.so"
