@@ -88,6 +88,8 @@ def _work(observation: Observation) -> list[str]:
     kernels = observation.triton_compilations + observation.worker_jobs
     if kernels:
         reasons.append(f"compiled {_count(kernels, 'Triton kernel')}")
+    if observation.extension_builds:
+        reasons.append(f"built {_count(observation.extension_builds, 'extension')}")
     if observation.compilations and not reasons:
         reasons.append(f"{_count(observation.compilations, 'compilation')}")
     if observation.tuning_runs:

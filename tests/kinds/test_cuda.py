@@ -19,13 +19,33 @@ from cachesvc_client.environment.detect import detect
 from cachesvc_client.kinds import KINDS
 from cachesvc_client.kinds.cuda.kind import KIND, CudaState
 from cachesvc_client.kinds.folders import Folders
+from cachesvc_client.kinds.kind import KindState
 from cachesvc_client.publication.build_bundle import Draft, build_bundle
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Name, Target
 from cachesvc_client.wire.records import Workload
 from tests.e2e.harness import environment
 
+from .conformance import Example, KindConformance
+
 RESTORED, THERE, MADE = "0/1/6ccdff9c1448c4", "a/2/daf144f9da5951", "f/c/9183179f32b83f"
+
+
+class TestConformance(KindConformance):
+    kind = KIND
+    examples = (
+        Example(THERE, b"source, compiler, architecture and machine code"),
+        Example("0/1/0a67439f97f785", b"another"),
+    )
+    others = (
+        *("index", "a/2/index", "a/2/DAF144F9DA5951", "a/2/../daf144f9da5951", "a/2/daf144f9da5951.tmp"),
+        ".cachesvc/2/daf144f9da5951",
+    )
+
+    def use(self, state: KindState, root: Path) -> set[str]:
+        state.use_folder(root)
+        state.accept(root, [THERE])
+        return {THERE}
 
 
 def put(root: Path, *paths: str) -> None:

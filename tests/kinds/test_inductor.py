@@ -14,8 +14,15 @@ import pytest
 
 from cachesvc_client.hooks import imports
 from cachesvc_client.kinds.inductor.host_kernels import HostKernels, kernel_key
+from cachesvc_client.kinds.inductor.kind import KIND, InductorState
 from cachesvc_client.kinds.inductor.used_files import UsedFiles
+from cachesvc_client.kinds.kind import KindState
 
+from .conformance import Example, KindConformance
+
+HASH = "dsjz5o2tbovhe5ev7s6zpbucuplqbcxzmrhv2lyg4vwjapuxlndx"
+HOST_KERNEL = "cachesvc/" + "0" * 16 + "/" + "a1" * 32 + ".so"
+TUNED = "wz/" + "0f" * 32 + ".best_config"
 PROGRAM = """
 from torch._inductor import config
 from torch._inductor.codecache import CppCodeCache, CppPythonBindingsCodeCache
@@ -37,6 +44,40 @@ with config.patch("cpp.enable_unsafe_math_opt_flag", True):
 assert len({plain, *others}) == 1 + len(others), others
 assert key(CppCodeCache, code, submit_fn=print) == plain == key(CppCodeCache, main_code=code)
 """
+
+
+class TestConformance(KindConformance):
+    """Paths as seen on a CPU and on an H200."""
+
+    kind = KIND
+    examples = (
+        Example(f"fxgraph/ds/f{HASH[1:]}/{HASH}", b"\x80\x04}.", last=True),
+        Example(f"aotautograd/a{HASH[1:]}/{HASH}", b"\x80\x04}.", last=True),
+        Example(HOST_KERNEL, b"\x7fELF" + bytes(range(256)), "ours"),
+        Example(TUNED, b'{"XBLOCK": 32, "num_warps": 4}', "merge"),
+        Example("cache/" + "ab" * 32, b'{"mm": {"a": {"1": 0.5}}}', "merge"),
+        Example(f"wz/c{HASH}.picked_kernel", b"1"),
+    )
+    others = (
+        *(f"wz/c{HASH}.py", f"wz/c{HASH}.main.so", f"fxgraph/ds/f{HASH[1:]}/.1234.tmp"),
+        *("dynamo/code_state_0.pkl", "cachesvc/" + "0" * 16 + "/../../evil.so"),
+        *(f"../aotautograd/a{HASH[1:]}/{HASH}", f"/aotautograd/a{HASH[1:]}/{HASH}"),
+        f"aotautograd/a{HASH[1:]}/{HASH}\n",
+    )
+
+    def use(self, state: KindState, root: Path) -> set[str]:
+        assert isinstance(state, InductorState)
+
+        def record_artifact(artifact_type: str, key: str, content: bytes) -> None: ...
+
+        record = imports.Call(record_artifact, ("autotune", TUNED, b""), {})
+        state._used.record_artifact(record)
+        state._used.kernels[HOST_KERNEL] = root / HOST_KERNEL
+        return {HOST_KERNEL}
+
+    def allowed(self, state: KindState) -> list[Path]:
+        assert isinstance(state, InductorState)
+        return state._kernels._folders
 
 
 @pytest.mark.compiles

@@ -19,8 +19,9 @@ from cachesvc_client.bundle.pack import PackReader, SourceFile, write_pack
 from cachesvc_client.hooks import child_processes, counters
 from cachesvc_client.kinds import KINDS, RULES
 from cachesvc_client.kinds.folders import Folders
+from cachesvc_client.kinds.kind import KindState
 from cachesvc_client.kinds.triton.key import settle_ptxas, walk_is_imported
-from cachesvc_client.kinds.triton.kind import KIND
+from cachesvc_client.kinds.triton.kind import KIND, TritonState
 from cachesvc_client.node.capture import capture
 from cachesvc_client.node.install import install
 from cachesvc_client.wire.compare import Compatible, Mismatch, compare
@@ -28,9 +29,41 @@ from cachesvc_client.wire.errors import Corrupt
 from cachesvc_client.wire.names import Namespace, ShortName, Target
 from cachesvc_client.wire.records import Manifest, Statement, Workload
 
+from .conformance import Example, KindConformance
+
 GOLDEN = json.loads((Path(__file__).parent.parent / "golden" / "triton-3.6-sm90.json").read_text())
 KEY = GOLDEN["group_path"].split("/")[0]
 NAMES = st.from_regex(r"[A-Za-z0-9_]{1,40}\.(cubin|json|ttir|source)", fullmatch=True)
+
+
+LONG = "triton_poi_fused__scaled_dot_product_cudnn_attention__to_copy__unsafe_view_add_arange_bitwise_and_bmm"
+
+
+class TestConformance(KindConformance):
+    """Paths as seen on an H200."""
+
+    kind = KIND
+    examples = (
+        Example(f"{KEY}/{LONG}.cubin", b"machine code"),
+        Example(f"{KEY}/doubled.source", b"#loc"),
+        Example(f"{KEY}/cuda_utils.cpython-312-x86_64-linux-gnu.so", b"\x7fELF"),
+        Example(f"{KEY}/__triton_launcher.cpython-312-x86_64-linux-gnu.so", b"\x7fELF"),
+        Example(f"{KEY}/_tuned_sum.autotune.json", b"{}"),
+        Example(
+            f"{KEY}/__grp__{LONG}.json",
+            json.dumps({"child_paths": {f"{LONG}.cubin": f"{{root}}/{KEY}/{LONG}.cubin"}}).encode(),
+            last=True,
+        ),
+    )
+    others = (
+        *(f"{KEY}/../x.json", f"../{KEY}/x.json", f"{KEY}/tmp.pid_1_2/x.json", f"{KEY}/lock"),
+        *(f"{KEY}/x.py", f"{KEY}/.x.so", "x.json"),
+    )
+
+    def use(self, state: KindState, root: Path) -> set[str]:
+        assert isinstance(state, TritonState)
+        state._record_compiled(metadata_group={"doubled.source": str(root / KEY / "doubled.source")})
+        return {example.path for example in self.examples}
 
 
 def _builder(root: Path) -> Path:

@@ -58,9 +58,12 @@ _WORKER_JOBS = _row(
 )
 _TRITON_KERNELS = _row("triton.knobs", "compilation.listener", "Triton kernels compiled here")
 
-_COMPILATIONS = ("graphs_compiled", "cpp_builds", "triton_compilations", "worker_jobs")
+_COMPILATIONS = ("graphs_compiled", "cpp_builds", "triton_compilations", "worker_jobs", "extension_builds")
 """Names of the counts that are compilations together."""
-COMPILERS = ("g++", "gcc", "c++", "cc", "cc1plus", "clang", "clang++", "ld", "as", "nvcc", "ptxas", "icpx")
+COMPILERS = (
+    *("g++", "gcc", "c++", "cc", "cc1plus", "clang", "clang++", "ld", "as", "nvcc", "ptxas", "icpx"),
+    "ninja",
+)
 """Names of the programs that are compilers, without their versions."""
 
 _LONGEST_REASON, _MOST_REASONS = 200, 8
@@ -87,8 +90,8 @@ class Observation:
     """Holds the counts since an observer began; `wire.codec.plain` makes JSON of it.
 
     Attributes:
-        compilations: Graphs that Inductor compiled, C++ libraries that were built, and Triton kernels that
-            were compiled here or given to a worker.
+        compilations: Graphs that Inductor compiled, C++ libraries and extensions that were built, and
+            Triton kernels that were compiled here or given to a worker.
         tuning_runs: Kernels or choices that were tuned.
         compiler_processes: Compilers among ``processes``, or compile commands that ran.
         processes: Programs that this process started, then those that Python children started; empty
@@ -107,6 +110,7 @@ class Observation:
     cpp_builds: int = 0
     triton_compilations: int = 0
     worker_jobs: int = 0
+    extension_builds: int = 0
     fx_hits: int = 0
     aot_hits: int = 0
     processes: tuple[str, ...] = ()
@@ -151,6 +155,7 @@ class Observer:
             cpp_builds=now["cpp_builds"],
             triton_compilations=now["triton_compilations"],
             worker_jobs=now["worker_jobs"],
+            extension_builds=now["extension_builds"],
             fx_hits=counters["inductor.fxgraph_cache_hit"],
             aot_hits=counters["aot_autograd.autograd_cache_hit"],
             processes=processes,
@@ -187,7 +192,7 @@ def start(audit: bool = False) -> Observer:
         imports.on_disarm(_forget_installed)
         os.register_at_fork(after_in_child=_running.clear)
         for hook, count in _COUNTED:
-            hook.install(_counter_of(count), on_missing=_note_missing)
+            hook.install(counter_of(count), on_missing=_note_missing)
         _WORKER_JOBS.install(_submit, on_missing=_note_missing)
         _TRITON_KERNELS.chain(_compiled_by_triton, on_missing=_note_missing)
         for hook, body in _BYPASSING:
@@ -207,7 +212,9 @@ def _note_missing(hook: Hook) -> None:
 
 
 @functools.cache
-def _counter_of(count: str) -> imports.Body:
+def counter_of(count: str) -> imports.Body:
+    """Answers a body that counts its calls under a name, and their seconds."""
+
     def counted(call: imports.Call) -> Any:
         counts[count] += 1
         active = _inside.__dict__

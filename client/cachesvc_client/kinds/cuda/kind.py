@@ -71,6 +71,10 @@ class CudaState(KindState):
         """Count these files as restored, and not as compiled here."""
         self._restored.update(paths)
 
+    def forget(self, paths: Collection[str], keys: Collection[str]) -> None:
+        """Count files of these paths as restored no more."""
+        self._restored.difference_update(paths)
+
     def used_files(self, root: Path, *, left: bool = False) -> set[str]:
         """Return the entries in ``root`` that were compiled or restored since `use_folder`."""
         return RULES.files_in(root) - (self._before - self._restored)

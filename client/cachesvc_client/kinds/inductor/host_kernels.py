@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...hooks import imports
-from .rules import HOST_FOLDER
+from .rules import HOST_FOLDER, RULES
 from .settings import switched_off
 from .used_files import UsedFiles
 from .versions import HOST_KERNEL_PARAMETERS
@@ -115,7 +115,8 @@ class HostKernels:
 
 def accepted_folders(root: Path, paths: Collection[str]) -> set[Path]:
     """Return the folders of host kernels among installed paths."""
-    return {root / Path(path).parent for path in paths if path.startswith(HOST_FOLDER + "/")}
+    kernels = [path for path in paths if path.startswith(HOST_FOLDER + "/") and RULES.rule(path) is not None]
+    return {root / Path(path).parent for path in kernels}
 
 
 def host_id(fingerprint: Fingerprint) -> str:

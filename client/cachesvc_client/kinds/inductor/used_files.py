@@ -52,16 +52,20 @@ class UsedFiles:
         Host kernels that were built here lie under PyTorch's own names. ``copied``: copy them into ``root``
         first, whole, by rename; not into a folder that this process has left, since others may use it.
         """
-        from torch._inductor.codecache import sha256_hash
-
         paths = set()
         for artifact, key, content in list(self._artifacts):
             folder = ARTIFACT_FOLDERS.get(artifact)
-            paths.add(key if folder is None else f"{folder(key)}/{sha256_hash(content)}")
+            paths.add(key if folder is None else f"{folder(key)}/{_content_name(content)}")
         for path, source in list(self.kernels.items()) if copied else ():
             _copy_whole(source, root / path)
             paths.add(path)
         return paths
+
+
+def _content_name(content: bytes) -> str:
+    from torch._inductor.codecache import sha256_hash
+
+    return str(sha256_hash(content))
 
 
 def _copy_whole(source: Path, target: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,6 +85,11 @@ class TritonState(KindState):
             helper.install(build, reaches=(CacheSvcError,))
         _AUTOTUNER.install(_keep_timings)
         self._key.install_hooks()
+
+    def forget(self, paths: Collection[str], keys: Collection[str]) -> None:
+        """Treat kernels and libraries of these paths or keys as never used."""
+        names = {path.partition("/")[0] for path in paths}.union(keys)
+        self.folders = {folder for folder in self.folders if folder.name not in names}
 
     def used_files(self, root: Path, *, left: bool = False) -> set[str]:
         """Return the paths of every file of those kernels and libraries."""

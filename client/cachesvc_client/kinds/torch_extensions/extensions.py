@@ -1,0 +1,281 @@
+"""Loads extensions from accepted folders instead of building them, and records those that are built.
+
+PyTorch numbers the versions of a name in each process: where sources or flags changed, ``fused`` is built and
+loaded as ``fused_v1``, so that two versions never share a file. The number is in the code. Here the same
+numbers are given. The record of a version that was loaded and not built is one that PyTorch takes for
+changed: PyTorch alone would look for its library in the folder of the build, where there is none.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ...hooks import counters, imports
+from .rules import DEPENDS, HOST_FOLDER, RULES
+
+if TYPE_CHECKING:
+    from .request import BuildRequest
+
+_log = logging.getLogger("cachesvc")
+
+
+class _LoadedHash(NamedTuple):
+    """Stands in PyTorch's record of a version that was loaded from an accepted folder. No hash equals it."""
+
+    of_pytorch: int
+
+
+class BuiltLibrary(NamedTuple):
+    """A library that this process built. ``content``: its digest, since a later build writes over it.
+    ``depends``: its list of dependencies."""
+
+    file: Path
+    content: str
+    depends: bytes
+
+    @property
+    def read(self) -> str:
+        """Return the name of the folder for what its build read."""
+        return _digest(self.depends)[:16]
+
+
+class Extensions:
+    """The extensions of this process: which may be loaded, which were loaded and which were built."""
+
+    def __init__(self) -> None:
+        self.host = ""
+        """The id of this host, for what is built here; empty before the environment is known."""
+        self.loaded: dict[str, Path] = {}
+        """Libraries that were loaded from an accepted folder: relative path -> file."""
+        self.built: dict[tuple[str, str], BuiltLibrary] = {}
+        """Libraries that were built here, by the folder of their key and what was read, and by file name."""
+        self.reasons: dict[str, str] = {}
+        """Why an extension was built here and not loaded from an accepted folder, by its name. A name stays
+        when a later call of it builds nothing."""
+        self.seconds = 0.0
+        """Seconds spent in keys, look-ups and records: cachesvc's, not PyTorch's."""
+        self._accepted: dict[str, list[Path]] = {}
+        """By key, the folders that may hold its library."""
+        self._call = threading.local()
+        """Of the present call on a thread. ``names``: the files that ninja wrote; ``reason``: why the library
+        is not loaded from an accepted folder."""
+
+    def accept(self, root: Path, paths: Collection[str]) -> None:
+        """Allow the libraries among these files to be loaded."""
+        for path in paths:
+            if path.endswith("/" + DEPENDS) and RULES.rule(path) is not None:
+                folder = (root / path).parent
+                folders = self._accepted.setdefault(folder.parent.name, [])
+                if folder not in folders:
+                    folders.append(folder)
+
+    def refuse_all(self) -> None:
+        """Allow no library to be loaded from the folders that were accepted so far."""
+        self._accepted.clear()
+
+    def forget(self, paths: Collection[str]) -> None:
+        """Treat libraries of these paths as never used, and load them no more."""
+        wrong = {path.rpartition("/")[0] for path in paths if RULES.rule(path) is not None}
+        for key, folders in list(self._accepted.items()):
+            self._accepted[key] = [folder for folder in folders if _relative(folder) not in wrong]
+        self.loaded = {
+            path: file for path, file in self.loaded.items() if path.rpartition("/")[0] not in wrong
+        }
+        places = {folder.partition("/")[2].partition("/")[2] for folder in wrong}
+        self.built = {place: library for place, library in self.built.items() if place[0] not in places}
+
+    def run_ninja(self, call: imports.Call) -> Any:
+        """Run in the place of ``_run_ninja_build``, which starts ninja. Where ninja finds nothing to do, no
+        build is counted."""
+        from .build_folder import state_of, written
+
+        folder = Path(call.argument("build_directory"))
+        before = state_of(folder)
+        answer = counters.counter_of("ninja_runs")(call)
+        self._call.names = written(before, state_of(folder)) - {".ninja_log", ".ninja_deps"}
+        counters.counts["extension_builds"] += bool(self._call.names)
+        return answer
+
+    def jit_compile(self, before_compile: Callable[[], None], call: imports.Call) -> Any:
+        """Run in the place of ``_jit_compile``; any doubt falls through to the original."""
+        self._call.reason = ""
+        request = self._timed(lambda: self._read(call))
+        if request is None:
+            return self._build(call)
+        before_compile()
+        version = self._timed(lambda: _next_version(request, call))
+        folder = self._timed(lambda: self._find(request, version)) if version is not None else None
+        if folder is not None and version is not None:
+            try:
+                return self._load(request, version, folder)
+            except Exception as error:  # noqa: BLE001 - what cannot be loaded is built
+                _log.warning("extension %s does not load (%s): building it here", request.name, error)
+        began = time.time_ns()
+        answer = self._build(call)
+        self._timed(lambda: self._record(request, began))
+        return answer
+
+    def _build(self, call: imports.Call) -> Any:
+        """Have PyTorch look for the library in its own folder, and build it where it is not up to date."""
+        self._call.names = frozenset()
+        answer = call()
+        if self._call.names and self._call.reason:
+            self._timed(lambda: self.reasons.update({call.argument("name"): self._call.reason}))
+        return answer
+
+    def _timed(self, step: Callable[[], Any]) -> Any:
+        """Run a step of cachesvc's own; ``None`` if it fails, which is a doubt."""
+        begin = time.perf_counter()
+        try:
+            return step()
+        except Exception as error:  # noqa: BLE001 - a doubt: PyTorch goes on as without us
+            _log.debug("an extension is left to PyTorch: %s", error, exc_info=True)
+            return None
+        finally:
+            self.seconds += time.perf_counter() - begin
+
+    def _read(self, call: imports.Call) -> BuildRequest | None:
+        import inspect
+
+        from .flags import Doubt
+        from .request import read_request
+
+        arguments = inspect.signature(call.original).bind(*call.args, **call.kwargs).arguments
+        if arguments.get("is_standalone"):
+            return None
+        try:
+            return read_request(_module(), arguments)
+        except Doubt as doubt:
+            self._call.reason = str(doubt)
+            raise
+
+    def _find(self, request: BuildRequest, version: _Version) -> Path | None:
+        """Return an accepted folder whose library fits, and note why if there is none."""
+        from .dependencies import Dependencies
+
+        reason = "no restored entry has it with these sources and flags" if self._accepted else ""
+        for folder in self._accepted.get(request.key(version.name), ()):
+            if not (folder / f"{version.name}.so").is_file():
+                continue
+            reason = Dependencies.decode((folder / DEPENDS).read_bytes()).difference(request, _module())
+            if not reason:
+                return folder
+        self._call.reason = reason
+        return None
+
+    def _load(self, request: BuildRequest, version: _Version, folder: Path) -> Any:
+        module = _module()
+        answer = module._import_module_from_library(version.name, str(folder), request.is_python_module)
+        record = version.record._replace(hash=_LoadedHash(version.record.hash))
+        module.JIT_EXTENSION_VERSIONER.entries[request.name] = record
+        self.loaded[f"{_relative(folder)}/{version.name}.so"] = folder / f"{version.name}.so"
+        return answer
+
+    def _record(self, request: BuildRequest, began: int) -> None:
+        """Record the library that was built during this call. ``began``: nanoseconds, when it began."""
+        from .build_folder import read_headers
+        from .dependencies import read_by_build
+
+        names: frozenset[str] = self._call.names
+        record = _module().JIT_EXTENSION_VERSIONER.entries[request.name]
+        name = f"{request.name}_v{record.version}" if record.version else request.name
+        library = request.build_directory / f"{name}.so"
+        if library.name not in names:
+            return
+        headers = read_headers(request.build_directory, names, len(request.sources))
+        depends = read_by_build(request, _module(), headers)
+        read = (*headers, *request.sources, *request.linked)
+        if changed := [path for path in read if path.stat().st_mtime_ns > began]:
+            _log.debug("extension %s is not kept: %s changed during its build", name, changed[0])
+            return
+        content = _content(library)
+        built = BuiltLibrary(library, content, depends.encode())
+        self.built[f"{request.key(name)}/{built.read}", library.name] = built
+
+
+class _Version(NamedTuple):
+    """The version that PyTorch would give: the name that the library has, and PyTorch's record of it."""
+
+    name: str
+    record: Any
+
+
+def _next_version(request: BuildRequest, call: imports.Call) -> _Version | None:
+    """Return the version that PyTorch would give this call; ``None`` if PyTorch has loaded that one itself.
+
+    PyTorch's own records stay as they are.
+    """
+    import inspect
+
+    module = _module()
+    versioner = module.ExtensionVersioner()
+    before = module.JIT_EXTENSION_VERSIONER.entries.get(request.name)
+    ours = before is not None and isinstance(before.hash, _LoadedHash)
+    if before is not None:
+        versioner.entries[request.name] = before._replace(hash=before.hash.of_pytorch) if ours else before
+    given = inspect.signature(call.original).bind(*call.args, **call.kwargs).arguments
+    versioner.bump_version_if_changed(
+        request.name,
+        [str(source) for source in request.sources],
+        build_arguments=[
+            given.get(name)
+            for name in ("extra_cflags", "extra_cuda_cflags", "extra_ldflags", "extra_include_paths")
+        ],
+        build_directory=given["build_directory"],
+        with_cuda=request.with_cuda,
+        with_sycl=False,
+        is_python_module=given["is_python_module"],
+        is_standalone=given["is_standalone"],
+    )
+    record = versioner.entries[request.name]
+    if before is not None and not ours and record.version == before.version:
+        return None
+    name = f"{request.name}_v{record.version}" if record.version else request.name
+    return _Version(name, record)
+
+
+def _relative(folder: Path) -> str:
+    """Return the path of a library's folder, relative to the kind's folder."""
+    return "/".join((HOST_FOLDER, *folder.parts[-3:]))
+
+
+def _module() -> Any:
+    """Return ``torch.utils.cpp_extension``, which calls us."""
+    return sys.modules["torch.utils.cpp_extension"]
+
+
+def copy_built(library: BuiltLibrary, folder: Path, name: str) -> bool:
+    """Write a library that was built here, and its dependencies, whole into ``folder``.
+
+    Return whether they are there. A library that a later build has replaced is left out. Other files of these
+    names are replaced: in a folder that the user named, anybody may have written them.
+    """
+    from ...atomic import replacing
+
+    if _content(folder / name) == library.content and _content(folder / DEPENDS) == _digest(library.depends):
+        return True
+    data = library.file.read_bytes() if library.file.is_file() else b""
+    if _digest(data) != library.content:
+        return False
+    os.makedirs(folder, exist_ok=True)
+    for file, content in ((name, data), (DEPENDS, library.depends)):
+        with replacing(folder / file, 0o755 if file == name else 0o644) as out:
+            out.write(content)
+    return True
+
+
+def _content(file: Path) -> str:
+    return _digest(file.read_bytes()) if file.is_file() else ""
+
+
+def _digest(data: bytes) -> str:
+    from ...wire.digest import Digest
+
+    return Digest.of(data).hex

@@ -1,0 +1,36 @@
+"""The files of the kind `torch_extensions`.
+
+PyTorch builds an extension in ``TORCH_EXTENSIONS_DIR/<name>``, by default below the user's cache folder, and
+looks for it by its name and by ninja's records of times and commands. Those records do not move, so
+PyTorch's own files never travel. cachesvc keeps libraries beside them, under a key of its own::
+
+    cachesvc/<host>/<key>/<read>/<name>.so       the library
+    cachesvc/<host>/<key>/<read>/depends.json    what else its build read, see `dependencies`
+
+``<host>`` is the id of the builder's host (`host_kernels.host_id`), ``<key>`` is `request.BuildRequest.key`,
+and ``<read>`` is a digest of ``depends.json``: sources that include two versions of a header have one key and
+two libraries.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ..rules import FileRule, KindRules
+
+HOST_FOLDER = "cachesvc"
+"""The folder in the kind's folder that holds one folder for each host id."""
+DEPENDS = "depends.json"
+"""The name of the file that lists what a build read."""
+LIBRARY_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}")
+"""Names of extensions whose libraries are kept."""
+_FOLDER = HOST_FOLDER + r"/[0-9a-f]{16}/[0-9a-f]{64}/[0-9a-f]{16}/"
+
+RULES = KindRules(
+    "torch_extensions",
+    (
+        FileRule(re.compile(_FOLDER + LIBRARY_NAME.pattern + r"\.so"), write="ours"),
+        # Last: a library is only looked at where this file is.
+        FileRule(re.compile(_FOLDER + re.escape(DEPENDS)), write="ours", last=True),
+    ),
+)

@@ -1,0 +1,119 @@
+"""Puts hooks in place in a torch that is not what they were made for: for `changed.py` and for the
+conformance suite of kinds."""
+
+import functools
+import inspect
+import logging
+from collections import Counter
+
+from cachesvc_client.hooks import imports
+
+
+class ChangedHooks:
+    """What a change does to the hooks that are put in place from now on, and what comes of them.
+
+    ``how``: *absent*: the hooked names are not there when the hooks are put in. *raises-before*,
+    *raises-after*: each hook raises, before or after it has run the original. *parameters*: each hooked
+    function has one more parameter, and its callers give it. *none*: no change.
+    """
+
+    def __init__(self, how):
+        self.how = how
+        self.names = set()
+        """The names that were to be hooked."""
+        self.calls, self.failures, self.warnings = Counter(), Counter(), []
+        self._wrap, self._guarded, self._callback = imports.wrap, imports._Guarded, imports.callback
+        changes = {"absent": self._absent, "parameters": self._with_parameter, "none": self._wrap}
+        self._changed = changes.get(how, self._raising)
+        imports.wrap = self._wrap_changed
+        if how.startswith("raises"):
+            imports.callback = self._failing
+        logging.getLogger("cachesvc").setLevel(logging.DEBUG)
+        logging.getLogger("cachesvc").addHandler(_Log(self))
+
+    def end(self):
+        """Have later hooks put in place as they are."""
+        imports.wrap, imports.callback = self._wrap, self._callback
+
+    def _wrap_changed(self, module, path, around):
+        try:
+            functools.reduce(getattr, path.split("."), module)
+        except AttributeError:
+            return False  # it is absent in this torch
+        self.names.add(f"{module.__name__}.{path}")
+        return self._changed(module, path, around)
+
+    def _absent(self, module, path, around):
+        """Hides the name while ours looks for it: torch itself goes on with it."""
+        *parents, attribute = path.split(".")
+        owner = functools.reduce(getattr, parents, module)
+        kept = vars(owner)[attribute]
+        delattr(owner, attribute)
+        try:
+            return self._wrap(module, path, around)
+        finally:
+            setattr(owner, attribute, kept)
+
+    def _raising(self, module, path, around):
+        """Puts in a hook that fails, in the place of the one that is asked for."""
+
+        def body(call):
+            self.calls[f"{module.__name__}.{path}"] += 1
+            if self.how == "raises-after":
+                call()
+            raise RuntimeError("ours")
+
+        return self._wrap(module, path, self._guarded(body, around.reaches))
+
+    def _failing(self, _ours, *, reaches=()):
+        """Makes a callback that fails."""
+
+        def fails(*_, **__):
+            self.calls["callback"] += 1
+            raise RuntimeError("ours")
+
+        return self._callback(fails, reaches=reaches)
+
+    def _with_parameter(self, module, path, around):
+        """Puts the hook between a function with one more parameter and callers that give it."""
+        longer = functools.partial(self._longer, f"{module.__name__}.{path}")
+        if not self._wrap(module, path, longer):
+            return False
+        return self._wrap(module, path, around) and self._wrap(module, path, _giving)
+
+    def _longer(self, name, original):
+        """Adds a parameter that has to be given."""
+
+        @functools.wraps(original)
+        def function(*args, another, **kwargs):
+            self.calls[name] += another
+            return original(*args, **kwargs)
+
+        signature = inspect.signature(original)
+        parameters = [one for one in signature.parameters.values() if one.name != "another"]
+        place = len(parameters) - bool(parameters and parameters[-1].kind is inspect.Parameter.VAR_KEYWORD)
+        parameters.insert(place, inspect.Parameter("another", inspect.Parameter.KEYWORD_ONLY))
+        function.__signature__ = signature.replace(parameters=parameters)
+        return function
+
+
+def _giving(original):
+    """Gives it, as torch's own callers would."""
+
+    @functools.wraps(original)
+    def caller(*args, **kwargs):
+        return original(*args, another=1, **kwargs)
+
+    return caller
+
+
+class _Log(logging.Handler):
+    def __init__(self, changed):
+        super().__init__()
+        self._changed = changed
+
+    def emit(self, record):
+        if "cachesvc stays out of it" in record.getMessage():
+            self._changed.failures[record.args[0]] += 1
+        elif record.levelno >= logging.WARNING:
+            self._changed.warnings.append(record.getMessage())

@@ -1,0 +1,87 @@
+"""Loads an extension, and tells as JSON what came of it: PROJECT [BUNDLE|- [KEY OUT]] [--flag FLAG].
+
+PROJECT holds ``ext.cpp`` and ``include/scale.h``. ``BUNDLE``: what is restored, ``-`` for nothing. With
+``KEY OUT`` what was built is packed and signed into ``OUT``. ``--inline``: loads by ``load_inline`` from
+source texts. ``--changed``: loads another source under the same name afterwards.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import cachesvc_client
+from cachesvc_client.config import Config
+from cachesvc_client.session.process import process
+from cachesvc_client.session.sessions import open_local
+
+parser = argparse.ArgumentParser()
+parser.add_argument("project", type=Path)
+parser.add_argument("bundle", nargs="?", default="-")
+parser.add_argument("pack", nargs="*")
+parser.add_argument("--flag", action="append", default=[])
+parser.add_argument("--changed", action="store_true")
+parser.add_argument("--inline", action="store_true")
+given = parser.parse_args()
+
+local = given.bundle == "-"
+session = open_local(Config.read()) if local else cachesvc_client.attach(bundle=given.bundle)
+
+from torch.utils import cpp_extension  # noqa: E402
+
+
+def load(source):
+    return cpp_extension.load(
+        "scaled",
+        [str(given.project / source)],
+        extra_cflags=given.flag or None,
+        extra_include_paths=[str(given.project / "include")],
+    )
+
+
+def inline():
+    return cpp_extension.load_inline(
+        "inlined", "at::Tensor scaled(at::Tensor x) { return x * 6; }", functions=["scaled"]
+    )
+
+
+def factor(module):
+    import torch
+
+    return int(module.scaled(torch.ones(1))) if given.inline else module.factor()
+
+
+modules = [inline()] if given.inline else [load("ext.cpp"), load("ext.cpp")]
+if given.changed:
+    modules += [load("other.cpp"), load("ext.cpp")]
+report = cachesvc_client.report()
+if given.pack:
+    from cachesvc_client.bundle.seal import SigningKey
+    from cachesvc_client.publication.build_bundle import Draft, build_bundle
+    from cachesvc_client.wire.digest import Digest
+    from cachesvc_client.wire.names import Name, Target
+    from cachesvc_client.wire.records import Workload
+
+    draft = Draft(
+        name=Name.parse("team/extension"),
+        target=Target("extension"),
+        fingerprint=process().fingerprint,
+        workload=Workload(script=Digest.of(b"extension")),
+        scopes=process().scopes(),
+    )
+    build_bundle(session.capture(), draft, SigningKey.load(Path(given.pack[0])), Path(given.pack[1]))
+print(
+    json.dumps(
+        {
+            "factors": [factor(module) for module in modules],
+            "names": [module.__name__ for module in modules],
+            "places": [module.__file__ for module in modules],
+            "captured": [f"{file.kind}/{file.path}" for file in session.capture()],
+            "scopes": process().scopes(),
+            "builds": report.observed.extension_builds,
+            "kinds": {name: [work.compilations, work.seconds] for name, work in report.kinds.items()},
+            "state": report.state,
+            "reasons": report.reasons,
+            "status": session.status,
+        }
+    )
+)

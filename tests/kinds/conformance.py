@@ -1,0 +1,300 @@
+"""What every kind of compiler cache must hold: a new kind subclasses `KindConformance` in its test file."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import pytest
+
+from cachesvc_client import kinds
+from cachesvc_client.bundle.pack import PackReader, SourceFile, write_pack
+from cachesvc_client.hooks import counters
+from cachesvc_client.kinds import KINDS, RULES
+from cachesvc_client.kinds.folders import Folders
+from cachesvc_client.kinds.kind import Kind, KindState, RestoredFacts
+from cachesvc_client.node.capture import capture
+from cachesvc_client.node.install import install
+from cachesvc_client.wire.names import Namespace, ShortName, Target
+from cachesvc_client.wire.records import Manifest, Statement, Workload
+from cachesvc_client.wire.reports import KindWork
+
+REPOSITORY = Path(__file__).parents[2]
+HOOKS_PROGRAM = Path(__file__).with_name("hooks_program.py")
+PIECES = ("/", "/../", "/./", "//", "\0", "\n", "\\", " ", "é")
+"""What makes of a path one that leads elsewhere, or one that no compiler writes."""
+
+
+class Example(NamedTuple):
+    """A file as a real compiler leaves it. ``content``: its bytes, where ``{root}`` stands for the absolute
+    folder. ``write`` and ``last``: what its rule must say."""
+
+    path: str
+    content: bytes
+    write: str = "immutable"
+    last: bool = False
+
+
+class KindConformance(ABC):
+    """Proves of one kind what the rest of the client relies on."""
+
+    kind: ClassVar[Kind]
+    examples: ClassVar[tuple[Example, ...]]
+    others: ClassVar[tuple[str, ...]]
+    """Paths that no rule may match: the compiler's own locks and sources, and those of attackers."""
+
+    @abstractmethod
+    def use(self, state: KindState, root: Path) -> set[str]:
+        """Have the state record a use of files in ``root``, which holds the examples. Return their paths."""
+
+    def allowed(self, state: KindState) -> Collection[Path]:  # noqa: ARG002 - a kind has one or none
+        """Return the folders and files from which a compiler may load what `KindState.accept` was told."""
+        return ()
+
+    # Names ------------------------------------------------------------------------------------
+
+    def test_names_and_variables_are_valid_and_unique(self) -> None:
+        kind = self.kind
+        assert kinds.BY_NAME[kind.name] is kind and kind.rules.name == kind.name
+        assert re.fullmatch(r"[a-z][a-z0-9_-]{0,31}", kind.name)
+        assert re.fullmatch(r"[A-Z][A-Z0-9_]*", kind.variable)
+        for other in KINDS:
+            assert other is kind or not {other.name, other.variable} & {kind.name, kind.variable}
+        assert not Path(kind.place).is_absolute() and ".." not in Path(kind.place).parts
+
+    # Rules ------------------------------------------------------------------------------------
+
+    def test_files_of_the_compiler_are_known(self) -> None:
+        assert self.examples
+        for example in self.examples:
+            rule = self.kind.rules.rule(example.path)
+            assert rule is not None, example.path
+            assert (rule.write, rule.last) == (example.write, example.last), example.path
+            assert (rule.merge is not None) == (rule.write == "merge")
+            assert (rule.portable is None) == (rule.local is None)
+        patterns = {id(self.kind.rules.rule(example.path)) for example in self.examples}
+        assert patterns == set(map(id, self.kind.rules.rules)), "each rule has an example"
+
+    def test_no_other_path_is(self) -> None:
+        assert self.others
+        for path in self.others:
+            assert self.kind.rules.rule(path) is None, path
+        for path in (example.path for example in self.examples):
+            for place in range(len(path) + 1):
+                for piece in PIECES:
+                    assert self.kind.rules.rule(path[:place] + piece + path[place:]) is None
+            assert self.kind.rules.rule("../" + path) is None and self.kind.rules.rule("/" + path) is None
+
+    def test_a_file_moves_and_is_the_same_again(self, tmp_path: Path) -> None:
+        here, there = tmp_path / "here", tmp_path / "there" / "deeper"
+        first = self._capture(self._write(here))
+        assert [file.path for file in first] == sorted(example.path for example in self.examples)
+        assert not any(str(here).encode() in _data(file) for file in first), "no path of the builder travels"
+        with ExitStack() as stack:
+            reader = stack.enter_context(_packed(first, tmp_path))
+            install(reader, RULES, {self.kind.name: there})
+            digests = [(file.path, file.digest) for file in reader.manifest.files]
+        for example in self.examples:
+            content = (there / example.path).read_bytes()
+            assert content == self._content(example, there), example.path
+        second = self._capture(there)
+        assert second == first
+        with _packed(second, tmp_path) as reader:
+            assert [(file.path, file.digest) for file in reader.manifest.files] == digests
+
+    def test_a_merge_keeps_what_is_there(self) -> None:
+        merged = [example for example in self.examples if example.write == "merge"]
+        if not merged:
+            pytest.skip("the kind merges no file")
+        for example in merged:
+            rule = self.kind.rules.rule(example.path)
+            assert rule is not None and rule.merge is not None
+            mine = json.loads(example.content)
+            theirs = {**dict.fromkeys(mine, "theirs"), "new": 1}
+            assert json.loads(rule.merge(example.content, json.dumps(theirs).encode())) == {**mine, "new": 1}
+            for damaged in (b"", b"not json", b"[1]", b"\xff"):
+                assert json.loads(rule.merge(example.content, damaged)) == mine
+            assert rule.merge(b"half a fi", b"{}") == b"half a fi"
+
+    def test_files_that_point_to_others_come_last(self, tmp_path: Path) -> None:
+        last = {example.path for example in self.examples if example.last}
+        rest = {example.path for example in self.examples} - last
+        root, seen = tmp_path / "there", []
+
+        def look(_step: str) -> None:
+            present = self.kind.rules.files_in(root)
+            seen.append(present)
+            assert rest <= present or not present & last
+
+        with _packed(self._capture(self._write(tmp_path / "here")), tmp_path) as reader:
+            install(reader, RULES, {self.kind.name: root}, threads=1, step=look)
+        assert len(seen) >= len(self.examples)
+
+    # State ------------------------------------------------------------------------------------
+
+    def test_a_fresh_state_has_used_nothing(self, tmp_path: Path) -> None:
+        state, root = self.kind.start(), tmp_path / "root"
+        state.set_environment({})
+        state.use_folder(root)
+        state.use_folder(root)
+        state.forget({"unknown/path"}, {"UNKNOWN"})
+        for left in (False, True):
+            assert state.used_files(root, left=left) == set()
+        assert state.used_keys() == state.used_paths() == state.keys_since(state.records()) == set()
+        assert state.records() == 0 and state.seconds() == 0.0
+        assert not state.has_host_code() and not state.has_opened()
+        assert state.activity() == state.activity()
+        assert state.switched_off() == ""
+        assert list(state.explain(RestoredFacts({}, [{}]))) == []
+        state.leave_folder()
+        assert state.used_files(root) == set()
+
+    def test_what_was_used_is_listed_until_it_is_forgotten(self, tmp_path: Path) -> None:
+        root, state = tmp_path / "root", self.kind.start()
+        self._write(root)
+        used = self.use(state, root)
+        assert used and used <= state.used_files(root), "what was used is captured"
+        assert used <= self.kind.rules.files_in(root)
+        keys = {part for path in used for part in path.split("/")[:-1]}
+        state.forget(used, keys)
+        for path in used:  # as `withdraw` does
+            (root / path).unlink()
+        assert not used & state.used_files(root)
+        assert not used & state.used_paths() and not keys & state.used_keys()
+
+    def test_accept_is_only_for_files_below_the_folder(self, tmp_path: Path) -> None:
+        root = tmp_path / "root"
+        hostile = [*self.others, *("../" + example.path for example in self.examples)]
+        hostile += [str(tmp_path / "elsewhere" / example.path) for example in self.examples]
+        self._write(tmp_path / "elsewhere")
+        self._write(root)
+        state = self.kind.start()
+        state.set_environment({})
+        state.use_folder(root)
+        allowed = set(self.allowed(state))
+        state.accept(root, hostile)
+        assert set(self.allowed(state)) == allowed
+        assert not set(hostile) & state.used_files(root)
+        state.accept(root, [example.path for example in self.examples])
+        assert all(path.is_relative_to(root) for path in self.allowed(state))
+
+    # Folder -----------------------------------------------------------------------------------
+
+    @pytest.fixture
+    def unset(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in kinds.VARIABLES:
+            monkeypatch.setenv(name, "")  # so that what is set below is taken back
+            monkeypatch.delenv(name)
+
+    def _settled(self, place: Path) -> Folders:
+        folders = Folders(KINDS)
+        folders.settle_early(lambda name: place / "early" / name)
+        folders.settle(lambda: _private(place))
+        return folders
+
+    @pytest.mark.usefixtures("unset")
+    def test_the_folder_of_the_user_stays(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv(self.kind.variable, str(tmp_path / "mine"))
+        folders = self._settled(tmp_path)
+        assert folders.roots()[self.kind.name] == tmp_path / "mine"
+        folders.leave_early()
+        assert os.environ[self.kind.variable] == str(tmp_path / "mine")
+
+    @pytest.mark.usefixtures("unset")
+    def test_its_folder_lies_where_the_kind_says(self, tmp_path: Path) -> None:
+        root = self._settled(tmp_path).roots()[self.kind.name]
+        private = _private(tmp_path)
+        assert (
+            root
+            == {
+                "private": private / self.kind.place,
+                "inside": private / KINDS[0].place / self.kind.place,
+                "process": tmp_path / "early" / self.kind.name,
+            }[self.kind.home]
+        )
+        assert os.environ.get(self.kind.variable) == (str(root) if self.kind.sets_variable else None)
+
+    @pytest.mark.usefixtures("unset")
+    def test_a_private_folder_of_the_process_that_started_this_one_is_dropped(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        parents = self._settled(tmp_path).roots()[self.kind.name]
+        if self.kind.home == "process":
+            parents = _private(tmp_path)
+        for name in kinds.VARIABLES:
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv(self.kind.variable, str(parents))
+        folders = Folders(KINDS)
+        assert self.kind.variable not in os.environ and folders.roots() == {}
+
+    # Hooks and counts -------------------------------------------------------------------------
+
+    def test_hooks_say_what_they_are_for(self) -> None:
+        for row in self.kind.hooks:
+            assert row.module.partition(".")[0] in ("torch", "triton")
+            assert row.purpose and (row.if_missing or not row.path), row
+        names = [(row.module, row.path, row.since) for row in self.kind.hooks]
+        assert len(set(names)) == len(names)
+
+    def test_no_hook_breaks_its_compiler(self) -> None:
+        done = subprocess.run(
+            [sys.executable, str(HOOKS_PROGRAM), self.kind.name],
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        told: Mapping[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        assert told["imported"] == [], "hooks wait for the application's imports"
+        assert set(told["waiting"]) <= {row.module for row in self.kind.hooks}, "each hook has its row"
+        assert told["left"] == []
+        for how, change in told["changes"].items():
+            assert change["wrong"] == [] and change["ours"] == [], how
+            assert bool(change["hooked"]) == bool(how != "missing" and self.kind.hooks), how
+
+    def test_work_is_counted_in_the_form_of_a_report(self) -> None:
+        if self.kind.work is not None:
+            assert self.kind.work(counters.Observation(), 0.0) == KindWork()
+
+    # Helpers ----------------------------------------------------------------------------------
+
+    def _content(self, example: Example, root: Path) -> bytes:
+        return example.content.replace(b"{root}", str(root).encode())
+
+    def _write(self, root: Path) -> Path:
+        for example in self.examples:
+            (root / example.path).parent.mkdir(parents=True, exist_ok=True)
+            (root / example.path).write_bytes(self._content(example, root))
+        return root
+
+    def _capture(self, root: Path) -> list[SourceFile]:
+        name = self.kind.name
+        return capture({name: RULES[name].files_in(root)}, RULES, {name: root})
+
+
+def _private(place: Path) -> Path:
+    return place / "v1" / "folders" / ("0a" * 32)
+
+
+def _data(file: SourceFile) -> bytes:
+    assert isinstance(file.data, bytes)
+    return file.data
+
+
+def _packed(files: list[SourceFile], folder: Path) -> PackReader:
+    path = folder / "pack"
+    with open(path, "wb") as out:
+        contents = write_pack(files, out)
+    statement = Statement(Namespace("team"), ShortName("k"), Target("k"), 1_700_000_000_000)
+    manifest = Manifest(statement, contents.pack, contents.frames, contents.files, {"torch": "2"}, Workload())
+    return PackReader(path, manifest, 0)

@@ -1,0 +1,102 @@
+"""Puts the hooks of one kind around names of a torch that is not there, and tells as JSON what came of it.
+
+``hooks_program.py KIND``. The modules of the kind's rows hold one function for each name; nothing else of
+torch or Triton can be imported. So whatever a hook needs beside its name is missing too, and the compiler,
+which is that function, must go on.
+"""
+
+import json
+import sys
+from types import ModuleType, SimpleNamespace
+
+from cachesvc_client import kinds
+from cachesvc_client.hooks import imports
+from cachesvc_client.kinds.kind import ProcessCallbacks
+from tests.e2e.programs.changed_hooks import ChangedHooks
+
+HOWS = ("none", "missing", "raises-before", "raises-after", "parameters")
+KIND = kinds.BY_NAME[sys.argv[1]]
+waits = []
+CALLBACKS = ProcessCallbacks(lambda: waits.append(1), lambda _: None)
+ANSWER = "the compiler's own"
+
+
+def rows():
+    return [row for row in KIND.hooks if row.path]
+
+
+def expected(name):
+    return None if name.endswith("__init__") else ANSWER
+
+
+def compiler(name, calls):
+    """A function of the compiler, which any caller may call."""
+
+    def function(*_, **__):
+        calls.append(name)
+        return expected(name)
+
+    return function
+
+
+def put(missing):
+    """Makes the modules; returns the holder and attribute of each name, and the calls of the functions."""
+    places, calls = {}, []
+    for row in KIND.hooks:
+        for end in range(1, row.module.count(".") + 2):
+            package = ".".join(row.module.split(".")[:end])
+            sys.modules.setdefault(package, ModuleType(package))
+    for row in rows():
+        holder = sys.modules[row.module]
+        *parents, attribute = row.path.split(".")
+        for parent in parents:
+            if not hasattr(holder, parent):
+                made = type(parent, (), {}) if parent[0].isupper() else SimpleNamespace()
+                setattr(holder, parent, made)
+            holder = getattr(holder, parent)
+        if not missing:
+            function = compiler(f"{row.module}.{row.path}", calls)
+            setattr(holder, attribute, staticmethod(function) if isinstance(holder, type) else function)
+        places[f"{row.module}.{row.path}"] = holder, attribute
+    return places, calls
+
+
+def take_away():
+    for row in KIND.hooks:
+        sys.modules.pop(row.module, None)
+
+
+def told(how):
+    """What came of the hooks: names whose call ended in another way, or whose attribute stayed ours."""
+    places, calls = put(missing=how == "missing")
+    before = {name: vars(holder).get(attribute) for name, (holder, attribute) in places.items()}
+    changed = ChangedHooks("none" if how == "missing" else how)
+    KIND.start().install_hooks(CALLBACKS)
+    hooked = [name for name, (holder, key) in places.items() if vars(holder).get(key) is not before[name]]
+    wrong = []
+    for name, (holder, attribute) in places.items():
+        if how != "missing":
+            calls.clear()
+            try:
+                answer = getattr(holder, attribute)(SimpleNamespace(), more=1)
+            except Exception as error:  # noqa: BLE001 - whatever reaches the caller is wrong
+                answer = repr(error)
+            if answer != expected(name) or calls != [name]:
+                wrong.append(f"{name}: {answer}, {calls}")
+    imports.disarm()
+    ours = [name for name, (holder, key) in places.items() if vars(holder).get(key) is not before[name]]
+    changed.end()
+    take_away()
+    return {"hooked": hooked, "wrong": wrong, "ours": ours, "warnings": changed.warnings}
+
+
+KIND.start().install_hooks(CALLBACKS)
+waiting = sorted(imports._waiting)
+answer = {
+    "imported": sorted({name.partition(".")[0] for name in sys.modules} & {"torch", "triton"}),
+    "waiting": waiting,
+}
+imports.disarm()
+answer["left"] = sorted(imports._waiting)
+answer["changes"] = {how: told(how) for how in HOWS}
+print(json.dumps(answer))
