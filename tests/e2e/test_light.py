@@ -74,8 +74,9 @@ def test_the_applications_thread_imports_nothing_heavy(answer: dict[str, Any]) -
 
 
 def test_the_applications_thread_imports_few_modules(answer: dict[str, Any]) -> None:
-    """43 were seen with Python 3.11, of which most are those that torch itself imports."""
-    assert len(set(answer["attached"])) <= 70, sorted(set(answer["attached"]))
+    """91 were seen with Python 3.11: half are cachesvc's own small ones, of the others most are those that
+    torch itself imports. tests/weight.py names cachesvc's, and another test bounds their seconds."""
+    assert len(set(answer["attached"])) <= 100, sorted(set(answer["attached"]))
 
 
 def test_importing_the_package_imports_almost_nothing(answer: dict[str, Any]) -> None:
