@@ -52,7 +52,7 @@ LOADED_BY_ATTACH = {
     "cachesvc_client.session.process",
     "cachesvc_client.environment.releases",
     "cachesvc_client.session.session",
-    "cachesvc_client.variables",
+    "cachesvc_client.environment.variables",
     "cachesvc_client.wire",
     "cachesvc_client.wire.errors",
     "cachesvc_client.wire.key_components",

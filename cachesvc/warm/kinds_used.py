@@ -8,6 +8,7 @@ from pathlib import Path
 from cachesvc_client import kinds
 from cachesvc_client.hooks.bypassed import explain_bypass
 
+rule_of = kinds.rule_of
 CACHE_VARIABLES = kinds.VARIABLES
 """Names of the variables that name kinds' cache folders."""
 

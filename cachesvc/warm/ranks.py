@@ -15,6 +15,7 @@ from cachesvc_client.ranks.join_files import join_captures
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.facts import union
 
+from . import kinds_used
 from .phase import CapturedFile, PhaseRequest, PhaseResult, Times
 
 
@@ -90,7 +91,7 @@ def _join_captures(results: Mapping[int, PhaseResult], stage: Path) -> tuple[Cap
         for rank, result in results.items()
     }
     capture = []
-    for file in join_captures(sources):
+    for file in join_captures(sources, kinds_used.rule_of):
         path = stage / file.kind / file.path
         path.parent.mkdir(parents=True, exist_ok=True)
         if isinstance(file.data, bytes):

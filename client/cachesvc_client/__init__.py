@@ -30,7 +30,7 @@ _log = logging.getLogger("cachesvc")
 
 def enabled() -> bool:
     """Return whether there is anything to do here: not with CACHESVC_MODE=off, and on Linux only."""
-    from .variables import is_mode_off
+    from .environment.variables import is_mode_off
 
     return not is_mode_off() and sys.platform == "linux"
 

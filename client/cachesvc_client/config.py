@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from .bundle.seal import SigningKey, TrustedKey
-from .variables import Mode, parse_mode, parse_switch
+from .environment.variables import Mode, parse_mode, parse_switch
 from .wire.codec import build, canonical, parse_json
 from .wire.errors import InvalidRequest, StorageFull
 from .wire.names import Lane, Name, Tag

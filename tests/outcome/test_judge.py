@@ -6,11 +6,10 @@ import pytest
 
 from cachesvc_client.hooks.counters import Observation
 from cachesvc_client.node.installed import InstalledRevision
-from cachesvc_client.outcome.judge import Report, RevisionUse, judge, judge_revisions, uses, work_by_kind
+from cachesvc_client.outcome.judge import Report, RevisionUse, judge, judge_revisions, uses
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Name, Target
 from cachesvc_client.wire.records import FileRecord, Frame, Manifest, PackRecord, Statement, Workload
-from cachesvc_client.wire.reports import KindWork
 
 SOME = Digest.of(b"some")
 FX, AOT, HOST = "f" + "a" * 50, "a" + "b" * 50, "0123456789abcdef"
@@ -136,23 +135,3 @@ def test_what_is_not_needed_is_not_inert():
     assert states("inert", [0, 0, 0], models=[mine]) == [("inert", None)] * 2 + [("unused", None)]
     assert states("inert", [0, 0, 0], models=[other]) == [("inert", None)] * 3
     assert states("unused", [0, 0, 0]) == [("unused", None)] * 3
-
-
-def test_seconds_by_kind_are_not_counted_twice():
-    seen = Observation(
-        graphs_compiled=2,
-        cpp_builds=1,
-        triton_compilations=3,
-        worker_jobs=4,
-        extension_builds=6,
-        tuning_runs=5,
-        seconds={"triton_compilations": 2.0, "tuning_runs": 1.0, "ninja_runs": 8.0},
-    )
-    assert work_by_kind(seen, 9.0) == {
-        "inductor": KindWork(3, 5, 7.0),
-        "triton": KindWork(7, 0, 2.0),
-        "torch_extensions": KindWork(6, 0, 8.0),
-    }
-    assert work_by_kind(Observation(), 0.0) == dict.fromkeys(
-        ("inductor", "triton", "torch_extensions"), KindWork()
-    )

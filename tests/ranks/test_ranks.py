@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 
 from cachesvc_client.bundle.pack import SourceFile
+from cachesvc_client.kinds import rule_of
 from cachesvc_client.node.install import serves_rank
 from cachesvc_client.ranks.job import misfit, this_job
 from cachesvc_client.ranks.join_files import join_captures
@@ -99,15 +100,15 @@ KERNEL = "fxgraph/ab/f" + "a" * 30 + "/" + "b" * 30
 def test_what_ranks_share_is_there_once_and_what_they_do_not_names_them():
     shared, own = SourceFile("inductor", KERNEL, b"x"), SourceFile("inductor", KERNEL + "1", b"y")
     some = SourceFile("inductor", KERNEL + "2", b"z")
-    made = join_captures({0: [shared, some], 1: [shared, own], 2: [some, shared]})
+    made = join_captures({0: [shared, some], 1: [shared, own], 2: [some, shared]}, rule_of)
     assert {file.path: file.ranks for file in made} == {KERNEL: (), KERNEL + "1": (1,), KERNEL + "2": (0, 2)}
-    assert join_captures({0: [shared]}) == [shared]
+    assert join_captures({0: [shared]}, rule_of) == [shared]
 
 
 def test_tuning_results_are_merged_and_of_other_files_the_lowest_ranks_stays():
     first = [SourceFile("inductor", TUNED, b'{"a": 1, "b": 2}'), SourceFile("inductor", KERNEL, b"first")]
     second = [SourceFile("inductor", TUNED, b'{"b": 3, "c": 4}'), SourceFile("inductor", KERNEL, b"second")]
-    made = {file.path: file for file in join_captures({1: second, 0: first})}
+    made = {file.path: file for file in join_captures({1: second, 0: first}, rule_of)}
     assert made[KERNEL].data == b"first"
     assert made[TUNED].data == b'{"b": 2, "c": 4, "a": 1}'
     assert made[TUNED].ranks == made[KERNEL].ranks == ()
@@ -133,7 +134,8 @@ def test_two_ranks_entries_of_one_key_are_one_unless_their_guards_differ():
             0: [source(folder, first), source(other, first)],
             1: [source(folder, second), source(folder, apart)],
             2: [source(folder, second), source(other, b"no pickle")],
-        }
+        },
+        rule_of,
     )
     assert [(file.path.split("/")[1][1], file.data, file.ranks) for file in made] == [
         ("k", first, ()),

@@ -19,12 +19,12 @@ from ..bundle.seal import SigningKey, require_bound_keys
 from ..config import Config, login_path
 from ..environment import releases
 from ..environment.detect import detect, unsupported_reason
+from ..environment.variables import is_switched_on
 from ..hooks.lookup import HookState, look_up
 from ..http.registry import Probe, Remote
 from ..node.store import NodeStore, default_root
 from ..restore.revision_restore import nothing_offered
 from ..session.every_hook import every_hook
-from ..variables import is_switched_on
 from ..wire.errors import CacheSvcError
 from ..wire.factors import Fingerprint
 from ..wire.names import Name

@@ -11,7 +11,7 @@ import importlib.util
 import re
 from pathlib import Path
 
-from ..variables import is_switched_on
+from .variables import is_switched_on
 
 TESTED_CPU = ("2.13",)
 """Releases of torch whose CPU path was tested."""

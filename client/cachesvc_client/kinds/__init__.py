@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from . import cuda, inductor, torch_extensions, triton
 from .kind import Kind
-from .rules import KindRules
+from .rules import FileRule, KindRules
 
 KINDS: tuple[Kind, ...] = (inductor.KIND, triton.KIND, cuda.KIND, torch_extensions.KIND)
 """Every kind. The folder of the first one may hold folders of others."""
@@ -14,3 +14,8 @@ BY_NAME: Mapping[str, Kind] = {kind.name: kind for kind in KINDS}
 RULES: Mapping[str, KindRules] = {kind.name: kind.rules for kind in KINDS}
 VARIABLES = tuple(kind.variable for kind in KINDS)
 """The environment variables with which a user names the folders."""
+
+
+def rule_of(kind: str, path: str) -> FileRule | None:
+    """Return the rule for a file of a kind; ``None`` if the kind does not know the path."""
+    return RULES[kind].rule(path)

@@ -9,7 +9,6 @@ from typing import Literal
 
 from ..graphs.key_components import component_differences
 from ..hooks.counters import Observation
-from ..kinds import KINDS
 from ..node.installed import InstalledRevision
 from ..wire.compare import Difference
 from ..wire.digest import Digest
@@ -209,11 +208,6 @@ def judge_revisions(
         share = round(saved * first_call / sum(first_calls), 3) if saved is not None and first_call else None
         rows.append(replace(use, state=own, saved=share))
     return tuple(rows)
-
-
-def work_by_kind(observed: Observation, compile_seconds: float) -> dict[str, KindWork]:
-    """Return the work of each kind that something is counted for."""
-    return {kind.name: kind.work(observed, compile_seconds) for kind in KINDS if kind.work is not None}
 
 
 def key_differences(

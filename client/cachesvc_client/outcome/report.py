@@ -18,7 +18,6 @@ from .judge import (
     judge_revisions,
     key_differences,
     uses,
-    work_by_kind,
 )
 
 if TYPE_CHECKING:
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from ..node.installed import InstalledRevision, RestoreResult
     from ..wire.digest import Digest
     from ..wire.factors import Fingerprint
+    from ..wire.reports import KindWork
 
 
 class ReportedProcess(Protocol):
@@ -70,6 +70,9 @@ class ReportedProcess(Protocol):
 
     def switched_off(self) -> str:
         """Return the setting that keeps a compiler from its own cache, or an empty text."""
+
+    def work_by_kind(self, observed: counters.Observation) -> Mapping[str, KindWork]:
+        """Return what each kind cost, for the kinds that something is counted for."""
 
     def explain(self, revisions: Sequence[Fingerprint]) -> Iterable[str]:
         """Yield why something was compiled, as far as a kind knows it, given the revisions' fingerprints."""
@@ -117,7 +120,7 @@ def make_report(
         bytes_moved=sum(result.moved for result in results),
         seconds={step: round(spent, 4) for step, spent in seconds.items()},
         saved=saved,
-        kinds=work_by_kind(observed, seconds["compile"]),
+        kinds=dict(process.work_by_kind(observed)),
         key_differences=in_keys,
         distrusted=tuple(str(entry.revision) for entry in distrusted),
     )

@@ -9,10 +9,10 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from ..bundle.pack import SourceFile
 from ..wire.digest import Digest
@@ -21,6 +21,22 @@ from .job_folder import lives, process_id, put_file, read_json
 
 _POLL_SECONDS = 0.02
 """Seconds between two looks at a file that is waited for."""
+
+
+class JoinRule(Protocol):
+    """Declares what joining needs of the rule of a file, see `kinds.rules.FileRule`."""
+
+    @property
+    def merge(self) -> Callable[[bytes, bytes], bytes] | None:
+        """Return the function that merges two files of one path."""
+
+    @property
+    def alike(self) -> Callable[[bytes], bytes] | None:
+        """Return the function that returns what two files have in common if either serves for both."""
+
+
+RuleOf = Callable[[str, str], "JoinRule | None"]
+"""Returns the rule for a kind and a path, such as `kinds.rule_of`."""
 
 
 class HandIn:
@@ -107,7 +123,7 @@ class HandIn:
         raise Unavailable("publish: rank 0 ended or said nothing", "its log says why")
 
 
-def join_captures(captured: Mapping[int, Sequence[SourceFile]]) -> list[SourceFile]:
+def join_captures(captured: Mapping[int, Sequence[SourceFile]], rule_of: RuleOf) -> list[SourceFile]:
     """Joins the captures of all ranks to the files of one revision: each path once, with the ranks that
     produced or used it; no ranks are named where all did.
 
@@ -115,8 +131,6 @@ def join_captures(captured: Mapping[int, Sequence[SourceFile]]) -> list[SourceFi
     that the ranks share: compilers name such files by what decides them. The same holds for two files under
     one key that differ in nothing that matters.
     """
-    from ..kinds import RULES
-
     by_path: dict[tuple[str, str], SourceFile] = {}
     for rank in sorted(captured):
         for file in captured[rank]:
@@ -125,22 +139,20 @@ def join_captures(captured: Mapping[int, Sequence[SourceFile]]) -> list[SourceFi
             if before is None:
                 by_path[place] = replace(file, ranks=(rank,))
                 continue
-            rule = RULES[file.kind].rule(file.path)
+            rule = rule_of(file.kind, file.path)
             join = rule.merge if rule is not None else None
             data = join(_bytes(before.data), _bytes(file.data)) if join is not None else before.data
             by_path[place] = replace(before, data=data, ranks=(*before.ranks, rank))
     everyone = tuple(sorted(captured))
-    files = _merge_alike(list(by_path.values()))
+    files = _merge_alike(list(by_path.values()), rule_of)
     return [replace(file, ranks=()) if file.ranks == everyone else file for file in files]
 
 
-def _merge_alike(files: list[SourceFile]) -> list[SourceFile]:
+def _merge_alike(files: list[SourceFile], rule_of: RuleOf) -> list[SourceFile]:
     """Keeps the first of the files that do the same in one folder, for the ranks of all of them."""
-    from ..kinds import RULES
-
     by_content: dict[tuple[str, ...], SourceFile] = {}
     for file in files:
-        rule = RULES[file.kind].rule(file.path)
+        rule = rule_of(file.kind, file.path)
         same: tuple[str, ...] = (file.kind, file.path)
         if rule is not None and rule.alike is not None:
             with contextlib.suppress(ValueError):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ..graphs import key_components, operators
 from ..hooks import counters
-from ..kinds import RULES
+from ..kinds import KINDS, RULES
 from ..kinds.kind import RestoredFacts
 from .process_folders import ProcessFolders
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ..wire.factors import Facts, Fingerprint
     from ..wire.key_components import KeyFacts
     from ..wire.names import Name, Target
+    from ..wire.reports import KindWork
 
 
 class ProcessOutput(ProcessFolders):
@@ -100,6 +101,11 @@ class ProcessOutput(ProcessFolders):
     def switched_off(self) -> str:
         """Return the setting that keeps a compiler from its own cache in this process, or an empty text."""
         return next(filter(None, (state.switched_off() for state in self.kinds.values())), "")
+
+    def work_by_kind(self, observed: counters.Observation) -> dict[str, KindWork]:
+        """Return what each kind cost, for the kinds that something is counted for."""
+        seconds = self.seconds["compile"]
+        return {kind.name: kind.work(observed, seconds) for kind in KINDS if kind.work is not None}
 
     def explain(self, revisions: Sequence[Fingerprint]) -> Iterator[str]:
         """Yield why something was compiled here, as far as a kind knows it.

@@ -153,6 +153,7 @@ def _publish_with_ranks(config: Config, files: Sequence[SourceFile], draft: Draf
 
 def _publish_for_all(config: Config, box: HandIn, draft: Draft, job: Job) -> CommitAnswer:
     """Collect the files of all ranks, publish them, and reply to the ranks, also with an error."""
+    from ..kinds import rule_of
     from ..ranks.join_files import join_captures
     from ..wire import codec
 
@@ -161,7 +162,7 @@ def _publish_for_all(config: Config, box: HandIn, draft: Draft, job: Job) -> Com
         scopes = sorted({scope for rank_facts in facts.values() for scope in rank_facts["scopes"]})
         workload = replace(draft.workload, ranks=job.world)
         whole = replace(draft, scopes=tuple(scopes), workload=workload)
-        answer = _publish(config, join_captures(captured), whole)
+        answer = _publish(config, join_captures(captured, rule_of), whole)
     except CacheSvcError as error:
         box.reply(error)
         raise

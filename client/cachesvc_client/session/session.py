@@ -18,9 +18,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from ..environment.variables import is_switched_on
 from ..hooks import logger
 from ..hooks.activity import Moment
-from ..variables import is_switched_on
 from ..wire.errors import CacheSvcError, Distrusted, Unsupported
 from .attempt import Attempt
 from .deadline import Deadline

@@ -16,10 +16,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ..environment import releases
+from ..environment.variables import is_switched_on
 from ..graphs import keys
 from ..hooks import counters, imports, logger
 from ..hooks.activity import ActivityWatch, Moment
-from ..variables import is_switched_on
 from ..wire.errors import InvalidRequest, Unsupported
 from .compile_hook import hook_compiles
 from .options import AttachOptions

@@ -1,0 +1,31 @@
+"""What each kind cost a start, from what was counted."""
+
+from __future__ import annotations
+
+from cachesvc_client.hooks.counters import Observation
+from cachesvc_client.kinds import KINDS
+from cachesvc_client.wire.reports import KindWork
+
+
+def work_by_kind(observed: Observation, seconds: float) -> dict[str, KindWork]:
+    return {kind.name: kind.work(observed, seconds) for kind in KINDS if kind.work is not None}
+
+
+def test_seconds_by_kind_are_not_counted_twice():
+    seen = Observation(
+        graphs_compiled=2,
+        cpp_builds=1,
+        triton_compilations=3,
+        worker_jobs=4,
+        extension_builds=6,
+        tuning_runs=5,
+        seconds={"triton_compilations": 2.0, "tuning_runs": 1.0, "ninja_runs": 8.0},
+    )
+    assert work_by_kind(seen, 9.0) == {
+        "inductor": KindWork(3, 5, 7.0),
+        "triton": KindWork(7, 0, 2.0),
+        "torch_extensions": KindWork(6, 0, 8.0),
+    }
+    assert work_by_kind(Observation(), 0.0) == dict.fromkeys(
+        ("inductor", "triton", "torch_extensions"), KindWork()
+    )
