@@ -27,7 +27,7 @@ COMPILE := $(BIN)/uv pip compile -q --universal --generate-hashes --no-python-do
 
 .DEFAULT_GOAL := help
 .PHONY: help venv torch-env torch-envs demo test versions-tested test-fast test-services test-versions matrix deploy-check keys pages docs lint format \
-	types contracts release-check bench bench-registry bench-gpu requirements triton clean tools
+	types contracts release-check bench bench-registry bench-gpu requirements triton fuzz clean tools
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1 /p' $(MAKEFILE_LIST) | while read -r name what; do \
@@ -129,6 +129,15 @@ bench-registry: $(STAMP)  ## what a registry carries, over both columns of real 
 bench-gpu:  ## the workload matrix on this machine's GPUs (ARGS="--rows 1-4"); PYTHON is the one with torch
 	@$(PYTHON) benchmarks/gpu/matrix.py --out benchmarks/results/gpu $(ARGS)
 
+EXAMPLES ?= 100000
+
+# Without a wheel of atheris for this Python, the search goes on without coverage.
+fuzz: $(STAMP)  ## hostile input for every parser, and planted faults that it must find; EXAMPLES=100000 in all
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --only-binary :all: --require-hashes \
+		-r requirements/fuzz.txt || echo "atheris is not there: random choices"
+	@PYTHONPATH=.:tests/bundle:tests/registry $(BIN)/python -m tests.security.fuzz.run \
+		--examples $(EXAMPLES) --jobs $(JOBS) $(ARGS)
+
 requirements: $(STAMP)  ## compile requirements/*.in again; ARGS=--upgrade for newer versions
 	@$(COMPILE) $(ARGS) --python-version 3.10 requirements/build.in -o requirements/build.txt
 	@$(COMPILE) $(ARGS) --python-version 3.10 requirements/client.in -o requirements/client.txt
@@ -139,6 +148,7 @@ requirements: $(STAMP)  ## compile requirements/*.in again; ARGS=--upgrade for n
 	@$(COMPILE) $(ARGS) --python-version 3.11 requirements/docs.in -o requirements/docs.txt \
 		-c requirements/dev.txt
 	@$(COMPILE) $(ARGS) --python-version 3.11 requirements/triton.in -o requirements/triton.txt
+	@$(COMPILE) $(ARGS) --python-version 3.11 requirements/fuzz.in -o requirements/fuzz.txt
 
 triton: $(STAMP)  ## adds Triton (280 MB), for tests without a GPU
 	@$(BIN)/python -m pip install -q --require-hashes -r requirements/triton.txt

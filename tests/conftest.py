@@ -42,7 +42,8 @@ MARKS_OF_PLACES = {
         *("environment/test_detect.py", "environment/test_gpu.py", "environment/test_model_hash.py"),
         *("house/test_contracts.py", "house/test_distributions.py", "index/test_killed_upgrades.py"),
         *("kinds/test_cuda.py", "graphs/test_user_kernels.py", "matrix", "registry/test_crashes.py"),
-        *("registry/test_stateful.py", "warm/test_claims.py"),
+        *("registry/test_stateful.py", "warm/test_claims.py", "security/test_authorisation_matrix.py"),
+        "security/fuzz",
     ),
 }
 """Folders and files of tests whose tests have the mark. What has none of them is ``make test-fast``."""

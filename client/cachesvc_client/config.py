@@ -116,6 +116,12 @@ class RegistryLogin:
     trusted_keys: tuple[TrustedKey, ...] = ()
     signing_key: str | None = None
 
+    def __post_init__(self) -> None:
+        if self.token is not None:
+            _token(self.token)
+        if self.signing_key is not None and not self.signing_key.isprintable():
+            raise ValueError("signing_key: not a printable path")
+
 
 @dataclass(frozen=True, slots=True)
 class Login:
@@ -128,6 +134,8 @@ class Login:
     def __post_init__(self) -> None:
         if self.format != LOGIN_FORMAT:
             raise ValueError(f"format {self.format[:60]!r}: this client reads {LOGIN_FORMAT}")
+        if self.default is not None:
+            registry_url(self.default)
 
     @classmethod
     def read(cls, environ: Mapping[str, str] | None = None) -> Login:

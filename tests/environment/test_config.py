@@ -138,7 +138,14 @@ def test_a_login_file_that_others_may_write_is_refused(home):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", '{"format":"cachesvc.login/9"}', '{"registries":{"x":{"token":1}}}']
+    "text",
+    [
+        *("", "{", "[]", '{"format":"cachesvc.login/9"}', '{"registries":{"x":{"token":1}}}'),
+        # Found by tests/security/fuzz: these values were taken as they are.
+        '{"default":"file:///etc"}',
+        '{"registries":{"x":{"token":"a\\r\\nHost: b"}}}',
+        '{"registries":{"x":{"signing_key":"/a\\u0000b"}}}',
+    ],
 )
 def test_a_malformed_login_file_is_named(home, text):
     store(home)
