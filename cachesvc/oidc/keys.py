@@ -26,7 +26,7 @@ ALGORITHMS: Mapping[str, tuple[str, str | None]] = {
 """The signature algorithms that count, with the type and the curve of their keys. All have a public key:
 ``none`` and HMAC are absent."""
 _MEMBERS = {"RSA": ("n", "e"), "EC": ("crv", "x", "y"), "OKP": ("crv", "x")}
-_KINDS = {"RSA": RSAKey, "EC": ECKey, "OKP": OKPKey}
+_KINDS: Mapping[str, type[RSAKey | ECKey | OKPKey]] = {"RSA": RSAKey, "EC": ECKey, "OKP": OKPKey}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,8 @@ def _read_key(row: Mapping[str, Any]) -> PublicKey | None:
     kind = row.get("kty")
     if not isinstance(kind, str) or kind not in _MEMBERS or row.get("use", "sig") != "sig":
         return None
-    public = {name: row.get(name) for name in _MEMBERS[kind]}
-    if not all(isinstance(value, str) for value in public.values()):
+    public = {name: str(row[name]) for name in _MEMBERS[kind] if isinstance(row.get(name), str)}
+    if len(public) < len(_MEMBERS[kind]):
         return None
     try:
         key = _KINDS[kind].import_key({"kty": kind, **public})
@@ -73,7 +73,7 @@ def _read_key(row: Mapping[str, Any]) -> PublicKey | None:
     return PublicKey(
         key,
         kind,
-        None if kind == "RSA" else str(public["crv"]),
+        None if kind == "RSA" else public["crv"],
         key_id if isinstance(key_id, str) else None,
         algorithm if isinstance(algorithm, str) else None,
     )

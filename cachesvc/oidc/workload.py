@@ -73,7 +73,7 @@ def verify(token: Unverified, issuers: Issuers, now: float) -> Workload:
     _verify_signature(token, issuers)
     expires = _check_times(token.claims, now)
     subject, audience = token.claims.get("sub"), token.claims.get("aud")
-    audiences = audience if isinstance(audience, list) else [audience]
+    audiences: list[Any] = audience if isinstance(audience, list) else [audience]
     if not isinstance(subject, str) or not all(isinstance(one, str) for one in audiences):
         raise Unauthenticated("the token lacks sub or aud", _HINT)
     return Workload(token.issuer, subject, tuple(audiences), token.claims, expires, _use(token))

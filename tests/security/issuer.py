@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 from joserfc import jws
 from joserfc.jwk import ECKey, OKPKey, RSAKey
@@ -42,6 +43,25 @@ class Issuer:
     drip: bool = False
     gone: bool = False
     discovery: dict[str, Any] = field(default_factory=dict)
+    request_secret: str = ""
+
+    def github(self) -> dict[str, str]:
+        """The variables by which GitHub lets a job ask for tokens."""
+        self.request_secret = self.request_secret or uuid.uuid4().hex
+        return {
+            "ACTIONS_ID_TOKEN_REQUEST_URL": f"{self.url}/token?api-version=2.0",
+            "ACTIONS_ID_TOKEN_REQUEST_TOKEN": self.request_secret,
+        }
+
+    def answer(self, path: str, authorization: str | None) -> dict[str, Any]:
+        url = urlsplit(path)
+        if url.path.startswith("/.well-known/"):
+            return {"issuer": self.url, "jwks_uri": f"{self.url}/keys", **self.discovery}
+        if url.path == "/token":
+            assert self.request_secret and authorization == f"Bearer {self.request_secret}"
+            [audience] = parse_qs(url.query)["audience"]
+            return {"value": self.sign(self.claims(time.time(), aud=audience))}
+        return self.jwks()
 
     def add_key(self, kid: str, algorithm: str = "ES256") -> Key:
         key = KINDS[algorithm]()
@@ -96,8 +116,7 @@ def running_issuer() -> Iterator[Issuer]:
             if issuer.gone:
                 self.close_connection = True
                 return
-            discovery = {"issuer": issuer.url, "jwks_uri": f"{issuer.url}/keys", **issuer.discovery}
-            document = discovery if self.path.startswith("/.well-known/") else issuer.jwks()
+            document = issuer.answer(self.path, self.headers.get("authorization"))
             body = json.dumps(document).encode() + b" " * issuer.padding
             self.send_response(200)
             self.send_header("content-length", str(len(body)))
