@@ -60,7 +60,7 @@ def parse(text: str) -> Unverified:
         raise Unauthenticated("not a JSON Web Token with a signature", _HINT)
     header, claims = _json(parts[0], "header"), _json(parts[1], "claims")
     issuer = claims.get("iss")
-    if not isinstance(issuer, str):
+    if not isinstance(issuer, str) or not issuer.isprintable():
         raise Unauthenticated("the token names no issuer", _HINT)
     return Unverified(text, header, claims, issuer)
 
