@@ -375,7 +375,7 @@ def test_a_thief_of_an_issued_token_has_minutes(world: World) -> None:
 
 def test_a_rule_that_is_removed_ends_its_tokens_and_no_others(world: World) -> None:
     rule, other = world.rule(), world.rule(namespace="other", label="other")
-    secret = world.issued()["secret"]
+    secret = world.exchange(world.issuer.sign(world.claims()), namespace="team").json()["secret"]
     kept = world.exchange(world.issuer.sign(world.claims()), namespace="other").json()["secret"]
     assert world.call("GET", "/v1/whoami", secret).status_code == 200
     assert world.call("DELETE", f"/v1/publishers/{rule}", world.admin).status_code == 204
