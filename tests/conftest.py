@@ -34,7 +34,7 @@ MARKS_OF_PLACES = {
     "servers": (
         *("deploy", "registry/test_claims.py", "registry/test_collectors.py", "registry/test_faults.py"),
         *("registry/test_fuzz.py", "registry/test_operation.py", "registry/test_outages.py"),
-        *("registry/test_replicas.py", "registry/test_serve.py"),
+        *("registry/test_replicas.py", "registry/test_serve.py", "security/test_publishers.py"),
     ),
     # A file whose tests took more than five seconds of CPU in all, most of it in processes that they start.
     "slow": (

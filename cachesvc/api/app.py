@@ -24,6 +24,7 @@ from . import (
     edge,
     inventory_routes,
     open_routes,
+    publisher_routes,
     read_routes,
     write_routes,
 )
@@ -46,6 +47,7 @@ def create_app(registry: Registry, *, gc_seconds: float | None = None, token_req
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.uploads = anyio.CapacityLimiter(write_routes.UPLOADS)
+        app.state.exchanges = anyio.CapacityLimiter(publisher_routes.EXCHANGES)
         with app.state.resolves.running(read_routes.RESOLVES):
             async with anyio.create_task_group() as group:
                 group.start_soon(waiting.run)
@@ -70,6 +72,8 @@ def create_app(registry: Registry, *, gc_seconds: float | None = None, token_req
     app.state.request_counts = access.RequestCounts(token_requests)
     for module in (open_routes, read_routes, write_routes, claim_routes, inventory_routes, admin_routes):
         app.include_router(module.router)
+    app.include_router(publisher_routes.open_router)
+    app.include_router(publisher_routes.router)
     edge.install(app, metrics)
     return app
 

@@ -24,10 +24,13 @@ from .signals import interruptible
 
 if TYPE_CHECKING:
     from cachesvc.warm.context import OnStep, WarmContext
+    from cachesvc.warm.job_token import JobTokenSource
     from cachesvc.warm.plan import Job
     from cachesvc.warm.results import Outcome
     from cachesvc_client.bundle.seal import SigningKey
     from cachesvc_client.config import Config
+    from cachesvc_client.http.registry import Remote
+    from cachesvc_client.wire.names import Lane
 
 _PR_SET_DUMPABLE = 4
 """Option of prctl(2), Linux: whether other processes of the user may read this one's memory."""
@@ -64,11 +67,19 @@ def warm(
             help="The variable that holds the signing key itself, instead of a file that all may read."
         ),
     ] = None,
+    oidc: Annotated[
+        str | None,
+        typer.Option(
+            envvar="CACHESVC_OIDC",
+            help="Log in with this CI job's own token: github, gitlab[:VARIABLE], kubernetes or file:PATH.",
+        ),
+    ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Show the traceback of a failure.")] = False,
 ) -> None:
     """Compile declared models in fresh processes, prove that a restored process compiles nothing, publish."""
     _hide_from_other_processes()
     key = _take_key(signing_key_env)
+    job = _take_job(oidc)
     from cachesvc.warm import report as reports
     from cachesvc.warm.plan import plan
     from cachesvc.warm.spec import load_spec
@@ -81,7 +92,9 @@ def warm(
         return
     if report and not report.absolute().parent.is_dir():
         raise InvalidRequest(f"--report {report}: no such folder", "make the folder first")
-    outcomes = _run(jobs, name, warm_spec.path, force=force, check=check, workers=workers, out=out, key=key)
+    outcomes = _run(
+        jobs, name, warm_spec.path, force=force, check=check, workers=workers, out=out, key=key, job=job
+    )
     if report:
         _write(report, reports.markdown(str(name), outcomes))
     if as_json:
@@ -136,6 +149,15 @@ def _take_key(variable: str | None) -> SigningKey | None:
     return SigningKey.from_text(text, f"--signing-key-env: {variable[:60]}")
 
 
+def _take_job(source: str | None) -> JobTokenSource | None:
+    """Take the means to a token of this CI job out of the environment, so that no child inherits them."""
+    if not source:
+        return None
+    from cachesvc.warm.job_token import take_source
+
+    return take_source(source, os.environ)
+
+
 def _run(
     jobs: Sequence[Job],
     name: Name,
@@ -146,6 +168,7 @@ def _run(
     workers: int,
     out: Path | None,
     key: SigningKey | None,
+    job: JobTokenSource | None,
 ) -> list[Outcome]:
     from cachesvc.warm.context import WarmContext
     from cachesvc.warm.launcher import Launcher
@@ -165,17 +188,18 @@ def _run(
             check=check,
             provenance=_provenance(spec),
         )
-        context = _with_registry(context, config, stack)
+        context = _with_registry(context, config, job, stack)
         stack.enter_context(interruptible())
         return run(jobs, context, workers)
 
 
-def _with_registry(context: WarmContext, config: Config, stack: ExitStack) -> WarmContext:
+def _with_registry(
+    context: WarmContext, config: Config, job: JobTokenSource | None, stack: ExitStack
+) -> WarmContext:
     """Add registry and keys, as far as this run needs them. What is missing is an error before anything
     compiles."""
     from cachesvc.warm.context import RegistryAccess
     from cachesvc_client.bundle.seal import SigningKey, TrustedKey
-    from cachesvc_client.http.registry import Remote
 
     key = None if context.check else context.key
     if key is None and config.signing_key and not context.check:
@@ -189,13 +213,31 @@ def _with_registry(context: WarmContext, config: Config, stack: ExitStack) -> Wa
             "no signing key",
             "run cachesvc login --signing-key, set CACHESVC_SIGNING_KEY, or give --signing-key-env",
         )
-    remote = stack.enter_context(Remote(config.url, config.token, timeout=60))
+    remote, lane = _connect(context, config, job, stack)
     role = remote.whoami().role
     if not context.check and role not in ("write", "admin"):
         raise Forbidden(f"the token may only {role}", "publishing needs a write token; --check does not")
     own = (TrustedKey(f"{context.name.namespace}={key.public}"),) if key else ()
     trusted = tuple(dict.fromkeys((*config.trusted_keys, *own)))
-    return replace(context, key=key, registry=RegistryAccess(remote, trusted, config.token or ""))
+    return replace(context, key=key, lane=lane, registry=RegistryAccess(remote, trusted))
+
+
+def _connect(
+    context: WarmContext, config: Config, job: JobTokenSource | None, stack: ExitStack
+) -> tuple[Remote, Lane | None]:
+    """Connect with the user's token, or with one that the registry gives to this CI job. Return the
+    connection and the lane to write to."""
+    from cachesvc.warm.job_login import TIMEOUT, JobLogin, logged_in
+    from cachesvc_client.http.registry import Remote
+
+    assert config.url is not None
+    if job is None:
+        return stack.enter_context(Remote(config.url, config.token, timeout=TIMEOUT)), context.lane
+    # The replays of a check are model code, and get the token: it must not be one that may write.
+    role = "read" if context.check else "write"
+    login = JobLogin(job, config.url, context.name.namespace, context.lane, role)
+    remote, token = stack.enter_context(logged_in(login, lambda line: typer.echo(line, err=True)))
+    return remote, token.lane
 
 
 def _own_key() -> SigningKey:

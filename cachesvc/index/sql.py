@@ -12,14 +12,15 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlmodel import Session, SQLModel
 
 
-def insert_unless_there(session: Session, kind: type[SQLModel], **row: object) -> None:
-    """Inserts a row unless there is one with its key, so that no concurrent transaction fails.
+def insert_unless_there(session: Session, kind: type[SQLModel], **row: object) -> bool:
+    """Inserts a row unless there is one with its key, so that no concurrent transaction fails. Returns
+    whether it was inserted.
 
     ``row``: a value for each column that must have one; the others are NULL.
     """
     session.flush()
     connection = session.connection()
-    run_on_driver(connection, _insert(kind, connection.dialect.name), row)
+    return bool(run_on_driver(connection, _insert(kind, connection.dialect.name), row).rowcount)
 
 
 @functools.cache

@@ -51,7 +51,8 @@ class SignerRow(SQLModel, table=True):
 
 
 class TokenRow(SQLModel, table=True):
-    """A bearer token. ``secret_hash``: sha256 of the secret, which is random and so needs no slow hash."""
+    """A bearer token. ``secret_hash``: sha256 of the secret, which is random and so needs no slow hash.
+    ``publisher``: the rule that gave it to a CI job; ``None`` for a token that an administrator made."""
 
     __tablename__ = "tokens"
     token: str = Field(primary_key=True, max_length=40)
@@ -63,6 +64,32 @@ class TokenRow(SQLModel, table=True):
     created: int = Field(sa_type=sa.BigInteger)
     expires: int | None = Field(default=None, sa_type=sa.BigInteger)
     revoked: int | None = Field(default=None, sa_type=sa.BigInteger)
+    publisher: str | None = Field(default=None, max_length=40, index=True)
+
+
+class PublisherRow(SQLModel, table=True):
+    """A rule by which a CI job gets a token of minutes (``wire.publishers.PublisherRequest``). ``lane``:
+    ``None`` is the trunk; it may have ``{number}`` in it."""
+
+    __tablename__ = "publishers"
+    publisher: str = Field(primary_key=True, max_length=40)
+    issuer: str = Field(max_length=500, index=True)
+    audience: str = Field(max_length=500)
+    claims: dict[str, str] = Field(sa_type=sa.JSON)
+    namespace: str = Field(max_length=128)
+    lane: str | None = Field(default=None, max_length=128)
+    role: str = Field(max_length=10)
+    minutes: int
+    label: str = Field(default="", max_length=500)
+    created: int = Field(sa_type=sa.BigInteger)
+
+
+class JobTokenRow(SQLModel, table=True):
+    """A token of a CI job that was exchanged, so that nobody exchanges it again before it ``expires``."""
+
+    __tablename__ = "job_tokens"
+    use: str = Field(primary_key=True, max_length=DIGEST)
+    expires: int = Field(sa_type=sa.BigInteger, index=True)
 
 
 class ObjectRow(SQLModel, table=True):

@@ -22,8 +22,8 @@ class Tokens:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def add(self, token: Token, secret_hash: str) -> None:
-        """Adds a token."""
+    def add(self, token: Token, secret_hash: str, publisher: str | None = None) -> None:
+        """Adds a token. ``publisher``: the rule that gives it to a CI job."""
         self._session.add(
             TokenRow(
                 token=token.token,
@@ -35,6 +35,7 @@ class Tokens:
                 created=token.created,
                 expires=token.expires,
                 revoked=token.revoked,
+                publisher=publisher,
             )
         )
 
@@ -74,6 +75,18 @@ class Tokens:
         return bool(
             run_change(self._session, row.values(revoked=sa.func.coalesce(col(TokenRow.revoked), now)))
         )
+
+    def revoke_of(self, publisher: str, now: int) -> list[str]:
+        """Revokes the tokens that a rule gave, and returns the hashes of their secrets."""
+        rows = (col(TokenRow.publisher) == publisher, col(TokenRow.revoked).is_(None))
+        hashes = list(self._session.exec(select(TokenRow.secret_hash).where(*rows)))
+        run_change(self._session, sa.update(TokenRow).where(*rows).values(revoked=now))
+        return hashes
+
+    def forget_given(self, before: int) -> None:
+        """Deletes the tokens that rules gave and that expired before ``before``; the audit log keeps them."""
+        given = (col(TokenRow.publisher).is_not(None), col(TokenRow.expires) < before)
+        run_change(self._session, sa.delete(TokenRow).where(*given))
 
     def expire(self, token: str, expires: int | None) -> None:
         """Sets when a token expires."""

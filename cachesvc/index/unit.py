@@ -19,6 +19,7 @@ from .heads import Heads
 from .inventory import Inventory
 from .namespaces import Namespaces
 from .objects import Objects
+from .publishers import Publishers
 from .tokens import Signers, Tokens
 from .uploads import Uploads
 from .usefulness import Usefulness
@@ -30,6 +31,7 @@ class Unit:
     def __init__(self, session: Session) -> None:
         self.tokens = Tokens(session)
         self.signers = Signers(session)
+        self.publishers = Publishers(session)
         self.objects = Objects(session)
         self.uploads = Uploads(session)
         self.claims = Claims(session)

@@ -11,6 +11,7 @@ from cachesvc.blobs.wrappers import Meter
 from cachesvc.domain.retention import Retention
 from cachesvc.hot.store import Hot
 from cachesvc.index.unit import Index
+from cachesvc.oidc.issuers import Issuers
 from cachesvc_client.wire.records import MAX_PACK_BYTES
 
 
@@ -41,7 +42,7 @@ class Registry:
     ``hot``: hints that replicas share; an attacker who can write them gains nothing. ``own``: hints of this
     process alone; ``None`` if ``hot`` is of this process alone. ``links``: makes links to the store that
     ``blobs`` wraps, if readers may use them. ``meter``: counts the calls of ``blobs``. ``clock``: seconds of
-    UTC.
+    UTC. ``issuers``: the public keys of those who issue tokens to CI jobs.
     """
 
     index: Index
@@ -52,6 +53,7 @@ class Registry:
     links: Links | None = None
     meter: Meter = field(default_factory=Meter)
     own: Hot | None = None
+    issuers: Issuers = field(default_factory=Issuers)
 
     @property
     def memory(self) -> Hot:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 import secrets
+from collections.abc import Iterable
 from dataclasses import replace
 
 from cachesvc.domain.access import ANY, Action, Role, Token, alive, demand
@@ -80,11 +81,34 @@ def issue(
     token = _new_token(request, registry.now)
     if by is not None:
         demand(by, Action.admin, token.namespace)
-    secret = secret or SECRET_PREFIX + secrets.token_urlsafe(32)
-    unit.tokens.add(token, _hash(secret))
+    answer = store(unit, token, secret)
     details = {"role": token.role.name, "label": token.label, "expires": token.expires}
     note(registry, unit, by, "token.create", token.namespace, token.token, **details)
+    return answer
+
+
+def store(unit: Unit, token: Token, secret: str | None = None, publisher: str | None = None) -> TokenAnswer:
+    """Stores a token under a new secret, or the one that is passed; only the result has the secret.
+    ``publisher``: the rule that gives the token to a CI job."""
+    secret = secret or SECRET_PREFIX + secrets.token_urlsafe(32)
+    unit.tokens.add(token, _hash(secret), publisher)
     return replace(_answer(token), secret=secret)
+
+
+def end_tokens_of(registry: Registry, unit: Unit, publisher: str) -> list[str]:
+    """Revokes the tokens that a rule gave. Returns their keys, for :func:`forget_tokens` after the commit."""
+    return [_memory_key(secret_hash) for secret_hash in unit.tokens.revoke_of(publisher, registry.now)]
+
+
+def forget_tokens(registry: Registry, keys: Iterable[str]) -> None:
+    """Forgets tokens that were revoked, so that this replica refuses them at once."""
+    for key in keys:
+        registry.memory.drop(key)
+
+
+def new_token_id() -> str:
+    """Returns the public id of a new token."""
+    return "t-" + secrets.token_hex(8)
 
 
 def list_tokens(registry: Registry, by: Token, *, revoked: bool = False) -> list[TokenAnswer]:
@@ -197,7 +221,7 @@ def _new_token(request: TokenRequest, now: int) -> Token:
     if request.lane is not None and (role is Role.admin or namespace == ANY):
         raise InvalidRequest("lane: only for read, report and write tokens of one namespace")
     return Token(
-        token="t-" + secrets.token_hex(8),
+        token=new_token_id(),
         label=request.label,
         role=role,
         namespace=namespace,

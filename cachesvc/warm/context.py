@@ -26,13 +26,12 @@ OnStep = Callable[[Job, str], None]
 class RegistryAccess:
     """Reaches the registry in which entries are looked up and published.
 
-    ``trusted`` checks what the registry answers. The replays of a check get ``token`` and the URL of
+    ``trusted`` checks what the registry answers. The replays of a check get the token and the URL of
     ``remote``.
     """
 
     remote: Remote
     trusted: tuple[TrustedKey, ...]
-    token: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)

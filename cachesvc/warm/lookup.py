@@ -91,7 +91,8 @@ def check_published(target: TargetContext, lookup: Lookup) -> Outcome:
         "CACHESVC_STRICT": "1",
         "CACHESVC_REPORT": "0",  # a check is no start of a service
     }
-    variables |= {"CACHESVC_TOKEN": warm.registry.token} if warm.registry.token else {}
+    token = warm.registry.remote.token
+    variables |= {"CACHESVC_TOKEN": token} if token else {}
     variables |= {"CACHESVC_LANE": warm.lane} if warm.lane else {}
     request = PhaseRequest("replay", target.job, name=str(warm.name))
     replay = warm.launcher.run(request, target.folder / "check", variables)

@@ -45,8 +45,9 @@ def unknown_words(text: str, *, code: bool = False) -> list[str]:
 @functools.cache
 def _client_variables() -> frozenset[str]:
     found = set()
-    for file in (ROOT / "client").rglob("*.py"):
-        found |= set(_VARIABLE.findall(file.read_text()))
+    for folder in ("client", "cachesvc"):
+        for file in (ROOT / folder).rglob("*.py"):
+            found |= set(_VARIABLE.findall(file.read_text()))
     return frozenset(found)
 
 

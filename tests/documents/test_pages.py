@@ -43,9 +43,11 @@ def test_every_exit_status_of_an_error_has_a_meaning() -> None:
 
 
 def variables_in_code() -> set[str]:
-    """The names ``CACHESVC_*`` that the client's code reads: whole text constants, not words of a message."""
+    """The names ``CACHESVC_*`` that the code of the client and of `warm` reads: whole text constants, not
+    words of a message."""
     names = set()
-    for file in (ROOT / "client" / "cachesvc_client").rglob("*.py"):
+    rooms = ("client/cachesvc_client", "cachesvc/warm", "cachesvc/cli")
+    for file in (file for room in rooms for file in (ROOT / room).rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 names |= set(re.findall(r"^CACHESVC_[A-Z_]+$", node.value))

@@ -6,10 +6,15 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from cachesvc_client.http.registry import Remote
+from cachesvc_client.wire.names import Namespace
+from cachesvc_client.wire.publishers import PublisherRecord, PublisherRequest
 from tests.e2e.registries import serve
+from tests.security.issuer import Issuer, running_issuer
 
 TINY = Path(__file__).parent / "tiny"
 MAIN = "from cachesvc.cli import main; main()"
@@ -33,3 +38,20 @@ def registry(tmp_path_factory: pytest.TempPathFactory, plain_environment) -> Ite
     """The variables of a publisher to a registry that runs while the tests do."""
     with serve(tmp_path_factory.mktemp("registry"), variables=plain_environment) as served:
         yield {**plain_environment, **served.publisher}
+
+
+@pytest.fixture
+def issuer() -> Iterator[Issuer]:
+    """A CI system that gives tokens to a job of org/app's main branch."""
+    with running_issuer() as running:
+        yield running
+
+
+def allow_main(registry: dict[str, str], issuer: Issuer, **changed: Any) -> str:
+    """Adds the rule that gives the jobs of org/app's main branch write tokens; returns its id."""
+    url, token = registry["CACHESVC_URL"], registry["CACHESVC_TOKEN"]
+    claims = {"repository": "org/app", "ref": "refs/heads/main"}
+    rule = PublisherRequest(issuer.url, url, claims, Namespace("team"), **changed)
+    with Remote(url, token) as remote:
+        record = remote.call("POST", "/v1/publishers", rule, PublisherRecord, idempotent=False)
+    return record.publisher

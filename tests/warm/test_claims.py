@@ -100,7 +100,7 @@ def start(served: Served, tmp_path: Path) -> Iterator[Callable[..., Run]]:
         launcher = Timed(*(answers or (Answer((A,)), Answer())))
         ci_run = Run(launcher, Future())
         remote = Partitioned(served.url, served.token, silent=ci_run.silent)
-        registry = RegistryAccess(remote, (key.public,), served.token)
+        registry = RegistryAccess(remote, (key.public,))
         context = WarmContext(
             name, launcher, lambda _, step: ci_run.steps.append(step), registry, key, scratch=tmp_path, **more
         )

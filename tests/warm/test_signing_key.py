@@ -1,9 +1,11 @@
-"""The signing key does not reach the code of a model, as the example workflow passes the key."""
+"""Neither the signing key nor the means to a token reaches the code of a model, as the example workflow
+passes them."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import secrets
 import shutil
 import subprocess
 import sys
@@ -14,7 +16,7 @@ import yaml
 
 from cachesvc_client.bundle.seal import SigningKey
 
-from .conftest import TINY, command
+from .conftest import TINY, allow_main, command
 
 WORKFLOW = Path(__file__).parents[2] / "deploy/github/warm.yml"
 SPEC = """\
@@ -52,17 +54,17 @@ def as_a_plain_user() -> list[str]:
 
 @pytest.mark.compiles
 @pytest.mark.skipif(sys.platform != "linux", reason="searches /proc")
-def test_a_model_does_not_find_the_signing_key(registry, tmp_path):
+def test_a_model_finds_neither_the_signing_key_nor_the_job_s_token(registry, issuer, tmp_path):
     user, folder = as_a_plain_user(), tmp_path
     key = Path(registry["CACHESVC_SIGNING_KEY"]).read_text().strip()
+    issuer.request_secret = "ed25519-" + secrets.token_hex(64)[: len(key) - len("ed25519-")]
+    digests = ",".join(hashlib.sha256(text.encode()).hexdigest() for text in (key, issuer.request_secret))
+    allow_main(registry, issuer)
     (folder / "warm.toml").write_text(
-        SPEC.format(
-            digest=hashlib.sha256(key.encode()).hexdigest(), size=len(key), answer=folder / "found", tiny=TINY
-        )
+        SPEC.format(digest=digests, size=len(key), answer=folder / "found", tiny=TINY)
     )
     step = publish_step()
     values = {
-        "${{ secrets.CACHESVC_WRITE_TOKEN }}": registry["CACHESVC_TOKEN"],
         "${{ secrets.CACHESVC_SIGNING_KEY }}": key,
     }
     step_variables = {
@@ -77,6 +79,7 @@ def test_a_model_does_not_find_the_signing_key(registry, tmp_path):
         [*user, "bash", "-e", str(folder / "step.sh")],
         env={
             **variables,
+            **issuer.github(),
             **step_variables,
             "TMPDIR": str(folder),
             "GITHUB_STEP_SUMMARY": str(folder / "summary.md"),

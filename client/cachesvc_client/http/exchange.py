@@ -56,14 +56,7 @@ class Exchange:
     ) -> None:
         self.url = url.rstrip("/")
         self.origin, self._prefix = split_url(self.url, "the registry's URL")
-        if token and self.origin.scheme == "http" and not self.origin.loopback:
-            raise InvalidRequest(
-                f"{self.origin}: a token is not sent over plain HTTP to another machine",
-                "use https://, or no token",
-            )
-        if token is not None and not (token.isascii() and token.isprintable() and " " not in token):
-            raise InvalidRequest("the token: not printable ASCII without spaces", "check CACHESVC_TOKEN")
-        self._token = token
+        self.replace_token(token)
         self.timeout = timeout
         self.retries = retries
         self._connect_timeout = connect_timeout
@@ -71,10 +64,22 @@ class Exchange:
         self._reset_after_fork()
         self._agent = f"cachesvc-client/{__version__} python/{platform.python_version()}"
 
+    def replace_token(self, token: str | None) -> None:
+        """Sends another token from the next call on. Raises ``InvalidRequest`` for a malformed token, and
+        for one that would go over plain HTTP to another machine."""
+        if token and self.origin.scheme == "http" and not self.origin.loopback:
+            raise InvalidRequest(
+                f"{self.origin}: a token is not sent over plain HTTP to another machine",
+                "use https://, or no token",
+            )
+        if token is not None and not (token.isascii() and token.isprintable() and " " not in token):
+            raise InvalidRequest("the token: not printable ASCII without spaces", "check CACHESVC_TOKEN")
+        self.token = token
+
     @property
     def has_token(self) -> bool:
         """Returns whether calls carry a token."""
-        return bool(self._token)
+        return bool(self.token)
 
     @property
     def connections(self) -> Pool:
@@ -91,7 +96,7 @@ class Exchange:
     def identity(self) -> Digest:
         """Returns the digest of registry and token, for data that only clients with the same rights may
         share."""
-        return Digest.of(codec.canonical([self.url, self._token]))
+        return Digest.of(codec.canonical([self.url, self.token]))
 
     def call(
         self,
@@ -135,8 +140,8 @@ class Exchange:
         headers = {"User-Agent": self._agent, "Accept-Encoding": "identity", "Host": origin.netloc}
         if origin == self.origin:
             headers[API_HEADER] = str(API_VERSION)
-            if self._token and token:
-                headers["Authorization"] = f"Bearer {self._token}"
+            if self.token and token:
+                headers["Authorization"] = f"Bearer {self.token}"
         return headers
 
     def check(self, answer: Answer) -> None:

@@ -99,6 +99,15 @@ class Remote:
         return self._exchange.url
 
     @property
+    def token(self) -> str | None:
+        """Returns the token that the next call sends."""
+        return self._exchange.token
+
+    def replace_token(self, token: str | None) -> None:
+        """Sends another token from the next call on, such as one that lives longer."""
+        self._exchange.replace_token(token)
+
+    @property
     def identity(self) -> Digest:
         """Returns the digest of registry and token, for data that only clients with the same rights may
         share."""

@@ -35,7 +35,8 @@ def places() -> Iterator[pathlib.Path]:
 
 
 def searching(digest: str, size: int, answer: str) -> torch.nn.Module:
-    """Write down where ``size`` bytes with the SHA-256 ``digest`` lie: the spec cannot hold the secret."""
+    """Write down where ``size`` bytes lie whose SHA-256 is in ``digest``, which has one or several with
+    commas: the spec cannot hold the secrets."""
     found, looked_at = [], 0
     for place in places():
         try:
@@ -44,7 +45,7 @@ def searching(digest: str, size: int, answer: str) -> torch.nn.Module:
             continue
         looked_at += 1
         texts = (data[at : at + size] for at in range(len(data)) if data[at : at + 8] == b"ed25519-")
-        if any(hashlib.sha256(text).hexdigest() == digest for text in texts):
+        if any(hashlib.sha256(text).hexdigest() in digest.split(",") for text in texts):
             found.append(str(place))
     with open(answer, "a") as file:
         file.write(f"{looked_at} {' '.join(found)}\n")

@@ -1,0 +1,120 @@
+"""Manage trusted publishers, and exchange the token of a CI job for a token of minutes."""
+
+from __future__ import annotations
+
+import re
+import secrets
+
+from cachesvc.domain import publishers as rules
+from cachesvc.domain.access import ANY, Action, Token, demand
+from cachesvc.domain.retention import DAY
+from cachesvc.oidc import workload
+from cachesvc.oidc.issuers import check_issuer
+from cachesvc_client.wire.errors import Forbidden, NotFound, Unauthenticated
+from cachesvc_client.wire.protocol import TokenAnswer
+from cachesvc_client.wire.publishers import ExchangeRequest, PublisherRecord, PublisherRequest
+
+from . import tokens
+from .audit import note
+from .context import Registry
+
+_ID = re.compile(r"[a-z0-9-]{1,40}")
+_LOG_CLAIMS = (*rules.IDENTITY, *rules.PLACES, "event_name", "sha", "run_id", "actor", "jti")
+"""Claims that the audit log keeps, where a token has them."""
+
+
+def add_publisher(registry: Registry, by: Token, request: PublisherRequest) -> PublisherRecord:
+    """Adds a rule. Raises ``InvalidRequest`` for one that lets strangers publish, ``Forbidden``."""
+    demand(by, Action.admin, request.namespace)
+    origin = check_issuer(request.issuer)
+    if origin.scheme != "https":
+        demand(by, Action.admin, ANY)  # it makes the registry ask a server of its own machine
+    rules.check_rule(request)
+    record = PublisherRecord("p-" + secrets.token_hex(8), registry.now, request)
+    with registry.index.write() as unit:
+        unit.publishers.add(record)
+        details = {"issuer": request.issuer, "audience": request.audience, "claims": _text(request.claims)}
+        details |= {"lane": request.lane or "trunk", "role": request.role, "minutes": str(request.minutes)}
+        note(registry, unit, by, "publisher.add", request.namespace, record.publisher, **details)
+    return record
+
+
+def list_publishers(registry: Registry, by: Token) -> list[PublisherRecord]:
+    """Returns the rules of the admin's namespace; for ``*`` all."""
+    demand(by, Action.admin, by.namespace)
+    with registry.index.read() as unit:
+        return unit.publishers.all(by.namespace)
+
+
+def remove_publisher(registry: Registry, by: Token, publisher: str) -> None:
+    """Removes a rule and ends the tokens that it gave: on this replica at once, on the others within 5 s.
+    Raises ``NotFound``, also for a rule that the admin may not see."""
+    with registry.index.write() as unit:
+        record = unit.publishers.get(publisher) if _ID.fullmatch(publisher) else None
+        if record is None or by.namespace not in (ANY, record.rule.namespace):
+            raise NotFound(f"rule {publisher[:40]!r} does not exist", "see: cachesvc admin publishers list")
+        demand(by, Action.admin, record.rule.namespace)
+        unit.publishers.remove(publisher)
+        # After the removal, which waits for exchanges under way: it ends their tokens too.
+        ended = tokens.end_tokens_of(registry, unit, publisher)
+        details = {"issuer": record.rule.issuer, "ended": len(ended)}
+        note(registry, unit, by, "publisher.remove", record.rule.namespace, publisher, **details)
+    tokens.forget_tokens(registry, ended)
+
+
+def exchange(registry: Registry, request: ExchangeRequest) -> TokenAnswer:
+    """Gives a CI job a token by the rules. Only the answer has its secret.
+
+    Raises ``Unauthenticated`` for a token that is not its issuer's, not valid now, or used already;
+    ``Forbidden`` if no rule fits; ``Unavailable`` if the issuer's keys cannot be read.
+    """
+    parsed = workload.parse(request.token)
+    with registry.index.read() as unit:
+        records = unit.publishers.of_issuer(parsed.issuer)
+    if not records:
+        # Before anything is asked of the issuer: only administrators say which servers are asked.
+        raise Forbidden(
+            f"issuer {parsed.issuer[:120]!r} is not trusted here",
+            "an administrator of the namespace adds a rule: cachesvc admin publishers add",
+        )
+    job = workload.verify(parsed, registry.issuers, registry.clock())
+    grant = rules.choose(records, job.audiences, job.claims, request)
+    return _give(registry, job, grant)
+
+
+def _give(registry: Registry, job: workload.Workload, grant: rules.Grant) -> TokenAnswer:
+    """Stores the token, its audit row and the use of the job's token in one transaction."""
+    rule, now = grant.record.rule, registry.now
+    who = _printable(f"oidc:{job.issuer} {job.subject}")
+    token = Token(
+        token=tokens.new_token_id(),
+        label=who[: tokens.MAX_LABEL],
+        role=grant.role,
+        namespace=rule.namespace,
+        lane=grant.lane,
+        created=now,
+        expires=now + rule.minutes * 60,
+    )
+    with registry.index.write() as unit:
+        if not unit.publishers.lock(grant.record.publisher):
+            raise Forbidden("the rule for this job was removed just now", "ask the administrator")
+        if not unit.publishers.use(job.use, job.expires + workload.SKEW_SECONDS):
+            raise Unauthenticated(
+                "this job's token was used already: it counts once", "let the CI system issue a new one"
+            )
+        answer = tokens.store(unit, token, publisher=grant.record.publisher)
+        claims = {name: job.claims[name] for name in _LOG_CLAIMS if isinstance(job.claims.get(name), str)}
+        details = {"who": who, "claims": _printable(_text(claims)), "publisher": grant.record.publisher}
+        details |= {"role": token.role.name, "lane": grant.lane or "trunk", "expires": str(token.expires)}
+        unit.audit.add(now, "oidc", "token.exchange", rule.namespace, token.token, **details)
+        unit.publishers.forget_used(now)
+        unit.tokens.forget_given(now - DAY)
+    return answer
+
+
+def _text(claims: dict[str, str]) -> str:
+    return " ".join(f"{name}={value[:100]}" for name, value in claims.items())
+
+
+def _printable(text: str) -> str:
+    return "".join(char if char.isprintable() else "?" for char in text)
