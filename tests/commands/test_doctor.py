@@ -106,7 +106,7 @@ def test_json_has_the_same_and_the_fingerprint(command):
     assert said["ok"] is (status == 0)
     assert said["fingerprint"]["platform"] == f"linux-{os.uname().machine}"
     assert {check["status"] for check in said["checks"]} <= {"ok", "warn", "fail"}
-    assert [check["what"] for check in said["checks"]][:3] == ["versions", "gpu", "compiler"]
+    assert [check["what"] for check in said["checks"]][:4] == ["versions", "hooks", "gpu", "compiler"]
 
 
 def test_a_readable_login_file_is_a_warning(command, registry, tmp_path):

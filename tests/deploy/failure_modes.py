@@ -5,7 +5,7 @@ from __future__ import annotations
 SHOWN_BY: dict[str, tuple[str, ...]] = {
     "the registry is down, or hangs": (
         "tests/e2e/test_by_name.py::test_a_node_starts_from_its_last_answer_while_the_registry_is_down",
-        "tests/e2e/test_by_name.py::test_whatever_is_wrong_the_service_runs_on_and_says_why",
+        "tests/e2e/test_by_name.py::test_whatever_is_wrong_the_first_compile_goes_on_and_the_service_says_why",
     ),
     "the database is down": ("tests/registry/test_outages.py::test_the_database_is_gone",),
     "the database's primary becomes a standby": (
