@@ -101,14 +101,19 @@ class Settings(BaseSettings):
     """Time between two collections of what nobody needs; 10 or more. 0: this process never collects, for
     deployments that run ``cachesvc admin gc``."""
     keep_revisions: int = Field(default=10, ge=1)
-    """Newest revisions of each entry that are kept. This setting and the next four apply to each namespace
-    without a bound of its own (``cachesvc admin namespaces set``)."""
+    """Newest revisions of each entry that are kept. This setting, ``keep_days``, ``unused_days``,
+    ``keep_bytes`` and ``quota_bytes`` apply to each namespace without a bound of its own
+    (``cachesvc admin namespaces set``)."""
     keep_days: int = Field(default=30, ge=0)
     """Every revision that is younger than this is kept."""
     unused_days: int | None = Field(default=None, ge=1, le=BOUNDS["unused_days"][1])
     """Days after which an entry that was offered to nobody is deleted. Not set: such entries stay."""
+    lane_days: int | None = Field(default=None, ge=1, le=BOUNDS["unused_days"][1])
+    """Days after which an entry of a lane that was offered to nobody is deleted, in every namespace. Not set:
+    lanes are kept as the trunk is."""
     keep_bytes: Bytes | None = None
-    """Bytes of a namespace above which collection evicts revisions. Not set: it evicts none."""
+    """Bytes of a namespace above which collection evicts revisions, those of lanes before the trunk's. Not
+    set: it evicts none."""
     quota_bytes: Bytes | None = None
     """Bytes of a namespace above which a publication is refused. Not set: none is."""
     max_pack_bytes: int = Field(default=MAX_PACK_BYTES, ge=1, le=MAX_PACK_BYTES)
