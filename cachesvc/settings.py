@@ -95,6 +95,15 @@ class Settings(BaseSettings):
     """``text``: lines for people. ``json``: one object for each line, and one line for each request."""
     shutdown_seconds: int = Field(default=10, ge=0)
     """How long requests under way may take to end after SIGTERM."""
+    connections: int = Field(default=10_000, ge=1)
+    """Connections at once, or about three quarters of the limit on open files, if that is less. When all are
+    taken, a new one takes the place of the one that has waited longest without a request."""
+    address_connections: int | None = Field(default=None, ge=1)
+    """Connections of one client address at once. Not set: as ``connections``; behind a proxy all clients have
+    the proxy's address."""
+    header_seconds: int = Field(default=20, ge=1)
+    """How long a client may take from its connection, or from an answer, until its next request's headers are
+    complete. After that the connection is closed."""
     token_requests: int = Field(default=1000, ge=1)
     """Requests that one token may have under way at once in one process. More are answered with 429."""
     gc_seconds: Annotated[int, AfterValidator(_zero_or_ten)] = 3600
