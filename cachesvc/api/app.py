@@ -29,6 +29,7 @@ from . import (
 )
 from .batching import Batches
 from .metrics import Metrics
+from .upload_places import UploadPlaces
 
 _log = logging.getLogger("cachesvc.gc")
 
@@ -45,7 +46,7 @@ def create_app(registry: Registry, *, gc_seconds: float | None = None, token_req
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        app.state.uploads = anyio.CapacityLimiter(write_routes.UPLOADS)
+        app.state.uploads = UploadPlaces()
         with app.state.resolves.running(read_routes.RESOLVES), app.state.long_resolves.running(1):
             async with anyio.create_task_group() as group:
                 group.start_soon(waiting.run)

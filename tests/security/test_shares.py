@@ -6,7 +6,7 @@ import asyncio
 import json
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import httpx
@@ -16,6 +16,7 @@ from registry_making import FINGERPRINT, make, refused
 
 from cachesvc.api.app import create_app
 from cachesvc.registry import tokens
+from cachesvc_client.bundle.file import bundle_head
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.protocol import TokenRequest
 
@@ -61,16 +62,17 @@ def _resolve(client: httpx.AsyncClient, **facts: object) -> Awaitable[httpx.Resp
     return client.post("/v1/resolve", content=json.dumps(body), headers={"Content-Type": "application/json"})
 
 
-@pytest.mark.parametrize(("count", "flags"), [(40, 2_900), (400, 100)])
-def test_a_reader_who_asks_much_does_not_stall_another(reg: Inside, count: int, flags: int) -> None:
+def test_a_reader_who_asks_much_does_not_stall_another(reg: Inside) -> None:
     _many_heads(reg)
     number = random.Random(1)
+    count, flags = 40, 2_900
 
     async def act(attacker: httpx.AsyncClient, honest: httpx.AsyncClient) -> None:
-        await _resolve(honest)
+        for client in (attacker, honest):
+            await _resolve(client)  # from now on the tokens are known
         questions = [[f"{number.getrandbits(64):016x}" for _ in range(flags)] for _ in range(count)]
         asked = [asyncio.create_task(_resolve(attacker, cpu_flags=question)) for question in questions]
-        await asyncio.sleep(0)
+        await asyncio.sleep(0.05)
         assert (await _resolve(honest, torch="2.13.1")).status_code == 200
         # By turns it was answered among the first; in the order of arrival it would be the last.
         unanswered = sum(not task.done() or task.result().status_code > 400 for task in asked)
@@ -98,3 +100,33 @@ def test_a_reader_learns_in_one_line_that_its_fingerprint_is_too_long(reg: Insid
         assert len(refused(answer, 422, "invalid", "fingerprint", "65536")) < 200
 
     _with_clients(reg, ["read"], act)
+
+
+@pytest.mark.parametrize("attackers", [["write:pr-1"], ["write:pr-1", "write:pr-2", "write:pr-3"], ["write"]])
+def test_a_writer_with_silent_uploads_does_not_stop_the_trunk(reg: Inside, attackers: list[str]) -> None:
+    """40 bodies that never end, of one token or of several lanes; the trunk publishes all the same."""
+    bundle = make(reg.key)
+
+    async def act(honest: httpx.AsyncClient, *writers: httpx.AsyncClient) -> None:
+        async def silence() -> AsyncIterator[bytes]:
+            yield b"x"
+            await asyncio.Event().wait()
+
+        async def hold(writer: httpx.AsyncClient, lane: str) -> None:
+            begin = {"namespace": "team", "name": "bert", "size": 1000, **({"lane": lane} if lane else {})}
+            upload = (await writer.post("/v1/uploads", json=begin)).json()["upload"]
+            await writer.put(f"/v1/uploads/{upload}/pack", content=silence())
+
+        lanes = [role.partition(":")[2] for role in attackers]
+        pairs = list(zip(writers, lanes, strict=True)) * 40
+        held = [asyncio.create_task(hold(*pair)) for pair in pairs[:40]]
+        await asyncio.sleep(1.5)
+        said = {"namespace": "team", "name": "bert"}
+        content = bundle_head(bundle.envelope) + bundle.pack
+        async with asyncio.timeout(40):
+            assert (await honest.post("/v1/bundles", params=said, content=content)).status_code == 200
+        for task in held:
+            task.cancel()
+        await asyncio.gather(*held, return_exceptions=True)
+
+    _with_clients(reg, ["write", *attackers], act)
