@@ -137,7 +137,11 @@ def _limits(settings: Settings) -> Limits:
         pack_bytes=settings.max_pack_bytes,
         quota_bytes=settings.quota_bytes,
         retention=Retention(
-            settings.keep_revisions, settings.keep_days, settings.unused_days, settings.keep_bytes
+            settings.keep_revisions,
+            settings.keep_days,
+            settings.unused_days,
+            settings.keep_bytes,
+            settings.lane_days,
         ),
     )
 

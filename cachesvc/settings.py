@@ -95,20 +95,34 @@ class Settings(BaseSettings):
     """``text``: lines for people. ``json``: one object for each line, and one line for each request."""
     shutdown_seconds: int = Field(default=10, ge=0)
     """How long requests under way may take to end after SIGTERM."""
+    connections: int = Field(default=10_000, ge=1)
+    """Connections at once, or about three quarters of the limit on open files, if that is less. When all are
+    taken, a new one takes the place of the one that has waited longest without a request."""
+    address_connections: int | None = Field(default=None, ge=1)
+    """Connections of one client address at once. Not set: as ``connections``; behind a proxy all clients have
+    the proxy's address."""
+    header_seconds: int = Field(default=20, ge=1)
+    """How long a client may take from its connection, or from an answer, until its next request's headers are
+    complete. After that the connection is closed."""
     token_requests: int = Field(default=1000, ge=1)
     """Requests that one token may have under way at once in one process. More are answered with 429."""
     gc_seconds: Annotated[int, AfterValidator(_zero_or_ten)] = 3600
     """Time between two collections of what nobody needs; 10 or more. 0: this process never collects, for
     deployments that run ``cachesvc admin gc``."""
     keep_revisions: int = Field(default=10, ge=1)
-    """Newest revisions of each entry that are kept. This setting and the next four apply to each namespace
-    without a bound of its own (``cachesvc admin namespaces set``)."""
+    """Newest revisions of each entry that are kept. This setting, ``keep_days``, ``unused_days``,
+    ``keep_bytes`` and ``quota_bytes`` apply to each namespace without a bound of its own
+    (``cachesvc admin namespaces set``)."""
     keep_days: int = Field(default=30, ge=0)
     """Every revision that is younger than this is kept."""
     unused_days: int | None = Field(default=None, ge=1, le=BOUNDS["unused_days"][1])
     """Days after which an entry that was offered to nobody is deleted. Not set: such entries stay."""
+    lane_days: int | None = Field(default=None, ge=1, le=BOUNDS["unused_days"][1])
+    """Days after which an entry of a lane that was offered to nobody is deleted, in every namespace. Not set:
+    lanes are kept as the trunk is."""
     keep_bytes: Bytes | None = None
-    """Bytes of a namespace above which collection evicts revisions. Not set: it evicts none."""
+    """Bytes of a namespace above which collection evicts revisions, those of lanes before the trunk's. Not
+    set: it evicts none."""
     quota_bytes: Bytes | None = None
     """Bytes of a namespace above which a publication is refused. Not set: none is."""
     max_pack_bytes: int = Field(default=MAX_PACK_BYTES, ge=1, le=MAX_PACK_BYTES)

@@ -30,6 +30,7 @@ from . import (
 )
 from .batching import Batches
 from .metrics import Metrics
+from .upload_places import UploadPlaces
 
 _log = logging.getLogger("cachesvc.gc")
 
@@ -46,9 +47,9 @@ def create_app(registry: Registry, *, gc_seconds: float | None = None, token_req
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        app.state.uploads = anyio.CapacityLimiter(write_routes.UPLOADS)
+        app.state.uploads = UploadPlaces()
         app.state.exchanges = anyio.CapacityLimiter(publisher_routes.EXCHANGES)
-        with app.state.resolves.running(read_routes.RESOLVES):
+        with app.state.resolves.running(read_routes.RESOLVES), app.state.long_resolves.running(1):
             async with anyio.create_task_group() as group:
                 group.start_soon(waiting.run)
                 if gc_seconds is not None:
@@ -69,6 +70,7 @@ def create_app(registry: Registry, *, gc_seconds: float | None = None, token_req
     app.state.metrics = metrics
     app.state.waiting = waiting
     app.state.resolves = Batches(partial(answers.answer_each, registry))
+    app.state.long_resolves = Batches(partial(answers.answer_each, registry))
     app.state.request_counts = access.RequestCounts(token_requests)
     for module in (open_routes, read_routes, write_routes, claim_routes, inventory_routes, admin_routes):
         app.include_router(module.router)

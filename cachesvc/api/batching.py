@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
@@ -24,11 +25,16 @@ Answer = Callable[[Sequence[Q]], Sequence[A | Exception]]
 
 class Batches(Generic[Q, A]):
     """Batches questions: a thread takes those that wait, answers them together, and passes all answers to the
-    event loop in one call. One call for each answer took a tenth of a resolve."""
+    event loop in one call. One call for each answer took a tenth of a resolve.
+
+    Who asks is served in turn, so that many questions of one asker do not stall another's.
+    """
 
     def __init__(self, answer: Answer[Q, A]) -> None:
         self._answer = answer
-        self._waiting: SimpleQueue[tuple[Q, asyncio.Future[A]] | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._waiting: dict[str, deque[tuple[Q, asyncio.Future[A]]]] = {}
+        self._tickets: SimpleQueue[bool] = SimpleQueue()  # true for each question, false to end a thread
 
     @contextmanager
     def running(self, threads: int) -> Iterator[None]:
@@ -42,14 +48,16 @@ class Batches(Generic[Q, A]):
             yield
         finally:
             for _ in workers:
-                self._waiting.put(None)
+                self._tickets.put(False)
             for thread in workers:
                 thread.join(END_SECONDS)
 
-    async def ask(self, question: Q) -> A:
-        """Returns the answer to ``question``, or raises its error."""
+    async def ask(self, question: Q, asker: str = "") -> A:
+        """Returns the answer to ``question`` of ``asker``, or raises its error."""
         future: asyncio.Future[A] = asyncio.get_running_loop().create_future()
-        self._waiting.put((question, future))
+        with self._lock:
+            self._waiting.setdefault(asker, deque()).append((question, future))
+        self._tickets.put(True)
         return await future
 
     def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -65,19 +73,29 @@ class Batches(Generic[Q, A]):
     def _next_batch(self) -> list[tuple[Q, asyncio.Future[A]]]:
         """Waits for a question and takes the others that wait too; empty at the end."""
         taken = []
-        question = self._waiting.get()
-        while question is not None:
-            taken.append(question)
+        ticket = self._tickets.get()
+        while ticket:
+            taken.append(self._next_question())
             if len(taken) == MAX_BATCH:
                 break
             try:
-                question = self._waiting.get_nowait()
+                ticket = self._tickets.get_nowait()
             except Empty:
                 break
         else:
             if taken:
-                self._waiting.put(None)  # ends this thread after the batch
+                self._tickets.put(False)  # ends this thread after the batch
         return taken
+
+    def _next_question(self) -> tuple[Q, asyncio.Future[A]]:
+        """Takes the oldest question of the asker whose turn it is, and puts that asker last."""
+        with self._lock:
+            asker, questions = next(iter(self._waiting.items()))
+            del self._waiting[asker]
+            question = questions.popleft()
+            if questions:
+                self._waiting[asker] = questions
+        return question
 
 
 def _set_results(futures: Sequence[asyncio.Future[A]], answers: Sequence[A | Exception]) -> None:

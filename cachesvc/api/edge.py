@@ -27,6 +27,7 @@ from cachesvc_client.wire.errors import (
 from cachesvc_client.wire.protocol import API_HEADER, API_VERSION
 
 from . import logs
+from .denials import Denials
 from .metrics import Metrics
 
 Scope = MutableMapping[str, Any]
@@ -53,6 +54,7 @@ class Edge:
 
     def __init__(self, app: Any, metrics: Metrics) -> None:
         self._app, self._metrics = app, metrics
+        self._denials = Denials()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -84,6 +86,12 @@ class Edge:
         route = getattr(scope.get("route"), "path", "")
         status = response.status or 499  # the client went away before an answer
         self._metrics.answered(scope["method"], route, status, seconds)
+        if status in (401, 403):
+            address = (scope.get("client") or ("unknown",))[0]
+            token = scope["state"].get("token")
+            self._denials.note(
+                status, address, token.token if token else "", f"{scope['method'][:20]} {route or '?'}"
+            )
         if _requests.isEnabledFor(logging.INFO):
             token = scope["state"].get("token")
             fields = {

@@ -16,11 +16,18 @@ from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import NotFound, RangeInvalid
 from cachesvc_client.wire.names import Namespace, ShortName, Tag
-from cachesvc_client.wire.protocol import EntrySummary, NameSummary, ResolveAnswer, ResolveRequest, WhoAmI
+from cachesvc_client.wire.protocol import (
+    MAX_FINGERPRINT_BYTES,
+    EntrySummary,
+    NameSummary,
+    ResolveAnswer,
+    ResolveRequest,
+    WhoAmI,
+)
 from cachesvc_client.wire.reports import MAX_REPORT_BYTES, ReportAnswer, ReportRequest
 
 from .access import SECURED, Handler, TheRegistry, TheToken, TokenRoute
-from .body import MAX_BODY_BYTES, max_body
+from .body import max_body
 from .edge import Json, failure
 from .metrics import Metrics, TheMetrics
 from .openapi import BINARY, errors
@@ -31,6 +38,11 @@ RESOLVES = 2
 work, and more threads only wait for the interpreter. With eight a resolve took 1.6 times the CPU. Requests
 that wait are resolved in one batch (``batching``), so that a distant database needs no more threads
 either."""
+MAX_RESOLVE_BYTES = 4 * MAX_FINGERPRINT_BYTES
+"""Bytes of a resolve, at most: a fingerprint whose characters may be escaped, entries, tags and names."""
+LONG_BYTES = 8 << 10
+"""Bytes of a resolve above which it waits for a thread of its own: it costs more, and no honest client sends
+one. Others do not wait for it."""
 
 router = APIRouter(
     prefix="/v1",
@@ -69,15 +81,17 @@ class ResolveRoute(TokenRoute):
 
 def _parse(body: bytes) -> ResolveRequest | None:
     try:
-        return codec.build(ResolveRequest, codec.parse_json(body, limit=MAX_BODY_BYTES, what="the body"))
+        return codec.build(ResolveRequest, codec.parse_json(body, limit=MAX_RESOLVE_BYTES, what="the body"))
     except ValueError:
         return None
 
 
 async def _resolve(request: Request, resolve_request: ResolveRequest, body: bytes) -> Json:
     state = request.app.state
+    token = request.state.token
+    batches = state.long_resolves if len(body) > LONG_BYTES else state.resolves
     try:
-        answer = await state.resolves.ask(answers.Question(request.state.token, resolve_request, body))
+        answer = await batches.ask(answers.Question(token, resolve_request, body), token.token)
     except NotFound:
         state.metrics.resolved("unknown")
         raise
@@ -89,6 +103,7 @@ def _count_and_render(metrics: Metrics, answer: bytes) -> Json:
     return Json(answer)
 
 
+@max_body(MAX_RESOLVE_BYTES)
 async def post_resolve(request: Request, body: ResolveRequest) -> Json:
     """Returns what fits this environment, with signed manifests, and why the rest does not."""
     return await _resolve(request, body, await request.body())

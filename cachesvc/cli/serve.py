@@ -66,7 +66,7 @@ def _serve(settings: Settings, listener: socket.socket, new_token: bool, ready_f
             listener,
             lambda: _announce(url, credentials, settings, ready_file),
             app.state.waiting.close,
-            settings.shutdown_seconds,
+            settings,
             certificate,
         )
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest, Unavailable
 
 if TYPE_CHECKING:
+    from cachesvc.settings import Settings
+
     from .tls import Certificate
 
 WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
@@ -51,12 +53,14 @@ def run(
     listener: socket.socket,
     ready: Callable[[], None],
     ending: Callable[[], None],
-    shutdown_seconds: int,
+    settings: Settings,
     certificate: Certificate | None,
 ) -> None:
     """Serves until SIGTERM or SIGINT. Calls ``ready`` when requests are accepted, and ``ending`` at the
-    signal; requests under way then have ``shutdown_seconds`` to end."""
+    signal; requests under way then have ``settings.shutdown_seconds`` to end."""
     import uvicorn
+
+    from .connections import Connections, affordable, protocol_class
 
     failed: list[CacheSvcError] = []
 
@@ -79,14 +83,18 @@ def run(
             ending()
             await super().shutdown(sockets)
 
+    most = affordable(settings.connections)
+    per_address = min(most, settings.address_connections or most)
     config = uvicorn.Config(
         application,  # type: ignore[arg-type]
+        http=protocol_class(Connections(most, per_address, settings.header_seconds)),
+        backlog=min(2048, max(64, most // 4)),  # as many are accepted before the first is judged
         log_level="warning",
         log_config=None,  # uvicorn logs where this program logs
         access_log=False,
         server_header=False,
         lifespan="on",
-        timeout_graceful_shutdown=shutdown_seconds,
+        timeout_graceful_shutdown=settings.shutdown_seconds,
         ssl_certfile=certificate.chain if certificate else None,
         ssl_keyfile=certificate.key if certificate else None,
     )

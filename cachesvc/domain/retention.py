@@ -16,6 +16,9 @@ FRESH_SECONDS = 3600
 it."""
 CHEAP_SECONDS = 10.0
 """Seconds of compilation below which all compilations count as equally cheap, as do unmeasured ones."""
+DEAR_SECONDS = 3600.0
+"""Seconds of compilation above which all compilations count as equally dear: publishers state the seconds, so
+no statement keeps a revision for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +26,15 @@ class Retention:
     """A policy that keeps the ``revisions`` newest of each entry, and everything younger than ``days``.
 
     ``unused_days``: days after which an entry that was offered to nobody is deleted whole. ``keep_bytes``:
-    bytes above which the least useful revisions are evicted. ``None``: without a bound.
+    bytes above which the least useful revisions are evicted. ``lane_days``: as ``unused_days``, for the
+    entries of lanes. ``None``: without a bound.
     """
 
     revisions: int = 10
     days: int = 30
     unused_days: int | None = None
     keep_bytes: int | None = None
+    lane_days: int | None = None
 
     def __post_init__(self) -> None:
         if self.revisions < 1 or self.days < 0:
@@ -42,12 +47,25 @@ class Retention:
             self.days if policy.keep_days is None else policy.keep_days,
             self.unused_days if policy.unused_days is None else policy.unused_days,
             self.keep_bytes if policy.keep_bytes is None else policy.keep_bytes,
+            self.lane_days,
         )
+
+    def days_unused(self, lane: str) -> int | None:
+        """Returns the days without an offer after which an entry of ``lane`` is deleted; the trunk is the
+        empty lane. ``None``: never."""
+        bounds = [self.unused_days, self.lane_days if lane else None]
+        return min((days for days in bounds if days is not None), default=None)
+
+    @property
+    def fewest_days_unused(self) -> int | None:
+        """The days without an offer after which an entry of any lane is deleted at the earliest."""
+        return self.days_unused("any")
 
 
 @dataclass(frozen=True, slots=True)
 class RevisionAge:
-    """What retention needs to know of a revision. ``compile_seconds``: seconds that it saves one start."""
+    """What retention needs to know of a revision. ``compile_seconds``: seconds that it saves one start, as
+    its publisher states them. ``lane``: empty for the trunk."""
 
     entry: Digest
     revision: Digest
@@ -58,6 +76,7 @@ class RevisionAge:
     pinned: bool = False
     size: int = 0
     compile_seconds: float = 0.0
+    lane: str = ""
 
     @property
     def touched(self) -> int:
@@ -82,27 +101,59 @@ def expired(revisions: Iterable[RevisionAge], policy: Retention, now: float) -> 
 
 
 def unused(revisions: Iterable[RevisionAge], policy: Retention, now: float) -> list[RevisionAge]:
-    """Returns the heads of entries that nobody was offered for ``unused_days`` and without a pinned
-    revision."""
-    if policy.unused_days is None:
-        return []
+    """Returns the heads of entries that nobody was offered for the policy's days of their lane, and that have
+    no pinned revision."""
     rows = list(revisions)
     pinned = {row.entry for row in rows if row.pinned}
-    oldest = now - policy.unused_days * DAY
-    return [row for row in rows if row.is_head and row.touched < oldest and row.entry not in pinned]
+    return [
+        row
+        for row in rows
+        if row.is_head
+        and row.entry not in pinned
+        and (days := policy.days_unused(row.lane)) is not None
+        and row.touched < now - days * DAY
+    ]
 
 
 def evicted(revisions: Iterable[RevisionAge], policy: Retention, now: float) -> list[RevisionAge]:
-    """Returns what to evict, in order, until no more than ``keep_bytes`` are left: first revisions that are
-    no heads, then heads, with which their entries are deleted.
+    """Returns what to evict, in order, until no more than ``keep_bytes`` are left: lanes first, then the
+    trunk, and the trunk only for its own bytes. So no lane evicts the trunk.
 
-    Within each group the order is by idle seconds for each second of compilation. Pinned revisions stay, with
-    the head of their entry, and so do fresh ones.
+    Of the lanes, the one that holds most is next, so what one lane states of its revisions decides nothing
+    over another's. Pinned revisions stay, with the head of their entry, and so do fresh ones.
     """
-    rows = list(revisions)
-    excess = sum(row.size for row in rows) - (policy.keep_bytes or 0)
-    if policy.keep_bytes is None or excess <= 0:
+    if policy.keep_bytes is None:
         return []
+    trunk: list[RevisionAge] = []
+    lanes: dict[str, list[RevisionAge]] = {}
+    for row in revisions:
+        (lanes.setdefault(row.lane, []) if row.lane else trunk).append(row)
+    of_trunk = sum(row.size for row in trunk)
+    of_lanes = {lane: sum(row.size for row in rows) for lane, rows in lanes.items()}
+    orders = {lane: iter(_eviction_order(rows, now)) for lane, rows in lanes.items()}
+    removable: list[RevisionAge] = []
+    excess = of_trunk + sum(of_lanes.values()) - policy.keep_bytes
+    while excess > 0 and orders:
+        lane = max(orders, key=lambda each: (of_lanes[each], each))
+        next_row = next(orders[lane], None)
+        if next_row is None:
+            del orders[lane]
+            continue
+        removable.append(next_row)
+        of_lanes[lane] -= next_row.size
+        excess -= next_row.size
+    excess = of_trunk - policy.keep_bytes
+    for row in _eviction_order(trunk, now):
+        if excess <= 0:
+            break
+        removable.append(row)
+        excess -= row.size
+    return removable
+
+
+def _eviction_order(rows: list[RevisionAge], now: float) -> list[RevisionAge]:
+    """Returns the revisions of one lane that may be evicted: first those that are no heads, then heads, with
+    which their entries are deleted; within each group by idle seconds for each second of compilation."""
     fresh = now - FRESH_SECONDS
     # The whole entry is deleted with its head: what protects another revision protects the head too.
     protected = {row.entry for row in rows if row.pinned or (not row.is_head and row.touched >= fresh)}
@@ -111,18 +162,13 @@ def evicted(revisions: Iterable[RevisionAge], policy: Retention, now: float) -> 
         for row in rows
         if row.touched < fresh and not row.pinned and not (row.is_head and row.entry in protected)
     ]
-    free.sort(key=lambda row: (row.is_head, -_idleness(row, now), row.revision))
-    removable: list[RevisionAge] = []
-    for row in free:
-        if excess <= 0:
-            break
-        removable.append(row)
-        excess -= row.size
-    return removable
+    return sorted(free, key=lambda row: (row.is_head, -_idleness(row, now), row.revision))
 
 
 def _idleness(row: RevisionAge, now: float) -> float:
-    return (now - row.touched) / max(row.compile_seconds, CHEAP_SECONDS)
+    # The form of the comparison makes NaN cheap: an older registry stored what publishers sent.
+    seconds = row.compile_seconds if row.compile_seconds > CHEAP_SECONDS else CHEAP_SECONDS
+    return (now - row.touched) / min(seconds, DEAR_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -232,6 +232,7 @@ class Entries:
                 col(RevisionRow.pinned),
                 col(RevisionRow.pack_size),
                 col(RevisionRow.measured),
+                col(EntryRow.lane),
             )
             .join_from(RevisionRow, EntryRow, col(EntryRow.entry) == col(RevisionRow.entry))
             .where(*where)
@@ -249,6 +250,7 @@ class Entries:
                 pinned=row.pinned is not None,
                 size=row.pack_size,
                 compile_seconds=compile_seconds(row.measured),
+                lane=row.lane,
             )
             for row in self._session.connection().execute(query)
         ]
@@ -292,7 +294,7 @@ class Entries:
 def compile_seconds(measured: dict[str, float]) -> float:
     """Returns the seconds that the builder spent: the longer of compilation and first call; 0 if not
     measured."""
-    return max(measured.get("compile", 0.0), measured.get("first_call", 0.0))
+    return max(measured.get("compile", 0.0), measured.get("first_call", 0.0), 0.0)
 
 
 def between_spaces(words: Sequence[str]) -> str:

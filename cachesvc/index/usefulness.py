@@ -30,12 +30,14 @@ _BATCH = 500
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """A revision that a report may be about, and where it belongs."""
+    """A revision that a report may be about, and where it belongs. ``measured``: seconds by name, as its
+    publisher states them."""
 
     namespace: Namespace
     lane: Lane | None
     fingerprint: dict[str, FactorValue]
     scopes: tuple[str, ...]
+    measured: dict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,7 @@ class Usefulness:
                 col(EntryRow.lane),
                 col(RevisionRow.fingerprint),
                 col(RevisionRow.scopes),
+                col(RevisionRow.measured),
             )
             .join_from(RevisionRow, EntryRow, col(EntryRow.entry) == col(RevisionRow.entry))
             .where(col(RevisionRow.revision).in_(revisions))
@@ -88,6 +91,7 @@ class Usefulness:
                 Lane(row.lane) if row.lane else None,
                 row.fingerprint,
                 tuple(row.scopes),
+                row.measured,
             )
             for row in self._session.connection().execute(query)
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 
 from cachesvc.index.unit import Unit
 from cachesvc.index.uploads import Upload
@@ -13,6 +14,7 @@ from cachesvc_client.wire.errors import InvalidRequest, Untrusted
 from cachesvc_client.wire.names import Namespace
 from cachesvc_client.wire.protocol import BundleRequest
 from cachesvc_client.wire.records import Manifest
+from cachesvc_client.wire.reports import MAX_SECONDS
 
 from .context import Registry
 
@@ -86,6 +88,10 @@ def _check_bounds(manifest: Manifest) -> None:
     """Checks that the index can store what it keeps beside the envelope. Raises ``InvalidRequest``."""
     if manifest.statement.expires is not None and not 0 < manifest.statement.expires < 1 << 53:
         raise InvalidRequest("manifest.statement.expires: out of range; it is seconds of UTC")
+    for name, seconds in manifest.measured.items():
+        # Retention orders evictions by these numbers, and operators read them.
+        if not (math.isfinite(seconds) and 0 <= seconds <= MAX_SECONDS):
+            raise InvalidRequest(f"manifest.measured.{name[:40]}: seconds, 0 to {MAX_SECONDS:.0f}")
     try:
         size = len(codec.canonical([manifest.fingerprint, manifest.measured]))
     except ValueError as error:

@@ -121,9 +121,11 @@ def _removable(registry: Registry, unit: Unit, namespace: Namespace) -> Iterator
         for row in old
     )
     listed = {row.revision for row in old}
-    if policy.unused_days is not None:
-        idle = unused(unit.entries.idle(int(now - policy.unused_days * DAY), namespace), policy, now)
-        yield from (_Removable(row, f"not used for {policy.unused_days} days", whole=True) for row in idle)
+    if (fewest := policy.fewest_days_unused) is not None:
+        idle = unused(unit.entries.idle(int(now - fewest * DAY), namespace), policy, now)
+        yield from (
+            _Removable(row, f"not used for {policy.days_unused(row.lane)} days", whole=True) for row in idle
+        )
         entries = {row.entry for row in idle}
         listed |= {row.revision for row in idle}
     else:

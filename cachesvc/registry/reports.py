@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 
 from cachesvc.domain.access import Action, Token, demand, may
 from cachesvc.domain.usefulness import HOSTS, InertHost, useless
+from cachesvc.index.entries import compile_seconds
 from cachesvc.index.unit import Unit
 from cachesvc.index.usefulness import Earlier, Reported, Start
 from cachesvc_client.wire.compare import Mismatch, compare
@@ -23,6 +25,8 @@ RATE_SECONDS = 5
 """Seconds over which the reports of a token are counted."""
 RATE = 500
 """Reports that a token may send to one replica in ``RATE_SECONDS``: enough for a fleet that ends at once."""
+MAX_SPENT_SECONDS = 86_400.0
+"""Seconds that one start spends on compiling, at most: of a report that states more, this is counted."""
 FACTS = ("gpu", "torch", "triton", "platform", "cpu_isa", "python_abi")
 """Factors by which people recognise an environment."""
 
@@ -37,7 +41,7 @@ def report(registry: Registry, token: Token, request: ReportRequest) -> ReportAn
     have been installed there), ``TooMany``.
     """
     _limit_rate(registry, token)
-    spent = _spent(request.kinds) / len(request.revisions)
+    spent = _bounded_spent(request.kinds) / len(request.revisions)
     earlier = _earlier(request)
     withheld: list[Digest] = []
     moved = False
@@ -55,9 +59,9 @@ def report(registry: Registry, token: Token, request: ReportRequest) -> ReportAn
                     environment=where,
                     facts=_facts(request),
                     state=row.state,
-                    saved=row.saved or 0.0,
+                    saved=_bounded_saved(row.saved, subject),
                     spent=spent,
-                    earlier=earlier.get(row.revision),
+                    earlier=_bounded_earlier(earlier.get(row.revision), subject),
                     why="; ".join(request.why)[:500] if row.state in ("inert", "partial") else "",
                     now=registry.now,
                 )
@@ -73,15 +77,25 @@ def report(registry: Registry, token: Token, request: ReportRequest) -> ReportAn
     return ReportAnswer(len(request.revisions), tuple(withheld), replaces=True)
 
 
-def _spent(kinds: Mapping[str, KindWork]) -> float:
-    return sum(work.seconds for work in kinds.values())
+def _bounded_spent(kinds: Mapping[str, KindWork]) -> float:
+    return min(sum(work.seconds for work in kinds.values()), MAX_SPENT_SECONDS)
+
+
+def _bounded_saved(saved: float | None, subject: Reported) -> float:
+    """Returns the seconds that a start saved, and no more than the builder spent: a token that reports would
+    otherwise make any entry the one that saves most."""
+    return min(saved or 0.0, compile_seconds(subject.measured))
+
+
+def _bounded_earlier(earlier: Earlier | None, subject: Reported) -> Earlier | None:
+    return None if earlier is None else replace(earlier, saved=_bounded_saved(earlier.saved, subject))
 
 
 def _earlier(request: ReportRequest) -> dict[Digest, Earlier]:
     """Returns what the earlier report of the same start counted, by revision."""
     if request.replaces is None or not request.replaces.revisions:
         return {}
-    spent = _spent(request.replaces.kinds) / len(request.replaces.revisions)
+    spent = _bounded_spent(request.replaces.kinds) / len(request.replaces.revisions)
     return {row.revision: Earlier(row.state, row.saved or 0.0, spent) for row in request.replaces.revisions}
 
 

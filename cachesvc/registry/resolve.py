@@ -10,6 +10,7 @@ from contextlib import suppress
 from cachesvc.index.heads import Candidate, Heads, Place
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.compare import (
+    Compatible,
     Difference,
     Mismatch,
     compare,
@@ -40,6 +41,9 @@ MAX_REJECTED = 64
 MAX_ANSWER_BYTES = MAX_ENVELOPE_BYTES
 """Bytes of the envelopes in one answer; the first envelope is always in it."""
 
+COMPARED_CHARACTERS = 24 << 20
+"""Characters of the fingerprints that one resolve compares, at most, about half a second: heads beyond them,
+which are the oldest, are left out. 4096 heads of usual fingerprints are fewer."""
 CACHED_COMPARISONS = 512
 """Comparisons of two fingerprints whose result is cached."""
 CACHED_CHARACTERS = 32_000
@@ -143,9 +147,11 @@ def _compare_all(
     """Returns the heads that fit the request's fingerprint, and the others, the nearest first."""
     fitting: list[Candidate] = []
     refused: list[tuple[tuple[int, ...], Rejected]] = []
-    mine = codec.canonical(request.fingerprint).decode()
+    comparisons = _Comparisons(request)
     for row in heads:
-        differences = _differences(mine, row.fingerprint, row.scopes)
+        differences = comparisons.with_head(row)
+        if differences is None:
+            break
         if differences:
             rejected = Rejected(row.entry, row.target, row.tag, differences)
             refused.append(((*nearness(differences), -row.published), rejected))
@@ -155,20 +161,42 @@ def _compare_all(
     return fitting, tuple(rejected for _, rejected in refused[:MAX_REJECTED])
 
 
-def _differences(mine: str, theirs: str, scopes: str) -> tuple[Difference, ...]:
-    """Returns the deciding differences of two fingerprints, which are JSON.
+class _Comparisons:
+    """Compares one request's fingerprint with those of heads, which are JSON.
 
     Many clients of few environments ask for what few environments built, so results are cached. Long texts
-    are not: no honest fingerprint is long.
+    are not cached beyond the request: no honest fingerprint is long.
     """
-    if len(mine) + len(theirs) + len(scopes) > CACHED_CHARACTERS:
-        return _cached_differences.__wrapped__(mine, theirs, scopes)
-    return _cached_differences(mine, theirs, scopes)
+
+    def __init__(self, request: ResolveRequest) -> None:
+        self._fingerprint = request.fingerprint
+        self._text = codec.canonical(request.fingerprint).decode()
+        self._long: dict[tuple[str, str], tuple[Difference, ...]] = {}
+        self._left = COMPARED_CHARACTERS
+
+    def with_head(self, row: Candidate) -> tuple[Difference, ...] | None:
+        """Returns the deciding differences; ``None`` once ``COMPARED_CHARACTERS`` were compared."""
+        theirs = row.fingerprint, row.scopes
+        if theirs in self._long:
+            return self._long[theirs]
+        size = len(self._text) + len(row.fingerprint) + len(row.scopes)
+        self._left -= size
+        if self._left < 0:
+            return None
+        if size <= CACHED_CHARACTERS:
+            return _cached_differences(self._text, *theirs)
+        self._long[theirs] = _deciding(
+            compare(self._fingerprint, json.loads(row.fingerprint), json.loads(row.scopes))
+        )
+        return self._long[theirs]
 
 
 @functools.lru_cache(CACHED_COMPARISONS)
 def _cached_differences(mine: str, theirs: str, scopes: str) -> tuple[Difference, ...]:
-    verdict = compare(json.loads(mine), json.loads(theirs), json.loads(scopes))
+    return _deciding(compare(json.loads(mine), json.loads(theirs), json.loads(scopes)))
+
+
+def _deciding(verdict: Compatible | Mismatch) -> tuple[Difference, ...]:
     return verdict.differences if isinstance(verdict, Mismatch) else ()
 
 

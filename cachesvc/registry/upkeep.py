@@ -90,6 +90,7 @@ def delete_entry(registry: Registry, by: Token, entry: Digest, head: Digest | No
             target=rows[0].target,
             lane=rows[0].lane,
             revisions=len(keys),
+            **_origin(next(row for row in rows if row.head)),
         )
     forget_answers(registry, rows[0].namespace)
 
@@ -108,7 +109,12 @@ def delete_revision(registry: Registry, by: Token, revision: Digest) -> None:
         if key is None:
             raise HeadConflict(f"revision {revision} was changed meanwhile", "look at it again")
         unit.objects.lease(key, registry.now + registry.limits.grace_seconds)
-        note(registry, unit, by, "revision.delete", row.namespace, revision, entry=row.entry)
+        note(registry, unit, by, "revision.delete", row.namespace, revision, entry=row.entry, **_origin(row))
+
+
+def _origin(row: RevisionRecord) -> dict[str, str]:
+    """Returns who signed and who published a revision, for the audit log: its row will be gone."""
+    return {"signer": row.signer, "published_by": row.published_by}
 
 
 def _set_pin(

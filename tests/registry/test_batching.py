@@ -66,3 +66,30 @@ def test_what_waits_at_the_end_is_answered_and_a_defect_is_told(threads: int) ->
     failed = [number for number, told in enumerate(answers) if told != number]
     assert 7 in failed and len(failed) <= MAX_BATCH
     assert all(isinstance(answers[number], Odd) for number in failed)
+
+
+def test_many_questions_of_one_asker_do_not_stall_another() -> None:
+    batches_taken: list[list[str]] = []
+    begun, go_on = threading.Event(), threading.Event()
+
+    def answer(questions: Sequence[str]) -> list[str | Exception]:
+        batches_taken.append(list(questions))
+        begun.set()
+        go_on.wait(10)
+        return list(questions)
+
+    async def ask_all() -> None:
+        batches: Batches[str, str] = Batches(answer)
+        with batches.running(1):
+            first = asyncio.create_task(batches.ask("first", "greedy"))
+            while not begun.is_set():
+                await asyncio.sleep(0.01)
+            rest = [asyncio.create_task(batches.ask(f"greedy {number}", "greedy")) for number in range(50)]
+            rest.append(asyncio.create_task(batches.ask("other", "other")))
+            await asyncio.sleep(0)
+            go_on.set()
+            await asyncio.gather(first, *rest)
+
+    asyncio.run(ask_all())
+    assert batches_taken[1][:2] == ["greedy 0", "other"]
+    assert sum(map(len, batches_taken)) == 52

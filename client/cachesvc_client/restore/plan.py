@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from ..node.installed import RestoreResult, StagedRevision
 from ..own_results.keep import OwnResultsProcess
 from ..wire.digest import Digest
+from ..wire.errors import InvalidRequest
 from ..wire.factors import Fingerprint
 from ..wire.names import Lane, Name, Tag
 from ..wire.protocol import ResolveRequest
@@ -83,12 +84,16 @@ class NameRequest:
         return tuple(dict.fromkeys((self.name.tag, *self.fallback)))
 
     def request(self, fingerprint: Fingerprint) -> ResolveRequest:
-        """Returns the request that asks a registry for this name."""
-        return ResolveRequest(
-            namespace=self.name.namespace,
-            name=self.name.name,
-            fingerprint=fingerprint,
-            tags=self.tags,
-            lane=self.lane,
-            model=self.model,
-        )
+        """Returns the request that asks a registry for this name. Raises ``InvalidRequest`` for a fingerprint
+        that no registry takes."""
+        try:
+            return ResolveRequest(
+                namespace=self.name.namespace,
+                name=self.name.name,
+                fingerprint=fingerprint,
+                tags=self.tags,
+                lane=self.lane,
+                model=self.model,
+            )
+        except ValueError as error:
+            raise InvalidRequest(str(error), "cachesvc-client doctor shows what was detected") from None

@@ -21,6 +21,9 @@ API_HEADER = "X-Cachesvc-Api"
 """Name of the header that carries the version of the API."""
 MAX_RESOLVED = 256
 """Largest number of revisions in one answer; the newest come first."""
+MAX_FINGERPRINT_BYTES = 64 << 10
+"""Number of bytes of the fingerprint in a request, at most: the registry compares it with every head under a
+name. An honest fingerprint has a few thousand."""
 
 DEEDS = ("tag", "rollback", "import")
 """Actions of an operator that publish a revision again; the audit log names them."""
@@ -46,9 +49,11 @@ class ResolveRequest:
         if not 0 < len(self.tags) <= 8 or len(self.entries) > MAX_RESOLVED:
             raise ValueError("tags: 1 to 8; entries: at most 256")
         try:
-            canonical(self.fingerprint)
+            size = len(canonical(self.fingerprint))
         except ValueError:  # halves of characters, infinities: they have no digest
             raise ValueError("fingerprint: a text or number that JSON cannot carry") from None
+        if size > MAX_FINGERPRINT_BYTES:
+            raise ValueError(f"fingerprint: {size} bytes, at most {MAX_FINGERPRINT_BYTES}")
 
 
 def pack_path(revision: Digest) -> str:
