@@ -20,6 +20,7 @@ from cachesvc_client.wire.errors import Forbidden, InvalidRequest, StorageFull
 from cachesvc_client.wire.names import Name, Tag
 
 from . import app
+from .lifetime import parse_lifetime
 from .signals import interruptible
 
 if TYPE_CHECKING:
@@ -64,11 +65,18 @@ def warm(
             help="The variable that holds the signing key itself, instead of a file that all may read."
         ),
     ] = None,
+    expires: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION", help="Sign that nodes refuse it after this time, such as 90d; warm it before."
+        ),
+    ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Show the traceback of a failure.")] = False,
 ) -> None:
     """Compile declared models in fresh processes, prove that a restored process compiles nothing, publish."""
     _hide_from_other_processes()
     key = _take_key(signing_key_env)
+    lifetime = parse_lifetime(expires)
     from cachesvc.warm import report as reports
     from cachesvc.warm.plan import plan
     from cachesvc.warm.spec import load_spec
@@ -81,7 +89,17 @@ def warm(
         return
     if report and not report.absolute().parent.is_dir():
         raise InvalidRequest(f"--report {report}: no such folder", "make the folder first")
-    outcomes = _run(jobs, name, warm_spec.path, force=force, check=check, workers=workers, out=out, key=key)
+    outcomes = _run(
+        jobs,
+        name,
+        warm_spec.path,
+        force=force,
+        check=check,
+        workers=workers,
+        out=out,
+        key=key,
+        lifetime=lifetime,
+    )
     if report:
         _write(report, reports.markdown(str(name), outcomes))
     if as_json:
@@ -146,6 +164,7 @@ def _run(
     workers: int,
     out: Path | None,
     key: SigningKey | None,
+    lifetime: float | None,
 ) -> list[Outcome]:
     from cachesvc.warm.context import WarmContext
     from cachesvc.warm.launcher import Launcher
@@ -164,6 +183,7 @@ def _run(
             force=force,
             check=check,
             provenance=_provenance(spec),
+            lifetime=lifetime,
         )
         context = _with_registry(context, config, stack)
         stack.enter_context(interruptible())

@@ -69,11 +69,3 @@ def name_text(row: Any) -> str:
     """Returns the ``namespace/name:tag`` of a row, and its lane if it has one."""
     lane = getattr(row, "lane", None)
     return f"{row.namespace}/{row.name}:{row.tag}" + (f" [{lane}]" if lane else "")
-
-
-def duration_text(seconds: float) -> str:
-    """Returns a duration in the unit that fits it: ``12.3 s``, ``2.5 h``."""
-    for unit, size in (("d", 86_400.0), ("h", 3600.0), ("min", 60.0)):
-        if abs(seconds) >= 2 * size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.1f} s"

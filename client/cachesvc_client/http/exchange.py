@@ -17,7 +17,7 @@ from ..wire.errors import CacheSvcError, InvalidRequest, ProtocolMismatch, from_
 from ..wire.protocol import API_HEADER, API_VERSION
 from .breaker import Breaker
 from .connection import Body, Pool
-from .origin import Origin, split_url
+from .origin import Origin, split_url, without_secrets
 from .timed import Clock
 
 MAX_ANSWER_BYTES = 8 << 20
@@ -223,5 +223,5 @@ def _retry_after(headers: Mapping[str, str]) -> float:
 
 
 def quote_header(text: str | None) -> str:
-    """Returns a header's value for a message, cut short."""
-    return "nothing" if text is None else repr(text[:120])
+    """Returns a header's value for a message, cut short and without what may be a secret in a URL."""
+    return "nothing" if text is None else ascii(without_secrets(text)[:120])

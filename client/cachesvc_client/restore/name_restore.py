@@ -77,6 +77,8 @@ class SessionRestore:
             roots=process.folders.roots,
             may_install=may_install,
             lane=config.lane,
+            offline=config.offline,
+            max_age=config.max_age,
             ahead=this_job() is not None or may_become_rank(),
         )
 
