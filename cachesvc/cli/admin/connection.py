@@ -96,7 +96,7 @@ def _configured_registry() -> tuple[Config, Remote]:
         raise InvalidRequest("no registry is configured", "set CACHESVC_URL or run: cachesvc login URL")
     if config.token is None:
         raise Unauthenticated(f"no token for {config.url}", "cachesvc login URL --token csv_…")
-    return config, Remote(config.url, config.token, timeout=ANSWER_SECONDS)
+    return config, Remote(config.url, config.token, timeout=ANSWER_SECONDS, allow_links=config.allow_links)
 
 
 @contextmanager

@@ -65,7 +65,7 @@ def registry_of(config: Config) -> Remote:
         raise InvalidRequest(
             "no registry is configured", "set CACHESVC_URL or run: cachesvc-client login URL"
         )
-    return Remote(config.url, config.token)
+    return Remote(config.url, config.token, allow_links=config.allow_links)
 
 
 def pull(
