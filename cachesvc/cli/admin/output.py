@@ -40,7 +40,7 @@ def show_facts(facts: Iterable[tuple[str, object]], record: object, as_json: boo
 
 def print_json(value: object) -> None:
     """Prints ``value`` as JSON, indented, with sorted keys."""
-    typer.echo(json.dumps(codec.plain(value), indent=1, sort_keys=True, ensure_ascii=False))
+    typer.echo(json.dumps(codec.plain(value), indent=1, sort_keys=True))
 
 
 def show_plan(rows: Sequence[Any], columns: Columns, *, applied: bool, as_json: bool, summary: str) -> None:
