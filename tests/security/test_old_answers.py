@@ -17,7 +17,6 @@ from tests.e2e.registries import client
 
 from .attacker import start
 
-pytestmark = pytest.mark.servers
 DAY = 86400
 
 

@@ -18,7 +18,6 @@ from cachesvc_client.environment.detect import detect
 
 from .attacker import start
 
-pytestmark = pytest.mark.slow
 STRANGER = 4242
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="gives files to another user")
 

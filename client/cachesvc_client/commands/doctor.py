@@ -306,7 +306,7 @@ def _probe_checks(config: Config, probe: Probe) -> Iterator[Check]:
     text = f"{config.url}: cachesvc {probe.info.version}, API {probe.info.api}, {probe.seconds * 1000:.0f} ms"
     yield Check("ok", "registry", text)
     if probe.whoami is None:
-        yield Check("fail", "token", "none", "set CACHESVC_TOKEN or log in with --token")
+        yield Check("fail", "token", "none", "set CACHESVC_TOKEN or log in with --token-file")
     else:
         who = probe.whoami
         left = None if who.expires is None else who.expires - time.time()
