@@ -83,7 +83,8 @@ class Settings(BaseSettings):
     time, never truth."""
     first_token: str = Field(default="", pattern="^$|^csv_[A-Za-z0-9_-]{32,200}$")
     """Secret of the first admin's token, for deployments that store secrets: a database without an admin gets
-    this token, and no signing key is made. Empty: the first start makes and prints both."""
+    this token, and no signing key is made. Empty: the first start makes both, in the data
+    folder."""
     lease_seconds: int = Field(default=900, ge=60, le=86_400)
     """How long an upload may be silent before its bytes may be collected."""
     grace_seconds: int = Field(default=7200, ge=0)

@@ -14,9 +14,11 @@ from setuptools.command.build_py import build_py
 from setuptools.command.editable_wheel import editable_wheel
 
 NAME = "cachesvc_client_bootstrap.pth"
-# Python runs this line at each start; it has to be one line, cheap, and never an error.
+# Python runs this line at each start; it has to be one line, cheap, and never an error. `python -I` and `-E`
+# promise to obey no variable.
 LINE = (
-    'import os; any(map(os.environ.get, ("CACHESVC_NAME", "CACHESVC_BUNDLE", "CACHESVC_OBSERVE"))) and '
+    "import os, sys; sys.flags.ignore_environment or "
+    'any(map(os.environ.get, ("CACHESVC_NAME", "CACHESVC_BUNDLE", "CACHESVC_OBSERVE"))) and '
     'exec("try:\\n import cachesvc_client.bootstrap\\nexcept Exception:\\n pass")\n'
 )
 

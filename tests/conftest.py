@@ -34,7 +34,13 @@ MARKS_OF_PLACES = {
     "servers": (
         *("deploy", "registry/test_claims.py", "registry/test_collectors.py", "registry/test_faults.py"),
         *("registry/test_fuzz.py", "registry/test_operation.py", "registry/test_outages.py"),
-        *("registry/test_replicas.py", "registry/test_serve.py", "security/test_publishers.py"),
+        *(
+            "registry/test_replicas.py",
+            "registry/test_serve.py",
+            "security/test_old_answers.py",
+            "security/test_publishers.py",
+            "security/test_secrets_shown.py",
+        ),
     ),
     # A file whose tests took more than five seconds of CPU in all, most of it in processes that they start.
     "slow": (
@@ -42,8 +48,14 @@ MARKS_OF_PLACES = {
         *("environment/test_detect.py", "environment/test_gpu.py", "environment/test_model_hash.py"),
         *("house/test_contracts.py", "house/test_distributions.py", "index/test_killed_upgrades.py"),
         *("kinds/test_cuda.py", "graphs/test_user_kernels.py", "matrix", "registry/test_crashes.py"),
-        *("registry/test_stateful.py", "warm/test_claims.py", "security/test_authorisation_matrix.py"),
-        "security/fuzz",
+        *(
+            "registry/test_stateful.py",
+            "warm/test_claims.py",
+            "security/fuzz",
+            "security/test_authorisation_matrix.py",
+            "security/test_imports.py",
+            "security/test_store_path.py",
+        ),
     ),
 }
 """Folders and files of tests whose tests have the mark. What has none of them is ``make test-fast``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
     from .tls import Certificate
 
+_TOKEN_FILE = "admin.token"
+"""Name of the file, in the data folder, that holds the admin's token which this start has made."""
+
 
 @app.command()
 def serve(
@@ -28,7 +32,7 @@ def serve(
     port: Annotated[int | None, typer.Option(help="Port; 8750 by default, 0 for any free one.")] = None,
     config: Annotated[Path | None, typer.Option(help="Settings file (TOML).")] = None,
     new_token: Annotated[
-        bool, typer.Option("--new-token", help="Make and print another admin token.")
+        bool, typer.Option("--new-token", help="Make another admin token, in admin.token of the data folder.")
     ] = False,
     ready_file: Annotated[
         Path | None, typer.Option(help="Write {url, token, trust, signing_key} here as JSON when ready.")
@@ -83,7 +87,10 @@ def _announce(url: str, credentials: Credentials, settings: Settings, ready_file
     if settings.embedded:
         print(f"data in {settings.data}")
     if credentials.secret is not None:
-        parts = [f"cachesvc login {url} --token {credentials.secret}"]
+        token_file = settings.data / _TOKEN_FILE
+        _write_private(token_file, credentials.secret, "the admin's token")
+        print(f"the admin's token is in {token_file}, for you alone; delete the file after the login")
+        parts = [f"cachesvc login {url} --token-file {shlex.quote(str(token_file))}"]
         if credentials.trust is not None:
             parts.append(f"--trust {credentials.trust} --signing-key {credentials.signing_key}")
         print("log in with:\n  " + " ".join(parts))
@@ -96,13 +103,15 @@ def _announce(url: str, credentials: Credentials, settings: Settings, ready_file
             "trust": credentials.trust,
             "signing_key": str(credentials.signing_key) if credentials.trust is not None else None,
         }
-        _write_private(ready_file, json.dumps({key: value for key, value in facts.items() if value}))
+        text = json.dumps({key: value for key, value in facts.items() if value})
+        _write_private(ready_file, text, "--ready-file")
 
 
-def _write_private(path: Path, text: str) -> None:
+def _write_private(path: Path, text: str, what: str) -> None:
     """Writes a file that is whole or absent, readable for this user only: it may contain a secret."""
     try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with replacing(path, 0o600) as file:
             file.write(f"{text}\n".encode())
     except OSError as error:
-        raise InvalidRequest(f"--ready-file {path}: {error.strerror or error}") from None
+        raise InvalidRequest(f"{what} {path}: {error.strerror or error}") from None

@@ -20,6 +20,7 @@ from cachesvc_client.wire.errors import Forbidden, InvalidRequest, StorageFull
 from cachesvc_client.wire.names import Name, Tag
 
 from . import app
+from .lifetime import parse_lifetime
 from .signals import interruptible
 
 if TYPE_CHECKING:
@@ -74,12 +75,19 @@ def warm(
             help="Log in with this CI job's own token: github, gitlab[:VARIABLE], kubernetes or file:PATH.",
         ),
     ] = None,
+    expires: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION", help="Sign that nodes refuse it after this time, such as 90d; warm it before."
+        ),
+    ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Show the traceback of a failure.")] = False,
 ) -> None:
     """Compile declared models in fresh processes, prove that a restored process compiles nothing, publish."""
     _hide_from_other_processes()
     key = _take_key(signing_key_env)
     job = _take_job(oidc)
+    lifetime = parse_lifetime(expires)
     from cachesvc.warm import report as reports
     from cachesvc.warm.plan import plan
     from cachesvc.warm.spec import load_spec
@@ -93,7 +101,16 @@ def warm(
     if report and not report.absolute().parent.is_dir():
         raise InvalidRequest(f"--report {report}: no such folder", "make the folder first")
     outcomes = _run(
-        jobs, name, warm_spec.path, force=force, check=check, workers=workers, out=out, key=key, job=job
+        jobs,
+        name,
+        warm_spec.path,
+        force=force,
+        check=check,
+        workers=workers,
+        out=out,
+        key=key,
+        lifetime=lifetime,
+        job=job,
     )
     if report:
         _write(report, reports.markdown(str(name), outcomes))
@@ -169,6 +186,7 @@ def _run(
     out: Path | None,
     key: SigningKey | None,
     job: JobTokenSource | None,
+    lifetime: float | None,
 ) -> list[Outcome]:
     from cachesvc.warm.context import WarmContext
     from cachesvc.warm.launcher import Launcher
@@ -187,6 +205,7 @@ def _run(
             force=force,
             check=check,
             provenance=_provenance(spec),
+            lifetime=lifetime,
         )
         context = _with_registry(context, config, job, stack)
         stack.enter_context(interruptible())

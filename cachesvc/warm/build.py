@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -195,6 +196,7 @@ class EntryBuild:
             workload=self.target.workload,
             scopes=self.compile_result.scopes,
             lane=warm.lane,
+            expires=None if warm.lifetime is None else int(time.time() + warm.lifetime),
             measured=measured,
             provenance={"tool": f"cachesvc warm {cachesvc_client.__version__}", **warm.provenance},
             keys=self.keys,

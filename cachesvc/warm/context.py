@@ -40,7 +40,8 @@ class WarmContext:
 
     ``key`` signs what is published or written; ``None`` in a check. ``interim_key`` lives as long as the run
     and signs the bundles of replays. ``out``: the folder for bundle files; ``None`` publishes to the
-    registry. ``scratch``: the folder for temporary files; ``None`` is the system's.
+    registry. ``scratch``: the folder for temporary files; ``None`` is the system's. ``lifetime``: seconds
+    after its signing at which a revision expires; ``None``: never.
     """
 
     name: Name
@@ -55,6 +56,7 @@ class WarmContext:
     scratch: Path | None = None
     interim_key: SigningKey = field(default_factory=SigningKey.generate)
     provenance: Mapping[str, str] = field(default_factory=dict)
+    lifetime: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,9 @@ def find_published(target: TargetContext) -> Lookup:
         if verified.manifest.statement.target != target.job.target:
             continue
         if verified.manifest.workload.key == target.workload.key:
-            return Lookup(verified.manifest)
+            if _expires_late(verified.manifest, target.warm.lifetime):
+                return Lookup(verified.manifest)
+            return Lookup(None, f"{name} has this target, and it needs a new expiry")
         other_workload = True
     if other_workload:
         return Lookup(None, f"{name} has this target, but of another model, inputs or options")
@@ -63,6 +65,13 @@ def find_published(target: TargetContext) -> Lookup:
             problem = "services report it useless" if first.factor == INERT else "for another environment"
             return Lookup(None, f"{name} has this target, but {problem}: {first}")
     return Lookup(None, f"{name} does not have this target")
+
+
+def _expires_late(manifest: Manifest, lifetime: float | None) -> bool:
+    """Return whether a revision is valid for half of ``lifetime`` seconds and has an expiry; without
+    ``lifetime`` every revision will do."""
+    expires = manifest.statement.expires
+    return lifetime is None or (expires is not None and expires - time.time() > lifetime / 2)
 
 
 def fresh_outcome(target: TargetContext, manifest: Manifest, reason: str = "published already") -> Outcome:

@@ -2,7 +2,8 @@
 
 Where ``CACHESVC_NAME`` or ``CACHESVC_BUNDLE`` is set it attaches from the ``CACHESVC_*`` variables once this
 process begins to import torch: most interpreters of a job never do. Where ``CACHESVC_OBSERVE`` is set
-(`warm` and tests) it lists the processes that this one starts. Whatever goes wrong is one line in the log
+(`warm` and tests) it lists the processes that this one starts. ``python -I`` and ``-E`` promise to obey no
+variable, so there it does nothing. Whatever goes wrong is one line in the log
 and never an error of the interpreter.
 """
 
@@ -46,5 +47,6 @@ def _say(what: str, error: Exception) -> None:
     logging.getLogger("cachesvc").warning("cachesvc: %s: %s", what, error)
 
 
-_observe()
-_attach()
+if not sys.flags.ignore_environment:
+    _observe()
+    _attach()

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from .bundle.seal import SigningKey, TrustedKey
 from .environment.variables import Mode, parse_mode, parse_switch
+from .http.origin import Network, parse_networks, without_secrets
+from .node.store import MAX_OFFLINE_SECONDS
 from .wire.codec import build, canonical, parse_json
 from .wire.errors import InvalidRequest, StorageFull
 from .wire.names import Lane, Name, Tag
@@ -34,6 +36,12 @@ DEFAULT_DEADLINE = 10.0
 """Seconds that a compile waits for a restore, at most."""
 MAX_DEADLINE = 3600.0
 """Largest number of seconds that a user may set as the deadline."""
+DEFAULT_OFFLINE = 7 * 86400.0
+"""Seconds for which the last answer of a registry that cannot be reached is used."""
+_DURATION = re.compile(r"([0-9]{1,9})([smhdw]?)")
+"""Matches a duration: a number with its unit, or a number of seconds."""
+_UNIT_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+"""Seconds of each unit of a duration."""
 _MAX_LOGIN_BYTES = 1 << 20
 """Largest number of bytes of a login file."""
 _URL = re.compile(
@@ -53,7 +61,10 @@ class Config:
 
     ``bundle``: a bundle file, or a folder of them, instead of a registry. ``tag_fallback``: tags that are
     tried after a name's own tag, in order. ``report``: whether outcomes are reported to the registry.
-    ``hold_collector``: see `session.gc_pause`. ``keep_own``: see `own_results`.
+    ``hold_collector``: see `session.gc_pause`. ``keep_own``: see `own_results`. ``offline``: seconds for
+    which the last answer of a registry that cannot be reached is used. ``max_age``: seconds since the signing
+    of a revision, from which on it is refused; ``None`` accepts any age. ``allow_links``: networks to which
+    a registry's links may lead although they are not public.
     """
 
     url: str | None = None
@@ -73,6 +84,9 @@ class Config:
     report: bool = True
     hold_collector: bool = True
     keep_own: bool = True
+    offline: float = DEFAULT_OFFLINE
+    max_age: float | None = None
+    allow_links: tuple[Network, ...] = ()
 
     @classmethod
     def read(cls, environ: Mapping[str, str] | None = None) -> Config:
@@ -105,6 +119,9 @@ class Config:
             report=_variable(environ, "CACHESVC_REPORT", parse_switch, True),
             hold_collector=_variable(environ, "CACHESVC_HOLD_COLLECTOR", parse_switch, True),
             keep_own=_variable(environ, "CACHESVC_KEEP_OWN", parse_switch, True),
+            offline=_variable(environ, "CACHESVC_OFFLINE", _offline, DEFAULT_OFFLINE),
+            max_age=_variable(environ, "CACHESVC_MAX_AGE", parse_duration, None),
+            allow_links=_variable(environ, "CACHESVC_ALLOW_LINKS", parse_networks, ()),
         )
 
 
@@ -141,8 +158,8 @@ class Login:
     def read(cls, environ: Mapping[str, str] | None = None) -> Login:
         """Reads the login file; returns an empty one if there is no file or no home.
 
-        Raises ``InvalidRequest`` if the file is malformed, or if other users may write it: the file says whom
-        to trust.
+        Raises ``InvalidRequest`` if the file is malformed, or if its mode gives other users any right: the
+        file says whom to trust, and holds tokens.
         """
         path = login_path(environ)
         try:
@@ -155,8 +172,13 @@ class Login:
             return cls()
         except OSError as error:
             raise InvalidRequest(f"{path}: {error.strerror}") from None
-        if facts.st_mode & 0o022 or facts.st_uid not in (0, os.getuid()):
-            raise InvalidRequest(f"{path}: others may write it", f"chmod 600 {path}, and check what it holds")
+        if facts.st_uid not in (0, os.getuid()):
+            raise InvalidRequest(f"{path}: it belongs to user {facts.st_uid}", "remove it and log in again")
+        if facts.st_mode & 0o077:
+            raise InvalidRequest(
+                f"{path}: others may read or write it (mode {facts.st_mode & 0o777:03o})",
+                f"chmod 600 {path}, and check what it holds",
+            )
         try:
             return build(cls, parse_json(data, limit=_MAX_LOGIN_BYTES, what="login"))
         except ValueError as error:
@@ -247,6 +269,22 @@ def registry_url(text: str) -> str:
     return f"{scheme}://{host}{f':{port}' if port and port != standard else ''}{match['path']}"
 
 
+def parse_duration(text: str) -> float:
+    """Returns the seconds of ``90d``, ``12h``, ``30m``, ``2w`` or ``45s``. Raises ``ValueError`` with what is
+    allowed."""
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise ValueError("allowed: a number and s, m, h, d or w, such as 12h or 90d")
+    return float(int(match[1]) * _UNIT_SECONDS[match[2]])
+
+
+def _offline(text: str) -> float:
+    seconds = parse_duration(text)
+    if seconds > MAX_OFFLINE_SECONDS:
+        raise ValueError(f"allowed: at most {MAX_OFFLINE_SECONDS // 86400}d")
+    return seconds
+
+
 def _variable(environ: Mapping[str, str], name: str, parse: Callable[[str], T], default: T) -> T:
     text = environ.get(name, "").strip()
     if not text:
@@ -254,7 +292,7 @@ def _variable(environ: Mapping[str, str], name: str, parse: Callable[[str], T], 
     try:
         return parse(text)
     except ValueError as error:
-        shown_text = "" if name == "CACHESVC_TOKEN" else f" {text[:120]!r}:"
+        shown_text = "" if name == "CACHESVC_TOKEN" else f" {without_secrets(text)[:120]!r}:"
         raise InvalidRequest(f"{name}:{shown_text} {error}") from None
 
 

@@ -133,7 +133,7 @@ def test_no_home_is_normal():
 def test_a_login_file_that_others_may_write_is_refused(home):
     store(home)
     os.chmod(login_path(home), 0o622)
-    with pytest.raises(InvalidRequest, match="others may write"):
+    with pytest.raises(InvalidRequest, match="others may read or write it"):
         Config.read(home)
 
 

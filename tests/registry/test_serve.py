@@ -47,7 +47,11 @@ def test_the_first_start_prints_what_to_copy_and_later_ones_no_secret(own_server
     out, err = first.communicate(timeout=20)
     assert first.returncode == 0
     assert err == ""
-    login = f"cachesvc login {before['url']} --token {before['token']}"
+    token_file = server.data / "admin.token"
+    assert stat.S_IMODE(token_file.stat().st_mode) == 0o600
+    assert token_file.read_text() == before["token"] + "\n"
+    login = f"cachesvc login {before['url']} --token-file {token_file}"
+    assert "csv_" not in out
     assert f"{login} --trust {before['trust']} --signing-key {key_file}\n" in out
     assert f"listening on {before['url']}" in out
 
@@ -63,6 +67,7 @@ def test_the_first_start_prints_what_to_copy_and_later_ones_no_secret(own_server
     server.options = ["--new-token"]
     old = server.token
     server.start()
+    assert token_file.read_text() == server.token + "\n"
     assert server.token != old
     assert ok(server.api().http.get("/v1/whoami"))["role"] == "admin"
     assert ok(server.api(old).http.get("/v1/whoami"))["role"] == "admin"

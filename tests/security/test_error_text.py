@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from cachesvc_client.commands.tables import aligned
 from cachesvc_client.wire.errors import CacheSvcError, from_wire
 from cachesvc_client.wire.protocol import API_HEADER, API_VERSION
 
@@ -88,3 +89,24 @@ def test_every_error_is_one_printable_line() -> None:
         from_wire(500, {"error": {"code": "unavailable", "message": "half a \ud800 pair"}}),
     ):
         assert str(error).isprintable() and error.args == (error.message,)
+
+
+def test_a_registry_writes_into_no_table_of_a_terminal() -> None:
+    text = aligned([("name", "label"), (HOSTILE, HOSTILE)])
+    assert len(text.split("\n")) == 2 and all(line.isprintable() for line in text.split("\n"))
+
+
+def test_whoever_names_a_file_or_a_host_writes_one_line_into_the_shown_log(tmp_path: Path) -> None:
+    program = (
+        "import logging\nfrom cachesvc_client.outcome.show_log import show\nshow('info')\n"
+        f"logging.getLogger('cachesvc').warning('%s', {HOSTILE!r})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONIOENCODING": "utf-8"},
+        cwd=tmp_path,
+        capture_output=True,
+        timeout=120,
+    )
+    [line] = done.stderr.decode().removesuffix("\n").split("\n")
+    assert line.isprintable() and "forged line" in line, line

@@ -95,8 +95,8 @@ def _configured_registry() -> tuple[Config, Remote]:
     if config.url is None:
         raise InvalidRequest("no registry is configured", "set CACHESVC_URL or run: cachesvc login URL")
     if config.token is None:
-        raise Unauthenticated(f"no token for {config.url}", "cachesvc login URL --token csv_…")
-    return config, Remote(config.url, config.token, timeout=ANSWER_SECONDS)
+        raise Unauthenticated(f"no token for {config.url}", "cachesvc login URL --token-file FILE")
+    return config, Remote(config.url, config.token, timeout=ANSWER_SECONDS, allow_links=config.allow_links)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import typer
 
 from cachesvc_client.commands.tables import bytes_text
 from cachesvc_client.wire.admin import EntryPage, EntryRecord, RevisionRecord
+from cachesvc_client.wire.durations import duration_text
 from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest
 from cachesvc_client.wire.names import Name, Namespace, ShortName, Tag
 from cachesvc_client.wire.protocol import EntrySummary, NameSummary
@@ -22,7 +23,6 @@ from .output import (
     AsJson,
     Columns,
     digest_text,
-    duration_text,
     name_text,
     print_json,
     show_facts,

@@ -17,12 +17,11 @@ from pathlib import Path
 from typing import IO, Any
 
 from cachesvc_client.bundle.check import Verified, check_envelope, check_pack
-from cachesvc_client.bundle.file import open_bundle
+from cachesvc_client.bundle.file import open_bundle, read_head
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Corrupt, NotFound, StorageFull
 from cachesvc_client.wire.names import Namespace
-from cachesvc_client.wire.records import MAX_ENVELOPE_BYTES, MAX_PACK_BYTES
 
 from .downloads import TrustedKeys, writable_file
 
@@ -31,7 +30,6 @@ _FIRST, _LAST = "cachesvc-export.json", "end.json"
 _BUNDLE_NAME = re.compile(r"\d{6}-[0-9a-f]{12}\.cachesvc")
 _MAX_JSON_BYTES = 64 << 20
 """Bytes of the first and of the last member, at most."""
-_MAX_BUNDLE_BYTES = MAX_PACK_BYTES + MAX_ENVELOPE_BYTES + 4096
 
 
 class ExportWriter:
@@ -75,6 +73,8 @@ def write_export(path: Path, namespace: Namespace) -> Iterator[ExportWriter]:
 def read_export(file: Path, keys: TrustedKeys) -> Iterator[tuple[Path, Verified]]:
     """Yields each bundle of an export as a temporary file, after the checks of signature, statement and pack.
 
+    A bundle is written to the disk after its signature was checked, and only as many bytes as were signed.
+
     Raises ``Untrusted``, ``Corrupt`` (also for a file that ends early), ``NotFound``.
     """
     revisions: list[str] = []
@@ -87,29 +87,53 @@ def read_export(file: Path, keys: TrustedKeys) -> Iterator[tuple[Path, Verified]
             if member.name == _LAST:
                 whole = _read_json(archive, member, _LAST, file).get("revisions") == revisions
                 break
-            if not (
-                member.isreg() and _BUNDLE_NAME.fullmatch(member.name) and member.size <= _MAX_BUNDLE_BYTES
-            ):
+            if not (_is_plain(member) and _BUNDLE_NAME.fullmatch(member.name)):
                 raise Corrupt(f"{file}: {member.name[:80]!r} is no member of an export")
+            verified = _check_head(archive, member, keys, first.get("namespace"), file)
             path = Path(folder, "bundle")
             with writable_file(path) as out:
                 _copy_member(archive, member, out)
-            verified = _check_bundle(path, keys, first.get("namespace"))
+            _check_pack(path, verified)
             revisions.append(verified.revision)
             yield path, verified
     if not whole:
         raise Corrupt(f"{file}: it is not whole", "export it again")
 
 
-def _check_bundle(path: Path, keys: TrustedKeys, namespace: object) -> Verified:
-    envelope, offset = open_bundle(path)
+def _check_head(
+    archive: tarfile.TarFile, member: tarfile.TarInfo, keys: TrustedKeys, namespace: object, file: Path
+) -> Verified:
+    """Checks a bundle's envelope in the archive, and that the member is as large as the signed manifest says:
+    nothing is written for what nobody trusted has signed."""
+    what = f"{file}: {member.name}"
+    with _member_bytes(archive, member) as source:
+        envelope, offset = read_head(source, what)
     verified = check_envelope(envelope, trusted=keys, expected=None, now=time.time())
+    if verified.manifest.statement.namespace != namespace:
+        raise Corrupt(f"{verified.manifest.statement.full_name} in an export of {str(namespace)[:80]!r}")
+    signed = offset + verified.manifest.pack.size
+    if member.size != signed:
+        raise Corrupt(f"{what}: {member.size} bytes, the manifest says {signed}")
+    return verified
+
+
+def _check_pack(path: Path, verified: Verified) -> None:
+    _, offset = open_bundle(path)
     with open(path, "rb") as file:
         file.seek(offset)
         check_pack(file, verified.manifest)
-    if verified.manifest.statement.namespace != namespace:
-        raise Corrupt(f"{verified.manifest.statement.full_name} in an export of {str(namespace)[:80]!r}")
-    return verified
+
+
+def _is_plain(member: tarfile.TarInfo) -> bool:
+    """Returns whether a member is a regular file whose bytes all stand in the archive: a sparse one makes
+    gigabytes of nothing."""
+    return member.type in (tarfile.REGTYPE, tarfile.AREGTYPE) and not member.issparse()
+
+
+def _member_bytes(archive: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
+    source = archive.extractfile(member)
+    assert source is not None  # a regular member
+    return source
 
 
 def _without_owner(member: tarfile.TarInfo) -> tarfile.TarInfo:
@@ -139,22 +163,20 @@ def _open_archive(file: Path) -> Iterator[tarfile.TarFile]:
 
 
 def _copy_member(archive: tarfile.TarFile, member: tarfile.TarInfo, out: IO[bytes]) -> None:
-    source = archive.extractfile(member)
-    assert source is not None  # a regular member
-    while chunk := source.read(1 << 20):
-        out.write(chunk)
+    with _member_bytes(archive, member) as source:
+        while chunk := source.read(1 << 20):
+            out.write(chunk)
 
 
 def _read_json(
     archive: tarfile.TarFile, member: tarfile.TarInfo | None, name: str, file: Path
 ) -> dict[str, Any]:
-    if member is None or member.name != name or not member.isreg() or member.size > _MAX_JSON_BYTES:
+    if member is None or member.name != name or not _is_plain(member) or member.size > _MAX_JSON_BYTES:
         raise Corrupt(f"{file}: no export", f"{name} is expected")
-    source = archive.extractfile(member)
-    assert source is not None  # a regular member
     try:
-        value = json.loads(source.read())
-    except ValueError:
+        with _member_bytes(archive, member) as source:
+            value = json.loads(source.read())
+    except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
         raise Corrupt(f"{file}: {name} cannot be read")

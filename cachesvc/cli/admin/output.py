@@ -40,7 +40,7 @@ def show_facts(facts: Iterable[tuple[str, object]], record: object, as_json: boo
 
 def print_json(value: object) -> None:
     """Prints ``value`` as JSON, indented, with sorted keys."""
-    typer.echo(json.dumps(codec.plain(value), indent=1, sort_keys=True, ensure_ascii=False))
+    typer.echo(json.dumps(codec.plain(value), indent=1, sort_keys=True))
 
 
 def show_plan(rows: Sequence[Any], columns: Columns, *, applied: bool, as_json: bool, summary: str) -> None:
@@ -69,11 +69,3 @@ def name_text(row: Any) -> str:
     """Returns the ``namespace/name:tag`` of a row, and its lane if it has one."""
     lane = getattr(row, "lane", None)
     return f"{row.namespace}/{row.name}:{row.tag}" + (f" [{lane}]" if lane else "")
-
-
-def duration_text(seconds: float) -> str:
-    """Returns a duration in the unit that fits it: ``12.3 s``, ``2.5 h``."""
-    for unit, size in (("d", 86_400.0), ("h", 3600.0), ("min", 60.0)):
-        if abs(seconds) >= 2 * size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.1f} s"

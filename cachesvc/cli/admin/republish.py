@@ -7,6 +7,7 @@ signed again with the operator's own key.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,6 +28,7 @@ from cachesvc_client.wire.errors import Corrupt, InvalidRequest, NotFound
 from cachesvc_client.wire.names import Name, Tag
 from cachesvc_client.wire.records import Manifest
 
+from ..lifetime import parse_lifetime
 from . import admin
 from .arguments import parse_option
 from .connection import all_pages, complete_digest, connect_over_http
@@ -37,6 +39,13 @@ from .revisions import revisions
 if TYPE_CHECKING:
     from cachesvc_client.config import Config
     from cachesvc_client.http.registry import Remote
+
+Expires = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DURATION", help="Sign that nodes refuse it after this time, such as 90d; else as before."
+    ),
+]
 
 _LEAST_DIGITS = 12
 """Hex digits of a revision that is to be signed again, at least: as many as listings show. Nobody can make
@@ -77,6 +86,7 @@ def tag(
     new: Annotated[str, typer.Argument(metavar="TAG", help="Such as prod.")],
     apply: Apply = False,
     as_json: AsJson = False,
+    expires: Expires = None,
 ) -> None:
     """Publish what is under a name under another tag too, signed with your own key. The trunk only: a lane is
     never promoted, the trunk recompiles."""
@@ -84,7 +94,7 @@ def tag(
     if target == source.tag:
         raise InvalidRequest(f"{source}: that is its tag", "name another")
     config, remote = connect_over_http(context)
-    signer = _Signer.of(config)
+    signer = _Signer.of(config, parse_lifetime(expires))
     query = {"namespace": source.namespace, "name": source.name, "tag": source.tag, "trunk": True}
     expected = ExpectedStatement(source.namespace, source.name, (source.tag,))
     with remote:
@@ -99,11 +109,17 @@ def tag(
 
 
 @revisions.command("rollback")
-def rollback(context: typer.Context, revision: str, apply: Apply = False, as_json: AsJson = False) -> None:
+def rollback(
+    context: typer.Context,
+    revision: str,
+    apply: Apply = False,
+    as_json: AsJson = False,
+    expires: Expires = None,
+) -> None:
     """Publish an older revision's bytes over the head of its entry, signed with your own key: clients refuse
     an older sequence. REVISION: its digest, or 12 or more of its first digits."""
     config, remote = connect_over_http(context)
-    signer = _Signer.of(config)
+    signer = _Signer.of(config, parse_lifetime(expires))
     if len(revision.removeprefix("sha256:")) < _LEAST_DIGITS:
         raise InvalidRequest(
             f"revision: {revision[:80]!r} is too short for what is to be signed",
@@ -124,14 +140,18 @@ def rollback(context: typer.Context, revision: str, apply: Apply = False, as_jso
 
 @dataclass(frozen=True, slots=True)
 class _Signer:
-    """The operator's signing key, the keys that the operator trusts, and what this machine has seen."""
+    """The operator's signing key, the keys that the operator trusts, and what this machine has seen.
+
+    ``lifetime``: seconds after its signing at which a revision expires; ``None`` keeps its expiry.
+    """
 
     key: SigningKey
     trusted: TrustedKeys
     store: NodeStore
+    lifetime: float | None
 
     @classmethod
-    def of(cls, config: Config) -> _Signer:
+    def of(cls, config: Config, lifetime: float | None) -> _Signer:
         """Reads the keys that ``config`` names. Raises ``InvalidRequest`` without a signing key."""
         if config.signing_key is None:
             raise InvalidRequest(
@@ -139,7 +159,9 @@ class _Signer:
                 "cachesvc login URL --signing-key FILE, or set CACHESVC_SIGNING_KEY",
             )
         key = SigningKey.load(config.signing_key)
-        return cls(key, [*config.trusted_keys, key.public], NodeStore(config.store or default_root()))
+        return cls(
+            key, [*config.trusted_keys, key.public], NodeStore(config.store or default_root()), lifetime
+        )
 
 
 def _checked_heads(
@@ -164,7 +186,7 @@ def _republish(remote: Remote, signer: _Signer, verified: Verified, tag: Tag, ap
     """Publishes the bytes of a revision under ``tag``, over the entry's head; without ``apply`` only says
     what it would publish."""
     before = verified.manifest.statement
-    manifest = _under_tag(verified, tag, signer.store)
+    manifest = _under_tag(verified, tag, signer)
     head = _head(remote, manifest.entry)
     if head is not None:
         next_sequence(head.sequence)  # refuses one of the far future in the plan already
@@ -190,13 +212,15 @@ def _republish(remote: Remote, signer: _Signer, verified: Verified, tag: Tag, ap
     )
 
 
-def _under_tag(verified: Verified, tag: Tag, store: NodeStore) -> Manifest:
-    """Returns the manifest under ``tag``, with a later sequence than any that this machine has seen."""
+def _under_tag(verified: Verified, tag: Tag, signer: _Signer) -> Manifest:
+    """Returns the manifest under ``tag``, with a later sequence than any that this machine has seen, and with
+    the expiry that the operator wants."""
     manifest, before = verified.manifest, verified.manifest.statement
     provenance = {**manifest.provenance, "bytes_of": f"{before.full_name}@{verified.revision}"}
     tagged = replace(manifest, statement=replace(before, tag=tag), provenance=provenance)
-    sequence = next_sequence(max(before.sequence, store.highest_sequence(tagged.entry) or 0))
-    return replace(tagged, statement=replace(tagged.statement, sequence=sequence))
+    sequence = next_sequence(max(before.sequence, signer.store.highest_sequence(tagged.entry) or 0))
+    expires = before.expires if signer.lifetime is None else int(time.time() + signer.lifetime)
+    return replace(tagged, statement=replace(tagged.statement, sequence=sequence, expires=expires))
 
 
 def _head(remote: Remote, entry: Digest) -> RevisionRecord | None:

@@ -8,6 +8,7 @@ import typer
 
 from cachesvc_client.commands.tables import bytes_text
 from cachesvc_client.wire.admin import Reason, RevisionDifference, RevisionRecord, Withheld
+from cachesvc_client.wire.durations import duration_text
 from cachesvc_client.wire.errors import InvalidRequest
 
 from . import admin
@@ -19,7 +20,6 @@ from .output import (
     AsJson,
     Columns,
     digest_text,
-    duration_text,
     name_text,
     print_json,
     show_facts,

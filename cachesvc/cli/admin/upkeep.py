@@ -10,6 +10,7 @@ import typer
 
 from cachesvc_client.commands.tables import bytes_text
 from cachesvc_client.wire.admin import CollectPlan, Finding, FsckPage, Repaired, Stats
+from cachesvc_client.wire.durations import duration_text
 from cachesvc_client.wire.errors import InvalidRequest
 
 from . import admin
@@ -20,7 +21,6 @@ from .output import (
     AsJson,
     Columns,
     digest_text,
-    duration_text,
     name_text,
     print_json,
     show_facts,

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 
 from ..wire import codec
 from ..wire.digest import Digest
+from ..wire.durations import duration_text
 from ..wire.errors import Corrupt, Untrusted
 from ..wire.names import Lane, Namespace, ShortName, Tag
 from ..wire.records import MAX_ENVELOPE_BYTES, MAX_MANIFEST_BYTES, PAYLOAD_TYPE, Manifest, Statement
@@ -93,6 +94,19 @@ def check_sequence(verified: Verified, highest: int | None) -> None:
         raise Untrusted(
             f"{statement.full_name}: sequence {statement.sequence} is older than {highest}, seen before",
             "a rolled-back registry? remove the entry from the node store's seen/ to accept it",
+        )
+
+
+def check_age(verified: Verified, max_age: float | None, now: float) -> None:
+    """Raises ``Untrusted`` if the revision was signed more than ``max_age`` seconds before ``now``, which is
+    in seconds of UTC: a registry may withhold what was published since. ``None`` accepts any age."""
+    statement = verified.manifest.statement
+    age = now - statement.sequence / 1000
+    if max_age is not None and age > max_age + CLOCK_SKEW_SECONDS:
+        raise Untrusted(
+            f"{statement.full_name}: signed {duration_text(age)} ago, more than the {duration_text(max_age)} "
+            "of CACHESVC_MAX_AGE",
+            "publish again with cachesvc warm --force",
         )
 
 

@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
 from ..atomic import replacing
 from ..wire.errors import Corrupt, NotFound, StorageFull
@@ -51,12 +51,18 @@ def open_bundle(path: Path) -> tuple[bytes, int]:
     """
     try:
         with open(path, "rb") as file:
-            size = _envelope_size(file.read(_HEADER_BYTES), f"bundle {path}")
-            envelope = file.read(size)
+            return read_head(file, f"bundle {path}")
     except OSError as error:
         raise NotFound(f"bundle {path}: {error.strerror or error}") from None
+
+
+def read_head(file: IO[bytes], what: str) -> tuple[bytes, int]:
+    """Returns the unchecked envelope at the beginning of a bundle's bytes, and the position at which the pack
+    begins. Raises ``Corrupt``, which begins with ``what``, and ``OSError``."""
+    size = _envelope_size(file.read(_HEADER_BYTES), what)
+    envelope = file.read(size)
     if len(envelope) < size:
-        raise Corrupt(f"bundle {path}: ends within its envelope")
+        raise Corrupt(f"{what}: ends within its envelope")
     return envelope, _HEADER_BYTES + size
 
 

@@ -95,7 +95,9 @@ class ClaimedRestore:
         """Acquires the claim of a name, or waits for its holder; logs the outcome."""
         config = self.config
         timeout = MAX_WAIT_SECONDS + ANSWER_SECONDS
-        remote = Remote(config.url or "", config.token, timeout=timeout, retries=0)
+        remote = Remote(
+            config.url or "", config.token, timeout=timeout, retries=0, allow_links=config.allow_links
+        )
         name = request.name
         subject = ClaimSubject(
             name.namespace, name.name, known_partition(context.fingerprint), name.tag, request.lane

@@ -74,7 +74,12 @@ def _keygen(arguments: argparse.Namespace) -> int:
 def _add_login(commands: Any) -> None:
     login = commands.add_parser("login", help="store a registry, its token and trusted keys for this user")
     login.add_argument("url")
-    login.add_argument("--token", help="else CACHESVC_TOKEN, or the one stored before")
+    login.add_argument(
+        "--token-file",
+        metavar="FILE",
+        help="file of the token, - for stdin; else CACHESVC_TOKEN, the one stored before, or a question",
+    )
+    login.add_argument("--token", help="the token itself, which every user of this machine can see meanwhile")
     login.add_argument(
         "--trust",
         action="append",
@@ -87,15 +92,10 @@ def _add_login(commands: Any) -> None:
 
 
 def _login(arguments: argparse.Namespace) -> int:
-    from ..config import Login, login, registry_url
+    from ..config import login
+    from .login_token import read_token
 
-    token = arguments.token or os.environ.get("CACHESVC_TOKEN")
-    if not token:
-        try:
-            stored = Login.read().registries.get(registry_url(arguments.url))
-        except ValueError as error:
-            raise InvalidRequest(f"URL: {error}") from None
-        token = stored.token if stored else None
+    token = read_token(arguments.url, arguments.token, arguments.token_file)
     path, probe = login(arguments.url, token, tuple(arguments.trust), arguments.signing_key)
     who = (
         f"{probe.whoami.role} on {probe.whoami.namespace}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import site
-import stat
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
@@ -16,7 +15,7 @@ from .. import kinds
 from ..bundle.check import CLOCK_SKEW_SECONDS
 from ..bundle.file import SUFFIX
 from ..bundle.seal import SigningKey, require_bound_keys
-from ..config import Config, login_path
+from ..config import Config
 from ..environment import releases
 from ..environment.detect import detect, unsupported_reason
 from ..environment.variables import is_switched_on
@@ -82,7 +81,7 @@ def diagnose(names: tuple[Name, ...] = ()) -> list[Check]:
         return [*checks, Check("fail", "configuration", error.message, error.hint)]
     if config.mode == "off":
         checks.append(Check("warn", "mode", "CACHESVC_MODE=off: nothing is restored", "unset it"))
-    checks += [_store(config), *_login_file(), *_keys(config, names or config.names)]
+    checks += [_store(config), *_keys(config, names or config.names)]
     if config.bundle is not None and not names:
         return [*checks, _bundle(config.bundle)]
     return [*checks, *_registry(config, here, names or config.names)]
@@ -256,12 +255,6 @@ def _bundle(path: Path) -> Check:
     return Check("ok", "bundle", f"{path}: {len(files)} of them, and no registry is asked")
 
 
-def _login_file() -> Iterator[Check]:
-    path = login_path()
-    if path is not None and path.exists() and stat.S_IMODE(path.stat().st_mode) & 0o044:
-        yield Check("warn", "login", f"{path}: others may read the token", f"chmod 600 {path}")
-
-
 def _keys(config: Config, names: tuple[Name, ...]) -> Iterator[Check]:
     try:
         require_bound_keys(config.trusted_keys, (name.namespace for name in names))
@@ -313,7 +306,7 @@ def _probe_checks(config: Config, probe: Probe) -> Iterator[Check]:
     text = f"{config.url}: cachesvc {probe.info.version}, API {probe.info.api}, {probe.seconds * 1000:.0f} ms"
     yield Check("ok", "registry", text)
     if probe.whoami is None:
-        yield Check("fail", "token", "none", "set CACHESVC_TOKEN or log in with --token")
+        yield Check("fail", "token", "none", "set CACHESVC_TOKEN or log in with --token-file")
     else:
         who = probe.whoami
         left = None if who.expires is None else who.expires - time.time()

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from ..wire.errors import printable
+
 
 def aligned(rows: Iterable[Sequence[object]], indent: str = "") -> str:
-    """Return lines whose columns have equal widths, two spaces apart; the last column has any width."""
-    texts = [[str(cell) for cell in row] for row in rows]
+    """Return lines whose columns have equal widths, two spaces apart; the last column has any width.
+
+    Cells come from registries and bundles, and go to a terminal: what is not printable becomes ``?``.
+    """
+    texts = [[printable(str(cell)) for cell in row] for row in rows]
     if not texts:
         return ""
     widths = [max(len(row[column]) for row in texts) for column in range(len(texts[0]) - 1)]

@@ -13,7 +13,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..bundle.check import ExpectedStatement, Verified, check_envelope, check_pack, check_sequence
+from ..bundle.check import (
+    ExpectedStatement,
+    Verified,
+    check_age,
+    check_envelope,
+    check_pack,
+    check_sequence,
+)
 from ..bundle.file import SUFFIX, open_bundle, write_bundle
 from ..bundle.seal import PublicKey, SigningKey, TrustedKey
 from ..config import Config
@@ -58,7 +65,7 @@ def registry_of(config: Config) -> Remote:
         raise InvalidRequest(
             "no registry is configured", "set CACHESVC_URL or run: cachesvc-client login URL"
         )
-    return Remote(config.url, config.token)
+    return Remote(config.url, config.token, allow_links=config.allow_links)
 
 
 def pull(
@@ -124,6 +131,7 @@ def _pull_one(
     )
     manifest, statement = verified.manifest, verified.manifest.statement
     check_sequence(verified, store.highest_sequence(manifest.entry))
+    check_age(verified, config.max_age, time.time())
     path = into / _file_name(verified)
     pack, moved = manifest.pack, 0
     if not _is(path, verified):

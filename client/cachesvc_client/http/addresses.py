@@ -8,7 +8,7 @@ import os
 import selectors
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -16,15 +16,23 @@ NEXT_ADDRESS_SECONDS = 0.25
 """Seconds that one address is tried alone, before the next one is tried beside it (RFC 8305, section 8)."""
 
 
-def open_socket(host: str, port: int, seconds: float) -> socket.socket:
+Choose = Callable[[list[tuple[Any, ...]]], list[tuple[Any, ...]]]
+"""Takes rows of ``getaddrinfo`` and returns those to which a connection may be made."""
+
+
+def open_socket(
+    host: str, port: int, seconds: float, choose: Choose = lambda addresses: addresses
+) -> socket.socket:
     """Connects to the address of the host that answers first, within ``seconds`` in all, however many
     addresses it has. IPv6 and IPv4 alternate, beginning with the family that the system prefers. An address
     that fails or is silent delays the next one by ``NEXT_ADDRESS_SECONDS`` at most. The look-up of the name
-    is not counted, and cannot be interrupted.
+    is not counted, and cannot be interrupted. ``choose``: which addresses may be used; between its answer and
+    the connection no name is looked up again.
 
-    Raises ``TimeoutError``, ``socket.gaierror``, or the ``OSError`` of the last address that failed.
+    Raises what ``choose`` raises, ``TimeoutError``, ``socket.gaierror``, or the ``OSError`` of the last
+    address that failed.
     """
-    addresses = _alternate_families(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+    addresses = _alternate_families(choose(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)))
     until = time.monotonic() + seconds
     failure: OSError = OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
     with selectors.DefaultSelector() as selector, ExitStack() as sockets:

@@ -20,6 +20,7 @@ from ..wire.errors import (
     Untrusted,
 )
 from .addresses import open_socket
+from .links import LinkPolicy
 from .origin import Origin, is_loopback
 from .proxy import Proxy, proxy_for
 from .timed import CHUNK, Clock, TimedSocket
@@ -86,10 +87,13 @@ class Response:
 
 
 class Pool:
-    """Keeps connections to any origin alive. Thread-safe; a forked child needs a new one."""
+    """Keeps connections to any origin alive. Thread-safe; a forked child needs a new one. ``links``: decides
+    to which addresses connections may be made; ``None`` for origins that an operator names, which may have any
+    address."""
 
-    def __init__(self, connect_timeout: float) -> None:
+    def __init__(self, connect_timeout: float, links: LinkPolicy | None = None) -> None:
         self._connect_timeout = connect_timeout
+        self._links = links
         self._lock = threading.Lock()
         self._idle: list[tuple[Origin, _Connection]] = []
         self._tls: ssl.SSLContext | None = None
@@ -161,8 +165,11 @@ class Pool:
     def _connect(self, origin: Origin, headers: Mapping[str, str], clock: Clock) -> _Connection:
         if origin.scheme == "https" and self._tls is None:
             self._tls = _tls_context()
-        connection = _Connection(origin, proxy_for(origin), self._tls)
-        connection.open(clock, self._connect_timeout)
+        proxy, links = proxy_for(origin), self._links or LinkPolicy(origin)
+        if proxy is not None:
+            links.check_literal(origin)
+        connection = _Connection(origin, proxy, self._tls)
+        connection.open(clock, self._connect_timeout, links)
         if origin.scheme == "http" and "Authorization" in headers and not connection.to_loopback():
             connection.close()
             raise InvalidRequest(
@@ -182,11 +189,18 @@ class _Connection:
         self._inner.auto_open = 0  # never by itself, past proxy and deadline
         self._socket: TimedSocket | None = None
 
-    def open(self, clock: Clock, connect_timeout: float) -> None:
+    def open(self, clock: Clock, connect_timeout: float, links: LinkPolicy) -> None:
         """Connects, through the proxy and with TLS where needed."""
-        proxy = self._proxy
-        host, port = (proxy.host, proxy.port) if proxy else (self._origin.host, self._origin.port)
-        sock = open_socket(host, port, clock.left(connect_timeout))
+        proxy, origin = self._proxy, self._origin
+        if proxy:
+            sock = open_socket(proxy.host, proxy.port, clock.left(connect_timeout))
+        else:
+            sock = open_socket(
+                origin.host,
+                origin.port,
+                clock.left(connect_timeout),
+                lambda addresses: links.permitted(origin, addresses),
+            )
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if proxy and self._origin.scheme == "https":
@@ -200,6 +214,8 @@ class _Connection:
             raise
         self._socket = TimedSocket(sock, clock)
         self._inner.sock = self._socket
+        if proxy is None:
+            links.record_peer(origin, str(self._socket.peer()[0]))
 
     def to_loopback(self) -> bool:
         """Returns whether the connection ends on this machine."""

@@ -73,9 +73,10 @@ class Downloads:
         broken transfer resumes where it stopped, as long as each try brings some bytes. ``pack`` guards a
         resumed transfer (``If-Range``). The caller checks the digest. Raises ``NotFound`` (resolve once
         more), ``Corrupt`` if the other side offers more or other bytes than the request asks for,
-        ``Unavailable``.
+        ``Untrusted`` for an address to which a link may not lead (`http.links`), ``Unavailable``.
         """
         origin, path = self._exchange.locate(pack_url)
+        self._exchange.links.check_scheme(origin)
         retries = self._exchange.retries if retries is None else retries
         failures = 0
         while offset < size:

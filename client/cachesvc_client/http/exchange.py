@@ -7,7 +7,7 @@ import os
 import platform
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from .. import __version__
@@ -17,7 +17,8 @@ from ..wire.errors import CacheSvcError, InvalidRequest, ProtocolMismatch, from_
 from ..wire.protocol import API_HEADER, API_VERSION
 from .breaker import Breaker
 from .connection import Body, Pool
-from .origin import Origin, split_url
+from .links import LinkPolicy
+from .origin import Network, Origin, split_url, without_secrets
 from .timed import Clock
 
 MAX_ANSWER_BYTES = 8 << 20
@@ -53,6 +54,7 @@ class Exchange:
         timeout: float,
         connect_timeout: float,
         retries: int,
+        allow_links: Sequence[Network] = (),
     ) -> None:
         self.url = url.rstrip("/")
         self.origin, self._prefix = split_url(self.url, "the registry's URL")
@@ -60,6 +62,7 @@ class Exchange:
         self.timeout = timeout
         self.retries = retries
         self._connect_timeout = connect_timeout
+        self.links = LinkPolicy(self.origin, allow_links)
         self._pid = 0
         self._reset_after_fork()
         self._agent = f"cachesvc-client/{__version__} python/{platform.python_version()}"
@@ -196,7 +199,7 @@ class Exchange:
         """Makes connections and breakers for this process: a forked child shares neither connections nor
         locks with its parent."""
         if self._pid != os.getpid():
-            self._pool = Pool(self._connect_timeout)
+            self._pool = Pool(self._connect_timeout, self.links)
             self._breakers: dict[Origin, Breaker] = {}
             self._pid = os.getpid()  # last: another thread may look at it meanwhile
 
@@ -228,5 +231,5 @@ def _retry_after(headers: Mapping[str, str]) -> float:
 
 
 def quote_header(text: str | None) -> str:
-    """Returns a header's value for a message, cut short."""
-    return "nothing" if text is None else repr(text[:120])
+    """Returns a header's value for a message, cut short and without what may be a secret in a URL."""
+    return "nothing" if text is None else ascii(without_secrets(text)[:120])

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 import urllib.parse
 from dataclasses import dataclass
 
 from ..wire.errors import InvalidRequest
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,7 @@ def split_url(url: str, what: str) -> tuple[Origin, str]:
         origin = Origin(parts.scheme, parts.hostname, parts.port or _PORTS[parts.scheme])
     except ValueError:
         raise InvalidRequest(
-            f"{what}: {url[:120]!r} is not one", "expected http(s)://host[:port]/…"
+            f"{what}: {without_secrets(url)[:120]!r} is not one", "expected http(s)://host[:port]/…"
         ) from None
     return origin, parts.path + (f"?{parts.query}" if parts.query else "")
 
@@ -61,3 +64,18 @@ def is_loopback(address: str) -> bool:
         return False
     ipv4 = getattr(ip, "ipv4_mapped", None)
     return (ipv4 or ip).is_loopback
+
+
+def without_secrets(url: str) -> str:
+    """Returns a URL for a message: without user and password, and without the query, which may be a
+    signature. The URL may be malformed."""
+    return re.sub(r"(?s)\A([A-Za-z][A-Za-z0-9+.-]*://)?.*@", r"\1…@", url.split("?")[0].split("#")[0])
+
+
+def parse_networks(text: str) -> tuple[Network, ...]:
+    """Returns the networks that a text lists with commas, such as ``10.0.0.0/8, fd00::1``. Raises
+    ``ValueError`` with what is allowed."""
+    try:
+        return tuple(ipaddress.ip_network(part.strip(), strict=False) for part in text.split(","))
+    except ValueError:
+        raise ValueError("allowed: addresses and networks with commas, such as 10.0.0.0/8") from None

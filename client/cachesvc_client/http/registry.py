@@ -6,6 +6,7 @@ import email.utils
 import itertools
 import time
 import urllib.parse
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,7 @@ from ..wire.protocol import (
 from ..wire.reports import ReportAnswer, ReportRequest
 from .downloads import Downloads
 from .exchange import MAX_ANSWER_BYTES, Exchange
+from .origin import Network
 from .uploads import file_chunks
 
 R = TypeVar("R")
@@ -60,6 +62,7 @@ class Remote:
     ``timeout``: seconds in all for one call, retries included, unless the call has a ``deadline`` (a value of
     ``time.monotonic()``). A transfer of packs has no such limit: it fails when no byte moved for ``timeout``
     seconds. The system looks up host names, and nothing can interrupt it. ``downloads``: see `Downloads`.
+    ``allow_links``: networks to which links may lead in any case, see `http.links`.
 
     Raises ``InvalidRequest`` for a malformed URL and for a token that would go over plain HTTP to another
     machine.
@@ -73,6 +76,7 @@ class Remote:
         timeout: float = 10.0,
         connect_timeout: float = 3.0,
         retries: int = RETRIES,
+        allow_links: Sequence[Network] = (),
     ) -> None:
         self._exchange = Exchange(
             url,
@@ -80,6 +84,7 @@ class Remote:
             timeout=timeout,
             connect_timeout=connect_timeout,
             retries=retries,
+            allow_links=allow_links,
         )
         self.downloads = Downloads(self._exchange)
 

@@ -30,12 +30,13 @@ from typing import Protocol
 from ..wire.digest import Digest
 from ..wire.errors import Corrupt, StorageFull, TooLarge, Unavailable, Untrusted
 from .private_folders import PrivateFolders
-from .store_files import FULL_ERRORS, StoreFiles, refuse_foreign
+from .store_files import FULL_ERRORS, StoreFiles, refuse_foreign, refuse_foreign_path
 
 DEFAULT_MAX_BYTES = 20 << 30
 """Bytes of packs that a node keeps."""
-OUTAGE_SECONDS = 7 * 24 * 3600
-"""Seconds for which a node starts from its last answer while the registry cannot be reached."""
+MAX_OFFLINE_SECONDS = 30 * 24 * 3600
+"""Seconds for which answers are kept, and so the longest time for which a node can start from its last answer
+while the registry cannot be reached."""
 _JUST_USED_SECONDS = 60
 """Seconds within which a reader opens a pack that was handed out; after that the reader holds a lock."""
 _LEFTOVER_SECONDS = 24 * 3600
@@ -95,7 +96,8 @@ class NodeStore:
         max_bytes: int = DEFAULT_MAX_BYTES,
         step: Callable[[str], None] = lambda _name: None,
     ) -> None:
-        """Raises ``StorageFull`` if the root cannot be written, ``Untrusted`` if it is another user's."""
+        """Raises ``StorageFull`` if the root cannot be written, ``Untrusted`` if it is another user's, or if
+        another user could replace it."""
         self.root = root
         self.max_bytes = max_bytes
         self._step = step
@@ -186,7 +188,7 @@ class NodeStore:
     def remember_answer(self, key: Digest, answer: bytes) -> None:
         """Keeps a resolve's answer for the other processes that start now."""
         with self._files.raise_storage_full():
-            self._files.sweep("resolved", OUTAGE_SECONDS)
+            self._files.sweep("resolved", MAX_OFFLINE_SECONDS)
             self._files.put("resolved", key.hex, answer)
 
     def recent_answer(self, key: Digest, max_age: float = 5.0) -> bytes | None:
@@ -197,6 +199,15 @@ class NodeStore:
                 return file.read() if 0 <= age <= max_age else None
         except OSError:
             return None
+
+    def answer_age(self, key: Digest) -> float | None:
+        """Returns how many seconds ago an answer was kept; ``None`` if there is none, or one of the
+        future."""
+        try:
+            age = time.time() - self._files.path("resolved", key.hex).stat().st_mtime
+        except OSError:
+            return None
+        return age if age >= 0 else None
 
     def folder(self, name: Digest) -> Path:
         """Opens the private cache folder of this name, see `PrivateFolders.open`."""
@@ -318,7 +329,9 @@ def _usable(root: Path) -> bool:
     """Returns whether this user alone can write to the folder; makes the folder where it is missing. Another
     user may have made the usual folder under TMPDIR."""
     try:
+        refuse_foreign_path(root)
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        refuse_foreign_path(root)
         refuse_foreign(root)
     except (OSError, Untrusted):
         return False

@@ -21,6 +21,8 @@ LAYOUT = "v1"
 """Name of the folder below the root; a layout that is not compatible gets another one."""
 FULL_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 """Errors that say that there is no room."""
+_MAX_LINKS = 40
+"""Largest number of links on the way to the root, as many as Linux follows."""
 _PARTS = ("packs", "partial", "locks", "seen", "distrusted", "resolved", "folders", "own", "jobs", "tmp")
 """Names of the folders of a store, see `node.store`."""
 
@@ -33,15 +35,17 @@ class StoreFiles:
 
     def __init__(self, root: Path, step: Callable[[str], None]) -> None:
         """Makes the parts. Raises ``StorageFull`` if the root cannot be written, ``Untrusted`` if it is
-        another user's."""
+        another user's, or if another user could put another folder into its place."""
         self.root = root
         self.step = step
         self._base = root / LAYOUT
+        refuse_foreign_path(root)
         with self.raise_storage_full():
-            root.mkdir(parents=True, exist_ok=True)
+            root.mkdir(mode=0o700, parents=True, exist_ok=True)
             for part in ("", *_PARTS):
                 (self._base / part).mkdir(mode=0o700, exist_ok=True)
         refuse_foreign(self._base)
+        refuse_foreign_path(root)  # again: the folders that were missing are there now
 
     def path(self, part: str, name: str) -> Path:
         """Names a file of a part."""
@@ -140,6 +144,66 @@ def refuse_foreign(path: Path) -> None:
         raise Untrusted(f"node store: {path} belongs to user {status.st_uid}", "set CACHESVC_STORE")
     if status.st_mode & 0o022:
         raise Untrusted(f"node store: others may write to {path}", f"chmod go-w {path}")
+
+
+def refuse_foreign_path(path: Path) -> None:
+    """Raises ``Untrusted`` if another user could put another folder into the place of ``path``.
+
+    This is so where ``path`` or a folder above it belongs to another user than this one and root, is a link
+    of such a user, or may be written by others and is not sticky. Passes over folders that are missing.
+    """
+    _refuse_foreign_path(Path(os.path.abspath(path)), _MAX_LINKS)
+
+
+def _refuse_foreign_path(path: Path, links: int) -> None:
+    for folder in (*reversed(path.parents), path):
+        try:
+            status = folder.lstat()
+        except OSError:  # not there yet, or not to be seen: the store cannot be opened then
+            return
+        if status.st_uid not in (0, os.geteuid()):
+            raise Untrusted(
+                f"node store {path}: {folder} belongs to user {status.st_uid}",
+                "set CACHESVC_STORE to a folder below your own ones",
+            )
+        if stat.S_ISLNK(status.st_mode):
+            if not links:
+                raise Untrusted(f"node store {path}: too many links at {folder}", "set CACHESVC_STORE")
+            target = Path(os.path.abspath(folder.parent / os.readlink(folder)))
+            _refuse_foreign_path(target / path.relative_to(folder), links - 1)
+            return
+        if _others_may_replace(folder, status):
+            raise Untrusted(
+                f"node store {path}: others may write to {folder}, and so replace what is in it",
+                f"chmod go-w {folder}, or set CACHESVC_STORE",
+            )
+
+
+def _others_may_replace(folder: Path, status: os.stat_result) -> bool:
+    """Returns whether other users may rename what lies in a folder.
+
+    A group without other members than this user is no other user. The volumes of a pod, which root mounts
+    for anybody, are its own: `emptyDir` is never sticky.
+    """
+    mode = status.st_mode
+    if mode & stat.S_ISVTX or not mode & 0o022:
+        return False
+    if not mode & 0o002 and _is_own_group(status.st_gid):
+        return False
+    in_pod = bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
+    return not (in_pod and status.st_uid == 0 and os.path.ismount(folder))
+
+
+def _is_own_group(group: int) -> bool:
+    """Returns whether a group is the one that has this user's name and no other member."""
+    import grp
+    import pwd
+
+    try:
+        user, entry = pwd.getpwuid(os.geteuid()), grp.getgrgid(group)
+    except KeyError:
+        return False
+    return user.pw_gid == group and entry.gr_name == user.pw_name and set(entry.gr_mem) <= {user.pw_name}
 
 
 def remove_entry(path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 
+from ..wire.errors import printable
+
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING}
 """Values of CACHESVC_LOG -> levels of logging."""
 
@@ -16,7 +18,7 @@ class _OneLine(logging.Formatter):
         error = record.exc_info[1] if record.exc_info else None
         if error is not None:
             text = f"{text}: {type(error).__name__}: {error}"
-        return "cachesvc: " + " ".join(text.split("\n"))
+        return "cachesvc: " + printable(" ".join(text.split("\n")))
 
 
 def show(level: str) -> None:

@@ -77,6 +77,8 @@ class SessionRestore:
             roots=process.folders.roots,
             may_install=may_install,
             lane=config.lane,
+            offline=config.offline,
+            max_age=config.max_age,
             ahead=this_job() is not None or may_become_rank(),
         )
 
@@ -141,7 +143,9 @@ class SessionRestore:
         # A request takes at most half of the compile's wait, so that a registry that hangs leaves time for
         # the answer that the node remembers.
         seconds = min(10.0, max(0.2, config.deadline / 2))
-        with Remote(config.url or "", config.token, timeout=seconds) as remote:
+        with Remote(
+            config.url or "", config.token, timeout=seconds, allow_links=config.allow_links
+        ) as remote:
             for name_request in name_requests:
                 try:
                     accept(name_request, remote, context, self._result)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from ..config import DEFAULT_OFFLINE
 from ..node.installed import RestoreResult, StagedRevision
 from ..own_results.keep import OwnResultsProcess
 from ..wire.digest import Digest
@@ -54,6 +55,8 @@ class RestoreContext:
         lane: Bundles of this lane are accepted, beside those of the trunk.
         ahead: Whether packs are downloaded as soon as their revisions are accepted, because ranks agree
             before they install.
+        offline: Seconds for which this node's last answer is used while the registry cannot be reached.
+        max_age: Seconds since the signing of a revision, from which on it is refused; ``None``: any age.
         fresh: Whether to ask the registry even if another process of this node asked the same a moment ago.
     """
 
@@ -66,6 +69,8 @@ class RestoreContext:
     revisions: list[StagedRevision] = field(default_factory=list)
     lane: Lane | None = None
     ahead: bool = False
+    offline: float = DEFAULT_OFFLINE
+    max_age: float | None = None
     fresh: bool = False
 
 

@@ -10,6 +10,7 @@ already written beside their final places (`node.staging`).
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -17,11 +18,21 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..hooks import logger
 from ..node.installed import InstalledRevision, RestoreResult, StagedRevision
 from ..wire.codec import canonical
 from ..wire.compare import Compatible, compare
 from ..wire.digest import Digest
-from ..wire.errors import CacheSvcError, Corrupt, Distrusted, Incompatible, NotFound, Untrusted
+from ..wire.durations import duration_text
+from ..wire.errors import (
+    CacheSvcError,
+    Corrupt,
+    Distrusted,
+    Incompatible,
+    NotFound,
+    Unavailable,
+    Untrusted,
+)
 from ..wire.names import Lane, Name
 from ..wire.protocol import Rejected, ResolveAnswer, ResolvedRevision
 from ..wire.records import PackRecord, Statement
@@ -109,11 +120,10 @@ def _resolve(
 ) -> ResolveAnswer:
     """Returns the registry's answer, from this node if another process asked the same in the last seconds.
 
-    While the registry cannot be reached, the node's last answer is used for up to a week. Its revisions pass
-    the same checks, and an image without a compiler could not start otherwise.
+    While the registry cannot be reached, the node's last answer is used, as long as CACHESVC_OFFLINE allows.
+    Its revisions pass the same checks, and an image without a compiler could not start otherwise.
     """
     from ..http.registry import parse_resolved
-    from ..node.store import OUTAGE_SECONDS
 
     request = name_request.request(context.fingerprint)
     key = Digest.of(canonical([remote.identity, request]))
@@ -124,14 +134,41 @@ def _resolve(
     try:
         raw = remote.resolve_bytes(request)
     except CacheSvcError as error:
-        last = context.store.recent_answer(key, OUTAGE_SECONDS) if error.retry else None
-        if last is None:
+        if not error.retry:
             raise
-        result.problems.append(f"{name_request.name}: restored from this node's last answer: {error}")
-        return parse_resolved(last)
+        last, problem = _last_answer(key, context, error)
+        result.problems.append(f"{name_request.name}: {problem}")
+        logger.write(logging.WARNING, "%s", result.problems[-1])
+        return last
     answer = parse_resolved(raw)
     context.store.remember_answer(key, raw)
     return answer
+
+
+def _last_answer(key: Digest, context: RestoreContext, error: CacheSvcError) -> tuple[ResolveAnswer, str]:
+    """Returns the node's last answer while the registry cannot be reached, and the line that says so.
+
+    What a registry withholds since then is not known: CACHESVC_OFFLINE bounds for how long. Raises ``error``
+    if the node has no answer, ``Unavailable`` if the answer is older than that.
+    """
+    from ..http.registry import parse_resolved
+
+    age = context.store.answer_age(key)
+    last = context.store.recent_answer(key, context.offline)
+    allowed = duration_text(context.offline)
+    if age is None or (last is None and age <= context.offline):
+        raise error
+    if last is None:
+        raise Unavailable(
+            f"{error.message}; this node's last answer is {duration_text(age)} old, more than the {allowed} "
+            "of CACHESVC_OFFLINE",
+            error.hint,
+        ) from None
+    problem = (
+        f"restored from this node's last answer, which is {duration_text(age)} old (CACHESVC_OFFLINE allows "
+        f"{allowed}): {error}"
+    )
+    return parse_resolved(last), problem
 
 
 def _revision(
@@ -248,10 +285,11 @@ def _accept(verified: Verified, context: RestoreContext, result: RestoreResult) 
 
     The registry has compared the environments too, but a client does not rely on that.
     """
-    from ..bundle.check import check_sequence
+    from ..bundle.check import check_age, check_sequence
 
     manifest = verified.manifest
     check_sequence(verified, context.store.highest_sequence(manifest.entry))
+    check_age(verified, context.max_age, time.time())
     _refuse_distrusted(verified, context)
     verdict = compare(context.fingerprint, manifest.fingerprint, manifest.scopes)
     if isinstance(verdict, Compatible):

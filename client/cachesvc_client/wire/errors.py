@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Replaces line ends, escape sequences and other characters that are not printable: parts of a message
     come from registries, and the message goes to terminals and into logs."""
     return text if text.isprintable() else "".join(char if char.isprintable() else "?" for char in text)
@@ -24,8 +24,8 @@ class CacheSvcError(Exception):
     exit_status: ClassVar[int] = 1
 
     def __init__(self, message: str, hint: str = "") -> None:
-        self.message = _printable(message)
-        self.hint = _printable(hint)
+        self.message = printable(message)
+        self.hint = printable(hint)
         super().__init__(self.message)
 
     def __str__(self) -> str:

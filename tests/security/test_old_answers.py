@@ -1,0 +1,133 @@
+"""A registry or a network shows a node what is old: how long an old revision and an old answer count."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from registry_making import Made, Server, make, ok
+
+from cachesvc_client.environment.detect import detect
+from tests.e2e.registries import client
+
+from .attacker import start
+
+DAY = 86400
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    made = Server(tmp_path_factory.mktemp("registry") / "data").start()
+    yield made
+    if made.process and made.process.poll() is None:
+        assert made.stop() == 0
+
+
+@pytest.fixture
+def team() -> str:
+    return "n" + os.urandom(6).hex()
+
+
+def publish(server: Server, team: str, age: float = 0.0, expires: int | None = None) -> Made:
+    """A revision for this machine that was signed ``age`` seconds ago."""
+    made = make(
+        server.key,
+        namespace=team,
+        name="model",
+        sequence=int((time.time() - age) * 1000),
+        path="aa/c" + 24 * "a" + ".picked_kernel",
+        fingerprint=dict(detect()),
+        expires=expires,
+    )
+    ok(server.api().publish(made))
+    return made
+
+
+def attach(server: Server, team: str, place: Path, **variables: str) -> dict[str, Any]:
+    """What a service on the node ``place`` says of its start."""
+    place.mkdir(exist_ok=True)
+    return start(
+        "attached.py",
+        json.dumps({"name": f"{team}/model"}),
+        place=place,
+        CACHESVC_URL=server.url,
+        CACHESVC_TOKEN=server.token,
+        CACHESVC_TRUSTED_KEYS=server.ready["trust"],
+        **variables,
+    )
+
+
+def test_a_registry_rolls_a_fresh_node_back_and_the_age_of_the_revision_stops_it(
+    server: Server, team: str, tmp_path: Path
+) -> None:
+    made = publish(server, team, age=400 * DAY)
+    seen = attach(server, team, tmp_path / "any-age")
+    assert seen["installed"] == [str(made.revision)], seen
+    seen = attach(server, team, tmp_path / "bounded", CACHESVC_MAX_AGE="30d")
+    assert seen["installed"] == [] and "signed 400.0 d ago" in seen["problems"][0], seen
+    assert attach(server, team, tmp_path / "wide", CACHESVC_MAX_AGE="500d")["installed"], "it is young enough"
+
+
+def test_a_registry_rolls_a_reader_of_bundles_back_and_the_age_stops_it(
+    server: Server, team: str, tmp_path: Path
+) -> None:
+    publish(server, team, age=400 * DAY)
+    variables = {
+        "CACHESVC_URL": server.url,
+        "CACHESVC_TOKEN": server.token,
+        "CACHESVC_TRUSTED_KEYS": server.ready["trust"],
+        "CACHESVC_STORE": str(tmp_path / "store"),
+    }
+    pull = ("pull", f"{team}/model", "--into", str(tmp_path / "out"))
+    refused = client(*pull, CACHESVC_MAX_AGE="30d", **variables)
+    assert refused.returncode == 7 and "CACHESVC_MAX_AGE" in refused.stderr, refused.stderr
+    explained = client("explain", f"{team}/model", CACHESVC_MAX_AGE="30d", **variables)
+    assert "CACHESVC_MAX_AGE" in explained.stdout, explained.stdout
+    assert client(*pull, **variables).returncode == 0
+
+
+def test_a_registry_freezes_a_node_and_the_expiry_that_an_operator_signs_stops_it(
+    server: Server, team: str, tmp_path: Path
+) -> None:
+    publish(server, team)
+    variables = {
+        "CACHESVC_URL": server.url,
+        "CACHESVC_TOKEN": server.token,
+        "CACHESVC_TRUSTED_KEYS": server.ready["trust"],
+        "CACHESVC_SIGNING_KEY": server.ready["signing_key"],
+        "CACHESVC_STORE": str(tmp_path / "store"),
+    }
+    done = client("admin", "tag", f"{team}/model", "prod", "--expires", "90d", "--apply", **variables)
+    assert done.returncode == 0, done.stderr
+    rows = ok(server.api().http.get("/v1/entries", params={"namespace": team}))["rows"]
+    [tagged] = [row for row in rows if row["tag"] == "prod"]
+    revision = ok(server.api().http.get(f"/v1/revisions/{tagged['revision']}"))
+    assert abs(revision["expires"] - time.time() - 90 * DAY) < 60
+    wrong = client("admin", "tag", f"{team}/model", "x", "--expires", "soon", **variables)
+    assert wrong.returncode == 2 and "--expires" in wrong.stderr, wrong.stderr
+
+
+def test_a_network_cuts_the_registry_off_and_the_last_answer_is_not_trusted_for_long(
+    team: str, tmp_path: Path
+) -> None:
+    server = Server(tmp_path / "data").start()
+    made = publish(server, team)
+    place = tmp_path / "node"
+    assert attach(server, team, place)["installed"] == [str(made.revision)]
+    assert server.stop() == 0
+    [answer] = (place / "home/.cache/cachesvc/v1/resolved").iterdir()
+    hours_ago = answer.stat().st_mtime - 3 * 3600
+    os.utime(answer, (hours_ago, hours_ago))
+    seen = attach(server, team, place)
+    assert seen["installed"] == [str(made.revision)], seen
+    log = (place / "log").read_text()
+    assert "last answer, which is 3.0 h old (CACHESVC_OFFLINE allows 7.0 d)" in log, log
+    for policy in ("1h", "0"):
+        seen = attach(server, team, place, CACHESVC_OFFLINE=policy)
+        assert seen["installed"] == [] and "CACHESVC_OFFLINE" in seen["problems"][0], seen
+    assert attach(server, team, place, CACHESVC_OFFLINE="4h")["installed"] == [str(made.revision)]
