@@ -87,9 +87,11 @@ class Response:
 
 
 class Pool:
-    """Keeps connections to any origin alive. Thread-safe; a forked child needs a new one. ``links``: decides
-    to which addresses connections may be made; ``None`` for origins that an operator names, which may have any
-    address."""
+    """Keeps connections to any origin alive. Thread-safe; a forked child needs a new one.
+
+    ``links``: decides to which addresses connections may be made; ``None`` for origins that an operator
+    names, which may have any address.
+    """
 
     def __init__(self, connect_timeout: float, links: LinkPolicy | None = None) -> None:
         self._connect_timeout = connect_timeout

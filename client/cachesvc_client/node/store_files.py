@@ -21,6 +21,8 @@ LAYOUT = "v1"
 """Name of the folder below the root; a layout that is not compatible gets another one."""
 FULL_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 """Errors that say that there is no room."""
+_CONTAINER_FILES = ("/.dockerenv", "/run/.containerenv")
+"""Files that Docker and Podman put into each container."""
 _MAX_LINKS = 40
 """Largest number of links on the way to the root, as many as Linux follows."""
 _PARTS = ("packs", "partial", "locks", "seen", "distrusted", "resolved", "folders", "own", "jobs", "tmp")
@@ -161,6 +163,8 @@ def _refuse_foreign_path(path: Path, links: int) -> None:
             status = folder.lstat()
         except OSError:  # not there yet, or not to be seen: the store cannot be opened then
             return
+        if _is_volume(folder):
+            continue
         if status.st_uid not in (0, os.geteuid()):
             raise Untrusted(
                 f"node store {path}: {folder} belongs to user {status.st_uid}",
@@ -172,26 +176,33 @@ def _refuse_foreign_path(path: Path, links: int) -> None:
             target = Path(os.path.abspath(folder.parent / os.readlink(folder)))
             _refuse_foreign_path(target / path.relative_to(folder), links - 1)
             return
-        if _others_may_replace(folder, status):
+        if _others_may_replace(status):
             raise Untrusted(
                 f"node store {path}: others may write to {folder}, and so replace what is in it",
                 f"chmod go-w {folder}, or set CACHESVC_STORE",
             )
 
 
-def _others_may_replace(folder: Path, status: os.stat_result) -> bool:
-    """Returns whether other users may rename what lies in a folder.
+def _others_may_replace(status: os.stat_result) -> bool:
+    """Returns whether other users may rename what lies in the folder of this status.
 
-    A group without other members than this user is no other user. The volumes of a pod, which root mounts
-    for anybody, are its own: `emptyDir` is never sticky.
+    A group without other members than this user is no other user.
     """
     mode = status.st_mode
     if mode & stat.S_ISVTX or not mode & 0o022:
         return False
-    if not mode & 0o002 and _is_own_group(status.st_gid):
-        return False
-    in_pod = bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
-    return not (in_pod and status.st_uid == 0 and os.path.ismount(folder))
+    return bool(mode & 0o002) or not _is_own_group(status.st_gid)
+
+
+def _is_volume(folder: Path) -> bool:
+    """Returns whether a folder is a volume of this container, which has its processes to itself.
+
+    A volume has the owner and the mode that it has on the host: `emptyDir` is open to all and never sticky,
+    and a bind mount belongs to a user of the host.
+    """
+    return os.path.ismount(folder) and (
+        bool(os.environ.get("KUBERNETES_SERVICE_HOST")) or any(map(os.path.exists, _CONTAINER_FILES))
+    )
 
 
 def _is_own_group(group: int) -> bool:
