@@ -88,6 +88,8 @@ def _announce(url: str, credentials: Credentials, settings: Settings, ready_file
         print(f"data in {settings.data}")
     if credentials.secret is not None:
         token_file = settings.data / _TOKEN_FILE
+        # Without an embedded index or store nothing has made the folder yet.
+        settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
         _write_private(token_file, credentials.secret, "the admin's token")
         print(f"the admin's token is in {token_file}, for you alone; delete the file after the login")
         parts = [f"cachesvc login {url} --token-file {shlex.quote(str(token_file))}"]
@@ -110,7 +112,6 @@ def _announce(url: str, credentials: Credentials, settings: Settings, ready_file
 def _write_private(path: Path, text: str, what: str) -> None:
     """Writes a file that is whole or absent, readable for this user only: it may contain a secret."""
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with replacing(path, 0o600) as file:
             file.write(f"{text}\n".encode())
     except OSError as error:

@@ -109,7 +109,7 @@ def test_json_has_the_same_and_the_fingerprint(command):
     assert [check["what"] for check in said["checks"]][:4] == ["versions", "hooks", "gpu", "compiler"]
 
 
-def test_a_readable_login_file_is_a_warning(command, registry, tmp_path):
+def test_a_login_file_that_others_may_read_is_refused(command, registry, tmp_path):
     assert command("login", registry.url, "--token", registry.token, "--trust", registry.trust)[0] == 0
     path = tmp_path / ".config/cachesvc/login.json"
     variables = {"CACHESVC_URL": None, "CACHESVC_TOKEN": None, "CACHESVC_TRUSTED_KEYS": None}
@@ -117,7 +117,8 @@ def test_a_readable_login_file_is_a_warning(command, registry, tmp_path):
     assert "login" not in lines(out)
     assert lines(out)["token"] == "ok: admin on *"
     path.chmod(0o644)
-    assert lines(command("doctor", **variables)[1])["login"].startswith("warn")
+    status, out, _ = command("doctor", **variables)
+    assert status == 1 and "chmod 600" in lines(out)["configuration"]
 
 
 def test_login_keeps_no_secret_that_the_registry_refuses(command, registry, tmp_path):

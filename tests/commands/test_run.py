@@ -204,7 +204,7 @@ def test_nothing_is_imported_without_the_variable(built):
     """The line of the .pth file runs in every interpreter of the environment, also where nothing attaches."""
     with zipfile.ZipFile(built[0]) as file:
         line = file.read("cachesvc_client_bootstrap.pth").decode()
-    assert line.startswith("import os; ")
+    assert line.startswith("import os, sys; ")
     assert line.count("\n") == 1
     program = f"import sys\nbefore = set(sys.modules)\nexec({line!r})\nprint(set(sys.modules) - before)"
     done = subprocess.run([sys.executable, "-c", program], env={}, capture_output=True, text=True, check=True)

@@ -20,14 +20,16 @@ from registry_inside import ROOT, START, Clock, Inside, inside
 from registry_making import FINGERPRINT, Made, make
 
 from cachesvc.index.uploads import Upload
-from cachesvc.registry import claims, tokens, upkeep
+from cachesvc.registry import claims, publishers, tokens, upkeep
 from cachesvc.registry.context import Limits
 from cachesvc_client.bundle.file import bundle_head
 from cachesvc_client.bundle.seal import SigningKey
+from cachesvc_client.wire import codec
 from cachesvc_client.wire.claims import ClaimRequest, ClaimSubject
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Lane, Namespace, ShortName
 from cachesvc_client.wire.protocol import SignerRecord, TokenRequest
+from cachesvc_client.wire.publishers import PublisherRequest
 
 from .in_process import Answer, Application
 
@@ -154,6 +156,11 @@ ROWS: dict[tuple[str, str], Row] = {
     ("DELETE", "/v1/tokens/{token_id}"): Row("admin", "namespace", "namespace"),
     ("GET", "/v1/signers"): Row(None, "token"),
     ("POST", "/v1/signers"): Row("admin", "namespace"),
+    ("GET", "/v1/publishers"): Row("admin", "token"),
+    ("POST", "/v1/publishers"): Row("admin", "namespace"),
+    ("DELETE", "/v1/publishers/{publisher}"): Row("admin", "namespace", "namespace"),
+    # Who shows no token of a job's gets none, whatever else is shown.
+    ("POST", "/v1/oidc/token"): Row("", "", allowed=(401,)),
     ("DELETE", "/v1/signers"): Row("admin", "namespace"),
     ("GET", "/v1/namespaces"): Row("admin", "token"),
     ("PUT", "/v1/namespaces/{namespace}/policy"): Row("admin", "namespace"),
@@ -176,6 +183,7 @@ class World:
         self.fresh: dict[Where, Made] = {}
         self.claims: dict[Where, Any] = {}
         self.victims: dict[str, str] = {}
+        self.publishers: dict[str, str] = {}
         self.removable = {space: SigningKey.generate().public for space in (OWN, OTHER)}
         for space in (OWN, OTHER):
             self._fill(space)
@@ -203,6 +211,7 @@ class World:
         tokens.add_signer(registry, None, SignerRecord(space, self.removable[space]))
         victim = tokens.create_token(registry, None, TokenRequest("victim", "read", space))
         self.victims[space] = victim.token
+        self.publishers[space] = publishers.add_publisher(registry, ROOT, _rule(space)).publisher
         for text in LANES:
             lane = Lane(text) if text else None
             where = (space, text)
@@ -263,6 +272,11 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             yield World(folder, reg, application)
 
 
+def _rule(namespace: str) -> PublisherRequest:
+    claims = {"repository": "team/models", "ref": "refs/heads/main"}
+    return PublisherRequest("https://ci.example.com", "cachesvc", claims, Namespace(namespace))
+
+
 Request = tuple[str, dict[str, Any], Any]
 """Path, query and body."""
 
@@ -278,6 +292,7 @@ def _path(world: World, holder: Holder, where: Where, template: str) -> str:
         "beginning": made.revision.hex[:40],
         "upload": world.upload(holder, where),
         "token_id": world.victims[where[0]],
+        "publisher": world.publishers[where[0]],
     }
     return template.format(**values)
 
@@ -305,6 +320,8 @@ def _body(world: World, where: Where, method: str, path: str) -> Any:
         ("POST", "/v1/tokens"): {"label": "x", "role": "read", "namespace": namespace},
         ("PUT", "/v1/tokens/{token_id}/expiry"): {"days": 1},
         ("POST", "/v1/signers"): {"namespace": namespace, "key": world.reg.key.public},
+        ("POST", "/v1/publishers"): codec.plain(_rule(namespace)),
+        ("POST", "/v1/oidc/token"): {"token": "no.job's.token"},
         ("PUT", "/v1/namespaces/{namespace}/policy"): {"keep_days": 7},
         ("POST", "/v1/fsck/repair"): {"problem": "orphan", "key": "packs/none", "said": "", "repair": ""},
     }
