@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, TypeVar
 from .bundle.seal import SigningKey, TrustedKey
 from .environment.variables import Mode, parse_mode, parse_switch
 from .http.origin import Network, parse_networks, without_secrets
-from .node.store import MAX_OFFLINE_SECONDS
 from .wire.codec import build, canonical, parse_json
+from .wire.durations import MAX_OFFLINE_SECONDS
 from .wire.errors import InvalidRequest, StorageFull
 from .wire.names import Lane, Name, Tag
 

@@ -64,6 +64,12 @@ class RestoreResult:
     problems: list[str] = field(default_factory=list)
     distrusted: list[InstalledRevision] = field(default_factory=list)
     own: InstalledRevision | None = None
+    warnings: list[str] = field(default_factory=list)
+
+    def warn(self, problem: str) -> None:
+        """Adds a problem that the log says too."""
+        self.problems.append(problem)
+        self.warnings.append(problem)
 
     @contextmanager
     def timed(self, step: str) -> Iterator[None]:

@@ -28,15 +28,13 @@ from pathlib import Path
 from typing import Protocol
 
 from ..wire.digest import Digest
+from ..wire.durations import MAX_OFFLINE_SECONDS
 from ..wire.errors import Corrupt, StorageFull, TooLarge, Unavailable, Untrusted
 from .private_folders import PrivateFolders
 from .store_files import FULL_ERRORS, StoreFiles, refuse_foreign, refuse_foreign_path
 
 DEFAULT_MAX_BYTES = 20 << 30
 """Bytes of packs that a node keeps."""
-MAX_OFFLINE_SECONDS = 30 * 24 * 3600
-"""Seconds for which answers are kept, and so the longest time for which a node can start from its last answer
-while the registry cannot be reached."""
 _JUST_USED_SECONDS = 60
 """Seconds within which a reader opens a pack that was handed out; after that the reader holds a lock."""
 _LEFTOVER_SECONDS = 24 * 3600

@@ -16,6 +16,7 @@ from ..wire.factors import Facts
 from ..wire.key_components import decode
 from ..wire.protocol import Rejected
 from ..wire.reports import KindWork
+from ..wire.text import count_text
 
 DIFFERENCES = 12
 """Differences of keys that one report lists, at most."""
@@ -124,11 +125,7 @@ class Report:
         """Return in words how many restored artifacts the compilers used."""
         artifacts = sum(use.used for use in self.revisions)
         revisions = sum(use.used > 0 for use in self.revisions)
-        return f"{_counted(artifacts, 'artifact')} of {_counted(revisions, 'revision')} used"
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+        return f"{count_text(artifacts, 'artifact')} of {count_text(revisions, 'revision')} used"
 
 
 def uses(

@@ -10,7 +10,6 @@ already written beside their final places (`node.staging`).
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -18,7 +17,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..hooks import logger
 from ..node.installed import InstalledRevision, RestoreResult, StagedRevision
 from ..wire.codec import canonical
 from ..wire.compare import Compatible, compare
@@ -137,8 +135,7 @@ def _resolve(
         if not error.retry:
             raise
         last, problem = _last_answer(key, context, error)
-        result.problems.append(f"{name_request.name}: {problem}")
-        logger.write(logging.WARNING, "%s", result.problems[-1])
+        result.warn(f"{name_request.name}: {problem}")
         return last
     answer = parse_resolved(raw)
     context.store.remember_answer(key, raw)

@@ -2,8 +2,8 @@
 
 One background thread reads the configuration and runs `restore.name_restore`; the thread never imports torch.
 The first compile waits for the thread once, at the entry of ``compile_fx``, for at most the deadline. After
-that wait the cache folders belong to the compilers, and a late restore fills only the node store. A session
-raises nothing into a service, unless CACHESVC_STRICT asks for errors.
+that wait the cache folders belong to the compilers; a late restore fills only the node store. A session
+raises nothing into a service unless CACHESVC_STRICT asks for errors.
 
 `attach` imports this module on the application's own thread, so the module imports little at its top: the
 background thread imports configuration, records, cryptography and HTTP.
@@ -245,8 +245,7 @@ class Session:
             yield f"{self.label}: still {self.status}"
         elif self.status == "stored":
             yield f"{self.label}: came after the deadline, stored on this node for the next start"
-        if self.result is not None:
-            yield from self.result.problems
+        yield from () if self.result is None else self.result.problems
 
     def send_report(self, report: Report, moment: Moment, deadline: float) -> None:
         """Send ``report`` to the registry, if that is allowed and the registry's revisions were installed.
@@ -317,9 +316,8 @@ class Session:
         if self.error is not None and agreement is not None:
             agreement.withdraw(self.error, self.config.store if self.config else None)
         self._accept_kernels()
-        # The modules that the exit needs are imported now, after a failure too: the process compiles then.
-        # Python cannot import all of them while it ends; and importing dataclasses runs exec(), after which
-        # it forgets that SIGINT ended it.
+        # The exit needs these modules, after a failure too. Python cannot import all of them while it ends,
+        # and forgets that SIGINT ended it when an import of dataclasses runs exec().
         from ..node import capture  # noqa: F401
         from ..outcome import log, report, send  # noqa: F401
 
@@ -329,7 +327,11 @@ class Session:
 
     def _agreement_subject(self) -> tuple[object, ...]:
         """Return what distinguishes this attempt from the others of a job, the same in each of its ranks."""
-        return self.options.label, self._callbacks.attach_count(self.options), self._claim_attempt is not None
+        return (
+            self.options.label,
+            self._callbacks.attach_count(self.options),
+            self._claim_attempt is not None,
+        )
 
     def _fail(self, error: CacheSvcError, say: bool = True) -> None:
         self.error, self._status = error, "failed"
@@ -377,23 +379,22 @@ class Session:
         return 0.0 if self.waited else self._deadline.for_claim(alone=this_job() is None)
 
     def _accept_kernels(self) -> None:
-        """Allow PyTorch to load the host kernels of the installed revisions, and log what was restored."""
+        """Allow the compilers to use what was installed, and log what was restored and what was wrong."""
+        from ..wire.text import count_text
+
         result = self.result
+        for warning in () if result is None else result.warnings:
+            logger.write(logging.WARNING, "%s", warning)
         if result is None or not result.installed:
             return
-        if self.config is not None and self.config.hold_collector:
+        if self.config and self.config.hold_collector:
             self._process.collector.allow()
         self._process.accept(result.installed)
         _log.info(
             "%s: %s, %s restored in %.2f s, %s moved",
             self.label,
-            _count(len(result.installed), "revision"),
-            _count(sum(entry.files for entry in result.installed), "file"),
+            count_text(len(result.installed), "revision"),
+            count_text(sum(entry.files for entry in result.installed), "file"),
             sum(result.seconds.values()),
-            _count(result.moved, "byte"),
+            count_text(result.moved, "byte"),
         )
-
-
-def _count(number: int, noun: str) -> str:
-    """Return the number with its noun, such as ``1 file`` or ``2 files``."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,6 +1,10 @@
-"""Writes durations for people."""
+"""Durations: how they are written for people, and a bound that several rooms share."""
 
 from __future__ import annotations
+
+MAX_OFFLINE_SECONDS = 30 * 24 * 3600
+"""Seconds for which answers are kept, and so the longest time for which a node can start from its last answer
+while the registry cannot be reached."""
 
 
 def duration_text(seconds: float) -> str:

@@ -34,3 +34,8 @@ class ValidText(str):
             "schema": {"type": "str", "pattern": f"^(?:{cls.pattern.pattern})$"},
             "serialization": {"type": "to-string"},
         }
+
+
+def count_text(number: int, noun: str) -> str:
+    """Returns the number with its noun, such as ``1 file`` or ``2 files``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
