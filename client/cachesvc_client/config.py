@@ -332,7 +332,7 @@ def _seconds(text: str) -> float:
 
 
 def _path(text: str) -> Path:
-    if not text.startswith(("/", "~/")):
+    if not text.startswith(("/", "~/")) or "\0" in text:
         raise ValueError("allowed: an absolute path")
     try:
         return Path(text).expanduser()

@@ -224,3 +224,8 @@ def test_login_asks_the_registry_first(home, tmp_path, monkeypatch):
         )
         login(server.url, "right", environ=home)  # what is not named again is kept
         assert Config.read(home) == config
+
+
+def test_a_path_that_no_file_can_have_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="CACHESVC_STORE"):
+        Config.read({"HOME": "/home/x", "CACHESVC_STORE": "/store\0"})
