@@ -153,6 +153,7 @@ def test_mode_off_is_as_if_it_were_not_there(tmp_path, how):
     assert set(answer["loaded"]) <= {
         f"cachesvc_client.{how}",
         "cachesvc_client.bootstrap",
+        "cachesvc_client.environment",
         "cachesvc_client.environment.variables",
     }
     assert (answer["wait"], answer["status"], lines) == (True, {}, [])
