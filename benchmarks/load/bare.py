@@ -12,6 +12,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse
 
 from cachesvc.cli.server import listening, run, url_of  # the same server program, with the same options
+from cachesvc.settings import Settings
 
 FOLDER = Path(sys.argv[1])
 app = FastAPI()
@@ -47,6 +48,6 @@ if __name__ == "__main__":
             listener,
             lambda: (FOLDER / "ready.json").write_text(json.dumps({"url": url})),
             ending=lambda: None,
-            shutdown_seconds=1,
+            settings=Settings(data=FOLDER, shutdown_seconds=1),
             certificate=None,
         )
