@@ -10,7 +10,7 @@ from cachesvc.domain.access import ANY, Action, Token, demand
 from cachesvc.domain.retention import DAY
 from cachesvc.oidc import workload
 from cachesvc.oidc.issuers import check_issuer
-from cachesvc_client.wire.errors import Forbidden, NotFound, Unauthenticated
+from cachesvc_client.wire.errors import Forbidden, NotFound, Unauthenticated, printable
 from cachesvc_client.wire.protocol import TokenAnswer
 from cachesvc_client.wire.publishers import ExchangeRequest, PublisherRecord, PublisherRequest
 
@@ -85,7 +85,7 @@ def exchange(registry: Registry, request: ExchangeRequest) -> TokenAnswer:
 def _give(registry: Registry, job: workload.Workload, grant: rules.Grant) -> TokenAnswer:
     """Stores the token, its audit row and the use of the job's token in one transaction."""
     rule, now = grant.record.rule, registry.now
-    who = _printable(f"oidc:{job.issuer} {job.subject}")
+    who = printable(f"oidc:{job.issuer} {job.subject}")
     token = Token(
         token=tokens.new_token_id(),
         label=who[: tokens.MAX_LABEL],
@@ -104,7 +104,7 @@ def _give(registry: Registry, job: workload.Workload, grant: rules.Grant) -> Tok
             )
         answer = tokens.store(unit, token, publisher=grant.record.publisher)
         claims = {name: job.claims[name] for name in _LOG_CLAIMS if isinstance(job.claims.get(name), str)}
-        details = {"who": who, "claims": _printable(_text(claims)), "publisher": grant.record.publisher}
+        details = {"who": who, "claims": printable(_text(claims)), "publisher": grant.record.publisher}
         details |= {"role": token.role.name, "lane": grant.lane or "trunk", "expires": str(token.expires)}
         unit.audit.add(now, "oidc", "token.exchange", rule.namespace, token.token, **details)
         unit.publishers.forget_used(now)
@@ -114,7 +114,3 @@ def _give(registry: Registry, job: workload.Workload, grant: rules.Grant) -> Tok
 
 def _text(claims: dict[str, str]) -> str:
     return " ".join(f"{name}={value[:100]}" for name, value in claims.items())
-
-
-def _printable(text: str) -> str:
-    return "".join(char if char.isprintable() else "?" for char in text)

@@ -36,7 +36,7 @@ def graph_folders(roots: Mapping[str, Path]) -> list[Path]:
 
 def is_captured(kind: str, path: str) -> bool:
     """Return whether ``kind`` captures the file with this path, relative to the kind's folder."""
-    return kinds.BY_NAME[kind].rules.rule(path) is not None
+    return rule_of(kind, path) is not None
 
 
 def decides_fit(kind: str) -> bool:

@@ -107,12 +107,7 @@ def pin(
     as_json: AsJson = False,
 ) -> None:
     """Keep a revision, and its entry, from retention, eviction and deletion."""
-    with connect(context) as registry:
-        key = complete_digest(registry, "revision", revision)
-        row = registry.call(
-            "PUT", f"/v1/revisions/{key}/pin", parse_option(lambda: Reason(why)), RevisionRecord
-        )
-    show_table([row], REVISION_COLUMNS, as_json)
+    _mark(context, revision, "pin", why, as_json)
 
 
 @revisions.command("unpin")
@@ -156,12 +151,7 @@ def set_quarantine(
     as_json: AsJson = False,
 ) -> None:
     """Offer a revision to nobody, on every replica within 5 s; services compile for themselves."""
-    with connect(context) as registry:
-        key = complete_digest(registry, "revision", revision)
-        row = registry.call(
-            "PUT", f"/v1/revisions/{key}/quarantine", parse_option(lambda: Reason(why)), RevisionRecord
-        )
-    show_table([row], REVISION_COLUMNS, as_json)
+    _mark(context, revision, "quarantine", why, as_json)
 
 
 @quarantines.command("release")
@@ -178,3 +168,13 @@ def _revision(registry: Connection, text: str) -> RevisionRecord:
     return registry.call(
         "GET", f"/v1/revisions/{complete_digest(registry, 'revision', text)}", None, RevisionRecord
     )
+
+
+def _mark(context: typer.Context, revision: str, mark: str, why: str, as_json: bool) -> None:
+    """Pin or quarantine a revision, for a reason, and show it. ``mark``: the last part of the route."""
+    with connect(context) as registry:
+        key = complete_digest(registry, "revision", revision)
+        row = registry.call(
+            "PUT", f"/v1/revisions/{key}/{mark}", parse_option(lambda: Reason(why)), RevisionRecord
+        )
+    show_table([row], REVISION_COLUMNS, as_json)

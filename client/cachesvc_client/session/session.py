@@ -383,8 +383,8 @@ class Session:
         from ..wire.text import count_text
 
         result = self.result
-        for warning in () if result is None else result.warnings:
-            logger.write(logging.WARNING, "%s", warning)
+        while result is not None and result.warnings:  # of this attempt; a second one has its own
+            logger.write(logging.WARNING, "%s", result.warnings.pop(0))
         if result is None or not result.installed:
             return
         if self.config and self.config.hold_collector:
