@@ -52,7 +52,8 @@ class RestoreResult:
     ``moved``: bytes over the network. ``seconds``: by step. ``rejected``: entries that exist and do not
     fit, nearest first. ``stored``: revisions that came too late to be installed. ``distrusted``: revisions
     that were installed until the canary found them wrong. ``own``: what an earlier start of this node
-    compiled; it is reported to no registry.
+    compiled; it is reported to no registry. ``warnings``: problems that the
+    log does not say yet.
     """
 
     installed: list[InstalledRevision] = field(default_factory=list)
@@ -67,7 +68,7 @@ class RestoreResult:
     warnings: list[str] = field(default_factory=list)
 
     def warn(self, problem: str) -> None:
-        """Adds a problem that the log says too."""
+        """Adds a problem that the session also logs, as a warning."""
         self.problems.append(problem)
         self.warnings.append(problem)
 
