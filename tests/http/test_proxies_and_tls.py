@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 
 import pytest
@@ -118,6 +119,17 @@ def test_a_bundle_of_authorities_that_is_not_there(monkeypatch):
         Remote("https://localhost:1").info()
 
 
+def plain_answer(sock: socket.socket) -> socket.socket:
+    """Answers the first bytes, as a plain server answers what is not HTTP. A reader of lines would wait
+    forever for the end of a TLS greeting in which, by chance, no byte is a line feed."""
+    sock.recv(1)
+    answer(sock, INFO)
+    return sock
+
+
 def test_tls_to_a_plain_server():
-    with serve(lambda sock, _: answer(sock, INFO)) as server, pytest.raises(Unavailable, match="TLS"):
+    with (
+        serve(lambda sock, _: answer(sock, INFO), wrap=plain_answer) as server,
+        pytest.raises(Unavailable, match="TLS"),
+    ):
         Remote(f"https://localhost:{server.port}", timeout=3, retries=0).info()
