@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.records import Manifest
 
 from .harness import run
+from .registries import Served, client, prepare, serve
 
 NAME = "team/small"
 
@@ -85,3 +87,14 @@ def _built_once(root: Path, folder: str, *arguments: str, **variables: str) -> B
             done = run("build.py", str(bundle), str(key_file), NAME, *arguments, place=place, **variables)
             assert done.code == 0, done.err[-4000:]
     return Built(bundle, bundle.with_suffix(".pt"), SigningKey.load(key_file), key_file)
+
+
+@pytest.fixture(scope="module")
+def registry(small: Built, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """Serves one compiled function of 4 rows as ``NAME``."""
+    folder = tmp_path_factory.mktemp("registry")
+    prepare(folder, small.key.text)
+    with serve(folder) as served:
+        pushed = client("push", str(small.bundle), **served.publisher)
+        assert pushed.returncode == 0, pushed.stderr
+        yield served

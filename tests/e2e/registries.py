@@ -10,10 +10,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import httpx
+
+SETTLED_SECONDS = 60
+"""A busy machine takes that long for what a free one does in less than ten."""
 
 
 @dataclass
@@ -115,3 +121,25 @@ def client(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
         check=False,
         timeout=120,
     )
+
+
+def starts(registry: Served) -> dict[str, int]:
+    """Return how many starts of the one entry of ``team`` the registry counts, by state."""
+    url = f"{registry.url}/v1/namespaces/team/entries"
+    [entry] = httpx.get(url, headers={"Authorization": f"Bearer {registry.token}"}).json()
+    states = ("hit", "partial", "inert", "unused")
+    return {state: sum(use[state] for use in entry["usefulness"]) for state in states}
+
+
+def wait_for(what: Callable[[], Any], seconds: float = SETTLED_SECONDS) -> Any:
+    """Call ``what`` until it returns something true, and return that."""
+    end = time.monotonic() + seconds
+    while not (found := what()):
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.1)
+    return found
+
+
+def more(before: dict[str, int], **states: int) -> dict[str, int]:
+    """Return the counts that ``starts`` returns after these starts too."""
+    return {state: count + states.get(state, 0) for state, count in before.items()}

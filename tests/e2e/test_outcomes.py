@@ -9,9 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -19,50 +17,17 @@ import pytest
 from benchmarks.hosts import QUICK
 from tests.python_process import started
 
-from .conftest import NAME, Built
+from .conftest import NAME
 from .harness import PROGRAMS, environment, run
-from .registries import Served, client, free_url, prepare, serve
+from .registries import Served, client, free_url, more, starts, wait_for
 
 pytestmark = pytest.mark.compiles
-SETTLED_SECONDS = 60
-"""A busy machine takes that long for what a free one does in less than ten."""
-
-
-@pytest.fixture(scope="module")
-def registry(small: Built, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """Serves one compiled function of 4 rows as ``NAME``."""
-    folder = tmp_path_factory.mktemp("outcomes")
-    prepare(folder, small.key.text)
-    with serve(folder) as served:
-        pushed = client("push", str(small.bundle), **served.publisher)
-        assert pushed.returncode == 0, pushed.stderr
-        yield served
 
 
 @pytest.fixture
 def variables(tmp_path: Path, registry: Served) -> dict[str, str]:
     """Of a fresh host."""
     return {**environment(tmp_path), **QUICK, **registry.variables, "NAME": NAME}
-
-
-def starts(registry: Served) -> dict[str, int]:
-    """How many starts the registry counts, by state."""
-    url = f"{registry.url}/v1/namespaces/team/entries"
-    [entry] = httpx.get(url, headers={"Authorization": f"Bearer {registry.token}"}).json()
-    states = ("hit", "partial", "inert", "unused")
-    return {state: sum(use[state] for use in entry["usefulness"]) for state in states}
-
-
-def wait_for(what: Callable[[], Any], seconds: float = SETTLED_SECONDS) -> Any:
-    end = time.monotonic() + seconds
-    while not (found := what()):
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.1)
-    return found
-
-
-def more(before: dict[str, int], **states: int) -> dict[str, int]:
-    return {state: count + states.get(state, 0) for state, count in before.items()}
 
 
 def ask(process: subprocess.Popen[str], batch: int) -> None:
