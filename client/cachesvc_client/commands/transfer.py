@@ -19,6 +19,7 @@ from ..bundle.check import (
     check_age,
     check_envelope,
     check_pack,
+    check_requirement,
     check_sequence,
 )
 from ..bundle.file import SUFFIX, open_bundle, write_bundle
@@ -132,6 +133,7 @@ def _pull_one(
     manifest, statement = verified.manifest, verified.manifest.statement
     check_sequence(verified, store.highest_sequence(manifest.entry))
     check_age(verified, config.max_age, time.time())
+    check_requirement(verified, config.require)
     path = into / _file_name(verified)
     pack, moved = manifest.pack, 0
     if not _is(path, verified):
