@@ -48,8 +48,8 @@ class ExpectedStatement:
 @dataclass(frozen=True, slots=True)
 class Verified:
     """Holds a manifest that passed; only :func:`check_envelope` makes one. ``revision``: digest of the
-    payload as received. ``envelope``: its exact bytes, to be passed on unchanged. ``provenance``: who built the
-    pack from what; ``None`` if the manifest does not say it in a form that is read here."""
+    payload as received. ``envelope``: its exact bytes, to be passed on unchanged. ``provenance``: who built
+    the pack from what; ``None`` if the manifest does not say it in a form that is read here."""
 
     manifest: Manifest
     revision: Digest

@@ -141,8 +141,8 @@ class RevisionRecord:
 
 @dataclass(frozen=True, slots=True)
 class ProvenanceRecord:
-    """Shows who built a revision. ``statement``: the in-toto statement that was signed with it; ``None`` if it
-    has none. ``checked``: whether this registry checked the builder at the commit."""
+    """Shows who built a revision. ``statement``: the in-toto statement that was signed with it; ``None`` if
+    it has none. ``checked``: whether this registry checked the builder at the commit."""
 
     revision: Digest
     statement: dict[str, Any] | None = None

@@ -92,7 +92,7 @@ def _check_builder(pattern: str) -> None:
             raise ValueError(f"builder: {pattern[:120]!r} is no URI; write: {_EXAMPLE}")
     elif not _WIDE_BUILDER.fullmatch(beginning) or not is_uri(f"{beginning}x"):
         raise ValueError(
-            f"builder: {pattern[:120]!r} fits strangers; name the owner too, and end before the * with /, @ or #"
+            f"builder: {pattern[:120]!r} fits strangers; name the owner too, and end with /*, @* or #*"
         )
 
 

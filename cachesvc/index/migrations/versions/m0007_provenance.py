@@ -1,6 +1,6 @@
-"""Provenance: the CI job of a token, the builder of a revision, and what a namespace requires of builders. Only
-adds to the schema: an older replica goes on beside it. What it publishes meanwhile has no builder here, and
-so meets no requirement.
+"""Provenance: the CI job of a token, the builder of a revision, and what a namespace requires of builders.
+Only adds to the schema: an older replica goes on beside it. What it publishes meanwhile has no builder here,
+and so meets no requirement.
 """
 
 import sqlalchemy as sa
