@@ -47,6 +47,8 @@ COMPARED_CHARACTERS = 24 << 20
 which are the oldest, are left out. 4096 heads of usual fingerprints are fewer."""
 CACHED_COMPARISONS = 512
 """Comparisons of two fingerprints whose result is cached."""
+CACHED_REQUIREMENTS = 64
+"""Requirements of namespaces whose parsed form is cached: each of 4096 heads is held to its namespace's."""
 CACHED_CHARACTERS = 32_000
 """Characters of the two fingerprints of a comparison that is cached, at most."""
 
@@ -237,8 +239,11 @@ def _why_withdrawn(row: Candidate) -> str | None:
         return "its signer was removed"
     if row.require is None or row.lane:
         return None
-    difference = Requirement(row.require).difference(row.builder, row.source_ref)
-    return None if difference is None else f"the namespace requires {row.require}, and {difference}"
+    difference = _requirement(row.require).difference(row.builder, row.source_ref)
+    return None if difference is None else f"{difference}; the namespace requires {row.require}"
+
+
+_requirement = functools.lru_cache(CACHED_REQUIREMENTS)(Requirement)
 
 
 def _record_use(registry: Registry, rows: list[Candidate], answered: set[Digest]) -> None:

@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +10,7 @@ from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.provenance import BuilderIdentity, Dependency, Provenance, read_statement
 
+GOLDEN = Path(__file__).parent.parent / "golden"
 PACK = Digest.of(b"pack")
 BUILD = Provenance(
     builder="https://github.com/org/app/.github/workflows/warm.yml@refs/heads/main",
@@ -100,3 +102,10 @@ def test_a_statement_of_another_type_says_nothing_here(name):
 def test_an_identity_is_a_uri(builder):
     with pytest.raises(ValueError, match="builder"):
         BuilderIdentity(builder)
+
+
+def test_a_statement_of_version_1_is_read_for_ever():
+    golden = (GOLDEN / "attestation-1.json").read_bytes()
+    statement = codec.parse_json(golden, limit=1 << 20, what="statement")
+    assert read_statement(statement, PACK) == BUILD
+    assert codec.canonical(BUILD.statement("team/bert:latest bert", PACK)) == golden

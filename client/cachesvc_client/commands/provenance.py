@@ -24,8 +24,8 @@ _DISTRIBUTION = "pkg:pypi/"
 
 @dataclass(frozen=True, slots=True)
 class ProvenanceRow:
-    """Holds the provenance of one revision. ``statement``: the in-toto statement; ``None`` if the revision has
-    none. ``refused``: why this client does not accept the revision; empty if it does."""
+    """Holds the provenance of one revision. ``statement``: the in-toto statement; ``None`` if the revision
+    has none. ``refused``: why this client does not accept the revision; empty if it does."""
 
     target: str
     revision: Digest

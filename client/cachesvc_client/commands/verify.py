@@ -39,8 +39,8 @@ class Verification:
     """Holds what is known of a revision that is trusted here.
 
     ``trusted_for``: the namespace for which the signer's key is trusted; ``*`` is every one. ``signed`` and
-    ``expires``: seconds of UTC. ``bytes``: whether the pack's bytes match. ``statement``: the provenance as an
-    in-toto statement. ``require``: the requirement that the build meets.
+    ``expires``: seconds of UTC. ``bytes``: whether the pack's bytes match. ``statement``: the provenance as
+    an in-toto statement. ``require``: the requirement that the build meets.
     """
 
     what: str
@@ -64,8 +64,8 @@ class Verification:
 def verify(config: Config, what: str) -> tuple[list[Verification], list[CacheSvcError]]:
     """Verify a bundle file, or each revision under a name. Return what is trusted, and why the rest is not.
 
-    Raises ``Untrusted`` if no key is trusted here, ``NotFound``, ``InvalidRequest`` for a text that is neither
-    a file nor a name, and what ``Remote`` raises where this node has no answer of its own.
+    Raises ``Untrusted`` if no key is trusted here, ``NotFound``, ``InvalidRequest`` for a text that is
+    neither a file nor a name, and what ``Remote`` raises where this node has no answer of its own.
     """
     if not config.trusted_keys:
         raise Untrusted("no key is trusted", "set CACHESVC_TRUSTED_KEYS, or log in with --trust KEY")
