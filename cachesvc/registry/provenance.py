@@ -84,8 +84,8 @@ def show_provenance(registry: Registry, by: Token, revision: Digest) -> Provenan
     """Return the statement of a revision. Verifies the envelope again: the index is not trusted."""
     row = get_revision(registry, by, revision)
     verified = verify_revision(revision, row.signer, get_envelope(registry, by, revision))
-    checked = verified.provenance is not None and row.builder == verified.provenance.builder
-    return ProvenanceRecord(revision, verified.manifest.attestation, checked)
+    accepted = verified.provenance is not None and row.builder == verified.provenance.builder
+    return ProvenanceRecord(revision, verified.manifest.attestation, accepted)
 
 
 def _repeats_checked(unit: Unit, verified: Verified) -> bool:

@@ -143,7 +143,7 @@ def test_a_job_of_main_publishes_what_it_built(world: World) -> None:
     made = built(world, origin(builder))
     assert publish(world, secret, made).status_code == 200
     record = shown(world, made)
-    assert record["checked"] is True and record["statement"] == made.manifest.attestation
+    assert record["accepted"] is True and record["statement"] == made.manifest.attestation
     row = world.call("GET", f"/v1/revisions/{made.revision}", world.admin).json()
     assert (row["builder"], row["source_ref"]) == (builder.builder, "refs/heads/main")
     # The next token of the same job is as good: a long run renews it.

@@ -200,8 +200,8 @@ def _build_facts(row: RevisionRecord, record: ProvenanceRecord) -> list[tuple[st
         return [("built by", f"the statement cannot be read: {error}")]
     facts: list[tuple[str, object]] = [*provenance_facts(provenance)]
     if provenance is not None and provenance.vouched:
-        checked = "by this registry, at the commit" if record.checked else "no: do not rely on the builder"
-        facts.insert(1, ("builder checked", checked))
+        accepted = "by this registry, at the commit" if record.accepted else "no: do not rely on the builder"
+        facts.insert(1, ("builder accepted", accepted))
     return [fact for fact in facts if fact[0] not in ("target", "lane")]
 
 

@@ -142,11 +142,11 @@ class RevisionRecord:
 @dataclass(frozen=True, slots=True)
 class ProvenanceRecord:
     """Shows who built a revision. ``statement``: the in-toto statement that was signed with it; ``None`` if
-    it has none. ``checked``: whether this registry checked the builder at the commit."""
+    it has none. ``accepted``: whether this registry accepted the builder at the commit."""
 
     revision: Digest
     statement: dict[str, Any] | None = None
-    checked: bool = False
+    accepted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
