@@ -39,6 +39,8 @@ def test_one_spelling(text, same):
         "builder=https://github.com/org*",
         "builder=https://github.com/org/app*",
         "builder=https://github.com//*",
+        "builder=https://github.com//org/*",
+        "builder=https://github.com/org//*",
         "builder=https://*/org/app/*",
         "builder=https://github.com/*/app/x",
         "builder=https://github.com/org/../evil/*",

@@ -16,7 +16,7 @@ _EXAMPLE = "builder=https://github.com/org/app/*, ref=refs/heads/main"
 _NAMES = ("builder", "ref")
 _MAX_TEXT = 1000
 """Largest number of characters of a requirement."""
-_WIDE_BUILDER = re.compile(r"[a-z][a-z0-9+.-]*://[^/@#]+/[^@#]*[^/@#][/@#]")
+_WIDE_BUILDER = re.compile(r"[a-z][a-z0-9+.-]*://[^/@#]+(?:/[^/@#]+)+[/@#]")
 """Matches a beginning that names the owner too, and that ends where a name ends."""
 _REF = re.compile(r"refs/[a-z-]+/[!-+\--~]*")
 """Matches a whole ref, or the beginning of one."""
