@@ -16,6 +16,7 @@ from cachesvc_client.wire.compare import (
     compare,
     inert_difference,
     nearness,
+    revoked_difference,
     withdrawn_difference,
 )
 from cachesvc_client.wire.digest import Digest
@@ -203,18 +204,16 @@ def _deciding(verdict: Compatible | Mismatch) -> tuple[Difference, ...]:
 def _withhold(
     registry: Registry, fitting: list[Candidate], request: ResolveRequest
 ) -> tuple[list[Candidate], tuple[Rejected, ...]]:
-    """Leaves out the heads that an operator withholds, those whose signer was removed, and those that are
-    known to do nothing in this environment (``domain.usefulness``)."""
-    if not any(row.withheld or row.signer_removed or row.quarantined is not None for row in fitting):
+    """Leaves out the heads that an operator withholds, those whose signer was removed or revoked, and those
+    that are known to do nothing in this environment (``domain.usefulness``)."""
+    if not any(row.withheld or _withdrawn(row) is not None for row in fitting):
         return fitting, ()
     with registry.index.read() as unit:
         withheld = unit.usefulness.quarantined([row.revision for row in fitting if row.withheld])
     offered: list[Candidate] = []
     refused: list[Rejected] = []
     for row in fitting:
-        if row.quarantined is not None or row.signer_removed:
-            why = row.quarantine_why if row.quarantined is not None else "its signer was removed"
-            difference = withdrawn_difference(row.revision, why or "")
+        if (difference := _withdrawn(row)) is not None:
             refused.append(Rejected(row.entry, row.target, row.tag, (difference,)))
             continue
         here = environment(request.fingerprint, json.loads(row.fingerprint), json.loads(row.scopes))
@@ -224,6 +223,15 @@ def _withhold(
         else:
             refused.append(Rejected(row.entry, row.target, row.tag, (inert_difference(row.revision, why),)))
     return offered, tuple(refused)
+
+
+def _withdrawn(row: Candidate) -> Difference | None:
+    """Returns why a head is offered to nobody; ``None`` if nothing withholds it from everybody."""
+    if row.revoked_why is not None:
+        return revoked_difference(row.revision, row.revoked_why)
+    if row.quarantined is not None:
+        return withdrawn_difference(row.revision, row.quarantine_why or "")
+    return withdrawn_difference(row.revision, "its signer was removed") if row.signer_removed else None
 
 
 def _record_use(registry: Registry, rows: list[Candidate], answered: set[Digest]) -> None:

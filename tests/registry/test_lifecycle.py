@@ -18,7 +18,7 @@ from registry_making import FINGERPRINT, Made, make
 from cachesvc import bootstrap
 from cachesvc.domain.access import Role, Token
 from cachesvc.index.inventory import Search
-from cachesvc.registry import audit, fsck, gc, inventory, reports, resolve, tokens, upkeep
+from cachesvc.registry import audit, fsck, gc, inventory, reports, resolve, signers, upkeep
 from cachesvc.settings import Settings
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.admin import BOUNDS, Finding, Policy
@@ -258,7 +258,7 @@ def test_only_an_admin_of_the_namespace_changes_anything(reg: Inside) -> None:
         lambda by: upkeep.set_policy(reg.registry, by, TEAM, Policy()),
         lambda by: fsck.check(reg.registry, by),
         lambda by: gc.plan(reg.registry, by),
-        lambda by: tokens.remove_signer(reg.registry, by, "team", reg.key.public),
+        lambda by: signers.remove_signer(reg.registry, by, "team", reg.key.public),
         lambda by: inventory.stats(reg.registry, by, "team", 1),
     ):
         for by in (writer, lane, stranger):

@@ -20,7 +20,7 @@ from registry_inside import ROOT, START, Clock, Inside, inside
 from registry_making import FINGERPRINT, Made, make
 
 from cachesvc.index.uploads import Upload
-from cachesvc.registry import claims, publishers, tokens, upkeep
+from cachesvc.registry import claims, publishers, signers, tokens, upkeep
 from cachesvc.registry.context import Limits
 from cachesvc_client.bundle.file import bundle_head
 from cachesvc_client.bundle.seal import SigningKey
@@ -162,6 +162,9 @@ ROWS: dict[tuple[str, str], Row] = {
     # Who shows no token of a job's gets none, whatever else is shown.
     ("POST", "/v1/oidc/token"): Row("", "", allowed=(401,)),
     ("DELETE", "/v1/signers"): Row("admin", "namespace"),
+    ("GET", "/v1/revocations"): Row(None, "token"),
+    ("POST", "/v1/revocations"): Row("admin", "namespace"),
+    ("POST", "/v1/revocations/plan"): Row("admin", "namespace"),
     ("GET", "/v1/namespaces"): Row("admin", "token"),
     ("PUT", "/v1/namespaces/{namespace}/policy"): Row("admin", "namespace"),
     ("GET", "/v1/audit"): Row("admin", "token"),
@@ -208,7 +211,7 @@ class World:
 
     def _fill(self, space: str) -> None:
         registry, namespace, name = self.reg.registry, Namespace(space), ShortName("model")
-        tokens.add_signer(registry, None, SignerRecord(space, self.removable[space]))
+        signers.add_signer(registry, None, SignerRecord(space, self.removable[space]))
         victim = tokens.create_token(registry, None, TokenRequest("victim", "read", space))
         self.victims[space] = victim.token
         self.publishers[space] = publishers.add_publisher(registry, ROOT, _rule(space)).publisher

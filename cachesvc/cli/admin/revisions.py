@@ -8,6 +8,7 @@ import typer
 
 from cachesvc_client.commands.tables import bytes_text
 from cachesvc_client.wire.admin import Reason, RevisionDifference, RevisionRecord, Withheld
+from cachesvc_client.wire.compare import signer_revoked
 from cachesvc_client.wire.durations import duration_text
 from cachesvc_client.wire.errors import InvalidRequest
 
@@ -64,6 +65,7 @@ def show_revision(context: typer.Context, revision: str, as_json: AsJson = False
         ("is the head", "yes" if row.head else "no"),
         ("published", f"{time_text(row.published)} by {row.published_by}"),
         ("signer", row.signer),
+        ("withheld", _signer_text(row)),
         ("pack", f"{row.pack}, {bytes_text(row.pack_size)}, {row.files} files"),
         ("expires", time_text(row.expires)),
         ("last used", time_text(row.last_used)),
@@ -168,6 +170,10 @@ def _revision(registry: Connection, text: str) -> RevisionRecord:
     return registry.call(
         "GET", f"/v1/revisions/{complete_digest(registry, 'revision', text)}", None, RevisionRecord
     )
+
+
+def _signer_text(row: RevisionRecord) -> str:
+    return "" if row.signer_revoked is None else f"its {signer_revoked(row.signer_revoked)}"
 
 
 def _mark(context: typer.Context, revision: str, mark: str, why: str, as_json: bool) -> None:

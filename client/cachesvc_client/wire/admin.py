@@ -101,7 +101,8 @@ class EntryPage:
 @dataclass(frozen=True, slots=True)
 class RevisionRecord:
     """Describes one revision and the entry that it belongs to. ``head`` says whether it is the head of the
-    entry."""
+    entry. ``signer_revoked``: reason for which its signer was revoked, perhaps an empty one; ``None`` if it
+    was not."""
 
     revision: Digest
     entry: Digest
@@ -126,6 +127,7 @@ class RevisionRecord:
     pinned: int | None = None
     quarantined: int | None = None
     why: str = ""
+    signer_revoked: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
