@@ -226,6 +226,11 @@ def test_a_populated_database_is_upgraded(kind: str, tmp_path: Path, request: py
             Digest.of(b"ebeside"),
         }
         unit.inventory.describe(Digest.of(b"ebefore"), ["bf16"], [])
+    with opened.read() as unit:
+        # Nobody was revoked before the upgrade, and bytes that were stored then are nobody's pending bytes.
+        assert unit.revoked.all("*") == []
+        assert {unit.inventory.revision(one).signer_revoked for one in (before, beside)} == {None}
+        assert unit.objects.pending("team t", "packs/before") == 0
     assert found(opened, dtype="bf16") == ["old"]
     opened.close()
     raw.dispose()

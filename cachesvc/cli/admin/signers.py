@@ -8,7 +8,7 @@ import typer
 
 from cachesvc_client.wire.errors import NotFound
 from cachesvc_client.wire.protocol import SignerRecord
-from cachesvc_client.wire.revocations import Revocation, RevocationRequest, RevokedSigner, SeenNode
+from cachesvc_client.wire.revocations import Revocation, RevocationRequest, RevokedSigner
 
 from . import admin
 from .arguments import parse_option
@@ -118,9 +118,14 @@ def revoke_signer(
 
 def _summary(revocation: Revocation) -> str:
     where = "every namespace" if revocation.namespace == "*" else f"namespace {revocation.namespace}"
-    nodes: tuple[SeenNode, ...] = revocation.nodes
-    used = sum(node.used for node in nodes)
+    used = sum(node.used for node in revocation.nodes)
     return (
-        f"refuse {revocation.key[:20]}… in {where}; withhold {revocation.revisions} revisions under "
-        f"{len(revocation.names)} names; {len(nodes)} nodes reported some, {used} of them used it"
+        f"refuse {revocation.key[:20]}… in {where}; withhold "
+        f"{_count(revocation.revisions, 'revision')} under {_count(len(revocation.names), 'name')}; "
+        f"{_count(len(revocation.nodes), 'node')} reported some, "
+        f"{used} used it"
     )
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
