@@ -328,7 +328,9 @@ def test_what_a_removed_signer_signed_is_offered_to_nobody(
     assert len(ok(server.api().resolve(team))["revisions"]) == 1
 
 
-def test_a_leaked_key_is_revoked_and_its_nodes_are_listed(admin: Admin, server: Server, team: str) -> None:
+def test_a_leaked_key_is_revoked_and_its_nodes_are_listed(
+    admin: Admin, server: Server, team: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     leaked = SigningKey.generate()
     assert admin("signers", "add", leaked.public, "-n", team, "--label", "old CI").status == 0
     made = publish(server, leaked, team)
@@ -354,6 +356,12 @@ def test_a_leaked_key_is_revoked_and_its_nodes_are_listed(admin: Admin, server: 
     assert re.search(rf"\* +{re.escape(leaked.public)} .*20\d\d-\d\d-\d\d .*leaked in a log", listed), listed
     shown = admin("revisions", "show", made.revision).out
     assert "its signer was revoked: leaked in a log" in shown
+    # An operator's own list still has the key: what it signed is not signed again all the same.
+    monkeypatch.setenv("CACHESVC_TRUSTED_KEYS", f"*={leaked.public}")
+    tagged = admin("tag", f"{team}/bert", "prod", "--apply")
+    assert tagged.status == 7 and "its signer was revoked: leaked in a log" in tagged.err, tagged
+    exported = admin("export", team, "-o", tmp_path / "team.export")
+    assert exported.status == 4 and f"left out: {team}/bert:latest" in exported.err, exported
     again = admin("signers", "add", leaked.public, "-n", team)
     assert again.status == 2 and "--again" in again.err and "leaked in a log" in again.err
     assert admin("signers", "add", leaked.public, "-n", team, "--again").status == 0

@@ -323,6 +323,8 @@ def _body(world: World, where: Where, method: str, path: str) -> Any:
         ("POST", "/v1/tokens"): {"label": "x", "role": "read", "namespace": namespace},
         ("PUT", "/v1/tokens/{token_id}/expiry"): {"days": 1},
         ("POST", "/v1/signers"): {"namespace": namespace, "key": world.reg.key.public},
+        ("POST", "/v1/revocations"): {"namespace": namespace, "key": world.removable[namespace]},
+        ("POST", "/v1/revocations/plan"): {"namespace": namespace, "key": world.removable[namespace]},
         ("POST", "/v1/publishers"): codec.plain(_rule(namespace)),
         ("POST", "/v1/oidc/token"): {"token": "no.job's.token"},
         ("PUT", "/v1/namespaces/{namespace}/policy"): {"keep_days": 7},
