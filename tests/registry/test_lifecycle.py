@@ -191,6 +191,26 @@ def within(reg: Inside, settings: Settings) -> Inside:
     return dataclasses.replace(reg, registry=dataclasses.replace(reg.registry, limits=limits))
 
 
+@pytest.mark.parametrize("whole", [True, False], ids=["bundles", "uploads"])
+def test_publishers_at_once_all_succeed_where_all_fit(reg: Inside, whole: bool) -> None:
+    """From the first byte to the commit, side by side and with one token; their pending bytes fit too."""
+    packs = [made(reg, number, content=b"x" * 200 + b"%02d" % number) for number in range(8)]
+    keep(reg, quota_bytes=sum(len(one.pack) for one in packs))
+    created: list[bool] = []
+
+    def publish(one: Made) -> None:
+        created.append((reg.bundle if whole else reg.publish)(one).created)
+
+    threads = [threading.Thread(target=publish, args=(one,)) for one in packs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert created == [True] * 8
+    with pytest.raises(StorageFull, match="of its quota"):
+        reg.bundle(made(reg, 9))
+
+
 @pytest.mark.parametrize("where", ["namespace", "settings"])
 def test_publishers_at_once_keep_to_a_quota(reg: Inside, where: str) -> None:
     packs = [made(reg, number, content=b"x" * 200 + b"%02d" % number) for number in range(10)]
