@@ -182,6 +182,18 @@ def test_bounds_of_the_settings_hold_where_a_namespace_has_none(reg: Inside) -> 
     assert gc.plan(reg.registry, ROOT).removals == ()
 
 
+def test_a_lane_expires_after_30_days_where_no_setting_says_otherwise(reg: Inside) -> None:
+    reg = within(reg, Settings())
+    reg.publish(made(reg, 1))
+    reg.publish(made(reg, 2, lane="pr-1"))
+    reg.clock.now += 29 * DAY
+    assert gc.plan(reg.registry, ROOT).removals == ()
+    reg.clock.now += 2 * DAY
+    [row] = gc.plan(reg.registry, ROOT).removals
+    assert (row.target, row.whole, row.why) == ("t2", True, "not used for 30 days")
+    assert gc.plan(within(reg, Settings(lane_days=36_600)).registry, ROOT).removals == ()
+
+
 def within(reg: Inside, settings: Settings) -> Inside:
     """The same registry under the bounds that ``cachesvc serve`` would give it."""
     given = bootstrap._limits(settings)
