@@ -118,9 +118,9 @@ class Settings(BaseSettings):
     """Every revision that is younger than this is kept."""
     unused_days: int | None = Field(default=None, ge=1, le=BOUNDS["unused_days"][1])
     """Days after which an entry that was offered to nobody is deleted. Not set: such entries stay."""
-    lane_days: int | None = Field(default=None, ge=1, le=BOUNDS["unused_days"][1])
-    """Days after which an entry of a lane that was offered to nobody is deleted, in every namespace. Not set:
-    lanes are kept as the trunk is."""
+    lane_days: int = Field(default=30, ge=1, le=BOUNDS["unused_days"][1])
+    """Days after which an entry of a lane that was offered to nobody is deleted, in every namespace; 36600
+    is as good as never."""
     keep_bytes: Bytes | None = None
     """Bytes of a namespace above which collection evicts revisions, those of lanes before the trunk's. Not
     set: it evicts none."""

@@ -7,7 +7,7 @@ from typing import Annotated
 from anyio import to_thread
 from fastapi import APIRouter, Query, Response
 
-from cachesvc.registry import audit, fsck, gc, provenance, tokens, upkeep
+from cachesvc.registry import audit, fsck, gc, provenance, signers, tokens, upkeep
 from cachesvc_client.wire.admin import (
     MAX_PAGE,
     AuditPage,
@@ -22,6 +22,7 @@ from cachesvc_client.wire.admin import (
 )
 from cachesvc_client.wire.names import Namespace
 from cachesvc_client.wire.protocol import SignerRecord, TokenAnswer, TokenRequest
+from cachesvc_client.wire.revocations import Revocation, RevocationRequest, RevokedSigner
 
 from .access import SECURED, AdminRoute, TheRegistry, TheToken
 from .edge import Json
@@ -69,20 +70,44 @@ async def delete_token(registry: TheRegistry, token: TheToken, token_id: str) ->
 @router.get("/signers", response_model=list[SignerRecord])
 async def get_signers(registry: TheRegistry, token: TheToken) -> Json:
     """Lists the keys whose signatures the token's namespace accepts."""
-    return Json(await to_thread.run_sync(tokens.list_signers, registry, token))
+    return Json(await to_thread.run_sync(signers.list_signers, registry, token))
 
 
 @router.post("/signers", response_model=SignerRecord, status_code=201)
-async def post_signer(registry: TheRegistry, token: TheToken, body: SignerRecord) -> Json:
-    """Accepts a key's signatures in a namespace."""
-    return Json(await to_thread.run_sync(tokens.add_signer, registry, token, body), 201)
+async def post_signer(
+    registry: TheRegistry, token: TheToken, body: SignerRecord, again: bool = False
+) -> Json:
+    """Accepts a key's signatures in a namespace. A key that was revoked is refused, unless `again` is true:
+    its revocation ends then."""
+    added = await to_thread.run_sync(lambda: signers.add_signer(registry, token, body, again=again))
+    return Json(added, 201)
 
 
 @router.delete("/signers", status_code=204, response_class=Response)
 async def delete_signer(registry: TheRegistry, token: TheToken, namespace: str, key: str) -> Response:
     """Removes a key from the signers of a namespace."""
-    await to_thread.run_sync(tokens.remove_signer, registry, token, namespace, key)
+    await to_thread.run_sync(signers.remove_signer, registry, token, namespace, key)
     return Response(status_code=204)
+
+
+@router.get("/revocations", response_model=list[RevokedSigner])
+async def get_revocations(registry: TheRegistry, token: TheToken) -> Json:
+    """Lists the keys that were revoked, as far as the token's namespace refuses them."""
+    return Json(await to_thread.run_sync(signers.list_revoked, registry, token))
+
+
+@router.post("/revocations", response_model=Revocation)
+async def post_revocation(registry: TheRegistry, token: TheToken, body: RevocationRequest) -> Json:
+    """Revokes a key: no commit accepts it, and what it signed is offered to nobody, on every replica within
+    5 s."""
+    return Json(await to_thread.run_sync(signers.revoke_signer, registry, token, body))
+
+
+@router.post("/revocations/plan", response_model=Revocation)
+async def post_revocation_plan(registry: TheRegistry, token: TheToken, body: RevocationRequest) -> Json:
+    """Plans a revocation: which revisions it withholds, and which nodes reported some of them. Changes
+    nothing."""
+    return Json(await to_thread.run_sync(signers.plan_revocation, registry, token, body))
 
 
 @router.get("/namespaces", response_model=list[NamespaceRecord])

@@ -19,6 +19,10 @@ ENVIRONMENTS = 64
 """Environments that are stored of each revision; beyond them the one seen longest ago is deleted."""
 KEPT_DAYS = 90
 """Days without a report after which an environment is deleted, unless it is quarantined."""
+NODES = 1000
+"""Nodes that are stored of each revision; beyond them a new node is not written down."""
+NODE_DAYS = 30
+"""Days without a report after which a node is deleted, so that nobody follows a node for long."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from cachesvc.domain.access import ANY
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag, Target
 
+from .signers import revoked_why
 from .sql import run_each_on_driver
 from .tables import EntryRow, NamespaceRow, RevisionRow, SignerRow, UsefulnessRow
 
@@ -38,7 +39,8 @@ class Candidate:
     ``envelope``: its exact bytes, ``envelope_bytes`` of them, if they were read with the head; else
     ``Heads.envelopes`` reads them. ``fingerprint`` and ``scopes``: JSON, as it was stored. ``lane``: empty
     for the trunk. ``withheld``: the revision is quarantined in some environment. ``signer_removed``: the
-    namespace accepts the signer's key no more. ``require``: what the namespace requires of builders.
+    namespace accepts the signer's key no more. ``revoked_why``: the reason for which the key was revoked
+    there, perhaps an empty one; ``None`` if it was not. ``require``: what the namespace requires of builders.
 
     The values were checked when they were written. To check them again for each resolve took longer than to
     read them.
@@ -68,6 +70,7 @@ class Candidate:
     envelope_bytes: int
     withheld: bool
     signer_removed: bool
+    revoked_why: str | None
     envelope: bytes | None = None
 
 
@@ -143,6 +146,7 @@ def _heads(*more: Any) -> sa.Select[Any]:
             _ENVELOPE_BYTES,
             withheld.label("withheld"),
             sa.not_(accepted).label("signer_removed"),
+            revoked_why(revisions.signer, entries.namespace).label("revoked_why"),
             *more,
         )
         .join_from(EntryRow, RevisionRow, revisions.revision == entries.head)

@@ -16,6 +16,7 @@ from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag, Target
 from cachesvc_client.wire.reports import STATES
 
 from .entries import between_spaces, compile_seconds
+from .signers import revoked_why
 from .sql import run_change
 from .tables import EntryRow, RevisionRow, UsefulnessRow
 
@@ -340,7 +341,8 @@ def _usage(row: Any, size: int, hit: int, saved: float) -> Usage:
 def _revisions() -> Any:
     named = (EntryRow.namespace, EntryRow.name, EntryRow.tag, EntryRow.target, EntryRow.lane, EntryRow.head)
     columns = [c for c in RevisionRow.__table__.c if c.name != "envelope"]  # type: ignore[attr-defined]
-    return sa.select(*columns, *map(col, named)).join_from(
+    why = revoked_why(col(RevisionRow.signer), col(EntryRow.namespace)).label("signer_revoked")
+    return sa.select(*columns, *map(col, named), why).join_from(
         RevisionRow, EntryRow, col(EntryRow.entry) == col(RevisionRow.entry)
     )
 
@@ -372,4 +374,5 @@ def _revision(row: Any) -> RevisionRecord:
         why=row.quarantine_why or "",
         builder=row.builder,
         source_ref=row.source_ref,
+        signer_revoked=row.signer_revoked,
     )

@@ -20,10 +20,11 @@ _BY_KEY = sa.select(_TABLE.c.state, _TABLE.c.digest, _TABLE.c.size).where(_TABLE
 _ADD = sa.insert(_TABLE)
 _LIVE = sa.update(_TABLE).where(_TABLE.c.key == sa.bindparam("key_"), _TABLE.c.state == "live")
 _LIVE_CONTENT = _LIVE.returning(_TABLE.c.digest, _TABLE.c.size)
-_HOLD = _LIVE_CONTENT.values(leased_until=sa.bindparam("until"))
-_RECEIVE = _LIVE_CONTENT.values(
-    leased_until=sa.bindparam("until"), digest=sa.bindparam("digest_"), size=sa.bindparam("size_")
-)
+_LEASE = _LIVE_CONTENT.values(leased_until=sa.bindparam("until"))
+_RECEIVE = _LEASE.values(digest=sa.bindparam("digest_"), size=sa.bindparam("size_"))
+_NOT_PENDING = {"share": sa.null(), "announced": sa.null()}
+_HOLD = _LEASE.values(**_NOT_PENDING)
+_HOLD_RECEIVED = _RECEIVE.values(**_NOT_PENDING)
 
 
 class Objects:
@@ -32,34 +33,58 @@ class Objects:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def add(self, key: str, leased_until: int) -> None:
-        """Adds an object whose bytes will be written now."""
-        row = {"key": key, "state": "live", "leased_until": leased_until}
+    def add(
+        self, key: str, leased_until: int, share: str | None = None, announced: int | None = None
+    ) -> None:
+        """Adds an object whose bytes will be written now: at most ``announced``, which count as pending
+        bytes of ``share`` until a revision names the object."""
+        row = {
+            "key": key,
+            "state": "live",
+            "leased_until": leased_until,
+            "share": share,
+            "announced": announced,
+        }
         run_on_driver(self._session.connection(), _ADD, row)
 
     def received(self, key: str, digest: Digest, size: int, leased_until: int) -> bool:
         """Records that all bytes are durable; false if GC took the object meanwhile."""
-        return self.hold(key, leased_until, (digest, size)) is not None
+        values = {"key_": key, "until": leased_until, "digest_": digest, "size_": size}
+        return self._change(_RECEIVE, values) is not None
 
     def lease(self, key: str, leased_until: int) -> bool:
         """Moves the lease of a live object; false if there is none."""
-        return self.hold(key, leased_until) is not None
+        return self._change(_LEASE, {"key_": key, "until": leased_until}) is not None
 
     def hold(
         self, key: str, leased_until: int, received: tuple[Digest, int] | None = None
     ) -> tuple[Digest | None, int | None] | None:
-        """Moves the lease of a live object and returns its digest and size; ``None`` if there is no such
-        object.
+        """Moves the lease of a live object for a commit and returns its digest and size; ``None`` if there
+        is no such object. From the commit on its bytes are not pending.
 
         ``received``: digest and size to record, as all bytes are durable. A commit has the row from now until
         it ends, and ``mark`` waits for it.
         """
         values: dict[str, Any] = {"key_": key, "until": leased_until}
-        if received is not None:
-            values |= {"digest_": received[0], "size_": received[1]}
-        statement = _HOLD if received is None else _RECEIVE
-        row = run_on_driver(self._session.connection(), statement, values).fetchone()
+        if received is None:
+            row = self._change(_HOLD, values)
+        else:
+            row = self._change(_HOLD_RECEIVED, values | {"digest_": received[0], "size_": received[1]})
         return None if row is None else (Digest(row[0]) if row[0] else None, row[1])
+
+    def _change(self, statement: sa.Executable, values: dict[str, Any]) -> Any:
+        return run_on_driver(self._session.connection(), statement, values).fetchone()
+
+    def pending(self, share: str, repeated: str) -> int:
+        """Returns the bytes of a share that are announced or stored, and that no commit has taken yet.
+
+        ``repeated``: the beginning of the keys of one upload. One of its objects does not count: a transfer
+        that is sent again takes the place of the first.
+        """
+        query = sa.select(col(ObjectRow.key), col(ObjectRow.announced)).where(col(ObjectRow.share) == share)
+        rows = [(row[0], row[1] or 0) for row in self._session.connection().execute(query)]
+        of_upload = [size for key, size in rows if key.startswith(repeated)]
+        return sum(size for _, size in rows) - max(of_upload, default=0)
 
     def content(self, key: str) -> tuple[Digest, int] | None:
         """Returns digest and size of the object if it is whole and live."""
@@ -68,10 +93,12 @@ class Objects:
             return None
         return Digest(row.digest), row.size
 
-    def loose(self, now: int, limit: int) -> list[ObjectFacts]:
+    def loose(self, now: int, limit: int, share: str | None = None) -> list[ObjectFacts]:
         """Returns at most ``limit`` objects that no revision names and whose lease is over, or that are
-        marked."""
+        marked. ``share``: only those that are pending bytes of this share."""
         query = select(ObjectRow).where(*_loose(now)).order_by(col(ObjectRow.leased_until))
+        if share is not None:
+            query = query.where(col(ObjectRow.share) == share)
         return [
             ObjectFacts(row.key, row.state, row.leased_until, False)
             for row in self._session.exec(query.limit(limit))

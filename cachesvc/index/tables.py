@@ -52,6 +52,18 @@ class SignerRow(SQLModel, table=True):
     created: int = Field(sa_type=sa.BigInteger)
 
 
+class RevokedSignerRow(SQLModel, table=True):
+    """A key whose signatures ``namespace`` (or ``*``, all) refuses for good: its revisions are offered to
+    nobody, and adding it as a signer again takes a word more. ``by``: a token's id, or ``console``."""
+
+    __tablename__ = "revoked_signers"
+    namespace: str = Field(primary_key=True, max_length=128)
+    key: str = Field(primary_key=True, max_length=128)
+    revoked: int = Field(sa_type=sa.BigInteger)
+    why: str = Field(default="", max_length=300)
+    by: str = Field(max_length=40)
+
+
 class TokenRow(SQLModel, table=True):
     """A bearer token. ``secret_hash``: sha256 of the secret, which is random and so needs no slow hash.
     ``publisher``: the rule that gave it to a CI job; ``None`` for a token that an administrator made.
@@ -101,6 +113,8 @@ class ObjectRow(SQLModel, table=True):
 
     ``digest`` and ``size`` hold once all bytes are durable. ``state``: *live*, or *deleting* (nobody may
     refer to it any more; GC removes the object, then this row). ``leased_until``: until then GC leaves it.
+    ``share``: whose pending bytes these are (``registry.quota``), ``announced`` of them; ``None`` once a
+    revision names the object.
     """
 
     __tablename__ = "objects"
@@ -109,6 +123,8 @@ class ObjectRow(SQLModel, table=True):
     size: int | None = Field(default=None, sa_type=sa.BigInteger)
     state: str = Field(default="live", max_length=10)
     leased_until: int = Field(sa_type=sa.BigInteger)
+    share: str | None = Field(default=None, max_length=300, index=True)
+    announced: int | None = Field(default=None, sa_type=sa.BigInteger)
     __table_args__ = (sa.Index(None, "state", "leased_until"),)
 
 
@@ -258,6 +274,21 @@ class InertHostRow(SQLModel, table=True):
     token: str = Field(primary_key=True, max_length=40)
     node: str = Field(primary_key=True, max_length=32)
     seen: int = Field(sa_type=sa.BigInteger)
+
+
+class RevisionNodeRow(SQLModel, table=True):
+    """A node that reported a start with the revision in the last 30 days, so that an operator knows which
+    nodes have what a leaked key signed. ``node``: digits that the client chose (``wire.reports``), no name
+    of a machine; trusted for nothing. ``state``: of its last report. ``seen``: to an hour."""
+
+    __tablename__ = "revision_nodes"
+    revision: str = Field(
+        primary_key=True, max_length=DIGEST, foreign_key="revisions.revision", ondelete="CASCADE"
+    )
+    node: str = Field(primary_key=True, max_length=32)
+    token: str = Field(max_length=40)
+    state: str = Field(max_length=10)
+    seen: int = Field(sa_type=sa.BigInteger, index=True)
 
 
 class AuditRow(SQLModel, table=True):

@@ -1,8 +1,6 @@
-"""Store tokens and signers."""
+"""Store tokens."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import sqlalchemy as sa
 from sqlmodel import Session, col, select
@@ -11,11 +9,10 @@ from cachesvc.domain.access import ANY, Role, Token
 from cachesvc_client.wire.codec import build, plain
 from cachesvc_client.wire.errors import Unavailable
 from cachesvc_client.wire.names import Lane
-from cachesvc_client.wire.protocol import SignerRecord
 from cachesvc_client.wire.provenance import BuilderIdentity
 
-from .sql import insert_unless_there, run_change, run_on_driver, take_turns
-from .tables import NamespaceRow, SignerRow, TokenRow
+from .sql import run_change, take_turns
+from .tables import TokenRow
 
 
 class Tokens:
@@ -95,51 +92,6 @@ class Tokens:
         """Sets when a token expires."""
         row = sa.update(TokenRow).where(col(TokenRow.token) == token)
         run_change(self._session, row.values(expires=expires))
-
-
-_HERE: Any = sa.bindparam("namespace")
-_ACCEPTED = (
-    sa.select(col(SignerRow.key), col(NamespaceRow.quota_bytes))
-    .join_from(SignerRow, NamespaceRow, col(NamespaceRow.namespace) == _HERE, isouter=True)
-    .where(col(SignerRow.namespace).in_([_HERE, ANY]))
-    .distinct()
-)
-
-
-class Signers:
-    """Keys whose signatures a namespace accepts."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
-    def add(self, signer: SignerRecord, now: int) -> None:
-        """Adds a signer unless it is there."""
-        insert_unless_there(
-            self._session,
-            SignerRow,
-            namespace=signer.namespace,
-            key=signer.key,
-            label=signer.label,
-            created=now,
-        )
-
-    def remove(self, namespace: str, key: str) -> bool:
-        """Removes a signer and returns whether it was there."""
-        row = sa.delete(SignerRow).where(col(SignerRow.namespace) == namespace, col(SignerRow.key) == key)
-        return bool(run_change(self._session, row))
-
-    def accepted(self, namespace: str) -> tuple[list[str], int | None]:
-        """Returns the keys that may sign for ``namespace``, its own and those of ``*``, and the quota of its
-        policy in bytes for a publication; the quota is ``None`` also where nobody may sign."""
-        rows = run_on_driver(self._session.connection(), _ACCEPTED, {"namespace": namespace}).fetchall()
-        return [key for key, _ in rows], rows[0][1] if rows else None
-
-    def all(self, namespace: str) -> list[SignerRecord]:
-        """Returns the signers of ``namespace``; for ``*`` all."""
-        query = select(SignerRow).order_by(col(SignerRow.namespace), col(SignerRow.created))
-        if namespace != ANY:
-            query = query.where(SignerRow.namespace == namespace)
-        return [SignerRecord(row.namespace, row.key, row.label) for row in self._session.exec(query)]
 
 
 def _token(row: TokenRow) -> Token:

@@ -18,9 +18,11 @@ from .entries import Entries
 from .heads import Heads
 from .inventory import Inventory
 from .namespaces import Namespaces
+from .nodes import RevisionNodes
 from .objects import Objects
 from .publishers import Publishers
-from .tokens import Signers, Tokens
+from .signers import RevokedSigners, Signers
+from .tokens import Tokens
 from .uploads import Uploads
 from .usefulness import Usefulness
 
@@ -31,12 +33,14 @@ class Unit:
     def __init__(self, session: Session) -> None:
         self.tokens = Tokens(session)
         self.signers = Signers(session)
+        self.revoked = RevokedSigners(session)
         self.publishers = Publishers(session)
         self.objects = Objects(session)
         self.uploads = Uploads(session)
         self.claims = Claims(session)
         self.entries = Entries(session)
         self.usefulness = Usefulness(session)
+        self.nodes = RevisionNodes(session)
         self.namespaces = Namespaces(session)
         self.inventory = Inventory(session)
         self.audit = Audit(session)

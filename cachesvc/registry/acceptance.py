@@ -10,7 +10,8 @@ from cachesvc.index.uploads import Upload
 from cachesvc_client.bundle.check import CLOCK_SKEW_SECONDS, ExpectedStatement, Verified, check_envelope
 from cachesvc_client.bundle.seal import PublicKey
 from cachesvc_client.wire import codec
-from cachesvc_client.wire.errors import InvalidRequest, Untrusted
+from cachesvc_client.wire.compare import signer_revoked
+from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest, Untrusted
 from cachesvc_client.wire.names import Namespace
 from cachesvc_client.wire.protocol import BundleRequest
 from cachesvc_client.wire.records import Manifest
@@ -27,11 +28,12 @@ _log = logging.getLogger("cachesvc.publish")
 def accepted_signers(unit: Unit, namespace: Namespace) -> tuple[list[PublicKey], int | None]:
     """Returns the keys whose signatures ``namespace`` accepts, and the quota of its policy in bytes.
 
-    Raises ``Untrusted`` if the namespace has no such key.
+    Raises ``Untrusted`` if the namespace has no such key, unless keys were revoked there: :func:`verify` says
+    so of the one that signed.
     """
     texts, quota = unit.signers.accepted(namespace)
     keys = [key for text in texts if (key := _usable_key(text, namespace)) is not None]
-    if not keys:
+    if not keys and not unit.revoked.all(namespace):
         raise Untrusted(
             f"no {'usable ' if texts else ''}signer is registered for namespace {namespace}",
             "an admin adds one: cachesvc admin signers add",
@@ -61,13 +63,17 @@ def verify(
     Raises ``Untrusted``, ``Corrupt``, ``InvalidRequest``.
     """
     expected = ExpectedStatement(place.namespace, place.name, None, place.lane)
-    verified = check_envelope(
-        envelope,
-        trusted=trusted,
-        expected=expected,
-        now=registry.clock(),
-        trust_hint=f"an admin accepts a key with: cachesvc admin signers add KEY -n {place.namespace}",
-    )
+    try:
+        verified = check_envelope(
+            envelope,
+            trusted=trusted,
+            expected=expected,
+            now=registry.clock(),
+            trust_hint=f"an admin accepts a key with: cachesvc admin signers add KEY -n {place.namespace}",
+        )
+    except Untrusted:
+        _refuse_revoked(registry, place.namespace, envelope)
+        raise
     statement = verified.manifest.statement
     if statement.lane != place.lane:
         raise InvalidRequest(
@@ -82,6 +88,21 @@ def verify(
             "set the signing machine's clock",
         )
     return verified
+
+
+def _refuse_revoked(registry: Registry, namespace: Namespace, envelope: bytes) -> None:
+    """Raises ``Untrusted`` that names the revocation, if a key that was revoked there signed the envelope."""
+    with registry.index.read() as unit:
+        revoked = {row.key: row for row in unit.revoked.all(namespace)}
+    keys = [key for text in revoked if (key := _usable_key(text, namespace)) is not None]
+    try:
+        signer = check_envelope(envelope, trusted=keys, expected=None, now=registry.clock()).signer
+    except CacheSvcError:
+        return
+    raise Untrusted(
+        f"key {signer.keyid} may not sign for {namespace}: the {signer_revoked(revoked[signer].why)}",
+        "sign with another key: cachesvc keygen",
+    )
 
 
 def _check_bounds(manifest: Manifest) -> None:

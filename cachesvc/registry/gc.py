@@ -2,8 +2,7 @@
 requests.
 
 What a policy does not keep is deleted from the index, one transaction each; its objects stay for the grace
-period. Then objects: mark ``deleting`` → commit → delete the object → delete the row. A crash in between
-leaves a marked row, which the next run goes on with.
+period. Then objects (`sweep`).
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from dataclasses import dataclass
 
 from cachesvc.domain.access import ANY, Action, Token, demand
 from cachesvc.domain.claims import KEPT_SECONDS
-from cachesvc.domain.retention import DAY, Retention, RevisionAge, collectable, evicted, expired, unused
-from cachesvc.domain.usefulness import KEPT_DAYS
+from cachesvc.domain.retention import DAY, Retention, RevisionAge, evicted, expired, unused
+from cachesvc.domain.usefulness import KEPT_DAYS, NODE_DAYS
 from cachesvc.index.unit import Unit
 from cachesvc_client.wire.admin import CollectPlan, Removal
 from cachesvc_client.wire.names import Namespace
@@ -24,10 +23,9 @@ from . import audit
 from .answers import forget_answers
 from .context import Registry
 from .inventory import describe
+from .sweep import sweep
 
 _log = logging.getLogger("cachesvc.gc")
-_BATCH = 200
-"""Objects that are read from the index together."""
 SHOWN = 1000
 """Removals that a plan names; it counts all of them."""
 
@@ -61,8 +59,9 @@ def collect(registry: Registry, by: Token | None = None) -> Collected:
         uploads = unit.uploads.drop_over(registry.now)
         unit.claims.forget(KEPT_SECONDS)
         unit.usefulness.forget(registry.now - KEPT_DAYS * DAY)
+        unit.nodes.forget(registry.now - NODE_DAYS * DAY)
         unit.audit.forget(registry.now - audit.KEPT_DAYS * DAY)
-    collected = Collected(revisions, uploads, _sweep(registry), entries)
+    collected = Collected(revisions, uploads, sweep(registry), entries)
     if by is not None:
         with registry.index.write() as unit:
             counts = {name: getattr(collected, name) for name in Collected.__dataclass_fields__}
@@ -166,25 +165,3 @@ def _shown(unit: Unit, removable: _Removable) -> list[Removal]:
         return []
     place = (row.namespace, row.name, row.tag, row.target)
     return [Removal(row.entry, row.revision, *place, row.pack_size, removable.why, removable.whole)]
-
-
-def _sweep(registry: Registry) -> int:
-    done = 0
-    while True:
-        with registry.index.read() as unit:
-            loose = unit.objects.loose(registry.now, _BATCH)
-        taken = [facts.key for facts in loose if collectable(facts, registry.clock())]
-        removed = sum(_remove(registry, key) for key in taken)
-        done += removed
-        if len(loose) < _BATCH or not removed:
-            return done
-
-
-def _remove(registry: Registry, key: str) -> bool:
-    with registry.index.write() as unit:
-        if not unit.objects.mark(key, registry.now):
-            return False
-    registry.blobs.delete(key)
-    with registry.index.write() as unit:
-        unit.objects.forget(key)
-    return True

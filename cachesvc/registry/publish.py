@@ -50,7 +50,7 @@ from .intake import (
     record_received,
 )
 from .provenance import demand_required, demand_vouched
-from .quota import demand_room, effective_quota
+from .quota import add_pending, demand_room
 
 _ID = re.compile(r"u-[0-9a-f]{32}")
 
@@ -76,16 +76,17 @@ def receive(
 
     ``announced``: the length that the client stated, in bytes. It ends a transfer that is too large before it
     begins, and is not trusted.
-    Raises ``TooLarge`` past the declared size, ``InvalidRequest`` short of it, ``LeaseLost``.
+    Raises ``TooLarge`` past the declared size, ``InvalidRequest`` short of it, ``LeaseLost``, and
+    ``StorageFull`` if the publisher's pending bytes exceed what the namespace's quota leaves.
     """
     with registry.index.read() as unit:
         upload = _own_upload(unit, token, upload_id)
+        quota = unit.namespaces.quota(upload.namespace)
     demand_lease(registry, upload)
     if announced is not None and announced > upload.size:
         raise TooLarge(f"a body of {announced} bytes; the upload declared {upload.size}", BEGIN_AGAIN)
     key = new_key(upload)
-    with registry.index.write_once() as unit:
-        unit.objects.add(key, registry.now + registry.limits.lease_seconds)
+    add_pending(registry, upload, key, registry.now + registry.limits.lease_seconds, quota)
     intake = Intake(chunks, upload.size, lambda: extend_upload(registry, upload, key), registry.clock)
     try:
         registry.blobs.put(key, intake)
@@ -123,12 +124,8 @@ def bundle(registry: Registry, token: Token, request: BundleRequest, chunks: Ite
         trusted, quota = accepted_signers(unit, request.namespace)
     verified = verify(registry, request, envelope, trusted)
     upload = _new_upload(registry, token, request, verified.manifest.pack.size)
-    if effective_quota(registry, quota) is not None:
-        with registry.index.read() as unit:
-            demand_room(registry, unit, upload.namespace, upload.size, quota)
     key = new_key(upload)
-    with registry.index.write_once() as unit:
-        unit.objects.add(key, upload.leased_until)
+    add_pending(registry, upload, key, upload.leased_until, quota)
     intake = Intake(pack, upload.size, lambda: extend_object(registry, key), registry.clock)
     created = False
     try:

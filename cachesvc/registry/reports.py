@@ -9,6 +9,7 @@ from dataclasses import replace
 from cachesvc.domain.access import Action, Token, demand, may
 from cachesvc.domain.usefulness import HOSTS, InertHost, useless
 from cachesvc.index.entries import compile_seconds
+from cachesvc.index.nodes import NodeReport
 from cachesvc.index.unit import Unit
 from cachesvc.index.usefulness import Earlier, Reported, Start
 from cachesvc_client.wire.compare import Mismatch, compare
@@ -66,6 +67,7 @@ def report(registry: Registry, token: Token, request: ReportRequest) -> ReportAn
                     now=registry.now,
                 )
             )
+            unit.nodes.add(NodeReport(row.revision, request.node, token.token, row.state, registry.now))
             host = InertHost(token.token, request.node)
             now_withheld, changed = _apply_outcome(registry, unit, token, subject, host, row, where)
             moved = moved or changed

@@ -16,6 +16,7 @@ from cachesvc_client.wire.compare import (
     compare,
     inert_difference,
     nearness,
+    revoked_difference,
     withdrawn_difference,
 )
 from cachesvc_client.wire.digest import Digest
@@ -206,19 +207,18 @@ def _deciding(verdict: Compatible | Mismatch) -> tuple[Difference, ...]:
 def _withhold(
     registry: Registry, fitting: list[Candidate], request: ResolveRequest
 ) -> tuple[list[Candidate], tuple[Rejected, ...]]:
-    """Leaves out the heads that an operator withholds, those whose signer was removed, those that were not
-    built as the namespace requires, and those that are known to do nothing in this environment
+    """Leaves out the heads that an operator withholds, those whose signer was removed or revoked, those that
+    were not built as the namespace requires, and those that are known to do nothing in this environment
     (``domain.usefulness``)."""
-    reasons = {row.revision: why for row in fitting if (why := _why_withdrawn(row)) is not None}
-    if not reasons and not any(row.withheld for row in fitting):
+    withdrawn = {row.revision: cause for row in fitting if (cause := _withdrawn(row)) is not None}
+    if not withdrawn and not any(row.withheld for row in fitting):
         return fitting, ()
     with registry.index.read() as unit:
         withheld = unit.usefulness.quarantined([row.revision for row in fitting if row.withheld])
     offered: list[Candidate] = []
     refused: list[Rejected] = []
     for row in fitting:
-        if row.revision in reasons:
-            difference = withdrawn_difference(row.revision, reasons[row.revision])
+        if (difference := withdrawn.get(row.revision)) is not None:
             refused.append(Rejected(row.entry, row.target, row.tag, (difference,)))
             continue
         here = environment(request.fingerprint, json.loads(row.fingerprint), json.loads(row.scopes))
@@ -230,17 +230,21 @@ def _withhold(
     return offered, tuple(refused)
 
 
-def _why_withdrawn(row: Candidate) -> str | None:
+def _withdrawn(row: Candidate) -> Difference | None:
     """Returns why a head is offered to nobody; ``None`` if it is offered. A lane is not held to what the
     namespace requires of its trunk."""
+    if row.revoked_why is not None:
+        return revoked_difference(row.revision, row.revoked_why)
     if row.quarantined is not None:
-        return row.quarantine_why or ""
+        return withdrawn_difference(row.revision, row.quarantine_why or "")
     if row.signer_removed:
-        return "its signer was removed"
+        return withdrawn_difference(row.revision, "its signer was removed")
     if row.require is None or row.lane:
         return None
     difference = _requirement(row.require).difference(row.builder, row.source_ref)
-    return None if difference is None else f"{difference}; the namespace requires {row.require}"
+    if difference is None:
+        return None
+    return withdrawn_difference(row.revision, f"{difference}; the namespace requires {row.require}")
 
 
 _requirement = functools.lru_cache(CACHED_REQUIREMENTS)(Requirement)

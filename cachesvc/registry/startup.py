@@ -12,7 +12,8 @@ from cachesvc_client.wire.errors import InvalidRequest
 from cachesvc_client.wire.protocol import SignerRecord, TokenRequest
 
 from .context import Registry
-from .tokens import accept, create_token, issue
+from .signers import accept
+from .tokens import create_token, issue
 
 _ANOTHER = TokenRequest("serve --new-token", "admin", ANY, never=True)
 _FIRST = TokenRequest("first start", "admin", ANY, never=True)

@@ -1,4 +1,4 @@
-"""Authenticate tokens, and manage tokens and signers."""
+"""Authenticate tokens, and manage them."""
 
 from __future__ import annotations
 
@@ -12,21 +12,18 @@ from dataclasses import replace
 from cachesvc.domain.access import ANY, Action, Role, Token, alive, demand
 from cachesvc.domain.retention import DAY
 from cachesvc.index.unit import Unit
-from cachesvc_client.bundle.seal import PublicKey
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.admin import Expiry
 from cachesvc_client.wire.errors import InvalidRequest, NotFound, Unauthenticated
 from cachesvc_client.wire.names import Lane, Namespace
 from cachesvc_client.wire.protocol import (
     DEFAULT_TOKEN_DAYS,
-    SignerRecord,
     TokenAnswer,
     TokenRequest,
     WhoAmI,
 )
 from cachesvc_client.wire.provenance import BuilderIdentity
 
-from .answers import forget_answers
 from .audit import note
 from .context import Registry
 
@@ -152,60 +149,6 @@ def _token_of(unit: Unit, by: Token, token_id: str) -> Token:
         raise NotFound(f"token {token_id[:40]} does not exist", "see: cachesvc admin tokens list")
     demand(by, Action.admin, token.namespace)
     return token
-
-
-def add_signer(registry: Registry, by: Token | None, signer: SignerRecord) -> SignerRecord:
-    """Accepts a key's signatures in a namespace; adding it again is a success."""
-    with registry.index.write() as unit:
-        added = accept(registry, unit, by, signer)
-    _forget_answers_of(registry, added.namespace)
-    return added
-
-
-def _forget_answers_of(registry: Registry, namespace: str) -> None:
-    """Ends the cached answers of a namespace, which depend on its signers."""
-    with registry.index.read() as unit:
-        named = [row.namespace for row in unit.namespaces.all(ANY)] if namespace == ANY else [namespace]
-    for one in named:
-        forget_answers(registry, Namespace(one))
-
-
-def accept(registry: Registry, unit: Unit, by: Token | None, signer: SignerRecord) -> SignerRecord:
-    """Adds a signer within a transaction; see :func:`add_signer`."""
-    try:
-        key = PublicKey(signer.key)
-        namespace = signer.namespace if signer.namespace == ANY else Namespace(signer.namespace)
-    except ValueError as error:
-        raise InvalidRequest(f"signer: {error}") from None
-    if len(signer.label) > MAX_LABEL or not signer.label.isprintable():
-        raise InvalidRequest(f"label: at most {MAX_LABEL} printable characters")
-    if by is not None:
-        demand(by, Action.admin, namespace)
-    added = SignerRecord(namespace, key, signer.label)
-    unit.signers.add(added, registry.now)
-    note(registry, unit, by, "signer.add", namespace, key, label=signer.label)
-    return added
-
-
-def remove_signer(registry: Registry, by: Token, namespace: str, key: str) -> None:
-    """Accepts a key's signatures there no more, and offers nothing that it signed: on this replica at once,
-    on the others within 5 s. The revisions stay until they are deleted. Raises ``NotFound``."""
-    demand(by, Action.admin, namespace)
-    valid = namespace == ANY or Namespace.pattern.fullmatch(namespace)
-    with registry.index.write() as unit:
-        if not (valid and key.isprintable() and unit.signers.remove(namespace, key)):
-            where = "every namespace" if namespace == ANY else f"namespace {namespace[:128]!r}"
-            raise NotFound(f"{key[:60]} is no signer of {where}", "see: cachesvc admin signers list")
-        note(registry, unit, by, "signer.remove", namespace, key)
-    _forget_answers_of(registry, namespace)
-
-
-def list_signers(registry: Registry, by: Token) -> list[SignerRecord]:
-    """Returns the signers that the token's namespace accepts; for ``*`` all."""
-    demand(by, Action.read, by.namespace, by.lane)
-    with registry.index.read() as unit:
-        rows = unit.signers.all(ANY)
-    return [row for row in rows if by.namespace == ANY or row.namespace in (ANY, by.namespace)]
 
 
 def _new_token(request: TokenRequest, now: int) -> Token:

@@ -201,13 +201,13 @@ def test_a_populated_database_is_upgraded(kind: str, tmp_path: Path, request: py
         return [step for step, _ in (pending_postgresql(url) if url else pending_sqlite(path))]
 
     raw = engine._postgresql(url) if url else sa.create_engine(f"sqlite:///{path}")
-    assert pending() == ["0001", "0002", "0003", "0004", "0005", "0007"]
+    assert pending() == ["0001", "0002", "0003", "0004", "0005", "0006", "0007"]
     config = engine._alembic(Path(engine.__file__).parent / "migrations")
     with raw.begin() as connection:
         config.attributes["connection"] = connection
         command.upgrade(config, "0002")
         older_replica_writes(connection, "before", namespace=True)
-    assert pending() == ["0003", "0004", "0005", "0007"]
+    assert pending() == ["0003", "0004", "0005", "0006", "0007"]
     opened = open_postgresql(url) if url else open_sqlite(path)
     assert pending() == []
     with raw.begin() as connection:
@@ -226,6 +226,11 @@ def test_a_populated_database_is_upgraded(kind: str, tmp_path: Path, request: py
             Digest.of(b"ebeside"),
         }
         unit.inventory.describe(Digest.of(b"ebefore"), ["bf16"], [])
+    with opened.read() as unit:
+        # Nobody was revoked before the upgrade, and bytes that were stored then are nobody's pending bytes.
+        assert unit.revoked.all("*") == []
+        assert {unit.inventory.revision(one).signer_revoked for one in (before, beside)} == {None}
+        assert unit.objects.pending("team t", "packs/before") == 0
     assert found(opened, dtype="bf16") == ["old"]
     opened.close()
     raw.dispose()

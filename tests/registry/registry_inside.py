@@ -20,7 +20,7 @@ from cachesvc.domain.retention import Retention
 from cachesvc.hot.memory import MemoryHot
 from cachesvc.index.engine import open_postgresql, open_sqlite
 from cachesvc.index.unit import Index
-from cachesvc.registry import answers, download, publish, tokens
+from cachesvc.registry import answers, download, publish, signers
 from cachesvc.registry.context import Limits, Registry
 from cachesvc_client.bundle.file import bundle_head
 from cachesvc_client.bundle.seal import SigningKey
@@ -157,7 +157,7 @@ def inside(
 ) -> Iterator[Inside]:
     index, blobs = column.open(folder)
     registry = Registry(index, blobs, MemoryHot(clock=clock), limits, clock)
-    tokens.add_signer(registry, None, SignerRecord(ANY, key.public))
+    signers.add_signer(registry, None, SignerRecord(ANY, key.public))
     try:
         yield Inside(registry, key, clock)
     finally:

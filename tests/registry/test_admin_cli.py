@@ -328,6 +328,49 @@ def test_what_a_removed_signer_signed_is_offered_to_nobody(
     assert len(ok(server.api().resolve(team))["revisions"]) == 1
 
 
+def test_a_leaked_key_is_revoked_and_its_nodes_are_listed(
+    admin: Admin, server: Server, team: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    leaked = SigningKey.generate()
+    assert admin("signers", "add", leaked.public, "-n", team, "--label", "old CI").status == 0
+    made = publish(server, leaked, team)
+    report = {
+        "node": "5" * 32,
+        "fingerprint": FINGERPRINT,
+        "revisions": [{"revision": made.revision, "state": "hit"}],
+    }
+    ok(server.api().http.post("/v1/reports", json=report))
+    revoke = ("signers", "revoke", leaked.public, "--why", "leaked in a log")
+    planned = admin(*revoke)
+    assert planned.status == 0, planned.err
+    assert f"{team}/bert" in planned.out and "5" * 32 in planned.out and "used" in planned.out
+    assert "plan: refuse ed25519:" in planned.out and "--apply does it" in planned.err
+    assert "withhold 1 revision under 1 name; 1 node reported some, 1 used it" in planned.out
+    assert len(ok(server.api().resolve(team))["revisions"]) == 1
+    done = admin(*revoke, "--apply", "--json").json
+    assert done["applied"] and done["plan"]["names"][0]["revisions"] == 1
+    assert done["plan"]["signer_of"] == [team] and done["plan"]["nodes"][0]["node"] == "5" * 32
+    answer = ok(server.api().resolve(team))
+    assert "its signer was revoked: leaked in a log" in answer["rejected"][0]["differences"][0]["mine"]
+    listed = admin("signers", "list").out
+    assert re.search(rf"\* +{re.escape(leaked.public)} .*20\d\d-\d\d-\d\d .*leaked in a log", listed), listed
+    shown = admin("revisions", "show", made.revision).out
+    assert "its signer was revoked: leaked in a log" in shown
+    # An operator's own list still has the key: what it signed is not signed again all the same.
+    monkeypatch.setenv("CACHESVC_TRUSTED_KEYS", f"*={leaked.public}")
+    tagged = admin("tag", f"{team}/bert", "prod", "--apply")
+    assert tagged.status == 7 and "its signer was revoked: leaked in a log" in tagged.err, tagged
+    exported = admin("export", team, "-o", tmp_path / "team.export")
+    assert exported.status == 4 and f"left out: {team}/bert:latest" in exported.err, exported
+    again = admin("signers", "add", leaked.public, "-n", team)
+    assert again.status == 2 and "--again" in again.err and "leaked in a log" in again.err
+    assert admin("signers", "add", leaked.public, "-n", team, "--again").status == 0
+    assert len(ok(server.api().resolve(team))["revisions"]) == 1
+    [row] = admin("audit", "--action", "signer.revoke", "--subject", leaked.public, "--json").json
+    assert row["details"]["why"] == "leaked in a log"
+    assert admin("signers", "revoke", "no key", "--apply").status == 2
+
+
 def test_statistics_and_collection_are_shown(
     admin: Admin, server: Server, key: SigningKey, team: str
 ) -> None:

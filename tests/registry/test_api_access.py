@@ -48,6 +48,9 @@ ROUTES = [
     ("GET", "/v1/gc"),
     ("PUT", "/v1/tokens/t-1/expiry"),
     ("DELETE", "/v1/signers"),
+    ("GET", "/v1/revocations"),
+    ("POST", "/v1/revocations"),
+    ("POST", "/v1/revocations/plan"),
     ("GET", "/v1/namespaces"),
     ("PUT", "/v1/namespaces/team/policy"),
     ("GET", "/v1/audit"),
@@ -274,6 +277,8 @@ BAD_BODIES = [
     ("/v1/tokens", b'{"label": "x", "role": "read", "namespace": "*", "days": 1, "never": true}', "never"),
     ("/v1/tokens", b'{"label": "x", "role": "admin", "namespace": "team", "lane": "pr-1"}', "lane"),
     ("/v1/signers", b'{"namespace": "team", "key": "ed25519:abc"}', "public key"),
+    ("/v1/revocations", b'{"key": "ed25519:abc"}', "key: "),
+    ("/v1/revocations", b'{"key": "*", "why": "two\\nlines"}', "why: "),
 ]
 
 

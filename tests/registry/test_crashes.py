@@ -18,7 +18,7 @@ import pytest
 from registry_inside import EMBEDDED, ROOT, START, Clock, Column, Inside, inside
 from registry_making import Made, make
 
-from cachesvc.registry import audit, fsck, gc, inventory, startup, tokens, upkeep
+from cachesvc.registry import audit, fsck, gc, inventory, signers, startup, tokens, upkeep
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.admin import Policy
 from cachesvc_client.wire.digest import Digest
@@ -268,7 +268,7 @@ def test_a_first_start_killed_at_each_step(tmp_path: Path, column: Column) -> No
             welcome = startup.prepare_credentials(reg.registry, key)
             assert (welcome.secret is None) == done
             assert len(tokens.list_tokens(reg.registry, ROOT)) == 1
-            assert welcome.trust in {row.key for row in tokens.list_signers(reg.registry, ROOT)}
+            assert welcome.trust in {row.key for row in signers.list_signers(reg.registry, ROOT)}
         if not died:
             break
     assert 3 < steps < 19

@@ -18,7 +18,7 @@ from registry_making import FINGERPRINT, Made, make
 from cachesvc import bootstrap
 from cachesvc.domain.access import Role, Token
 from cachesvc.index.inventory import Search
-from cachesvc.registry import audit, fsck, gc, inventory, reports, resolve, tokens, upkeep
+from cachesvc.registry import audit, fsck, gc, inventory, reports, resolve, signers, upkeep
 from cachesvc.settings import Settings
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.admin import BOUNDS, Finding, Policy
@@ -182,6 +182,18 @@ def test_bounds_of_the_settings_hold_where_a_namespace_has_none(reg: Inside) -> 
     assert gc.plan(reg.registry, ROOT).removals == ()
 
 
+def test_a_lane_expires_after_30_days_where_no_setting_says_otherwise(reg: Inside) -> None:
+    reg = within(reg, Settings())
+    reg.publish(made(reg, 1))
+    reg.publish(made(reg, 2, lane="pr-1"))
+    reg.clock.now += 29 * DAY
+    assert gc.plan(reg.registry, ROOT).removals == ()
+    reg.clock.now += 2 * DAY
+    [row] = gc.plan(reg.registry, ROOT).removals
+    assert (row.target, row.whole, row.why) == ("t2", True, "not used for 30 days")
+    assert gc.plan(within(reg, Settings(lane_days=36_600)).registry, ROOT).removals == ()
+
+
 def within(reg: Inside, settings: Settings) -> Inside:
     """The same registry under the bounds that ``cachesvc serve`` would give it."""
     given = bootstrap._limits(settings)
@@ -189,6 +201,26 @@ def within(reg: Inside, settings: Settings) -> Inside:
         reg.registry.limits, retention=given.retention, quota_bytes=given.quota_bytes
     )
     return dataclasses.replace(reg, registry=dataclasses.replace(reg.registry, limits=limits))
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["bundles", "uploads"])
+def test_publishers_at_once_all_succeed_where_all_fit(reg: Inside, whole: bool) -> None:
+    """From the first byte to the commit, side by side and with one token; their pending bytes fit too."""
+    packs = [made(reg, number, content=b"x" * 200 + b"%02d" % number) for number in range(8)]
+    keep(reg, quota_bytes=sum(len(one.pack) for one in packs))
+    created: list[bool] = []
+
+    def publish(one: Made) -> None:
+        created.append((reg.bundle if whole else reg.publish)(one).created)
+
+    threads = [threading.Thread(target=publish, args=(one,)) for one in packs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert created == [True] * 8
+    with pytest.raises(StorageFull, match="of its quota"):
+        reg.bundle(made(reg, 9))
 
 
 @pytest.mark.parametrize("where", ["namespace", "settings"])
@@ -258,7 +290,7 @@ def test_only_an_admin_of_the_namespace_changes_anything(reg: Inside) -> None:
         lambda by: upkeep.set_policy(reg.registry, by, TEAM, Policy()),
         lambda by: fsck.check(reg.registry, by),
         lambda by: gc.plan(reg.registry, by),
-        lambda by: tokens.remove_signer(reg.registry, by, "team", reg.key.public),
+        lambda by: signers.remove_signer(reg.registry, by, "team", reg.key.public),
         lambda by: inventory.stats(reg.registry, by, "team", 1),
     ):
         for by in (writer, lane, stranger):

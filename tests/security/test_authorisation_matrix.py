@@ -20,7 +20,7 @@ from registry_inside import ROOT, START, Clock, Inside, inside
 from registry_making import FINGERPRINT, Made, make
 
 from cachesvc.index.uploads import Upload
-from cachesvc.registry import claims, publishers, tokens, upkeep
+from cachesvc.registry import claims, publishers, signers, tokens, upkeep
 from cachesvc.registry.context import Limits
 from cachesvc_client.bundle.file import bundle_head
 from cachesvc_client.bundle.seal import SigningKey
@@ -163,6 +163,9 @@ ROWS: dict[tuple[str, str], Row] = {
     # Who shows no token of a job's gets none, whatever else is shown.
     ("POST", "/v1/oidc/token"): Row("", "", allowed=(401,)),
     ("DELETE", "/v1/signers"): Row("admin", "namespace"),
+    ("GET", "/v1/revocations"): Row(None, "token"),
+    ("POST", "/v1/revocations"): Row("admin", "namespace"),
+    ("POST", "/v1/revocations/plan"): Row("admin", "namespace"),
     ("GET", "/v1/namespaces"): Row("admin", "token"),
     ("PUT", "/v1/namespaces/{namespace}/policy"): Row("admin", "namespace"),
     ("PUT", "/v1/namespaces/{namespace}/require"): Row("admin", "namespace"),
@@ -210,7 +213,7 @@ class World:
 
     def _fill(self, space: str) -> None:
         registry, namespace, name = self.reg.registry, Namespace(space), ShortName("model")
-        tokens.add_signer(registry, None, SignerRecord(space, self.removable[space]))
+        signers.add_signer(registry, None, SignerRecord(space, self.removable[space]))
         victim = tokens.create_token(registry, None, TokenRequest("victim", "read", space))
         self.victims[space] = victim.token
         self.publishers[space] = publishers.add_publisher(registry, ROOT, _rule(space)).publisher
@@ -322,6 +325,8 @@ def _body(world: World, where: Where, method: str, path: str) -> Any:
         ("POST", "/v1/tokens"): {"label": "x", "role": "read", "namespace": namespace},
         ("PUT", "/v1/tokens/{token_id}/expiry"): {"days": 1},
         ("POST", "/v1/signers"): {"namespace": namespace, "key": world.reg.key.public},
+        ("POST", "/v1/revocations"): {"namespace": namespace, "key": world.removable[namespace]},
+        ("POST", "/v1/revocations/plan"): {"namespace": namespace, "key": world.removable[namespace]},
         ("POST", "/v1/publishers"): codec.plain(_rule(namespace)),
         ("POST", "/v1/oidc/token"): {"token": "no.job's.token"},
         ("PUT", "/v1/namespaces/{namespace}/policy"): {"keep_days": 7},

@@ -1,4 +1,4 @@
-"""``cachesvc admin tokens | signers | namespaces | audit``."""
+"""``cachesvc admin tokens | namespaces | audit``."""
 
 from __future__ import annotations
 
@@ -17,17 +17,14 @@ from cachesvc_client.wire.requirement import Requirement
 
 from . import admin
 from .arguments import parse_namespace, parse_option
+from .columns import SIGNER_COLUMNS
 from .connection import Connection, all_pages, connect, path_with_query
 from .output import Apply, AsJson, print_json, show_facts, show_plan, show_table, time_text
 
 tokens = typer.Typer(no_args_is_help=True, help="Who may use the registry.")
-signers = typer.Typer(no_args_is_help=True, help="Whose signatures count.")
 namespaces = typer.Typer(no_args_is_help=True, help="What each holds, and what it keeps.")
 admin.add_typer(tokens, name="tokens")
-admin.add_typer(signers, name="signers")
 admin.add_typer(namespaces, name="namespaces")
-
-Space = Annotated[str, typer.Option("--namespace", "-n", help="A namespace, or '*' for all.")]
 
 _TOKENS = {
     "token": lambda row: row.token,
@@ -35,11 +32,6 @@ _TOKENS = {
     "namespace": lambda row: row.namespace + (f" [{row.lane}]" if row.lane else ""),
     "created": lambda row: time_text(row.created),
     "expires": lambda row: "revoked" if row.revoked else time_text(row.expires) or "never",
-    "label": lambda row: row.label,
-}
-_SIGNERS = {
-    "namespace": lambda row: row.namespace,
-    "key": lambda row: row.key,
     "label": lambda row: row.label,
 }
 _UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
@@ -131,45 +123,6 @@ def _check_token_id(token: str) -> None:
         raise NotFound(f"token {token[:40]!r} does not exist", "see: cachesvc admin tokens list")
 
 
-@signers.command("list")
-def list_signers(context: typer.Context, as_json: AsJson = False) -> None:
-    """List the keys whose signatures are accepted at a commit."""
-    with connect(context) as registry:
-        show_table(registry.rows("/v1/signers", SignerRecord), _SIGNERS, as_json)
-
-
-@signers.command("add")
-def add_signer(
-    context: typer.Context,
-    key: Annotated[str, typer.Argument(help="ed25519:…")],
-    namespace: Space,
-    label: Annotated[str, typer.Option(help="Whose it is.")] = "",
-    as_json: AsJson = False,
-) -> None:
-    """Accept a key's signatures in a namespace."""
-    with connect(context) as registry:
-        row = registry.call("POST", "/v1/signers", SignerRecord(namespace, key, label), SignerRecord)
-    show_table([row], _SIGNERS, as_json)
-
-
-@signers.command("remove")
-def remove_signer(
-    context: typer.Context, key: str, namespace: Space, apply: Apply = False, as_json: AsJson = False
-) -> None:
-    """Accept a key's signatures no more, and offer nothing that it signed, on every replica within 5 s. The
-    revisions stay until they are deleted; adding the key again offers them again."""
-    with connect(context) as registry:
-        signers_of_key = [row for row in registry.rows("/v1/signers", SignerRecord) if row.key == key]
-        row = next((row for row in signers_of_key if row.namespace == namespace), None)
-        if row is None:
-            names = ", ".join(sorted(row.namespace for row in signers_of_key)) or "none"
-            raise NotFound(f"{key[:60]} is no signer of {namespace}", f"namespaces that have it: {names}")
-        if apply:
-            registry.tell("DELETE", path_with_query("/v1/signers", namespace=namespace, key=key))
-    summary = f"accept {key[:20]}… no more in {namespace}"
-    show_plan([row], _SIGNERS, applied=apply, as_json=as_json, summary=summary)
-
-
 @namespaces.command("list")
 def list_namespaces(context: typer.Context, as_json: AsJson = False) -> None:
     """List namespaces with what they hold and keep; an empty column is the registry's default."""
@@ -188,7 +141,7 @@ def show_namespace(context: typer.Context, namespace: str, as_json: AsJson = Fal
         print_json({"namespace": row, "signers": keys})
         return
     show_table([row], _NAMESPACES, False)
-    show_table(keys, _SIGNERS, False, "no signers: nothing can be published")
+    show_table(keys, SIGNER_COLUMNS, False, "no signers: nothing can be published")
 
 
 @namespaces.command("set")

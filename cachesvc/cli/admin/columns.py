@@ -1,4 +1,4 @@
-"""The columns of the tables of entries and revisions."""
+"""The columns of the tables of entries, revisions and signers."""
 
 from __future__ import annotations
 
@@ -29,6 +29,13 @@ REVISION_COLUMNS: Columns = {
     "used": lambda row: time_text(row.last_used),
     "expires": lambda row: time_text(row.expires),
     "": lambda row: " ".join(filter(None, ["head" if row.head else "", _marks(row)])),
+}
+
+
+SIGNER_COLUMNS: Columns = {
+    "namespace": lambda row: row.namespace,
+    "key": lambda row: row.key,
+    "label": lambda row: row.label,
 }
 
 

@@ -67,5 +67,14 @@ def time_text(seconds: int | None) -> str:
 
 def name_text(row: Any) -> str:
     """Returns the ``namespace/name:tag`` of a row, and its lane if it has one."""
+    return f"{row.namespace}/{row.name}:{row.tag}" + _lane_text(row)
+
+
+def name_and_lane(row: Any) -> str:
+    """Returns the ``namespace/name`` of a row, and its lane if it has one."""
+    return f"{row.namespace}/{row.name}" + _lane_text(row)
+
+
+def _lane_text(row: Any) -> str:
     lane = getattr(row, "lane", None)
-    return f"{row.namespace}/{row.name}:{row.tag}" + (f" [{lane}]" if lane else "")
+    return f" [{lane}]" if lane else ""

@@ -23,8 +23,9 @@ from cachesvc_client.node.store import NodeStore, default_root
 from cachesvc_client.publication.build_bundle import next_sequence
 from cachesvc_client.publication.publish_bundle import publish_bundle
 from cachesvc_client.wire.admin import EntryPage, EntryRecord, RevisionRecord
+from cachesvc_client.wire.compare import signer_revoked
 from cachesvc_client.wire.digest import Digest
-from cachesvc_client.wire.errors import Corrupt, InvalidRequest, NotFound
+from cachesvc_client.wire.errors import Corrupt, InvalidRequest, NotFound, Untrusted
 from cachesvc_client.wire.names import Name, Tag
 from cachesvc_client.wire.records import Manifest
 
@@ -185,6 +186,7 @@ def _checked_heads(
 def _republish(remote: Remote, signer: _Signer, verified: Verified, tag: Tag, apply: bool) -> Republished:
     """Publishes the bytes of a revision under ``tag``, over the entry's head; without ``apply`` only says
     what it would publish."""
+    _refuse_revoked(remote, verified.revision)
     before = verified.manifest.statement
     manifest = _under_tag(verified, tag, signer)
     head = _head(remote, manifest.entry)
@@ -210,6 +212,17 @@ def _republish(remote: Remote, signer: _Signer, verified: Verified, tag: Tag, ap
         over=head.revision if head else None,
         state=state,
     )
+
+
+def _refuse_revoked(remote: Remote, revision: Digest) -> None:
+    """Raises ``Untrusted`` for what a revoked key signed: signed again, it would be offered again. An
+    operator's own list of trusted keys may still have that key."""
+    row = remote.call("GET", f"/v1/revisions/{revision}", None, RevisionRecord)
+    if row.signer_revoked is not None:
+        raise Untrusted(
+            f"revision {digest_text(revision)}: its {signer_revoked(row.signer_revoked)}",
+            "compile it again: cachesvc warm --force",
+        )
 
 
 def _under_tag(verified: Verified, tag: Tag, signer: _Signer) -> Manifest:

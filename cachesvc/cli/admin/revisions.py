@@ -16,6 +16,7 @@ from cachesvc_client.wire.admin import (
     RevisionRecord,
     Withheld,
 )
+from cachesvc_client.wire.compare import signer_revoked
 from cachesvc_client.wire.durations import duration_text
 from cachesvc_client.wire.errors import InvalidRequest, NotFound, ProtocolMismatch
 from cachesvc_client.wire.provenance import read_statement
@@ -77,6 +78,7 @@ def show_revision(context: typer.Context, revision: str, as_json: AsJson = False
         ("is the head", "yes" if row.head else "no"),
         ("published", f"{time_text(row.published)} by {row.published_by}"),
         ("signer", row.signer),
+        ("withheld", _signer_text(row)),
         ("pack", f"{row.pack}, {bytes_text(row.pack_size)}, {row.files} files"),
         ("expires", time_text(row.expires)),
         ("last used", time_text(row.last_used)),
@@ -203,6 +205,10 @@ def _build_facts(row: RevisionRecord, record: ProvenanceRecord) -> list[tuple[st
         accepted = "by this registry, at the commit" if record.accepted else "no: do not rely on the builder"
         facts.insert(1, ("builder accepted", accepted))
     return [fact for fact in facts if fact[0] not in ("target", "lane")]
+
+
+def _signer_text(row: RevisionRecord) -> str:
+    return "" if row.signer_revoked is None else f"its {signer_revoked(row.signer_revoked)}"
 
 
 def _mark(context: typer.Context, revision: str, mark: str, why: str, as_json: bool) -> None:

@@ -22,6 +22,7 @@ from ..environment.variables import is_switched_on
 from ..hooks.lookup import HookState, look_up
 from ..http.registry import Probe, Remote
 from ..node.store import NodeStore, default_root
+from ..outcome.send import node_id
 from ..restore.revision_restore import nothing_offered
 from ..session.every_hook import every_hook
 from ..wire.errors import CacheSvcError
@@ -320,6 +321,7 @@ def _probe_checks(config: Config, probe: Probe) -> Iterator[Check]:
             yield Check("warn", "token", text, "it expires soon: make another")
         else:
             yield Check("ok", "token", text)
+    yield Check("ok", "node", f"{node_id(config.url or '')}: the registry's operator sees it in reports")
     if probe.skew is not None:
         off = f"{abs(probe.skew):.0f} s {'ahead of' if probe.skew > 0 else 'behind'} the registry's"
         if abs(probe.skew) > CLOCK_SKEW_SECONDS:

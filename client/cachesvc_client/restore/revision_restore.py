@@ -161,9 +161,10 @@ def _last_answer(key: Digest, context: RestoreContext, error: CacheSvcError) -> 
             "of CACHESVC_OFFLINE",
             error.hint,
         ) from None
+    end = time.strftime("%Y-%m-%d %H:%M", time.gmtime(time.time() - age + context.offline))
     problem = (
         f"restored from this node's last answer, which is {duration_text(age)} old (CACHESVC_OFFLINE allows "
-        f"{allowed}): {error}"
+        f"{allowed}), and refuses it from {end} UTC on: {error}"
     )
     return parse_resolved(last), problem
 

@@ -110,7 +110,9 @@ class EntryPage:
 @dataclass(frozen=True, slots=True)
 class RevisionRecord:
     """Describes one revision and the entry that it belongs to. ``head`` says whether it is the head of the
-    entry. ``builder`` and ``source_ref``: those of its provenance, as they were checked at its commit."""
+    entry. ``builder`` and ``source_ref``: those of its provenance, as they were checked at its commit.
+    ``signer_revoked``: reason for which its signer was revoked, perhaps an empty one; ``None`` if it was
+    not."""
 
     revision: Digest
     entry: Digest
@@ -137,6 +139,7 @@ class RevisionRecord:
     why: str = ""
     builder: str | None = None
     source_ref: str | None = None
+    signer_revoked: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

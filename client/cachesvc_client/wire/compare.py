@@ -80,6 +80,23 @@ def withdrawn_difference(revision: str, why: str = "") -> Difference:
     )
 
 
+def revoked_difference(revision: str, why: str = "") -> Difference:
+    """Returns the difference of a revision that fits, but whose signer was revoked. ``why``: the operator's
+    reason."""
+    return Difference(
+        WITHDRAWN,
+        f"its {signer_revoked(why)}",
+        f"{revision[:19]}, not offered to anybody",
+        True,
+        "publish another, signed with another key: cachesvc warm --force",
+    )
+
+
+def signer_revoked(why: str) -> str:
+    """Returns the words for a signer that was revoked, with the operator's reason if there is one."""
+    return "signer was revoked" + (f": {why[:200]}" if why else "")
+
+
 @dataclass(frozen=True, slots=True)
 class Compatible:
     """Says that an entry fits. ``recorded`` lists differences by which cachesvc does not decide."""

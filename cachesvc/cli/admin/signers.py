@@ -1,0 +1,131 @@
+"""``cachesvc admin signers``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cachesvc_client.wire.errors import NotFound
+from cachesvc_client.wire.protocol import SignerRecord
+from cachesvc_client.wire.revocations import Revocation, RevocationRequest, RevokedSigner
+
+from . import admin
+from .arguments import parse_option
+from .columns import SIGNER_COLUMNS
+from .connection import connect, path_with_query
+from .output import Apply, AsJson, Columns, name_and_lane, print_json, show_plan, show_table, time_text
+
+signers = typer.Typer(no_args_is_help=True, help="Whose signatures count.")
+admin.add_typer(signers, name="signers")
+
+Space = Annotated[str, typer.Option("--namespace", "-n", help="A namespace, or '*' for all.")]
+
+_WITH_REVOKED: Columns = {
+    "namespace": lambda row: row.namespace,
+    "key": lambda row: row.key,
+    "label": lambda row: getattr(row, "label", ""),
+    "revoked": lambda row: time_text(getattr(row, "revoked", None)),
+    "why": lambda row: getattr(row, "why", ""),
+}
+_NAMES: Columns = {
+    "name": name_and_lane,
+    "revisions": lambda row: row.revisions,
+    "last offered": lambda row: time_text(row.offered) or "never",
+}
+_NODES: Columns = {
+    "node": lambda row: row.node,
+    "token": lambda row: f"{row.token} {row.label}".strip(),
+    "last report": lambda row: time_text(row.seen),
+    "revisions": lambda row: row.revisions,
+    "": lambda row: "used" if row.used else "",
+}
+
+
+@signers.command("list")
+def list_signers(context: typer.Context, as_json: AsJson = False) -> None:
+    """List the keys whose signatures are accepted at a commit, and those that were revoked."""
+    with connect(context) as registry:
+        accepted = registry.rows("/v1/signers", SignerRecord)
+        revoked = registry.rows("/v1/revocations", RevokedSigner)
+    show_table([*accepted, *revoked], _WITH_REVOKED if revoked else SIGNER_COLUMNS, as_json)
+
+
+@signers.command("add")
+def add_signer(
+    context: typer.Context,
+    key: Annotated[str, typer.Argument(help="ed25519:…")],
+    namespace: Space,
+    label: Annotated[str, typer.Option(help="Whose it is.")] = "",
+    again: Annotated[bool, typer.Option("--again", help="Although the key was revoked.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Accept a key's signatures in a namespace. A revoked key takes --again: its revocation ends, and what it
+    signed there is offered again."""
+    with connect(context) as registry:
+        path = path_with_query("/v1/signers", again="true" if again else None)
+        row = registry.call("POST", path, SignerRecord(namespace, key, label), SignerRecord)
+    show_table([row], SIGNER_COLUMNS, as_json)
+
+
+@signers.command("remove")
+def remove_signer(
+    context: typer.Context, key: str, namespace: Space, apply: Apply = False, as_json: AsJson = False
+) -> None:
+    """Accept a key's signatures no more, and offer nothing that it signed, on every replica within 5 s. The
+    revisions stay until they are deleted; adding the key again offers them again."""
+    with connect(context) as registry:
+        signers_of_key = [row for row in registry.rows("/v1/signers", SignerRecord) if row.key == key]
+        row = next((row for row in signers_of_key if row.namespace == namespace), None)
+        if row is None:
+            names = ", ".join(sorted(row.namespace for row in signers_of_key)) or "none"
+            raise NotFound(f"{key[:60]} is no signer of {namespace}", f"namespaces that have it: {names}")
+        if apply:
+            registry.tell("DELETE", path_with_query("/v1/signers", namespace=namespace, key=key))
+    summary = f"accept {key[:20]}… no more in {namespace}"
+    show_plan([row], SIGNER_COLUMNS, applied=apply, as_json=as_json, summary=summary)
+
+
+@signers.command("revoke")
+def revoke_signer(
+    context: typer.Context,
+    key: Annotated[str, typer.Argument(help="ed25519:…")],
+    namespace: Annotated[
+        str | None,
+        typer.Option("--namespace", "-n", help="Only there; if absent, wherever you are an administrator."),
+    ] = None,
+    why: Annotated[str, typer.Option(help="The reason, which services log.")] = "",
+    apply: Apply = False,
+    as_json: AsJson = False,
+) -> None:
+    """Revoke a key that leaked: no commit accepts it any more, and what it signed is offered to nobody, in
+    lanes too, on every replica within 5 s. Lists the nodes that reported some of it in the last 30 days."""
+    request = parse_option(lambda: RevocationRequest(key, namespace, why))
+    with connect(context) as registry:
+        path = "/v1/revocations" if apply else "/v1/revocations/plan"
+        revocation = registry.call("POST", path, request, Revocation)
+    summary = _summary(revocation)
+    if as_json:
+        print_json({"applied": apply, "plan": revocation, "summary": summary})
+        return
+    if revocation.names:
+        show_table(revocation.names, _NAMES, False)
+    show_table(revocation.nodes, _NODES, False, "no node reported any of it in the last 30 days")
+    if revocation.more_nodes:
+        typer.echo(f"and more nodes than these {len(revocation.nodes)}")
+    show_plan([], {}, applied=apply, as_json=False, summary=summary)
+
+
+def _summary(revocation: Revocation) -> str:
+    where = "every namespace" if revocation.namespace == "*" else f"namespace {revocation.namespace}"
+    used = sum(node.used for node in revocation.nodes)
+    return (
+        f"refuse {revocation.key[:20]}… in {where}; withhold "
+        f"{_count(revocation.revisions, 'revision')} under {_count(len(revocation.names), 'name')}; "
+        f"{_count(len(revocation.nodes), 'node')} reported some, "
+        f"{used} used it"
+    )
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

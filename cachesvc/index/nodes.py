@@ -1,0 +1,94 @@
+"""Store which nodes reported a revision."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlmodel import Session, col
+
+from cachesvc.domain.usefulness import NODES
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.revocations import SeenNode
+
+from .signers import signed_by
+from .sql import insert_unless_there, run_change
+from .tables import EntryRow, RevisionNodeRow, RevisionRow, TokenRow
+
+SEEN_STEP_SECONDS = 3600
+"""Seconds between two records that a node reported a revision: not every start writes one."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReport:
+    """One report of a node about a revision."""
+
+    revision: Digest
+    node: str
+    token: str
+    state: str
+    now: int
+
+
+class RevisionNodes:
+    """The nodes that reported a revision, ``NODES`` of each revision at most."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def add(self, report: NodeReport) -> None:
+        """Records a report. Beyond ``NODES`` a new node is left out: clients choose their digits."""
+        this = (col(RevisionNodeRow.revision) == report.revision, col(RevisionNodeRow.node) == report.node)
+        connection = self._session.connection()
+        query = sa.select(col(RevisionNodeRow.state), col(RevisionNodeRow.seen)).where(*this)
+        row: Any = connection.execute(query).first()
+        if row is not None:
+            if row.state != report.state or row.seen < report.now - SEEN_STEP_SECONDS:
+                values = {"state": report.state, "seen": report.now, "token": report.token}
+                run_change(self._session, sa.update(RevisionNodeRow).where(*this).values(**values))
+            return
+        of_revision = sa.select(sa.func.count()).where(col(RevisionNodeRow.revision) == report.revision)
+        if (connection.execute(of_revision).scalar() or 0) < NODES:
+            insert_unless_there(
+                self._session,
+                RevisionNodeRow,
+                revision=report.revision,
+                node=report.node,
+                token=report.token,
+                state=report.state,
+                seen=report.now,
+            )
+
+    def of_signer(self, key: str, namespace: str, since: int, limit: int) -> list[SeenNode]:
+        """Returns the nodes that reported what ``key`` signed, since ``since``; the last seen first. A node
+        used it if a report says *hit* or *partial*."""
+        used = sa.case((col(RevisionNodeRow.state).in_(["hit", "partial"]), 1), else_=0)
+        seen = sa.func.max(col(RevisionNodeRow.seen)).label("seen")
+        query = (
+            sa.select(
+                col(RevisionNodeRow.node),
+                col(RevisionNodeRow.token),
+                sa.func.max(col(TokenRow.label)).label("label"),
+                seen,
+                sa.func.count().label("revisions"),
+                sa.func.max(used).label("used"),
+            )
+            .join_from(
+                RevisionNodeRow, RevisionRow, col(RevisionRow.revision) == col(RevisionNodeRow.revision)
+            )
+            .join(EntryRow, col(EntryRow.entry) == col(RevisionRow.entry))
+            .join(TokenRow, col(TokenRow.token) == col(RevisionNodeRow.token), isouter=True)
+            .where(*signed_by(key, namespace), col(RevisionNodeRow.seen) >= since)
+            .group_by(col(RevisionNodeRow.node), col(RevisionNodeRow.token))
+            .order_by(seen.desc(), col(RevisionNodeRow.node))
+            .limit(limit)
+        )
+        return [
+            SeenNode(row.node, row.token, row.label or "", row.seen, row.revisions, bool(row.used))
+            for row in self._session.connection().execute(query)
+        ]
+
+    def forget(self, before: int) -> int:
+        """Deletes the nodes that reported nothing since ``before``; returns how many."""
+        return run_change(self._session, sa.delete(RevisionNodeRow).where(col(RevisionNodeRow.seen) < before))
