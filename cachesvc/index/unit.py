@@ -21,6 +21,7 @@ from .namespaces import Namespaces
 from .objects import Objects
 from .publishers import Publishers
 from .tokens import Signers, Tokens
+from .trust import TrustFiles
 from .uploads import Uploads
 from .usefulness import Usefulness
 
@@ -32,6 +33,7 @@ class Unit:
         self.tokens = Tokens(session)
         self.signers = Signers(session)
         self.publishers = Publishers(session)
+        self.trust = TrustFiles(session)
         self.objects = Objects(session)
         self.uploads = Uploads(session)
         self.claims = Claims(session)

@@ -25,6 +25,7 @@ from cachesvc_client.wire.protocol import (
     WhoAmI,
 )
 
+from . import trust
 from .answers import forget_answers
 from .audit import note
 from .context import Registry
@@ -182,6 +183,7 @@ def accept(registry: Registry, unit: Unit, by: Token | None, signer: SignerRecor
         demand(by, Action.admin, namespace)
     added = SignerRecord(namespace, key, signer.label)
     unit.signers.add(added, registry.now)
+    trust.follow_signers(registry, unit)
     note(registry, unit, by, "signer.add", namespace, key, label=signer.label)
     return added
 
@@ -195,6 +197,7 @@ def remove_signer(registry: Registry, by: Token, namespace: str, key: str) -> No
         if not (valid and key.isprintable() and unit.signers.remove(namespace, key)):
             where = "every namespace" if namespace == ANY else f"namespace {namespace[:128]!r}"
             raise NotFound(f"{key[:60]} is no signer of {where}", "see: cachesvc admin signers list")
+        trust.follow_signers(registry, unit)
         note(registry, unit, by, "signer.remove", namespace, key)
     _forget_answers_of(registry, namespace)
 

@@ -130,6 +130,8 @@ ROWS: dict[tuple[str, str], Row] = {
     ("GET", "/v1/revisions/{revision}/difference/{other}"): HIDDEN,
     ("GET", "/v1/revisions/{revision}/pack"): HIDDEN,
     ("HEAD", "/v1/revisions/{revision}/pack"): HIDDEN,
+    ("GET", "/v1/trust/update"): Row("read", "token"),
+    ("GET", "/v1/trust/{file}"): Row("read", "token"),
     ("GET", "/v1/namespaces/{namespace}/names"): Row("read", "namespace"),
     ("GET", "/v1/namespaces/{namespace}/entries"): Row("read", "namespace"),
     ("GET", "/v1/entries"): Row("read", "namespace"),

@@ -1,4 +1,5 @@
-"""TUF's attack table against the client's reader: python-tuf signs every file, the attacker changes what is served.
+"""TUF's attack table against the client's reader: python-tuf signs every file, the attacker changes what is
+served.
 
 https://theupdateframework.github.io/specification/latest/#goals-to-protect-against-specific-attacks
 """
@@ -93,7 +94,7 @@ def test_freeze(repository: Repository, local: Files) -> None:
         repository.refresh(local, NOW + 10 * DAY)
 
 
-@pytest.mark.parametrize("role", ("root", *ROLES))
+@pytest.mark.parametrize("role", ["root", *ROLES])
 def test_expired_each_role(repository: Repository, local: Files, role: str) -> None:
     getattr(repository, role).expires = time_of(NOW - DAY)
     repository.publish(*LAST.get(role, ("root",)))
@@ -101,7 +102,7 @@ def test_expired_each_role(repository: Repository, local: Files, role: str) -> N
         repository.refresh(local)
 
 
-@pytest.mark.parametrize("role", ("timestamp", "snapshot", "targets"))
+@pytest.mark.parametrize("role", ["timestamp", "snapshot", "targets"])
 def test_missing_each_role(repository: Repository, local: Files, role: str) -> None:
     repository.publish(*LAST[role])
     del repository.served[name_of(repository, role)]
@@ -109,7 +110,7 @@ def test_missing_each_role(repository: Repository, local: Files, role: str) -> N
         repository.refresh(local)
 
 
-@pytest.mark.parametrize("role", ("snapshot", "targets"))
+@pytest.mark.parametrize("role", ["snapshot", "targets"])
 def test_mix_and_match(repository: Repository, local: Files, role: str) -> None:
     """An old file in the place of the present one, both honestly signed."""
     old = repository.served[name_of(repository, role)]
@@ -119,7 +120,7 @@ def test_mix_and_match(repository: Repository, local: Files, role: str) -> None:
         repository.refresh(local)
 
 
-@pytest.mark.parametrize("role", ("snapshot", "targets"))
+@pytest.mark.parametrize("role", ["snapshot", "targets"])
 def test_mix_and_match_without_hashes(repository: Repository, local: Files, role: str) -> None:
     repository.hashes = False
     old = repository.served[name_of(repository, role)]
@@ -139,7 +140,7 @@ def test_snapshot_drops_a_file(repository: Repository, local: Files) -> None:
         repository.refresh(local)
 
 
-@pytest.mark.parametrize("role", ("timestamp", "snapshot"))
+@pytest.mark.parametrize("role", ["timestamp", "snapshot"])
 def test_fast_forward_and_recovery(repository: Repository, local: Files, role: str) -> None:
     """A thief of an online key raises versions; new keys in the root let the honest ones count again."""
     getattr(repository, role).version = 2**40
@@ -157,7 +158,7 @@ def test_fast_forward_and_recovery(repository: Repository, local: Files, role: s
     assert versions(local)[role] == 3
 
 
-@pytest.mark.parametrize("role", ("root", *ROLES))
+@pytest.mark.parametrize("role", ["root", *ROLES])
 def test_keys_below_the_threshold(repository: Repository, local: Files, role: str) -> None:
     """One of two keys of a role is stolen."""
     repository.set_keys(role, 2, threshold=2)
@@ -170,7 +171,7 @@ def test_keys_below_the_threshold(repository: Repository, local: Files, role: st
         repository.refresh(local)
 
 
-@pytest.mark.parametrize("role", ("root", *ROLES))
+@pytest.mark.parametrize("role", ["root", *ROLES])
 def test_unknown_key(repository: Repository, local: Files, role: str) -> None:
     repository.signers[role] = [CryptoSigner.generate_ed25519()]
     repository.publish(*LAST.get(role, ("root",)))
@@ -208,8 +209,9 @@ def test_root_skips_a_version(repository: Repository, local: Files) -> None:
 def test_one_key_under_two_ids_counts_once(repository: Repository, local: Files) -> None:
     repository.set_keys("timestamp", 1, threshold=2)
     (signer,) = repository.signers["timestamp"]
-    other = CryptoSigner(signer._private_key, signer.public_key.__class__.from_dict(
-        "ab" * 32, signer.public_key.to_dict()))
+    other = CryptoSigner(
+        signer._private_key, signer.public_key.__class__.from_dict("ab" * 32, signer.public_key.to_dict())
+    )
     repository.root.add_key(other.public_key, "timestamp")
     repository.signers["timestamp"].append(other)
     repository.publish("root", "timestamp")
@@ -233,7 +235,7 @@ def test_duplicate_key_ids_of_a_role(repository: Repository, local: Files) -> No
         repository.refresh(local)
 
 
-@pytest.mark.parametrize("role", ("root", *ROLES))
+@pytest.mark.parametrize("role", ["root", *ROLES])
 def test_altered_bytes(repository: Repository, local: Files, role: str) -> None:
     repository.hashes = False
     repository.publish(*LAST.get(role, ("root",)))

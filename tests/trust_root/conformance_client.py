@@ -5,9 +5,9 @@ Run it by hand; CI cannot fetch the suite (https://github.com/theupdateframework
 
     pip install . && pytest tuf_conformance --entrypoint "python PATH/tests/trust_root/conformance_client.py"
 
-The workflow of root, timestamp, snapshot and targets is the client's. The search through delegated targets files and
-the download of a target are of this program, over the client's checks: a service needs neither, because delegations
-end at a revision's own signatures.
+The workflow of root, timestamp, snapshot and targets is the client's. The search through delegated targets
+files and the download of a target are of this program, over the client's checks: a service needs neither,
+because delegations end at a revision's own signatures.
 """
 
 from __future__ import annotations
@@ -63,7 +63,9 @@ class Search:
         self._visited: set[str] = set()
 
     def find(self, path: str) -> dict[str, object] | None:
-        top = SignedFile.parse(self._local.read("targets.json") or b"", limit=MAX_METADATA_BYTES, what="targets")
+        top = SignedFile.parse(
+            self._local.read("targets.json") or b"", limit=MAX_METADATA_BYTES, what="targets"
+        )
         return self._find(path, top, self._trusted.targets)
 
     def _find(self, path: str, file: SignedFile, targets: Targets) -> dict[str, object] | None:
@@ -71,7 +73,9 @@ class Search:
             return found
         return None
 
-    def _candidates(self, path: str, file: SignedFile, targets: Targets) -> Iterator[dict[str, object] | None]:
+    def _candidates(
+        self, path: str, file: SignedFile, targets: Targets
+    ) -> Iterator[dict[str, object] | None]:
         if path in file.content["targets"]:
             yield file.content["targets"][path]
         for delegation in targets.delegations:
@@ -95,7 +99,9 @@ class Search:
             return self._check(data or b"", delegation, parent, info)
         except CacheSvcError:
             prefix = f"{info.version}." if self._trusted.root.consistent_snapshot else ""
-            data = get(f"{self._url}/{prefix}{name}.json", min(info.length or MAX_METADATA_BYTES, MAX_METADATA_BYTES))
+            data = get(
+                f"{self._url}/{prefix}{name}.json", min(info.length or MAX_METADATA_BYTES, MAX_METADATA_BYTES)
+            )
         file = self._check(data, delegation, parent, info)
         self._local.write(f"{name}.json", data)
         return file

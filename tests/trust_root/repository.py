@@ -1,11 +1,12 @@
-"""A TUF repository whose files python-tuf signs, so that the client's reader is held against another author's."""
+"""A TUF repository whose files python-tuf signs, so that the client's reader is held against another
+author's."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 from collections.abc import Iterable
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 
 from securesystemslib.signer import CryptoSigner
 from tuf.api.metadata import (
@@ -78,7 +79,12 @@ class Repository:
         self.root.roles[role].threshold = threshold
 
     def delegate(
-        self, name: str, keys: Iterable[SigningKey], paths: list[str], threshold: int = 1, terminating: bool = False
+        self,
+        name: str,
+        keys: Iterable[SigningKey],
+        paths: list[str],
+        threshold: int = 1,
+        terminating: bool = False,
     ) -> None:
         assert self.targets.delegations is not None and self.targets.delegations.roles is not None
         self.targets.delegations.roles[name] = DelegatedRole(name, [], threshold, terminating, paths)

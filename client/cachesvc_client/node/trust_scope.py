@@ -49,22 +49,25 @@ class ScopeConfig(Protocol):
     def bundle(self) -> Path | None:
         """Return the bundle file or folder that replaces the registry."""
 
+    @property
+    def trust_root(self) -> Path | None:
+        """Return the path of the pinned root; ``None`` if the trusted keys decide alone."""
+
 
 def trust_scope(config: ScopeConfig) -> Digest:
     """Names whom a session trusts and what it asks for: keys, names, tags to fall back to, lane, and the
     registry or the bundle."""
-    return Digest.of(
-        canonical(
-            {
-                "trusted": sorted(str(key) for key in config.trusted_keys),
-                "names": sorted(str(name) for name in config.names),
-                "fallback": [str(tag) for tag in config.tag_fallback],
-                "lane": str(config.lane or ""),
-                "registry": "" if config.bundle else config.url or "",
-                "bundle": str(config.bundle or ""),
-            }
-        )
-    )
+    scope = {
+        "trusted": sorted(str(key) for key in config.trusted_keys),
+        "names": sorted(str(name) for name in config.names),
+        "fallback": [str(tag) for tag in config.tag_fallback],
+        "lane": str(config.lane or ""),
+        "registry": "" if config.bundle else config.url or "",
+        "bundle": str(config.bundle or ""),
+    }
+    if config.trust_root is not None:
+        scope["root"] = str(config.trust_root)
+    return Digest.of(canonical(scope))
 
 
 def folder_name(fingerprint: Fingerprint, accepted: Mapping[Digest, Collection[Digest]]) -> Digest:

@@ -17,7 +17,7 @@ from ..node.installed import InstalledRevision, RestoreResult
 from ..node.trust_scope import trust_scope
 from ..own_results.install import restore_own_results
 from ..ranks.job import may_become_rank, this_job
-from ..wire.errors import CacheSvcError, Incompatible, InvalidRequest, NotFound
+from ..wire.errors import CacheSvcError, Incompatible, InvalidRequest, NotFound, Untrusted
 from .plan import NameRequest, RestoreContext, RestoreProcess
 from .revision_restore import accept_bundles, accept_revisions
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ..config import Config
     from ..http.registry import Remote
     from ..ranks.agreement import Agreement
+    from ..trust_root.policy import SignerPolicy
     from ..wire.digest import Digest
 
     AcceptName = Callable[[NameRequest, Remote, RestoreContext, RestoreResult], None]
@@ -97,8 +98,41 @@ class SessionRestore:
         if self._config.bundle is None:
             self._restore_each(name_requests, accept_revisions, self._context, agreement)
             return
-        accept_bundles(_bundles(self._config.bundle), tuple(name_requests), self._context, self._result)
-        self._install(self._context, agreement.reach(self._context, ()))
+        context = replace(self._context, policy=self._policy_of_bundles())
+        accept_bundles(_bundles(self._config.bundle), tuple(name_requests), context, self._result)
+        self._install(context, agreement.reach(context, ()))
+
+    def _policy_of_bundles(self) -> SignerPolicy | None:
+        """Return the policy by the trust metadata that this node has, without a request.
+
+        If it has none yet, the trusted keys decide alone, and a warning says so; raises ``Untrusted`` without
+        keys.
+        """
+        from ..trust_root.registry_metadata import last_policy
+
+        config = self._config
+        if config.trust_root is None:
+            return None
+        try:
+            return last_policy(config.trust_root, self._context.store.trust_folder, config.url or "")
+        except Untrusted as error:
+            if not config.trusted_keys:
+                raise
+            self._result.warn(f"bundles: CACHESVC_TRUSTED_KEYS decides alone: {error}")
+            return None
+
+    def _policy(self, remote: Remote) -> SignerPolicy | None:
+        """Bring the trust metadata up to date and return the policy; ``None`` without a pinned root."""
+        from ..trust_root.registry_metadata import refresh_policy
+
+        config = self._config
+        if config.trust_root is None:
+            return None
+        with self._result.timed("trust"):
+            policy, warning = refresh_policy(config.trust_root, self._context.store.trust_folder, remote)
+        if warning:
+            self._result.warn(warning)
+        return policy
 
     def _restore_own(self) -> None:
         """Installs what this node compiled itself.
@@ -146,7 +180,11 @@ class SessionRestore:
         with Remote(
             config.url or "", config.token, timeout=seconds, allow_links=config.allow_links
         ) as remote:
-            for name_request in name_requests:
+            try:
+                context = replace(context, policy=self._policy(remote))
+            except CacheSvcError as error:
+                failures.append(error)
+            for name_request in () if failures else name_requests:
                 try:
                     accept(name_request, remote, context, self._result)
                 except CacheSvcError as error:

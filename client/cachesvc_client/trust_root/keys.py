@@ -1,12 +1,11 @@
 """Read the public keys of trust metadata and check signatures.
 
-Signers of revisions have Ed25519 keys. The keys of root and targets may also be ECDSA or RSA keys, which are what
-hardware tokens and key services offer.
+Signers of revisions have Ed25519 keys. The keys of root and targets may also be ECDSA or RSA keys, which are
+what hardware tokens and key services offer.
 """
 
 from __future__ import annotations
 
-import base64
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,10 +35,10 @@ class MetadataKey:
         """Return the key in a key object. Raise ``ValueError`` that names ``where``."""
         if not isinstance(value, dict) or not isinstance(value.get("keyval"), dict):
             raise ValueError(f"{where}: an object with keytype, scheme and keyval is expected")
-        parts = (value.get("keytype"), value.get("scheme"), value["keyval"].get("public"))
-        if not all(isinstance(part, str) for part in parts):
+        keytype, scheme, public = value.get("keytype"), value.get("scheme"), value["keyval"].get("public")
+        if not (isinstance(keytype, str) and isinstance(scheme, str) and isinstance(public, str)):
             raise ValueError(f"{where}: keytype, scheme and keyval.public are text")
-        return cls(*parts)
+        return cls(keytype, scheme, public)
 
     @property
     def signer(self) -> PublicKey | None:
@@ -47,7 +46,7 @@ class MetadataKey:
         if (self.keytype, self.scheme) != ("ed25519", "ed25519"):
             return None
         try:
-            return PublicKey("ed25519:" + base64.b64encode(bytes.fromhex(self.public)).decode())
+            return PublicKey.from_raw(bytes.fromhex(self.public))
         except ValueError:
             return None
 

@@ -1,7 +1,7 @@
 """Read the four kinds of trust metadata, strictly: root, timestamp, snapshot and targets of TUF 1.0.
 
-What TUF does not define is allowed and ignored, as TUF demands, but for two fields of ours: ``x-cachesvc-signed-at``
-(seconds of UTC) of any file, and ``x-cachesvc-revoked`` of targets.
+What TUF does not define is allowed and ignored, as TUF demands, but for two fields of ours:
+``x-cachesvc-signed-at`` (seconds of UTC) of any file, and ``x-cachesvc-revoked`` of targets.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Decide whose signatures count for a revision, by the delegations of the targets metadata.
 
-The path of a revision is ``namespace/trunk/name/tag``, or ``namespace/lane/LANE/name/tag``. A name's ``/`` is written
-``:``, so that every path has the same number of parts and ``*`` stands for any name.
+The path of a revision is ``namespace/trunk/name/tag``, or ``namespace/lane/LANE/name/tag``. A name's ``/`` is
+written ``:``, so that every path has the same number of parts and ``*`` stands for any name.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class SignerPolicy:
 
     @property
     def keys(self) -> tuple[PublicKey, ...]:
-        """List every key that a role names or that is revoked: the ones whose signatures are worth checking."""
+        """List every key that a role names or that is revoked: the ones whose signatures are worth
+        checking."""
         roles = self._targets.delegations
         keys = [key for delegation in roles for key in self._signers(delegation, with_revoked=True)]
         return tuple(dict.fromkeys((*keys, *self._revoked)))
@@ -50,7 +51,8 @@ class SignerPolicy:
     def check(self, statement: Statement, signers: Collection[PublicKey]) -> PublicKey:
         """Return one of the ``signers`` of a revision that the delegations name for it.
 
-        ``signers``: keys whose signatures over the revision were verified. Raise ``Untrusted`` if they are too few.
+        ``signers``: keys whose signatures over the revision were verified. Raise ``Untrusted`` if they are
+        too few.
         """
         path = target_path(statement)
         needed: list[str] = []
@@ -58,7 +60,9 @@ class SignerPolicy:
             counted = [key for key in self._signers(delegation) if key in signers]
             if len(counted) >= delegation.role.threshold:
                 return counted[0]
-            needed.append(f"{delegation.role.threshold} of {len(delegation.role.keyids)} ({delegation.name[:60]})")
+            needed.append(
+                f"{delegation.role.threshold} of {len(delegation.role.keyids)} ({delegation.name[:60]})"
+            )
         raise self._refusal(statement, path, signers, needed)
 
     def _roles_of(self, path: str) -> list[Delegation]:
@@ -92,7 +96,8 @@ class SignerPolicy:
                 )
         if not needed:
             return Untrusted(
-                f"{name}: {self._where} delegates {path} to nobody", "cachesvc admin trust delegate adds signers"
+                f"{name}: {self._where} delegates {path} to nobody",
+                "cachesvc admin trust delegate adds signers",
             )
         signed = ", ".join(sorted(key.keyid for key in signers)) or "no key that it names"
         return Untrusted(

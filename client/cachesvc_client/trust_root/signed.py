@@ -1,7 +1,8 @@
 """Check the signatures of trust metadata before anything in the metadata counts.
 
-A metadata file of TUF is ``{"signatures": [...], "signed": {...}}``; the signatures are over the canonical JSON of
-``signed``, so the file is parsed as plain JSON first, with bounds, and read as metadata after the check.
+A metadata file of TUF is ``{"signatures": [...], "signed": {...}}``; the signatures are over the canonical
+JSON of ``signed``, so the file is parsed as plain JSON first, with bounds, and read as metadata after the
+check.
 """
 
 from __future__ import annotations
@@ -79,7 +80,8 @@ class SignedFile:
                 signers.add(key.public)
         if len(signers) < role.threshold:
             raise Untrusted(
-                f"{self.what}: signed by {len(signers)} of the keys that {whose} names; {role.threshold} must sign"
+                f"{self.what}: signed by {len(signers)} of the keys that {whose} names; "
+                f"{role.threshold} must sign"
             )
 
 

@@ -1,7 +1,9 @@
-"""Follow TUF's client workflow: from the pinned root to the present targets, each step signed by the one before.
+"""Follow TUF's client workflow: from the pinned root to the present targets, each step signed by the one
+before.
 
-The steps and their order are those of section 5 of the specification (1.0.33). Files that pass are kept locally, so
-that an older file is refused later. Local files are verified again at each start, from the pinned root on.
+The steps and their order are those of section 5 of the specification (1.0.33). Files that pass are kept
+locally, so that an older file is refused later. Local files are verified again at each start, from the pinned
+root on.
 """
 
 from __future__ import annotations
@@ -70,12 +72,13 @@ class TrustMetadata:
 class Updater:
     """Verify the trust metadata of one registry.
 
-    ``pinned``: bytes of the root that the user trusts. ``where``: the registry, for messages. ``now``: seconds of UTC;
-    the time of the whole update.
+    ``pinned``: bytes of the root that the user trusts. ``where``: the registry, for messages. ``now``:
+    seconds of UTC; the time of the whole update.
     """
 
     def __init__(self, pinned: bytes, local: LocalFiles, where: str, now: float) -> None:
-        """Read the pinned root and the local roots after it. Raise ``Untrusted`` if the pinned root does not hold."""
+        """Read the pinned root and the local roots after it. Raise ``Untrusted`` if the pinned root does not
+        hold."""
         self._local, self._where, self._now = local, where, now
         file = self._parse(pinned, MAX_ROOT_BYTES, "root.json")
         root = read_root(file)
@@ -88,9 +91,20 @@ class Updater:
         """Return the newest root that was verified."""
         return self._root
 
+    def versions(self) -> tuple[int, int, int]:
+        """Return the versions of root, snapshot and targets that are here; 0 for a file that does not
+        hold."""
+        snapshot = self._read_local("snapshot.json", self._snapshot)
+        targets = self._read_local("targets.json", self._targets)
+        return (
+            self._root.common.version,
+            snapshot.common.version if snapshot else 0,
+            targets.common.version if targets else 0,
+        )
+
     def refresh(self, fetch: Fetch) -> TrustMetadata:
-        """Bring the metadata up to date. Raise ``Untrusted`` or ``Corrupt`` for metadata that do not hold, and what
-        ``fetch`` raises."""
+        """Bring the metadata up to date. Raise ``Untrusted`` or ``Corrupt`` for metadata that do not hold,
+        and what ``fetch`` raises."""
         self._update_root(fetch)
         timestamp = self._update_timestamp(fetch)
         snapshot = self._update_snapshot(timestamp, fetch)
@@ -101,11 +115,13 @@ class Updater:
 
         Raise ``Untrusted`` if they do not hold any more, such as after their time.
         """
-        if any(self._local.read(name) is None for name in ("timestamp.json", "snapshot.json", "targets.json")):
+        if any(
+            self._local.read(name) is None for name in ("timestamp.json", "snapshot.json", "targets.json")
+        ):
             return None
         return self.refresh(self._fetch_locally)
 
-    def _fetch_locally(self, name: str, limit: int) -> bytes:
+    def _fetch_locally(self, name: str, _limit: int) -> bytes:
         data = self._local.read(name.split(".", 1)[1] if name[0].isdigit() else name)
         if data is None or "root" in name:
             raise NotFound(f"{name}: not on this node")
@@ -129,8 +145,8 @@ class Updater:
             except NotFound:
                 break
             root = self._next_root(data)
-            # Versions that an attacker has raised are forgotten when the keys change. First the files go: if the
-            # process ends here, the next one does the same again.
+            # Versions that an attacker has raised are forgotten when the keys change. First the files go: if
+            # the process ends here, the next one does the same again.
             if any(_signers(root, role) != _signers(self._root, role) for role in ("timestamp", "snapshot")):
                 self._local.remove("timestamp.json")
                 self._local.remove("snapshot.json")
@@ -156,7 +172,9 @@ class Updater:
         timestamp = self._timestamp(data)
         if local is not None:
             _require_not_older(self._where, name, timestamp.common.version, local.common.version)
-            _require_not_older(self._where, "snapshot.json", timestamp.snapshot.version, local.snapshot.version)
+            _require_not_older(
+                self._where, "snapshot.json", timestamp.snapshot.version, local.snapshot.version
+            )
             if timestamp.common.version == local.common.version:
                 timestamp = local
         self._require_current(timestamp.common, name)
@@ -244,12 +262,13 @@ class Updater:
             )
 
     def _require_current(self, common: Common, name: str) -> None:
-        """Raise ``Untrusted`` if the time of a file is over, or if it was signed in the future: then this machine's
-        clock is behind."""
+        """Raise ``Untrusted`` if the time of a file is over, or if it was signed in the future: then this
+        machine's clock is behind."""
         if common.signed_at is not None and self._now + CLOCK_SKEW_SECONDS < common.signed_at:
             late = duration_text(common.signed_at - self._now)
             raise Untrusted(
-                f"this machine's clock is wrong: {name} of {self._where} was signed {late} after this clock's time",
+                f"this machine's clock is wrong: {name} of {self._where} was signed {late} after "
+                "this clock's time",
                 "set the clock",
             )
         if common.expires <= self._now:
