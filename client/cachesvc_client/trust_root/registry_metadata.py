@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ..wire.errors import CacheSvcError, Corrupt, InvalidRequest, NotFound, Untrusted
 from .local import LocalMetadata
@@ -13,6 +13,7 @@ from .updater import MAX_ROOT_BYTES, Fetch, TrustMetadata, Updater
 
 if TYPE_CHECKING:
     from ..http.registry import Remote
+    from ..node.store import NodeStore
 
 
 def read_pinned(path: Path) -> bytes:
@@ -24,6 +25,25 @@ def read_pinned(path: Path) -> bytes:
         raise InvalidRequest(
             f"trust root {path}: {error.strerror or error}", "log in again, or set CACHESVC_TRUST_ROOT"
         ) from None
+
+
+class TrustConfig(Protocol):
+    """Declares the setting that pins a root."""
+
+    @property
+    def trust_root(self) -> Path | None:
+        """Return the path of the pinned root; ``None`` if the trusted keys decide alone."""
+
+
+def policy_of(config: TrustConfig, store: NodeStore, remote: Remote) -> SignerPolicy | None:
+    """Return whose signatures count by the registry's present metadata; ``None`` without a pinned root.
+
+    Raise as `refresh_policy` does.
+    """
+    if config.trust_root is None:
+        return None
+    policy, _ = refresh_policy(config.trust_root, store.trust_folder, remote)
+    return policy
 
 
 def refresh_policy(pinned: Path, store: Path, remote: Remote) -> tuple[SignerPolicy, str]:

@@ -1,0 +1,166 @@
+"""The registry's trust metadata: python-tuf and the client read what the registry signs."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from registry_inside import ROOT, START, Clock, Column, Inside, inside
+from tuf.ngclient._internal.trusted_metadata_set import TrustedMetadataSet
+from tuf.ngclient.config import EnvelopeType
+
+from cachesvc.domain.access import ANY
+from cachesvc.registry import tokens, trust
+from cachesvc.tuf.keys import TrustKeys
+from cachesvc_client.bundle.seal import PublicKey, SigningKey
+from cachesvc_client.trust_root.metadata import REVOKED
+from cachesvc_client.trust_root.policy import SignerPolicy
+from cachesvc_client.trust_root.updater import TrustMetadata, Updater
+from cachesvc_client.wire.errors import NotFound, Untrusted
+from cachesvc_client.wire.protocol import SignerRecord
+from tests.trust_root.repository import Files
+
+DAY = 86_400
+PATH = "team/trunk/bert/latest"
+
+
+@pytest.fixture
+def inner(tmp_path: Path, column: Column) -> Iterator[Inside]:
+    with inside(tmp_path, SigningKey.generate(), Clock(), column=column) as reg:
+        reg.registry = replace(reg.registry, trust_keys=TrustKeys.load_or_make(tmp_path))
+        trust.prepare(reg.registry)
+        yield reg
+
+
+def file(reg: Inside, name: str) -> bytes:
+    return trust.read_file(reg.registry, ROOT, name)
+
+
+def fetch(reg: Inside):  # type: ignore[no-untyped-def]
+    return lambda name, _limit: file(reg, name)
+
+
+def refresh(reg: Inside, local: Files) -> TrustMetadata:
+    return Updater(file(reg, "1.root.json"), local, "here", reg.clock.now).refresh(fetch(reg))
+
+
+def signers(reg: Inside, local: Files, path: str = PATH) -> set[PublicKey]:
+    return set(SignerPolicy(refresh(reg, local).targets, "here").signers_of(path))
+
+
+def test_python_tuf_reads_what_the_registry_signs(inner: Inside) -> None:
+    trusted = TrustedMetadataSet(file(inner, "1.root.json"), EnvelopeType.METADATA)
+    trusted.update_timestamp(file(inner, "timestamp.json"))
+    trusted.update_snapshot(file(inner, "1.snapshot.json"))
+    targets = trusted.update_delegated_targets(file(inner, "1.targets.json"), "targets", "root")
+    assert targets.delegations is not None and targets.delegations.roles is not None
+    assert list(targets.delegations.roles) == ["every-namespace"]
+    assert targets.delegations.roles["every-namespace"].is_delegated_path(PATH)
+
+
+def test_an_older_registry_gets_metadata_with_its_signers(tmp_path: Path, column: Column) -> None:
+    key = SigningKey.generate()
+    with inside(tmp_path, key, Clock(), column=column) as reg:
+        assert trust.prepare(reg.registry) == ()
+        with pytest.raises(NotFound, match="no such file"):
+            file(reg, "1.root.json")
+        with pytest.raises(NotFound, match="no trust metadata"):
+            trust.read_update(reg.registry, ROOT, 0, 0, 0)
+        team = SigningKey.generate()
+        tokens.add_signer(reg.registry, None, SignerRecord("team", team.public))
+        reg.registry = replace(reg.registry, trust_keys=TrustKeys.load_or_make(tmp_path))
+        [root_key] = trust.prepare(reg.registry)
+        assert trust.prepare(reg.registry) == (root_key,)
+        assert signers(reg, Files()) == {key.public, team.public}
+        assert signers(reg, Files(), "other/trunk/bert/latest") == {key.public}
+        assert signers(reg, Files(), "team/lane/pr-1/bert/latest") == {key.public, team.public}
+
+
+def test_targets_follow_the_signers(inner: Inside) -> None:
+    local, team = Files(), SigningKey.generate()
+    assert signers(inner, local) == {inner.key.public}
+    tokens.add_signer(inner.registry, ROOT, SignerRecord("team", team.public))
+    assert signers(inner, local) == {inner.key.public, team.public}
+    tokens.remove_signer(inner.registry, ROOT, "team", team.public)
+    assert signers(inner, local) == {inner.key.public}
+    [revoked] = refresh(inner, local).targets.revoked
+    assert (revoked.key, revoked.at) == (team.public, START)
+    inner.clock.now += 60
+    tokens.remove_signer(inner.registry, ROOT, ANY, inner.key.public)
+    listed = {one.key: one.at for one in refresh(inner, local).targets.revoked}
+    assert listed == {team.public: START, inner.key.public: START + 60}
+    tokens.add_signer(inner.registry, ROOT, SignerRecord("team", team.public))
+    assert signers(inner, local) == {team.public}
+    assert [one.key for one in refresh(inner, local).targets.revoked] == [inner.key.public]
+
+
+def test_an_update_holds_what_the_client_lacks(inner: Inside) -> None:
+    def names(*versions: int) -> list[str]:
+        return sorted(trust.read_update(inner.registry, ROOT, *versions).files)
+
+    assert names(0, 0, 0) == ["1.root.json", "1.snapshot.json", "1.targets.json", "timestamp.json"]
+    assert names(1, 1, 1) == ["timestamp.json"]
+    tokens.add_signer(inner.registry, ROOT, SignerRecord("team", SigningKey.generate().public))
+    assert names(1, 1, 1) == ["2.snapshot.json", "2.targets.json", "timestamp.json"]
+
+
+def test_each_file_is_signed_anew_before_its_time_is_over(inner: Inside) -> None:
+    local = Files()
+    refresh(inner, local)
+    for days, changed in ((3, set()), (4, {"timestamp"}), (16, {"timestamp", "snapshot"})):
+        before = {role: json.loads(data)["signed"]["version"] for role, data in local.files.items()}
+        inner.clock.now = START + days * DAY
+        refresh(inner, local)
+        after = {role: json.loads(data)["signed"]["version"] for role, data in local.files.items()}
+        assert {role.removesuffix(".json") for role in after if after[role] != before.get(role)} == changed
+    inner.clock.now = START + 200 * DAY
+    trusted = refresh(inner, local)
+    assert (trusted.root.common.version, trusted.targets.common.version) == (2, 2)
+    inner.clock.now = START + 600 * DAY  # nobody asked for a year; the next request signs all anew
+    assert refresh(inner, local).root.common.version == 3
+
+
+def test_keys_that_the_root_does_not_name_sign_nothing(
+    inner: Inside, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "other").mkdir()
+    before = file(inner, "timestamp.json")
+    inner.registry = replace(inner.registry, trust_keys=TrustKeys.load_or_make(tmp_path / "other"))
+    inner.clock.now += 5 * DAY
+    with caplog.at_level(logging.WARNING):
+        assert file(inner, "timestamp.json") == before
+    assert "the root names other keys" in caplog.text
+    tokens.add_signer(inner.registry, ROOT, SignerRecord("team", SigningKey.generate().public))
+    assert file(inner, "timestamp.json") == before
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["root.json", "0.root.json", "1.timestamp.json", "2.root.json", "1.root.json/", "..", "1.any.json", "é"],
+)
+def test_other_names_do_not_exist(inner: Inside, name: str) -> None:
+    with pytest.raises(NotFound):
+        file(inner, name)
+
+
+def test_a_restored_index_is_a_rollback_to_its_clients(inner: Inside) -> None:
+    """A backup that is older than what a client saw is told to the client, not hidden."""
+    local = Files()
+    refresh(inner, local)
+    old = file(inner, "timestamp.json")
+    tokens.add_signer(inner.registry, ROOT, SignerRecord("team", SigningKey.generate().public))
+    refresh(inner, local)
+    with pytest.raises(Untrusted, match="a rolled-back registry"):
+        Updater(file(inner, "1.root.json"), local, "here", START).refresh(
+            lambda name, _limit: old if name == "timestamp.json" else file(inner, name)
+        )
+
+
+def test_the_list_of_the_revoked_is_signed(inner: Inside) -> None:
+    tokens.remove_signer(inner.registry, ROOT, ANY, inner.key.public)
+    signed = json.loads(file(inner, "2.targets.json"))["signed"]
+    assert signed[REVOKED] == [{"key": inner.key.public, "at": START, "reason": ""}]
