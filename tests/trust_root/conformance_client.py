@@ -61,6 +61,7 @@ class Search:
     def __init__(self, trusted: TrustMetadata, local: FlatFolder, url: str, now: float) -> None:
         self._trusted, self._local, self._url, self._now = trusted, local, url, now
         self._visited: set[str] = set()
+        self._ended = False
 
     def find(self, path: str) -> dict[str, object] | None:
         top = SignedFile.parse(
@@ -73,12 +74,12 @@ class Search:
             return found
         return None
 
-    def _candidates(
-        self, path: str, file: SignedFile, targets: Targets
-    ) -> Iterator[dict[str, object] | None]:
+    def _candidates(self, path: str, file: SignedFile, targets: Targets) -> Iterator[dict[str, object]]:
         if path in file.content["targets"]:
             yield file.content["targets"][path]
         for delegation in targets.delegations:
+            if self._ended:
+                return
             if delegation.name in self._visited or not any(fits(path, one) for one in delegation.paths):
                 continue
             if len(self._visited) >= MAX_ROLES:
@@ -86,8 +87,9 @@ class Search:
             self._visited.add(delegation.name)
             child = self._load(delegation, targets)
             found = self._find(path, child, read_targets(child))
-            if found is not None or delegation.terminating:
+            if found is not None:
                 yield found
+            self._ended = self._ended or delegation.terminating
 
     def _load(self, delegation: Delegation, parent: Targets) -> SignedFile:
         info = self._trusted.snapshot.files.get(f"{delegation.name}.json")
