@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import sqlalchemy as sa
 from sqlmodel import Session, col, select
 
-from .sql import take_turns
+from .sql import run_change, take_turns
 from .tables import TrustFileRow
 
 
@@ -47,6 +48,15 @@ class TrustFiles:
         row = TrustFileRow(role=file.role, version=file.version, expires=file.expires, data=text, created=now)
         self._session.add(row)
         self._session.flush()
+
+    def keep(self, role: str, number: int) -> None:
+        """Removes all but the newest files of a role."""
+        versions = select(TrustFileRow.version).where(TrustFileRow.role == role)
+        newest = versions.order_by(col(TrustFileRow.version).desc())
+        last = self._session.exec(newest.offset(number).limit(1)).first()
+        if last is not None:
+            of_role = (col(TrustFileRow.role) == role, col(TrustFileRow.version) <= last)
+            run_change(self._session, sa.delete(TrustFileRow).where(*of_role))
 
 
 def _file(row: TrustFileRow) -> TrustFile:

@@ -25,13 +25,21 @@ from cachesvc_client.wire.protocol import TrustAnswer
 from .context import Registry
 
 _log = logging.getLogger("cachesvc.trust")
+_OTHER_KEYS = (
+    "the trust metadata cannot be signed anew, because the root names other keys than root.key, targets.key "
+    "and online.key in the data folder: restore these files, or services with a pinned root stop restoring"
+)
+"""Warning for an index whose keys are gone."""
+_KEPT_FILES = 10
+"""Files of each role but the root that are kept: a client may read while others are signed."""
 _NAME = re.compile(r"(?:([1-9][0-9]{0,15})\.(root|snapshot|targets)|(timestamp))\.json")
 """Matches the name of a file that clients ask for."""
 
 
 def prepare(registry: Registry) -> tuple[str, ...]:
-    """Makes the first trust metadata, from the signers that the registry has, and signs anew what is old.
+    """Makes the first root, and signs targets anew from the signers that the registry has.
 
+    Each start signs: after a restore from a backup, clients have seen newer versions than the index holds.
     Returns the ids of the root's keys; none in a registry without trust keys, which gets no metadata.
     """
     if registry.trust_keys is None:
@@ -40,7 +48,10 @@ def prepare(registry: Registry) -> tuple[str, ...]:
         unit.trust.take_turns()
         if unit.trust.newest("root") is None:
             _add(unit, "root", 1, files.make_root(registry.trust_keys, 1, registry.now), registry.now)
+        if _signs(unit, registry.trust_keys):
             _sign_targets(registry, registry.trust_keys, unit)
+        else:
+            _log.warning(_OTHER_KEYS)
         root = json.loads(_newest(unit, "root").data)["signed"]
     _renew(registry)
     return tuple(root["roles"]["root"]["keyids"])
@@ -111,9 +122,7 @@ def _renew(registry: Registry) -> None:
         unit.trust.take_turns()
         old = _old_roles(registry, unit)
         if not _signs(unit, keys):
-            _log.warning(
-                "the trust metadata cannot be signed anew: the root names other keys than this registry's"
-            )
+            _log.warning(_OTHER_KEYS)
             return
         if "root" in old:
             version = _newest(unit, "root").version + 1
@@ -142,7 +151,7 @@ def _sign_targets(registry: Registry, keys: TrustKeys, unit: Unit) -> None:
     present = {signer.key for signer in signers}
     revoked = _revoked_before(before, registry.now)
     revoked = {key: at for key, at in revoked.items() if key not in present}
-    version = before.version + 1 if before else 1
+    version = _next_version(before, registry.now)
     _add(
         unit,
         "targets",
@@ -169,13 +178,18 @@ def _sign_online(registry: Registry, keys: TrustKeys, unit: Unit, *, with_snapsh
     now, targets = registry.now, _newest(unit, "targets")
     before = unit.trust.newest("snapshot")
     if with_snapshot or before is None:
-        version = before.version + 1 if before else 1
+        version = _next_version(before, now)
         data = files.make_snapshot(keys, version, now, targets.version, targets.data)
         _add(unit, "snapshot", version, data, now)
-    snapshot, last = _newest(unit, "snapshot"), unit.trust.newest("timestamp")
-    version = last.version + 1 if last else 1
+    snapshot = _newest(unit, "snapshot")
+    version = _next_version(unit.trust.newest("timestamp"), now)
     data = files.make_timestamp(keys, version, now, snapshot.version, snapshot.data)
     _add(unit, "timestamp", version, data, now)
+
+
+def _next_version(before: TrustFile | None, now: int) -> int:
+    """Returns a version above all earlier ones, also above those that an index from a backup has lost."""
+    return max(before.version + 1 if before else 1, now)
 
 
 def _signs(unit: Unit, keys: TrustKeys) -> bool:
@@ -186,6 +200,8 @@ def _signs(unit: Unit, keys: TrustKeys) -> bool:
 
 def _add(unit: Unit, role: str, version: int, data: bytes, now: int) -> None:
     unit.trust.add(TrustFile(role, version, now + files.LIFETIME[role], data), now)
+    if role != "root":  # a client follows the roots one by one
+        unit.trust.keep(role, _KEPT_FILES)
 
 
 def _newest(unit: Unit, role: str) -> TrustFile:

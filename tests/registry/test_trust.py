@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
@@ -54,9 +56,10 @@ def signers(reg: Inside, local: Files, path: str = PATH) -> set[PublicKey]:
 
 def test_python_tuf_reads_what_the_registry_signs(inner: Inside) -> None:
     trusted = TrustedMetadataSet(file(inner, "1.root.json"), EnvelopeType.METADATA)
-    trusted.update_timestamp(file(inner, "timestamp.json"))
-    trusted.update_snapshot(file(inner, "1.snapshot.json"))
-    targets = trusted.update_delegated_targets(file(inner, "1.targets.json"), "targets", "root")
+    timestamp = trusted.update_timestamp(file(inner, "timestamp.json"))
+    snapshot = trusted.update_snapshot(file(inner, f"{timestamp.snapshot_meta.version}.snapshot.json"))
+    name = f"{snapshot.meta['targets.json'].version}.targets.json"
+    targets = trusted.update_delegated_targets(file(inner, name), "targets", "root")
     assert targets.delegations is not None and targets.delegations.roles is not None
     assert list(targets.delegations.roles) == ["every-namespace"]
     assert targets.delegations.roles["every-namespace"].is_delegated_path(PATH)
@@ -102,10 +105,23 @@ def test_an_update_holds_what_the_client_lacks(inner: Inside) -> None:
     def names(*versions: int) -> list[str]:
         return sorted(trust.read_update(inner.registry, ROOT, *versions).files)
 
-    assert names(0, 0, 0) == ["1.root.json", "1.snapshot.json", "1.targets.json", "timestamp.json"]
-    assert names(1, 1, 1) == ["timestamp.json"]
+    first = [f"{START}.snapshot.json", f"{START}.targets.json", "timestamp.json"]
+    assert names(0, 0, 0) == ["1.root.json", *first]
+    assert names(1, 0, START) == [first[0], "timestamp.json"]
+    assert names(1, START, START) == ["timestamp.json"]
     tokens.add_signer(inner.registry, ROOT, SignerRecord("team", SigningKey.generate().public))
-    assert names(1, 1, 1) == ["2.snapshot.json", "2.targets.json", "timestamp.json"]
+    second = [f"{START + 1}.snapshot.json", f"{START + 1}.targets.json", "timestamp.json"]
+    assert names(1, START, START) == second
+
+
+def test_old_files_are_removed_and_roots_stay(inner: Inside) -> None:
+    local = Files()
+    for number in range(20):
+        tokens.add_signer(inner.registry, ROOT, SignerRecord("team", inner.key.public, str(number)))
+    assert refresh(inner, local).targets.common.version == START + 20
+    assert file(inner, "1.root.json") and file(inner, f"{START + 11}.targets.json")
+    with pytest.raises(NotFound):
+        file(inner, f"{START + 10}.targets.json")
 
 
 def test_each_file_is_signed_anew_before_its_time_is_over(inner: Inside) -> None:
@@ -119,7 +135,7 @@ def test_each_file_is_signed_anew_before_its_time_is_over(inner: Inside) -> None
         assert {role.removesuffix(".json") for role in after if after[role] != before.get(role)} == changed
     inner.clock.now = START + 200 * DAY
     trusted = refresh(inner, local)
-    assert (trusted.root.common.version, trusted.targets.common.version) == (2, 2)
+    assert (trusted.root.common.version, trusted.targets.common.version) == (2, START + 200 * DAY)
     inner.clock.now = START + 600 * DAY  # nobody asked for a year; the next request signs all anew
     assert refresh(inner, local).root.common.version == 3
 
@@ -135,6 +151,7 @@ def test_keys_that_the_root_does_not_name_sign_nothing(
         assert file(inner, "timestamp.json") == before
     assert "the root names other keys" in caplog.text
     tokens.add_signer(inner.registry, ROOT, SignerRecord("team", SigningKey.generate().public))
+    trust.prepare(inner.registry)
     assert file(inner, "timestamp.json") == before
 
 
@@ -147,8 +164,36 @@ def test_other_names_do_not_exist(inner: Inside, name: str) -> None:
         file(inner, name)
 
 
-def test_a_restored_index_is_a_rollback_to_its_clients(inner: Inside) -> None:
-    """A backup that is older than what a client saw is told to the client, not hidden."""
+def test_a_start_from_a_backup_is_newer_than_what_clients_saw(tmp_path: Path) -> None:
+    data, local, clock, key = tmp_path / "data", Files(), Clock(), SigningKey.generate()
+    data.mkdir()
+
+    def opened() -> AbstractContextManager[Inside]:
+        return inside(data, key, clock)
+
+    def start(reg: Inside) -> None:
+        reg.registry = replace(reg.registry, trust_keys=TrustKeys.load_or_make(data))
+        trust.prepare(reg.registry)
+
+    with opened() as reg:
+        start(reg)
+        refresh(reg, local)
+    shutil.copytree(data, tmp_path / "backup")
+    clock.now += DAY
+    with opened() as reg:
+        start(reg)
+        for _ in range(5):
+            tokens.add_signer(reg.registry, ROOT, SignerRecord("team", SigningKey.generate().public))
+            refresh(reg, local)
+    shutil.rmtree(data)
+    shutil.copytree(tmp_path / "backup", data)
+    clock.now += 60
+    with opened() as reg:
+        start(reg)
+        assert signers(reg, local) == {key.public}
+
+
+def test_an_older_timestamp_is_a_rollback_to_clients(inner: Inside) -> None:
     local = Files()
     refresh(inner, local)
     old = file(inner, "timestamp.json")
@@ -162,5 +207,5 @@ def test_a_restored_index_is_a_rollback_to_its_clients(inner: Inside) -> None:
 
 def test_the_list_of_the_revoked_is_signed(inner: Inside) -> None:
     tokens.remove_signer(inner.registry, ROOT, ANY, inner.key.public)
-    signed = json.loads(file(inner, "2.targets.json"))["signed"]
+    signed = json.loads(file(inner, f"{START + 1}.targets.json"))["signed"]
     assert signed[REVOKED] == [{"key": inner.key.public, "at": START, "reason": ""}]
