@@ -159,6 +159,11 @@ def test_the_commands_hold_to_the_root(server: Server, root: Path, tmp_path: Pat
     signers(server, "remove", key)
     revoked = client(*pull, **variables)
     assert revoked.returncode != 0, revoked.stdout
+    shown = client("admin", "trust", "show", **variables)
+    assert shown.returncode == 0 and "not verified" not in shown.stderr, shown.stderr
+    lines = {line.split()[0]: line for line in shown.stdout.splitlines()}
+    assert key.public.keyid in lines["revoked"] and server.key.public.keyid in lines["every-namespace"]
+    assert {"root", "targets", "snapshot", "timestamp"} < set(lines)
 
 
 def test_a_bundle_without_metadata_is_refused(server: Server, root: Path, tmp_path: Path) -> None:

@@ -37,5 +37,8 @@ def _admin(
     context.obj = AdminOptions(local, data, config)
 
 
-for _module in ("access", "publishers", "entries", "revisions", "upkeep", "doctor", "republish", "transfer"):
+for _module in (
+    *("access", "publishers", "trust", "entries", "revisions"),
+    *("upkeep", "doctor", "republish", "transfer"),
+):
     importlib.import_module(f"{__name__}.{_module}")

@@ -97,10 +97,10 @@ class SignerPolicy:
         if not needed:
             return Untrusted(
                 f"{name}: {self._where} delegates {path} to nobody",
-                "cachesvc admin trust delegate adds signers",
+                "cachesvc admin signers add names one",
             )
         signed = ", ".join(sorted(key.keyid for key in signers)) or "no key that it names"
         return Untrusted(
             f"{name}: signed by {signed}; {self._where} demands {' or '.join(needed)}",
-            "cachesvc admin trust show lists the signers of each namespace",
+            "cachesvc admin signers list shows the signers of each namespace",
         )
