@@ -20,7 +20,7 @@ from cachesvc.registry import tokens, trust
 from cachesvc.tuf.keys import TrustKeys
 from cachesvc_client.bundle.seal import PublicKey, SigningKey
 from cachesvc_client.trust_root.metadata import REVOKED
-from cachesvc_client.trust_root.policy import SignerPolicy
+from cachesvc_client.trust_root.policy import fits
 from cachesvc_client.trust_root.updater import TrustMetadata, Updater
 from cachesvc_client.wire.errors import NotFound, Untrusted
 from cachesvc_client.wire.protocol import SignerRecord
@@ -51,7 +51,10 @@ def refresh(reg: Inside, local: Files) -> TrustMetadata:
 
 
 def signers(reg: Inside, local: Files, path: str = PATH) -> set[PublicKey]:
-    return set(SignerPolicy(refresh(reg, local).targets, "here").signers_of(path))
+    targets = refresh(reg, local).targets
+    roles = [one.role for one in targets.delegations if any(fits(path, pattern) for pattern in one.paths)]
+    keys = {targets.keys[keyid].signer for role in roles for keyid in role.keyids}
+    return {key for key in keys if key is not None}
 
 
 def test_python_tuf_reads_what_the_registry_signs(inner: Inside) -> None:

@@ -6,6 +6,7 @@ accepted, and decides which failure counts. It runs on the session's thread and 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -121,15 +122,19 @@ class SessionRestore:
             self._result.warn(f"bundles: CACHESVC_TRUSTED_KEYS decides alone: {error}")
             return None
 
-    def _policy(self, remote: Remote) -> SignerPolicy | None:
-        """Bring the trust metadata up to date and return the policy; ``None`` without a pinned root."""
+    def _policy(self, remote: Remote, seconds: float) -> SignerPolicy | None:
+        """Bring the trust metadata up to date and return the policy; ``None`` without a pinned root.
+
+        ``seconds``: how long the registry may take, before the metadata of this node are used.
+        """
         from ..trust_root.registry_metadata import refresh_policy
 
         config = self._config
         if config.trust_root is None:
             return None
         with self._result.timed("trust"):
-            policy, warning = refresh_policy(config.trust_root, self._context.store.trust_folder, remote)
+            folder, deadline = self._context.store.trust_folder, time.monotonic() + seconds
+            policy, warning = refresh_policy(config.trust_root, folder, remote, deadline)
         if warning:
             self._result.warn(warning)
         return policy
@@ -181,7 +186,7 @@ class SessionRestore:
             config.url or "", config.token, timeout=seconds, allow_links=config.allow_links
         ) as remote:
             try:
-                context = replace(context, policy=self._policy(remote))
+                context = replace(context, policy=self._policy(remote, seconds / 2))
             except CacheSvcError as error:
                 failures.append(error)
             for name_request in () if failures else name_requests:

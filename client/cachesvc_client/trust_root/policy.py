@@ -43,11 +43,6 @@ class SignerPolicy:
         keys = [key for delegation in roles for key in self._signers(delegation, with_revoked=True)]
         return tuple(dict.fromkeys((*keys, *self._revoked)))
 
-    def signers_of(self, path: str) -> tuple[PublicKey, ...]:
-        """List the keys that may sign for a path."""
-        keys = [key for delegation in self._roles_of(path) for key in self._signers(delegation)]
-        return tuple(dict.fromkeys(keys))
-
     def check(self, statement: Statement, signers: Collection[PublicKey]) -> PublicKey:
         """Return one of the ``signers`` of a revision that the delegations name for it.
 

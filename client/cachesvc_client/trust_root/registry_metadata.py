@@ -46,7 +46,9 @@ def policy_of(config: TrustConfig, store: NodeStore, remote: Remote) -> SignerPo
     return policy
 
 
-def refresh_policy(pinned: Path, store: Path, remote: Remote) -> tuple[SignerPolicy, str]:
+def refresh_policy(
+    pinned: Path, store: Path, remote: Remote, deadline: float | None = None
+) -> tuple[SignerPolicy, str]:
     """Return whose signatures count in a registry, and a warning if it could not be reached (else nothing).
 
     ``store``: folder of the node store for trust metadata. While the registry cannot be reached, the metadata
@@ -55,7 +57,7 @@ def refresh_policy(pinned: Path, store: Path, remote: Remote) -> tuple[SignerPol
     root = read_pinned(pinned)
     updater = Updater(root, LocalMetadata.of_registry(store, remote.url, root), remote.url, time.time())
     try:
-        return SignerPolicy(updater.refresh(_fetch_from(remote, updater)).targets, remote.url), ""
+        return SignerPolicy(updater.refresh(_fetch_from(remote, updater, deadline)).targets, remote.url), ""
     except CacheSvcError as error:
         if not (error.retry or isinstance(error, NotFound)):
             raise
@@ -102,10 +104,10 @@ def verify_first(pinned: bytes | None, remote: Remote) -> tuple[bytes, TrustMeta
     return pinned, updater.refresh(_fetch_from(remote, updater))
 
 
-def _fetch_from(remote: Remote, updater: Updater) -> Fetch:
+def _fetch_from(remote: Remote, updater: Updater, deadline: float | None = None) -> Fetch:
     """Return a function that takes files from one answer with all that this node lacks, or else asks for
     one."""
-    files = remote.trust_update(*updater.versions())
+    files = remote.trust_update(*updater.versions(), deadline=deadline)
 
     def fetch(name: str, limit: int) -> bytes:
         if name in files:
@@ -114,7 +116,7 @@ def _fetch_from(remote: Remote, updater: Updater) -> Fetch:
             return files[name]
         if name.endswith(".root.json"):
             raise NotFound(f"{name}: there is no newer root")
-        return remote.trust_file(name, limit)
+        return remote.trust_file(name, limit, deadline)
 
     return fetch
 

@@ -86,11 +86,6 @@ class Updater:
         self._root = root
         self._follow_local_roots()
 
-    @property
-    def root(self) -> Root:
-        """Return the newest root that was verified."""
-        return self._root
-
     def versions(self) -> tuple[int, int, int]:
         """Return the versions of root, snapshot and targets that are here; 0 for a file that does not
         hold."""
