@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import pytest
 from securesystemslib.signer import CryptoSigner
+from tuf.api.metadata import MetaFile
 
 from cachesvc_client.trust_root.updater import MAX_METADATA_BYTES, MAX_ROOT_BYTES, MAX_TIMESTAMP_BYTES
 from cachesvc_client.wire.errors import Corrupt, NotFound, Untrusted
@@ -176,6 +177,29 @@ def test_unknown_key(repository: Repository, local: Files, role: str) -> None:
     repository.signers[role] = [CryptoSigner.generate_ed25519()]
     repository.publish(*LAST.get(role, ("root",)))
     with pytest.raises(Untrusted, match="signed by 0 of the keys"):
+        repository.refresh(local)
+
+
+def test_recovery_where_the_old_key_stays_beside_a_new_one(repository: Repository, local: Files) -> None:
+    """Any change of the online keys forgets raised versions, also where old files are still signed well."""
+    repository.timestamp.version = 2**40
+    repository.publish("timestamp")
+    repository.refresh(local)
+    repository.signers["timestamp"].append(CryptoSigner.generate_ed25519())
+    repository.root.add_key(repository.signers["timestamp"][1].public_key, "timestamp")
+    repository.timestamp.version = 2
+    repository.publish("root", "timestamp")
+    repository.refresh(local)
+    assert versions(local)["timestamp"] == 3
+
+
+def test_hash_that_nobody_can_check(repository: Repository, local: Files) -> None:
+    repository.publish("snapshot")
+    info = repository.info("snapshot", repository.snapshot.version)
+    repository.timestamp.snapshot_meta = MetaFile(info.version, info.length, {"unknown": "00" * 32})
+    repository.timestamp.version += 1
+    repository.served["timestamp.json"] = repository.sign("timestamp")
+    with pytest.raises(Corrupt, match="do not have the hash"):
         repository.refresh(local)
 
 
