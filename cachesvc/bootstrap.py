@@ -18,6 +18,7 @@ from cachesvc.hot.store import Hot
 from cachesvc.index.engine import open_postgresql, open_sqlite, pending_postgresql, pending_sqlite
 from cachesvc.registry.context import Limits, Registry
 from cachesvc.settings import Settings
+from cachesvc.tuf.keys import TrustKeys
 from cachesvc_client.wire.errors import InvalidRequest, StorageFull, Unavailable
 
 _log = logging.getLogger("cachesvc.bootstrap")
@@ -42,7 +43,17 @@ def open_registry(settings: Settings, *, prove_bucket: bool = False) -> Iterator
                 meter = Meter()
                 blobs, links = _blobs(settings, meter, prove_bucket)
                 own = MemoryHot() if settings.redis else None
-                yield Registry(index, blobs, hot, _limits(settings), links=links, meter=meter, own=own)
+                trust_keys = None if settings.database else TrustKeys.load_or_make(settings.data)
+                yield Registry(
+                    index,
+                    blobs,
+                    hot,
+                    _limits(settings),
+                    links=links,
+                    meter=meter,
+                    own=own,
+                    trust_keys=trust_keys,
+                )
             finally:
                 hot.close()
         finally:

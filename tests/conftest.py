@@ -41,6 +41,7 @@ MARKS_OF_PLACES = {
             "security/test_provenance.py",
             "security/test_publishers.py",
             "security/test_secrets_shown.py",
+            "security/test_trust_root.py",
         ),
     ),
     # A file whose tests took more than five seconds of CPU in all, most of it in processes that they start.

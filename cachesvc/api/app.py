@@ -26,6 +26,7 @@ from . import (
     open_routes,
     publisher_routes,
     read_routes,
+    trust_routes,
     write_routes,
 )
 from .batching import Batches
@@ -75,6 +76,7 @@ def create_app(registry: Registry, *, gc_seconds: float | None = None, token_req
     for module in (open_routes, read_routes, write_routes, claim_routes, inventory_routes, admin_routes):
         app.include_router(module.router)
     app.include_router(publisher_routes.open_router)
+    app.include_router(trust_routes.router)
     app.include_router(publisher_routes.router)
     edge.install(app, metrics)
     return app

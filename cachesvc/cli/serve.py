@@ -96,6 +96,8 @@ def _announce(url: str, credentials: Credentials, settings: Settings, ready_file
         if credentials.trust is not None:
             parts.append(f"--trust {credentials.trust} --signing-key {credentials.signing_key}")
         print("log in with:\n  " + " ".join(parts))
+    if credentials.root_keys:
+        print(f"root of trust: key {', '.join(key[:16] for key in credentials.root_keys)}; login pins it")
     everywhere = ", and on every other address of this machine" if settings.host in server.WILDCARDS else ""
     print(f"listening on {url}{everywhere}", flush=True)
     if ready_file is not None:

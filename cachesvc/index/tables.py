@@ -108,6 +108,17 @@ class JobTokenRow(SQLModel, table=True):
     expires: int = Field(sa_type=sa.BigInteger, index=True)
 
 
+class TrustFileRow(SQLModel, table=True):
+    """A file of trust metadata, as it was signed. ``expires``: when its signature ends to count."""
+
+    __tablename__ = "trust_files"
+    role: str = Field(primary_key=True, max_length=20)
+    version: int = Field(primary_key=True, sa_type=sa.BigInteger)
+    expires: int = Field(sa_type=sa.BigInteger)
+    data: str = Field(sa_type=sa.Text)
+    created: int = Field(sa_type=sa.BigInteger)
+
+
 class ObjectRow(SQLModel, table=True):
     """An object of the blob store; the row is there before its first byte.
 

@@ -23,6 +23,7 @@ from .objects import Objects
 from .publishers import Publishers
 from .signers import RevokedSigners, Signers
 from .tokens import Tokens
+from .trust import TrustFiles
 from .uploads import Uploads
 from .usefulness import Usefulness
 
@@ -35,6 +36,7 @@ class Unit:
         self.signers = Signers(session)
         self.revoked = RevokedSigners(session)
         self.publishers = Publishers(session)
+        self.trust = TrustFiles(session)
         self.objects = Objects(session)
         self.uploads = Uploads(session)
         self.claims = Claims(session)

@@ -12,6 +12,7 @@ from cachesvc.domain.retention import Retention
 from cachesvc.hot.store import Hot
 from cachesvc.index.unit import Index
 from cachesvc.oidc.issuers import Issuers
+from cachesvc.tuf.keys import TrustKeys
 from cachesvc_client.wire.records import MAX_PACK_BYTES
 
 
@@ -43,6 +44,7 @@ class Registry:
     process alone; ``None`` if ``hot`` is of this process alone. ``links``: makes links to the store that
     ``blobs`` wraps, if readers may use them. ``meter``: counts the calls of ``blobs``. ``clock``: seconds of
     UTC. ``issuers``: the public keys of those who issue tokens to CI jobs.
+    ``trust_keys``: signs the trust metadata; ``None`` in a registry that has none.
     """
 
     index: Index
@@ -54,6 +56,7 @@ class Registry:
     meter: Meter = field(default_factory=Meter)
     own: Hot | None = None
     issuers: Issuers = field(default_factory=Issuers)
+    trust_keys: TrustKeys | None = None
 
     @property
     def memory(self) -> Hot:

@@ -11,6 +11,7 @@ from cachesvc_client.bundle.seal import PublicKey, SigningKey
 from cachesvc_client.wire.errors import InvalidRequest
 from cachesvc_client.wire.protocol import SignerRecord, TokenRequest
 
+from . import trust
 from .context import Registry
 from .signers import accept
 from .tokens import create_token, issue
@@ -24,12 +25,14 @@ class Credentials:
     """What a start tells the operator.
 
     ``secret``: the secret of the token that this start made, unless the operator chose it. ``trust``: the
-    public key of the file ``signing_key``, if the file is there.
+    public key of the file ``signing_key``, if the file is there. ``root_keys``: ids of the keys of the root
+    of trust, which clients pin.
     """
 
     secret: str | None
     trust: PublicKey | None
     signing_key: Path
+    root_keys: tuple[str, ...] = ()
 
 
 def prepare_credentials(
@@ -52,8 +55,9 @@ def prepare_credentials(
                 secret = _first(registry, unit, signing_key, first_token)
     if secret is None and new_token:
         secret = create_token(registry, None, _ANOTHER).secret
-    trust = SigningKey.load(signing_key).public if signing_key.exists() else None
-    return Credentials(secret, trust, signing_key)
+    root_keys = trust.prepare(registry)
+    public = SigningKey.load(signing_key).public if signing_key.exists() else None
+    return Credentials(secret, public, signing_key, root_keys)
 
 
 def _first(registry: Registry, unit: Unit, signing_key: Path, first_token: str) -> str | None:

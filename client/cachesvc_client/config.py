@@ -28,6 +28,7 @@ from .wire.requirement import Requirement
 
 if TYPE_CHECKING:
     from .http.registry import Probe
+    from .trust_root.pin import Pin
 
 T = TypeVar("T")
 
@@ -66,7 +67,8 @@ class Config:
     which the last answer of a registry that cannot be reached is used. ``max_age``: seconds since the signing
     of a revision, from which on it is refused; ``None`` accepts any age. ``require``: who must have built a
     revision; ``None`` accepts every builder. ``allow_links``: networks to which a registry's links may lead
-    although they are not public.
+    although they are not public. ``trust_root``: file of the pinned root of the registry's trust metadata;
+    ``None`` if the trusted keys decide alone.
     """
 
     url: str | None = None
@@ -79,6 +81,7 @@ class Config:
     deadline: float = DEFAULT_DEADLINE
     strict: bool = False
     trusted_keys: tuple[TrustedKey, ...] = ()
+    trust_root: Path | None = None
     store: Path | None = None
     signing_key: Path | None = None
     untested: bool = False
@@ -104,6 +107,7 @@ class Config:
         url = _variable(environ, "CACHESVC_URL", registry_url, login.default)
         stored = login.registries.get(url or "", RegistryLogin())
         signing_key = Path(stored.signing_key) if stored.signing_key else None
+        trust_root = Path(stored.trust_root) if stored.trust_root else None
         return cls(
             url=url,
             token=_variable(environ, "CACHESVC_TOKEN", _token, stored.token),
@@ -115,6 +119,7 @@ class Config:
             deadline=_variable(environ, "CACHESVC_DEADLINE", _seconds, DEFAULT_DEADLINE),
             strict=_variable(environ, "CACHESVC_STRICT", parse_switch, False),
             trusted_keys=_variable(environ, "CACHESVC_TRUSTED_KEYS", _keys, stored.trusted_keys),
+            trust_root=_variable(environ, "CACHESVC_TRUST_ROOT", _path, trust_root),
             store=_variable(environ, "CACHESVC_STORE", _path, None),
             signing_key=_variable(environ, "CACHESVC_SIGNING_KEY", _path, signing_key),
             untested=_variable(environ, "CACHESVC_UNTESTED", parse_switch, False),
@@ -136,12 +141,15 @@ class RegistryLogin:
     token: str | None = field(default=None, repr=False)
     trusted_keys: tuple[TrustedKey, ...] = ()
     signing_key: str | None = None
+    trust_root: str | None = None
 
     def __post_init__(self) -> None:
         if self.token is not None:
             _token(self.token)
         if self.signing_key is not None and not self.signing_key.isprintable():
             raise ValueError("signing_key: not a printable path")
+        if self.trust_root is not None and not self.trust_root.isprintable():
+            raise ValueError("trust_root: not a printable path")
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,14 +240,17 @@ def login(
     trust: tuple[str, ...] = (),
     signing_key: Path | None = None,
     environ: Mapping[str, str] | None = None,
-) -> tuple[Path, Probe]:
+    root: Path | None = None,
+) -> tuple[Path, Probe, Pin | None]:
     """Stores a registry for this user and makes it the default, after the registry has confirmed the token.
 
-    Keeps the keys and the signing key that the user does not name again. Returns the file that was written
-    and the registry's answers. Raises ``InvalidRequest`` for malformed arguments, and what ``Remote`` raises
-    if the registry cannot be reached, is none, or does not know the token; then nothing is stored.
+    Keeps the keys and the signing key that the user does not name again. Pins ``root``, or else the root that
+    the registry gives, unless one is pinned. Returns the file that was written, the registry's answers, and
+    the root if it was pinned now. Raises ``InvalidRequest`` for malformed arguments, and what ``Remote``
+    raises if the registry cannot be reached, is none, or does not know the token; then nothing is stored.
     """
     from .http.registry import Remote
+    from .trust_root.pin import pin_root
 
     url = _argument("URL", registry_url, url)
     token = _argument("--token", _token, token) if token else None
@@ -247,17 +258,22 @@ def login(
     if signing_key is not None:
         signing_key = signing_key.expanduser().absolute()
         SigningKey.load(signing_key)
-    with Remote(url, token) as remote:
-        probe = remote.probe()
     file = Login.read(environ)
     stored = file.registries.get(url, RegistryLogin())
+    home = login_path(environ)
+    with Remote(url, token) as remote:
+        probe = remote.probe()
+        pin = None
+        if home is not None and probe.whoami is not None and (root is not None or stored.trust_root is None):
+            pin = pin_root(remote, root, home.parent / "roots")
     entry = RegistryLogin(
         token=token or stored.token,
         trusted_keys=keys or stored.trusted_keys,
         signing_key=str(signing_key) if signing_key else stored.signing_key,
+        trust_root=str(pin.path) if pin is not None else stored.trust_root,
     )
     path = replace(file, registries={**file.registries, url: entry}, default=url).write(environ)
-    return path, probe
+    return path, probe, pin
 
 
 def registry_url(text: str) -> str:

@@ -188,10 +188,13 @@ def test_login_asks_the_registry_first(home, tmp_path, monkeypatch):
 
     who = {"token": "t1", "role": "read", "namespace": "team"}
     wrong = {"error": {"code": "unauthenticated", "message": "no such token", "hint": ""}}
+    absent = {"error": {"code": "not_found", "message": "there is no such path", "hint": ""}}
 
     def handler(sock, request):
         if request.path == "/v1/info":
             return answer(sock, INFO)
+        if request.path.startswith("/v1/trust/"):
+            return answer(sock, absent, 404)  # as a registry before trust metadata does
         return (
             answer(sock, who)
             if request.headers["authorization"] == "Bearer right"
@@ -201,7 +204,7 @@ def test_login_asks_the_registry_first(home, tmp_path, monkeypatch):
     key = tmp_path / "key"
     SigningKey.generate().save(key)
     with serve(handler) as server:
-        path, probe = login(server.url + "/", "right", (KEY,), key, home)
+        path, probe, _ = login(server.url + "/", "right", (KEY,), key, home)
         assert probe.whoami.role == "read"
         written = path.read_bytes()
         for arguments, error in (

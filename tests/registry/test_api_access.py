@@ -28,6 +28,8 @@ def new_token(server: Server, role: str, namespace: str = "team", **more: Any) -
 NONE = Digest.of(b"none")
 ROUTES = [
     ("GET", "/v1/whoami"),
+    ("GET", "/v1/trust/update"),
+    ("GET", "/v1/trust/1.root.json"),
     ("POST", "/v1/resolve"),
     ("GET", f"/v1/entries/{NONE}"),
     ("GET", f"/v1/revisions/{NONE}/pack"),

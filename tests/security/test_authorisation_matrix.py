@@ -11,7 +11,7 @@ import hashlib
 import itertools
 import sqlite3
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,9 @@ from registry_inside import ROOT, START, Clock, Inside, inside
 from registry_making import FINGERPRINT, Made, make
 
 from cachesvc.index.uploads import Upload
-from cachesvc.registry import claims, publishers, signers, tokens, upkeep
+from cachesvc.registry import claims, publishers, signers, tokens, trust, upkeep
 from cachesvc.registry.context import Limits
+from cachesvc.tuf.keys import TrustKeys
 from cachesvc_client.bundle.file import bundle_head
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire import codec
@@ -131,6 +132,8 @@ ROWS: dict[tuple[str, str], Row] = {
     ("GET", "/v1/revisions/{revision}/provenance"): HIDDEN,
     ("GET", "/v1/revisions/{revision}/pack"): HIDDEN,
     ("HEAD", "/v1/revisions/{revision}/pack"): HIDDEN,
+    ("GET", "/v1/trust/update"): Row("read", "token"),
+    ("GET", "/v1/trust/{file}"): Row("read", "token"),
     ("GET", "/v1/namespaces/{namespace}/names"): Row("read", "namespace"),
     ("GET", "/v1/namespaces/{namespace}/entries"): Row("read", "namespace"),
     ("GET", "/v1/entries"): Row("read", "namespace"),
@@ -272,6 +275,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("matrix")
     limits = Limits(lease_seconds=10**6, grace_seconds=10**6, claim_seconds=10**6)
     with inside(folder, SigningKey.generate(), Clock(), limits) as reg:
+        reg.registry = replace(reg.registry, trust_keys=TrustKeys.load_or_make(folder))
+        trust.prepare(reg.registry)
         application = Application(reg.registry)
         with application.running():
             yield World(folder, reg, application)
@@ -298,6 +303,7 @@ def _path(world: World, holder: Holder, where: Where, template: str) -> str:
         "upload": world.upload(holder, where),
         "token_id": world.victims[where[0]],
         "publisher": world.publishers[where[0]],
+        "file": "1.root.json",
     }
     return template.format(**values)
 

@@ -38,7 +38,7 @@ def _admin(
 
 
 for _module in (
-    *("access", "signers", "publishers", "entries", "revisions", "upkeep", "doctor", "republish"),
-    "transfer",
+    *("access", "signers", "publishers", "trust", "entries", "revisions"),
+    *("upkeep", "doctor", "republish", "transfer"),
 ):
     importlib.import_module(f"{__name__}.{_module}")

@@ -83,7 +83,7 @@ def connect_over_http(context: typer.Context) -> tuple[Config, Remote]:
     Raises ``InvalidRequest`` with ``--local`` and without a registry, ``Unauthenticated`` without a token.
     """
     if context.obj.local:
-        raise InvalidRequest("this command moves packs over the API", "leave --local out")
+        raise InvalidRequest("this command works over the API", "leave --local out")
     return _configured_registry()
 
 

@@ -7,10 +7,10 @@ the manifest, its statement and its arithmetic. Of what no trusted key signed, o
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 from ..wire import codec
 from ..wire.digest import Digest
@@ -58,18 +58,32 @@ class Verified:
     provenance: Provenance | None = None
 
 
+class Policy(Protocol):
+    """Declares who decides about signers beside the trusted keys: the delegations of a registry's trust
+    root."""
+
+    @property
+    def keys(self) -> Sequence[PublicKey]:
+        """Return the keys whose signatures are worth checking."""
+
+    def check(self, statement: Statement, signers: Collection[PublicKey]) -> PublicKey:
+        """Return one of the signers that count for the statement. Raise ``Untrusted`` if they are too few."""
+
+
 def check_envelope(
     envelope: bytes,
     *,
     trusted: Sequence[PublicKey | TrustedKey],
     expected: ExpectedStatement | None,
     now: float,
+    policy: Policy | None = None,
     trust_hint: str = "set CACHESVC_TRUSTED_KEYS or run: cachesvc login URL",
 ) -> Verified:
     """Returns the manifest in ``envelope``, if a key of ``trusted`` signed it and its statement is the
     ``expected`` one.
 
     A ``TrustedKey`` counts in the namespace that it is bound to; a ``PublicKey`` counts in every namespace.
+    With a ``policy``, the policy must accept the signers too; then ``trusted`` may be empty.
 
     ``now``: seconds of UTC. ``expected=None`` accepts any name (a bundle that the user named by its path).
     ``trust_hint``: how a user trusts one more key here, for the message. Guarantees that the manifest's
@@ -82,9 +96,20 @@ def check_envelope(
             f"envelope: payload type {_one_line(payload_type)!r}, this client reads {PAYLOAD_TYPE}",
             "made by another version of cachesvc?",
         )
-    signers = _signers(payload_type, payload, signatures, trusted, trust_hint)
+    by_policy: list[PublicKey] = []
+    if policy is not None:
+        hint = "the registry's trust metadata name its signers: cachesvc admin signers list"
+        by_policy = [
+            _public_key(key) for key in _signers(payload_type, payload, signatures, policy.keys, hint)
+        ]
+    by_user = (
+        _signers(payload_type, payload, signatures, trusted, trust_hint) if trusted or policy is None else []
+    )
     manifest = _parse_manifest(payload)
-    signer = _bound_signer(manifest.statement, signers)
+    if policy is not None:
+        signer = policy.check(manifest.statement, by_policy)
+    if by_user:
+        signer = _bound_signer(manifest.statement, by_user)
     _check_statement(manifest.statement, signer, expected, now)
     Layout(manifest.pack, manifest.frames, manifest.files)
     return Verified(manifest, Digest.of(payload), envelope, signer, _read_provenance(manifest))

@@ -68,6 +68,11 @@ class PublicKey(ValidText):
             raise ValueError(f"not a usable public key: anybody can sign for {key}")
         return key
 
+    @classmethod
+    def from_raw(cls, raw: bytes) -> PublicKey:
+        """Returns the key of 32 bytes. Raises ``ValueError`` for a key that anybody can sign for."""
+        return cls("ed25519:" + base64.b64encode(raw).decode())
+
     @property
     def raw(self) -> bytes:
         """Returns the 32 bytes."""
@@ -187,7 +192,7 @@ class SigningKey:
     @property
     def public(self) -> PublicKey:
         """Returns the public key, which others trust."""
-        return PublicKey("ed25519:" + base64.b64encode(self._key.public_key().public_bytes_raw()).decode())
+        return PublicKey.from_raw(self._key.public_key().public_bytes_raw())
 
     def save(self, path: Path) -> None:
         """Writes the secret with mode 0600. Never overwrites: raises ``InvalidRequest`` if the file

@@ -100,6 +100,12 @@ def _add_login(commands: Any) -> None:
         help="ed25519:…, or namespace=ed25519:… (may be repeated)",
     )
     login.add_argument("--signing-key", type=Path, metavar="FILE", help="for publishing")
+    login.add_argument(
+        "--root",
+        type=Path,
+        metavar="FILE",
+        help="the registry's root of trust, got another way; else the root that the registry gives is pinned",
+    )
     login.set_defaults(command=_login)
 
 
@@ -108,13 +114,17 @@ def _login(arguments: argparse.Namespace) -> int:
     from .login_token import read_token
 
     token = read_token(arguments.url, arguments.token, arguments.token_file)
-    path, probe = login(arguments.url, token, tuple(arguments.trust), arguments.signing_key)
+    path, probe, pin = login(
+        arguments.url, token, tuple(arguments.trust), arguments.signing_key, root=arguments.root
+    )
     who = (
         f"{probe.whoami.role} on {probe.whoami.namespace}"
         if probe.whoami
         else "no token: reading may be refused"
     )
     print(f"logged in to {arguments.url} (cachesvc {probe.info.version}; {who}); stored in {path}")
+    if pin is not None:
+        print(pin.text)
     return 0
 
 

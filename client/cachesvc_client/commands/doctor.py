@@ -266,7 +266,9 @@ def _keys(config: Config, names: tuple[Name, ...]) -> Iterator[Check]:
             key.key.keyid + (f" for {key.namespace}" if key.namespace else "") for key in config.trusted_keys
         )
         yield Check("ok", "trust", f"{len(config.trusted_keys)} trusted key(s): {keys}")
-    else:
+    if config.trust_root is not None:
+        yield Check("ok", "trust", f"the registry's signers follow from the pinned root {config.trust_root}")
+    if not config.trusted_keys and config.trust_root is None:
         yield Check(
             "fail",
             "trust",
@@ -339,7 +341,8 @@ def _name_check(remote: Remote, config: Config, here: Fingerprint, name: Name) -
         answer = remote.resolve(request)
         if not answer.revisions:
             raise nothing_offered(name, answer.rejected)
-        _, refused = check_revisions(answer, Name(name.namespace, name.name, answer.tag or name.tag), config)
+        chosen = Name(name.namespace, name.name, answer.tag or name.tag)
+        _, refused = check_revisions(answer, chosen, config, remote)
         if len(refused) == len(answer.revisions):
             raise next(iter(refused.values()))
     except CacheSvcError as error:

@@ -11,7 +11,10 @@ from typing import Literal
 
 from ..config import Config
 from ..environment.detect import detect
+from ..http.registry import Remote
+from ..node.store import NodeStore, default_root
 from ..outcome.judge import KeyDifference
+from ..trust_root.registry_metadata import policy_of
 from ..wire.compare import Difference, differences, explanatory_differences, nearness
 from ..wire.digest import Digest
 from ..wire.errors import CacheSvcError, InvalidRequest, NotFound
@@ -109,9 +112,9 @@ def explain(
         )
         chosen = Name(name.namespace, name.name, answer.tag or name.tag)
         rows = [row for row in remote.entries(chosen) if row.lane is None or row.lane == config.lane]
+        asked, refused = check_revisions(answer, chosen, config, remote)
     if target is not None:
         rows = _of_target(rows, target, chosen)
-    asked, refused = check_revisions(answer, chosen, config)
     return judge(str(chosen), here, rows, asked, not_installed(answer, rows, refused))
 
 
@@ -184,7 +187,7 @@ def _of_target(rows: Sequence[EntrySummary], target: str, name: Name) -> list[En
 
 
 def check_revisions(
-    answer: ResolveAnswer, name: Name, config: Config
+    answer: ResolveAnswer, name: Name, config: Config, remote: Remote
 ) -> tuple[dict[Digest, Facts], dict[Digest, CacheSvcError]]:
     """Return the facts of the revisions that this client accepts, and why it refuses the others, by entry.
 
@@ -195,10 +198,17 @@ def check_revisions(
     expected = ExpectedStatement(name.namespace, name.name, (name.tag,), config.lane)
     facts: dict[Digest, Facts] = {}
     refused: dict[Digest, CacheSvcError] = {}
-    for revision in answer.revisions if config.trusted_keys else ():
+    if not config.trusted_keys and config.trust_root is None:
+        return facts, refused
+    policy = policy_of(config, NodeStore(config.store or default_root()), remote)
+    for revision in answer.revisions:
         try:
             checked = check_envelope(
-                revision.envelope.encode(), trusted=config.trusted_keys, expected=expected, now=time.time()
+                revision.envelope.encode(),
+                trusted=config.trusted_keys,
+                expected=expected,
+                now=time.time(),
+                policy=policy,
             )
             check_age(checked, config.max_age, time.time())
             check_requirement(checked, config.require)

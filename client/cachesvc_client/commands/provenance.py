@@ -8,8 +8,17 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
-from ..bundle.check import ExpectedStatement, Verified, check_age, check_envelope, check_requirement
+from ..bundle.check import (
+    ExpectedStatement,
+    Policy,
+    Verified,
+    check_age,
+    check_envelope,
+    check_requirement,
+)
 from ..config import Config
+from ..node.store import NodeStore, default_root
+from ..trust_root.registry_metadata import policy_of
 from ..wire.digest import Digest
 from ..wire.errors import CacheSvcError, NotFound, Untrusted
 from ..wire.names import Name, Tag
@@ -41,22 +50,23 @@ def list_provenance(config: Config, name: Name, fallback: tuple[Tag, ...] = ()) 
     Of a revision that no trusted key has signed nothing is read. Raises ``NotFound`` if nothing is published
     under the name, ``Untrusted`` if no key is trusted, and what ``Remote`` raises.
     """
-    if not config.trusted_keys:
+    if not config.trusted_keys and config.trust_root is None:
         raise Untrusted("no key is trusted", "set CACHESVC_TRUSTED_KEYS, or log in with --trust KEY")
     tags = name.tags(fallback)
     with registry_of(config) as remote:
+        policy = policy_of(config, NodeStore(config.store or default_root()), remote)
         revisions = list(every_revision(remote, config, name, tags))
     if not revisions:
         raise NotFound(f"the registry offers no revision under {name}", "see: cachesvc-client explain")
-    return [
-        _row(revision, config, ExpectedStatement(name.namespace, name.name, tags, config.lane))
-        for revision in revisions
-    ]
+    expected = ExpectedStatement(name.namespace, name.name, tags, config.lane)
+    return [_row(revision, config, expected, policy) for revision in revisions]
 
 
-def _row(revision: ResolvedRevision, config: Config, expected: ExpectedStatement) -> ProvenanceRow:
+def _row(
+    revision: ResolvedRevision, config: Config, expected: ExpectedStatement, policy: Policy | None
+) -> ProvenanceRow:
     try:
-        verified = check_accepted(revision.envelope.encode(errors="replace"), config, expected)
+        verified = check_accepted(revision.envelope.encode(errors="replace"), config, expected, policy)
     except CacheSvcError as error:
         return ProvenanceRow("", revision.revision, refused=str(error))
     return ProvenanceRow(
@@ -68,11 +78,15 @@ def _row(revision: ResolvedRevision, config: Config, expected: ExpectedStatement
     )
 
 
-def check_accepted(envelope: bytes, config: Config, expected: ExpectedStatement | None) -> Verified:
+def check_accepted(
+    envelope: bytes, config: Config, expected: ExpectedStatement | None, policy: Policy | None
+) -> Verified:
     """Return the manifest of a revision that a restore with this configuration would accept, as far as the
     envelope decides it. Raises ``Untrusted``, ``Corrupt``."""
     now = time.time()
-    verified = check_envelope(envelope, trusted=config.trusted_keys, expected=expected, now=now)
+    verified = check_envelope(
+        envelope, trusted=config.trusted_keys, expected=expected, now=now, policy=policy
+    )
     check_age(verified, config.max_age, now)
     check_requirement(verified, config.require)
     return verified

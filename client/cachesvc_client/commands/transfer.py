@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ..bundle.check import (
     ExpectedStatement,
+    Policy,
     Verified,
     check_age,
     check_envelope,
@@ -30,6 +31,7 @@ from ..http.registry import Remote
 from ..node.store import NodeStore, default_root
 from ..publication.publish_bundle import publish_signed
 from ..restore.revision_restore import nothing_offered
+from ..trust_root.registry_metadata import policy_of
 from ..wire.digest import Digest
 from ..wire.errors import Corrupt, InvalidRequest, NotFound, StorageFull, Untrusted
 from ..wire.names import Name, Tag, Target
@@ -79,7 +81,7 @@ def pull(
     leaves only whole, checked files behind. Raises ``NotFound``, ``Incompatible`` if nothing fits,
     ``Untrusted``, ``Corrupt``, ``Unavailable``, ``StorageFull``.
     """
-    if not config.trusted_keys:
+    if not config.trusted_keys and config.trust_root is None:
         raise Untrusted("no key is trusted", "set CACHESVC_TRUSTED_KEYS, or log in with --trust KEY")
     tags = name.tags(fallback)
     expected = ExpectedStatement(name.namespace, name.name, tags, config.lane)
@@ -89,8 +91,9 @@ def pull(
         raise StorageFull(f"{into}: {error.strerror}") from None
     store = NodeStore(config.store or default_root())
     with registry_of(config) as remote:
+        policy = policy_of(config, store, remote)
         rows = every_revision(remote, config, name, tags) if every else _fitting(remote, config, name, tags)
-        return [_pull_one(remote, config, store, expected, row, into) for row in rows]
+        return [_pull_one(remote, config, store, expected, policy, row, into) for row in rows]
 
 
 def _request(config: Config, name: Name, tags: tuple[Tag, ...]) -> ResolveRequest:
@@ -125,11 +128,16 @@ def _pull_one(
     config: Config,
     store: NodeStore,
     expected: ExpectedStatement,
+    policy: Policy | None,
     row: ResolvedRevision,
     into: Path,
 ) -> PulledBundle:
     verified = check_envelope(
-        row.envelope.encode(errors="replace"), trusted=config.trusted_keys, expected=expected, now=time.time()
+        row.envelope.encode(errors="replace"),
+        trusted=config.trusted_keys,
+        expected=expected,
+        now=time.time(),
+        policy=policy,
     )
     manifest, statement = verified.manifest, verified.manifest.statement
     check_sequence(verified, store.highest_sequence(manifest.entry))

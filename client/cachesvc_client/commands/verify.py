@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..bundle.check import ExpectedStatement, Verified, check_pack
+from ..bundle.check import ExpectedStatement, Policy, Verified, check_pack
 from ..bundle.file import SUFFIX, open_bundle
 from ..bundle.pack import PackReader
 from ..config import Config
@@ -19,6 +19,7 @@ from ..environment.detect import detect
 from ..http.registry import Remote, parse_resolved
 from ..node.store import NodeStore, default_root
 from ..restore.plan import NameRequest
+from ..trust_root.registry_metadata import policy_of, policy_of_node
 from ..wire.codec import canonical
 from ..wire.digest import Digest
 from ..wire.durations import MAX_OFFLINE_SECONDS, duration_text
@@ -38,8 +39,9 @@ NOT_HERE = "not checked: the pack is not on this node"
 class Verification:
     """Holds what is known of a revision that is trusted here.
 
-    ``trusted_for``: the namespace for which the signer's key is trusted; ``*`` is every one. ``signed`` and
-    ``expires``: seconds of UTC. ``bytes``: whether the pack's bytes match. ``statement``: the provenance as
+    ``trusted_for``: the namespace for which the signer's key is trusted; ``*`` is every one.
+    ``delegated_by``: the registry whose trust metadata name the signer; ``None`` without a pinned root.
+    ``signed`` and ``expires``: seconds of UTC. ``bytes``: whether the pack's bytes match. ``statement``: the provenance as
     an in-toto statement. ``require``: the requirement that the build meets.
     """
 
@@ -57,6 +59,7 @@ class Verification:
     lane: str | None = None
     expires: int | None = None
     require: str | None = None
+    delegated_by: str | None = None
     statement: dict[str, Any] | None = None
     provenance: Provenance | None = None
 
@@ -67,7 +70,7 @@ def verify(config: Config, what: str) -> tuple[list[Verification], list[CacheSvc
     Raises ``Untrusted`` if no key is trusted here, ``NotFound``, ``InvalidRequest`` for a text that is
     neither a file nor a name, and what ``Remote`` raises where this node has no answer of its own.
     """
-    if not config.trusted_keys:
+    if not config.trusted_keys and config.trust_root is None:
         raise Untrusted("no key is trusted", "set CACHESVC_TRUSTED_KEYS, or log in with --trust KEY")
     if _names_file(what):
         return [verify_bundle(config, Path(what).expanduser())], []
@@ -78,9 +81,12 @@ def verify(config: Config, what: str) -> tuple[list[Verification], list[CacheSvc
     store = NodeStore(config.store or default_root())
     trusted: list[Verification] = []
     refused: list[CacheSvcError] = []
-    for revision in _revisions(config, name, store):
+    with registry_of(config) as remote:
+        policy = policy_of(config, store, remote)
+        revisions = _revisions(remote, config, name, store)
+    for revision in revisions:
         try:
-            trusted.append(_verify_resolved(config, name, revision, store))
+            trusted.append(_verify_resolved(config, name, revision, store, policy))
         except CacheSvcError as error:
             refused.append(error)
     if not trusted and not refused:
@@ -91,9 +97,10 @@ def verify(config: Config, what: str) -> tuple[list[Verification], list[CacheSvc
 def verify_bundle(config: Config, path: Path) -> Verification:
     """Verify a bundle file, without a registry. Raises ``NotFound``, ``Untrusted``, ``Corrupt``."""
     envelope, offset = open_bundle(path)
-    verified = check_accepted(envelope, config, None)
+    policy, _ = policy_of_node(config, NodeStore(config.store or default_root()))
+    verified = check_accepted(envelope, config, None, policy)
     _check_bytes(path, verified, offset)
-    return _verification(config, str(path), verified, ALL_MATCH)
+    return _verification(config, str(path), verified, ALL_MATCH, policy)
 
 
 def render_verification(row: Verification) -> str:
@@ -112,6 +119,8 @@ def render_verification(row: Verification) -> str:
         *(fact for fact in provenance_facts(row.provenance) if fact[0] not in ("target", "lane")),
         ("trusted", f"key {row.signer} is trusted here for {where}"),
     ]
+    if row.delegated_by:
+        facts.append(("named by", f"the trust metadata of {row.delegated_by}"))
     if row.require:
         facts.append(("required", f"{row.require}: met"))
     return f"{aligned([(row.what,)])}: trusted\n{aligned(facts, '  ')}"
@@ -121,15 +130,14 @@ def _names_file(what: str) -> bool:
     return what.endswith(SUFFIX) or what.startswith(("/", ".", "~")) or Path(what).is_file()
 
 
-def _revisions(config: Config, name: Name, store: NodeStore) -> list[ResolvedRevision]:
+def _revisions(remote: Remote, config: Config, name: Name, store: NodeStore) -> list[ResolvedRevision]:
     """Return what the registry offers under a name; while it cannot be reached, this node's last answer."""
-    with registry_of(config) as remote:
-        try:
-            return list(every_revision(remote, config, name, name.tags(config.tag_fallback)))
-        except CacheSvcError as error:
-            if not error.retry:
-                raise
-            return _last_answer(remote, config, name, store, error)
+    try:
+        return list(every_revision(remote, config, name, name.tags(config.tag_fallback)))
+    except CacheSvcError as error:
+        if not error.retry:
+            raise
+        return _last_answer(remote, config, name, store, error)
 
 
 def _last_answer(
@@ -143,14 +151,14 @@ def _last_answer(
 
 
 def _verify_resolved(
-    config: Config, name: Name, revision: ResolvedRevision, store: NodeStore
+    config: Config, name: Name, revision: ResolvedRevision, store: NodeStore, policy: Policy | None
 ) -> Verification:
     expected = ExpectedStatement(name.namespace, name.name, name.tags(config.tag_fallback), config.lane)
-    verified = check_accepted(revision.envelope.encode(errors="replace"), config, expected)
+    verified = check_accepted(revision.envelope.encode(errors="replace"), config, expected, policy)
     pack = store.pack(verified.manifest.pack.digest, verified.manifest.pack.size)
     if pack is not None:
         _check_bytes(pack, verified, 0)
-    return _verification(config, str(name), verified, ALL_MATCH if pack else NOT_HERE)
+    return _verification(config, str(name), verified, ALL_MATCH if pack else NOT_HERE, policy)
 
 
 def _check_bytes(path: Path, verified: Verified, offset: int) -> None:
@@ -162,10 +170,12 @@ def _check_bytes(path: Path, verified: Verified, offset: int) -> None:
         reader.verify()
 
 
-def _verification(config: Config, what: str, verified: Verified, bytes_: str) -> Verification:
+def _verification(
+    config: Config, what: str, verified: Verified, bytes_: str, policy: Policy | None
+) -> Verification:
     manifest, statement = verified.manifest, verified.manifest.statement
     keys = [key for key in config.trusted_keys if key.key == verified.signer]
-    trust = next(key for key in keys if key.counts_for(statement.namespace))
+    trust = next((key for key in keys if key.counts_for(statement.namespace)), None)
     return Verification(
         what=what,
         name=str(statement.full_name),
@@ -173,7 +183,7 @@ def _verification(config: Config, what: str, verified: Verified, bytes_: str) ->
         entry=manifest.entry,
         revision=verified.revision,
         signer=verified.signer.keyid,
-        trusted_for=trust.namespace or "*",
+        trusted_for=statement.namespace if trust is None else trust.namespace or "*",
         signed=statement.sequence // 1000,
         pack_size=manifest.pack.size,
         files=len(manifest.files),
@@ -181,6 +191,7 @@ def _verification(config: Config, what: str, verified: Verified, bytes_: str) ->
         lane=statement.lane,
         expires=statement.expires,
         require=config.require,
+        delegated_by=None if policy is None else config.url,
         statement=manifest.attestation,
         provenance=verified.provenance,
     )

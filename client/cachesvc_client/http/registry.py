@@ -27,6 +27,7 @@ from ..wire.protocol import (
     ResolveAnswer,
     ResolveRequest,
     StoredAnswer,
+    TrustAnswer,
     UploadAnswer,
     UploadRequest,
     WhoAmI,
@@ -149,6 +150,20 @@ class Remote:
         return self._exchange.call(
             "POST", "/v1/resolve", body, deadline=deadline, idempotent=True, limit=MAX_RESOLVE_BYTES
         ).body
+
+    def trust_update(
+        self, root: int, snapshot: int, targets: int, deadline: float | None = None
+    ) -> dict[str, bytes]:
+        """Asks for the trust metadata that a client with these versions lacks; returns the files by name,
+        unchecked."""
+        path = f"/v1/trust/update?root={root}&snapshot={snapshot}&targets={targets}"
+        answer = self.call("GET", path, None, TrustAnswer, deadline=deadline)
+        return {name: text.encode("utf-8", "surrogatepass") for name, text in answer.files.items()}
+
+    def trust_file(self, name: str, limit: int, deadline: float | None = None) -> bytes:
+        """Returns one file of the trust metadata, of ``limit`` bytes at most, unchecked."""
+        path = f"/v1/trust/{urllib.parse.quote(name, safe='')}"
+        return self._exchange.call("GET", path, None, deadline=deadline, idempotent=True, limit=limit).body
 
     def entries(self, name: Name, deadline: float | None = None) -> tuple[EntrySummary, ...]:
         """Lists all entries under a name and tag."""

@@ -9,6 +9,7 @@
     <root>/v1/folders/<hex>/   private cache folders, 0700: each is named by what it may hold
     <root>/v1/own/<hex>.cachesvc  what was compiled in the folder of this name, signed by this node's own key
     <root>/v1/jobs/<hex>/      what the ranks of one job leave for each other, see `ranks.job_folder`
+    <root>/v1/trust/<hex>/     verified trust metadata, for each registry and pinned root
     <root>/v1/tmp/             files and folders that are being made or removed
 
 Everything here may be deleted at any time. Nothing here is trusted: packs are verified frame by frame when
@@ -101,6 +102,11 @@ class NodeStore:
         self._step = step
         self._files = StoreFiles(root, step)
         self._folders = PrivateFolders(self._files)
+
+    @property
+    def trust_folder(self) -> Path:
+        """Returns the folder for the trust metadata of registries, which are verified at each start."""
+        return self._files.path("trust", "")
 
     def pack(self, digest: Digest, size: int | None = None) -> Path | None:
         """Returns the path of a pack, marked as just used; ``None`` if it is not here, or not of ``size``

@@ -25,7 +25,19 @@ _CONTAINER_FILES = ("/.dockerenv", "/run/.containerenv")
 """Files that Docker and Podman put into each container."""
 _MAX_LINKS = 40
 """Largest number of links on the way to the root, as many as Linux follows."""
-_PARTS = ("packs", "partial", "locks", "seen", "distrusted", "resolved", "folders", "own", "jobs", "tmp")
+_PARTS = (
+    "packs",
+    "partial",
+    "locks",
+    "seen",
+    "distrusted",
+    "resolved",
+    "folders",
+    "own",
+    "jobs",
+    "trust",
+    "tmp",
+)
 """Names of the folders of a store, see `node.store`."""
 
 

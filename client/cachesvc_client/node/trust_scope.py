@@ -54,6 +54,10 @@ class ScopeConfig(Protocol):
     def bundle(self) -> Path | None:
         """Return the bundle file or folder that replaces the registry."""
 
+    @property
+    def trust_root(self) -> Path | None:
+        """Return the path of the pinned root; ``None`` if the trusted keys decide alone."""
+
 
 def trust_scope(config: ScopeConfig) -> Digest:
     """Names whom a session trusts and what it asks for: keys, names, tags to fall back to, lane, what it
@@ -66,9 +70,12 @@ def trust_scope(config: ScopeConfig) -> Digest:
         "registry": "" if config.bundle else config.url or "",
         "bundle": str(config.bundle or ""),
     }
-    # Without a requirement the scope is that of older clients, whose folders stay in use.
-    required = {"require": str(config.require)} if config.require else {}
-    return Digest.of(canonical({**scope, **required}))
+    # What is not set is left out, so that the folders of older clients stay in use.
+    if config.require:
+        scope["require"] = str(config.require)
+    if config.trust_root is not None:
+        scope["root"] = str(config.trust_root)
+    return Digest.of(canonical(scope))
 
 
 def folder_name(fingerprint: Fingerprint, accepted: Mapping[Digest, Collection[Digest]]) -> Digest:

@@ -6,6 +6,7 @@ accepted, and decides which failure counts. It runs on the session's thread and 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from ..config import Config
     from ..http.registry import Remote
     from ..ranks.agreement import Agreement
+    from ..trust_root.policy import SignerPolicy
     from ..wire.digest import Digest
 
     AcceptName = Callable[[NameRequest, Remote, RestoreContext, RestoreResult], None]
@@ -98,8 +100,35 @@ class SessionRestore:
         if self._config.bundle is None:
             self._restore_each(name_requests, accept_revisions, self._context, agreement)
             return
-        accept_bundles(_bundles(self._config.bundle), tuple(name_requests), self._context, self._result)
-        self._install(self._context, agreement.reach(self._context, ()))
+        context = replace(self._context, policy=self._policy_of_bundles())
+        accept_bundles(_bundles(self._config.bundle), tuple(name_requests), context, self._result)
+        self._install(context, agreement.reach(context, ()))
+
+    def _policy_of_bundles(self) -> SignerPolicy | None:
+        """Return the policy by the trust metadata that this node has; see `policy_of_node`."""
+        from ..trust_root.registry_metadata import policy_of_node
+
+        policy, warning = policy_of_node(self._config, self._context.store)
+        if warning:
+            self._result.warn(f"bundles: {warning}")
+        return policy
+
+    def _policy(self, remote: Remote, seconds: float) -> SignerPolicy | None:
+        """Bring the trust metadata up to date and return the policy; ``None`` without a pinned root.
+
+        ``seconds``: how long the registry may take, before the metadata of this node are used.
+        """
+        from ..trust_root.registry_metadata import refresh_policy
+
+        config = self._config
+        if config.trust_root is None:
+            return None
+        with self._result.timed("trust"):
+            folder, deadline = self._context.store.trust_folder, time.monotonic() + seconds
+            policy, warning = refresh_policy(config.trust_root, folder, remote, deadline)
+        if warning:
+            self._result.warn(warning)
+        return policy
 
     def _restore_own(self) -> None:
         """Installs what this node compiled itself.
@@ -147,7 +176,11 @@ class SessionRestore:
         with Remote(
             config.url or "", config.token, timeout=seconds, allow_links=config.allow_links
         ) as remote:
-            for name_request in name_requests:
+            try:
+                context = replace(context, policy=self._policy(remote, seconds / 2))
+            except CacheSvcError as error:
+                failures.append(error)
+            for name_request in () if failures else name_requests:
                 try:
                     accept(name_request, remote, context, self._result)
                 except CacheSvcError as error:

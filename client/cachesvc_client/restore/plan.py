@@ -18,6 +18,7 @@ from ..wire.names import Lane, Name, Tag
 from ..wire.protocol import ResolveRequest
 
 if TYPE_CHECKING:
+    from ..bundle.check import Policy
     from ..bundle.seal import TrustedKey
     from ..config import Config
     from ..kinds.rules import KindRules
@@ -59,6 +60,7 @@ class RestoreContext:
         offline: Seconds for which this node's last answer is used while the registry cannot be reached.
         max_age: Seconds since the signing of a revision, from which on it is refused; ``None``: any age.
         require: Who must have built a revision; ``None``: anybody.
+        policy: Decides about signers by the registry's trust metadata; ``None`` without a pinned root.
         fresh: Whether to ask the registry even if another process of this node asked the same a moment ago.
     """
 
@@ -74,6 +76,7 @@ class RestoreContext:
     offline: float = DEFAULT_OFFLINE
     max_age: float | None = None
     require: Requirement | None = None
+    policy: Policy | None = None
     fresh: bool = False
 
 

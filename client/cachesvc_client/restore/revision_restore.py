@@ -53,7 +53,7 @@ def accept_revisions(
     ``Incompatible`` (entries, but none fits: the message names the first factor), ``Untrusted``,
     ``Unavailable``, ``StorageFull``.
     """
-    if not context.trusted:
+    if not context.trusted and context.policy is None:
         raise Untrusted("no signer is trusted", "run cachesvc login, or set CACHESVC_TRUSTED_KEYS")
     with result.timed("resolve"):
         answer = _resolve(name_request, remote, context, result)
@@ -81,7 +81,7 @@ def accept_bundles(
     Each bundle must be signed for one of ``name_requests``. If there are none, every name is accepted,
     because the user named the file. Raises as :func:`accept_revisions` does.
     """
-    if not context.trusted:
+    if not context.trusted and context.policy is None:
         raise Untrusted("no signer is trusted", "run cachesvc login, or set CACHESVC_TRUSTED_KEYS")
     failures: list[CacheSvcError] = []
     for path in paths:
@@ -187,7 +187,11 @@ def _revision(
             lane=name_request.lane,
         )
         verified = check_envelope(
-            resolved.envelope.encode(), trusted=context.trusted, expected=expected, now=time.time()
+            resolved.envelope.encode(),
+            trusted=context.trusted,
+            expected=expected,
+            now=time.time(),
+            policy=context.policy,
         )
         _accept(verified, context, result)
     fetch = partial(_fetch, resolved, verified.manifest.pack, remote, context, result)
@@ -204,7 +208,9 @@ def _bundle(
 
     with result.timed("check"):
         envelope, offset = open_bundle(path)
-        verified = check_envelope(envelope, trusted=context.trusted, expected=None, now=time.time())
+        verified = check_envelope(
+            envelope, trusted=context.trusted, expected=None, now=time.time(), policy=context.policy
+        )
         _refuse_unasked(verified.manifest.statement, name_requests, context.lane)
         _accept(verified, context, result)
 

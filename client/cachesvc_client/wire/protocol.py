@@ -298,3 +298,10 @@ class SignerRecord:
     namespace: str
     key: str
     label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TrustAnswer:
+    """Holds files of trust metadata, which are signed, by TUF's names of them, such as ``timestamp.json``."""
+
+    files: dict[str, str]

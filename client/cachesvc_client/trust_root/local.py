@@ -1,0 +1,46 @@
+"""Keep verified trust metadata in a folder of the node store, for each registry and pinned root.
+
+A file is whole or absent. Nothing here is trusted: every file is verified again when it is read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from ..atomic import replacing
+from ..wire.digest import Digest
+from .updater import MAX_METADATA_BYTES
+
+
+class LocalMetadata:
+    """Keep the files of one registry in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @classmethod
+    def of_registry(cls, parent: Path, url: str, pinned: bytes) -> LocalMetadata:
+        """Return the files that belong to a registry's address and a pinned root, below ``parent``."""
+        return cls(parent / Digest.of(url.encode() + b"\0" + pinned).hex)
+
+    def read(self, name: str) -> bytes | None:
+        """Return a file; ``None`` if it is not here, cannot be read, or is larger than any metadata."""
+        try:
+            with open(self._folder / name, "rb") as file:
+                data = file.read(MAX_METADATA_BYTES + 1)
+        except OSError:
+            return None
+        return data if len(data) <= MAX_METADATA_BYTES else None
+
+    def write(self, name: str, data: bytes) -> None:
+        """Keep a file in place of an earlier one. A node store that is full or read-only keeps none."""
+        with contextlib.suppress(OSError):
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with replacing(self._folder / name, 0o600) as file:
+                file.write(data)
+
+    def remove(self, name: str) -> None:
+        """Remove a file if it is here."""
+        with contextlib.suppress(OSError):
+            (self._folder / name).unlink()

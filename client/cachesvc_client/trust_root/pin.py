@@ -1,0 +1,52 @@
+"""Pin the root of a registry's trust metadata at a login."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..atomic import replacing
+from ..wire.digest import Digest
+from ..wire.errors import StorageFull
+from .metadata import Root
+from .registry_metadata import read_pinned, verify_first
+
+if TYPE_CHECKING:
+    from ..http.registry import Remote
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """Describes a root that a login has pinned. ``text``: a line for the user."""
+
+    path: Path
+    text: str
+
+
+def pin_root(remote: Remote, root: Path | None, folder: Path) -> Pin | None:
+    """Store a registry's root in ``folder``; return ``None`` if the registry has no trust metadata.
+
+    ``root``: file of a root that the user got another way. Without it the registry's own root is trusted on
+    first use. Raise ``Untrusted`` if the registry's metadata do not follow from the root.
+    """
+    verified = verify_first(read_pinned(root) if root is not None else None, remote)
+    if verified is None:
+        return None
+    data, metadata = verified
+    path = folder / f"{Digest.of(remote.url.encode()).hex}.json"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with replacing(path, 0o600) as file:
+            file.write(data)
+    except OSError as error:
+        raise StorageFull(f"{path}: cannot be written: {error.strerror}") from None
+    return Pin(path, _text(remote.url, metadata.root, root))
+
+
+def _text(url: str, root: Root, file: Path | None) -> str:
+    role = root.roles["root"]
+    keys = ", ".join(keyid[:16] for keyid in role.keyids)
+    source = f"the root in {file}" if file is not None else "its root, which was trusted on first use"
+    compare = "" if file is not None else "; compare the key with what `cachesvc serve` prints"
+    return f"pinned for {url}: {source}; root keys ({role.threshold} must sign): {keys}{compare}"

@@ -1,0 +1,160 @@
+"""Bring the trust metadata of a registry up to date, with one request where nothing has changed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from ..wire.errors import CacheSvcError, Corrupt, InvalidRequest, NotFound, Untrusted
+from .local import LocalMetadata
+from .policy import SignerPolicy
+from .updater import MAX_ROOT_BYTES, Fetch, TrustMetadata, Updater
+
+if TYPE_CHECKING:
+    from ..http.registry import Remote
+    from ..node.store import NodeStore
+
+
+def read_pinned(path: Path) -> bytes:
+    """Return the bytes of a pinned root. Raise ``InvalidRequest``."""
+    try:
+        with path.open("rb") as file:
+            return file.read(MAX_ROOT_BYTES + 1)
+    except OSError as error:
+        raise InvalidRequest(
+            f"trust root {path}: {error.strerror or error}", "log in again, or set CACHESVC_TRUST_ROOT"
+        ) from None
+
+
+class TrustConfig(Protocol):
+    """Declares the setting that pins a root."""
+
+    @property
+    def url(self) -> str | None:
+        """Return the address of the registry."""
+
+    @property
+    def trusted_keys(self) -> Sequence[object]:
+        """Return the keys that the user trusts."""
+
+    @property
+    def trust_root(self) -> Path | None:
+        """Return the path of the pinned root; ``None`` if the trusted keys decide alone."""
+
+
+def policy_of(config: TrustConfig, store: NodeStore, remote: Remote) -> SignerPolicy | None:
+    """Return whose signatures count by the registry's present metadata; ``None`` without a pinned root.
+
+    Raise as `refresh_policy` does.
+    """
+    if config.trust_root is None:
+        return None
+    policy, _ = refresh_policy(config.trust_root, store.trust_folder, remote)
+    return policy
+
+
+def policy_of_node(config: TrustConfig, store: NodeStore) -> tuple[SignerPolicy | None, str]:
+    """Return whose signatures count by the metadata that this node has, without a request, and a warning.
+
+    Without a pinned root the policy is ``None``. If the node has no metadata yet, the trusted keys decide
+    alone, and the warning says so; without such keys this raises ``Untrusted``.
+    """
+    if config.trust_root is None:
+        return None, ""
+    try:
+        return last_policy(config.trust_root, store.trust_folder, config.url or ""), ""
+    except Untrusted as error:
+        if not config.trusted_keys:
+            raise
+        return None, f"CACHESVC_TRUSTED_KEYS decides alone: {error}"
+
+
+def refresh_policy(
+    pinned: Path, store: Path, remote: Remote, deadline: float | None = None
+) -> tuple[SignerPolicy, str]:
+    """Return whose signatures count in a registry, and a warning if it could not be reached (else nothing).
+
+    ``store``: folder of the node store for trust metadata. While the registry cannot be reached, the metadata
+    of this node count until their time is over. Raise ``Untrusted`` for metadata that do not hold.
+    """
+    root = read_pinned(pinned)
+    updater = Updater(root, LocalMetadata.of_registry(store, remote.url, root), remote.url, time.time())
+    try:
+        return SignerPolicy(updater.refresh(_fetch_from(remote, updater, deadline)).targets, remote.url), ""
+    except CacheSvcError as error:
+        if not (error.retry or isinstance(error, NotFound)):
+            raise
+        metadata, reason = updater.last(), error
+    if metadata is None and isinstance(reason, NotFound):
+        raise Untrusted(
+            f"{remote.url} has no trust metadata, and {pinned} is trusted for it",
+            "start a registry that has them",
+        ) from None
+    if metadata is None:
+        raise reason
+    return SignerPolicy(metadata.targets, remote.url), f"the trust metadata of this node are used: {reason}"
+
+
+def last_policy(pinned: Path, store: Path, url: str) -> SignerPolicy:
+    """Return whose signatures count by the metadata that this node has. Raise ``Untrusted`` without any."""
+    root = read_pinned(pinned)
+    metadata = Updater(root, LocalMetadata.of_registry(store, url, root), url, time.time()).last()
+    if metadata is None:
+        raise Untrusted(
+            f"this node has no trust metadata of {url}, and {pinned} is trusted for it",
+            "reach the registry once, or unset CACHESVC_TRUST_ROOT and name keys in CACHESVC_TRUSTED_KEYS",
+        )
+    return SignerPolicy(metadata.targets, url)
+
+
+def verify_first(pinned: bytes | None, remote: Remote) -> tuple[bytes, TrustMetadata] | None:
+    """Return the root to pin and the metadata that it leads to; ``None`` if the registry has no metadata.
+
+    ``pinned``: a root that the user got another way; ``None`` trusts the registry's newest root on first use.
+    """
+    try:
+        files = remote.trust_update(0, 0, 0)
+    except NotFound:
+        if pinned is not None:
+            raise
+        return None
+    if pinned is None:
+        roots = {int(name.partition(".")[0]): name for name in files if name.endswith(".root.json")}
+        if not roots:
+            raise Corrupt(f"{remote.url}: trust metadata without a root")
+        pinned = files[roots[max(roots)]]
+    updater = Updater(pinned, _Nowhere(), remote.url, time.time())
+    return pinned, updater.refresh(_fetch_from(remote, updater))
+
+
+def _fetch_from(remote: Remote, updater: Updater, deadline: float | None = None) -> Fetch:
+    """Return a function that takes files from one answer with all that this node lacks, or else asks for
+    one."""
+    files = remote.trust_update(*updater.versions(), deadline=deadline)
+
+    def fetch(name: str, limit: int) -> bytes:
+        if name in files:
+            if len(files[name]) > limit:
+                raise Corrupt(f"{remote.url}: {name}: more than {limit} bytes")
+            return files[name]
+        if name.endswith(".root.json"):
+            raise NotFound(f"{name}: there is no newer root")
+        return remote.trust_file(name, limit, deadline)
+
+    return fetch
+
+
+class _Nowhere:
+    """Keeps nothing: before a root is pinned, this node keeps no metadata."""
+
+    def read(self, name: str) -> bytes | None:
+        del name
+        return None
+
+    def write(self, name: str, data: bytes) -> None:
+        del name, data
+
+    def remove(self, name: str) -> None:
+        del name
