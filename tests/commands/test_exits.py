@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def way(registry) -> Iterator[Relay]:
+def registry_relay(registry) -> Iterator[Relay]:
     """Open a relay to the registry that holds the request which a test names."""
     with relay(registry.url.removeprefix("http://")) as opened:
         yield opened
@@ -79,13 +79,13 @@ print("there", flush=True)
 """
 
 
-def variables_of(place: Path, registry: Registry, way: Relay, **more: str) -> dict[str, str]:
+def variables_of(place: Path, registry: Registry, registry_relay: Relay, **more: str) -> dict[str, str]:
     """Return the variables of a program whose home is in ``place`` and whose requests pass the relay
-    ``way``."""
+    ``registry_relay``."""
     return {
         "PATH": os.environ["PATH"],
         "HOME": str(place / "home"),
-        "CACHESVC_URL": way.url,
+        "CACHESVC_URL": registry_relay.url,
         "CACHESVC_TOKEN": registry.token,
         "CACHESVC_TRUSTED_KEYS": registry.trust,
         **more,
@@ -94,16 +94,18 @@ def variables_of(place: Path, registry: Registry, way: Relay, **more: str) -> di
 
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize("step", STEPS)
-def test_a_process_ends_as_it_does_without_cachesvc(step, ending, bundle, command, registry, way, tmp_path):
+def test_a_process_ends_as_it_does_without_cachesvc(
+    step, ending, bundle, command, registry, registry_relay, tmp_path
+):
     file = f"ab/{'c' * 30}.best_config"
     assert command("push", bundle("team/exits", file=file, content=b"{}"))[0] == 0
-    way.hold, wait = STEPS[step][0] or b"", STEPS[step][1]
+    registry_relay.hold, wait = STEPS[step][0] or b"", STEPS[step][1]
     last, status = ENDINGS[ending]
     home = tmp_path / "home"
     (home / ".config" / "cachesvc").mkdir(parents=True)
     if step == "read the configuration":
         os.mkfifo(home / ".config" / "cachesvc" / "login.json", 0o600)
-    variables = variables_of(tmp_path, registry, way)
+    variables = variables_of(tmp_path, registry, registry_relay)
     if step == "detection":
         os.mkfifo(compiler := tmp_path / "compiler", 0o700)
         variables["CXX"] = str(compiler)
@@ -112,7 +114,7 @@ def test_a_process_ends_as_it_does_without_cachesvc(step, ending, bundle, comman
     program = PROGRAM.format(name="team/exits", wait=wait, ending=last, install=step == "install")
     with running_python(["-c", program], tmp_path, variables) as process:
         if wait == "wait_for_relay()":
-            assert way.holds.wait(60)
+            assert registry_relay.holds.wait(60)
             process.stdin.write("\n")
             process.stdin.flush()
         assert process.stdout.readline() == "there\n", (tmp_path / "err").read_text()
@@ -120,7 +122,7 @@ def test_a_process_ends_as_it_does_without_cachesvc(step, ending, bundle, comman
         assert process.wait(30) == status
     assert time.monotonic() - begin < 15, "an exit waits one second; the machine may be busy"
     if step == "report" and status in (0, 1, 3):
-        assert way.holds.is_set(), "the exit began to report"
+        assert registry_relay.holds.is_set(), "the exit began to report"
     stderr = (tmp_path / "err").read_text()
     own = {"exception": "RuntimeError: of the program", "SIGINT": "KeyboardInterrupt"}.get(ending)
     assert "cachesvc_client/" not in stderr and "Exception ignored" not in stderr and "Fatal" not in stderr, (
@@ -163,7 +165,7 @@ torch.compile(lambda x: x.cos() + 1)(torch.ones(8))
         ("compiles", signal.SIGTERM),
     ],
 )
-def test_a_signal_ends_the_first_compile(step, number, registry, way, tmp_path):
+def test_a_signal_ends_the_first_compile(step, number, registry, registry_relay, tmp_path):
     """The compile runs on the main thread. It waits for a restore whose request the relay holds, or for a
     compiler that does not end."""
     home, called = tmp_path / "home", tmp_path / "called"
@@ -172,9 +174,9 @@ def test_a_signal_ends_the_first_compile(step, number, registry, way, tmp_path):
     compiler.write_text(f"#!/bin/sh\necho $$ >> {called}\nexec sleep 60\n")
     compiler.chmod(0o700)
     waits = step == "waits for the restore"
-    way.hold = b"POST /v1/resolve" if waits else b""
+    registry_relay.hold = b"POST /v1/resolve" if waits else b""
     program = COMPILING.format(waits=waits)
-    variables = variables_of(tmp_path, registry, way, CXX=str(compiler), CACHESVC_DEADLINE="60")
+    variables = variables_of(tmp_path, registry, registry_relay, CXX=str(compiler), CACHESVC_DEADLINE="60")
     with running_python(["-c", program], tmp_path, variables) as process:
         if waits:
             assert process.stdout.readline() == "there\n", (tmp_path / "err").read_text()
@@ -203,16 +205,16 @@ CONSOLE = "import code; code.InteractiveConsole().interact()"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_console_is_interrupted_as_without_cachesvc(number, registry, way, tmp_path):
+def test_a_console_is_interrupted_as_without_cachesvc(number, registry, registry_relay, tmp_path):
     """The console stays alive when it is interrupted in the middle of a restore, and ends when its user ends
     it."""
     (tmp_path / "home").mkdir()
-    way.hold = b"POST /v1/resolve"
-    variables = variables_of(tmp_path, registry, way, PYTHONUNBUFFERED="1")
+    registry_relay.hold = b"POST /v1/resolve"
+    variables = variables_of(tmp_path, registry, registry_relay, PYTHONUNBUFFERED="1")
     with running_python(["-c", CONSOLE], tmp_path, variables) as process:
         process.stdin.write("import cachesvc_client\nsession = cachesvc_client.attach('team/exits')\n")
         process.stdin.flush()
-        assert way.holds.wait(60)
+        assert registry_relay.holds.wait(60)
         process.send_signal(number)
         if number == signal.SIGTERM:
             assert process.wait(30) == -signal.SIGTERM
