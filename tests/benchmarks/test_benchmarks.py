@@ -103,7 +103,7 @@ def test_hosts_share_nothing_that_changes_keys(tmp_path: Path, monkeypatch: pyte
 def test_a_process_ends_with_its_block_and_so_do_its_children(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     script = f"sleep 600 & echo $! > {pid}; wait"
-    with pytest.raises(KeyboardInterrupt), hosts.started(["sh", "-c", script]) as process:
+    with pytest.raises(KeyboardInterrupt), hosts.running_process(["sh", "-c", script]) as process:
         _until(lambda: pid.exists() and pid.read_text().strip())
         raise KeyboardInterrupt
     assert process.returncode is not None
