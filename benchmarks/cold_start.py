@@ -1,4 +1,4 @@
-"""How long a fresh process takes to its first output: PyTorch's own means against cachesvc.
+"""Measure how long a fresh process takes to its first output: PyTorch's own means against cachesvc.
 
 Each run is a process of its own on a host of its own (empty HOME, TMPDIR, working directory and folders);
 rounds alternate between the methods; medians are shown. Time is from just before ``torch.compile()`` (for
@@ -43,7 +43,7 @@ from typing import Any
 
 import zstandard
 
-sys.path[0] = str(Path(__file__).resolve().parent.parent)  # as `python benchmarks/cold_start.py`, too
+sys.path[0] = str(Path(__file__).resolve().parent.parent)  # so that `python FILE` works
 
 from benchmarks.hosts import (  # noqa: E402
     QUICK,
@@ -54,7 +54,7 @@ from benchmarks.hosts import (  # noqa: E402
     cachesvc,
     clean_environment,
     registry,
-    started,
+    running_process,
 )
 from cachesvc.cli.signals import interruptible  # noqa: E402
 from cachesvc_client.bundle.check import check_envelope  # noqa: E402
@@ -77,7 +77,8 @@ METHODS = (
 FILLING = "Redis cache, filling"
 MODES = ("default", "max-autotune-no-cudagraphs", "max-autotune")
 REDIS_SWITCHES = ("FX_GRAPH", "AUTOGRAD", "AUTOTUNE")
-"""Without BUNDLED_AUTOTUNE: on a machine without Triton it fails the compile (torch 2.13)."""
+"""PyTorch's remote caches, without BUNDLED_AUTOTUNE, which fails the compile on a machine without Triton
+(torch 2.13)."""
 ATTACH = """
 import json, sys, time
 began = time.perf_counter()
@@ -85,7 +86,8 @@ import cachesvc_client
 cachesvc_client.attach(sys.argv[1])
 print(json.dumps({"seconds": time.perf_counter() - began, "torch": "torch" in sys.modules}))
 """
-"""A program of its own: with the .pth bootstrap installed, a service is attached before its first line."""
+"""A program that measures an attach. It runs without the .pth bootstrap, which would attach a service before
+the program's first line."""
 RESULTS = ROOT / "benchmarks" / "results"
 Answer = dict[str, Any]
 
@@ -155,14 +157,14 @@ def _measure(options: argparse.Namespace, folder: Path, report: dict[str, Any]) 
 
 @dataclass(slots=True)
 class Bench:
-    """The wanted methods for one model and mode. ``redis``: the URL of a server, or ``None``. ``variables``:
-    of the builder and of all processes that are measured."""
+    """Measures the selected methods for one model and mode. ``redis``: the URL of a server, or ``None``.
+    ``variables``: the variables of the builder and of all measured processes."""
 
     model: str
     mode: str
     place: Path
     registry: Registry
-    wanted: frozenset[str]
+    selected_methods: frozenset[str]
     redis: str | None
     variables: dict[str, str]
     runs: dict[str, list[Answer]] = field(default_factory=dict)
@@ -174,7 +176,7 @@ class Bench:
         return f"bench/{self.model}-{self.mode}"
 
     def prepare(self) -> None:
-        """Publishes the entry with ``cachesvc warm``, and fills the Redis cache. Not timed."""
+        """Publish the entry with ``cachesvc warm``, and fill the Redis cache. This time is not measured."""
         spec = self.place / "warm.toml"
         spec.write_text(
             f'name = "{self.name}"\n[[target]]\nid = "{self.model}"\nmodes = ["{self.mode}"]\n'
@@ -183,30 +185,30 @@ class Bench:
         )
         self._tell("cachesvc warm")
         environment = clean_environment() | self.registry.builder
-        with started(cachesvc(["cachesvc", "warm", str(spec)]), env=environment, stdout=2) as process:
+        with running_process(cachesvc(["cachesvc", "warm", str(spec)]), env=environment, stdout=2) as process:
             if process.wait():
                 raise Failed(f"cachesvc warm of {self.model} ended with status {process.returncode}")
         self.sizes |= self._published()
-        if self.redis and "Redis cache" in self.wanted:
+        if self.redis and "Redis cache" in self.selected_methods:
             self._run(FILLING, "redis-fill", **_redis_variables(self.redis))
             del self.runs[FILLING]
             self.sizes["redis"] = redis_bytes(self.redis)
 
     def round(self, number: int) -> None:
-        """Each method once, on hosts of this round; removes them afterwards."""
+        """Run each method once, on hosts of this round, and remove the hosts afterwards."""
         here = f"round-{number}/"
         (self.place / here).mkdir()
         mega, output = self.place / here / "mega", self.place / here / "output.pt"
-        cache, moved = self.place / here / "cache", self.place / here / "cache-moved"
+        cache, moved_cache = self.place / here / "cache", self.place / here / "cache-moved"
         own = {"TORCHINDUCTOR_CACHE_DIR": str(cache)}
-        kept = ("--save", str(mega), "--keep", str(output))
-        self._run("cold", here + "first", *kept, **own)
+        options = ("--save", str(mega), "--keep", str(output))
+        self._run("cold", here + "first", *options, **own)
         self.sizes |= _pytorch_sizes(mega, cache)
         expect = ("--expect", str(output))
         self._run("local warm, first", here + "first", *expect, **own)
         self._run("local warm, settled", here + "first", *expect, **own)
-        cache.rename(moved)
-        self._run("folder copy", here + "copy", *expect, TORCHINDUCTOR_CACHE_DIR=str(moved))
+        cache.rename(moved_cache)
+        self._run("folder copy", here + "copy", *expect, TORCHINDUCTOR_CACHE_DIR=str(moved_cache))
         self._run("mega-cache", here + "mega-cache", *expect, "--load", str(mega))
         if self.redis:
             self._run("Redis cache", here + "redis", *expect, **_redis_variables(self.redis))
@@ -218,28 +220,29 @@ class Bench:
         shutil.rmtree(self.place / here)
 
     def result(self) -> dict[str, Any]:
-        """Everything, for the table, the JSON and the plot."""
+        """Return all measurements, for the table, the JSON and the plot."""
         methods = {name: _summary(runs) for name, runs in self.runs.items()}
-        made = {"bytes": self.sizes, "attach": self.attached, "methods": methods}
-        return {**made, "targets": targets(made) if "cachesvc" in methods else []}
+        report = {"bytes": self.sizes, "attach": self.attached, "methods": methods}
+        return {**report, "targets": targets(report) if "cachesvc" in methods else []}
 
     def _run(self, method: str, host: str, *options: str, **variables: str) -> None:
-        if method not in (*self.wanted, "cold", FILLING):
+        if method not in (*self.selected_methods, "cold", FILLING):
             return
         place = Host(self.place / host)
         variables = {**self.variables, **variables}
         answer = place.serve(self.model, "--mode", self.mode, *options, compilers=True, **variables)
         self.runs.setdefault(method, []).append(portable(answer))
-        seen = answer["observed"]
+        observed = answer["observed"]
         self._tell(
-            f"{method}: {answer['seconds']['first']:.2f} s, {seen['compiler_processes']} compilers run"
+            f"{method}: {answer['seconds']['first']:.2f} s, {observed['compiler_processes']} compilers run"
         )
         last = method in ("folder copy", "mega-cache", "Redis cache", FILLING)
-        if last:  # 150 MB of precompiled headers each
+        if last:  # Each folder has 150 MB of precompiled headers.
             shutil.rmtree(place.folder)
 
     def _published(self) -> dict[str, int]:
-        """Bytes that a restore moves: the pack, and the whole answer to the resolve with its envelope."""
+        """Return the bytes that a restore downloads: the pack, and the whole answer to the resolve with its
+        envelope."""
         name = Name.parse(self.name)
         request = ResolveRequest(name.namespace, name.name, detect(clean_environment()), (name.tag,))
         with Remote(self.registry.url, self.registry.token) as remote:
@@ -254,14 +257,15 @@ class Bench:
 
 
 def portable(answer: Answer) -> Answer:
-    """Without the paths of this machine: the processes that were started, counted by name."""
-    seen = dict(answer["observed"])
-    seen["processes"] = dict(Counter(Path(name).name for name in seen["processes"]))
-    return {**answer, "observed": seen}
+    """Return an answer without the paths of this machine: it counts the started processes by name."""
+    observed = dict(answer["observed"])
+    observed["processes"] = dict(Counter(Path(name).name for name in observed["processes"]))
+    return {**answer, "observed": observed}
 
 
 def _pytorch_sizes(mega: Path, cache: Path) -> dict[str, int]:
-    """Of mega-cache, which has no ``.so``, and of it with the kernels' ``.so`` in one zstd -3 stream."""
+    """Return the sizes of mega-cache, which has no ``.so``, and of mega-cache with the kernels' ``.so`` in
+    one zstd -3 stream."""
     data = mega.read_bytes()
     libraries = [path.read_bytes() for path in sorted(cache.glob("*/*.main.so"))]
     whole = zstandard.ZstdCompressor(level=3).compress(b"".join([data, *libraries]))
@@ -273,11 +277,11 @@ def _pytorch_sizes(mega: Path, cache: Path) -> dict[str, int]:
 
 @contextmanager
 def redis_server(folder: Path) -> Iterator[str]:
-    """The URL of a redis-server that runs for the length of the block and keeps nothing. On a socket in
-    ``folder``: no port to guess."""
+    """Run a redis-server that keeps nothing for the length of the block, and return its URL. It listens on a
+    socket in ``folder``, so that no port is guessed."""
     socket = folder / "redis.sock"
     command = ["redis-server", "--port", "0", "--unixsocket", str(socket), "--save", "", "--appendonly", "no"]
-    with started(command, cwd=folder, stdout=subprocess.DEVNULL) as process:
+    with running_process(command, cwd=folder, stdout=subprocess.DEVNULL) as process:
         while not socket.exists():
             if process.poll() is not None:
                 raise Failed(f"redis-server ended with status {process.returncode}")
@@ -291,7 +295,7 @@ def _redis_variables(url: str) -> dict[str, str]:
 
 
 def redis_bytes(url: str) -> int:
-    """Bytes of all values that PyTorch has put."""
+    """Return the bytes of all values that PyTorch has put into Redis."""
     import redis
 
     with contextlib.closing(redis.Redis.from_url(url)) as client:
@@ -319,11 +323,11 @@ def _summary(runs: list[Answer]) -> dict[str, Any]:
 
 
 def targets(result: dict[str, Any]) -> list[dict[str, Any]]:
-    """What is aimed at, with what was reached. ``value`` must be at most ``limit``."""
+    """Return each target with the measured value. ``value`` must be at most ``limit``."""
     methods, sizes = result["methods"], result["bytes"]
     ours = methods["cachesvc"]
     starts = [methods[name] for name in ("cachesvc", "cachesvc, 2nd process") if name in methods]
-    moved = sizes["pack"] + sizes["resolve answer"]
+    bytes_moved = sizes["pack"] + sizes["resolve answer"]
     work = sum(run[name] for run in starts for name in ("compilations", "tuning_runs", "compiler_processes"))
     others = [("local warm, settled", 0.7), ("mega-cache", 0.3), ("cold", 0.15)]
 
@@ -338,8 +342,8 @@ def targets(result: dict[str, Any]) -> list[dict[str, Any]]:
         ),
         ("compilations, tuning runs and compilers run", work, 0),
         ("outputs that are not PyTorch's own compiled ones", sum(not run["same"] for run in starts), 0),
-        ("bytes / mega-cache", moved / sizes["mega-cache"], 0.5),
-        ("bytes / zstd -3 of mega-cache and .so", moved / sizes["zstd -3 of both"], 1.0),
+        ("bytes / mega-cache", bytes_moved / sizes["mega-cache"], 0.5),
+        ("bytes / zstd -3 of mega-cache and .so", bytes_moved / sizes["zstd -3 of both"], 1.0),
         ("bytes of packs moved by the 2nd process", sum(map(_moved, starts[1:])), 0),
         ("s, import and attach", statistics.median(run["seconds"] for run in result["attach"]), 0.05),
         ("attaching processes that imported torch", sum(run["torch"] for run in result["attach"]), 0),
@@ -360,7 +364,7 @@ def _moved(method: dict[str, Any]) -> int:
 
 
 def show(title: str, result: dict[str, Any]) -> None:
-    """The table of one model, its bytes, restore seconds and targets, to stdout."""
+    """Print the table of one model, its bytes, its seconds of restore and its targets."""
     methods = result["methods"]
     cold = methods["cold"]["first"]
     print(f"\n{title}")
@@ -380,8 +384,8 @@ def show(title: str, result: dict[str, Any]) -> None:
         medians = {
             name: statistics.median(step.get(name, 0.0) for step in steps) for name in itertools.chain(*steps)
         }
-        shown = ", ".join(f"{name} {spent:.3f}" for name, spent in medians.items())
-        print(f"  {method}, seconds: {shown or '-'}")
+        seconds_text = ", ".join(f"{name} {spent:.3f}" for name, spent in medians.items())
+        print(f"  {method}, seconds: {seconds_text or '-'}")
     for row in result["targets"]:
         verdict = "pass" if row["reached"] else "FAIL"
         print(f"  {verdict}  {row['value']:10.5g} <= {row['limit']:<5g} {row['what']}")
@@ -389,7 +393,7 @@ def show(title: str, result: dict[str, Any]) -> None:
 
 
 def plot(report: dict[str, Any], path: Path) -> None:
-    """Seconds to the first output, a group of bars for each model. Needs no display."""
+    """Plot the seconds to the first output, with a group of bars for each model. No display is needed."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -398,13 +402,13 @@ def plot(report: dict[str, Any], path: Path) -> None:
     models = list(report["models"])
     figure, axes = pyplot.subplots(figsize=(4 + 2.4 * len(models), 4.8))
     for index, method in enumerate(METHODS):
-        shown = [
+        methods_shown = [
             (at, report["models"][model]["methods"][method]["first"])
             for at, model in enumerate(models)
             if method in report["models"][model]["methods"]
         ]
-        at = [place + (index - len(METHODS) / 2) * 0.1 for place, _ in shown]
-        bars = axes.bar(at, [seconds for _, seconds in shown], 0.1, label=method)
+        at = [place + (index - len(METHODS) / 2) * 0.1 for place, _ in methods_shown]
+        bars = axes.bar(at, [seconds for _, seconds in methods_shown], 0.1, label=method)
         axes.bar_label(bars, fmt="%.1f", fontsize=6, padding=2)
     axes.set_yscale("log")
     axes.set_ylim(bottom=0.5)
@@ -420,8 +424,8 @@ def plot(report: dict[str, Any], path: Path) -> None:
 
 
 def _cpu_model() -> str:
-    found = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
-    return found[1] if found else platform.machine()
+    match = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+    return match[1] if match else platform.machine()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Whether two commits are equally fast: the ratios of the demo's starts and of the restore, both in turn.
+"""Compare the speed of two commits by the ratios of the demo's starts and of the restore.
 
 Each commit gets a worktree and an environment of its own (``make venv``). A round runs `cold_start.py` and
 `restore.py` of each commit once; odd rounds begin with the second commit, so that no commit always has the
@@ -34,9 +34,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-sys.path[0] = str(Path(__file__).resolve().parent.parent)  # as `python benchmarks/compare_commits.py`, too
+sys.path[0] = str(Path(__file__).resolve().parent.parent)  # so that `python FILE` works
 
-from benchmarks.hosts import ROOT, Failed, clean_environment, started  # noqa: E402
+from benchmarks.hosts import ROOT, Failed, clean_environment, running_process  # noqa: E402
 from cachesvc.cli.signals import interruptible  # noqa: E402
 
 STARTS = {
@@ -44,9 +44,9 @@ STARTS = {
     "cachesvc / PyTorch warm": ("cachesvc", "local warm, first"),
     "2nd process / PyTorch warm": ("cachesvc, 2nd process", "local warm, first"),
 }
-"""By ratio: the methods of `cold_start.py` whose first outputs are compared."""
+"""The methods of `cold_start.py` whose first outputs are compared, by ratio."""
 FILLS = ("first fill", "second process")
-"""Methods of `restore.py` that are compared with ``cp -r``."""
+"""The methods of `restore.py` that are compared with ``cp -r``."""
 Ratios = dict[str, float]
 
 
@@ -83,12 +83,12 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _place(kept: Path | None) -> Any:
+def _place(folder: Path | None) -> Any:
     """Return a context of the folder for the worktrees."""
-    if kept is None:
+    if folder is None:
         return tempfile.TemporaryDirectory(prefix="cachesvc-commits-")
-    kept.mkdir(parents=True, exist_ok=True)
-    return nullcontext(kept)
+    folder.mkdir(parents=True, exist_ok=True)
+    return nullcontext(folder)
 
 
 def _compared(options: argparse.Namespace, place: str | Path) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def _compared(options: argparse.Namespace, place: str | Path) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class Checkout:
-    """A commit in a worktree with an environment of its own, and the ratios of each round."""
+    """Is a commit in a worktree with an environment of its own, and holds the ratios of each round."""
 
     folder: Path
     commit: str
@@ -128,7 +128,7 @@ class Checkout:
         return {"commit": self.commit, "subject": self.subject}
 
     def measure(self, models: Sequence[str]) -> None:
-        """Run both benchmarks of this commit once and keep their ratios. Raises ``Failed``."""
+        """Run both benchmarks of this commit once and keep their ratios. Raise ``Failed`` if one fails."""
         methods = sorted({method for pair in STARTS.values() for method in pair})
         starts = self._run("cold_start.py", "--rounds", "1", "--models", *models, "--methods", *methods)
         fills = self._run("restore.py", "--rounds", "3")
@@ -144,8 +144,9 @@ class Checkout:
 
 
 @contextmanager
-def _checkout(name: str, folder: Path, kept: bool) -> Iterator[Checkout]:
-    """Check a commit out and install it, for the length of the block unless it is ``kept``."""
+def _checkout(name: str, folder: Path, keep: bool) -> Iterator[Checkout]:
+    """Check a commit out and install it for the length of the block. ``keep``: leave the worktree there
+    afterwards."""
     commit = _git("rev-parse", "--verify", f"{name}^{{commit}}")
     if not folder.exists():
         _git("worktree", "add", "--detach", str(folder), commit)
@@ -155,20 +156,20 @@ def _checkout(name: str, folder: Path, kept: bool) -> Iterator[Checkout]:
         _finish(["make", "--no-print-directory", "venv"], folder)
         yield Checkout(folder, commit, _git("log", "-1", "--format=%s", commit))
     finally:
-        if not kept:
+        if not keep:
             _git("worktree", "remove", "--force", str(folder))
 
 
 def _git(*words: str) -> str:
-    done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise Failed(f"git {' '.join(words)}: {done.stderr.strip()}")
-    return done.stdout.strip()
+    result = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+    if result.returncode:
+        raise Failed(f"git {' '.join(words)}: {result.stderr.strip()}")
+    return result.stdout.strip()
 
 
 def _finish(command: Sequence[str], folder: Path) -> None:
-    """Run a command in ``folder`` to its end; its output goes where this process's stderr goes."""
-    with started(command, cwd=folder, env=clean_environment(), stdout=2) as process:
+    """Run a command in ``folder`` to its end. Its output goes to this process's stderr."""
+    with running_process(command, cwd=folder, env=clean_environment(), stdout=2) as process:
         if process.wait():
             raise Failed(f"{' '.join(command)} ended with status {process.returncode} in {folder}")
 
@@ -177,7 +178,7 @@ def _finish(command: Sequence[str], folder: Path) -> None:
 
 
 def order(old: Checkout, new: Checkout, number: int) -> tuple[Checkout, Checkout]:
-    """Return both, in the order of the round ``number``, which counts from 0."""
+    """Return both commits in the order of the round ``number``, which counts from 0."""
     return (new, old) if number % 2 else (old, new)
 
 
@@ -200,27 +201,27 @@ def ratios_of_fills(report: dict[str, Any]) -> Ratios:
 
 
 def compared(old: Sequence[Ratios], new: Sequence[Ratios]) -> dict[str, dict[str, Any]]:
-    """Return for each ratio its values in all rounds of both commits, and whether their ranges overlap."""
-    found = {}
+    """Return the values of each ratio in all rounds of both commits, and whether their ranges overlap."""
+    comparison = {}
     for name in old[0]:
         before, after = ([ratios[name] for ratios in rounds] for rounds in (old, new))
-        found[name] = {
+        comparison[name] = {
             "old": before,
             "new": after,
             "change": statistics.median(after) / statistics.median(before) - 1,
             "within_noise": min(after) <= max(before) and min(before) <= max(after),
         }
-    return found
+    return comparison
 
 
 def table(report: dict[str, Any]) -> Iterator[str]:
     """Yield the lines of a report as text: the median of each ratio and its range in both commits."""
     for which, about in report["commits"].items():
         yield f"{which}  {about['commit'][:10]}  {about['subject']}"
-    for name, found in report["ratios"].items():
-        shown = "   ".join(_range(found[which]) for which in ("old", "new"))
-        verdict = "within noise" if found["within_noise"] else "DIFFERENT"
-        yield f"  {name:45} {shown}   {found['change']:+7.1%}   {verdict}"
+    for name, values in report["ratios"].items():
+        ranges = "   ".join(_range(values[which]) for which in ("old", "new"))
+        verdict = "within noise" if values["within_noise"] else "DIFFERENT"
+        yield f"  {name:45} {ranges}   {values['change']:+7.1%}   {verdict}"
 
 
 def _range(values: Sequence[float]) -> str:

@@ -1,4 +1,4 @@
-"""The whole path on this machine: registry, ``cachesvc warm``, and processes that do not compile.
+"""Show the whole way on this machine: a registry, ``cachesvc warm``, and processes that do not compile.
 
 For each model of ``deploy/demo/warm.toml`` one fresh process each: *cold* (PyTorch alone, empty folders),
 *PyTorch warm* (PyTorch alone again, over the folders that the cold process left), and *cachesvc* (empty
@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.hosts import ROOT, Failed, Host, Registry, clean_environment, registry, started
+from benchmarks.hosts import ROOT, Failed, Host, Registry, clean_environment, registry, running_process
 from benchmarks.hosts import cachesvc as command_of
 from benchmarks.hosts import serve_command as registry_command
 from cachesvc.cli.signals import interruptible
@@ -71,12 +71,12 @@ def _demo(spec: Spec, place: Path) -> int:
 
 
 def _warm(spec: Spec, running: Registry) -> int:
-    shown = spec.path.relative_to(ROOT) if spec.path.is_relative_to(ROOT) else spec.path
+    path = spec.path.relative_to(ROOT) if spec.path.is_relative_to(ROOT) else spec.path
     for name, value in running.builder.items():
         _command([f"export {name}={value}"])
-    _command(["cachesvc", "warm", str(shown)])
+    _command(["cachesvc", "warm", str(path)])
     command = command_of(["cachesvc", "warm", str(spec.path)])
-    with started(command, env=clean_environment() | running.builder, cwd=ROOT) as process:
+    with running_process(command, env=clean_environment() | running.builder, cwd=ROOT) as process:
         return process.wait()
 
 
@@ -89,45 +89,47 @@ def _serve(target: TargetSpec, name: str, running: Registry, place: Path) -> dic
     alone = Host(place / "pytorch")
     _command(service)
     cold = alone.serve(model, "--keep", output, **target.env)
-    _told("cold, PyTorch alone", cold)
+    summarise("cold, PyTorch alone", cold)
     _command(service)
     warm = alone.serve(model, "--expect", output, **target.env)
-    _told("PyTorch's own warm start, over the same folders", warm)
+    summarise("PyTorch's own warm start, over the same folders", warm)
     _command([f"CACHESVC_NAME={name}", *service])
     ours = Host(place / "elsewhere").serve(
         model, "--expect", output, compilers=False, CACHESVC_NAME=name, **target.env, **running.service
     )
-    _told("cachesvc, empty folders, no compiler", ours)
+    summarise("cachesvc, empty folders, no compiler", ours)
     return {"model": model, "cold": cold, "warm": warm, "ours": ours}
 
 
-def _told(what: str, answer: dict[str, Any]) -> None:
-    seen = answer["observed"]
+def summarise(what: str, answer: dict[str, Any]) -> None:
+    observed = answer["observed"]
     _note(
         f"{what}: first output {_seconds(answer)} after torch.compile(), "
-        f"{seen['compilations']} compilations, {compilers_run(answer)} compilers run"
+        f"{observed['compilations']} compilations, {compilers_run(answer)} compilers run"
     )
 
 
 def compilers_run(answer: dict[str, Any]) -> int:
-    """Compiler processes that the process started, or that a child of it called."""
+    """Return the number of compiler processes that the process, or a child of it, started."""
     return int(answer["observed"]["compiler_processes"]) + len(answer["called"])
 
 
 def problems(row: dict[str, Any]) -> list[str]:
-    """What a restored process must not have done, in words; empty if it holds."""
-    ours, found = row["ours"], []
-    seen, state = ours["observed"], ours["cachesvc"]["state"]
+    """Return in words what a restored process must not do and did; empty if there is nothing."""
+    ours, differences = row["ours"], []
+    observed, state = ours["observed"], ours["cachesvc"]["state"]
     for count in ("compilations", "tuning_runs"):
-        if seen[count]:
-            found.append(f"{seen[count]} {count.replace('_', ' ')}")
+        if observed[count]:
+            differences.append(f"{observed[count]} {count.replace('_', ' ')}")
     if compilers_run(ours):
-        found.append(f"{compilers_run(ours)} compilers run: {', '.join(ours['called']) or seen['processes']}")
+        differences.append(
+            f"{compilers_run(ours)} compilers run: {', '.join(ours['called']) or observed['processes']}"
+        )
     if state != "hit":
-        found.append(f"{state}: {'; '.join(ours['cachesvc']['reasons'])}")
+        differences.append(f"{state}: {'; '.join(ours['cachesvc']['reasons'])}")
     if not ours["same"]:
-        found.append("its output is not that of PyTorch's own compilation")
-    return [f"{row['model']}: {text}" for text in found]
+        differences.append("its output is not that of PyTorch's own compilation")
+    return [f"{row['model']}: {text}" for text in differences]
 
 
 def _conclude(rows: Sequence[dict[str, Any]]) -> int:
@@ -136,13 +138,13 @@ def _conclude(rows: Sequence[dict[str, Any]]) -> int:
     for line in aligned(table):
         print("  " + line)
     _note("compilations, compilers run: cold / PyTorch warm / cachesvc. same output: bit for bit as cold's")
-    found = [problem for row in rows for problem in problems(row)]
-    for problem in found:
+    failures = [problem for row in rows for problem in problems(row)]
+    for problem in failures:
         print(f"  NOT WARM: {problem}")
     minutes, seconds = divmod(round(time.monotonic() - _BEGAN), 60)
-    verdict = "some restored process did work again" if found else "no restored process compiled anything"
+    verdict = "some restored process did work again" if failures else "no restored process compiled anything"
     _say(f"{verdict} ({minutes} min {seconds} s in all)")
-    return 1 if found else 0
+    return 1 if failures else 0
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
@@ -161,7 +163,7 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 def aligned(table: Sequence[Sequence[str]]) -> Iterable[str]:
-    """The rows as text, the first column to the left and the others to the right."""
+    """Return the rows as text, with the first column to the left and the others to the right."""
     widths = [max(len(row[index]) for row in table) for index in range(len(table[0]))]
     for row in table:
         first, *others = (cell.rjust(width) for cell, width in zip(row, widths, strict=True))

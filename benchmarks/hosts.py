@@ -1,4 +1,4 @@
-"""Fresh hosts and the processes on them: what the demo and the benchmarks start, and end.
+"""Make fresh hosts and run processes on them, for the demo and the benchmarks.
 
 A host is an empty HOME, TMPDIR and working directory; nothing of this machine's caches is seen on it.
 Every process is the leader of a session of its own, so that an interrupt reaches the parent alone,
@@ -23,7 +23,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 SERVICE = ROOT / "benchmarks" / "service.py"
 COMPILERS = ("gcc", "cc", "cc1plus", "clang", "clang++", "ld", "as", "nvcc", "ptxas", "openssl")
-"""No ``g++``: a script of that name would be another compiler to cachesvc, and none is an image without."""
+"""The names of compilers, without ``g++``: a script of that name would be another compiler to cachesvc, and
+an image without compilers has none."""
 QUICK = {"TORCHINDUCTOR_VEC_ISA_OK": "1", "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}
 """Variables that save half of a first compile: its probes of the CPU's instructions and its precompiled
 header. They are in PyTorch's keys, so builder and service have them alike. What measures a compile, or shows
@@ -31,16 +32,18 @@ what a service without variables sees, goes without them."""
 _CLEARED = ("CI", "CUDA_CACHE_PATH", "CXX", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "PYTHONSTARTUP")
 _CLEARED_PREFIXES = ("CACHESVC_", "TORCHINDUCTOR_", "TORCH_COMPILE", "TORCH_LOGS", "TRITON_")
 _GRACE = 15.0
-"""Seconds that a process has to end by itself when it is told to."""
+"""Seconds that a process has to end by itself after it is asked to."""
 
 
 class Failed(Exception):
-    """A process did not do what it was started for; the message has the end of what it said."""
+    """A process failed; the message has the end of its output."""
 
 
 def clean_environment() -> dict[str, str]:
-    """This process's variables without what changes keys or finds caches: ``CI`` alone is part of
-    AOTAutograd's keys, and settings of PyTorch would make it another configuration than the default."""
+    """Return this process's variables without those that change keys or lead to caches.
+
+    ``CI`` alone is part of AOTAutograd's keys, and settings of PyTorch would make another configuration than
+    the default."""
     return {
         name: value
         for name, value in os.environ.items()
@@ -50,21 +53,22 @@ def clean_environment() -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """An own HOME, TMPDIR and working directory under ``folder``, made when they are missing."""
+    """Is a HOME, TMPDIR and working directory of its own under ``folder``, made when they are missing."""
 
     folder: Path
 
     def environment(self) -> dict[str, str]:
-        """The variables of a process on this host."""
+        """Return the variables of a process on this host."""
         for name in ("home", "tmp", "work"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         own = {"HOME": str(self.folder / "home"), "TMPDIR": str(self.folder / "tmp")}
         return clean_environment() | own | {"HF_HUB_OFFLINE": "1"}
 
     def run(self, *arguments: str, **variables: str) -> tuple[str, str]:
-        """Runs Python with ``arguments`` to its end: (stdout, stderr). Raises ``Failed``."""
+        """Run Python with ``arguments`` to its end. Return stdout and stderr; raise ``Failed`` if it
+        fails."""
         environment = self.environment() | variables | {"BENCHMARK_STARTED": repr(time.monotonic())}
-        with started(
+        with running_process(
             [sys.executable, *arguments],
             env=environment,
             cwd=self.folder / "work",
@@ -79,9 +83,11 @@ class Host:
         return out, errors
 
     def serve(self, model: str, *options: str, compilers: bool = True, **variables: str) -> dict[str, Any]:
-        """Runs ``service.py`` to its end and answers what it printed, with ``called``: the compilers that
-        it, or a child of it, called on a PATH without ``g++`` whose other compilers only tell that they
-        were called (``compilers=False``). Raises ``Failed``."""
+        """Run ``service.py`` to its end and return its answer, with ``called``: the compilers that it, or a
+        child of it, called.
+
+        With ``compilers=False`` the PATH has no ``g++``, and its other compilers only record that they were
+        called. Raise ``Failed`` if the process fails."""
         traps = self.folder / "traps"
         if not compilers:
             variables |= {"PATH": str(trap(traps))}
@@ -92,8 +98,10 @@ class Host:
 
 
 def trap(folder: Path) -> Path:
-    """A PATH on which every compiler only writes its name and arguments to ``called`` and fails; without g++,
-    as in an image without compilers: one of ours would be another compiler than the builder's."""
+    """Make a PATH on which every compiler only writes its name and arguments to ``called`` and fails.
+
+    There is no g++, as in an image without compilers: a script of that name would be another compiler than
+    the builder's."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in COMPILERS:
         script = folder / name
@@ -103,8 +111,8 @@ def trap(folder: Path) -> Path:
 
 
 @contextmanager
-def started(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[Any]]:
-    """A process that does not outlive the block: it is asked to end, then killed, with its children."""
+def running_process(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[Any]]:
+    """Start a process that does not outlive the block: it is asked to end, then killed, with its children."""
     process = subprocess.Popen(command, start_new_session=True, **options)
     try:
         yield process
@@ -124,7 +132,7 @@ def _end(process: subprocess.Popen[Any]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """A registry that runs: its address, the variables of its users, its process."""
+    """Is a running registry: its address, the variables of its users, its process."""
 
     url: str
     token: str
@@ -134,31 +142,34 @@ class Registry:
 
     @property
     def service(self) -> dict[str, str]:
-        """What a service needs."""
+        """Return the variables that a service needs."""
         return {"CACHESVC_URL": self.url, "CACHESVC_TOKEN": self.token, "CACHESVC_TRUSTED_KEYS": self.trust}
 
     @property
     def builder(self) -> dict[str, str]:
-        """What ``cachesvc warm`` needs."""
+        """Return the variables that ``cachesvc warm`` needs."""
         return self.service | {"CACHESVC_SIGNING_KEY": self.signing_key}
 
 
 def serve_command(data: Path) -> list[str]:
-    """``cachesvc serve`` for a registry with its data in a folder, on any free port of loopback."""
+    """Return the command of ``cachesvc serve`` for a registry with its data in a folder, on any free port of
+    loopback."""
     return ["cachesvc", "serve", "--data", str(data), "--port", "0", "--ready-file", f"{data}/ready.json"]
 
 
 @contextmanager
 def registry(data: Path, **variables: str) -> Iterator[Registry]:
-    """Runs a registry for the length of the block, its first start: embedded, unless the variables name other
-    backends. Raises ``Failed`` if it does not come up."""
+    """Run a registry for the length of the block, at its first start: embedded, unless the variables name
+    other backends.
+
+    Raise ``Failed`` if it does not start."""
     data.mkdir(parents=True, exist_ok=True)
     ready = data / "ready.json"
-    ready.unlink(missing_ok=True)  # of a run before: it would name another port
+    ready.unlink(missing_ok=True)  # A file of an earlier run would name another port.
     with open(data / "log", "wb") as log:
         command = cachesvc(serve_command(data))
         env = clean_environment() | variables
-        with started(command, env=env, stdout=log, stderr=subprocess.STDOUT) as process:
+        with running_process(command, env=env, stdout=log, stderr=subprocess.STDOUT) as process:
             while not ready.exists():
                 if process.poll() is not None:
                     raise Failed(f"cachesvc serve ended:\n{(data / 'log').read_text()[-3000:]}")
@@ -167,5 +178,5 @@ def registry(data: Path, **variables: str) -> Iterator[Registry]:
 
 
 def cachesvc(command: Sequence[str]) -> list[str]:
-    """A ``cachesvc ...`` command line for this interpreter, whatever is on the PATH."""
+    """Return a ``cachesvc ...`` command line for this interpreter, whatever is on the PATH."""
     return [sys.executable, "-m", *command]

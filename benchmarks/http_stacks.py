@@ -1,4 +1,4 @@
-"""``python -m benchmarks.http_stacks``: the client's own HTTP beside urllib3, as ADR 27 weighs them.
+"""Compare the client's own HTTP with urllib3, as ADR 27 weighs them: ``python -m benchmarks.http_stacks``.
 
 Measures an import, a warm call over loopback, and how long a call that has a deadline is held by a peer that
 sends a byte now and then, and by a host of silent addresses. Prints JSON; takes about a minute.
@@ -33,18 +33,18 @@ DRIPS = {
     "body": b"HTTP/1.1 200 OK\r\nContent-Length: 99999\r\n\r\n",
 }
 DRIP_SECONDS = 8.0
-"""How long the dripping peer goes on."""
+"""Seconds for which the dripping peer goes on."""
 DEADLINE = 0.4
 ADDRESSES = 12
 
 
 def main() -> None:
-    """Prints what was measured."""
-    held = {where: _held(first) for where, first in DRIPS.items()}
+    """Print the measurements."""
+    seconds_held = {where: seconds_until_answer(first) for where, first in DRIPS.items()}
     facts = {
         "import, CPU ms, median of 9": _imports(),
         "warm call, microseconds, median of 3000": _warm_calls(),
-        f"seconds held by a dripping peer, deadline {DEADLINE}": held,
+        f"seconds held by a dripping peer, deadline {DEADLINE}": seconds_held,
         f"seconds held by {ADDRESSES} silent addresses, deadline {DEADLINE}": _held_by_addresses(),
     }
     print(json.dumps(facts, indent=1))
@@ -52,12 +52,14 @@ def main() -> None:
 
 def _imports() -> dict[str, float]:
     timed = "import time; c = time.process_time(); import {}; print((time.process_time() - c) * 1e3)"
-    seen: dict[str, list[float]] = {name: [] for name in IMPORTS}
+    seconds_by_module: dict[str, list[float]] = {name: [] for name in IMPORTS}
     for _ in range(9):
         for name, modules in IMPORTS.items():
             command = [sys.executable, "-c", timed.format(modules)]
-            seen[name].append(float(subprocess.run(command, capture_output=True, check=True).stdout))
-    return {name: round(statistics.median(times), 1) for name, times in seen.items()}
+            seconds_by_module[name].append(
+                float(subprocess.run(command, capture_output=True, check=True).stdout)
+            )
+    return {name: round(statistics.median(times), 1) for name, times in seconds_by_module.items()}
 
 
 def _warm_calls() -> dict[str, dict[str, int]]:
@@ -74,12 +76,12 @@ def _warm_calls() -> dict[str, dict[str, int]]:
                 return response.body(1 << 20)
 
         def urllib3_manager() -> bytes:
-            asked = manager.request("GET", f"{url}/v1/info", headers=headers, redirect=False)
-            return asked.data
+            reply = manager.request("GET", f"{url}/v1/info", headers=headers, redirect=False)
+            return reply.data
 
         def urllib3_one_host() -> bytes:
-            asked = single.urlopen("GET", "/v1/info", headers=headers, redirect=False, retries=False)
-            return asked.data
+            reply = single.urlopen("GET", "/v1/info", headers=headers, redirect=False, retries=False)
+            return reply.data
 
         calls = (ours, urllib3_manager, urllib3_one_host)
         assert {call() for call in calls} == {BODY}
@@ -87,19 +89,19 @@ def _warm_calls() -> dict[str, dict[str, int]]:
 
 
 def _alternating(calls: tuple[Callable[[], bytes], ...]) -> list[dict[str, int]]:
-    seen: list[list[tuple[float, float]]] = [[] for _ in calls]
+    timings: list[list[tuple[float, float]]] = [[] for _ in calls]
     for _ in range(3000):
-        for times, call in zip(seen, calls, strict=True):
+        for times, call in zip(timings, calls, strict=True):
             began, cpu = time.perf_counter(), time.thread_time()
             call()
             times.append((time.perf_counter() - began, time.thread_time() - cpu))
     medians = (
-        [round(statistics.median(column) * 1e6) for column in zip(*times, strict=True)] for times in seen
+        [round(statistics.median(column) * 1e6) for column in zip(*times, strict=True)] for times in timings
     )
     return [{"wall": wall, "cpu": cpu} for wall, cpu in medians]
 
 
-def _held(first: bytes) -> dict[str, float]:
+def seconds_until_answer(first: bytes) -> dict[str, float]:
     def drip(sock: socket.socket) -> None:
         sock.recv(1 << 16)
         sock.sendall(first)
@@ -113,7 +115,7 @@ def _held(first: bytes) -> dict[str, float]:
 
 
 def _held_by_addresses() -> dict[str, float]:
-    """The name leads to addresses whose queue is full, so that connecting to them hangs."""
+    """Measure a call to a name of addresses whose queue is full, so that connecting to them hangs."""
     with contextlib.ExitStack() as stack:
         port, real = 0, socket.getaddrinfo
         for number in range(ADDRESSES):
@@ -160,7 +162,7 @@ def _answering(sock: socket.socket) -> None:
 
 @contextlib.contextmanager
 def _serving(act: Callable[[socket.socket], None]) -> Iterator[int]:
-    """A port whose connections get a thread each."""
+    """Serve on a port; each connection gets a thread."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def one(sock: socket.socket) -> None:

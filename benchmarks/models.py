@@ -1,4 +1,4 @@
-"""Real architectures with random weights: nothing is downloaded.
+"""Define real architectures with random weights: nothing is downloaded.
 
 Hugging Face configurations cut to six layers, as measured in 2.13 by the project's notes. Each factory
 seeds itself, so that every process has the same weights and inputs, and answers ``(module, inputs)``.
@@ -18,7 +18,7 @@ Made = tuple[nn.Module, dict[str, Any]]
 
 
 def bert(layers: int = 6) -> Made:
-    """An encoder of width 384, one sequence of 128 tokens."""
+    """Build an encoder of width 384, with one sequence of 128 tokens."""
     from transformers import BertConfig, BertModel
 
     torch.manual_seed(0)
@@ -30,7 +30,8 @@ def bert(layers: int = 6) -> Made:
 
 
 def llama(layers: int = 6) -> Made:
-    """A decoder of width 512 with grouped attention, one prompt of 64 tokens, no cache of keys."""
+    """Build a decoder of width 512 with grouped attention, with one prompt of 64 tokens and no cache of
+    keys."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
@@ -48,7 +49,7 @@ def llama(layers: int = 6) -> Made:
 
 
 def vit(layers: int = 6) -> Made:
-    """A vision transformer of width 384, one image of 224 x 224."""
+    """Build a vision transformer of width 384, with one image of 224 x 224."""
     from transformers import ViTConfig, ViTModel
 
     torch.manual_seed(0)
@@ -60,7 +61,7 @@ def vit(layers: int = 6) -> Made:
 
 
 def tiny() -> Made:
-    """Compiles in seconds: for tests of the benchmarks themselves."""
+    """Build a model that compiles in seconds, for tests of the benchmarks themselves."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(32, 32), nn.Softmax(-1))
     return model.eval(), {"input": torch.randn(4, 32)}

@@ -1,4 +1,5 @@
-"""What a registry carries: requests, transfers, sizes of the index, publishers beside readers, memory.
+"""Measure what a registry carries: requests, transfers, sizes of the index, publishers beside readers,
+memory.
 
 Two columns: *embedded* (SQLite and a folder), *production* (PostgreSQL, Redis and Ceph's S3, all started here
 on loopback). Everything is measured beside its yardstick, round after round: requests beside a bare FastAPI
@@ -35,9 +36,10 @@ _MEMORY = ROOT / "tests" / "registry" / "test_api_publish.py"
 
 @dataclass(frozen=True)
 class Extent:
-    """How much of everything. ``sizes``: entries of the indexes; the headline is of the middle one.
-    ``packs``: (MiB, how many), which the S3 in memory has to hold some ten times. ``storm``: publishers,
-    readers."""
+    """Says how much of everything is measured.
+
+    ``sizes``: entries of the indexes; the headline is that of the middle one. ``packs``: (MiB, how many),
+    which the S3 in memory has to hold some ten times. ``storm``: publishers, readers."""
 
     sizes: tuple[int, ...] = (1_000, 100_000, 1_000_000)
     rounds: int = 5
@@ -63,7 +65,7 @@ def main() -> int:
     options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_text(json.dumps(report, indent=1) + "\n")
     print(f"written: {options.json}")
-    return int(any(_damage(found) for found in report["columns"].values()))
+    return int(any(_damage(column) for column in report["columns"].values()))
 
 
 def _options() -> argparse.Namespace:
@@ -87,36 +89,36 @@ def _report(options: argparse.Namespace, extent: Extent) -> dict[str, Any]:
     for name in options.columns or ("embedded", "production"):
         print(f"\n{name}")
         with column(name) as where:
-            found = report["columns"][name] = _measured(where, options.parts, extent)
+            results = report["columns"][name] = _measured(where, options.parts, extent)
         if not options.quick:
-            found["targets"] = targets(found)
-            for row in found["targets"]:
+            results["targets"] = targets(results)
+            for row in results["targets"]:
                 verdict = "reached" if row["reached"] else "MISSED"
                 print(f"  {verdict:8} {row['what']}: {row['value']} ({row['bound']})")
     return report
 
 
 def _measured(where: Embedded | Production, parts: list[str], extent: Extent) -> dict[str, Any]:
-    found: dict[str, Any] = {"column": where.name}
+    results: dict[str, Any] = {"column": where.name}
     with (
         tempfile.TemporaryDirectory(prefix="cachesvc-registry-") as folder,
         bare(Path(folder, "bare")) as plain,
     ):
         place = Path(folder)
         if "rates" in parts:
-            found |= _rates(where, place, plain, extent)
+            results |= _rates(where, place, plain, extent)
         if "transfers" in parts:
-            with serving(where, place / "transfers") as (made, _):
-                found["transfers"] = [
-                    transfers.measured(where, made, plain, size, count, min(extent.rounds, 3))
+            with serving(where, place / "transfers") as (server, _):
+                results["transfers"] = [
+                    transfers.measure(where, server, plain, size, count, min(extent.rounds, 3))
                     for size, count in extent.packs
                 ]
-            _show_transfers(found["transfers"])
+            _show_transfers(results["transfers"])
         if "storm" in parts:
-            found["storm"] = _storm(where, place, extent)
+            results["storm"] = _storm(where, place, extent)
     if "memory" in parts:
-        found["memory"] = _memory(where.name, extent.frames)
-    return found
+        results["memory"] = _memory(where.name, extent.frames)
+    return results
 
 
 def _rates(where: Embedded | Production, place: Path, plain: Any, extent: Extent) -> dict[str, Any]:
@@ -124,33 +126,33 @@ def _rates(where: Embedded | Production, place: Path, plain: Any, extent: Extent
     loads, fills = [rates.bare_load(plain)], []
     with ExitStack() as stack:
         for size in extent.sizes:
-            made, fill = stack.enter_context(serving(where, place / f"index-{size}", size))
+            server, fill = stack.enter_context(serving(where, place / f"index-{size}", size))
             fills.append(asdict(fill))
             print(f"  filled: {fill.entries} entries in {fill.seconds} s, {fill.bytes / 1e6:.0f} MB")
             if size == middle:
-                loads.append(rates.resolve_load("cached", "cached", made, size))
-            loads.append(rates.resolve_load(f"uncached, {size} entries", "uncached", made, size))
-        found = rates.summary(rates.measured(loads, extent.rounds, extent.seconds))
-    _show_rates(found)
-    return {"fills": fills, "requests": found, "headline_entries": middle}
+                loads.append(rates.resolve_load("cached", "cached", server, size))
+            loads.append(rates.resolve_load(f"uncached, {size} entries", "uncached", server, size))
+        summary = rates.summary(rates.measure(loads, extent.rounds, extent.seconds))
+    _show_rates(summary)
+    return {"fills": fills, "requests": summary, "headline_entries": middle}
 
 
 def _storm(where: Embedded | Production, place: Path, extent: Extent) -> dict[str, Any]:
     settings, seconds = dict(storm.SETTINGS), extent.storm_seconds
     if isinstance(where, Production):
-        # Links hold for a minute at least, and what they lead to outlives them: collection has to get there.
+        # Links last a minute at least, and their objects outlive them: collection must reach that time.
         settings |= {"link_seconds": 60, "grace_seconds": 61}
         seconds = max(seconds, 90.0)
     else:
         settings |= {"grace_seconds": 3}
-    with serving(where, place / "storm", 0, **settings) as (made, _):
-        found = storm.measured(made, *extent.storm, seconds)
-    print("  " + ", ".join(f"{name} {value}" for name, value in found.items()))
-    return found
+    with serving(where, place / "storm", 0, **settings) as (server, _):
+        counts = storm.measure(server, *extent.storm, seconds)
+    print("  " + ", ".join(f"{name} {value}" for name, value in counts.items()))
+    return counts
 
 
 def _memory(name: str, frames: int) -> dict[str, int]:
-    """By the test that holds it: the peak of the server's memory, before and after one large pack."""
+    """Run the test that measures the peak of the server's memory, before and after one large pack."""
     command = [
         sys.executable,
         "-m",
@@ -162,61 +164,61 @@ def _memory(name: str, frames: int) -> dict[str, int]:
         str(_MEMORY),
     ]
     env = clean_environment() | {"CACHESVC_TEST_FRAMES": str(frames)}
-    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
-    said = re.search(r"(\d+) MiB: the peak rose from (\d+) to (\d+) MiB", done.stdout)
-    if done.returncode or said is None:
-        raise Failed(f"the test of memory failed:\n{done.stdout[-3000:]}")
-    pack, before, after = map(int, said.groups())
-    print(f"  {said[0]}")
+    result = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    line = re.search(r"(\d+) MiB: the peak rose from (\d+) to (\d+) MiB", result.stdout)
+    if result.returncode or line is None:
+        raise Failed(f"the test of memory failed:\n{result.stdout[-3000:]}")
+    pack, before, after = map(int, line.groups())
+    print(f"  {line[0]}")
     return {"pack_MiB": pack, "before_MiB": before, "after_MiB": after}
 
 
-def targets(found: dict[str, Any]) -> list[dict[str, Any]]:
-    """What issue 5 asks for, and what came of it."""
+def targets(column: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the targets of issue 5, with the measured values."""
     return [
         {"what": what, "value": value, "bound": bound, "reached": reached}
-        for what, value, bound, reached in _targets(found)
+        for what, value, bound, reached in _targets(column)
     ]
 
 
-def _targets(found: dict[str, Any]) -> Iterator[tuple[str, Any, str, bool]]:
-    if "requests" in found:
-        requests = found["requests"]
+def _targets(column: dict[str, Any]) -> Iterator[tuple[str, Any, str, bool]]:
+    if "requests" in column:
+        requests = column["requests"]
         uncached = {name: row for name, row in requests.items() if name.startswith("uncached")}
         ratio = requests["cached"]["of_bare"]
         yield "cached resolves / bare endpoint", ratio, "at least 0.4", ratio >= 0.4
-        ratio = uncached[f"uncached, {found['headline_entries']} entries"]["of_bare"]
+        ratio = uncached[f"uncached, {column['headline_entries']} entries"]["of_bare"]
         yield "uncached resolves / bare endpoint", ratio, "at least 0.1", ratio >= 0.1
         ratios = [row["of_bare"] for row in uncached.values()]
         spread = round(max(ratios) / min(ratios), 2)
         yield "fastest / slowest size of the index", spread, "at most 1.5", spread <= 1.5
-    for row in found.get("transfers", ()):
-        for way, least in (("download", 0.8), ("publish", 0.4)) if found["column"] == "production" else ():
+    for row in column.get("transfers", ()):
+        for way, least in (("download", 0.8), ("publish", 0.4)) if column["column"] == "production" else ():
             ratio = row[f"{way}_ratio"]
             yield f"{way} of {row['MiB']} MiB / plain", ratio, f"at least {least}", ratio >= least
-    if "storm" in found:
-        damage = _damage(found)
+    if "storm" in column:
+        damage = _damage(column)
         yield "lost, dangling or wrong", len(damage), "none", not damage
-    if "memory" in found:
-        after = found["memory"]["after_MiB"]
+    if "memory" in column:
+        after = column["memory"]["after_MiB"]
         yield (
-            f"MiB of memory for a pack of {found['memory']['pack_MiB']} MiB",
+            f"MiB of memory for a pack of {column['memory']['pack_MiB']} MiB",
             after,
             "under 200",
             after < 200,
         )
 
 
-def _damage(found: dict[str, Any]) -> list[str]:
-    ended = found.get("storm", {"lost": [], "dangling": [], "read": {}})
-    wrong = ended["read"].get("wrong packs", 0)
-    return [*ended["lost"], *ended["dangling"], *([f"{wrong} packs had other bytes"] if wrong else [])]
+def _damage(column: dict[str, Any]) -> list[str]:
+    storm = column.get("storm", {"lost": [], "dangling": [], "read": {}})
+    wrong = storm["read"].get("wrong packs", 0)
+    return [*storm["lost"], *storm["dangling"], *([f"{wrong} packs had other bytes"] if wrong else [])]
 
 
-def _show_rates(found: dict[str, dict[str, Any]]) -> None:
+def _show_rates(results: dict[str, dict[str, Any]]) -> None:
     heads = ("/s", "of bare", "p50 ms", "p99 ms", "CPU us")
     print(f"  {f'requests, {rates.CLIENTS} clients':32}" + "".join(f"{head:>9}" for head in heads))
-    for name, row in found.items():
+    for name, row in results.items():
         numbers = [f"{row[what]:9.1f}" for what in ("p50_ms", "p99_ms", "cpu_us")]
         print(f"  {name:32}{row['rate']:9.0f}{row.get('of_bare', ''):>9}" + "".join(numbers))
 
@@ -240,8 +242,8 @@ def _versions() -> Iterator[tuple[str, str]]:
 
 
 def _cpu_model() -> str:
-    found = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
-    return found[1] if found else platform.machine()
+    match = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+    return match[1] if match else platform.machine()
 
 
 if __name__ == "__main__":

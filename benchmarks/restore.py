@@ -1,4 +1,4 @@
-"""How fast a node is filled: 4,000 files, 200 MB, ours against ``cp -r`` and ``tar | zstd``.
+"""Measure how fast a node is filled: 4,000 files, 200 MB, with cachesvc against ``cp -r`` and ``tar | zstd``.
 
 Alternating rounds in one run; medians. Dirty pages are written out before each measurement (not counted),
 so that no method pays for the one before. "first fill" is envelope check, download over loopback HTTP into
@@ -107,7 +107,7 @@ def _shown(parent: Path, bench: _Bench) -> dict[str, object]:
 
 
 class _Bench:
-    """The methods over one source folder."""
+    """Runs the methods over one source folder."""
 
     def __init__(self, work: Path) -> None:
         self.seconds: dict[str, list[float]] = {}
@@ -139,40 +139,40 @@ class _Bench:
         }
 
     def measure(self, method: str) -> None:
-        """One round of one method, into an empty folder."""
+        """Run one round of one method, into an empty folder."""
         shutil.rmtree(self._target, ignore_errors=True)
         if method == "first fill":
             shutil.rmtree(self._store, ignore_errors=True)
         os.sync()
         began = time.perf_counter()
-        moved = self._methods[method]()
+        byte_count = self._methods[method]()
         self.seconds.setdefault(method, []).append(time.perf_counter() - began)
-        expected = {"first fill": self.pack_bytes, "second process": 0}.get(method, moved)
-        if moved != expected:
-            raise SystemExit(f"{method}: {moved} bytes over the network, expected {expected}")
+        expected = {"first fill": self.pack_bytes, "second process": 0}.get(method, byte_count)
+        if byte_count != expected:
+            raise SystemExit(f"{method}: {byte_count} bytes over the network, expected {expected}")
         if method != "tar|zstd create":
             _shell(f"diff -r -x .cachesvc {self._source} {self._target}")
         if self._tar.exists():
             self.tar_bytes = self._tar.stat().st_size
 
     def serving(self) -> _Server:
-        """The file server, a process of its own."""
+        """Run the file server, a process of its own."""
         self._server = _Server(self._pack)
         return self._server
 
     def _restore(self) -> int:
-        wanted = ExpectedStatement(Namespace("bench"), ShortName("restore"))
+        expected = ExpectedStatement(Namespace("bench"), ShortName("restore"))
         verified = check_envelope(
-            self._envelope, trusted=[self._key.public], expected=wanted, now=time.time()
+            self._envelope, trusted=[self._key.public], expected=expected, now=time.time()
         )
         pack = verified.manifest.pack
         roots = {"inductor": self._target}
         store = NodeStore(self._store)
         with Staging(verified.manifest, RULES, lambda: roots) as staging:
-            path, moved = store.fetch(pack.digest, pack.size, self._server.download, staging)
+            path, downloaded_bytes = store.fetch(pack.digest, pack.size, self._server.download, staging)
             with PackReader(path, verified.manifest) as reader:
                 install(reader, RULES, roots, staged=staging.finish())
-        return moved
+        return downloaded_bytes
 
 
 class _Server:
@@ -193,7 +193,7 @@ class _Server:
         self._process.wait()
 
     def download(self, offset: int) -> Iterator[bytes]:
-        """The file's bytes from ``offset`` on."""
+        """Yield the file's bytes from ``offset`` on."""
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
         connection.request("GET", "/", headers={"Range": f"bytes={offset}-"})
         answer = connection.getresponse()
@@ -222,7 +222,8 @@ def _serve(path: Path) -> None:
 
 
 def _make_source(root: Path, files: int, total: int) -> None:
-    """Sizes as in a max-autotune cache (many small, few large), contents that halve under zstd."""
+    """Make files with the sizes of a max-autotune cache (many small, few large), and contents that halve
+    under zstd."""
     chance = random.Random(7)
     weights = [chance.lognormvariate(0, 1.5) for _ in range(files)]
     folder = root
@@ -248,8 +249,8 @@ def _shell(command: str) -> None:
 
 
 def _cpu_model() -> str:
-    found = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
-    return found[1] if found else platform.machine()
+    match = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+    return match[1] if match else platform.machine()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The service that the demo and the benchmarks start: builds a model, compiles it, answers one request.
+"""Run the service of the demo and the benchmarks: build a model, compile it, answer one request.
 
     python benchmarks/service.py bert            # PyTorch alone
     CACHESVC_NAME=demo/models python benchmarks/service.py bert
@@ -10,7 +10,7 @@ to the first output; ``process`` from the parent's start of this process (NaN if
 runs after the measurement, so that it warms nothing up.
 """
 
-import cachesvc_client.auto  # before all others: it works while they are imported
+import cachesvc_client.auto  # This import comes first: it works while the others are imported.
 
 # isort: split
 import argparse
@@ -73,7 +73,7 @@ def _options() -> argparse.Namespace:
 
 
 class _Clock:
-    """Seconds of consecutive steps."""
+    """Measures the seconds of consecutive steps."""
 
     def __init__(self, seconds: dict[str, float]) -> None:
         self._seconds, self._last = seconds, time.monotonic()
@@ -86,12 +86,12 @@ class _Clock:
 def _built(name: str) -> tuple[Any, dict[str, Any]]:
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
     models = importlib.import_module("benchmarks.models")
-    made: tuple[Any, dict[str, Any]] = getattr(models, name)()
-    return made
+    model_and_inputs: tuple[Any, dict[str, Any]] = getattr(models, name)()
+    return model_and_inputs
 
 
 def _tensor(output: Any) -> Any:
-    """The first tensor of what the model answers."""
+    """Return the first tensor of the model's output."""
     return output if hasattr(output, "shape") else output[0]
 
 

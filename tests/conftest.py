@@ -1,4 +1,4 @@
-"""Real servers that tests of several rooms start, once in a session."""
+"""Start real servers that tests of several folders use, each once in a session, and mark the tests."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tests.services.ceph import Gateway, ceph_gateway
 from tests.services.postgresql import postgresql_server
 from tests.services.redis import redis_server
 
-# The machines that run this are shared: how long an example takes to run or to be made says nothing.
+# Other work on the machine makes examples slow, so the time of one example says nothing.
 settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared")
 
-# A run in the background of a script, or under nohup, ignores Ctrl-C, and what it starts does too; tests that
-# interrupt a command want it as a terminal has it.
+# A run in the background of a script, or under nohup, ignores Ctrl-C, and so do the processes that it starts.
+# Tests that interrupt a command need the behaviour that a terminal gives.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -44,7 +44,7 @@ MARKS_OF_PLACES = {
             "security/test_trust_root.py",
         ),
     ),
-    # A file whose tests took more than five seconds of CPU in all, most of it in processes that they start.
+    # Files whose tests take more than five seconds of CPU in all, most of it in child processes.
     "slow": (
         *("session/test_attach.py", "benchmarks", "node/test_staging.py"),
         *("environment/test_detect.py", "environment/test_gpu.py", "environment/test_model_hash.py"),
@@ -60,14 +60,16 @@ MARKS_OF_PLACES = {
         ),
     ),
 }
-"""Folders and files of tests whose tests have the mark. What has none of them is ``make test-fast``."""
+"""Folders and files, with the marks of their tests. ``make test-fast`` runs the tests without any of these
+marks."""
 LONGEST_FIRST = ("compiles", "versions", "slow", "services", "servers")
-"""The order in which files begin; then the rest."""
+"""The first files to start, in this order; the other files follow."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what asks for a real server by name; a parameter that does is marked where it stands. Marks what
-    takes long by its place, and puts it first."""
+    """Mark each test that requests a real server by name, and each parameter that does.
+
+    Mark tests that take long by their place, and run those first."""
     here = Path(__file__).parent
     for item in items:
         names = set(getattr(item, "fixturenames", ()))
@@ -79,7 +81,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for mark, places in MARKS_OF_PLACES.items():
             if any(place.is_relative_to(each) for each in places):
                 item.add_marker(mark)
-    # A long file that begins last is alone on one worker at the end.
+    # A long file that starts last would run alone on one worker at the end.
     ranks: dict[Path, int] = {}
     for item in items:
         rank = next(
@@ -91,7 +93,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @contextlib.contextmanager
 def _no_proxy() -> Iterator[None]:
-    """An S3 of the tests is on this machine."""
+    """Reach the S3 of the tests without a proxy: it runs on this machine."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("NO_PROXY", "no_proxy"):
             patch.setenv(name, "127.0.0.1")
@@ -100,13 +102,13 @@ def _no_proxy() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[str]:
-    """``postgresql://…`` of a server without databases of ours."""
+    """Return ``postgresql://…`` of a server that holds no database of the tests."""
     with postgresql_server() as url:
         yield url
 
 
 def new_database(postgresql: str) -> str:
-    """The URL of an empty database."""
+    """Create an empty database and return its URL."""
     import psycopg
 
     name = "t" + secrets.token_hex(6)
@@ -117,26 +119,26 @@ def new_database(postgresql: str) -> str:
 
 @pytest.fixture
 def database(postgresql: str) -> str:
-    """The URL of an empty database."""
+    """Create an empty database and return its URL."""
     return new_database(postgresql)
 
 
 @pytest.fixture(scope="session")
 def redis_url() -> Iterator[str]:
-    """``redis://…`` of a server for this session."""
+    """Return ``redis://…`` of a server that lives as long as the session."""
     with redis_server() as url:
         yield url
 
 
 @pytest.fixture(scope="session")
 def gateway() -> Iterator[Gateway]:
-    """Ceph's S3."""
-    with _no_proxy(), ceph_gateway() as made:
-        yield made
+    """Start Ceph's S3 gateway."""
+    with _no_proxy(), ceph_gateway() as gateway_server:
+        yield gateway_server
 
 
 def new_bucket(endpoint: str, keys: dict[str, str]) -> str:
-    """The name of an empty bucket."""
+    """Create an empty bucket and return its name."""
     import boto3
 
     name = "packs-" + secrets.token_hex(6)
@@ -146,13 +148,13 @@ def new_bucket(endpoint: str, keys: dict[str, str]) -> str:
 
 @pytest.fixture
 def bucket_at_gateway(gateway: Gateway) -> str:
-    """The name of an empty bucket of Ceph's."""
+    """Create an empty bucket at Ceph's gateway and return its name."""
     return new_bucket(gateway.endpoint, gateway.client)
 
 
 @pytest.fixture(scope="session")
 def s3_endpoint() -> Iterator[str]:
-    """moto's S3: fast, and it checks neither signatures nor expiry."""
+    """Start moto's S3, which is fast and checks neither signatures nor expiry."""
     from moto.server import ThreadedMotoServer
 
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)

@@ -1,4 +1,4 @@
-"""A child process that runs code of the test's and may be killed while it does."""
+"""Run code of a test in a child process that may be killed while the code runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from collections.abc import Callable
 
 
 def was_killed(act: Callable[[], None]) -> bool:
-    """Runs ``act`` in a forked child; whether SIGKILL ended it. Any end but that and living through fails."""
+    """Run ``act`` in a forked child and return whether SIGKILL ended the child.
+
+    Fail if the child ends in any way but by SIGKILL or with status 0."""
     child = os.fork()
     if child == 0:
         status = 1

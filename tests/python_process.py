@@ -1,4 +1,4 @@
-"""A process of Python that a test talks to, interrupts or ends."""
+"""Start a Python process that a test talks to, interrupts or ends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 @contextmanager
-def started(
+def running_python(
     arguments: Sequence[str], place: Path, variables: Mapping[str, str], cwd: Path | None = None
 ) -> Iterator[subprocess.Popen[str]]:
     """Start Python with ``arguments`` and ``variables`` alone, and kill it if it lives when the block ends.

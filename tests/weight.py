@@ -1,4 +1,4 @@
-"""What attaching weighs: one list for the tests that count it."""
+"""List the modules that ``attach`` loads, for all tests that count them."""
 
 LOADED_BY_ATTACH = {
     "cachesvc_client.environment",
@@ -57,4 +57,4 @@ LOADED_BY_ATTACH = {
     "cachesvc_client.wire.errors",
     "cachesvc_client.wire.key_components",
 }
-"""What an application's own thread pays for. Each more is to be argued for: `attach` has 50 ms."""
+"""The modules that an application's own thread pays for. Each new one needs a reason: `attach` has 50 ms."""

@@ -1,4 +1,4 @@
-"""``python call.py ROW.json``: a row's program, as ``cachesvc warm`` runs it.
+"""Run a row's program as ``cachesvc warm`` runs it: ``python call.py ROW.json``.
 
 With ``MATRIX_KEEP``, a folder, every process keeps its outputs there, in its rank's folder and under the next
 number: the first is the cold compile's, the second that of finalise if there was one, and so on. The first
@@ -21,17 +21,17 @@ import workloads
 def main() -> None:
     row = json.loads(Path(sys.argv[1]).read_text())
     run = workloads.prepare(row)
-    made = outputs.kept(run(workloads.compiler(row)))
+    tensors = outputs.digests_of(run(workloads.compiler(row)))
     if not (folder := os.environ.get("MATRIX_KEEP")):
         return
     mine = outputs.own(Path(folder, "rank-RANK"))
     mine.mkdir(parents=True, exist_ok=True)
     number = len(list(mine.glob("*.pt")))
     if number == 0:
-        eager = outputs.kept(run(workloads.identity))
-        answer = outputs.compared(made, eager, outputs.TOLERANCE[row["dtype"]])
+        eager = outputs.digests_of(run(workloads.identity))
+        answer = outputs.compare_outputs(tensors, eager, outputs.TOLERANCE[row["dtype"]])
         Path(mine, "eager.json").write_text(json.dumps(answer))
-    outputs.save(made, mine / f"{number:02d}.pt")
+    outputs.save(tensors, mine / f"{number:02d}.pt")
     workloads.end()
 
 

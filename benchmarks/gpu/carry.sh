@@ -1,5 +1,5 @@
 #!/bin/sh
-# Prepares what a GPU machine without network lacks: wheels for its Python, and a redis-server with the
+# Prepare what a GPU machine without network lacks: wheels for its Python, and a redis-server with the
 # libraries it needs. Run it where pip has a registry; carry FOLDER and this tree to the machine; there:
 #
 #   export CARRIED=FOLDER; . FOLDER/activate     installs into new folders and sets PYTHONPATH and PATH
@@ -13,7 +13,7 @@ tree=$(cd "$(dirname "$0")/../.." && pwd)
 python=${PYTHON:-python3}
 mkdir -p "$folder/wheels" "$folder/models"
 
-# From the lock: the machine has torch and what torch needs, and packages of its own that are as good.
+# Versions from the lock. The machine has torch with its requirements; its own packages are as good.
 "$python" - "$tree/requirements/server.txt" >"$folder/requirements.txt" <<'END'
 import re, sys
 wanted = """alembic annotated-doc annotated-types cffi click cryptography fastapi h11 idna anyio mako
@@ -25,7 +25,7 @@ for name in wanted:
         sys.exit(f"error: {name} is not in {sys.argv[1]}")
     print(f"{name}=={locked[name]}")
 END
-# Models of rows 14 and 19, apart from the others: transformers imports torchao wherever it is.
+# Models of rows 14 and 19, apart from the others: transformers imports torchao if it finds it.
 printf 'diffusers==0.42.1\ntorchao==0.18.0\n' >"$folder/models.txt"
 platforms=""
 for tag in manylinux_2_28 manylinux_2_24 manylinux_2_17 manylinux2014; do platforms="$platforms --platform ${tag}_x86_64"; done
@@ -40,7 +40,7 @@ download "$folder/models" "$folder/models.txt"
 if server=$(command -v redis-server); then
 	mkdir -p "$folder/redis/lib"
 	cp -L "$server" "$folder/redis/redis-server.bin"
-	# What the C library brings is the machine's own.
+	# The machine has its own C library.
 	ldd "$server" | sed -n 's/.*=> \(\/[^ ]*\).*/\1/p' |
 		grep -Ev '/(libc|libm|libdl|libpthread|librt)\.so' | xargs -I{} cp -L {} "$folder/redis/lib/"
 	cat >"$folder/redis/redis-server" <<'END'
@@ -54,7 +54,7 @@ else
 fi
 
 cat >"$folder/activate" <<'END'
-# To be sourced with CARRIED set to this folder.
+# Source this file with CARRIED set to this folder.
 : "${CARRIED:?set CARRIED to the folder of this file}"
 site=$(mktemp -d)
 MATRIX_MODELS=$(mktemp -d)

@@ -1,4 +1,4 @@
-"""Where the seconds of a full hit go, and what candidate cuts change: one process of a row.
+"""Show where the seconds of a full hit go, and what candidate changes save, in one process of a row.
 
     python benchmarks/gpu/dissect.py ROW.json --answer FILE [--cut NAME] [--main idle|busy|free] [--sample]
 
@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 SECONDS = 2.0
 EVERY = 0.002
 STAY = 0.02
-"""Seconds in one call that are told by themselves."""
+"""Seconds from which one call is reported by itself."""
 STAY_FRAMES = 6
 IMPORTS = (
     "torch._dynamo.convert_frame",
@@ -57,8 +57,8 @@ PARTS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
     ("trace: fake tensors", (("torch/_subclasses", ""), ("torch/_prims", ""), ("torch/_refs", ""))),
     ("trace: bytecode", (("torch/_dynamo/symbolic_convert", ""), ("torch/_dynamo", ""))),
 )
-"""In this order the first part that has a frame on the stack takes a sample: from what is inner and narrow to
-what is around it. (piece of the file's path, function; empty: any)"""
+"""Parts, as (piece of the file's path, function; empty: any). A sample goes to the first part of this list
+that has a frame on the stack: inner and narrow parts come before the parts around them."""
 
 
 def main() -> None:
@@ -97,7 +97,7 @@ def main() -> None:
         ready = time.perf_counter()
     collecting.end()
     observed = observer.snapshot()
-    report, told = cachesvc_client.report(), metrics()
+    report, figures = cachesvc_client.report(), metrics()
     answer: dict[str, Any] = {
         "first": ready - begin,
         "collecting": collecting.seconds,
@@ -111,13 +111,13 @@ def main() -> None:
         "state": report.state,
         "seconds": report.seconds,
         "counts": {name: plain(observed)[name] for name in ("compilations", "tuning_runs")},
-        "torch": told,
+        "torch": figures,
     }
     if sampler is not None:
-        answer["samples"] = sampler.told()
+        answer["samples"] = sampler.seconds_by_part()
     outputs.own(options.answer).write_text(json.dumps(answer))
     workloads.end()
-    os._exit(0)  # as in process.py
+    os._exit(0)  # process.py does the same.
 
 
 def _options() -> argparse.Namespace:
@@ -130,7 +130,7 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-# What is tried --------------------------------------------------------------------------------
+# Candidate changes ------------------------------------------------------------------------------
 
 
 def _nothing(_: Any) -> None:
@@ -154,11 +154,11 @@ def _import_now(_: Any) -> None:
 
 
 def _keys() -> None:
-    """What is part of every key and is computed at the first compile: torch's sources, Triton's backend."""
+    """Compute the parts of every key that the first compile computes: torch's sources, Triton's backend."""
     from torch._inductor import codecache
 
     codecache.torch_key()
-    with contextlib.suppress(Exception):  # no Triton
+    with contextlib.suppress(Exception):  # There is no Triton.
         from torch.utils import _triton
 
         _triton.triton_hash_with_backend()
@@ -187,8 +187,8 @@ CUTS: dict[str, Callable[[Any], None]] = {
     "frozen garbage": _nothing,
     "audit": _nothing,
 }
-"""Each changes no key and no result. The garbage collector's act just before the first call; *audit* is no
-cut but what `warm` and the tests pay for the list of started processes."""
+"""Candidate changes; none changes a key or a result. Those of the garbage collector act just before the first
+call. *audit* is the price that `warm` and the tests pay for the list of started processes."""
 
 
 def _collector_as_it_is() -> None:
@@ -211,7 +211,7 @@ TAKEN_OUT: dict[str, Callable[[], None]] = {
     "key when asked": _key_when_asked,
     "without both": _without_both,
 }
-"""Cuts that the client makes, each taken out before it is attached."""
+"""Cuts that the client makes; each is taken out before the attach."""
 
 
 def _just_before(cut: str) -> None:
@@ -222,7 +222,7 @@ def _just_before(cut: str) -> None:
 
 
 def _between(kind: str) -> float:
-    """What the main thread does meanwhile: seconds that it took."""
+    """Run the main thread's work of the time in between. Return its seconds."""
     begin = time.perf_counter()
     if kind == "idle":
         time.sleep(SECONDS)
@@ -234,7 +234,8 @@ def _between(kind: str) -> float:
 
 
 def _again(run: Callable[..., Any], workloads: Any, row: dict[str, Any]) -> float:
-    """The same calls again, compiled anew: what is left is not once per process."""
+    """Run the same calls again, compiled anew: this time is spent in every compile, and not once per
+    process."""
     import torch
 
     torch._dynamo.reset()
@@ -244,11 +245,11 @@ def _again(run: Callable[..., Any], workloads: Any, row: dict[str, Any]) -> floa
     return time.perf_counter() - begin
 
 
-# What is told ---------------------------------------------------------------------------------
+# Results ----------------------------------------------------------------------------------------
 
 
 def metrics() -> dict[str, Any]:
-    """PyTorch's own: seconds by phase (they nest), and what it logs of each compilation."""
+    """Return PyTorch's own metrics: seconds by phase (they nest), and its log of each compilation."""
     import torch._dynamo.utils as utils
 
     phases = {name: round(sum(times), 4) for name, times in utils.compilation_time_metrics.items()}
@@ -268,7 +269,7 @@ def metrics() -> dict[str, Any]:
 
 
 class Collecting:
-    """``seconds`` inside Python's collector, by generation, until the end."""
+    """Counts the ``seconds`` that Python's garbage collector takes, by generation, until the end."""
 
     def __init__(self) -> None:
         self.seconds = [0.0, 0.0, 0.0]
@@ -318,7 +319,7 @@ class Sampler:
                 self._take(frame)
 
     def _stay(self, frame: FrameType, now: float) -> None:
-        """Where the thread is and was at the last look: in one call that does not return."""
+        """Note where the thread is and was at the last look: in one call that does not return."""
         where = " < ".join(
             f"{Path(item.f_code.co_filename).name}:{item.f_lineno}"
             for item in itertools.islice(_upwards(frame), STAY_FRAMES)
@@ -336,8 +337,8 @@ class Sampler:
         self.self_time[named[0]] += 1
         self.inclusive.update(set(named))
 
-    def told(self) -> dict[str, Any]:
-        """Seconds; ``taken`` samples stand for all of the first call."""
+    def seconds_by_part(self) -> dict[str, Any]:
+        """Return seconds by part; ``taken`` samples stand for the whole first call."""
         each = self._seconds / max(1, self.taken)
 
         def seconds(counted: Counter[str], most: int) -> dict[str, float]:

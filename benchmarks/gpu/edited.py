@@ -1,4 +1,4 @@
-"""``python edited.py ROW.json --answer FILE --expect FILE``: a row whose kernels or operators were edited.
+"""Run a row whose kernels or operators were edited: ``edited.py ROW.json --answer FILE --expect FILE``.
 
 Runs in a copy of this folder with the edit in it (`matrix.py --steps kernel_edit`), and restores what was
 warmed before the edit. Told: whether the outputs are those of the edited code (eager, in this process) and
@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 import cachesvc_client
-import cachesvc_client.auto  # before torch, as in a service
+import cachesvc_client.auto  # The client is imported before torch, as in a service.
 from cachesvc_client.commands.explain import explain
 from cachesvc_client.config import Config
 from cachesvc_client.wire.names import Name
@@ -33,7 +33,7 @@ def main() -> None:
     import workloads
 
     run = workloads.prepare(row)
-    made = outputs.kept(run(workloads.compiler(row)))
+    tensors = outputs.digests_of(run(workloads.compiler(row)))
     workloads.synchronise()
     report = cachesvc_client.report()
     tolerance = outputs.TOLERANCE[row["dtype"]]
@@ -45,13 +45,17 @@ def main() -> None:
         "report": [one.factor for one in report.differences],
         "explain": [one.factor for one in nearest[0].reasons] if nearest else [],
         "key differences": [str(one) for one in report.key_differences[:3]],
-        "against_eager": outputs.compared(made, outputs.kept(run(workloads.identity)), tolerance),
-        "against_builder": outputs.compared(made, outputs.load(outputs.own(options.expect)), tolerance),
+        "against_eager": outputs.compare_outputs(
+            tensors, outputs.digests_of(run(workloads.identity)), tolerance
+        ),
+        "against_builder": outputs.compare_outputs(
+            tensors, outputs.load(outputs.own(options.expect)), tolerance
+        ),
         "seconds": report.seconds,
     }
     outputs.own(options.answer).write_text(json.dumps(answer))
     sys.stderr.flush()
-    os._exit(0)  # as in process.py
+    os._exit(0)  # process.py does the same.
 
 
 if __name__ == "__main__":

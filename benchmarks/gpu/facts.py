@@ -1,4 +1,4 @@
-"""What the machine and its compilers are like, for the record: ``python facts.py``; JSON on the last line.
+"""Print the facts of the machine and of its compilers as JSON on the last line: ``python facts.py``.
 
 Detection runs first and alone, so that what it costs and leaves on the device is seen.
 """
@@ -30,16 +30,16 @@ def main() -> None:
         "torch_imported_by_detect": "torch" in sys.modules,
         "open_device_files": sorted({link for link in links() if link.startswith("/dev/nvidia")}),
     }
-    facts["g++"] = said("g++", "-dumpfullversion")
+    facts["g++"] = output_of("g++", "-dumpfullversion")
     facts.update(compilers())
     print(json.dumps(facts))
 
 
-def hooked(function: object) -> bool:
+def is_hook(function: object) -> bool:
     return bool(getattr(function, "_cachesvc_wrapped_by", ()))
 
 
-def said(*command: str) -> str:
+def output_of(*command: str) -> str:
     try:
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
     except OSError:
@@ -47,17 +47,17 @@ def said(*command: str) -> str:
 
 
 def links() -> list[str]:
-    found = []
+    targets = []
     for name in os.listdir("/proc/self/fd"):
         try:
-            found.append(os.readlink(f"/proc/self/fd/{name}"))
+            targets.append(os.readlink(f"/proc/self/fd/{name}"))
         except OSError:
             continue
-    return found
+    return targets
 
 
 def device_memory() -> int | None:
-    """Bytes in use on the first device; a CUDA context takes hundreds of MB."""
+    """Return the bytes in use on the first device; a CUDA context takes hundreds of MB."""
     try:
         import pynvml
 
@@ -110,7 +110,7 @@ def compilers() -> dict[str, object]:
         "runtime.jit_cache_hook": hasattr(knobs.runtime, "jit_cache_hook"),
         "cache.dir": hasattr(knobs.cache, "dir"),
         "autotuning.cache": hasattr(knobs.autotuning, "cache"),
-        "driver.compile_module_from_src": hooked(driver.compile_module_from_src),
+        "driver.compile_module_from_src": is_hook(driver.compile_module_from_src),
     }
     begin = time.perf_counter()
     driver.libcuda_dirs()

@@ -1,4 +1,4 @@
-"""Shows that code which was compiled under one setting of a process is not restored under another.
+"""Show that code compiled under one setting of a process is not restored under another setting.
 
 ``python benchmarks/gpu/false_hits.py --out DIR [--device cpu] [--one-way]``
 
@@ -29,7 +29,7 @@ from cachesvc_client.bundle.seal import SigningKey  # noqa: E402
 PROGRAM = str(ROOT / "benchmarks" / "gpu" / "settings.py")
 OTHER = {"first": "second", "second": "first"}
 ALIKE_ON_A_GPU = ("threads", "threads, FX key alone")
-"""Cases whose setting code for a GPU does not depend on: it must be restored under both values."""
+"""Cases whose setting does not change code for a GPU: the code must be restored under both values."""
 
 
 def main() -> None:
@@ -64,13 +64,13 @@ def _options() -> argparse.Namespace:
 
 
 def direction(place: Path, which: str, device: str) -> list[dict[str, Any]]:
-    """Builds under the values ``which``, restores under these and under the others, and judges both."""
+    """Build under the values ``which``, restore under these and under the others, and judge both."""
     place.mkdir(parents=True)
     key = SigningKey.generate()
     key.save(place / "signing.key")
-    bundle, kept = place / "settings.cachesvc", place / "builder.pt"
+    bundle, outputs = place / "settings.cachesvc", place / "builder.pt"
     publish = ("--publish", str(bundle), "--key", str(place / "signing.key"))
-    restore = ("--restore", str(bundle), "--expect", str(kept))
+    restore = ("--restore", str(bundle), "--expect", str(outputs))
     trusted = {"CACHESVC_TRUSTED_KEYS": str(key.public)}
     built = _process(place, "builder", which, device, *publish)
     path = {"PATH": str(trap(place / "trap"))}
@@ -88,7 +88,7 @@ def direction(place: Path, which: str, device: str) -> list[dict[str, Any]]:
 def _process(
     place: Path, name: str, which: str, device: str, *arguments: str, **variables: str
 ) -> dict[str, Any]:
-    """Runs one process on a host of its own; answers what it wrote."""
+    """Run one process on a host of its own. Return the answer that it wrote."""
     answer = place / f"{name}.json"
     common = {
         "CACHESVC_UNTESTED": "1",
@@ -98,8 +98,8 @@ def _process(
         **QUICK,
     }
     Host(place / name).run(PROGRAM, which, device, str(answer), *arguments, **common, **variables)
-    found: dict[str, Any] = json.loads(answer.read_text())
-    return found
+    result: dict[str, Any] = json.loads(answer.read_text())
+    return result
 
 
 def _pythonpath() -> str:
@@ -113,7 +113,7 @@ def _pythonpath() -> str:
 
 def _row(name: str, process: dict[str, Any], judge: Any) -> dict[str, Any]:
     problems = [
-        f"{case}: {problem}" for case, seen in process["cases"].items() for problem in judge(case, seen)
+        f"{case}: {problem}" for case, outcome in process["cases"].items() for problem in judge(case, outcome)
     ]
     if process.get("called"):
         problems.append(f"compilers were called: {', '.join(process['called'])}")
@@ -122,41 +122,44 @@ def _row(name: str, process: dict[str, Any], judge: Any) -> dict[str, Any]:
     return {"name": name, "process": process, "problems": problems}
 
 
-def _numbers(_: str, seen: dict[str, Any]) -> list[str]:
-    if seen["dtype"] != seen["eager_dtype"]:
-        return [f"FALSE: the output is {seen['dtype']} where eager's is {seen['eager_dtype']}"]
-    if not seen["difference"] <= seen["allowed"]:
-        return [f"FALSE: off by {seen['difference']:.3g} from eager, where {seen['allowed']:.3g} is allowed"]
+def _numbers(_: str, outcome: dict[str, Any]) -> list[str]:
+    if outcome["dtype"] != outcome["eager_dtype"]:
+        return [f"FALSE: the output is {outcome['dtype']} where eager's is {outcome['eager_dtype']}"]
+    if not outcome["difference"] <= outcome["allowed"]:
+        return [
+            f"FALSE: off by {outcome['difference']:.3g} from eager, where {outcome['allowed']:.3g} is allowed"
+        ]
     return []
 
 
-def _is_hit(case: str, seen: dict[str, Any]) -> list[str]:
-    problems = _numbers(case, seen)
-    if seen["compilations"] or seen["compilers"]:
-        problems.append(f"{seen['compilations']} compilations, {seen['compilers']} compilers")
-    if not seen.get("same"):
+def _is_hit(case: str, outcome: dict[str, Any]) -> list[str]:
+    problems = _numbers(case, outcome)
+    if outcome["compilations"] or outcome["compilers"]:
+        problems.append(f"{outcome['compilations']} compilations, {outcome['compilers']} compilers")
+    if not outcome.get("same"):
         problems.append("the output is not the builder's")
     return problems
 
 
-def _is_no_false_hit(device: str, case: str, seen: dict[str, Any]) -> list[str]:
-    problems = _numbers(case, seen)
+def _is_no_false_hit(device: str, case: str, outcome: dict[str, Any]) -> list[str]:
+    problems = _numbers(case, outcome)
     if case in ALIKE_ON_A_GPU and device == "cuda":
-        return problems + (["compiled anew, for nothing"] if seen["compilations"] else [])
-    if not seen["compilations"]:
-        problems.append(f"FALSE HIT: nothing was compiled under {seen['value']}")
+        return problems + (["compiled anew, for nothing"] if outcome["compilations"] else [])
+    if not outcome["compilations"]:
+        problems.append(f"FALSE HIT: nothing was compiled under {outcome['value']}")
     return problems
 
 
 def table(result: dict[str, Any]) -> str:
-    """Answers the result as text: one line for each program in each process, then what is wrong."""
+    """Return the result as text: one line for each program in each process, then the failures."""
     lines = [f"torch {result['torch']}, Python {result['python']}, {result['gpu'] or result['machine']}"]
     for row in result["rows"]:
         lines.append(f"{row['name']}: {row['process']['state']}")
-        for case, seen in row["process"]["cases"].items():
+        for case, outcome in row["process"]["cases"].items():
             lines.append(
-                f"  {case:30} {seen['value']:9} {seen['compilations']:3} compilations, {seen['hits']} hits, "
-                f"output {seen['dtype']:9} off by {seen['difference']:.1e}, {seen['seconds']:.1f} s"
+                f"  {case:30} {outcome['value']:9} {outcome['compilations']:3} compilations, "
+                f"{outcome['hits']} hits, "
+                f"output {outcome['dtype']:9} off by {outcome['difference']:.1e}, {outcome['seconds']:.1f} s"
             )
     lines += [f"NOT SO: {problem}" for problem in result["problems"]] or ["All as it must be."]
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""The workload matrix: every row is warmed through the command line and restored by fresh processes.
+"""Measure the workload matrix: the command line warms every row, and fresh processes restore it.
 
     python benchmarks/gpu/matrix.py --out DIR [--rows 1-4,15] [--budget 560]
 
@@ -48,10 +48,10 @@ TREE = HERE.parent.parent
 sys.path[0:1] = [str(HERE), str(TREE), str(TREE / "client")]
 
 import zstandard  # noqa: E402
-from rows import Row, chosen, family  # noqa: E402
+from rows import Row, choose_rows, family  # noqa: E402
 
 from benchmarks.cold_start import redis_bytes, redis_server  # noqa: E402
-from benchmarks.hosts import Failed, Host, Registry, cachesvc, registry, started, trap  # noqa: E402
+from benchmarks.hosts import Failed, Host, Registry, cachesvc, registry, running_process, trap  # noqa: E402
 from cachesvc.cli.signals import interruptible  # noqa: E402
 
 LOCAL = ("local first", "local settled")
@@ -65,12 +65,13 @@ _PACKAGES = ("stdlib", "purelib", "platlib")
 CUTS = ("none", "without both", "collector not held", "key when asked", "prime in the background")
 EDITS = {
     "20": ("user_kernels.py", "total * scale,", "total * scale + 1.0,", "triton_kernels"),
-    "21": ("user_operators.py", "gradient * 2 * given", "gradient * 3 * given", "python_operators"),
+    "21": ("user_operators.py", "gradient * 2 * x", "gradient * 3 * x", "python_operators"),
 }
-"""Row -> file, what is edited in it, and the factor that must be named first: a Triton kernel's body (which
-needs a GPU), and the gradient of an operator, which no key of PyTorch's holds."""
+"""For each row: the file, the text and its replacement, and the factor that must be named first. The edits
+are of a Triton kernel's body (which needs a GPU), and of an operator's gradient, which is in no key of
+PyTorch's."""
 PROGRAM = re.compile(r"(?:^|(?<==))/[^ ]*/")
-"""Folders before a program's name, alone or as a variable's value."""
+"""Matches the folders before a program's name, alone or as a variable's value."""
 SWITCHES = ("FX_GRAPH", "AUTOGRAD", "AUTOTUNE")
 GPU_SWITCHES = (*SWITCHES, "BUNDLED_AUTOTUNE")
 """PyTorch's remote caches; without Triton the bundled one fails the compile (torch 2.13)."""
@@ -78,7 +79,7 @@ Answer = dict[str, Any]
 
 
 class Matrix:
-    """One run over some rows; ``result`` is what is written."""
+    """Is one run over some rows; ``result`` is what the run writes."""
 
     def __init__(self, options: argparse.Namespace, scratch: Path, rows: list[Row]) -> None:
         self.options, self.scratch, self.rows = options, scratch, rows
@@ -106,7 +107,7 @@ class Matrix:
         return float(self.options.budget - self.spent)
 
     def run(self) -> None:
-        """Everything, within the budget."""
+        """Run all steps within the budget."""
         if self.options.bytecode:
             self.compile_packages()
         with ExitStack() as stack:
@@ -120,16 +121,18 @@ class Matrix:
                 self.kernel_edit()
             for row in self.rows:
                 if row.id in self.options.alone.split(","):
-                    self.guarded(self.alone, row)
+                    self.run_guarded(self.alone, row)
             for row in self.rows:
                 if row.id in self.options.dissect.split(","):
-                    self.guarded(self.dissect, row)
+                    self.run_guarded(self.dissect, row)
         self.result["spent"] = round(self.spent, 1)
         self.save()
 
     def compile_packages(self) -> None:
-        """Bytecode of every package, for all processes of all methods. A machine whose package folder cannot
-        be written may have none of some: each process would compile them anew, a second of an import."""
+        """Compile the bytecode of every package, for all processes of all methods.
+
+        On a machine whose package folder is read-only, some packages may have no bytecode: each process would
+        compile them anew, which costs a second of an import."""
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         os.environ["PYTHONPYCACHEPREFIX"] = str(self.scratch / "bytecode")
         folders = [
@@ -138,7 +141,8 @@ class Matrix:
         ]
         command = [sys.executable, "-m", "compileall", "-qq", "-j", "0", *dict.fromkeys(folders)]
         begin = time.monotonic()
-        subprocess.run(command, check=False, stdout=subprocess.DEVNULL)  # some are tests of bad syntax
+        # Some of these files test bad syntax.
+        subprocess.run(command, check=False, stdout=subprocess.DEVNULL)
         self.result["bytecode"] = round(time.monotonic() - begin, 1)
         print(f"[{self.spent:6.1f} s] bytecode of all packages", flush=True)
 
@@ -151,14 +155,16 @@ class Matrix:
             self.result["redis"] = f"left out: {error}"
 
     def has_baselines(self, row: Row) -> bool:
-        """Whether a row is measured against PyTorch's own means."""
-        wanted = self.options.baselines
-        return bool(row.anchor if wanted == "anchors" else wanted == "all" or row.id in wanted.split(","))
+        """Return whether a row is measured against PyTorch's own means."""
+        selection = self.options.baselines
+        return bool(
+            row.anchor if selection == "anchors" else selection == "all" or row.id in selection.split(",")
+        )
 
     # Prepare ----------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
-        """Warms all rows and makes what the baselines start from, the longest first."""
+        """Warm all rows and make the starting points of the baselines, the longest first."""
         works: list[tuple[float, Callable[[Row], None], Row]] = []
         for row in self.rows:
             works.append((row.minutes * 2, self.warm, row))
@@ -169,7 +175,7 @@ class Matrix:
         works.sort(key=lambda work: -work[0])
         with ThreadPoolExecutor(self.options.jobs + 1) as pool:
             variants = pool.submit(self.sharing) if "sharing" in self.options.steps else None
-            list(pool.map(lambda work: self.guarded(work[1], work[2]), works))
+            list(pool.map(lambda work: self.run_guarded(work[1], work[2]), works))
         if variants is not None and (error := variants.exception()):
             self.result["sharing"] = {"error": f"{type(error).__name__}: {error}"[:2000]}
         if "facts" in self.options.steps:
@@ -177,8 +183,8 @@ class Matrix:
             self.result["facts"] = answer
             self.save()
 
-    def guarded(self, work: Callable[[Row], None], row: Row) -> None:
-        """What goes wrong with one row does not lose the others."""
+    def run_guarded(self, work: Callable[[Row], None], row: Row) -> None:
+        """Run the work on one row; its errors do not lose the other rows."""
         try:
             work(row)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is told and the run goes on
@@ -187,20 +193,20 @@ class Matrix:
         self.save()
 
     def entry(self, row: Row) -> Answer:
-        made: Answer = self.result["rows"][row.id]
-        return made
+        new_entry: Answer = self.result["rows"][row.id]
+        return new_entry
 
     @property
-    def preparing(self) -> float:
-        """Seconds that a preparation may still take."""
+    def seconds_to_prepare(self) -> float:
+        """Return the seconds that a preparation may still take."""
         return (
             float(min(self.options.prepare or 0.62 * self.options.budget, self.options.budget)) - self.spent
         )
 
     def warm(self, row: Row) -> None:
-        """Warms one row through the command line; the report of its target is kept."""
+        """Warm one row through the command line, and keep the report of its target."""
         assert self.registry is not None
-        seconds = self.preparing
+        seconds = self.seconds_to_prepare
         if seconds < 15:
             self.entry(row)["warm"] = {"status": "left out", "reasons": ["no time left"]}
             return
@@ -227,7 +233,7 @@ class Matrix:
         self.entry(row)["warm"] = report
 
     def sharing(self) -> None:
-        """Warms a family of variants into bundles and compares them (`sharing`)."""
+        """Warm a family of variants into bundles and compare them (`sharing`)."""
         assert self.registry is not None
         bundles, spec = self.scratch / "bundles", self.scratch / "family.toml"
         bundles.mkdir()
@@ -235,31 +241,36 @@ class Matrix:
         command = ["cachesvc", "warm", str(spec), "--json", "--force", "-j", "3", "--out", str(bundles)]
         host = Host(self.scratch / "family")
         answer = self.step(
-            "sharing: warm", cachesvc(command)[1:], host, self.registry.builder, self.preparing, whole=True
+            "sharing: warm",
+            cachesvc(command)[1:],
+            host,
+            self.registry.builder,
+            self.seconds_to_prepare,
+            whole=True,
         )
         targets = answer.get("targets", [])
         self.result["sharing"] = {
             "warm": {target["target"]: [target["status"], *target["reasons"]] for target in targets},
             "error": answer.get("error"),
         }
-        made = sorted(map(str, bundles.glob("*.cachesvc")))
-        if made:
+        paths = sorted(map(str, bundles.glob("*.cachesvc")))
+        if paths:
             report = self.options.out / "sharing.json"
-            arguments = [HERE / "sharing.py", *made, "--trust", self.registry.trust, "--json", report]
+            arguments = [HERE / "sharing.py", *paths, "--trust", self.registry.trust, "--json", report]
             self.step("sharing: compare", arguments, host, {}, 120)
         self.save()
 
     def builders(self, row: Row) -> Path:
-        """The outputs of the process that made the published graphs: of finalise, if there was one."""
+        """Return the outputs of the process that made the published graphs: of finalise, if there was one."""
         finalised = self.entry(row).get("warm", {}).get("finalised")
         return self.scratch / f"{row.id}-kept" / "rank-RANK" / ("01.pt" if finalised else "00.pt")
 
     def cold(self, row: Row) -> None:
-        """PyTorch alone, nothing there; its folders are what the baselines start from."""
+        """Run PyTorch alone on an empty host; the baselines start from its folders."""
         own = Host(self.scratch / f"{row.id}-own")
         variables = {"TORCHINDUCTOR_CACHE_DIR": str(own.folder / "cache")}
         mega = self.scratch / f"{row.id}.mega"
-        answer = self.process(row, "cold", own, variables, "--save", mega, seconds=self.preparing)
+        answer = self.process(row, "cold", own, variables, "--save", mega, seconds=self.seconds_to_prepare)
         if "error" in answer:
             return
         shutil.copytree(own.folder / "cache", self.scratch / f"{row.id}-pristine")
@@ -273,18 +284,18 @@ class Matrix:
         }
 
     def fill(self, row: Row) -> None:
-        """Fills PyTorch's Redis cache."""
+        """Fill PyTorch's Redis cache."""
         for switches in (GPU_SWITCHES, SWITCHES) if self.result["machine"]["gpus"] else (SWITCHES,):
             host = Host(self.scratch / f"{row.id}-fill")
             variables = self.redis_variables(row, switches)
-            answer = self.process(row, "Redis, filling", host, variables, seconds=self.preparing)
+            answer = self.process(row, "Redis, filling", host, variables, seconds=self.seconds_to_prepare)
             shutil.rmtree(host.folder, ignore_errors=True)
             if "error" not in answer:
                 self.entry(row)["redis_switches"] = switches
                 return
 
     def redis_variables(self, row: Row, switches: tuple[str, ...]) -> dict[str, str]:
-        """Each row has a database of the server to itself."""
+        """Return the variables of a row's own database of the Redis server."""
         number = [other.id for other in self.rows if self.has_baselines(other)].index(row.id)
         named = {f"TORCHINDUCTOR_{name}_REMOTE_CACHE": "1" for name in switches}
         return {**named, "TORCHINDUCTOR_REDIS_URL": f"{self.redis}?db={number % 16}"}
@@ -292,31 +303,31 @@ class Matrix:
     # Measure ----------------------------------------------------------------------------------
 
     def _measure(self) -> None:
-        """Rows with baselines one process at a time and alone; the others, whose seconds nothing is compared
-        with, and all that is not timed, several at once."""
+        """Measure the rows with baselines one process at a time. Measure several other rows at once: no value
+        is compared with their seconds."""
         compared = [row for row in self.rows if self.has_baselines(row)]
         others = [row for row in self.rows if row not in compared]
         for row in compared:
-            self.guarded(self.restored, row)
+            self.run_guarded(self.restored, row)
         with ThreadPoolExecutor(self.options.measure) as pool:
-            list(pool.map(lambda row: self.guarded(self.restored, row), others))
-            list(pool.map(lambda row: self.guarded(self.audited, row), self.rows))
+            list(pool.map(lambda row: self.run_guarded(self.restored, row), others))
+            list(pool.map(lambda row: self.run_guarded(self.audited, row), self.rows))
         for number in range(self.options.rounds):
             for row in compared:
-                self.guarded(functools.partial(self.round, number), row)
+                self.run_guarded(functools.partial(self.round, number), row)
 
     def restored(self, row: Row) -> None:
-        """Ours on a fresh host; where there are baselines once more on that node."""
+        """Restore on a fresh host; if there are baselines, once more on that node."""
         if self.entry(row).get("warm", {}).get("status") == "warm":
             self.on_node(row, "node", ("ours", "ours again") if self.has_baselines(row) else ("ours",))
 
     def audited(self, row: Row) -> None:
-        """Ours on a fresh host, with the list of all processes that it starts."""
+        """Restore on a fresh host, and list all processes that it starts."""
         if self.entry(row).get("warm", {}).get("status") == "warm":
             self.on_node(row, "audit", ("ours audited",))
 
     def on_node(self, row: Row, place: str, names: tuple[str, ...]) -> None:
-        """Restoring processes, one after the other, on a fresh host without compilers."""
+        """Run restoring processes one after the other, on a fresh host without compilers."""
         assert self.registry is not None
         host = Host(self.scratch / f"{row.id}-{place}")
         variables = self.registry.service | {"CACHESVC_NAME": row.name, "CACHESVC_DEADLINE": "60"}
@@ -331,21 +342,22 @@ class Matrix:
         shutil.rmtree(host.folder, ignore_errors=True)
 
     def round(self, number: int, row: Row) -> None:
-        """One round of the baselines of a row, with ours among them; the order turns from round to round."""
+        """Run one round of a row's baselines, with the restores among them; the order changes from round to
+        round."""
         if not (self.scratch / f"{row.id}-pristine").is_dir():
             return
         own, away = self.scratch / f"{row.id}-own", self.scratch / f"{row.id}-away"
         local = {"TORCHINDUCTOR_CACHE_DIR": str(own / "cache")}
         for name in LOCAL if number == 0 else LOCAL[1:]:
             self.process(row, name, Host(own), local)
-        own.rename(away)  # from here on the builder's folders are gone
+        own.rename(away)  # The builder's folders are gone from here on.
         works: list[Callable[[Row], None]] = [self.copied, self.mega, self.from_redis]
         works += [self.restored] if number else []
         try:
             for work in works[number % len(works) :] + works[: number % len(works)]:
-                self.guarded(work, row)
+                self.run_guarded(work, row)
         finally:
-            # Tuning results are written to where the builder had them: that folder may be there again.
+            # Tuning results are written to the builder's folder, so that folder may exist again.
             shutil.rmtree(own, ignore_errors=True)
             away.rename(own)
 
@@ -373,8 +385,10 @@ class Matrix:
         shutil.rmtree(host.folder, ignore_errors=True)
 
     def alone(self, row: Row) -> None:
-        """The restore by itself, in processes that do nothing else, each on a fresh host: its seconds beside
-        a main thread that imports torch are mostly those in which the import holds the interpreter."""
+        """Measure the restore by itself, in processes that do nothing else, each on a fresh host.
+
+        Beside a main thread that imports torch, most of a restore's seconds are those in which the import
+        holds the interpreter."""
         assert self.registry is not None
         if self.entry(row).get("warm", {}).get("status") != "warm":
             return
@@ -391,22 +405,24 @@ class Matrix:
         self.save()
 
     def dissect(self, row: Row) -> None:
-        """Processes of `dissect` in the directory that was warmed for, host after host: a sampled one that
-        finds it fresh, the kinds of main thread and the cuts alternating, and a sampled one again."""
+        """Run processes of `dissect` in the warmed directory, host after host.
+
+        The first process is sampled on a fresh host; then the kinds of main thread and the cuts alternate;
+        the last process is sampled again."""
         if self.entry(row).get("warm", {}).get("status") != "warm":
             return
         answers: list[Answer] = []
         for _ in range(self.options.hosts):
             host = Host(self.scratch / f"{row.id}-dissect")
-            self.dissected(row, host, ("--sample",), answers)
+            self.dissect_once(row, host, ("--sample",), answers)
             for _ in range(self.options.alternate):
                 for cut, main in itertools.product(self.options.cuts, self.options.mains):
-                    self.dissected(row, host, ("--cut", cut, "--main", main), answers)
-            self.dissected(row, host, ("--sample",), answers)
+                    self.dissect_once(row, host, ("--cut", cut, "--main", main), answers)
+            self.dissect_once(row, host, ("--sample",), answers)
             shutil.rmtree(host.folder, ignore_errors=True)
 
-    def dissected(self, row: Row, host: Host, extra: tuple[str, ...], answers: list[Answer]) -> None:
-        """One process of `dissect`; its answer is added, with whether its host was fresh."""
+    def dissect_once(self, row: Row, host: Host, extra: tuple[str, ...], answers: list[Answer]) -> None:
+        """Run one process of `dissect`. Add its answer, and whether its host was fresh."""
         assert self.registry is not None
         if self.left < 25:
             return
@@ -421,17 +437,18 @@ class Matrix:
         what = f"row {row.id} dissect {' '.join(extra)}"
         self.step(what, command, host, variables, self.options.step, work=self.service)
         if place.is_file():
-            told = json.loads(place.read_text())
-            answers.append({"options": extra, "fresh": fresh} | told)
+            answer = json.loads(place.read_text())
+            answers.append({"options": extra, "fresh": fresh} | answer)
             summary = self.result.setdefault("dissected", {})[row.id] = medians(answers)
-            kept = {"summary": summary, "processes": answers}
-            (self.options.out / f"dissect-{row.id}.json").write_text(json.dumps(kept, indent=1) + "\n")
+            entry = {"summary": summary, "processes": answers}
+            (self.options.out / f"dissect-{row.id}.json").write_text(json.dumps(entry, indent=1) + "\n")
 
     # Edited -----------------------------------------------------------------------------------
 
     def kernel_edit(self) -> None:
-        """Processes whose kernels or operators are not those that were warmed: they must compile anew, with
-        the right numbers, and be told why."""
+        """Run processes whose kernels or operators differ from the warmed ones.
+
+        They must compile anew with the right numbers, and their reports must name the reason."""
         edits: Answer = self.result.setdefault("kernel_edit", {})
         rows = {row.id: row for row in self.rows}
         for ident in EDITS:
@@ -447,7 +464,7 @@ class Matrix:
             self.save()
 
     def edited(self, row: Row) -> Answer:
-        """A restoring process of a row, in a copy of the programs with the row's edit."""
+        """Run a restoring process of a row, in a copy of the programs with the row's edit."""
         assert self.registry is not None
         file, old, new, _ = EDITS[row.id]
         programs, host = self.scratch / f"{row.id}-programs", Host(self.scratch / f"{row.id}-edited")
@@ -470,8 +487,8 @@ class Matrix:
     def process(
         self, row: Row, method: str, host: Host, variables: dict[str, str], *options: Any, seconds: float = 0
     ) -> Answer:
-        """One process of a row; what it answers is kept under the method. Left out if there is no time,
-        or if the method was not asked for."""
+        """Run one process of a row, and keep its answer under the method. Skip it if there is no time, or if
+        the method was not selected."""
         if method.split(",")[0] not in (*self.options.methods, "cold", "ours audited"):
             return {"left out": "not asked for"}
         place = self.scratch / f"{row.id}-answer-RANK.json"
@@ -487,7 +504,7 @@ class Matrix:
             what = f"row {row.id} {method}"
             failed = self.step(what, [*command, *options], host, variables, seconds, work=work)
             answers = [of_rank(place, rank) for rank in range(max(1, row.ranks))]
-            answer = joined(answers) if all(path.is_file() for path in answers) else failed
+            answer = join_answers(answers) if all(path.is_file() for path in answers) else failed
         with self.lock:
             self.entry(row)["runs"].setdefault(method, []).append(answer)
         self.save()
@@ -503,11 +520,13 @@ class Matrix:
         whole: bool = False,
         work: Path | None = None,
     ) -> Answer:
-        """Runs Python on a host, in its working directory or in ``work``; answers the JSON of its last line
-        (or of all its output), or ``{"error": ...}``. It is ended, with its children, after ``seconds``."""
+        """Run Python on a host, in its working directory or in ``work``. Return the JSON of its last line (or
+        of all its output), or ``{"error": ...}``.
+
+        The process and its children are ended after ``seconds``."""
         begin = time.monotonic()
         environment = host.environment() | {"CACHESVC_UNTESTED": "1"} | variables
-        with started(
+        with running_process(
             [sys.executable, *map(str, arguments)],
             env=environment,
             cwd=work or host.folder / "work",
@@ -544,7 +563,7 @@ class Matrix:
 
 
 def medians(answers: list[Answer]) -> Answer:
-    """By cut and main thread: seconds, with how many processes they are of."""
+    """Return the median seconds by cut and main thread, with the number of processes behind each."""
     groups: dict[str, list[Answer]] = {}
     for answer in answers:
         label = " ".join(answer["options"]) + (", fresh host" if answer["fresh"] else "")
@@ -564,18 +583,19 @@ def medians(answers: list[Answer]) -> Answer:
 
 
 def edited_right(ident: str, answer: Answer) -> bool:
-    """No false hit: compiled, the edited code's numbers and not the builder's, and named first everywhere."""
+    """Return whether there is no false hit: the process compiled, its numbers are the edited code's and not
+    the builder's, and the factor is named first everywhere."""
     if "error" in answer:
         return False
     first = {(answer[where] or ["nothing"])[0] for where in ("report", "explain")}
     eager, builder = answer["against_eager"], answer["against_builder"]
-    # Small values may lie within the tolerance of both: whose they are is told by the distance.
+    # Small values may lie within the tolerance of both; the distance decides whose they are.
     numbers = eager["close"] and builder["difference"] > 100 * eager["difference"]
     return bool(answer["compilations"] and numbers and first == {EDITS[ident][3]})
 
 
 def launcher(row: Row) -> list[str]:
-    """torchrun, on a free port of this machine, for a row of several ranks."""
+    """Return the words of torchrun, on a free port of this machine, for a row of several ranks."""
     command = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={row.ranks}"]
     return command if row.ranks else []
 
@@ -584,46 +604,51 @@ def of_rank(path: Path, rank: int) -> Path:
     return path.with_name(path.name.replace("RANK", str(rank)))
 
 
-def joined(paths: list[Path]) -> Answer:
-    """The answers of the ranks as one: of the slowest, with the sums of counts and the worst comparison."""
+def join_answers(paths: list[Path]) -> Answer:
+    """Return the answers of the ranks as one: of the slowest rank, with the sums of counts and the worst
+    comparison."""
     answers: list[Answer] = [json.loads(path.read_text()) for path in paths]
     if len(answers) == 1:
         return answers[0]
-    made = dict(max(answers, key=lambda answer: float(answer.get("first", answer.get("audited")))))
-    made["observed"] = made["observed"] | {
+    answer_of_job = dict(max(answers, key=lambda answer: float(answer.get("first", answer.get("audited")))))
+    answer_of_job["observed"] = answer_of_job["observed"] | {
         name: sum(answer["observed"][name] for answer in answers) for name in COUNTS
     }
     if all("against_builder" in answer for answer in answers):
-        made["against_builder"] = min((a["against_builder"] for a in answers), key=lambda one: one["equal"])
+        answer_of_job["against_builder"] = min(
+            (a["against_builder"] for a in answers), key=lambda one: one["equal"]
+        )
     else:
-        made.pop("against_builder", None)
-    if "state" in made:
+        answer_of_job.pop("against_builder", None)
+    if "state" in answer_of_job:
         states = [answer["state"] for answer in answers]
-        made["state"] = states[0] if len(set(states)) == 1 else f"not the same: {states}"
-        made["bytes_moved"] = sum(answer["bytes_moved"] for answer in answers)
-    kept = ("first", "audited", "state", "reasons", "bytes_moved", "seconds", "against_builder", "work")
-    made["ranks"] = [{name: answer[name] for name in kept if name in answer} for answer in answers]
-    return made
+        answer_of_job["state"] = states[0] if len(set(states)) == 1 else f"not the same: {states}"
+        answer_of_job["bytes_moved"] = sum(answer["bytes_moved"] for answer in answers)
+    fields = ("first", "audited", "state", "reasons", "bytes_moved", "seconds", "against_builder", "work")
+    answer_of_job["ranks"] = [{name: answer[name] for name in fields if name in answer} for answer in answers]
+    return answer_of_job
 
 
 def libraries(row: Row) -> dict[str, str]:
-    """PYTHONPATH with the folder of more libraries, for the rows that need it."""
+    """Return PYTHONPATH with the folder of more libraries, for the rows that need it."""
     more = os.environ.get("MATRIX_MODELS", "")
     return {"PYTHONPATH": f"{os.environ['PYTHONPATH']}{os.pathsep}{more}"} if row.needs and more else {}
 
 
 def hit(run: Answer) -> bool:
-    """The entry was there, nothing was compiled or tuned, and the outputs are the builder's to the bit."""
-    seen = run.get("observed", {})
+    """Return whether the entry was there, nothing was compiled or tuned, and the outputs are the builder's to
+    the bit."""
+    observed = run.get("observed", {})
     return (
         run.get("state") == "hit"
-        and not any(seen.get(name, 1) for name in COUNTS)
+        and not any(observed.get(name, 1) for name in COUNTS)
         and bool(run.get("against_builder", {}).get("equal"))
     )
 
 
 def summarise(entry: Answer) -> None:
-    """Whether all of ours hit, medians by method, their ratios, and the bytes beside mega-cache's."""
+    """Return whether all restores hit, the medians by method, their ratios, and the bytes beside
+    mega-cache's."""
     restored = [run for name in OURS for run in entry["runs"].get(name, []) if "left out" not in run]
     entry["hit"] = bool(restored) and all(map(hit, restored)) and "compilers_called" not in entry
     firsts = {
@@ -636,16 +661,16 @@ def summarise(entry: Answer) -> None:
         entry["ours / others"] = {
             name: round(ours / seconds, 3) for name, seconds in firsts.items() if name not in OURS
         }
-    moved = [run["bytes_moved"] for run in entry["runs"].get("ours", []) if run.get("bytes_moved")]
+    byte_counts = [run["bytes_moved"] for run in entry["runs"].get("ours", []) if run.get("bytes_moved")]
     sizes = entry.get("bytes", {})
-    if moved and sizes:
-        sizes["ours"] = max(moved)
+    if byte_counts and sizes:
+        sizes["ours"] = max(byte_counts)
         for name in ("mega-cache", "zstd -3 of mega-cache"):
-            sizes[f"ours / {name}"] = round(max(moved) / sizes[name], 3) if sizes.get(name) else None
+            sizes[f"ours / {name}"] = round(max(byte_counts) / sizes[name], 3) if sizes.get(name) else None
 
 
 def without_places(value: Any, scratch: str) -> Any:
-    """The result without this machine's folders, which say nothing to others: programs by their names."""
+    """Return the result without this machine's folders, and with programs by their names."""
     if isinstance(value, dict):
         return {key: without_places(item, scratch) for key, item in list(value.items())}
     if isinstance(value, (list, tuple)):
@@ -658,13 +683,13 @@ def without_places(value: Any, scratch: str) -> Any:
 
 
 def gpus() -> list[str]:
-    """A line for each GPU of the machine: name, driver, memory."""
+    """Return a line for each GPU of the machine: name, driver, memory."""
     query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
     try:
-        done = subprocess.run(query, capture_output=True, text=True, check=False)
+        result = subprocess.run(query, capture_output=True, text=True, check=False)
     except OSError:
         return []
-    return done.stdout.strip().splitlines() if done.returncode == 0 else []
+    return result.stdout.strip().splitlines() if result.returncode == 0 else []
 
 
 def _text(value: Any) -> str:
@@ -675,7 +700,7 @@ def _text(value: Any) -> str:
 
 
 def table(result: Answer) -> str:
-    """Markdown: seconds of first calls (medians), counts of the restored processes, bytes."""
+    """Return Markdown: seconds of first calls (medians), counts of the restored processes, bytes."""
     names = ("row", "hit", *TIMED, "wait", *COUNTS, "of libraries", "= builder", "pack")
     lines = ["| " + " | ".join(names) + " |", "|---|---|" + "---:|" * (len(names) - 2)]
     for ident, entry in result["rows"].items():
@@ -695,7 +720,7 @@ def table(result: Answer) -> str:
 
 
 def troubles(result: Answer) -> list[str]:
-    """A line for everything that did not go as it should."""
+    """Return a line for every failure."""
     lines = [f"redis: {result['redis']}"] if "redis" in result else []
     for ident, entry in result["rows"].items():
         lines += [f"row {ident} {key}: {entry[key]}" for key in entry if key.startswith("error")]
@@ -758,9 +783,9 @@ def _options() -> argparse.Namespace:
 def main() -> int:
     options = _options()
     try:
-        rows = chosen(options.rows, len(gpus()))
+        rows = choose_rows(options.rows, len(gpus()))
         if "kernel_edit" in options.steps:
-            rows += [row for row in chosen(",".join(EDITS), len(gpus())) if row not in rows]
+            rows += [row for row in choose_rows(",".join(EDITS), len(gpus())) if row not in rows]
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -1,4 +1,5 @@
-"""Models of the matrix: architectures of libraries with random weights, seeded; nothing is downloaded.
+"""Define the models of the matrix: architectures of libraries with random, seeded weights; nothing is
+downloaded.
 
 Each factory builds on the current default device and answers a module in evaluation mode. Weights are drawn
 on the device itself, so that a model of 7B parameters is there in a second.
@@ -21,7 +22,7 @@ def llama(
     vocabulary: int = 32000,
     activation: str = "silu",
 ) -> nn.Module:
-    """A decoder with grouped attention, without a cache of keys."""
+    """Build a decoder with grouped attention, without a cache of keys."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig(
@@ -38,7 +39,7 @@ def llama(
 
 
 def qwen3(layers: int, width: int, heads: int = 16, inner: int = 3072, vocabulary: int = 151936) -> nn.Module:
-    """Qwen3's decoder: normalised queries and keys, heads of 128."""
+    """Build Qwen3's decoder: normalised queries and keys, heads of 128."""
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     config = Qwen3Config(
@@ -55,7 +56,7 @@ def qwen3(layers: int, width: int, heads: int = 16, inner: int = 3072, vocabular
 
 
 def bert(layers: int, width: int, heads: int = 12, dropout: float = 0.0) -> nn.Module:
-    """An encoder. Without dropout, so that a training step can be compared."""
+    """Build an encoder. It has no dropout, so that a training step can be compared."""
     from transformers import BertConfig, BertModel
 
     config = BertConfig(
@@ -70,7 +71,7 @@ def bert(layers: int, width: int, heads: int = 12, dropout: float = 0.0) -> nn.M
 
 
 def vit(layers: int, width: int, heads: int = 16) -> nn.Module:
-    """A vision transformer on images of 224 x 224."""
+    """Build a vision transformer on images of 224 x 224."""
     from transformers import ViTConfig, ViTModel
 
     config = ViTConfig(
@@ -80,7 +81,7 @@ def vit(layers: int, width: int, heads: int = 16) -> nn.Module:
 
 
 def resnet(depths: tuple[int, ...], width: int = 64) -> nn.Module:
-    """A residual network of bottleneck blocks; depths 3, 4, 23, 3 are ResNet-101."""
+    """Build a residual network of bottleneck blocks; depths 3, 4, 23, 3 make ResNet-101."""
     from transformers import ResNetConfig, ResNetForImageClassification
 
     sizes = [width * 4 * 2**stage for stage in range(len(depths))]
@@ -89,7 +90,7 @@ def resnet(depths: tuple[int, ...], width: int = 64) -> nn.Module:
 
 
 def dit(layers: int, heads: int = 16, head_dim: int = 72) -> nn.Module:
-    """A diffusion transformer (DiT-XL's width by default) over latents of 32 x 32."""
+    """Build a diffusion transformer (DiT-XL's width by default) over latents of 32 x 32."""
     from diffusers import DiTTransformer2DModel
 
     return DiTTransformer2DModel(
@@ -98,7 +99,7 @@ def dit(layers: int, heads: int = 16, head_dim: int = 72) -> nn.Module:
 
 
 def unet(channels: tuple[int, ...], width: int = 768) -> nn.Module:
-    """A diffusion UNet with cross attention over latents of 32 x 32."""
+    """Build a diffusion UNet with cross attention over latents of 32 x 32."""
     from diffusers import UNet2DConditionModel
 
     down = ("CrossAttnDownBlock2D",) * (len(channels) - 1) + ("DownBlock2D",)

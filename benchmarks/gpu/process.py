@@ -1,4 +1,4 @@
-"""One measured process of a row: ``python process.py ROW.json --answer FILE [options]``.
+"""Run one measured process of a row: ``python process.py ROW.json --answer FILE [options]``.
 
 It restores what CACHESVC_NAME names, or nothing. ``first`` is the time from just before ``torch.compile``
 (before the load of a mega-cache) to all outputs of the row; the model is built before that. All methods
@@ -31,7 +31,8 @@ from cachesvc_client.wire.codec import plain  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).parent))
 work: list[str] = []
-"""What was done although an entry was there: for people who look for the reason."""
+"""Names of the kernels that were compiled or tuned although an entry was there, for people who look for the
+reason."""
 
 
 def main() -> None:
@@ -41,7 +42,7 @@ def main() -> None:
     row = json.loads(options.row.read_text())
     observer = counters.start(audit=options.audit)
     libraries = CudaState()
-    libraries.use_folder(of_libraries())  # of PyTorch alone; cachesvc names a folder of its own
+    libraries.use_folder(of_libraries())  # The folder of PyTorch alone; cachesvc names a folder of its own.
     tell_what_is_done()
     import torch
 
@@ -82,11 +83,11 @@ def main() -> None:
         options.save.write_bytes(artifacts[0] if artifacts else b"")
     if watches:
         answer["read"] = reads(watches)
-    answer |= session() | compared(options, row, tensors)
+    answer |= session() | compare_outputs(options, row, tensors)
     outputs.own(options.answer).write_text(json.dumps(answer))
     workloads.end()
     sys.stderr.flush()
-    os._exit(0)  # at exit PyTorch waits for its compile workers to come up before it ends them
+    os._exit(0)  # At exit PyTorch waits until its compile workers are up before it ends them.
 
 
 def _options() -> argparse.Namespace:
@@ -102,7 +103,7 @@ def _options() -> argparse.Namespace:
 
 
 def session() -> dict[str, object]:
-    """What the client says; nothing without CACHESVC_NAME."""
+    """Return the client's report; empty without CACHESVC_NAME."""
     if not os.environ.get("CACHESVC_NAME"):
         return {}
     report = cachesvc_client.report()
@@ -115,30 +116,35 @@ def session() -> dict[str, object]:
     }
 
 
-def compared(options: argparse.Namespace, row, tensors) -> dict[str, object]:
-    """The outputs against the builder's own."""
+def compare_outputs(options: argparse.Namespace, row, tensors) -> dict[str, object]:
+    """Compare the outputs with the builder's own."""
     import outputs
 
     if not options.expect or not outputs.own(options.expect).is_file():
         return {}
-    kept = outputs.load(outputs.own(options.expect))
-    return {"against_builder": outputs.compared(outputs.kept(tensors), kept, outputs.TOLERANCE[row["dtype"]])}
+    expected = outputs.load(outputs.own(options.expect))
+    return {
+        "against_builder": outputs.compare_outputs(
+            outputs.digests_of(tensors), expected, outputs.TOLERANCE[row["dtype"]]
+        )
+    }
 
 
 def memory() -> int:
-    """The largest resident size so far, in bytes."""
+    """Return the largest resident size so far, in bytes."""
     import resource
 
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def of_libraries() -> Path:
-    """Return where libraries keep what they compiled: the folder that this process's environment names."""
+    """Return where libraries keep their compiled kernels: the folder that this process's environment
+    names."""
     return Path(os.environ.get(kinds.BY_NAME["cuda"].variable) or Path.home() / ".nv/ComputeCache")
 
 
 def made_by_libraries(alone: CudaState) -> int:
-    """Kernels that libraries compiled in this process, cuDNN's for one."""
+    """Return the number of kernels that libraries such as cuDNN compiled in this process."""
     from cachesvc_client.session.process import process
 
     if os.environ.get("CACHESVC_NAME"):
@@ -147,7 +153,8 @@ def made_by_libraries(alone: CudaState) -> int:
 
 
 def folders() -> list[Path]:
-    """The cache folders of this process, made if they are not there; PyTorch's own without a session."""
+    """Return the cache folders of this process, and make missing ones; without a session they are PyTorch's
+    own."""
     from cachesvc_client.session.process import process
 
     roots = process().folders.roots() or {"inductor": Path(os.environ[kinds.BY_NAME["inductor"].variable])}
@@ -158,7 +165,7 @@ def folders() -> list[Path]:
 
 
 def reads(watches) -> dict[str, object]:
-    """How many files of a kind were read, and which others: those that no rule covers."""
+    """Return how many files of each kind were read, and the files that no rule covers."""
     known: dict[str, int] = {}
     others = []
     for watch in watches:
@@ -176,11 +183,11 @@ def reads(watches) -> dict[str, object]:
 
 
 def tell_what_is_done() -> None:
-    """Names the kernels that are compiled or tuned."""
+    """Print the names of the kernels that are compiled or tuned."""
 
     def around(what):
         def wrap(original):
-            def told(self, *args, **kwargs):
+            def announced(self, *args, **kwargs):
                 if len(work) < 200:
                     info = getattr(self, "autotune_cache_info", None) or {}
                     results = len(getattr(self, "compile_results", ()) or ())
@@ -188,7 +195,7 @@ def tell_what_is_done() -> None:
                     work.append(f"{what} {kernel} {results} {self.__class__.__name__} {info}"[:400])
                 return original(self, *args, **kwargs)
 
-            return told
+            return announced
 
         return wrap
 

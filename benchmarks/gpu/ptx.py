@@ -1,4 +1,5 @@
-"""What the cache of the CUDA driver's compiler takes and refuses, and what it saves: ``ptx.py --out DIR``.
+"""Show which entries the cache of the CUDA driver's compiler takes and refuses: ``ptx.py --out DIR``. Measure
+what the cache saves.
 
 The facts behind the kind `cuda`, from fresh processes. First without torch: one loads PTX of its own through
 the driver, and its mapped files tell whether the driver loaded its compiler for that. Then cuDNN's attention
@@ -36,7 +37,7 @@ KERNEL = """.version 7.0
 mov.f32 %f1, 0f{bits:08X}; st.global.f32 [%rd1], %f1; ret; }}
 """
 SHAPES = ((16, 128, 128), (32, 128, 64))
-"""Heads, length, width of a head: of Qwen3 and Llama in the matrix."""
+"""(heads, length, width of a head) of Qwen3 and Llama in the matrix."""
 Answer = dict[str, Any]
 Change = Callable[[Path], object]
 
@@ -45,8 +46,10 @@ Change = Callable[[Path], object]
 
 
 def load(late: str, full: str, numbers: list[int]) -> Answer:
-    """Loads a kernel for each number, which writes that number. ``late``: the folder is named after the
-    driver was initialised. ``full``: the entries of that folder are put into the named one then."""
+    """Load a kernel for each number, which writes that number.
+
+    ``late``: the folder is named after the driver was initialised. ``full``: the entries of that folder are
+    then put into the named one."""
     driver = ctypes.CDLL("libcuda.so.1")
 
     def call(name: str, *arguments: Any) -> None:
@@ -67,19 +70,19 @@ def load(late: str, full: str, numbers: list[int]) -> Answer:
     begin = time.perf_counter()
     for number in numbers:
         bits = struct.unpack("<I", struct.pack("<f", float(number)))[0]
-        module, kernel, found = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_float()
+        module, kernel, value = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_float()
         call("cuModuleLoadData", ctypes.byref(module), KERNEL.format(bits=bits).encode() + b"\0")
         call("cuModuleGetFunction", ctypes.byref(kernel), module, b"k")
         arguments = (ctypes.c_void_p * 1)(ctypes.cast(ctypes.byref(place), ctypes.c_void_p))
         call("cuLaunchKernel", kernel, 1, 1, 1, 1, 1, 1, 0, None, arguments, None)
-        call("cuMemcpyDtoH_v2", ctypes.byref(found), place, 4)
-        right = right and found.value == number
+        call("cuMemcpyDtoH_v2", ctypes.byref(value), place, 4)
+        right = right and value.value == number
         compiled.append(COMPILER in Path("/proc/self/maps").read_text())
     return {"seconds": time.perf_counter() - begin, "right": right, "compiled": compiled}
 
 
 def attend() -> Answer:
-    """The first call of cuDNN's attention for each shape, and the second."""
+    """Measure the first and the second call of cuDNN's attention for each shape."""
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -102,7 +105,8 @@ def attend() -> Answer:
 
 
 class Cases:
-    """Each starts from a copy of a folder that a process has filled with the kernels 1 and 2."""
+    """Runs the cases; each starts from a copy of a folder that a process has filled with the kernels 1 and
+    2."""
 
     def __init__(self, scratch: Path) -> None:
         self.scratch = scratch
@@ -111,7 +115,7 @@ class Cases:
         self.right = True
 
     def fresh(self, *words: str, folder: Path | None, work: str = "work", **variables: str) -> Answer:
-        """A process of this script with a home of its own, in the working directory ``work``."""
+        """Run a process of this script with a home of its own, in the working directory ``work``."""
         home = self.scratch / f"home-{len(list(self.scratch.iterdir()))}"
         home.mkdir()
         (self.scratch / work).mkdir(exist_ok=True)
@@ -119,7 +123,7 @@ class Cases:
         environment |= {"HOME": str(home), **variables}
         if folder is not None:
             environment[KIND.variable] = str(folder)
-        done = subprocess.run(
+        result = subprocess.run(
             [sys.executable, str(HERE / "ptx.py"), *words],
             env=environment,
             cwd=self.scratch / work,
@@ -128,23 +132,25 @@ class Cases:
             check=False,
         )
         try:
-            answer: Answer = json.loads(done.stdout.strip().splitlines()[-1])
+            answer: Answer = json.loads(result.stdout.strip().splitlines()[-1])
         except (ValueError, IndexError):
-            raise SystemExit(f"{words}: status {done.returncode}: {done.stderr[-800:]}") from None
+            raise SystemExit(f"{words}: status {result.returncode}: {result.stderr[-800:]}") from None
         return answer
 
     def case(
         self, name: str, compiles: bool, change: Change | None = None, *, late: bool = False, **variables: str
     ) -> None:
-        """The kernels 1 and 2: both are compiled, or neither."""
+        """Load the kernels 1 and 2: both are compiled, or neither."""
         folder = self._copied(change)
         words = ["--late", str(folder)] if late else []
         answer = self.fresh("--load", *words, "1", "2", folder=None if late else folder, **variables)
         self._keep(name, answer, answer["compiled"] == [compiles, compiles])
 
     def written(self, name: str, survive: bool, change: Change, *, put: bool = False) -> None:
-        """Kernel 1, which is there, then 9, which is not: whether the others are there afterwards. ``put``:
-        they come when the driver has been initialised."""
+        """Load kernel 1, which is there, then 9, which is not, and see whether the others are there
+        afterwards.
+
+        ``put``: the others are put in when the driver has been initialised."""
         folder = self._copied(change)
         words = ["--full", str(self.full)] if put else []
         answer = self.fresh("--load", *words, "1", "9", folder=folder)
@@ -183,30 +189,34 @@ class Cases:
         self.written("the same, put after the driver's start", True, only_own_index, put=True)
 
     def attention(self, pairs: int) -> None:
-        """First calls without and with a copy of what an earlier process left, in turn."""
-        made = self.scratch / "attention"
-        self.fresh("--attend", folder=made)
-        entries = RULES.files_in(made)
+        """Measure first calls with an empty folder and with a copy of an earlier process's, in turn."""
+        source_folder = self.scratch / "attention"
+        self.fresh("--attend", folder=source_folder)
+        entries = RULES.files_in(source_folder)
         answers: dict[str, list[Answer]] = {"without": [], "with": [], "in another directory": []}
-        for name, given in (pair for _ in range(pairs) for pair in answers.items()):
-            folder = self.scratch / f"{name}-{len(given)}"
+        for name, answers_of_name in (pair for _ in range(pairs) for pair in answers.items()):
+            folder = self.scratch / f"{name}-{len(answers_of_name)}"
             CudaState().use_folder(folder)
             if name != "without":
-                copy_entries(made, folder)
+                copy_entries(source_folder, folder)
             answer = self.fresh("--attend", folder=folder, work="another" if "another" in name else "work")
-            given.append(answer | {"new entries": len(RULES.files_in(folder) - entries)})
+            answers_of_name.append(answer | {"new entries": len(RULES.files_in(folder) - entries)})
         self.right = self.right and not any(answer["new entries"] for answer in answers["with"])
-        sizes = [(made / path).stat().st_size for path in entries]
+        sizes = [(source_folder / path).stat().st_size for path in entries]
         self.result["attention"] = {**answers, "files": len(sizes), "bytes": sum(sizes)}
-        for name, given in answers.items():
-            shown = [
-                {shape: round(both[0], 3) for shape, both in one["first, second"].items()} for one in given
+        for name, answers_of_name in answers.items():
+            seconds_text = [
+                {shape: round(both[0], 3) for shape, both in one["first, second"].items()}
+                for one in answers_of_name
             ]
-            print(f"attention {name:20} {shown} {[one['new entries'] for one in given]}", flush=True)
+            print(
+                f"attention {name:20} {seconds_text} {[one['new entries'] for one in answers_of_name]}",
+                flush=True,
+            )
 
 
 def copy_entries(source: Path, target: Path) -> None:
-    """Without the index, as an install does it."""
+    """Copy the entries without the index, as an install does."""
     for path in RULES.files_in(source):
         (target / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source / path, target / path)

@@ -1,5 +1,5 @@
-"""One job of several ranks: a data-parallel training step, and a tensor-parallel layer whose all-reduce is
-inside the compiled graph. One JSON line per rank.
+"""Run one job of several ranks: a data-parallel training step, and a tensor-parallel layer whose all-reduce
+is inside the compiled graph. Print one JSON line per rank.
 
     torchrun --standalone --nproc-per-node 2 ranks_job.py [--out DIR] [--width 512] [--layers 2]
 
@@ -48,9 +48,9 @@ def main() -> None:
     steps, calls = {}, {"train": train, "tensor_parallel": tensor_parallel}
     for name, call in calls.items():
         begin = time.perf_counter()
-        got = call(options, device, rank, ranks, compiled=True)
+        actual = call(options, device, rank, ranks, compiled=True)
         steps[name] = {"first": round(time.perf_counter() - begin, 4)}
-        steps[name] |= compared(got, call(options, device, rank, ranks, compiled=False))
+        steps[name] |= compared(actual, call(options, device, rank, ranks, compiled=False))
     observed = observer.snapshot()
     report = cachesvc_client.report()
     answer = {
@@ -102,7 +102,8 @@ class Block(nn.Module):
 
 
 def train(options, device, rank, ranks, compiled: bool) -> list[torch.Tensor]:
-    """One step under DDP: forward, backward with its all-reduce of gradients, optimizer. The parameters."""
+    """Run one step under DDP: forward, backward with its all-reduce of gradients, optimizer. Return the
+    parameters."""
     del ranks
     torch.manual_seed(0)
     model = nn.Sequential(*(Block(options.width) for _ in range(options.layers))).to(device)
@@ -117,7 +118,8 @@ def train(options, device, rank, ranks, compiled: bool) -> list[torch.Tensor]:
 
 
 def tensor_parallel(options, device, rank, ranks, compiled: bool) -> list[torch.Tensor]:
-    """A feed-forward layer of which each rank holds a part of the inner width; their sum is every rank's."""
+    """Run a feed-forward layer of which each rank holds a part of the inner width; every rank gets their
+    sum."""
     torch.manual_seed(2)
     width, inner = options.width, 4 * options.width
     up, down = torch.randn(inner, width) / width**0.5, torch.randn(width, inner) / inner**0.5

@@ -1,4 +1,4 @@
-"""The rows of the matrix, in the issue's order of priority: what is warmed, restored and compared.
+"""List the rows of the matrix by priority: what is warmed, restored and compared.
 
 Full depth for the three anchors (rows 1, 4 and 15), at most 8 layers elsewhere. ``REDUCED`` is the same
 matrix small, in float32, for machines without a GPU: what needs one is left out there.
@@ -18,12 +18,14 @@ Values = dict[str, Any]
 
 @dataclass(frozen=True)
 class Row:
-    """``work``: a function of `workloads`, called with ``args``, or with ``small`` beside them where there is
-    no GPU. ``options``: of ``torch.compile``. ``calls``: how often every input set is called. ``anchor``:
-    measured against PyTorch's own means by default. ``gpus``: how many it needs. ``ranks``: processes of one
-    job, by torchrun. ``needs``: a library that the folder MATRIX_MODELS may hold; transformers would import
-    it in the other rows, too. ``measured_env``: variables of the restored processes alone. ``minutes``: a
-    guess, by which the longest are prepared first."""
+    """Describes one row.
+
+    ``work``: a function of `workloads`, called with ``args``, or with ``small`` beside them without a GPU.
+    ``options``: of ``torch.compile``. ``calls``: how often every input set is called. ``anchor``: whether the
+    row is measured against PyTorch's own means by default. ``gpus``: how many GPUs it needs. ``ranks``:
+    processes of one job, by torchrun. ``needs``: a library that the folder MATRIX_MODELS may hold;
+    transformers would import it in the other rows, too. ``measured_env``: variables of the restored processes
+    alone. ``minutes``: a guess, by which the longest rows are prepared first."""
 
     id: str
     title: str
@@ -43,7 +45,7 @@ class Row:
 
     @property
     def name(self) -> str:
-        """What it is published under: each row restores its own entry and nothing else."""
+        """Return the name of the row's entry: each row restores its own entry and nothing else."""
         return f"matrix/row-{self.id}"
 
     @property
@@ -51,15 +53,16 @@ class Row:
         return int(self.id.rstrip("abcdefgh"))
 
     def reduced(self) -> Row:
-        """The row small, for a machine without a GPU."""
+        """Return the row in a small form, for a machine without a GPU."""
         return replace(self, args=self.args | self.small, dtype="float32")
 
     def json(self) -> str:
         return json.dumps(asdict(self))
 
     def spec(self, description: Path, keep: Path, service: Path, timeout: float) -> str:
-        """The warm spec (TOML): a script, the general way, so that one program serves all rows, and its
-        processes keep what they computed in ``keep``. ``service``: the working directory of who restores."""
+        """Return the warm spec (TOML) with a script target, so that one program serves all rows and its
+        processes keep their outputs in ``keep``. ``service``: the working directory of the restoring
+        process."""
         lines = [f'name = "{self.name}"', "[[target]]", f'id = "row-{self.id}"', f"timeout = {timeout:.0f}"]
         lines.append(f"cwd = {json.dumps(str(service))}")
         lines += [f"script = {json.dumps(str(HERE / 'call.py'))}", f"args = {json.dumps([str(description)])}"]
@@ -311,25 +314,28 @@ ROWS = (
 )
 
 
-def chosen(text: str, gpus: int) -> list[Row]:
-    """The rows of ``1,4,7-9`` (all if empty) that a machine with so many GPUs can run; without one,
-    reduced. An id such as 24 takes 24b with it. Raises ``ValueError`` for a number that is no row."""
-    wanted: set[str] = set()
+def choose_rows(text: str, gpus: int) -> list[Row]:
+    """Return the rows of ``1,4,7-9`` (all if empty) that a machine with so many GPUs can run; without a GPU,
+    reduced.
+
+    An id such as 24 takes 24b with it. Raise ``ValueError`` for a number that is no row."""
+    selection: set[str] = set()
     for part in filter(None, text.split(",")):
         first, _, last = part.partition("-")
         numbers = range(int(first), int(last) + 1) if last else ()
-        found = {row.id for row in ROWS if part in (row.id, str(row.number)) or row.number in numbers}
-        if not found:
+        matches = {row.id for row in ROWS if part in (row.id, str(row.number)) or row.number in numbers}
+        if not matches:
             raise ValueError(f"--rows {part}: no such row")
-        wanted |= found
-    rows = [row for row in ROWS if row.id in wanted or not text]
+        selection |= matches
+    rows = [row for row in ROWS if row.id in selection or not text]
     if gpus:
         return [row for row in rows if row.gpus <= gpus]
     return [row.reduced() for row in rows if not row.gpus or row.ranks == 2]
 
 
 def family(gpus: int) -> str:
-    """The warm spec (TOML) of one model's variants, whose packs `sharing` compares: shapes, modes, edits."""
+    """Return the warm spec (TOML) of one model's variants, whose packs `sharing` compares: shapes, modes,
+    edits."""
     base: Values = (
         {"layers": 4, "width": 1024} if gpus else {"layers": 1, "width": 64, "heads": 4, "inner": 128}
     )

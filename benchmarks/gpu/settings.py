@@ -1,5 +1,5 @@
-"""One process of `false_hits.py`: compiles small programs, each under a setting of this process, and
-publishes what was compiled as a bundle, or restores a bundle first.
+"""Run one process of `false_hits.py`: compile small programs, each under a setting of this process, and
+publish a bundle of the compiles, or restore a bundle first.
 
 ``python settings.py first|second DEVICE ANSWER --publish BUNDLE --key FILE``
 ``python settings.py first|second DEVICE ANSWER --restore BUNDLE [--expect ANSWER.pt]``
@@ -35,14 +35,14 @@ def main() -> None:
 
     if options.restore:
         session.wait(60)
-    kept = {}
+    outputs = {}
     answer: dict[str, Any] = {"torch": torch.__version__, "python": sys.version.split()[0], "cases": {}}
     if options.device == "cuda":
         answer["gpu"] = torch.cuda.get_device_name()
     expected = torch.load(options.expect, weights_only=True) if options.expect else {}
     for name, case in cases().items():
         value = case.values[options.which == "second"]
-        answer["cases"][name], kept[name] = _one(case, value, options.device, expected.get(name))
+        answer["cases"][name], outputs[name] = _one(case, value, options.device, expected.get(name))
     report = cachesvc_client.report()
     answer |= {
         "state": report.state,
@@ -52,10 +52,10 @@ def main() -> None:
     }
     if options.publish:
         _publish(session, options)
-    torch.save(kept, options.answer.with_suffix(".pt"))
+    torch.save(outputs, options.answer.with_suffix(".pt"))
     options.answer.write_text(json.dumps(answer))
     sys.stderr.flush()
-    os._exit(0)  # at exit PyTorch waits for its compile workers to come up before it ends them
+    os._exit(0)  # At exit PyTorch waits until its compile workers are up before it ends them.
 
 
 def _options() -> argparse.Namespace:
@@ -105,7 +105,7 @@ def _publish(session: Any, options: argparse.Namespace) -> None:
 
 @contextlib.contextmanager
 def autocast(device: str, dtype: Any) -> Iterator[None]:
-    """Computes in ``dtype`` by a context around the call of the model."""
+    """Compute in ``dtype`` by a context around the call of the model."""
     import torch
 
     with torch.autocast(device, dtype):
@@ -114,7 +114,7 @@ def autocast(device: str, dtype: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def default_dtype(_: str, dtype: Any) -> Iterator[None]:
-    """Makes new tensors in ``dtype``."""
+    """Make new tensors in ``dtype``."""
     import torch
 
     before = torch.get_default_dtype()
@@ -127,7 +127,7 @@ def default_dtype(_: str, dtype: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def autocast_dtype(device: str, dtype: Any) -> Iterator[None]:
-    """Sets what an autocast that names no dtype computes in, without switching autocast on."""
+    """Set the dtype of an autocast that names none, without switching autocast on."""
     import torch
 
     before = torch.get_autocast_dtype(device)
@@ -140,7 +140,7 @@ def autocast_dtype(device: str, dtype: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def threads(_: str, count: int) -> Iterator[None]:
-    """Computes with ``count`` threads of the CPU."""
+    """Compute with ``count`` threads of the CPU."""
     import torch
 
     before = torch.get_num_threads()
@@ -155,7 +155,7 @@ def threads(_: str, count: int) -> Iterator[None]:
 
 
 def linear(device: str) -> Callable[[Any], Any]:
-    """Makes a model that autocast changes."""
+    """Make a model that autocast changes."""
     import torch
 
     torch.manual_seed(0)
@@ -165,7 +165,7 @@ def linear(device: str) -> Callable[[Any], Any]:
 
 
 def training(device: str) -> Callable[[Any], Any]:
-    """Makes another such model, of which gradients are wanted too."""
+    """Make another such model, with gradients."""
     import torch
 
     torch.manual_seed(1)
@@ -174,21 +174,21 @@ def training(device: str) -> Callable[[Any], Any]:
 
 
 def ramp(device: str) -> Callable[[Any], Any]:
-    """Makes a function that makes a tensor of the default dtype."""
+    """Make a function that makes a tensor of the default dtype."""
     import torch
 
     return lambda x: x.sin() + torch.linspace(0, 1, WIDTH, device=device)
 
 
 def ramp_alone(device: str) -> Callable[[Any], Any]:
-    """Makes another such function."""
+    """Make another such function."""
     import torch
 
     return lambda x: x.cos() + torch.linspace(0, 2, WIDTH, device=device)
 
 
 def inside(device: str) -> Callable[[Any], Any]:
-    """Makes a function that switches autocast on by itself, and names no dtype."""
+    """Make a function that switches autocast on by itself, and names no dtype."""
     import torch
 
     def function(x: Any) -> Any:
@@ -199,19 +199,21 @@ def inside(device: str) -> Callable[[Any], Any]:
 
 
 def total(_: str) -> Callable[[Any], Any]:
-    """Makes a function that a CPU computes with several threads."""
+    """Make a function that a CPU computes with several threads."""
     return lambda x: (x.exp() * 2).sum(0)
 
 
 def total_alone(_: str) -> Callable[[Any], Any]:
-    """Makes another such function."""
+    """Make another such function."""
     return lambda x: (x.exp() * 3).sum(0)
 
 
 @dataclass(frozen=True)
 class Case:
-    """A program with the two values of a setting. ``grad``: gradients are computed too. ``graphs_alone``:
-    PyTorch's cache of AOTAutograd is off, so that the one of Inductor's graphs is asked by itself."""
+    """Holds a program with the two values of a setting.
+
+    ``grad``: gradients are computed too. ``graphs_alone``: PyTorch's cache of AOTAutograd is off, so that the
+    cache of Inductor's graphs is used by itself."""
 
     program: Callable[[str], Callable[[Any], Any]]
     setting: Callable[[str, Any], contextlib.AbstractContextManager[None]]
@@ -252,16 +254,16 @@ def _one(case: Case, value: Any, device: str, expected: Any) -> tuple[dict[str, 
         begin = time.perf_counter()
         outputs = _call(torch.compile(program), device, case.grad)
         seconds = time.perf_counter() - begin
-    seen = observer.snapshot()
+    observation = observer.snapshot()
     answer = {
         "value": str(value).removeprefix("torch."),
         "dtype": str(outputs[0].dtype).removeprefix("torch."),
         "eager_dtype": str(eager[0].dtype).removeprefix("torch."),
         "difference": max(float((a.double() - b.double()).abs().max()) for a, b in zip(outputs, eager)),  # noqa: B905
         "allowed": _allowed(eager, value),
-        "compilations": seen.compilations,
-        "compilers": seen.compiler_processes,
-        "hits": seen.aot_hits + seen.fx_hits,
+        "compilations": observation.compilations,
+        "compilers": observation.compiler_processes,
+        "hits": observation.aot_hits + observation.fx_hits,
         "seconds": round(seconds, 2),
     }
     if expected is not None:
@@ -270,7 +272,7 @@ def _one(case: Case, value: Any, device: str, expected: Any) -> tuple[dict[str, 
 
 
 def _call(program: Callable[[Any], Any], device: str, grad: bool) -> list[Any]:
-    """Answers the output, and the gradient of the input if one is wanted, on the CPU."""
+    """Return the output, and the gradient of the input if the case has one, on the CPU."""
     import torch
 
     x = torch.arange(WIDTH * WIDTH, dtype=torch.float32, device=device).reshape(WIDTH, WIDTH) / (
@@ -284,9 +286,11 @@ def _call(program: Callable[[Any], Any], device: str, grad: bool) -> list[Any]:
 
 
 def _allowed(eager: list[Any], value: Any) -> float:
-    """Answers a difference of a few roundings of the coarsest dtype that was computed in, at the size of the
-    largest value: of the outputs, of the inputs (float32), and ``value`` where that is a dtype: a gradient is
-    float32 also where autocast computed it in another."""
+    """Return the allowed difference: a few roundings of the coarsest dtype of the computation, at the size of
+    the largest value.
+
+    The dtypes are those of the outputs, of the inputs (float32), and ``value`` if that is a dtype: a gradient
+    is float32 also if autocast computed it in another dtype."""
     import torch
 
     dtypes = {

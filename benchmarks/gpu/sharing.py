@@ -1,4 +1,4 @@
-"""How much packs of one model's variants have in common: what storing it once would save.
+"""Measure how much packs of one model's variants share, and what storing the shared parts once would save.
 
     python benchmarks/gpu/sharing.py BUNDLE... --trust KEY [--json FILE]
 
@@ -34,12 +34,12 @@ from cachesvc_client.wire.digest import Digest  # noqa: E402
 from cachesvc_client.wire.records import Manifest  # noqa: E402
 
 LEVEL = 19
-"""As packs of these sizes are compressed (`bundle.pack`)."""
+"""The level at which packs of these sizes are compressed (`bundle.pack`)."""
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """A verified bundle with its files' contents."""
+    """Holds a verified bundle with its files' contents."""
 
     label: str
     manifest: Manifest
@@ -47,7 +47,7 @@ class Bundle:
 
 
 def read(path: Path, trust: str) -> Bundle:
-    """Raises what `check_envelope` and `PackReader` raise."""
+    """Read and verify a bundle. Raise what `check_envelope` and `PackReader` raise."""
     envelope, offset = open_bundle(path)
     verified = check_envelope(envelope, trusted=[PublicKey(trust)], expected=None, now=time.time())
     manifest = verified.manifest
@@ -60,7 +60,7 @@ def read(path: Path, trust: str) -> Bundle:
 
 
 def shared(bundles: Sequence[Bundle]) -> dict[str, Any]:
-    """Of a family: bytes now, and what each way of sharing would save, with a row for each pack."""
+    """Return the bytes of a family, and the savings of each way of sharing, with a row for each pack."""
     frames: set[Digest] = set()
     known: set[Digest] = set()
     alone: dict[Digest, int] = {}
@@ -107,12 +107,12 @@ def _content(file: SourceFile) -> bytes:
 
 
 def share(part: int, total: int) -> float:
-    """Of the compressed bytes; below 0 where it would take more."""
+    """Return the saved share of the compressed bytes; below 0 if the way takes more."""
     return round(part / total, 4) if total else 0.0
 
 
 def pairs(bundles: Sequence[Bundle]) -> dict[str, Any]:
-    """Each pack beside the first: what is saved if that one is there already."""
+    """Compare each pack with the first: return the saving if the first is there already."""
     first = bundles[0]
     return {
         other.label: shared([first, other])["packs"][1]["bytes without known files"]

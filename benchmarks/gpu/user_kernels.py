@@ -1,4 +1,4 @@
-"""A user's Triton kernels, one plain and one under ``triton.autotune``."""
+"""Define a user's Triton kernels, one plain and one under ``triton.autotune``."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def _tuned_sum(left, right, out, count, scale, BLOCK: tl.constexpr):
 
 
 def scaled_sum(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """(left + right) / 2, of equal shapes."""
+    """Return (left + right) / 2, of equal shapes."""
     out = torch.empty_like(left)
     _scaled_sum[(triton.cdiv(left.numel(), 1024),)](left, right, out, left.numel(), 0.5, BLOCK=1024)
     return out
 
 
 def tuned_sum(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """The same, with the best of four configurations."""
+    """Return the same, with the best of four configurations."""
     out = torch.empty_like(left)
     grid = lambda meta: (triton.cdiv(left.numel(), meta["BLOCK"]),)  # noqa: E731
     _tuned_sum[grid](left, right, out, left.numel(), 0.5)

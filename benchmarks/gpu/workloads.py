@@ -1,4 +1,4 @@
-"""What the rows do: ``prepare(row)`` builds a row's model and inputs and answers its ``Run``.
+"""Define the work of the rows: ``prepare(row)`` builds a row's model and inputs and returns its ``Run``.
 
 A ``Run`` takes what compiles (``torch.compile`` with the row's options, or ``identity`` for eager), makes
 all the row's calls and answers their outputs. It leaves the weights as they were, so that it may be run
@@ -26,7 +26,7 @@ Row = dict[str, Any]
 
 
 def prepare(row: Row) -> Run:
-    """Builds, seeded, on the row's device and with its dtype; compiles nothing."""
+    """Build the row's work, seeded, on the row's device and with its dtype. Compile nothing."""
     torch.manual_seed(0)
     with torch.device(device(row)):
         run: Run = globals()[row["work"]](row, **row["args"])
@@ -34,13 +34,13 @@ def prepare(row: Row) -> Run:
 
 
 def compiler(row: Row) -> Wrap:
-    """``torch.compile`` with the row's options."""
+    """Return ``torch.compile`` with the row's options."""
     return functools.partial(torch.compile, **row["options"])
 
 
-def identity(given: Any) -> Any:
-    """Eager."""
-    return given
+def identity(function: Any) -> Any:
+    """Return the function itself: eager."""
+    return function
 
 
 def device(row: Row) -> str:
@@ -48,14 +48,14 @@ def device(row: Row) -> str:
 
 
 def end() -> None:
-    """To be called last: ranks leave their job together."""
+    """End the job; called last, so that ranks leave their job together."""
     if torch.distributed.is_initialized():
         torch.distributed.barrier()
         torch.distributed.destroy_process_group()
 
 
 def synchronise() -> None:
-    """Waits for the devices that this process uses."""
+    """Wait for the devices that this process uses."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
 
@@ -64,13 +64,13 @@ def synchronise() -> None:
 
 
 def _dtype(row: Row) -> torch.dtype:
-    found: torch.dtype = getattr(torch, row["dtype"])
-    return found
+    dtype: torch.dtype = getattr(torch, row["dtype"])
+    return dtype
 
 
 def _model(row: Row, name: str, arguments: dict[str, Any]) -> nn.Module:
-    made: nn.Module = getattr(matrix_models, name)(**arguments)
-    return made.to(_dtype(row))
+    model: nn.Module = getattr(matrix_models, name)(**arguments)
+    return model.to(_dtype(row))
 
 
 def _tokens(batch: int, length: int) -> dict[str, Tensor]:
@@ -82,18 +82,19 @@ def _images(row: Row, batch: int) -> dict[str, Tensor]:
 
 
 def _first(output: Any) -> Tensor:
-    """The first tensor of what a model answers."""
-    found: Tensor = output if isinstance(output, Tensor) else output[0]
-    return found
+    """Return the first tensor of a model's output."""
+    tensor: Tensor = output if isinstance(output, Tensor) else output[0]
+    return tensor
 
 
 def _calls(row: Row, call: Callable[..., Any], sets: Iterable[dict[str, Any]]) -> list[Tensor]:
-    """Every set in order, all of them ``calls`` times: CUDA graphs are recorded at the second."""
+    """Yield every input set in order, all of them ``calls`` times: CUDA graphs are recorded at the second
+    call."""
     outputs = []
-    for _, given in itertools.product(range(row["calls"]), sets):
+    for _, arguments in itertools.product(range(row["calls"]), sets):
         if torch.cuda.is_available():
             torch.compiler.cudagraph_mark_step_begin()
-        outputs.append(_first(call(**given)).detach().clone())
+        outputs.append(_first(call(**arguments)).detach().clone())
     return outputs
 
 
@@ -119,32 +120,32 @@ def _weights_kept(model: nn.Module) -> Iterator[None]:
 
 
 def text(row: Row, model: str, shapes: list[list[int]], **arguments: Any) -> Run:
-    """A model of tokens on each (batch, length)."""
+    """Run a model of tokens on each (batch, length)."""
     sets = [_tokens(*shape) for shape in shapes]
     return _inference(row, _model(row, model, arguments), sets)
 
 
 def images(row: Row, model: str, batch: int, **arguments: Any) -> Run:
-    """A model of images."""
+    """Run a model of images."""
     return _inference(row, _model(row, model, arguments), [_images(row, batch)])
 
 
 def diffusion(row: Row, model: str, batch: int, **arguments: Any) -> Run:
-    """One denoising step of a DiT (class labels) or a UNet (text states)."""
+    """Run one denoising step of a DiT (class labels) or a UNet (text states)."""
     built = _model(row, model, arguments)
-    given: dict[str, Any] = {"hidden_states" if model == "dit" else "sample": None}
-    given = dict.fromkeys(given, torch.randn(batch, 4, 32, 32, dtype=_dtype(row)))
-    given["timestep"] = torch.full((batch,), 500)
+    inputs: dict[str, Any] = {"hidden_states" if model == "dit" else "sample": None}
+    inputs = dict.fromkeys(inputs, torch.randn(batch, 4, 32, 32, dtype=_dtype(row)))
+    inputs["timestep"] = torch.full((batch,), 500)
     if model == "dit":
-        given["class_labels"] = torch.arange(batch)
+        inputs["class_labels"] = torch.arange(batch)
     else:
         width = arguments.get("width", 768)
-        given["encoder_hidden_states"] = torch.randn(batch, 77, width, dtype=_dtype(row))
-    return _inference(row, built, [given | {"return_dict": False}])
+        inputs["encoder_hidden_states"] = torch.randn(batch, 77, width, dtype=_dtype(row))
+    return _inference(row, built, [inputs | {"return_dict": False}])
 
 
 def graph_breaks(row: Row, batch: int, length: int, **arguments: Any) -> Run:
-    """An encoder that looks at its values between two halves, which Dynamo cannot trace through."""
+    """Run an encoder that looks at its values between two halves, which Dynamo cannot trace through."""
     encoder = _model(row, "bert", arguments)
 
     class Looking(nn.Module):
@@ -163,10 +164,10 @@ def graph_breaks(row: Row, batch: int, length: int, **arguments: Any) -> Run:
 
 
 def regional(row: Row, batch: int, length: int, **arguments: Any) -> Run:
-    """Each decoder layer is compiled, the rest is eager: one compilation serves all layers."""
+    """Compile each decoder layer and run the rest eagerly: one compilation serves all layers."""
     decoder = _model(row, "llama", arguments)
     layers: Any = decoder.get_submodule("model.layers")
-    given = _tokens(batch, length)
+    tokens = _tokens(batch, length)
 
     def run(wrap: Wrap) -> list[Tensor]:
         plain = list(layers)
@@ -174,7 +175,7 @@ def regional(row: Row, batch: int, length: int, **arguments: Any) -> Run:
             layers[index] = wrap(layer)
         try:
             with torch.no_grad():
-                return _calls(row, decoder, [given])
+                return _calls(row, decoder, [tokens])
         finally:
             for index, layer in enumerate(plain):
                 layers[index] = layer
@@ -185,11 +186,11 @@ def regional(row: Row, batch: int, length: int, **arguments: Any) -> Run:
 def training(
     row: Row, model: str, batch: int, length: int, steps: int = 2, checkpoints: bool = False, **arguments: Any
 ) -> Run:
-    """Steps of forward, backward and AdamW, whose step is compiled too."""
+    """Run steps of forward, backward and AdamW, whose step is compiled too."""
     trained = _model(row, model, arguments).train()
     if checkpoints:
         trained.gradient_checkpointing_enable({"use_reentrant": False})  # type: ignore[operator]
-    given = _tokens(batch, length)
+    tokens = _tokens(batch, length)
 
     def run(wrap: Wrap) -> list[Tensor]:
         with _weights_kept(trained):
@@ -197,7 +198,7 @@ def training(
             call, step = wrap(trained), wrap(optimizer.step)
             losses = []
             for _ in range(steps):
-                loss = _first(call(**given)).float().square().mean()
+                loss = _first(call(**tokens)).float().square().mean()
                 loss.backward()
                 losses.append(loss.detach().clone())
                 step()
@@ -215,7 +216,7 @@ def _cuda() -> bool:
 
 
 def autocast(row: Row, batch: int, length: int, **arguments: Any) -> Run:
-    """Weights of float32 under autocast to bfloat16."""
+    """Run weights of float32 under autocast to bfloat16."""
     encoder = _model(row, "bert", arguments)
     kind = device(row).split(":")[0]
 
@@ -228,7 +229,7 @@ def autocast(row: Row, batch: int, length: int, **arguments: Any) -> Run:
 
 
 def int8(row: Row, batch: int, length: int, **arguments: Any) -> Run:
-    """Weights of int8 (torchao, weight only)."""
+    """Run weights of int8 (torchao, weight only)."""
     from torchao.quantization import Int8WeightOnlyConfig, quantize_
 
     decoder = _model(row, "llama", arguments)
@@ -237,7 +238,7 @@ def int8(row: Row, batch: int, length: int, **arguments: Any) -> Run:
 
 
 def user_triton(row: Row, size: int) -> Run:
-    """A user's kernels: launched eagerly, plain and under ``triton.autotune``, and inside of a graph."""
+    """Run a user's kernels: launched eagerly, plain and under ``triton.autotune``, and inside of a graph."""
     import user_kernels
 
     left, right = torch.randn(size), torch.randn(size)
@@ -252,11 +253,11 @@ def user_triton(row: Row, size: int) -> Run:
 
 
 def custom_ops(row: Row, batch: int, width: int) -> Run:
-    """``torch.library.custom_op`` with a fake and a gradient, inside of a compiled training function; on a
-    GPU a ``triton_op`` beside it."""
+    """Run ``torch.library.custom_op`` with a fake and a gradient, inside of a compiled training function; on
+    a GPU a ``triton_op`` beside it."""
     import user_operators
 
-    given = torch.randn(batch, width, dtype=_dtype(row), requires_grad=True)
+    inputs = torch.randn(batch, width, dtype=_dtype(row), requires_grad=True)
     weight = torch.randn(width, width, dtype=_dtype(row)) / width**0.5
 
     def function(one: Tensor, other: Tensor) -> Tensor:
@@ -266,15 +267,15 @@ def custom_ops(row: Row, batch: int, width: int) -> Run:
         return hidden.softmax(-1)
 
     def run(wrap: Wrap) -> list[Tensor]:
-        output = wrap(function)(given, weight)
-        (gradient,) = torch.autograd.grad(output.square().sum(), given)
+        output = wrap(function)(inputs, weight)
+        (gradient,) = torch.autograd.grad(output.square().sum(), inputs)
         return [output.detach(), gradient]
 
     return run
 
 
 def flex(row: Row, batch: int, heads: int, length: int, head_dim: int) -> Run:
-    """FlexAttention with a sliding window and a score of its own."""
+    """Run FlexAttention with a sliding window and a score of its own."""
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
     def window(_batch: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:
@@ -296,7 +297,7 @@ def flex(row: Row, batch: int, heads: int, length: int, head_dim: int) -> Run:
 
 
 def devices(row: Row, indices: list[int], **arguments: Any) -> Run:
-    """The same service on each of several devices, one after the other, in one process."""
+    """Run the same service on each of several devices, one after the other, in one process."""
     runs = []
     for index in indices:
         there = f"cuda:{index}" if torch.cuda.is_available() else "cpu"
@@ -314,9 +315,10 @@ def devices(row: Row, indices: list[int], **arguments: Any) -> Run:
 
 
 def ranks(row: Row, batch: int, length: int, **arguments: Any) -> Run:
-    """One rank of a job: a training step whose gradients are reduced, as data parallelism does, and a
-    decoder layer's worth of tensor parallelism with the reduction inside of the graph. Each rank has a
-    device, and a batch, of its own."""
+    """Run one rank of a job: a training step whose gradients are reduced, as data parallelism does, and a
+    decoder layer's worth of tensor parallelism with the reduction inside of the graph.
+
+    Each rank has a device, and a batch, of its own."""
     import torch.distributed as dist
     import torch.distributed._functional_collectives as collectives
 
@@ -330,7 +332,7 @@ def ranks(row: Row, batch: int, length: int, **arguments: Any) -> Run:
         trained = _model(row, "llama", arguments).train()
         parts = torch.randn(64, 64, dtype=_dtype(row)) / 8
         torch.manual_seed(1 + rank)
-        given = _tokens(batch, length)
+        tokens = _tokens(batch, length)
 
     def parallel(hidden: Tensor) -> Tensor:
         partial = (hidden @ parts).relu() @ parts.T
@@ -339,13 +341,13 @@ def ranks(row: Row, batch: int, length: int, **arguments: Any) -> Run:
 
     def run(wrap: Wrap) -> list[Tensor]:
         with _weights_kept(trained):
-            loss = _first(wrap(trained)(**given)).float().square().mean()
+            loss = _first(wrap(trained)(**tokens)).float().square().mean()
             loss.backward()
             gradients = [item.grad for item in trained.parameters() if item.grad is not None]
             for gradient in gradients:
                 dist.all_reduce(gradient)
-            kept = [loss.detach().clone(), *(item.clone() for item in gradients[::5])]
+            tensors = [loss.detach().clone(), *(item.clone() for item in gradients[::5])]
         with torch.no_grad():
-            return [*kept, wrap(parallel)(parts[:8] * (rank + 1))]
+            return [*tensors, wrap(parallel)(parts[:8] * (rank + 1))]
 
     return run

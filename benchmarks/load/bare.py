@@ -1,5 +1,5 @@
-"""What a registry's requests and transfers are measured against: FastAPI and nothing else, run by the very
-code that runs the registry."""
+"""Serve the yardstick of a registry's requests and transfers: FastAPI alone, run by the server program of the
+registry."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from pathlib import Path
 from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse
 
-from cachesvc.cli.server import listening, run, url_of  # the same server program, with the same options
+# The server program and its options are the registry's.
+from cachesvc.cli.server import listening, run, url_of
 from cachesvc.settings import Settings
 
 FOLDER = Path(sys.argv[1])
@@ -20,19 +21,19 @@ app = FastAPI()
 
 @app.get("/")
 async def answer() -> dict[str, str]:
-    """As small as an endpoint can be."""
+    """Answer with as little as an endpoint can."""
     return {"status": "ok"}
 
 
 @app.get("/files/{name}")
 async def get_file(name: str) -> FileResponse:
-    """A plain download."""
+    """Send a plain download."""
     return FileResponse(FOLDER / name)
 
 
 @app.put("/files/{name}")
 async def put_file(name: str, request: Request) -> None:
-    """A plain upload: written as it comes, on disk when it is answered."""
+    """Take a plain upload: write the bytes as they come, and answer when they are on disk."""
     with open(FOLDER / name, "wb") as file:
         async for chunk in request.stream():
             file.write(chunk)

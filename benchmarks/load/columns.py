@@ -1,4 +1,5 @@
-"""The two columns of backends, over which the same registry is measured; and the bare server beside them."""
+"""Start the two columns of backends, over which the same registry is measured, and the bare server beside
+them."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from benchmarks.hosts import ROOT, Failed, Registry, clean_environment, registry, started
+from benchmarks.hosts import ROOT, Failed, Registry, clean_environment, registry, running_process
 from cachesvc.index.engine import open_postgresql, open_sqlite
 from tests.services.ceph import Gateway, ceph_gateway
 from tests.services.postgresql import postgresql_server
@@ -24,22 +25,22 @@ PREFIX = "CACHESVC_SERVER_"
 
 
 class Column(Protocol):
-    """Backends for registries."""
+    """Holds the backends of registries."""
 
     name: str
 
-    def filled(self, place: Path, entries: int) -> tuple[dict[str, str], Fill]:
-        """Settings of a registry in the folder ``place`` whose index has so many entries."""
+    def fill_index(self, place: Path, entries: int) -> tuple[dict[str, str], Fill]:
+        """Return the settings of a registry in the folder ``place`` whose index has so many entries."""
         ...
 
 
 @dataclass(frozen=True)
 class Embedded:
-    """SQLite and a folder."""
+    """Uses SQLite and a folder."""
 
     name: str = "embedded"
 
-    def filled(self, place: Path, entries: int) -> tuple[dict[str, str], Fill]:
+    def fill_index(self, place: Path, entries: int) -> tuple[dict[str, str], Fill]:
         place.mkdir(parents=True)
         path = place / "index.sqlite3"
         open_sqlite(path).close()
@@ -48,8 +49,8 @@ class Embedded:
 
 @dataclass
 class Production:
-    """PostgreSQL, Redis and Ceph's S3; each registry has a database and a bucket of its own, all one Redis
-    database each."""
+    """Uses PostgreSQL, Redis and Ceph's S3; each registry has its own database and bucket, and all share one
+    Redis database."""
 
     postgresql: str
     redis: str
@@ -57,7 +58,7 @@ class Production:
     name: str = "production"
     made: int = 0
 
-    def filled(self, place: Path, entries: int) -> tuple[dict[str, str], Fill]:
+    def fill_index(self, place: Path, entries: int) -> tuple[dict[str, str], Fill]:
         place.mkdir(parents=True)
         self.made += 1
         bucket, database = f"packs-{self.made}", f"{self.postgresql}/bench{self.made}"
@@ -73,7 +74,7 @@ class Production:
         return settings, fill_postgresql(database, entries)
 
     def s3(self) -> Any:
-        """boto3 on the same S3."""
+        """Return boto3 on the same S3."""
         import boto3
 
         return boto3.client("s3", endpoint_url=self.gateway.endpoint, **self.gateway.client)
@@ -87,17 +88,17 @@ class Production:
 
 @contextmanager
 def column(name: str) -> Iterator[Embedded | Production]:
-    """The backends, started for the length of the block. Raises ``Failed`` where one is not installed."""
+    """Start the backends for the length of the block. Raise ``Failed`` if one is not installed."""
     if name == "embedded":
         yield Embedded()
         return
     with ExitStack() as stack:
-        servers = [_entered(stack, start()) for start in (postgresql_server, redis_server, ceph_gateway)]
+        servers = [start_server(stack, start()) for start in (postgresql_server, redis_server, ceph_gateway)]
         yield Production(*servers)
 
 
-def _entered(stack: ExitStack, server: Any) -> Any:
-    import pytest  # the tests' recipes say by it that a server is not there
+def start_server(stack: ExitStack, server: Any) -> Any:
+    import pytest  # The tests' recipes say with this exception that a server is not installed.
 
     try:
         return stack.enter_context(server)
@@ -109,18 +110,18 @@ def _entered(stack: ExitStack, server: Any) -> Any:
 def serving(
     where: Embedded | Production, place: Path, entries: int = 0, **settings: str | int
 ) -> Iterator[tuple[Registry, Fill]]:
-    """A registry in its own process over backends of its own, with an index of ``entries``."""
-    named, fill = where.filled(place, entries)
+    """Run a registry in its own process over backends of its own, with an index of ``entries``."""
+    named, fill = where.fill_index(place, entries)
     variables = {f"{PREFIX}{key.upper()}": str(value) for key, value in {**named, **settings}.items()}
     if isinstance(where, Production):
         variables |= where.gateway.variables
-    with registry(place, **variables) as made:
-        yield made, fill
+    with registry(place, **variables) as server:
+        yield server, fill
 
 
 @dataclass(frozen=True)
 class Bare:
-    """The bare server that runs: its address, its process, and the folder of its files."""
+    """Is the running bare server: its address, its process, and the folder of its files."""
 
     url: str
     pid: int
@@ -129,13 +130,13 @@ class Bare:
 
 @contextmanager
 def bare(folder: Path) -> Iterator[Bare]:
-    """Runs it for the length of the block."""
+    """Run the bare server for the length of the block."""
     folder.mkdir()
     ready = folder / "ready.json"
     command = [sys.executable, "-m", "benchmarks.load.bare", str(folder)]
     with open(folder / "log", "wb") as log:
         options: dict[str, Any] = {"cwd": ROOT, "stdout": log, "stderr": subprocess.STDOUT}
-        with started(command, env=clean_environment(), **options) as process:
+        with running_process(command, env=clean_environment(), **options) as process:
             while not ready.exists() or not ready.read_text():
                 if process.poll() is not None:
                     raise Failed(f"the bare server ended:\n{(folder / 'log').read_text()[-3000:]}")

@@ -1,4 +1,4 @@
-"""An index of any size, filled in bulk: rows as commits make them, without the bytes of their packs.
+"""Fill an index of any size in bulk: with rows as commits make them, without the bytes of their packs.
 
 Each name has ``PER_NAME`` entries: two targets in two environments, of which :data:`FINGERPRINT` fits one.
 Every revision has the envelope of one signed manifest: a resolve sends envelopes and does not read them.
@@ -29,7 +29,7 @@ from cachesvc_client.wire.records import Manifest, Statement, Workload
 
 PER_NAME = 4
 NAMES = 100
-"""Of one namespace."""
+"""The number of names of one namespace."""
 FINGERPRINT: dict[str, Any] = {
     "schema": 1,
     "torch": "2.13.0",
@@ -48,12 +48,12 @@ SCOPES = ("gpu", "host")
 
 
 def place(number: int) -> tuple[str, str]:
-    """Namespace and name of the ``number``-th name."""
+    """Return the namespace and the name of the ``number``-th name."""
     return f"team-{number // NAMES}", f"model/{number}"
 
 
 def envelope() -> bytes:
-    """Of a small model on a GPU."""
+    """Return the envelope of a small model on a GPU."""
     files = [SourceFile("triton", f"0/{_id('file', n)[7:33]}/kernel.cubin", b"%d" % n) for n in range(4)]
     contents = write_pack(files, io.BytesIO())
     statement = Statement(Namespace("team-0"), ShortName("model/0"), Target("model/bf16/default"), 1)
@@ -66,7 +66,8 @@ def envelope() -> bytes:
 
 @dataclass(frozen=True)
 class Fill:
-    """``entries`` rows of each table; ``seconds``: what it took; ``bytes``: of the database then."""
+    """Holds the size of a filled index: ``entries`` rows of each table, the ``seconds`` of the fill, and the
+    ``bytes`` of the database afterwards."""
 
     entries: int
     seconds: float
@@ -74,7 +75,7 @@ class Fill:
 
 
 def fill_sqlite(path: Path, entries: int) -> Fill:
-    """Into a database with the newest schema that nobody has open."""
+    """Fill a database with the newest schema that nobody has open."""
     import sqlite3
 
     began = time.perf_counter()
@@ -92,7 +93,7 @@ def fill_sqlite(path: Path, entries: int) -> Fill:
 
 
 def fill_postgresql(url: str, entries: int) -> Fill:
-    """The same, by COPY."""
+    """Fill a database by COPY."""
     import psycopg
 
     began = time.perf_counter()
@@ -103,13 +104,14 @@ def fill_postgresql(url: str, entries: int) -> Fill:
                     copy.write_row(row)
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("VACUUM ANALYZE")
-        found = connection.execute("SELECT pg_database_size(current_database())").fetchone()
-    return Fill(entries, round(time.perf_counter() - began, 1), found[0] if found else 0)
+        size_row = connection.execute("SELECT pg_database_size(current_database())").fetchone()
+    return Fill(entries, round(time.perf_counter() - began, 1), size_row[0] if size_row else 0)
 
 
 @contextmanager
 def _without_indexes(url: sa.URL | str) -> Iterator[None]:
-    """Those beside the keys are made again over what is there when the block ends: a tenth of the time."""
+    """Drop the indexes other than the keys, and make them again when the block ends: the fill takes a tenth
+    of the time."""
     engine = sa.create_engine(url, poolclass=sa.NullPool)
     indexes = [index for name in TABLES for index in metadata.tables[name].indexes]
     with engine.begin() as connection:
@@ -124,12 +126,14 @@ def _without_indexes(url: sa.URL | str) -> Iterator[None]:
 
 
 TABLES = ("namespaces", "objects", "entries", "revisions")
-"""In the order that foreign keys want."""
+"""The filled tables, in the order that foreign keys need."""
 
 
 def _tables(entries: int) -> Iterator[tuple[str, tuple[str, ...], Iterator[tuple[Any, ...]]]]:
-    """(table, columns, rows). Rows come in the order of their keys, which are digests: a B-tree that is
-    filled in random order is slow."""
+    """Yield (table, columns, rows).
+
+    Rows come in the order of their keys, which are digests: a B-tree that is filled in random order is
+    slow."""
     now = int(time.time())
     namespaces = -(-entries // (PER_NAME * NAMES))
     yield "namespaces", ("namespace", "created"), ((place(n * NAMES)[0], now) for n in range(namespaces))
@@ -171,7 +175,7 @@ def _entry(n: int, now: int) -> tuple[Any, ...]:
 
 def _revisions(entries: int, now: int) -> Iterator[tuple[Any, ...]]:
     sealed = envelope()
-    facts = [json.dumps(found) for found in (FINGERPRINT, ELSEWHERE)]
+    facts = [json.dumps(fingerprint) for fingerprint in (FINGERPRINT, ELSEWHERE)]
     rest = (json.dumps(SCOPES), json.dumps({"compile": 21.0, "first_call": 21.1}))
     for n in sorted(range(entries), key=lambda n: _id("revision", n)):
         what = (_id("revision", n), _id("entry", n), now * 1000, sealed, "ed25519:bench", _id("pack", n))
@@ -189,8 +193,9 @@ def _spread(what: str) -> int:
 
 
 def _id(what: str, n: int) -> str:
-    """Spread as digests are, and made in a tenth of the time: of a million entries it is most of the fill."""
+    """Return an id that is spread as digests are and made in a tenth of the time: for a million entries,
+    digests would take most of the fill."""
     return f"sha256:{(n + 1) * _spread(what) % (1 << 256):064x}"
 
 
-_PARTITIONS = [partition(found, SCOPES) for found in (FINGERPRINT, ELSEWHERE)]
+_PARTITIONS = [partition(factors, SCOPES) for factors in (FINGERPRINT, ELSEWHERE)]

@@ -1,4 +1,4 @@
-"""What is published: real packs, signed."""
+"""Make real, signed packs to publish."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from .filling import FINGERPRINT, SCOPES
 
 @dataclass(frozen=True)
 class Packed:
-    """A pack and what a manifest says of it."""
+    """Holds a pack and what a manifest says of it."""
 
     contents: PackContents
     data: bytes
 
 
 def pack(size: int, seed: int) -> Packed:
-    """One file of ``size`` bytes that do not compress."""
+    """Make a pack with one file of ``size`` bytes that do not compress."""
     out = io.BytesIO()
     contents = write_pack(
         [SourceFile("triton", "0/a/kernel.cubin", random.Random(seed).randbytes(size))], out
@@ -36,13 +36,16 @@ def pack(size: int, seed: int) -> Packed:
 
 
 def manifest(packed: Packed, name: str, target: str, head_sequence: int = 0) -> Manifest:
-    """A successor of the head that has ``head_sequence``."""
+    """Make a successor of the head that has ``head_sequence``."""
     statement = Statement(Namespace("bench"), ShortName(name), Target(target), next_sequence(head_sequence))
     contents, workload = packed.contents, Workload(model=Digest.of(name.encode()))
     return Manifest(statement, contents.pack, contents.frames, contents.files, FINGERPRINT, workload, SCOPES)
 
 
-def publish(remote: Remote, key: SigningKey, packed: Packed, made: Manifest, head: Digest | None) -> Digest:
-    """The client's own calls, one after the other; the revision, once it is acknowledged."""
-    with delivery(remote, made, io.BytesIO(packed.data), 0) as commit:
-        return commit(key.sign(made), head).revision
+def publish(
+    remote: Remote, key: SigningKey, packed: Packed, new_manifest: Manifest, head: Digest | None
+) -> Digest:
+    """Publish by the client's own calls, one after the other. Return the revision, once it is
+    acknowledged."""
+    with delivery(remote, new_manifest, io.BytesIO(packed.data), 0) as commit:
+        return commit(key.sign(new_manifest), head).revision

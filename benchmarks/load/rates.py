@@ -1,4 +1,4 @@
-"""Requests a second, asked for by wrk: a process of its own, in C, which takes little of the machine."""
+"""Measure requests a second with wrk, a process of its own in C, which takes little of the machine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SCRIPT = Path(__file__).with_name("requests.lua")
 
 @dataclass(frozen=True)
 class Load:
-    """Something to ask ``clients`` times at once. ``kind``: as ``requests.lua`` has it."""
+    """Describes a request that ``clients`` clients send at once. ``kind``: as ``requests.lua`` has it."""
 
     name: str
     kind: str
@@ -35,7 +35,8 @@ class Load:
 
 @dataclass(frozen=True)
 class Rate:
-    """What came of it in some seconds. ``cpu_us``: of the server's process, for one request."""
+    """Holds the outcome of some seconds. ``cpu_us``: CPU time of the server's process for one request, in
+    microseconds."""
 
     rate: float
     p50_ms: float
@@ -44,35 +45,35 @@ class Rate:
 
 
 def bare_load(bare: Bare) -> Load:
-    """The yardstick."""
+    """Return the yardstick."""
     return Load("bare", "bare", f"{bare.url}/", bare.pid)
 
 
 def resolve_load(name: str, kind: str, registry: Registry, entries: int) -> Load:
-    """Resolves of what ``filling`` made."""
+    """Return resolves of the entries that ``filling`` made."""
     return Load(name, kind, f"{registry.url}/v1/resolve", registry.pid, registry.token, entries)
 
 
-def measured(loads: list[Load], rounds: int, seconds: float) -> dict[str, list[Rate]]:
-    """Round after round, each load in each, so that what else the machine does falls on all."""
-    found: dict[str, list[Rate]] = {load.name: [] for load in loads}
+def measure(loads: list[Load], rounds: int, seconds: float) -> dict[str, list[Rate]]:
+    """Measure each load in each round, so that other work of the machine falls on all loads."""
+    results: dict[str, list[Rate]] = {load.name: [] for load in loads}
     for load in loads:
-        _wrk(load, 1.0)  # what is loaded at the first use is no part of it
+        _wrk(load, 1.0)  # The first use loads modules, and its time does not count.
     for _ in range(rounds):
         for load in loads:
-            found[load.name].append(asked(load, seconds))
-    return found
+            results[load.name].append(ask_for(load, seconds))
+    return results
 
 
-def asked(load: Load, seconds: float) -> Rate:
-    """One run of wrk. Raises ``Failed`` if it is missing, or if any request did not succeed."""
+def ask_for(load: Load, seconds: float) -> Rate:
+    """Run wrk once. Raise ``Failed`` if it is missing, or if any request did not succeed."""
     before = _cpu_seconds(load.pid)
-    said = _wrk(load, seconds)
+    output = _wrk(load, seconds)
     spent = _cpu_seconds(load.pid) - before
-    if said["errors"] or not said["requests"]:
-        raise Failed(f"{load.name}: {said['errors']} of {said['requests']} requests failed")
-    rate, cpu = said["requests"] / said["seconds"], spent / said["requests"] * 1e6
-    return Rate(round(rate, 1), said["p50_ms"], said["p99_ms"], round(cpu, 1))
+    if output["errors"] or not output["requests"]:
+        raise Failed(f"{load.name}: {output['errors']} of {output['requests']} requests failed")
+    rate, cpu = output["requests"] / output["seconds"], spent / output["requests"] * 1e6
+    return Rate(round(rate, 1), output["p50_ms"], output["p99_ms"], round(cpu, 1))
 
 
 def _wrk(load: Load, seconds: float) -> dict[str, Any]:
@@ -81,21 +82,21 @@ def _wrk(load: Load, seconds: float) -> dict[str, Any]:
         raise Failed("wrk is not installed (apt-get install wrk)")
     command = [program, "-t1", f"-c{CLIENTS}", f"-d{seconds:.0f}s", "--timeout", "30s"]
     arguments = [load.kind, load.token, str(load.entries // PER_NAME), str(NAMES), json.dumps(FINGERPRINT)]
-    done = subprocess.run(
+    result = subprocess.run(
         [*command, "-s", str(_SCRIPT), load.url, "--", *arguments],
         capture_output=True,
         text=True,
         check=False,
     )
-    if done.returncode:
-        raise Failed(f"wrk: {done.stderr or done.stdout}")
-    said: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return said
+    if result.returncode:
+        raise Failed(f"wrk: {result.stderr or result.stdout}")
+    output: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
+    return output
 
 
-def summary(found: dict[str, list[Rate]]) -> dict[str, dict[str, Any]]:
-    """Medians, each with its ratio to ``bare`` of the same round; and all rounds."""
-    return {name: dict(_row(name, rates, found["bare"])) for name, rates in found.items()}
+def summary(results: dict[str, list[Rate]]) -> dict[str, dict[str, Any]]:
+    """Return medians, each with its ratio to ``bare`` of the same round, and all rounds."""
+    return {name: dict(_row(name, rates, results["bare"])) for name, rates in results.items()}
 
 
 def _row(name: str, rates: list[Rate], bare: list[Rate]) -> Iterator[tuple[str, Any]]:
@@ -109,6 +110,6 @@ def _row(name: str, rates: list[Rate], bare: list[Rate]) -> Iterator[tuple[str, 
 
 
 def _cpu_seconds(pid: int) -> float:
-    """proc(5): user and system time, of all threads."""
+    """Return the user and system time of all threads, by proc(5)."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -1,8 +1,8 @@
--- Requests for wrk, and its numbers as one line of JSON. Arguments: what to ask for, and for resolves: token,
+-- Send requests by wrk, and print its numbers as one line of JSON. Arguments: the kind, and for resolves: token,
 -- number of names, names of one namespace, fingerprint as JSON.
 --   bare: GET of the path as it is
---   cached: one and the same resolve
---   uncached: name after name, and no resolve twice: its model is a counter
+--   cached: the same resolve again and again
+--   uncached: one name after the other, and no resolve twice: the model in it is a counter
 local threads = 0
 
 function setup(thread)

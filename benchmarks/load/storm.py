@@ -1,5 +1,6 @@
-"""Publishers and readers at once, with collection running beside them; then everything that was acknowledged
-is looked for. By itself, for its readers: ``python -m benchmarks.load.storm URL TOKEN COUNT SECONDS``."""
+"""Run publishers and readers at once, with collection beside them; then look for everything that was
+acknowledged. The readers are processes of this program: ``python -m benchmarks.load.storm URL TOKEN COUNT
+SECONDS``."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.hosts import ROOT, Failed, Registry, clean_environment, started
+from benchmarks.hosts import ROOT, Failed, Registry, clean_environment, running_process
 from cachesvc.registry.gc import Collected
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.http.registry import Remote
@@ -33,7 +34,7 @@ from .filling import FINGERPRINT
 from .making import manifest, pack, publish
 
 KEPT = 3
-"""Revisions of an entry that outlive a collection."""
+"""The number of an entry's revisions that outlive a collection."""
 SETTINGS: dict[str, str | int] = {
     "keep_revisions": KEPT,
     "keep_days": 0,
@@ -42,13 +43,14 @@ SETTINGS: dict[str, str | int] = {
 }
 NAMES = 4
 ABANDONED = 0.1
-"""Of the uploads."""
+"""The share of uploads that are abandoned."""
 _READER_PROCESSES = 2
 
 
 @dataclass
 class _Publisher:
-    """Publishes successors of one entry until ``end``; knows what was acknowledged, oldest first."""
+    """Publishes successors of one entry until ``end``, and remembers the acknowledged revisions, oldest
+    first."""
 
     remote: Remote
     key: SigningKey
@@ -60,28 +62,30 @@ class _Publisher:
         chance, head, sequence = random.Random(self.number), None, 0
         while time.monotonic() < end:
             packed = pack(chance.randrange(4096, 65536), chance.getrandbits(60))
-            made = manifest(packed, f"storm-{self.number % NAMES}", f"target-{self.number}", sequence)
+            publication = manifest(packed, f"storm-{self.number % NAMES}", f"target-{self.number}", sequence)
             if chance.random() < ABANDONED:
-                request = UploadRequest(made.statement.namespace, made.statement.name, len(packed.data))
+                request = UploadRequest(
+                    publication.statement.namespace, publication.statement.name, len(packed.data)
+                )
                 upload = self.remote.begin_upload(request)
                 self.remote.put_pack(upload, io.BytesIO(packed.data), len(packed.data))
                 self.remote.abort(upload.upload)
                 self.abandoned += 1
                 continue
-            head = publish(self.remote, self.key, packed, made, head)
-            sequence = made.statement.sequence
+            head = publish(self.remote, self.key, packed, publication, head)
+            sequence = publication.statement.sequence
             self.acknowledged.append((head, packed.contents.pack))
 
 
-def measured(made: Registry, publishers: int, readers: int, seconds: float) -> dict[str, Any]:
-    """The counts. ``lost`` and ``dangling`` must be empty; anything else that fails raises."""
-    remote = Remote(made.url, made.token, timeout=60)
-    key = SigningKey.load(Path(made.signing_key))
-    ours = [_Publisher(Remote(made.url, made.token, timeout=60), key, n) for n in range(publishers)]
+def measure(server: Registry, publishers: int, readers: int, seconds: float) -> dict[str, Any]:
+    """Return the counts. ``lost`` and ``dangling`` must be empty; any other failure raises."""
+    remote = Remote(server.url, server.token, timeout=60)
+    key = SigningKey.load(Path(server.signing_key))
+    ours = [_Publisher(Remote(server.url, server.token, timeout=60), key, n) for n in range(publishers)]
     collected: Counter[str] = Counter()
     over = threading.Event()
     end = time.monotonic() + seconds
-    with ThreadPoolExecutor(publishers + 1) as pool, _reading(made, readers, seconds) as reading:
+    with ThreadPoolExecutor(publishers + 1) as pool, _reading(server, readers, seconds) as reading:
         collecting = pool.submit(_collect, remote, collected, over)
         for task in [pool.submit(one.run, end) for one in ours]:
             task.result()
@@ -113,7 +117,8 @@ def _collect_once(remote: Remote, collected: Counter[str]) -> None:
 
 
 def _lost(remote: Remote, one: _Publisher) -> Iterator[str]:
-    """What was acknowledged last must be the head; what retention keeps must be there to the byte."""
+    """Return what is missing: the last acknowledged revision must be the head, and what retention keeps must
+    be there to the byte."""
     request = ResolveRequest(Namespace("bench"), ShortName(f"storm-{one.number % NAMES}"), FINGERPRINT)
     heads = {row.revision for row in remote.resolve(request).revisions}
     if one.acknowledged and one.acknowledged[-1][0] not in heads:
@@ -136,14 +141,14 @@ def _fsck(remote: Remote) -> Iterator[Finding]:
 
 
 @contextmanager
-def _reading(made: Registry, readers: int, seconds: float) -> Iterator[list[subprocess.Popen[str]]]:
-    """The readers, in processes of their own: they need as much of an interpreter as the server does."""
+def _reading(server: Registry, readers: int, seconds: float) -> Iterator[list[subprocess.Popen[str]]]:
+    """Run the readers in processes of their own: they need as much of an interpreter as the server does."""
     each = str(readers // _READER_PROCESSES)
-    command = [sys.executable, "-m", "benchmarks.load.storm", made.url, made.token, each, str(seconds)]
+    command = [sys.executable, "-m", "benchmarks.load.storm", server.url, server.token, each, str(seconds)]
     with ExitStack() as stack:
         yield [
             stack.enter_context(
-                started(command, cwd=ROOT, env=clean_environment(), stdout=subprocess.PIPE, text=True)
+                running_process(command, cwd=ROOT, env=clean_environment(), stdout=subprocess.PIPE, text=True)
             )
             for _ in range(_READER_PROCESSES)
         ]
@@ -158,7 +163,7 @@ def _counts(process: subprocess.Popen[str]) -> dict[str, int]:
 
 
 def _read(url: str, token: str, number: int, end: float) -> Counter[str]:
-    """Resolves and downloads, as a service does at its start: a pack that is gone is resolved once more."""
+    """Resolve and download as a service does at its start: a pack that is gone is resolved once more."""
     remote, chance, counts = Remote(url, token, timeout=60), random.Random(number), Counter[str]()
     while time.monotonic() < end:
         name = ShortName(f"storm-{chance.randrange(NAMES)}")
@@ -169,10 +174,10 @@ def _read(url: str, token: str, number: int, end: float) -> Counter[str]:
             time.sleep(0.05)
             continue
         counts["resolves"] += 1
-        found = chance.choice(answer.revisions)
+        revision = chance.choice(answer.revisions)
         try:
-            chunks = remote.downloads.fetch(found, PackRecord(found.pack, found.pack_size))
-            counts["packs" if Digest.of_chunks(chunks) == found.pack else "wrong packs"] += 1
+            chunks = remote.downloads.fetch(revision, PackRecord(revision.pack, revision.pack_size))
+            counts["packs" if Digest.of_chunks(chunks) == revision.pack else "wrong packs"] += 1
         except NotFound:
             counts["gone, and resolved once more"] += 1
     return counts

@@ -1,4 +1,4 @@
-"""Packs down and up, against the plainest way of moving the same bytes between the same two places.
+"""Measure packs down and up, against the plainest way of moving the same bytes between the same two places.
 
 Production: boto3 on the same S3. Embedded, which has no such thing: FastAPI alone, that sends a file, and
 writes one. ``WORKERS`` threads move packs at once; what is received is counted, and not kept.
@@ -30,31 +30,32 @@ from .making import Packed, manifest, pack, publish
 WORKERS = 4
 
 
-def measured(
-    where: Embedded | Production, made: Registry, bare: Bare, megabytes: float, count: int, rounds: int
+def measure(
+    where: Embedded | Production, server: Registry, bare: Bare, megabytes: float, count: int, rounds: int
 ) -> dict[str, Any]:
-    """``count`` packs of so many MiB each way, ``rounds`` times; MiB a second, medians, and ratios."""
+    """Move ``count`` packs of so many MiB each way, ``rounds`` times. Return MiB a second, medians, and
+    ratios."""
     size = int(megabytes * (1 << 20))
     packed = pack(size, size)
     plain = _Boto(where, packed) if isinstance(where, Production) else _Files(bare, packed)
     ways: dict[str, Callable[[int], int]] = {
         "plain download": plain.download,
-        "download": (ours := _Ours(made, packed, f"pack-{megabytes}")).download,
+        "download": (ours := _Ours(server, packed, f"pack-{megabytes}")).download,
         "plain publish": plain.publish,
         "publish": ours.publish,
     }
-    found: dict[str, list[float]] = {way: [] for way in ways}
+    results: dict[str, list[float]] = {way: [] for way in ways}
     for move in ways.values():
         _timed(move, WORKERS, len(packed.data))
     for _ in range(rounds):
         for way, move in ways.items():
-            found[way].append(round(_timed(move, count, len(packed.data)), 1))
+            results[way].append(round(_timed(move, count, len(packed.data)), 1))
     return {
         "MiB": megabytes,
         "count": count,
-        **{way: statistics.median(rates) for way, rates in found.items()},
-        **{f"{way}_ratio": _ratio(found[way], found[f"plain {way}"]) for way in ("download", "publish")},
-        "rounds": found,
+        **{way: statistics.median(rates) for way, rates in results.items()},
+        **{f"{way}_ratio": _ratio(results[way], results[f"plain {way}"]) for way in ("download", "publish")},
+        "rounds": results,
     }
 
 
@@ -63,22 +64,23 @@ def _ratio(ours: list[float], plain: list[float]) -> float:
 
 
 def _timed(move: Callable[[int], int], count: int, size: int) -> float:
-    """MiB a second of ``count`` moves."""
+    """Return the MiB a second of ``count`` moves."""
     began = time.perf_counter()
     with ThreadPoolExecutor(WORKERS) as pool:
-        moved = sum(pool.map(move, range(count)))
+        total = sum(pool.map(move, range(count)))
     seconds = time.perf_counter() - began
-    if moved != count * size:
-        raise Failed(f"{moved} bytes were moved, {count * size} expected")
-    return moved / seconds / (1 << 20)
+    if total != count * size:
+        raise Failed(f"{total} bytes were moved, {count * size} expected")
+    return total / seconds / (1 << 20)
 
 
 class _Ours:
-    """The client's :class:`Remote`. Every publication is a new revision of its worker's entry."""
+    """Moves packs with the client's :class:`Remote`. Every publication is a new revision of its worker's
+    entry."""
 
-    def __init__(self, made: Registry, packed: Packed, name: str) -> None:
-        self._remote, self._packed, self._name = Remote(made.url, made.token, timeout=60), packed, name
-        self._key = SigningKey.load(Path(made.signing_key))
+    def __init__(self, server: Registry, packed: Packed, name: str) -> None:
+        self._remote, self._packed, self._name = Remote(server.url, server.token, timeout=60), packed, name
+        self._key = SigningKey.load(Path(server.signing_key))
         self._heads: dict[int, tuple[Digest, int]] = {}
         self.publish(0)
         request = ResolveRequest(Namespace("bench"), ShortName(name), FINGERPRINT)
@@ -89,14 +91,15 @@ class _Ours:
 
     def publish(self, number: int) -> int:
         head, sequence = self._heads.pop(number, (None, 0))
-        made = manifest(self._packed, self._name, f"target-{number}", sequence)
-        revision = publish(self._remote, self._key, self._packed, made, head)
-        self._heads[number] = (revision, made.statement.sequence)
+        new_manifest = manifest(self._packed, self._name, f"target-{number}", sequence)
+        revision = publish(self._remote, self._key, self._packed, new_manifest, head)
+        self._heads[number] = (revision, new_manifest.statement.sequence)
         return len(self._packed.data)
 
 
 class _Boto:
-    """boto3 as it is: a streamed GET; ``upload_fileobj``, which sends large objects in parts and threads."""
+    """Moves packs with plain boto3: a streamed GET; ``upload_fileobj``, which sends large objects in parts
+    and threads."""
 
     def __init__(self, where: Production, packed: Packed) -> None:
         self._s3, self._data = where.s3(), packed.data
@@ -113,7 +116,7 @@ class _Boto:
 
 
 class _Files:
-    """``bare.py``, by the standard library's client."""
+    """Moves packs to and from ``bare.py``, with the standard library's client."""
 
     def __init__(self, bare: Bare, packed: Packed) -> None:
         self._host, self._data = urlsplit(bare.url).netloc, packed.data
@@ -122,11 +125,11 @@ class _Files:
     def download(self, _number: int) -> int:
         connection = http.client.HTTPConnection(self._host)
         connection.request("GET", "/files/source")
-        answer, moved = connection.getresponse(), 0
+        answer, received = connection.getresponse(), 0
         while chunk := answer.read(1 << 20):
-            moved += len(chunk)
+            received += len(chunk)
         connection.close()
-        return moved
+        return received
 
     def publish(self, number: int) -> int:
         connection = http.client.HTTPConnection(self._host)

@@ -1,4 +1,5 @@
-"""The demo and the benchmark work, on a tiny model; what they say follows from what they measured."""
+"""Test that the demo and the benchmark work on a tiny model, and that their messages follow from their
+measurements."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ def test_a_clean_restore_has_no_problems() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "expected"),
     [
         ({"observed": OBSERVED | {"compilations": 2}}, "2 compilations"),
         ({"observed": OBSERVED | {"tuning_runs": 1}}, "1 tuning runs"),
@@ -57,9 +58,9 @@ def test_a_clean_restore_has_no_problems() -> None:
         ({"cachesvc": RESTORED["cachesvc"] | {"state": "miss", "reasons": ["none fits"]}}, "none fits"),
     ],
 )
-def test_whatever_a_restored_process_did_again_is_told(changes: dict[str, Any], said: str) -> None:
+def test_repeated_work_of_a_restored_process_is_reported(changes: dict[str, Any], expected: str) -> None:
     (problem,) = demo.problems(_row(**changes))
-    assert said in problem and problem.startswith("tiny: ")
+    assert expected in problem and problem.startswith("tiny: ")
 
 
 def _result(**ours: Any) -> dict[str, Any]:
@@ -72,16 +73,16 @@ def _result(**ours: Any) -> dict[str, Any]:
     }
 
 
-def _missed(result: dict[str, Any]) -> list[str]:
+def missed_targets(result: dict[str, Any]) -> list[str]:
     return [row["what"] for row in cold_start.targets(result) if not row["reached"]]
 
 
-def test_targets_are_reached_or_named() -> None:
-    assert _missed(_result()) == []
-    assert _missed(_result(first=1.45)) == ["first output / local warm, settled"]
-    assert _missed(_result(first=1.55))[1:] == ["first output / mega-cache", "first output / cold"]
-    assert _missed(_result(compilations=1)) == ["compilations, tuning runs and compilers run"]
-    assert _missed(_result(same=False)) == ["outputs that are not PyTorch's own compiled ones"]
+def test_targets_are_reached_or_reported_as_missed() -> None:
+    assert missed_targets(_result()) == []
+    assert missed_targets(_result(first=1.45)) == ["first output / local warm, settled"]
+    assert missed_targets(_result(first=1.55))[1:] == ["first output / mega-cache", "first output / cold"]
+    assert missed_targets(_result(compilations=1)) == ["compilations, tuning runs and compilers run"]
+    assert missed_targets(_result(same=False)) == ["outputs that are not PyTorch's own compiled ones"]
 
 
 def test_answers_lose_the_paths_of_the_machine() -> None:
@@ -92,15 +93,17 @@ def test_answers_lose_the_paths_of_the_machine() -> None:
 def test_hosts_share_nothing_that_changes_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("CI", "CXX", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "CACHESVC_NAME"):
         monkeypatch.setenv(name, "1")
-    made = hosts.Host(tmp_path).environment()
-    assert not {"CI", "CXX", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "CACHESVC_NAME"} & set(made)
-    assert made["HOME"] == str(tmp_path / "home") and Path(made["TMPDIR"]).is_dir()
+    environment = hosts.Host(tmp_path).environment()
+    assert not {"CI", "CXX", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "CACHESVC_NAME"} & set(
+        environment
+    )
+    assert environment["HOME"] == str(tmp_path / "home") and Path(environment["TMPDIR"]).is_dir()
 
 
 def test_a_process_ends_with_its_block_and_so_do_its_children(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     script = f"sleep 600 & echo $! > {pid}; wait"
-    with pytest.raises(KeyboardInterrupt), hosts.started(["sh", "-c", script]) as process:
+    with pytest.raises(KeyboardInterrupt), hosts.running_process(["sh", "-c", script]) as process:
         _until(lambda: pid.exists() and pid.read_text().strip())
         raise KeyboardInterrupt
     assert process.returncode is not None
@@ -108,7 +111,7 @@ def test_a_process_ends_with_its_block_and_so_do_its_children(tmp_path: Path) ->
 
 
 @pytest.mark.compiles
-def test_the_demo_ends_what_it_started_when_it_is_interrupted(tmp_path: Path) -> None:
+def test_an_interrupted_demo_ends_every_process_that_it_started(tmp_path: Path) -> None:
     process = _demo(tmp_path)
     assert process.stderr is not None
     while "compile" not in process.stderr.readline():
@@ -129,7 +132,7 @@ def test_the_demo_restores_without_compiling(tmp_path: Path) -> None:
     (line,) = (line for line in out.splitlines() if line.startswith("  tiny "))
     compiled = re.search(r"(\d+) / \d+ / 0 +(\d+) / \d+ / 0 .* yes$", line)
     assert compiled and int(compiled[1]) and int(compiled[2]), (
-        "PyTorch's own cold start compiles, and is seen to"
+        "PyTorch's own cold start compiles, and the demo counts it"
     )
 
 
@@ -144,7 +147,7 @@ def test_the_benchmark_measures_a_tiny_model(tmp_path: Path) -> None:
         str(report),
     ]
     methods = ["cachesvc", "cachesvc, 2nd process"]
-    done = subprocess.run(
+    result = subprocess.run(
         [*command, "--methods", *methods],
         capture_output=True,
         text=True,
@@ -152,13 +155,21 @@ def test_the_benchmark_measures_a_tiny_model(tmp_path: Path) -> None:
         cwd=tmp_path,
         check=False,
     )
-    assert done.returncode == 0, done.stderr[-3000:]
-    made = json.loads(report.read_text())["models"]["tiny/default"]
-    assert set(made["methods"]) == {"cold", *methods}
-    assert made["methods"]["cold"]["compilations"] and made["methods"]["cold"]["compiler_processes"]
+    assert result.returncode == 0, result.stderr[-3000:]
+    model_report = json.loads(report.read_text())["models"]["tiny/default"]
+    assert set(model_report["methods"]) == {"cold", *methods}
+    assert (
+        model_report["methods"]["cold"]["compilations"]
+        and model_report["methods"]["cold"]["compiler_processes"]
+    )
     for method in methods:
-        assert made["methods"][method]["compilations"] == 0 and made["methods"][method]["processes"] == 0
-    assert _missed(made) == [row["what"] for row in made["targets"] if not row["reached"]]
+        assert (
+            model_report["methods"][method]["compilations"] == 0
+            and model_report["methods"][method]["processes"] == 0
+        )
+    assert missed_targets(model_report) == [
+        row["what"] for row in model_report["targets"] if not row["reached"]
+    ]
     assert str(hosts.ROOT) not in report.read_text() and str(tmp_path) not in report.read_text()
     assert report.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
 
@@ -191,15 +202,15 @@ def _runs(pid: int) -> bool:
 
 
 def _processes_of(place: Path) -> list[int]:
-    """The processes whose command line or environment names a place: the demo's are recognised by its."""
-    found = []
+    """Return the processes whose command line or environment names a place, as those of the demo do."""
+    pids = []
     for folder in Path("/proc").glob("[0-9]*"):
         if int(folder.name) == os.getpid():
             continue
         try:
-            said = (folder / "cmdline").read_bytes() + (folder / "environ").read_bytes()
+            text = (folder / "cmdline").read_bytes() + (folder / "environ").read_bytes()
         except OSError:
             continue
-        if os.fsencode(place) in said and _runs(int(folder.name)):
-            found.append(int(folder.name))
-    return found
+        if os.fsencode(place) in text and _runs(int(folder.name)):
+            pids.append(int(folder.name))
+    return pids

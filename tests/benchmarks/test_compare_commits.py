@@ -1,4 +1,4 @@
-"""Two commits are compared by the ratios in the reports of the benchmarks, in turn."""
+"""Test that two commits are compared by the ratios in the reports of the benchmarks, in alternating order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _report(name: str) -> dict[str, Any]:
     return json.loads((RESULTS / f"{name}.json").read_text())
 
 
-def test_ratios_are_those_of_the_reports() -> None:
+def test_the_ratios_come_from_the_reports() -> None:
     report = _report("cold_start")
     starts = ratios_of_starts(report)
     assert len(starts) == 3 * len(report["models"])
@@ -39,22 +39,22 @@ def test_the_second_commit_begins_every_other_round() -> None:
     assert [order(old, new, number)[0].commit for number in range(4)] == ["old", "new", "old", "new"]
 
 
-def test_ranges_that_overlap_are_noise_and_others_are_not() -> None:
+def test_overlapping_ranges_are_noise_and_other_ranges_are_not() -> None:
     old = [{"start": 1.0, "fill": 1.0}, {"start": 1.2, "fill": 1.1}]
     new = [{"start": 1.15, "fill": 2.0}, {"start": 1.3, "fill": 2.2}]
-    found = compared(old, new)
-    assert found["start"]["within_noise"] and not found["fill"]["within_noise"]
-    assert found["fill"]["change"] == pytest.approx(1.0)
+    comparison = compared(old, new)
+    assert comparison["start"]["within_noise"] and not comparison["fill"]["within_noise"]
+    assert comparison["fill"]["change"] == pytest.approx(1.0)
     commits = {which: {"commit": which * 10, "subject": "a subject"} for which in ("old", "new")}
-    lines = [*table({"commits": commits, "ratios": found})]
+    lines = [*table({"commits": commits, "ratios": comparison})]
     assert lines[0] == "old  oldoldoldo  a subject"
     assert lines[2].endswith("within noise") and lines[3].endswith("+100.0%   DIFFERENT")
 
 
-def test_a_commit_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_missing_commit_is_reported(tmp_path: Path) -> None:
     with (
         pytest.raises(Failed, match="rev-parse"),
-        compare_commits._checkout("no-such-commit", tmp_path / "tree", kept=False),
+        compare_commits._checkout("no-such-commit", tmp_path / "tree", keep=False),
     ):
         raise AssertionError("it was checked out")
     assert not (tmp_path / "tree").exists()

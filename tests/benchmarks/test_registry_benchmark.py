@@ -1,4 +1,4 @@
-"""The registry's benchmark works, and its judgement follows from its numbers."""
+"""Test that the registry's benchmark works, and that its verdict follows from its numbers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FOUND: dict[str, Any] = {
 }
 
 
-def _missed(**changes: Any) -> list[str]:
+def missed_targets(**changes: Any) -> list[str]:
     return [row["what"] for row in registry.targets({**deepcopy(FOUND), **changes}) if not row["reached"]]
 
 
@@ -50,20 +50,20 @@ def _requests(**changes: float) -> dict[str, Any]:
     return {"requests": rows}
 
 
-def test_targets_are_reached_or_named() -> None:
-    assert _missed() == []
-    assert _missed(**_requests(cached=0.39)) == ["cached resolves / bare endpoint"]
-    assert _missed(**_requests(hundred=0.09)) == ["uncached resolves / bare endpoint"]
-    assert _missed(**_requests(ten=0.2)) == ["fastest / slowest size of the index"]
+def test_targets_are_reached_or_reported_as_missed() -> None:
+    assert missed_targets() == []
+    assert missed_targets(**_requests(cached=0.39)) == ["cached resolves / bare endpoint"]
+    assert missed_targets(**_requests(hundred=0.09)) == ["uncached resolves / bare endpoint"]
+    assert missed_targets(**_requests(ten=0.2)) == ["fastest / slowest size of the index"]
     slow = [{"MiB": 1, "download_ratio": 0.7, "publish_ratio": 0.3}]
-    assert _missed(transfers=slow) == ["download of 1 MiB / plain", "publish of 1 MiB / plain"]
-    assert _missed(transfers=slow, column="embedded") == []
+    assert missed_targets(transfers=slow) == ["download of 1 MiB / plain", "publish of 1 MiB / plain"]
+    assert missed_targets(transfers=slow, column="embedded") == []
     for damage in ({"lost": ["a"]}, {"dangling": ["a"]}, {"read": {"wrong packs": 1}}):
-        assert _missed(storm={**FOUND["storm"], **damage}) == ["lost, dangling or wrong"]
-    assert _missed(memory={"pack_MiB": 2048, "after_MiB": 200}) != []
+        assert missed_targets(storm={**FOUND["storm"], **damage}) == ["lost, dangling or wrong"]
+    assert missed_targets(memory={"pack_MiB": 2048, "after_MiB": 200}) != []
 
 
-def test_a_ratio_is_of_its_own_round() -> None:
+def test_a_ratio_compares_values_of_the_same_round() -> None:
     def rates(*values: float) -> list[Rate]:
         return [Rate(value, 1.0, 2.0, 100.0) for value in values]
 
@@ -72,8 +72,8 @@ def test_a_ratio_is_of_its_own_round() -> None:
     assert "of_bare" not in rows["bare"]
 
 
-def test_a_fill_is_what_resolves_expect(tmp_path: Path) -> None:
-    """Each name has as many fitting entries as others, and the schema is as it was."""
+def test_a_filled_index_is_what_resolves_expect(tmp_path: Path) -> None:
+    """Each name has as many fitting entries as the others, and the schema is as it was."""
     path = tmp_path / "index.sqlite3"
     open_sqlite(path).close()
     assert filling.fill_sqlite(path, 800).entries == 800
@@ -93,16 +93,16 @@ def test_a_fill_is_what_resolves_expect(tmp_path: Path) -> None:
     finally:
         index.close()
     engine = sa.create_engine(f"sqlite:///{path}")
-    held = {index["name"] for name in filling.TABLES for index in sa.inspect(engine).get_indexes(name)}
-    assert held == {str(index.name) for name in filling.TABLES for index in metadata.tables[name].indexes}
+    indexes = {index["name"] for name in filling.TABLES for index in sa.inspect(engine).get_indexes(name)}
+    assert indexes == {str(index.name) for name in filling.TABLES for index in metadata.tables[name].indexes}
 
 
-def test_a_quick_run_measures_everything_embedded(tmp_path: Path) -> None:
+def test_a_quick_run_measures_the_embedded_column_completely(tmp_path: Path) -> None:
     if shutil.which("wrk") is None:
         absent("wrk", "wrk")
     report = tmp_path / "results" / "registry.json"
     command = [sys.executable, "-m", "benchmarks.registry", "--quick", "--columns", "embedded"]
-    done = subprocess.run(
+    result = subprocess.run(
         [*command, "--parts", "rates", "transfers", "storm", "--json", str(report)],
         cwd=hosts.ROOT,
         capture_output=True,
@@ -110,19 +110,19 @@ def test_a_quick_run_measures_everything_embedded(tmp_path: Path) -> None:
         timeout=300,
         check=False,
     )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    made = json.loads(report.read_text())["columns"]["embedded"]
-    assert {"bare", "cached", "uncached, 1000 entries"} <= set(made["requests"])
-    assert all(row["rate"] > 0 and row["p99_ms"] >= row["p50_ms"] for row in made["requests"].values())
-    [row] = made["transfers"]
+    assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-2000:]
+    column = json.loads(report.read_text())["columns"]["embedded"]
+    assert {"bare", "cached", "uncached, 1000 entries"} <= set(column["requests"])
+    assert all(row["rate"] > 0 and row["p99_ms"] >= row["p50_ms"] for row in column["requests"].values())
+    [row] = column["transfers"]
     assert row["download"] > 0 and row["publish"] > 0
-    ended = made["storm"]
-    assert ended["published"] and ended["read"]["packs"] and ended["collected"]["runs"] > 1
-    assert (ended["lost"], ended["dangling"]) == ([], [])
+    storm = column["storm"]
+    assert storm["published"] and storm["read"]["packs"] and storm["collected"]["runs"] > 1
+    assert (storm["lost"], storm["dangling"]) == ([], [])
     assert str(hosts.ROOT) not in report.read_text() and str(tmp_path) not in report.read_text()
 
 
-def test_a_load_generator_that_is_not_installed_is_named(tmp_path: Path) -> None:
+def test_a_missing_load_generator_is_named(tmp_path: Path) -> None:
     command = [
         sys.executable,
         "-m",
@@ -133,7 +133,7 @@ def test_a_load_generator_that_is_not_installed_is_named(tmp_path: Path) -> None
         "--parts",
         "rates",
     ]
-    done = subprocess.run(
+    result = subprocess.run(
         [*command, "--json", str(tmp_path / "x.json")],
         cwd=hosts.ROOT,
         env={"PATH": str(tmp_path), "PYTHONPATH": str(hosts.ROOT / "client")},
@@ -142,6 +142,6 @@ def test_a_load_generator_that_is_not_installed_is_named(tmp_path: Path) -> None
         timeout=120,
         check=False,
     )
-    assert done.returncode == 2
-    assert done.stderr == "error: wrk is not installed (apt-get install wrk)\n"
+    assert result.returncode == 2
+    assert result.stderr == "error: wrk is not installed (apt-get install wrk)\n"
     assert not (tmp_path / "x.json").exists()

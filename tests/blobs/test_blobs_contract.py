@@ -1,4 +1,4 @@
-"""Every backend and every wrapper through one contract."""
+"""Test every backend and every wrapper with one contract."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_the_contract_of_links_holds(gateway: Gateway, bucket_at_gateway: str, c
     contract.run_links(store, store, check)
 
 
-def test_the_contract_catches_links_that_anybody_can_forge(s3_endpoint: str, bucket: str) -> None:
+def test_the_contract_detects_links_that_anybody_can_forge(s3_endpoint: str, bucket: str) -> None:
     """moto checks no signature."""
     store = S3BlobStore(bucket, "", s3_endpoint, **KEYS)
     with pytest.raises(AssertionError, match="403"):
@@ -82,7 +82,7 @@ def test_links_name_the_public_endpoint(s3_endpoint: str, bucket: str) -> None:
     assert link.startswith(f"https://packs.example:8443/{bucket}/eu/a?")
 
 
-def test_the_contract_catches_a_store_that_shows_halves(tmp_path: Path) -> None:
+def test_the_contract_detects_a_store_that_shows_partial_objects(tmp_path: Path) -> None:
     class Halves(LocalBlobStore):
         def put(self, key, chunks) -> int:
             path = tmp_path / "objects" / key
@@ -95,7 +95,7 @@ def test_the_contract_catches_a_store_that_shows_halves(tmp_path: Path) -> None:
             contract.run(Halves(tmp_path), check)
 
 
-def test_s3_prefixes_do_not_see_each_other(s3_endpoint: str, bucket: str) -> None:
+def test_two_prefixes_of_a_bucket_are_separate(s3_endpoint: str, bucket: str) -> None:
     one, two = (S3BlobStore(bucket, prefix, s3_endpoint, **KEYS) for prefix in ("one", "two"))
     one.put("a", [b"1"])
     assert list(two.list()) == []
@@ -103,17 +103,17 @@ def test_s3_prefixes_do_not_see_each_other(s3_endpoint: str, bucket: str) -> Non
         two.open("a")
 
 
-def test_s3_that_is_missing_is_unavailable_in_one_line(s3_endpoint: str, bucket: str) -> None:
+def test_an_absent_bucket_is_unavailable_in_one_line(s3_endpoint: str, bucket: str) -> None:
     absent = S3BlobStore(bucket + "-absent", "", s3_endpoint, **KEYS)
     nobody = S3BlobStore(bucket, "", "http://127.0.0.1:9", **KEYS)
     for store in (absent, nobody):
-        with pytest.raises(Unavailable) as caught:
+        with pytest.raises(Unavailable) as error:
             store.check()
-        assert "\n" not in str(caught.value)
-        assert "bucket" in str(caught.value)
+        assert "\n" not in str(error.value)
+        assert "bucket" in str(error.value)
 
 
-def test_s3_leaves_no_parts_of_a_put_that_broke_off(s3_endpoint: str, bucket: str) -> None:
+def test_a_put_that_broke_off_leaves_no_parts_in_s3(s3_endpoint: str, bucket: str) -> None:
     import boto3
 
     store = S3BlobStore(bucket, "", s3_endpoint, **KEYS)
@@ -130,10 +130,10 @@ def test_s3_leaves_no_parts_of_a_put_that_broke_off(s3_endpoint: str, bucket: st
 
 @pytest.mark.services
 @pytest.mark.parametrize("prefix", ["", "some/where", "a b/+ü%"])
-def test_a_small_put_does_without_boto3(
+def test_a_small_put_works_without_boto3(
     gateway: Gateway, bucket_at_gateway: str, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By a store that checks signatures: else it would be refused, and done over."""
+    """The store checks signatures, so it would refuse a put with a wrong one."""
     store = S3BlobStore(bucket_at_gateway, prefix, gateway.endpoint, **gateway.client)
     monkeypatch.setattr(store._s3, "put_object", None)
     data = os.urandom(300_000)
@@ -143,7 +143,7 @@ def test_a_small_put_does_without_boto3(
 
 
 @pytest.mark.parametrize(
-    ("statuses", "etag", "asked"),
+    ("statuses", "etag", "expected"),
     [
         ([], None, ["PUT alone"]),
         ([], '"of another kind"', ["PUT alone", "HEAD boto3"]),
@@ -152,15 +152,15 @@ def test_a_small_put_does_without_boto3(
         ([500, 503], None, ["PUT alone", "PUT boto3", "PUT boto3"]),
     ],
 )
-def test_a_small_put_that_fails_is_done_over_by_boto3(
-    statuses: list[int], etag: str | None, asked: list[str]
+def test_a_small_put_that_fails_is_repeated_by_boto3(
+    statuses: list[int], etag: str | None, expected: list[str]
 ) -> None:
-    with _store(statuses, etag) as (endpoint, seen):
+    with _store(statuses, etag) as (endpoint, requests):
         assert S3BlobStore("bucket", "", endpoint, **KEYS).put("a", [b"whole"]) == 5
-    assert seen == asked
+    assert requests == expected
 
 
-def test_a_small_put_that_is_refused_is_told_as_boto3_tells_it() -> None:
+def test_a_refused_small_put_is_reported_as_boto3_reports_it() -> None:
     with (
         _store([403] * 9, None) as (endpoint, _),
         pytest.raises(Unavailable, match="PutObject was refused: SignatureDoesNotMatch"),
@@ -170,9 +170,11 @@ def test_a_small_put_that_is_refused_is_told_as_boto3_tells_it() -> None:
 
 @contextmanager
 def _store(statuses: list[int], etag: str | None) -> Iterator[tuple[str, list[str]]]:
-    """An S3 of one object, whose first answers to puts have these statuses (0: it hangs up): (its address,
-    what it is asked, and by whom). What is not signed, or not what was signed, it does not take."""
-    seen: list[str] = []
+    """Serve an S3 of one object, whose first answers to puts have these statuses (0: hang up).
+
+    Return its address and the list of its requests with their senders. The server refuses what is not signed,
+    or differs from what was signed."""
+    requests: list[str] = []
 
     class Answers(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -196,7 +198,9 @@ def _store(statuses: list[int], etag: str | None) -> Iterator[tuple[str, list[st
             self._answer(200, b"12345", "")
 
         def _note(self) -> None:
-            seen.append(f"{self.command} {'boto3' if 'amz-sdk-invocation-id' in self.headers else 'alone'}")
+            requests.append(
+                f"{self.command} {'boto3' if 'amz-sdk-invocation-id' in self.headers else 'alone'}"
+            )
 
         def _answer(self, status: int, body: bytes, tag: str) -> None:
             self.send_response(status)
@@ -212,11 +216,11 @@ def _store(statuses: list[int], etag: str | None) -> Iterator[tuple[str, list[st
     with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
-        yield f"http://127.0.0.1:{server.server_port}", seen
+        yield f"http://127.0.0.1:{server.server_port}", requests
         server.shutdown()
 
 
-def test_local_sweeps_what_a_killed_put_left(tmp_path: Path) -> None:
+def test_a_local_store_deletes_the_rest_of_a_killed_put(tmp_path: Path) -> None:
     store = LocalBlobStore(tmp_path)
     store.put("kept", [b"x"])
     if (child := os.fork()) == 0:
@@ -233,7 +237,7 @@ def test_local_sweeps_what_a_killed_put_left(tmp_path: Path) -> None:
     assert [facts.key for facts in again.list()] == ["kept"]
 
 
-def test_local_full_disk_is_storage_full_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_full_disk_of_a_local_store_is_storage_full_and_leaves_nothing(tmp_path: Path) -> None:
     import resource
     import signal
 
@@ -251,7 +255,7 @@ def test_local_full_disk_is_storage_full_and_leaves_nothing(tmp_path: Path) -> N
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
-def test_local_folder_that_went_away_is_unavailable(tmp_path: Path) -> None:
+def test_a_local_store_whose_folder_is_gone_is_unavailable(tmp_path: Path) -> None:
     store = LocalBlobStore(tmp_path / "blobs")
     (tmp_path / "blobs" / "tmp").rmdir()
     with pytest.raises(Unavailable, match="tmp"):
@@ -270,11 +274,11 @@ def test_local_folder_that_went_away_is_unavailable(tmp_path: Path) -> None:
         ("https://s3.example:8443/base", "packs", "eu"),
     ],
 )
-def test_links_are_boto3s_own(endpoint: str | None, bucket: str, prefix: str, token: str | None) -> None:
+def test_links_are_equal_to_boto3s(endpoint: str | None, bucket: str, prefix: str, token: str | None) -> None:
     keys = {**KEYS, "region_name": "eu-west-1", "aws_session_token": token}
     store = S3BlobStore(bucket, prefix, endpoint, **keys)
     key = "packs/u-0123456789abcdef-01"
-    for _ in range(5):  # both name the second they were made in
+    for _ in range(5):  # Both links name the second in which they were made.
         boto3s = store._public.generate_presigned_url("get_object", Params=store._at(key), ExpiresIn=77)
         if store.link(key, 77) == boto3s:
             break

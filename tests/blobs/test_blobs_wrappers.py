@@ -1,4 +1,4 @@
-"""What the wrappers add, over a store that fails by plan. Each plan must be used up."""
+"""Test what the wrappers add, over a store that fails by plan. Each test must use its plan up."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cachesvc_client.wire.errors import NotFound, Unavailable
 
 
 class Faulty(LocalBlobStore):
-    """Fails as planned: ``(operation, bytes that still pass)``, in this order."""
+    """Fails as planned, in the order of the plan: ``(operation, bytes that still pass)``."""
 
     def __init__(self, root: Path, *plan: tuple[str, int]) -> None:
         super().__init__(root)
@@ -57,7 +57,7 @@ class Faulty(LocalBlobStore):
         return super().put(key, chunks)
 
 
-def test_retrying_goes_on_where_a_read_broke_off(tmp_path: Path) -> None:
+def test_retrying_continues_where_a_read_broke_off(tmp_path: Path) -> None:
     data = bytes(range(256)) * 20_000
     faulty = Faulty(tmp_path, ("open", 0), ("read", 1000), ("open", 0), ("read", 3), ("read", 0))
     slept: list[float] = []
@@ -80,14 +80,14 @@ def test_retrying_gives_up_after_its_attempts(tmp_path: Path) -> None:
     assert len(slept) == 3
 
 
-def test_retrying_does_not_retry_what_is_final(tmp_path: Path) -> None:
+def test_retrying_does_not_repeat_a_final_error(tmp_path: Path) -> None:
     slept: list[float] = []
     with pytest.raises(NotFound):
         Retrying(LocalBlobStore(tmp_path), sleep=slept.append).open("a")
     assert slept == []
 
 
-def test_retrying_retries_the_small_calls(tmp_path: Path) -> None:
+def test_retrying_repeats_the_small_calls(tmp_path: Path) -> None:
     faulty = Faulty(tmp_path, ("size", 0), ("size", 0), ("delete", 0))
     store = Retrying(faulty, sleep=lambda _: None)
     store.put("a", [b"xyz"])
@@ -98,7 +98,7 @@ def test_retrying_retries_the_small_calls(tmp_path: Path) -> None:
         faulty.size("a")
 
 
-def test_verifying_never_ends_a_read_early_without_an_error(tmp_path: Path) -> None:
+def test_verifying_ends_an_incomplete_read_with_an_error(tmp_path: Path) -> None:
     faulty = Faulty(tmp_path, ("short", 4))
     store = Verifying(faulty)
     store.put("a", [b"x" * 10])
@@ -107,7 +107,7 @@ def test_verifying_never_ends_a_read_early_without_an_error(tmp_path: Path) -> N
     assert faulty.plan == []
 
 
-def test_verifying_removes_what_the_store_did_not_keep_whole(tmp_path: Path) -> None:
+def test_verifying_removes_an_object_that_the_store_did_not_keep_whole(tmp_path: Path) -> None:
     faulty = Faulty(tmp_path, ("lose", 0))
     with pytest.raises(Unavailable, match="2 bytes were put, the store holds 1"):
         Verifying(faulty).put("a", [b"x", b"y"])
@@ -129,21 +129,21 @@ def test_metered_counts_calls_bytes_and_errors(tmp_path: Path) -> None:
     assert meter.errors["size"] == 1
 
 
-def test_retrying_does_not_wait_for_what_waiting_does_not_mend(tmp_path: Path) -> None:
+def test_retrying_does_not_wait_for_an_error_that_waiting_does_not_fix(tmp_path: Path) -> None:
     class Closed(LocalBlobStore):
-        asked = 0
+        calls = 0
 
         def size(self, _key: str) -> int:
-            self.asked += 1
+            self.calls += 1
             raise Unusable("no rights")
 
     store = Closed(tmp_path)
     with pytest.raises(Unusable):
         Retrying(store, sleep=lambda _: pytest.fail("it waited")).size("packs/a")
-    assert store.asked == 1
+    assert store.calls == 1
 
 
-def test_a_store_is_proven_by_what_it_does_and_nothing_stays(tmp_path: Path) -> None:
+def test_the_proof_of_a_store_leaves_nothing_behind(tmp_path: Path) -> None:
     class Forgetful(LocalBlobStore):
         def open(self, *_: object) -> Iterator[bytes]:
             return iter([b"<html>"])

@@ -1,4 +1,4 @@
-"""Makes packs, manifests and envelopes for the tests of this folder."""
+"""Make packs, manifests and envelopes for the tests of this folder."""
 
 import contextlib
 import json
@@ -31,7 +31,7 @@ def statement(**changes):
 
 
 def make_pack(folder: Path, files=FILES, **changes) -> tuple[Path, Manifest]:
-    """Writes a pack to the disk; returns its path and its manifest."""
+    """Write a pack to the disk. Return its path and its manifest."""
     path = folder / "made.pack"
     with open(path, "wb") as out:
         contents = write_pack(files, out)
@@ -47,7 +47,7 @@ def make_pack(folder: Path, files=FILES, **changes) -> tuple[Path, Manifest]:
 
 
 def sign_value(value: object) -> bytes:
-    """Signs any JSON value with the trusted key, so that the value reaches the parser."""
+    """Sign any JSON value with the trusted key, so that the value reaches the parser."""
     return KEY.sign_bytes(json.dumps(value).encode(), PAYLOAD_TYPE)
 
 
@@ -75,7 +75,7 @@ RULES = {
 
 
 def run_in_child(work) -> int:
-    """Runs ``work`` in a forked child; returns its wait status."""
+    """Run ``work`` in a forked child. Return its wait status."""
     child = os.fork()
     if child == 0:
         with contextlib.suppress(BaseException):
@@ -86,7 +86,7 @@ def run_in_child(work) -> int:
 
 
 def kill_at_step(at: int):
-    """Returns a step callback that kills its process at the ``at``-th step."""
+    """Return a step callback that kills its process at the ``at``-th step."""
     steps = []
 
     def step(name):

@@ -1,4 +1,4 @@
-"""Tests that a file is whole or absent, also where its writer is killed."""
+"""Test that a file is whole or absent, also if its writer is killed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ with replacing(Path(sys.argv[1])) as out:
 """
 
 
-def test_takes_the_place_with_exactly_these_permissions(tmp_path: Path) -> None:
+def test_a_file_takes_its_place_with_exactly_these_permissions(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"old")
     before = os.umask(0o077)
@@ -38,7 +38,7 @@ def test_takes_the_place_with_exactly_these_permissions(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_stays_as_it_was_where_the_block_raises(tmp_path: Path) -> None:
+def test_a_file_stays_as_it_was_if_the_block_raises(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"old")
     with pytest.raises(KeyboardInterrupt), replacing(path) as out:
@@ -48,9 +48,9 @@ def test_stays_as_it_was_where_the_block_raises(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_stays_as_it_was_where_the_writer_is_killed(tmp_path: Path) -> None:
+def test_a_file_stays_as_it_was_if_its_writer_is_killed(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"old")
-    done = subprocess.run([sys.executable, "-c", KILLED, str(path)], timeout=60)
-    assert done.returncode == -signal.SIGKILL
+    result = subprocess.run([sys.executable, "-c", KILLED, str(path)], timeout=60)
+    assert result.returncode == -signal.SIGKILL
     assert path.read_bytes() == b"old"

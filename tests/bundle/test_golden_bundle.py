@@ -1,4 +1,4 @@
-"""Formats of version 1, as they were first written, are read for ever."""
+"""Test that formats of version 1 stay readable for ever, as they were first written."""
 
 from pathlib import Path
 
@@ -37,7 +37,7 @@ def test_pack_is_read(verified):
     assert files == {(file.kind, file.path): (file.data, file.mode) for file in FILES}
 
 
-def test_pack_is_written_alike(verified, tmp_path):
+def test_a_pack_is_written_with_the_same_bytes(verified, tmp_path):
     if (GOLDEN / "pack-1.libzstd").read_text() != ".".join(map(str, zstandard.ZSTD_VERSION)):
         pytest.skip("another libzstd compresses otherwise; reading is what has to hold")
     path, manifest = make_pack(tmp_path, expires=4_000_000_000)

@@ -1,4 +1,4 @@
-"""Packs: round trips, determinism, and hostile frames with digests that match."""
+"""Test packs: round trips, determinism, and hostile frames with digests that match."""
 
 import hashlib
 import io
@@ -36,7 +36,7 @@ SETS = st.dictionaries(
 
 @settings(max_examples=15)
 @given(SETS, st.randoms(use_true_random=False))
-def test_round_trip_in_any_order_makes_the_same_bytes(tmp_path_factory, contents, chance):
+def test_a_round_trip_in_any_order_makes_the_same_bytes(tmp_path_factory, contents, chance):
     folder = tmp_path_factory.mktemp("pack")
     files = [SourceFile("inductor", path, data) for path, data in contents.items()]
     path, manifest = make_pack(folder, files)
@@ -55,7 +55,7 @@ def test_equal_contents_are_stored_once(tmp_path):
     assert many.pack.digest == one.pack.digest
 
 
-def test_a_file_goes_on_in_later_frames(tmp_path):
+def test_a_file_may_span_several_frames(tmp_path):
     data = random.Random(2).randbytes(2 * FRAME_BYTES + 5)
     path, manifest = make_pack(
         tmp_path, [SourceFile("inductor", "a.py", b"x" * 100), SourceFile("inductor", "b.so", data)]
@@ -106,17 +106,17 @@ def test_thorough_packs_are_no_larger_than_zstd_3(tmp_path):
         ),
     ],
 )
-def test_what_no_reader_accepts_is_not_written(files, message):
+def test_files_that_no_reader_accepts_are_not_written(files, message):
     with pytest.raises((InvalidRequest, Corrupt), match=message):
         write_pack(files, io.BytesIO())
 
 
-def test_a_source_that_vanished(tmp_path):
+def test_a_source_that_vanished_is_an_error(tmp_path):
     with pytest.raises(InvalidRequest, match=r"inductor/a\.so: No such file"):
         write_pack([SourceFile("inductor", "a.so", tmp_path / "gone")], io.BytesIO())
 
 
-def test_a_source_that_changes_while_it_is_packed(tmp_path):
+def test_a_source_that_changes_while_it_is_packed_is_an_error(tmp_path):
     path = tmp_path / "a.so"
     path.write_bytes(b"1" * 100)
 
@@ -130,7 +130,7 @@ def test_a_source_that_changes_while_it_is_packed(tmp_path):
 
 
 def hostile(folder, stored: bytes, raw: int, size: int | None = None):
-    """Makes a pack of one frame with these stored bytes, and a manifest whose digests all match them."""
+    """Make a pack of one frame with these stored bytes, and a manifest whose digests all match the bytes."""
     path, manifest = make_pack(folder)
     path.write_bytes(PACK_MAGIC + stored)
     frame = Frame(len(PACK_MAGIC), len(stored), raw, Digest.of(stored))
@@ -144,8 +144,8 @@ def frame_of(data: bytes, **options) -> bytes:
 
 
 def _lying_frame(size: int) -> bytes:
-    """Makes a frame whose header promises ``size`` bytes: single segment, 8-byte content size (RFC 8878,
-    3.1.1)."""
+    """Make a frame whose header promises ``size`` bytes: a single segment, with an 8-byte content size (RFC
+    8878, 3.1.1)."""
     block = struct.pack("<I", (100 << 3) | (1 << 1) | 1)[:3] + b"x"
     return struct.pack("<IB", 0xFD2FB528, 0b1110_0000) + struct.pack("<Q", size) + block
 
@@ -167,13 +167,13 @@ def _lying_frame(size: int) -> bytes:
     ],
     ids=["junk", "cut", "tail", "two", "short", "other", "bomb", "sizeless", "skippable", "tera", "lie"],
 )
-def test_hostile_frames_with_matching_digests(tmp_path, stored):
+def test_hostile_frames_with_matching_digests_are_refused(tmp_path, stored):
     path, manifest = hostile(tmp_path, stored, 100)
     with PackReader(path, manifest) as reader, pytest.raises(Corrupt):
         reader.verify()
 
 
-def test_the_lying_header_is_otherwise_a_good_frame(tmp_path):
+def test_the_lying_frame_is_valid_apart_from_its_header(tmp_path):
     path, manifest = hostile(tmp_path, _lying_frame(100), 100)
     with PackReader(path, manifest) as reader:
         assert reader.read(manifest.files[0]) == b"x" * 100
@@ -208,7 +208,7 @@ def test_no_flipped_bit_reaches_the_decompressor(tmp_path_factory, position, cha
         reader.frame(0)
 
 
-def test_who_signs_finds_a_file_that_is_not_where_it_is_said_to_be(tmp_path):
+def test_a_signer_finds_a_file_that_is_not_at_its_stated_place(tmp_path):
     path, manifest = make_pack(tmp_path)
     with PackReader(path, manifest) as reader:
         reader.verify()
@@ -220,7 +220,7 @@ def test_who_signs_finds_a_file_that_is_not_where_it_is_said_to_be(tmp_path):
         reader.verify()
 
 
-def test_truncated_foreign_or_missing_packs(tmp_path):
+def test_truncated_foreign_and_missing_packs_are_refused(tmp_path):
     path, manifest = make_pack(tmp_path)
     path.write_bytes(path.read_bytes()[:-1])
     with PackReader(path, manifest) as reader, pytest.raises(Corrupt, match="frame 0"):
@@ -233,25 +233,25 @@ def test_truncated_foreign_or_missing_packs(tmp_path):
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=6), st.data())
-def test_parts_cover_every_file_exactly(raws, data):
+def test_the_parts_of_a_pack_cover_every_file_exactly(raws, data):
     offset, frames = len(PACK_MAGIC), []
     for raw in raws:
         frames.append(Frame(offset, 1, raw, Digest.of(b"")))
         offset += 1
     frame = data.draw(st.integers(0, len(raws) - 1))
     inside = data.draw(st.integers(0, raws[frame] - 1))
-    left = sum(raws[frame:]) - inside
-    size = data.draw(st.integers(0, left))
+    rest = sum(raws[frame:]) - inside
+    size = data.draw(st.integers(0, rest))
     file = FileRecord("inductor", "a", size, Digest.of(b""), frame, inside)
     parts = Layout(PackRecord(Digest.of(b""), offset), frames, [file]).parts(file)
     stream = [(index, place) for index, raw in enumerate(raws) for place in range(raw)]
     begin = stream.index((frame, inside))
     assert [(i, p) for i, a, b in parts for p in range(a, b)] == stream[begin : begin + size]
     with pytest.raises(Corrupt, match="lies outside"):
-        Layout(PackRecord(Digest.of(b""), offset), frames, [replace(file, size=left + 1)])
+        Layout(PackRecord(Digest.of(b""), offset), frames, [replace(file, size=rest + 1)])
 
 
-def test_a_pack_that_does_not_hold_what_was_packed_is_not_signed(tmp_path, monkeypatch):
+def test_a_pack_without_the_packed_contents_is_not_signed(tmp_path, monkeypatch):
     def miscounting(files, out, *, quick=False):
         contents = write_pack(files, out, quick=quick)
         return replace(contents, files=tuple(replace(file, frame=0, offset=0) for file in contents.files))

@@ -1,4 +1,4 @@
-"""Tests what the checks accept, and that hostile bytes end in one clear line."""
+"""Test what the checks accept, and that hostile bytes end in one clear line."""
 
 import base64
 import copy
@@ -31,15 +31,15 @@ def check(envelope, trusted=(KEY.public,), expected=WANTED, now=NOW):
 
 
 def test_the_encoding_is_that_of_the_dsse_specification():
-    # protocol.md of DSSE v1.0 gives this example
+    # The example is from protocol.md of DSSE v1.0.
     assert pae("http://example.com/HelloWorld", b"hello world") == (
         b"DSSEv1 29 http://example.com/HelloWorld 11 hello world"
     )
 
 
 @given(st.binary(min_size=32, max_size=32))
-def test_keys_have_one_text(raw):
-    raw = raw[:31] + bytes([raw[31] & 0x3F | 0x10])  # none of those that are refused
+def test_each_key_has_one_text(raw):
+    raw = raw[:31] + bytes([raw[31] & 0x3F | 0x10])  # Weak keys, which are refused, lack these bits.
     text = "ed25519:" + base64.b64encode(raw).decode()
     assert PublicKey(text).raw == raw
     last = text[-2]
@@ -68,18 +68,18 @@ def test_saved_keys_are_private_and_never_overwritten(tmp_path):
 )
 def test_a_bad_key_file_is_one_line_without_its_content(tmp_path, text):
     (tmp_path / "key").write_bytes(text)
-    with pytest.raises(InvalidRequest, match="key: ") as caught:
+    with pytest.raises(InvalidRequest, match="key: ") as error:
         SigningKey.load(tmp_path / "key")
-    assert "\n" not in str(caught.value)
-    assert "AAAA" not in str(caught.value)
+    assert "\n" not in str(error.value)
+    assert "AAAA" not in str(error.value)
 
 
-def test_a_missing_key_file(tmp_path):
+def test_a_missing_key_file_is_an_error(tmp_path):
     with pytest.raises(InvalidRequest, match="No such file"):
         SigningKey.load(tmp_path / "absent")
 
 
-def test_what_was_signed_passes():
+def test_a_signed_manifest_passes():
     unsigned = manifest()
     verified = check(KEY.sign(unsigned))
     assert verified.manifest == unsigned
@@ -124,28 +124,28 @@ def test_a_statement_for_something_else_is_refused(changes, expected, message):
         ({"namespace": Namespace("other"), "lane": Lane("pr-1")}, None),
     ],
 )
-def test_a_statement_for_what_is_wanted_passes(changes, expected):
+def test_the_expected_statement_passes(changes, expected):
     assert check(KEY.sign(manifest(**changes)), expected=expected).manifest == manifest(**changes)
 
 
-def test_a_stranger_is_named_with_those_who_are_trusted():
+def test_the_error_for_an_unknown_signer_names_the_trusted_keys():
     stranger = SigningKey.generate()
-    with pytest.raises(Untrusted) as caught:
+    with pytest.raises(Untrusted) as error:
         check(stranger.sign(manifest()))
-    assert stranger.public.keyid in str(caught.value)
-    assert KEY.public.keyid in str(caught.value)
+    assert stranger.public.keyid in str(error.value)
+    assert KEY.public.keyid in str(error.value)
     with pytest.raises(Untrusted, match="no key is trusted"):
         check(KEY.sign(manifest()), trusted=[])
 
 
-def test_a_stranger_that_names_a_trusted_key_is_refused():
+def test_an_unknown_signer_that_names_a_trusted_key_is_refused():
     value = json.loads(SigningKey.generate().sign(manifest()))
     value["signatures"][0]["keyid"] = KEY.public.keyid
     with pytest.raises(Untrusted, match="does not match"):
         check(json.dumps(value).encode())
 
 
-def test_another_payload_type_is_refused_though_signed():
+def test_another_payload_type_is_refused_even_if_signed():
     with pytest.raises(Corrupt, match="payload type"):
         check(KEY.sign_bytes(manifest().encode(), "application/vnd.cachesvc.manifest.v2+json"))
 
@@ -178,10 +178,10 @@ def test_no_altered_payload_passes(position, change):
         b'{"payload":"","payloadType":"t","signatures":[{"keyid":"","sig":"","extra":1}]}',
     ],
 )
-def test_what_is_no_envelope_is_one_printable_line(envelope):
-    with pytest.raises(Corrupt) as caught:
+def test_bytes_that_are_no_envelope_are_one_printable_line(envelope):
+    with pytest.raises(Corrupt) as error:
         check(envelope)
-    assert str(caught.value).isprintable()
+    assert str(error.value).isprintable()
 
 
 @given(st.binary(max_size=300))
@@ -199,18 +199,18 @@ JSON = st.recursive(
 
 
 def places(value, path=()):
-    """Lists every place in a JSON value."""
+    """List every place in a JSON value."""
     yield path
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in items:
         yield from places(item, (*path, key))
 
 
-def replaced(value, path, new):
+def replace_at(value, path, new):
     if not path:
         return new
     value = copy.copy(value)
-    value[path[0]] = replaced(value[path[0]], path[1:], new)
+    value[path[0]] = replace_at(value[path[0]], path[1:], new)
     return value
 
 
@@ -221,11 +221,11 @@ def full(tmp_path_factory):
 
 @settings(max_examples=400)
 @given(st.data())
-def test_hostile_manifests_that_are_signed_end_in_one_line_or_are_sound(full, data):
+def test_hostile_signed_manifests_end_in_one_line_or_are_valid(full, data):
     value = full
     for _ in range(data.draw(st.integers(1, 3))):
         path = data.draw(st.sampled_from(list(places(value))))
-        value = replaced(value, path, data.draw(JSON))
+        value = replace_at(value, path, data.draw(JSON))
     try:
         verified = check(sign_value(value), expected=None)
     except Untrusted as error:
@@ -235,7 +235,7 @@ def test_hostile_manifests_that_are_signed_end_in_one_line_or_are_sound(full, da
     assert refusal.isprintable()
     if refusal:
         return
-    # What passed can be written again, keyed, and lies inside its pack.
+    # A manifest that passed can be written again and has a key, and its files lie inside its pack.
     assert verified.manifest.encode()
     assert verified.manifest.entry
     end = max((frame.offset + frame.size for frame in verified.manifest.frames), default=16)
@@ -279,14 +279,14 @@ def _deep(levels):
         (("statement", "sequence"), 1 << 60),
     ],
 )
-def test_each_bound_of_a_signed_manifest(full, place, value):
-    with pytest.raises(Corrupt) as caught:
-        check(sign_value(replaced(full, place, value)), expected=None)
-    assert str(caught.value).isprintable()
+def test_each_limit_of_a_signed_manifest_is_checked(full, place, value):
+    with pytest.raises(Corrupt) as error:
+        check(sign_value(replace_at(full, place, value)), expected=None)
+    assert str(error.value).isprintable()
 
 
-def test_many_files_over_one_content_are_bounded(full):
-    # 60,000 names for one large content would fill a disk from a small pack.
+def test_the_number_of_files_with_one_content_is_limited(full):
+    # Otherwise 60,000 names for one large content would fill a disk from a small pack.
     frames = [{"offset": 16, "size": 100, "raw": 4 << 20, "digest": "sha256:" + "0" * 64}]
     file = {"kind": "inductor", "size": 4 << 20, "digest": "sha256:" + "0" * 64, "frame": 0, "offset": 0}
     files = [{**file, "path": f"f{index}"} for index in range(200)]

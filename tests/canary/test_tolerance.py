@@ -1,4 +1,4 @@
-"""When two results count as equal."""
+"""Test when two results count as equal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cachesvc_client.canary import tolerance
 from cachesvc_client.canary.tolerance import TOLERANCES, compare, differ
 
 
-def test_the_tensor_that_is_worst_against_its_own_scale_is_reported():
+def test_the_worst_tensor_by_its_own_scale_is_reported():
     worst = compare([(1.0, 1000.0), (0.1, 0.1), (0.0, 0.0)], rtol=0.01, atol=0.001)
     assert (worst.difference, worst.scale, worst.allowed) == (0.1, 0.1, 0.002)
     assert not worst.passed
@@ -20,7 +20,7 @@ def test_the_tensor_that_is_worst_against_its_own_scale_is_reported():
 
 
 @pytest.mark.parametrize("difference", [math.nan, math.inf])
-def test_what_is_not_a_number_does_not_pass(difference):
+def test_nan_does_not_pass(difference):
     compared = compare([(0.0, 1.0), (difference, 1.0)], rtol=1.0, atol=1.0)
     assert not compared.passed
 
@@ -41,7 +41,7 @@ def test_an_output_without_tensors_is_a_note():
         (("complex64",), "float32"),
     ],
 )
-def test_the_loosest_dtype_that_was_computed_in_decides(dtypes, like):
+def test_the_loosest_dtype_of_the_computation_decides(dtypes, like):
     assert tolerance.tolerance(dtypes) == TOLERANCES[like]
 
 
@@ -56,7 +56,7 @@ def test_a_large_tensor_is_compared_whole(monkeypatch):
     assert math.isnan(differ(other, reference)[0])
 
 
-def test_infinities_and_nans_at_the_same_places_do_not_differ():
+def test_infinities_and_nans_at_the_same_places_count_as_equal():
     values = torch.tensor([math.inf, -math.inf, math.nan, 2.0])
     assert differ(values, values.clone()) == (0.0, 2.0)
     assert differ(torch.tensor([]), torch.tensor([])) == (0.0, 0.0)

@@ -1,5 +1,5 @@
-"""Tests claims against answers that a registry seldom gives. Real processes test the usual answers:
-`e2e.test_turns`, `warm.test_claims`."""
+"""Test claims against answers that a registry seldom gives. Real processes test the usual answers in
+`e2e.test_fleet` and `warm.test_claims`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ PUBLISHED = ClaimAnswer("published", KEY, fence=6)
 
 
 class Script:
-    """A registry that answers claims in this order, the last one for ever; and renewals likewise."""
+    """Stands for a registry that answers claims in this order, the last answer for ever, and renewals
+    likewise."""
 
     def __init__(self, *answers: Any, renewals: tuple[Any, ...] = (YOURS,)) -> None:
         self.answers, self.renewals = list(answers), list(renewals)
@@ -76,83 +77,87 @@ def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(acquire, "_PAUSE_SECONDS", 0.05)
 
 
-def taken(script: Script, look: Callable[[], Any] = nothing, **more: Any) -> Any:
+def acquire_from(script: Script, look: Callable[[], Any] = nothing, **more: Any) -> Any:
     return acquire_or_wait(script, REQUEST, look, **{"patience": lambda: 60.0, **more})
 
 
-def test_a_registry_from_before_there_were_claims_is_nothing_to_tell_of() -> None:
-    done = taken(Script(NotFound("there is no /v1/claims")))
-    assert (done.result, done.claim, done.why) == (None, None, "")
+def test_a_registry_without_claims_is_not_worth_a_message() -> None:
+    outcome = acquire_from(Script(NotFound("there is no /v1/claims")))
+    assert (outcome.result, outcome.claim, outcome.why) == (None, None, "")
 
 
-def test_a_refusal_is_told_and_not_repeated() -> None:
+def test_a_refusal_is_reported_and_the_request_not_repeated() -> None:
     script = Script(Forbidden("may only read"))
-    assert taken(script, outage_seconds=60).why == "may only read"
+    assert acquire_from(script, outage_seconds=60).why == "may only read"
     assert len(script.waits) == 1
 
 
-def test_an_outage_is_waited_for_as_long_as_is_allowed() -> None:
+def test_an_outage_is_waited_for_as_long_as_allowed() -> None:
     script = Script(Unavailable("down"), Unavailable("down"), HELD, PUBLISHED)
-    assert taken(script, lambda: "it", outage_seconds=60).result == "it"
+    assert acquire_from(script, lambda: "it", outage_seconds=60).result == "it"
     script = Script(Unavailable("down"))
-    assert taken(script).why == "down" and len(script.waits) == 1
-    assert taken(Script(Unavailable("down")), outage_seconds=0.3).why == "down"
+    assert acquire_from(script).why == "down" and len(script.waits) == 1
+    assert acquire_from(Script(Unavailable("down")), outage_seconds=0.3).why == "down"
 
 
-def test_who_is_waited_for_is_told_until_patience_is_over() -> None:
-    begin, told = time.monotonic(), []
-    done = taken(Script(HELD), on_wait=told.append, patience=lambda: begin + 0.5 - time.monotonic())
-    assert done.why == "ci run 7 still compiles it, for 12 s now"
+def test_a_waiting_client_learns_the_holder_until_its_patience_is_over() -> None:
+    begin, answers = time.monotonic(), []
+    outcome = acquire_from(
+        Script(HELD), on_wait=answers.append, patience=lambda: begin + 0.5 - time.monotonic()
+    )
+    assert outcome.why == "ci run 7 still compiles it, for 12 s now"
     assert time.monotonic() - begin < 2
-    assert set(told) == {HELD}
+    assert set(answers) == {HELD}
     script = Script(HELD)
-    taken(script, patience=lambda: 0.0)
-    assert script.waits == [0.0], "asked once, without waiting"
+    acquire_from(script, patience=lambda: 0.0)
+    assert script.waits == [0.0], "the client asked once, without waiting"
     script = Script(HELD, PUBLISHED)
-    taken(script, lambda: "it", poll_seconds=5)
+    acquire_from(script, lambda: "it", poll_seconds=5)
     assert script.waits == [5, 5]
 
 
-def test_a_claim_whose_look_finds_something_is_given_back_as_done() -> None:
+def test_a_claim_is_released_as_done_if_its_lookup_finds_the_entry() -> None:
     script = Script(YOURS)
-    done = taken(script, lambda: "it")
-    assert (done.result, done.claim) == ("it", None)
+    outcome = acquire_from(script, lambda: "it")
+    assert (outcome.result, outcome.claim) == ("it", None)
     assert script.released == [ClaimRelease(ClaimRef(KEY, "a" * 32, 7), done=True)]
 
 
-def test_a_claim_whose_look_fails_is_given_back() -> None:
+def test_a_claim_is_released_if_its_lookup_fails() -> None:
     script = Script(YOURS)
 
     def look() -> None:
         raise Corrupt("damaged")
 
     with pytest.raises(Corrupt):
-        taken(script, look)
+        acquire_from(script, look)
     assert [request.done for request in script.released] == [False]
 
 
-def test_what_was_published_may_be_seen_a_little_later_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = iter([None, None, "it"])
-    assert taken(Script(PUBLISHED), lambda: next(seen)).result == "it"
+def test_a_publication_may_become_visible_late_or_never(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = iter([None, None, "it"])
+    assert acquire_from(Script(PUBLISHED), lambda: next(looks)).result == "it"
     monkeypatch.setattr(acquire, "RESOLVED_SECONDS", 0.2)
     script = Script(PUBLISHED, HELD, YOURS)
-    done = taken(script)
-    assert done.result is None and done.claim.commit_ref is not None, "of no use here, and so it is claimed"
+    outcome = acquire_from(script)
+    assert outcome.result is None and outcome.claim.commit_ref is not None, (
+        "the entry is of no use here, so it is claimed"
+    )
     assert script.seen == [0, PUBLISHED.fence, PUBLISHED.fence]
-    done.claim.release()
+    outcome.claim.release()
 
 
-def test_a_rank_that_does_not_lead_holds_nothing() -> None:
+def test_a_rank_that_does_not_lead_holds_no_claim() -> None:
     script = Script(YOURS)
-    done = taken(script, leads=False)
-    assert (done.result, done.claim) == (None, None)
-    assert taken(script, lambda: "it", leads=False).result == "it"
+    outcome = acquire_from(script, leads=False)
+    assert (outcome.result, outcome.claim) == (None, None)
+    assert acquire_from(script, lambda: "it", leads=False).result == "it"
     assert script.released == []
 
 
-def test_a_claim_is_renewed_until_it_is_given_back() -> None:
+def test_a_claim_is_renewed_until_it_is_released() -> None:
     script = Script(YOURS, renewals=(YOURS, Unavailable("down"), YOURS))
-    claim = taken(script).claim
+    claim = acquire_from(script).claim
     until(lambda: len(script.renewed) >= 4)
     assert set(script.renewed) == {claim.ref} and claim.commit_ref == claim.ref and not claim.lost
     claim.release()
@@ -164,25 +169,25 @@ def test_a_claim_is_renewed_until_it_is_given_back() -> None:
     assert len(script.renewed) <= before + 1
 
 
-def test_a_claim_that_is_lost_is_shown_all_the_same_and_not_given_back() -> None:
+def test_a_lost_claim_is_still_shown_and_not_released() -> None:
     script = Script(YOURS, renewals=(ClaimLost("was taken over"),))
-    claim = taken(script).claim
+    claim = acquire_from(script).claim
     until(lambda: claim.lost)
     assert claim.commit_ref == claim.ref, "the registry says why it refuses"
     claim.release()
     assert script.released == [] and len(script.renewed) == 1
 
 
-def test_a_claim_under_which_nothing_comes_is_given_back_after_a_while() -> None:
+def test_a_claim_without_a_publication_is_released_after_a_while() -> None:
     script = Script(YOURS)
-    claim = taken(script, hold_seconds=1.0).claim
+    claim = acquire_from(script, hold_seconds=1.0).claim
     until(lambda: bool(script.released))
     assert claim.commit_ref is None
 
 
-def test_a_forked_child_neither_shows_nor_gives_back() -> None:
+def test_a_forked_child_neither_shows_nor_releases_the_claim() -> None:
     script = Script(YOURS)
-    claim = taken(script).claim
+    claim = acquire_from(script).claim
     child = os.fork()
     if child == 0:
         claim.release()
@@ -192,7 +197,7 @@ def test_a_forked_child_neither_shows_nor_gives_back() -> None:
     claim.release()
 
 
-def test_who_asks_is_named_for_people(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_process_that_asks_is_described_for_people(monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in acquire._RUN_VARIABLES:
         monkeypatch.delenv(variable, raising=False)
     assert acquire.describe_this_process() == f"{os.uname().nodename}, process {os.getpid()}"
@@ -224,8 +229,8 @@ os.wait()
 """
 
 
-def test_a_process_that_ends_gives_back_the_claims_that_it_still_holds_and_its_child_none() -> None:
-    ended = subprocess.run(
+def test_a_process_that_ends_releases_its_claims_and_its_child_releases_none() -> None:
+    result = subprocess.run(
         [sys.executable, "-c", ENDS_WITH_CLAIMS], capture_output=True, text=True, timeout=60, check=True
     )
-    assert ended.stdout.splitlines() == ["b True", "a False"], ended.stderr
+    assert result.stdout.splitlines() == ["b True", "a False"], result.stderr

@@ -1,4 +1,4 @@
-"""A real registry in a process of its own, and signed bundles to put into it."""
+"""Start a real registry in a process of its own, and make signed bundles to put into it."""
 
 from __future__ import annotations
 
@@ -47,22 +47,23 @@ def registry(tmp_path_factory):
 
 
 def clean_environment(home: Path) -> dict[str, str]:
-    """Nothing of the developer's: no variables of ours, no proxies, another home."""
-    kept = {
+    """Return an environment without variables of cachesvc, without proxies, and with another home."""
+    variables = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith(("CACHESVC_", "TORCH", "TRITON", "XDG_"))
         and not name.lower().endswith("_proxy")
-        and name != "CI"  # it alone changes PyTorch's keys, and `doctor` says so
+        and name != "CI"  # CI alone changes PyTorch's keys, and `doctor` says so.
     }
-    kept["HOME"] = str(home)
-    kept["PYTHONPATH"] = f"{REPOSITORY}{os.pathsep}{REPOSITORY / 'client'}"
-    return kept
+    variables["HOME"] = str(home)
+    variables["PYTHONPATH"] = f"{REPOSITORY}{os.pathsep}{REPOSITORY / 'client'}"
+    return variables
 
 
 @pytest.fixture
 def command(tmp_path, registry):
-    """Runs ``cachesvc-client`` as a user of this registry: (exit status, stdout, stderr)."""
+    """Return a function that runs ``cachesvc-client`` as a user of this registry and returns the exit status,
+    stdout and stderr."""
     environment = clean_environment(tmp_path)
     environment |= {
         "CACHESVC_URL": registry.url,
@@ -73,7 +74,7 @@ def command(tmp_path, registry):
 
     def run(*words: object, **variables: str | None) -> tuple[int, str, str]:
         chosen = {**environment, **variables}
-        done = subprocess.run(
+        result = subprocess.run(
             [sys.executable, "-m", "cachesvc_client", *map(str, words)],
             env={name: value for name, value in chosen.items() if value is not None},
             cwd=tmp_path,
@@ -81,7 +82,7 @@ def command(tmp_path, registry):
             text=True,
             timeout=60,
         )
-        return done.returncode, done.stdout, done.stderr
+        return result.returncode, result.stdout, result.stderr
 
     return run
 
@@ -103,8 +104,11 @@ def admin(tmp_path, registry):
 
 @pytest.fixture
 def bundle(tmp_path, registry):
-    """Makes a signed bundle file; its fingerprint is this machine's, changed by ``differs``.
-    ``file``: the path inside of Inductor's folder; the default one is of no kind, so nobody installs it."""
+    """Return a function that makes a signed bundle file for this machine's fingerprint, changed by
+    ``differs``.
+
+    ``file``: the path inside Inductor's folder. No kind knows the default path, so nobody installs the
+    file."""
 
     def make(
         name: str,
@@ -116,7 +120,7 @@ def bundle(tmp_path, registry):
         sequence: int | None = None,
         lane: str | None = None,
         path: Path | None = None,
-        asked: dict[str, list[str]] | None = None,
+        graphs: dict[str, list[str]] | None = None,
         provenance: Provenance | None = None,
         **differs: object,
     ) -> Path:
@@ -141,20 +145,20 @@ def bundle(tmp_path, registry):
             fingerprint,  # type: ignore[arg-type]
             Workload(script=Digest.of(target.encode())),
             scopes=("host",),
-            asked=asked,
+            asked=graphs,
             attestation=provenance.statement(name, contents.pack.digest) if provenance else None,
         )
-        made = path or tmp_path / f"{len(list(tmp_path.iterdir()))}.cachesvc"
-        write_bundle(made, (key or registry.key).sign(manifest), pack)
-        return made
+        file_path = path or tmp_path / f"{len(list(tmp_path.iterdir()))}.cachesvc"
+        write_bundle(file_path, (key or registry.key).sign(manifest), pack)
+        return file_path
 
     return make
 
 
 @pytest.fixture
 def log_of_a_service(tmp_path, registry):
-    """Attaches a service without any logging configuration to a name, waits for the restore, and returns the
-    lines on stderr."""
+    """Return a function that attaches a service without any logging configuration to a name, waits for the
+    restore, and returns the lines on stderr."""
     environment = {
         **clean_environment(tmp_path),
         "CACHESVC_URL": registry.url,
@@ -164,10 +168,10 @@ def log_of_a_service(tmp_path, registry):
 
     def run(name: str) -> list[str]:
         code = f"import cachesvc_client; cachesvc_client.attach({name!r}).wait(60)"
-        done = subprocess.run(
+        result = subprocess.run(
             [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120
         )
-        assert done.returncode == 0, done.stderr
-        return done.stderr.splitlines()
+        assert result.returncode == 0, result.stderr
+        return result.stderr.splitlines()
 
     return run

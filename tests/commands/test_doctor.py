@@ -1,4 +1,4 @@
-"""``doctor``: one line for each thing that decides whether this environment can hit."""
+"""Test ``doctor``: it prints one line for each fact that decides whether this environment can hit."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ LINE = re.compile(r"(ok|warn|fail) +\S.*")
 
 
 def lines(out: str) -> dict[str, str]:
-    """The last line of each subject."""
-    found = {}
+    """Return the last line of each subject."""
+    subjects = {}
     for line in out.splitlines():
         assert LINE.fullmatch(line), line
         status, subject, text = re.split(r" {2,}", line, maxsplit=2)
-        found[subject] = f"{status}: {text}"
-    return found
+        subjects[subject] = f"{status}: {text}"
+    return subjects
 
 
-def test_a_healthy_environment(command, bundle, registry):
+def test_a_healthy_environment_has_no_warning(command, bundle, registry):
     command("push", bundle("team/healthy"))
     status, out, err = command("doctor", "team/healthy", OMP_NUM_THREADS="2", CACHESVC_UNTESTED="1")
-    found = lines(out)
+    subjects = lines(out)
     assert (status, err) == (0, ""), out
-    assert found["name"] == "ok: team/healthy:latest: 1 fit here, 0 do not"
-    assert found["registry"].startswith(f"ok: {registry.url}: cachesvc ")
-    assert found["token"] == "ok: admin on *"
-    assert found["clock"].startswith("ok")
-    assert registry.trust.keyid in found["trust"]
-    assert found["threads"] == "ok: 2"
+    assert subjects["name"] == "ok: team/healthy:latest: 1 fit here, 0 do not"
+    assert subjects["registry"].startswith(f"ok: {registry.url}: cachesvc ")
+    assert subjects["token"] == "ok: admin on *"
+    assert subjects["clock"].startswith("ok")
+    assert registry.trust.keyid in subjects["trust"]
+    assert subjects["threads"] == "ok: 2"
 
 
 @pytest.mark.parametrize(
-    ("variables", "subject", "said"),
+    ("variables", "subject", "expected"),
     [
         ({"CACHESVC_TOKEN": "csv_wrong"}, "registry", "fail: "),
         ({"CACHESVC_TOKEN": None}, "token", "fail: none (set CACHESVC_TOKEN"),
@@ -64,10 +64,10 @@ def test_a_healthy_environment(command, bundle, registry):
         ({"ATEN_CPU_CAPABILITY": "default"}, "compiler", "INVALID_VEC_ISA"),
     ],
 )
-def test_what_is_wrong_is_named_and_how_to_mend_it(command, variables, subject, said):
+def test_a_fault_is_named_with_its_fix(command, variables, subject, expected):
     status, out, err = command("doctor", **variables)
-    found = lines(out)
-    assert said in found[subject], out
+    subjects = lines(out)
+    assert expected in subjects[subject], out
     assert status == (1 if "\nfail" in "\n" + out else 0)
     assert err == ""
     for line in out.splitlines():
@@ -81,18 +81,18 @@ def test_caches_that_are_switched_off_are_a_failure(command):
     assert "warn  settings    CI=true (it alone changes PyTorch's AOT keys" in out
 
 
-def test_bundles_are_asked_for_and_no_registry(command, bundle, tmp_path):
+def test_with_bundles_no_registry_is_needed(command, bundle, tmp_path):
     (tmp_path / "bundles").mkdir()
     variables = {"CACHESVC_BUNDLE": str(tmp_path / "bundles"), "CACHESVC_URL": "http://127.0.0.1:9"}
     status, out, _ = command("doctor", **variables)
     assert (status, lines(out)["bundle"].startswith("fail")) == (1, True), out
     bundle("team/one", path=tmp_path / "bundles" / "one.cachesvc")
-    found = lines(command("doctor", **variables)[1])
-    assert found["bundle"] == f"ok: {tmp_path}/bundles: 1 of them, and no registry is asked"
-    assert "registry" not in found
+    subjects = lines(command("doctor", **variables)[1])
+    assert subjects["bundle"] == f"ok: {tmp_path}/bundles: 1 of them, and no registry is asked"
+    assert "registry" not in subjects
 
 
-def test_what_does_not_fit_is_said_with_the_nearest(command, bundle):
+def test_an_entry_that_does_not_fit_is_reported_with_the_nearest_one(command, bundle):
     command("push", bundle("team/far", platform="linux-s390x"))
     status, out, _ = command("doctor", "team/far")
     assert status == 1
@@ -100,20 +100,20 @@ def test_what_does_not_fit_is_said_with_the_nearest(command, bundle):
     assert "warm on this platform" in lines(out)["name"]
 
 
-def test_json_has_the_same_and_the_fingerprint(command):
+def test_json_has_the_same_lines_and_the_fingerprint(command):
     status, out, _ = command("doctor", "--json", CACHESVC_TRUSTED_KEYS=SigningKey.generate().public)
-    said = json.loads(out)
-    assert said["ok"] is (status == 0)
-    assert said["fingerprint"]["platform"] == f"linux-{os.uname().machine}"
-    assert {check["status"] for check in said["checks"]} <= {"ok", "warn", "fail"}
-    assert [check["what"] for check in said["checks"]][:4] == ["versions", "hooks", "gpu", "compiler"]
+    report = json.loads(out)
+    assert report["ok"] is (status == 0)
+    assert report["fingerprint"]["platform"] == f"linux-{os.uname().machine}"
+    assert {check["status"] for check in report["checks"]} <= {"ok", "warn", "fail"}
+    assert [check["what"] for check in report["checks"]][:4] == ["versions", "hooks", "gpu", "compiler"]
 
 
 def test_a_login_file_that_others_may_read_is_refused(command, registry, tmp_path):
     assert command("login", registry.url, "--token", registry.token, "--trust", registry.trust)[0] == 0
     path = tmp_path / ".config/cachesvc/login.json"
     variables = {"CACHESVC_URL": None, "CACHESVC_TOKEN": None, "CACHESVC_TRUSTED_KEYS": None}
-    _, out, _ = command("doctor", **variables)  # the login alone is enough
+    _, out, _ = command("doctor", **variables)  # The login alone is enough.
     assert "login" not in lines(out)
     assert lines(out)["token"] == "ok: admin on *"
     path.chmod(0o644)
@@ -121,7 +121,7 @@ def test_a_login_file_that_others_may_read_is_refused(command, registry, tmp_pat
     assert status == 1 and "chmod 600" in lines(out)["configuration"]
 
 
-def test_login_keeps_no_secret_that_the_registry_refuses(command, registry, tmp_path):
+def test_login_stores_no_token_that_the_registry_refuses(command, registry, tmp_path):
     status, _, err = command("login", registry.url, "--token", "csv_wrong")
     assert status == 3
     assert "csv_wrong" not in err
@@ -130,7 +130,7 @@ def test_login_keeps_no_secret_that_the_registry_refuses(command, registry, tmp_
 
 @pytest.fixture
 def quarantined(command, bundle, registry):
-    """Publishes an entry that fits here, and has an operator withhold it."""
+    """Publish an entry that fits here, and have an operator withhold it."""
     command("push", bundle("team/withheld"))
     headers = {"Authorization": f"Bearer {registry.token}"}
     [entry] = httpx.get(f"{registry.url}/v1/namespaces/team/entries?name=withheld", headers=headers).json()
@@ -140,7 +140,7 @@ def quarantined(command, bundle, registry):
 
 
 @pytest.mark.usefixtures("quarantined")
-def test_explain_doctor_and_the_service_say_the_same_of_a_quarantine(command, log_of_a_service):
+def test_explain_doctor_and_the_service_give_the_same_reason_for_a_quarantine(command, log_of_a_service):
     status, out, _ = command("explain", "team/withheld")
     assert status == 4, out
     assert out.splitlines()[0] == "team/withheld:latest: 0 of 1 entries fit here"
@@ -154,7 +154,7 @@ def test_explain_doctor_and_the_service_say_the_same_of_a_quarantine(command, lo
     assert in_log == [f"team/withheld:latest: not restored, this process compiles: {in_doctor}"]
 
 
-def test_explain_and_doctor_name_a_signer_that_is_not_trusted(command, bundle):
+def test_explain_and_doctor_name_an_untrusted_signer(command, bundle):
     command("push", bundle("team/stranger"))
     trusted = {"CACHESVC_TRUSTED_KEYS": SigningKey.generate().public}
     status, out, _ = command("explain", "team/stranger", **trusted)

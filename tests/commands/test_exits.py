@@ -1,5 +1,7 @@
-"""How a process ends at each step of a start: with its own exit status, in time, and without a traceback of
-ours. A relay before a real registry holds the process at the step, so nothing of the client is replaced."""
+"""Test how a process ends at each step of a start: with its own exit status, in time, and without a traceback
+of cachesvc.
+
+A relay before a real registry holds the process at the step, so nothing of the client is replaced."""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.python_process import started
+from tests.python_process import running_python
 from tests.services.relay import Relay, relay
 
 if TYPE_CHECKING:
@@ -21,8 +23,8 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def way(registry) -> Iterator[Relay]:
-    """Leads to the registry, and holds the request that a test names."""
+def registry_relay(registry) -> Iterator[Relay]:
+    """Open a relay to the registry that holds the request which a test names."""
     with relay(registry.url.removeprefix("http://")) as opened:
         yield opened
 
@@ -77,12 +79,13 @@ print("there", flush=True)
 """
 
 
-def variables_of(place: Path, registry: Registry, way: Relay, **more: str) -> dict[str, str]:
-    """The variables of a program whose home is in ``place`` and whose requests pass ``way``."""
+def variables_of(place: Path, registry: Registry, registry_relay: Relay, **more: str) -> dict[str, str]:
+    """Return the variables of a program whose home is in ``place`` and whose requests pass the relay
+    ``registry_relay``."""
     return {
         "PATH": os.environ["PATH"],
         "HOME": str(place / "home"),
-        "CACHESVC_URL": way.url,
+        "CACHESVC_URL": registry_relay.url,
         "CACHESVC_TOKEN": registry.token,
         "CACHESVC_TRUSTED_KEYS": registry.trust,
         **more,
@@ -91,38 +94,42 @@ def variables_of(place: Path, registry: Registry, way: Relay, **more: str) -> di
 
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize("step", STEPS)
-def test_a_process_ends_as_it_would_without_us(step, ending, bundle, command, registry, way, tmp_path):
+def test_a_process_ends_as_it_does_without_cachesvc(
+    step, ending, bundle, command, registry, registry_relay, tmp_path
+):
     file = f"ab/{'c' * 30}.best_config"
     assert command("push", bundle("team/exits", file=file, content=b"{}"))[0] == 0
-    way.hold, wait = STEPS[step][0] or b"", STEPS[step][1]
+    registry_relay.hold, wait = STEPS[step][0] or b"", STEPS[step][1]
     last, status = ENDINGS[ending]
     home = tmp_path / "home"
     (home / ".config" / "cachesvc").mkdir(parents=True)
     if step == "read the configuration":
         os.mkfifo(home / ".config" / "cachesvc" / "login.json", 0o600)
-    variables = variables_of(tmp_path, registry, way)
+    variables = variables_of(tmp_path, registry, registry_relay)
     if step == "detection":
         os.mkfifo(compiler := tmp_path / "compiler", 0o700)
         variables["CXX"] = str(compiler)
     if step == "install":
         variables["TORCHINDUCTOR_CACHE_DIR"] = str(tmp_path / "inductor")
     program = PROGRAM.format(name="team/exits", wait=wait, ending=last, install=step == "install")
-    with started(["-c", program], tmp_path, variables) as process:
+    with running_python(["-c", program], tmp_path, variables) as process:
         if wait == "wait_for_relay()":
-            assert way.holds.wait(60)
+            assert registry_relay.holds.wait(60)
             process.stdin.write("\n")
             process.stdin.flush()
         assert process.stdout.readline() == "there\n", (tmp_path / "err").read_text()
         begin = time.monotonic()
         assert process.wait(30) == status
-    assert time.monotonic() - begin < 15, "a second is what an exit waits; the machine may be busy"
+    assert time.monotonic() - begin < 15, "an exit waits one second; the machine may be busy"
     if step == "report" and status in (0, 1, 3):
-        assert way.holds.is_set(), "the exit began to report"
-    said = (tmp_path / "err").read_text()
+        assert registry_relay.holds.is_set(), "the exit began to report"
+    stderr = (tmp_path / "err").read_text()
     own = {"exception": "RuntimeError: of the program", "SIGINT": "KeyboardInterrupt"}.get(ending)
-    assert "cachesvc_client/" not in said and "Exception ignored" not in said and "Fatal" not in said, said
-    assert said.count("Traceback") == (own is not None), said
-    assert own is None or said.splitlines()[-1] == own or "not restored" in said, said
+    assert "cachesvc_client/" not in stderr and "Exception ignored" not in stderr and "Fatal" not in stderr, (
+        stderr
+    )
+    assert stderr.count("Traceback") == (own is not None), stderr
+    assert own is None or stderr.splitlines()[-1] == own or "not restored" in stderr, stderr
 
 
 COMPILING = """
@@ -158,7 +165,7 @@ torch.compile(lambda x: x.cos() + 1)(torch.ones(8))
         ("compiles", signal.SIGTERM),
     ],
 )
-def test_a_signal_ends_the_first_compile(step, number, registry, way, tmp_path):
+def test_a_signal_ends_the_first_compile(step, number, registry, registry_relay, tmp_path):
     """The compile runs on the main thread. It waits for a restore whose request the relay holds, or for a
     compiler that does not end."""
     home, called = tmp_path / "home", tmp_path / "called"
@@ -167,10 +174,10 @@ def test_a_signal_ends_the_first_compile(step, number, registry, way, tmp_path):
     compiler.write_text(f"#!/bin/sh\necho $$ >> {called}\nexec sleep 60\n")
     compiler.chmod(0o700)
     waits = step == "waits for the restore"
-    way.hold = b"POST /v1/resolve" if waits else b""
+    registry_relay.hold = b"POST /v1/resolve" if waits else b""
     program = COMPILING.format(waits=waits)
-    variables = variables_of(tmp_path, registry, way, CXX=str(compiler), CACHESVC_DEADLINE="60")
-    with started(["-c", program], tmp_path, variables) as process:
+    variables = variables_of(tmp_path, registry, registry_relay, CXX=str(compiler), CACHESVC_DEADLINE="60")
+    with running_python(["-c", program], tmp_path, variables) as process:
         if waits:
             assert process.stdout.readline() == "there\n", (tmp_path / "err").read_text()
         until = time.monotonic() + 120
@@ -186,25 +193,28 @@ def test_a_signal_ends_the_first_compile(step, number, registry, way, tmp_path):
                 with suppress(ProcessLookupError):
                     os.kill(int(child), signal.SIGKILL)
     assert time.monotonic() - begin < 15
-    said = (tmp_path / "err").read_text()
-    assert "Exception ignored" not in said and "Fatal" not in said, said
+    stderr = (tmp_path / "err").read_text()
+    assert "Exception ignored" not in stderr and "Fatal" not in stderr, stderr
     interrupted = number == signal.SIGINT
-    assert ("KeyboardInterrupt" in said.splitlines()[-1]) == interrupted if said else not interrupted, said
+    assert ("KeyboardInterrupt" in stderr.splitlines()[-1]) == interrupted if stderr else not interrupted, (
+        stderr
+    )
 
 
 CONSOLE = "import code; code.InteractiveConsole().interact()"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_console_is_interrupted_as_without_us(number, registry, way, tmp_path):
-    """A kernel stays alive when it is interrupted in the middle of a restore, and ends when it is told to."""
+def test_a_console_is_interrupted_as_without_cachesvc(number, registry, registry_relay, tmp_path):
+    """The console stays alive when it is interrupted in the middle of a restore, and ends when its user ends
+    it."""
     (tmp_path / "home").mkdir()
-    way.hold = b"POST /v1/resolve"
-    variables = variables_of(tmp_path, registry, way, PYTHONUNBUFFERED="1")
-    with started(["-c", CONSOLE], tmp_path, variables) as process:
+    registry_relay.hold = b"POST /v1/resolve"
+    variables = variables_of(tmp_path, registry, registry_relay, PYTHONUNBUFFERED="1")
+    with running_python(["-c", CONSOLE], tmp_path, variables) as process:
         process.stdin.write("import cachesvc_client\nsession = cachesvc_client.attach('team/exits')\n")
         process.stdin.flush()
-        assert way.holds.wait(60)
+        assert registry_relay.holds.wait(60)
         process.send_signal(number)
         if number == signal.SIGTERM:
             assert process.wait(30) == -signal.SIGTERM
@@ -217,5 +227,5 @@ def test_a_console_is_interrupted_as_without_us(number, registry, way, tmp_path)
             process.stdin.flush()
             assert process.wait(30) == 3
             assert "goes on" in process.stdout.read()
-    said = (tmp_path / "err").read_text()
-    assert "Traceback" not in said and "cachesvc_client/" not in said and "Fatal" not in said, said
+    stderr = (tmp_path / "err").read_text()
+    assert "Traceback" not in stderr and "cachesvc_client/" not in stderr and "Fatal" not in stderr, stderr

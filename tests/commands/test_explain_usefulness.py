@@ -1,4 +1,5 @@
-"""`explain` shows the outcomes of starts, and says of what is withheld here that it does not fit."""
+"""Test that `explain` shows the outcomes of starts, and says of an entry that is withheld here that it does
+not fit."""
 
 from __future__ import annotations
 
@@ -37,26 +38,28 @@ def use(fingerprint: dict, **more) -> EnvironmentUse:
 
 def test_counts_are_shown_by_environment_and_decide_nothing() -> None:
     there = use({**HERE, "gpu": "A100"}, inert=2, inert_hosts=2, spent=3.0, why="grad mode")
-    found = judge("team/x", HERE, [row(use(HERE, hit=12, partial=1, saved=140.25), there)])
-    assert found.fitting == 1
-    lines = [" ".join(line.split()) for line in render(found).splitlines()]
+    answer = judge("team/x", HERE, [row(use(HERE, hit=12, partial=1, saved=140.25), there)])
+    assert answer.fitting == 1
+    lines = [" ".join(line.split()) for line in render(answer).splitlines()]
     assert "bert here 12 hit, 1 partial; 140.2 s saved, 0.0 s spent compiling" in lines
-    told = "bert A100, 2.13 2 inert; 0.0 s saved, 3.0 s spent compiling; inert on 2 hosts since the last hit"
-    assert f"{told} (grad mode)" in lines
+    expected = (
+        "bert A100, 2.13 2 inert; 0.0 s saved, 3.0 s spent compiling; inert on 2 hosts since the last hit"
+    )
+    assert f"{expected} (grad mode)" in lines
 
 
-def test_what_the_registry_withholds_does_not_fit_and_says_what_to_do() -> None:
+def test_an_entry_that_the_registry_withholds_does_not_fit_and_has_a_fix() -> None:
     uses = row(use(HERE, inert=3, inert_hosts=3, quarantined=100, why="thread count"))
     assert judge("team/x", HERE, [uses]).fitting == 1, "the registry's answer decides, not its statistics"
     rejected = Rejected(uses.entry, uses.target, uses.tag, (inert_difference(uses.revision, "thread count"),))
     answer = ResolveAnswer((), (rejected,), uses.tag)
-    found = judge("team/x", HERE, [uses], {}, not_installed(answer, [uses], {}))
-    assert found.fitting == 0 and found.entries[0].verdict == "withheld"
-    text = render(found)
+    explanation = judge("team/x", HERE, [uses], {}, not_installed(answer, [uses], {}))
+    assert explanation.fitting == 0 and explanation.entries[0].verdict == "withheld"
+    text = render(explanation)
     assert "usefulness: here inert on the hosts of this environment (thread count)" in text
     assert "usefulness: build it as the service runs it" in text
     assert "outcomes of starts" in text and "not offered there" in text
 
 
-def test_without_any_report_nothing_is_said_of_it() -> None:
+def test_without_any_report_no_outcomes_are_shown() -> None:
     assert "outcomes of starts" not in render(judge("team/x", HERE, [row()]))

@@ -1,5 +1,6 @@
-"""The one way into a registry: as it was signed, or signed again over a newer head. Small packs go with their
-envelope, large ones by an upload before; each is tried with both."""
+"""Test the one way into a registry: a bundle goes as it was signed, or signed again over a newer head.
+
+Small packs go with their envelope, large packs by an upload before. Most tests try both."""
 
 from __future__ import annotations
 
@@ -18,40 +19,40 @@ from cachesvc_client.wire.errors import Corrupt, HeadConflict, NotFound, Untrust
 from cachesvc_client.wire.protocol import BundleRequest
 
 
-class Counting(Remote):
-    """A real client that remembers what it was asked to do, and may be given a moment to be late."""
+class CountingRemote(Remote):
+    """Is a real client that remembers its calls, and may run a function before its commit."""
 
     def __init__(self, *arguments, before_commit=lambda: None):
         super().__init__(*arguments)
-        self.did: list[str] = []
+        self.calls: list[str] = []
         self._before_commit = before_commit
 
     def begin_upload(self, *arguments, **more):
-        self.did.append("begin")
+        self.calls.append("begin")
         self.lease = super().begin_upload(*arguments, **more)
         return self.lease
 
     def put_pack(self, *arguments, **more):
-        self.did.append("put")
+        self.calls.append("put")
         return super().put_pack(*arguments, **more)
 
     def put_bundle(self, *arguments, **more):
         self._before_commit()
-        self.did.append("bundle")
+        self.calls.append("bundle")
         return super().put_bundle(*arguments, **more)
 
     def commit(self, *arguments, **more):
         self._before_commit()
-        self.did.append("commit")
+        self.calls.append("commit")
         return super().commit(*arguments, **more)
 
     def abort(self, *arguments, **more):
-        self.did.append("abort")
+        self.calls.append("abort")
         return super().abort(*arguments, **more)
 
 
-class Older(Counting):
-    """Asks as if the registry was of a release that has no such route: so does it answer."""
+class RemoteOfOlderRegistry(CountingRemote):
+    """Answers as if the registry was of a release that has no route for bundles."""
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
@@ -62,22 +63,22 @@ class Older(Counting):
 
 
 @pytest.fixture(params=["bundle", "upload"])
-def way(request, monkeypatch):
+def route(request, monkeypatch):
     if request.param == "upload":
         monkeypatch.setattr("cachesvc_client.publication.publish_bundle.ONE_REQUEST_BYTES", 0)
     return request.param
 
 
-def done(way, commits=1, *, given_back=False):
-    if way == "bundle":
+def expected_calls(route, commits=1, *, released=False):
+    if route == "bundle":
         return ["bundle"] * commits
-    return ["begin", "put", *["commit"] * commits, *["abort"] * given_back]
+    return ["begin", "put", *["commit"] * commits, *["abort"] * released]
 
 
 @pytest.fixture
 def remote(registry):
     def make(**more):
-        return Counting(registry.url, registry.token, **more)
+        return CountingRemote(registry.url, registry.token, **more)
 
     return make
 
@@ -90,39 +91,39 @@ def manifest_of(path, key):
 NOW = time.time_ns() // 1_000_000
 
 
-def test_as_it_was_signed_and_again_without_a_byte(remote, bundle, registry, way):
-    path = bundle(f"publishing/signed-{way}")
+def test_a_bundle_is_published_as_signed_and_a_second_time_without_a_byte(remote, bundle, registry, route):
+    path = bundle(f"publishing/signed-{route}")
     client = remote()
     verified, answer = publish_signed(client, path, [registry.trust])
     assert answer.created and answer.revision == verified.revision
-    assert client.did == done(way)
+    assert client.calls == expected_calls(route)
     for again in (
         publish_signed(client, path, [registry.trust])[1],
         publish_bundle(client, path, registry.key),
     ):
         assert not again.created and again.revision == verified.revision
-    assert client.did == done(way)
+    assert client.calls == expected_calls(route)
 
 
-def test_over_a_newer_head_only_who_has_the_key_goes_on(remote, bundle, registry, way):
+def test_only_a_holder_of_the_key_publishes_over_a_newer_head(remote, bundle, registry, route):
     publish_signed(
-        remote(), bundle(f"publishing/newer-{way}", content=b"new", sequence=NOW), [registry.trust]
+        remote(), bundle(f"publishing/newer-{route}", content=b"new", sequence=NOW), [registry.trust]
     )
-    older = bundle(f"publishing/newer-{way}", content=b"old", sequence=NOW - 1000)
+    older = bundle(f"publishing/newer-{route}", content=b"old", sequence=NOW - 1000)
     client = remote()
     with pytest.raises(HeadConflict):
         publish_signed(client, older, [registry.trust])
-    assert client.did == done(way, given_back=True), "the lease is given back"
+    assert client.calls == expected_calls(route, released=True), "the lease is released"
     client = remote()
     answer = publish_bundle(client, older, registry.key)
-    assert answer.created and client.did == done(way)
+    assert answer.created and client.calls == expected_calls(route)
     head = client.entry(manifest_of(older, registry.key).entry)
     assert head.revision == answer.revision and head.sequence > NOW
 
 
-def test_a_faster_publisher_is_followed_without_another_upload(remote, bundle, registry, way):
-    mine = bundle(f"publishing/race-{way}", content=b"mine", sequence=NOW)
-    theirs = [bundle(f"publishing/race-{way}", content=b"theirs", sequence=NOW + 1000)]
+def test_a_publication_over_a_faster_publisher_needs_no_second_upload(remote, bundle, registry, route):
+    mine = bundle(f"publishing/race-{route}", content=b"mine", sequence=NOW)
+    theirs = [bundle(f"publishing/race-{route}", content=b"theirs", sequence=NOW + 1000)]
 
     def first():
         if theirs:
@@ -130,14 +131,14 @@ def test_a_faster_publisher_is_followed_without_another_upload(remote, bundle, r
 
     client = remote(before_commit=first)
     answer = publish_bundle(client, mine, registry.key)
-    assert answer.created and client.did == done(way, 2)
+    assert answer.created and client.calls == expected_calls(route, 2)
     assert client.entry(answer.entry).revision == answer.revision
 
 
-def test_giving_back_a_lease_that_was_committed_takes_nothing_away(
+def test_an_abort_after_the_commit_takes_nothing_away(
     command, remote, bundle, registry, tmp_path, monkeypatch
 ):
-    """A commit whose answer was lost is followed by an abort."""
+    """A client sends an abort after a commit whose answer was lost."""
     monkeypatch.setattr("cachesvc_client.publication.publish_bundle.ONE_REQUEST_BYTES", 0)
     client = remote()
     publish_bundle(client, bundle("publishing/lost"), registry.key)
@@ -147,47 +148,47 @@ def test_giving_back_a_lease_that_was_committed_takes_nothing_away(
 
 @pytest.mark.parametrize("size", [500, 3_900_000])
 def test_a_registry_of_an_earlier_release_gets_an_upload(registry, bundle, size):
-    """Whether it has answered before all was sent, or after."""
+    """The registry answers before the client has sent everything, or after."""
     path = bundle(f"publishing/older-{size}", content=random.Random(size).randbytes(size))
-    client = Older(registry.url, registry.token)
+    client = RemoteOfOlderRegistry(registry.url, registry.token)
     assert publish_bundle(client, path, registry.key).created
-    assert client.did == ["bundle", "begin", "put", "commit"]
+    assert client.calls == ["bundle", "begin", "put", "commit"]
     with pytest.raises(NotFound, match="/v1/unheard-of"):
         client.call("GET", "/v1/bundles", None, object)
 
 
-def test_a_bundle_sent_again_is_a_success(remote, bundle, registry):
-    """As after an answer that was lost."""
+def test_a_second_copy_of_a_bundle_succeeds(remote, bundle, registry):
+    """A client sends it after an answer that was lost."""
     path = bundle("publishing/twice")
     envelope, offset = open_bundle(path)
     statement = manifest_of(path, registry.key).statement
-    asked = BundleRequest(statement.namespace, statement.name)
+    request = BundleRequest(statement.namespace, statement.name)
     created = []
     with path.open("rb") as pack:
         for _ in range(2):
             pack.seek(offset)
             size = path.stat().st_size - offset
-            created.append(remote().put_bundle(asked, envelope, pack, size).created)
+            created.append(remote().put_bundle(request, envelope, pack, size).created)
     assert created == [True, False]
 
 
-def test_who_is_always_late_gives_up(remote, bundle, registry, way):
-    mine, sequences = bundle(f"publishing/late-{way}", content=b"mine", sequence=NOW), iter(range(1, 10))
+def test_a_publisher_that_is_always_late_gives_up(remote, bundle, registry, route):
+    mine, sequences = bundle(f"publishing/late-{route}", content=b"mine", sequence=NOW), iter(range(1, 10))
 
     def first():
         newer = time.time_ns() // 1_000_000 + next(sequences)
         content = str(newer).encode()
         publish_signed(
-            remote(), bundle(f"publishing/late-{way}", content=content, sequence=newer), [registry.trust]
+            remote(), bundle(f"publishing/late-{route}", content=content, sequence=newer), [registry.trust]
         )
 
     client = remote(before_commit=first)
     with pytest.raises(HeadConflict):
         publish_bundle(client, mine, registry.key, attempts=2)
-    assert client.did == done(way, 2, given_back=True)
+    assert client.calls == expected_calls(route, 2, released=True)
 
 
-def test_publishers_at_once_leave_one_of_theirs(remote, bundle, registry):
+def test_one_of_several_publishers_at_once_wins(remote, bundle, registry):
     paths = [bundle("publishing/many", content=bytes([number]) * 99) for number in range(4)]
     answers = []
 
@@ -203,7 +204,7 @@ def test_publishers_at_once_leave_one_of_theirs(remote, bundle, registry):
     assert remote().entry(answers[0].entry).revision in {answer.revision for answer in answers}
 
 
-def test_nothing_is_sent_of_a_bundle_that_is_not_whole_or_not_trusted(remote, bundle, registry):
+def test_a_damaged_or_untrusted_bundle_is_not_sent(remote, bundle, registry):
     path, client = bundle("publishing/damaged", content=b"x" * 500), remote()
     whole = path.read_bytes()
     path.write_bytes(whole[:-1])
@@ -217,4 +218,4 @@ def test_nothing_is_sent_of_a_bundle_that_is_not_whole_or_not_trusted(remote, bu
     stranger = SigningKey.generate()
     with pytest.raises(Untrusted):
         publish_bundle(client, path, stranger)
-    assert client.did == []
+    assert client.calls == []

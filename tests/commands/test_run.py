@@ -1,4 +1,4 @@
-"""``run`` and the bootstrap: every Python process of a job, and no harm to any of them."""
+"""Test ``run`` and the bootstrap: they reach every Python process of a job, and harm none."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ REACHED = "import sys; print('cachesvc_client.bootstrap' in sys.modules)"
 
 
 def run(*words: object, **variables: str | None) -> subprocess.CompletedProcess[str]:
-    """``cachesvc-client run`` in a clean environment, with the client on PYTHONPATH only."""
-    kept = {"PATH": os.environ["PATH"], "PYTHONPATH": str(CLIENT), **variables}
+    """Run ``cachesvc-client run`` in a clean environment, with the client on PYTHONPATH only."""
+    environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(CLIENT), **variables}
     return subprocess.run(
         [sys.executable, "-m", "cachesvc_client", "run", *map(str, words)],
-        env={name: value for name, value in kept.items() if value is not None},
+        env={name: value for name, value in environ.items() if value is not None},
         capture_output=True,
         text=True,
         timeout=60,
     )
 
 
-def test_the_command_is_reached_and_keeps_its_arguments_and_status():
+def test_the_command_runs_with_its_arguments_and_exit_status():
     program = f"{REACHED}; print(sys.argv[1:]); sys.exit(7)"
-    done = run("team/bert", "--", sys.executable, "-c", program, "--lane", "x y")
-    assert done.returncode == 7
-    assert done.stdout.splitlines() == ["True", "['--lane', 'x y']"]
+    result = run("team/bert", "--", sys.executable, "-c", program, "--lane", "x y")
+    assert result.returncode == 7
+    assert result.stdout.splitlines() == ["True", "['--lane', 'x y']"]
 
 
 def test_options_become_variables():
@@ -54,7 +54,7 @@ def test_options_become_variables():
         "import os; ours = [name for name in os.environ if name.startswith('CACHESVC_')]\n"
         "print(*sorted(f'{name[9:]}={os.environ[name]}' for name in ours))"
     )
-    done = run(
+    result = run(
         *options,
         "--lane",
         "pr-1",
@@ -65,7 +65,7 @@ def test_options_become_variables():
         program,
         CACHESVC_URL="https://x",
     )
-    assert done.stdout.split() == [
+    assert result.stdout.split() == [
         "DEADLINE=3",
         "LANE=pr-1",
         "MODE=readwrite",
@@ -97,46 +97,46 @@ def test_the_jobs_own_sitecustomize_still_runs(tmp_path):
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.theirs = __name__, __file__\n")
     program = f"{REACHED}; print(*sys.theirs); print(sys.modules['sitecustomize'].__file__); print(sys.path)"
     path = f"{tmp_path}{os.pathsep}{CLIENT}"
-    done = run("team/bert", "--", sys.executable, "-c", program, PYTHONPATH=path)
-    reached, theirs, module, search = done.stdout.splitlines()
+    result = run("team/bert", "--", sys.executable, "-c", program, PYTHONPATH=path)
+    reached, theirs, module, search = result.stdout.splitlines()
     assert reached == "True"
     assert theirs == f"sitecustomize {tmp_path}/sitecustomize.py"
     assert module == f"{tmp_path}/sitecustomize.py"
     assert str(EVERY_PROCESS) not in search
 
 
-def test_a_sitecustomize_that_fails_is_reported_as_ever_and_harms_nothing(tmp_path):
+def test_a_failing_sitecustomize_is_reported_as_without_cachesvc_and_harms_nothing(tmp_path):
     (tmp_path / "sitecustomize.py").write_text("raise RuntimeError('theirs')\n")
     path = f"{tmp_path}{os.pathsep}{CLIENT}"
-    done = run("team/bert", "--", sys.executable, "-c", REACHED, PYTHONPATH=path)
-    assert done.stdout == "True\n"
-    assert "theirs" in done.stderr
+    result = run("team/bert", "--", sys.executable, "-c", REACHED, PYTHONPATH=path)
+    assert result.stdout == "True\n"
+    assert "theirs" in result.stderr
 
 
 def test_interpreters_without_the_client_are_left_alone(tmp_path):
-    made = environment({"CACHESVC_NAME": "team/bert"}, {"PATH": os.environ["PATH"]})
-    assert made["PYTHONPATH"] == str(EVERY_PROCESS)
+    variables = environment({"CACHESVC_NAME": "team/bert"}, {"PATH": os.environ["PATH"]})
+    assert variables["PYTHONPATH"] == str(EVERY_PROCESS)
     venv.create(tmp_path / "other", with_pip=False)
-    done = subprocess.run(
-        [tmp_path / "other/bin/python", "-c", "print(1)"], env=made, capture_output=True, text=True
+    result = subprocess.run(
+        [tmp_path / "other/bin/python", "-c", "print(1)"], env=variables, capture_output=True, text=True
     )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "1\n", "")
+    assert (result.returncode, result.stdout, result.stderr) == (0, "1\n", "")
 
 
 @pytest.mark.parametrize("flags", [["-I"], ["-S"], ["-E"]])
-def test_interpreters_that_shut_us_out_still_start(flags):
-    done = run("team/bert", "--", sys.executable, *flags, "-c", "print(1)")
-    assert (done.returncode, done.stdout) == (0, "1\n")
+def test_interpreters_without_site_or_environment_still_start(flags):
+    result = run("team/bert", "--", sys.executable, *flags, "-c", "print(1)")
+    assert (result.returncode, result.stdout) == (0, "1\n")
 
 
-def test_pythonpath_is_kept_and_ours_is_there_once():
-    made = environment({}, {"PYTHONPATH": f"/a{os.pathsep}{EVERY_PROCESS}{os.pathsep}/b"})
-    assert made["PYTHONPATH"].split(os.pathsep) == [str(EVERY_PROCESS), "/a", "/b"]
-    assert environment({}, made) == made
+def test_pythonpath_is_kept_and_has_our_folder_once():
+    variables = environment({}, {"PYTHONPATH": f"/a{os.pathsep}{EVERY_PROCESS}{os.pathsep}/b"})
+    assert variables["PYTHONPATH"].split(os.pathsep) == [str(EVERY_PROCESS), "/a", "/b"]
+    assert environment({}, variables) == variables
 
 
 @pytest.mark.parametrize(
-    ("words", "status", "said"),
+    ("words", "status", "message"),
     [
         (("team/bert", "--", "no-such-command"), 127, "error: no-such-command: command not found"),
         (("team/bert", "--", "/etc"), 126, "error: /etc: Permission denied"),
@@ -149,17 +149,18 @@ def test_pythonpath_is_kept_and_ours_is_there_once():
         ),
     ],
 )
-def test_what_cannot_be_run_is_one_line(words, status, said):
-    done = run(*words)
-    assert (done.returncode, done.stderr.strip(), done.stdout) == (status, said, "")
+def test_a_wrong_command_line_is_one_line(words, status, message):
+    result = run(*words)
+    assert (result.returncode, result.stderr.strip(), result.stdout) == (status, message, "")
 
 
-# The .pth file, as pip would put it into site-packages.
+# The .pth file, as pip puts it into site-packages.
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """Wheel and editable wheel, built from a copy by the installed setuptools, without a network."""
+    """Build the wheel and the editable wheel from a copy, with the installed setuptools and without a
+    network."""
     pytest.importorskip("setuptools")
     folder = tmp_path_factory.mktemp("build")
     shutil.copytree(
@@ -184,28 +185,31 @@ def test_the_pth_file_is_installed_recorded_and_attaches_by_the_variable_alone(b
         file.extractall(packages)
     assert sum(line.startswith("cachesvc_client_bootstrap.pth,sha256=") for line in record.splitlines()) == 1
     observed = {"CACHESVC_OBSERVE": str(tmp_path / "log")}
-    asked = ({"CACHESVC_NAME": "team/bert"}, "True\n"), (observed, "True\n"), ({}, "False\n")
-    for variables, reached in asked:
-        done = subprocess.run(
+    cases = ({"CACHESVC_NAME": "team/bert"}, "True\n"), (observed, "True\n"), ({}, "False\n")
+    for variables, reached in cases:
+        result = subprocess.run(
             [python, "-c", REACHED], env=variables, capture_output=True, text=True, check=True
         )
-        assert done.stdout == reached
-    # Half an uninstallation, or a broken one, is no error of the interpreter.
-    for left in packages.glob("*cachesvc_client*"):
-        if left.name != "cachesvc_client_bootstrap.pth":
-            shutil.rmtree(left) if left.is_dir() else left.unlink()
-    done = subprocess.run(
+        assert result.stdout == reached
+    # A partial or broken uninstallation is no error of the interpreter.
+    for path in packages.glob("*cachesvc_client*"):
+        if path.name != "cachesvc_client_bootstrap.pth":
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    result = subprocess.run(
         [python, "-c", "print(1)"], env={"CACHESVC_NAME": "a/b"}, capture_output=True, text=True
     )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "1\n", "")
+    assert (result.returncode, result.stdout, result.stderr) == (0, "1\n", "")
 
 
 def test_nothing_is_imported_without_the_variable(built):
-    """The line of the .pth file runs in every interpreter of the environment, also where nothing attaches."""
+    """The line of the .pth file runs in every interpreter of the environment, also in those that never
+    attach."""
     with zipfile.ZipFile(built[0]) as file:
         line = file.read("cachesvc_client_bootstrap.pth").decode()
     assert line.startswith("import os, sys; ")
     assert line.count("\n") == 1
     program = f"import sys\nbefore = set(sys.modules)\nexec({line!r})\nprint(set(sys.modules) - before)"
-    done = subprocess.run([sys.executable, "-c", program], env={}, capture_output=True, text=True, check=True)
-    assert done.stdout == "set()\n"
+    result = subprocess.run(
+        [sys.executable, "-c", program], env={}, capture_output=True, text=True, check=True
+    )
+    assert result.stdout == "set()\n"

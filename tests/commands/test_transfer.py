@@ -1,4 +1,4 @@
-"""push, pull and explain against a real registry."""
+"""Test push, pull and explain against a real registry."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from cachesvc_client.bundle.seal import SigningKey
 
 
 def test_push_then_pull_gives_the_same_bundle(command, bundle, tmp_path, registry):
-    made = bundle("team/round:v1")
-    assert command("push", made)[:2] == (0, f"published  team/round:v1  bert/default  {size(made)}  {made}\n")
-    assert "there already" in command("push", made)[1]
+    path = bundle("team/round:v1")
+    assert command("push", path)[:2] == (0, f"published  team/round:v1  bert/default  {size(path)}  {path}\n")
+    assert "there already" in command("push", path)[1]
     status, out, err = command("pull", "team/round:v1", "--into", tmp_path / "image" / "bundles")
     assert (status, err) == (0, "")
     (pulled,) = (tmp_path / "image" / "bundles").iterdir()
-    assert pulled.read_bytes() == made.read_bytes()
+    assert pulled.read_bytes() == path.read_bytes()
     assert pulled.name.startswith("bert-default-")
     assert str(pulled) in out
     assert registry.trust.keyid in out
 
 
-def test_a_key_is_made_once_and_is_nobodys_until_it_is_a_signer(command, bundle, tmp_path):
+def test_a_key_is_made_once_and_signs_for_nobody_until_an_admin_adds_it(command, bundle, tmp_path):
     status, public, err = command("keygen", tmp_path / "ci.key")
     assert (status, err) == (0, "")
     assert stat.S_IMODE((tmp_path / "ci.key").stat().st_mode) == 0o600
@@ -35,20 +35,20 @@ def test_a_key_is_made_once_and_is_nobodys_until_it_is_a_signer(command, bundle,
     status, out, err = command("keygen", tmp_path / "ci.key")
     assert (status, out) == (2, "") and "is not overwritten" in err
     assert SigningKey.load(tmp_path / "ci.key").public == key.public
-    made = bundle("team/own-key", key=key)
-    status, _, err = command("push", made, CACHESVC_SIGNING_KEY=str(tmp_path / "ci.key"))
+    path = bundle("team/own-key", key=key)
+    status, _, err = command("push", path, CACHESVC_SIGNING_KEY=str(tmp_path / "ci.key"))
     assert (
         status == 7 and key.public.keyid in err and "signers add" in err
-    )  # until an admin adds it as a signer
+    )  # An admin must add the key as a signer first.
 
 
 def size(path):
     return f"{path.stat().st_size - open_bundle(path)[1]} B"
 
 
-def test_pull_again_moves_nothing_and_a_damaged_bundle_is_mended(command, bundle, tmp_path):
-    made = bundle("team/again", content=os.urandom(5000))
-    command("push", made)
+def test_a_second_pull_downloads_nothing_and_repairs_a_damaged_bundle(command, bundle, tmp_path):
+    path = bundle("team/again", content=os.urandom(5000))
+    command("push", path)
     pull = ("pull", "team/again", "--into", tmp_path / "into", "--json")
     (first,) = json.loads(command(*pull)[1])
     assert first["moved"] == first["bytes"]
@@ -60,7 +60,7 @@ def test_pull_again_moves_nothing_and_a_damaged_bundle_is_mended(command, bundle
     (third,) = json.loads(command(*pull)[1])
     assert third["moved"] == third["bytes"]
     with open(first["path"], "rb") as file:
-        assert file.read() == made.read_bytes()
+        assert file.read() == path.read_bytes()
 
 
 def test_a_newer_revision_replaces_the_bundle(command, bundle, tmp_path):
@@ -73,7 +73,7 @@ def test_a_newer_revision_replaces_the_bundle(command, bundle, tmp_path):
     assert only.read_bytes() == newer.read_bytes()
 
 
-def test_tags_fall_back_if_the_caller_says_so(command, bundle, tmp_path):
+def test_tags_fall_back_if_the_caller_allows_it(command, bundle, tmp_path):
     command("push", bundle("team/tagged:latest"))
     status, _, err = command("pull", "team/tagged:abc123", "--into", tmp_path / "a")
     assert status == 4
@@ -83,7 +83,7 @@ def test_tags_fall_back_if_the_caller_says_so(command, bundle, tmp_path):
     assert command("pull", "team/tagged:abc123", "--into", tmp_path / "b", **environment)[0] == 0
 
 
-def test_what_does_not_fit_is_told_and_pulled_only_with_all(command, bundle, tmp_path):
+def test_an_entry_that_does_not_fit_is_reported_and_pulled_only_with_all(command, bundle, tmp_path):
     command("push", bundle("team/other", torch="2.11.0+cu130"))
     status, _, err = command("pull", "team/other", "--into", tmp_path / "into")
     assert status == 4
@@ -94,14 +94,14 @@ def test_what_does_not_fit_is_told_and_pulled_only_with_all(command, bundle, tmp
     assert len(list((tmp_path / "into").iterdir())) == 1
 
 
-def test_untrusted_signers_and_old_bundles(command, bundle, tmp_path, registry):
+def test_untrusted_signers_and_old_bundles_are_refused(command, bundle, tmp_path, registry):
     stranger = SigningKey.generate()
     status, _, err = command("push", bundle("team/signed", key=stranger))
     assert (status, "not trusted" in err) == (7, True)
     status, _, err = command(
         "push", bundle("team/signed", key=stranger), CACHESVC_TRUSTED_KEYS=stranger.public
     )
-    assert (status, "not trusted" in err) == (7, True)  # said by the registry
+    assert (status, "not trusted" in err) == (7, True)  # The registry's reason.
     now = time.time_ns() // 1_000_000
     command("push", bundle("team/signed", content=b"new", sequence=now))
     status, _, err = command("push", bundle("team/signed", content=b"old", sequence=now - 1000))
@@ -118,26 +118,26 @@ def test_untrusted_signers_and_old_bundles(command, bundle, tmp_path, registry):
 
 @pytest.mark.parametrize("damage", ["cut", "flip", "empty", "absent"])
 def test_damaged_bundles_are_not_published(command, bundle, tmp_path, damage):
-    made = bundle(f"team/{damage}", content=os.urandom(3000))
-    whole = made.read_bytes()
+    path = bundle(f"team/{damage}", content=os.urandom(3000))
+    whole = path.read_bytes()
     if damage == "cut":
-        made.write_bytes(whole[:-10])
+        path.write_bytes(whole[:-10])
     elif damage == "flip":
-        made.write_bytes(whole[:-10] + bytes([whole[-10] ^ 1]) + whole[-9:])
+        path.write_bytes(whole[:-10] + bytes([whole[-10] ^ 1]) + whole[-9:])
     elif damage == "empty":
-        made.write_bytes(b"")
+        path.write_bytes(b"")
     else:
-        made.unlink()
+        path.unlink()
     good = bundle(f"team/{damage}-good", path=tmp_path / "good.cachesvc")
-    status, out, err = command("push", made, good)
+    status, out, err = command("push", path, good)
     assert status in (4, 7)
-    assert err.startswith(f"error: {made}: ")
+    assert err.startswith(f"error: {path}: ")
     assert len(err.splitlines()) == 1
-    assert "published" in out  # the good one all the same
+    assert "published" in out  # The good bundle is published all the same.
     assert command("explain", f"team/{damage}")[0] == 4
 
 
-def test_lanes_are_seen_from_their_lane_only(command, bundle, tmp_path):
+def test_lanes_are_visible_from_their_lane_only(command, bundle, tmp_path):
     assert command("push", bundle("team/lane", lane="pr-1"))[0] == 0
     assert command("pull", "team/lane", "--into", tmp_path / "trunk")[0] == 4
     assert command("pull", "team/lane", "--into", tmp_path / "lane", CACHESVC_LANE="pr-1")[0] == 0
@@ -158,13 +158,13 @@ def test_explain_factor_by_factor(command, bundle):
     ]
     assert lines[5] == "factor by factor, other/cpu (nearest that does not fit):"
     table = {line.split()[0]: line.split("  ")[-1] for line in lines[7 : lines.index("to fix:")] if line}
-    assert list(table)[:3] == ["cpu_isa", "cpu_flags", "cpu_model"], "what differs comes first"
+    assert list(table)[:3] == ["cpu_isa", "cpu_flags", "cpu_model"], "the factors that differ come first"
     assert table["torch"] == "same"
     assert table["cpu_isa"] == "differs"
     assert table["libc"] == "enough"
     assert "  cpu_isa: warm under the same ATEN_CPU_CAPABILITY and CPU generation" in lines
-    found = json.loads(command("explain", "team/why", "--json")[1])
-    nearest = found["entries"][1]
+    answer = json.loads(command("explain", "team/why", "--json")[1])
+    nearest = answer["entries"][1]
     assert nearest["fits"] is False
     assert [difference["factor"] for difference in nearest["differences"]] == ["cpu_isa", "cpu_flags"]
     verdicts = {row["factor"]: row["verdict"] for row in nearest["factors"]}
@@ -173,19 +173,19 @@ def test_explain_factor_by_factor(command, bundle):
 
 
 def test_explain_one_target_for_another_environment(command, bundle, tmp_path):
-    asked = {"dtype": ["float32"], "shapes": ["4x8"], "operations": ["linear x1"]}
-    command("push", bundle("team/elsewhere", "bert/float32", asked=asked))
+    graphs = {"dtype": ["float32"], "shapes": ["4x8"], "operations": ["linear x1"]}
+    command("push", bundle("team/elsewhere", "bert/float32", asked=graphs))
     command("push", bundle("team/elsewhere", "vit/float32"))
     doctor = json.loads(command("doctor", "--json")[1])
     here = tmp_path / "here.json"
     here.write_text(json.dumps(doctor))
     status, out, _ = command("explain", "team/elsewhere", "--target", "bert", "--here", here)
     assert status == 0 and out.splitlines()[0] == "team/elsewhere:latest: 1 of 1 entries fit here"
-    facts = {**doctor["fingerprint"], **asked, "dtype": ["bfloat16"], "shapes": ["6x8"]}
+    facts = {**doctor["fingerprint"], **graphs, "dtype": ["bfloat16"], "shapes": ["6x8"]}
     here.write_text(json.dumps({"facts": facts}))
     status, out, _ = command("explain", "team/elsewhere", "--target", "bert", "--here", here)
     lines = out.splitlines()
-    assert status == 0, "cachesvc does not decide by what PyTorch's keys hold"
+    assert status == 0, "cachesvc does not decide by the contents of PyTorch's keys"
     assert "dtype: here bfloat16, entry float32; shapes: here 6x8, entry 4x8" in lines[1]
     assert lines[lines.index("to fix:") + 1].startswith("  dtype: warm this dtype too")
     here.write_text(json.dumps({**facts, "torch": "2.11.0"}))
@@ -193,7 +193,7 @@ def test_explain_one_target_for_another_environment(command, bundle, tmp_path):
     assert status == 4 and "to fix:\n  torch: install the torch" in out
 
 
-def test_explain_shows_what_only_a_newer_builder_knows(command, bundle):
+def test_explain_shows_a_factor_that_only_a_newer_builder_knows(command, bundle):
     command("push", bundle("team/newer", colour="red", shades=["dark", "x" * 5000]))
     status, out, _ = command("explain", "team/newer")
     assert status == 0 and "not compared: this client does not know it" in out
@@ -203,7 +203,7 @@ def test_explain_shows_what_only_a_newer_builder_knows(command, bundle):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (None, "No such file"),
         ("{", "not JSON"),
@@ -213,21 +213,21 @@ def test_explain_shows_what_only_a_newer_builder_knows(command, bundle):
         ("[" * 100_000, "not JSON"),
     ],
 )
-def test_explain_of_an_environment_that_is_none(command, tmp_path, text, said):
+def test_explain_refuses_a_malformed_environment(command, tmp_path, text, message):
     here = tmp_path / "here.json"
     if text is not None:
         here.write_text(text)
     status, _, err = command("explain", "team/x", "--here", here)
-    assert status == 2 and said in err and str(here) in err and len(err.splitlines()) == 1
+    assert status == 2 and message in err and str(here) in err and len(err.splitlines()) == 1
 
 
-def test_explain_of_a_target_that_is_not_there(command, bundle):
+def test_explain_of_a_missing_target_is_an_error(command, bundle):
     command("push", bundle("team/targets", "bert/float32"))
     status, _, err = command("explain", "team/targets", "--target", "ber")
     assert status == 4 and "it has: bert/float32" in err and len(err.splitlines()) == 1
 
 
-def test_explain_of_nothing(command, bundle):
+def test_explain_of_a_missing_name_is_an_error(command, bundle):
     status, _, err = command("explain", "team/nothing")
     assert status == 4
     assert "team/nothing" in err
@@ -239,7 +239,7 @@ def test_explain_of_nothing(command, bundle):
 
 
 @pytest.mark.parametrize(
-    ("words", "variables", "status", "said"),
+    ("words", "variables", "status", "message"),
     [
         (("pull", "team/x", "--into", "d"), {"CACHESVC_TOKEN": "csv_wrong"}, 3, "token"),
         (("pull", "team/x", "--into", "d"), {"CACHESVC_URL": "http://127.0.0.1:9"}, 6, "refused"),
@@ -252,7 +252,7 @@ def test_explain_of_nothing(command, bundle):
         (("frobnicate",), {}, 2, "frobnicate"),
     ],
 )
-def test_bad_input_is_one_clear_line(command, words, variables, status, said):
-    found, _, err = command(*words, **variables)
-    assert (found, said in err.splitlines()[-1]) == (status, True), err
+def test_bad_input_is_one_clear_line(command, words, variables, status, message):
+    actual_status, _, err = command(*words, **variables)
+    assert (actual_status, message in err.splitlines()[-1]) == (status, True), err
     assert "Traceback" not in err

@@ -1,1 +1,1 @@
-"""What is in deploy/: rendered, linted and, where no container engine is needed, run."""
+"""Test the files of deploy/: they are rendered, linted and, if no container engine is needed, run."""

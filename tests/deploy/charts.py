@@ -1,4 +1,4 @@
-"""The chart, rendered; and what must hold of each workload, the chart's or an example's."""
+"""Render the chart, and check what every workload must hold, be it the chart's or an example's."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import yaml
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy" / "helm" / "cachesvc"
 KUBERNETES = ("1.27", "1.37")
-"""The oldest that Chart.yaml allows, and the newest that is known."""
+"""The oldest version of Kubernetes that Chart.yaml allows, and the newest that is known."""
 NO_SCHEMA = {"ServiceMonitor"}
-"""Of an operator; and no part of Kubernetes."""
+"""Kinds that an operator defines and that are no part of Kubernetes."""
 
 Manifest = dict[str, Any]
 _SELECTORS = {
@@ -28,20 +28,20 @@ _SELECTORS = {
 
 
 def helm() -> Any:
-    """Helm's own library, without a cluster."""
+    """Load Helm's own library, which needs no cluster."""
     if platform.machine() != "x86_64":
         pytest.skip("helm-python-sdk has no wheel for this machine")
     return importlib.import_module("helm_python")
 
 
 def values_of(name: str) -> dict[str, Any]:
-    """Of ``ci/<name>-values.yaml``."""
+    """Return the values of ``ci/<name>-values.yaml``."""
     loaded: dict[str, Any] = yaml.safe_load((CHART / "ci" / f"{name}-values.yaml").read_text())
     return loaded
 
 
 def render(values: Mapping[str, Any], chart: Path = CHART) -> tuple[list[Manifest], str]:
-    """(manifests, notes)."""
+    """Render the chart. Return its manifests and its notes."""
     with helm().Chart.load(chart) as loaded:
         files = loaded.render(dict(values), name="team", namespace="ml")
     notes = "".join(text for path, text in files.items() if path.endswith("NOTES.txt"))
@@ -50,12 +50,12 @@ def render(values: Mapping[str, Any], chart: Path = CHART) -> tuple[list[Manifes
 
 
 def of_kind(manifests: list[Manifest], kind: str) -> Manifest:
-    [found] = [manifest for manifest in manifests if manifest["kind"] == kind]
-    return found
+    [manifest_of_kind] = [manifest for manifest in manifests if manifest["kind"] == kind]
+    return manifest_of_kind
 
 
 def pods(manifests: list[Manifest]) -> Iterator[tuple[str, Manifest]]:
-    """(kind/name, template) of everything that makes pods."""
+    """Yield ``kind/name`` and the template of everything that makes pods."""
     for manifest in manifests:
         spec = manifest.get("spec", {})
         template = spec.get("jobTemplate", {}).get("spec", spec).get("template")
@@ -64,7 +64,7 @@ def pods(manifests: list[Manifest]) -> Iterator[tuple[str, Manifest]]:
 
 
 def invalid(manifest: Manifest) -> list[str]:
-    """What Kubernetes' own schemas say against it; unknown fields count."""
+    """Return the faults that Kubernetes' own schemas find; unknown fields count as faults."""
     validate = importlib.import_module("kubernetes_validate")
     problems = []
     for version in KUBERNETES:
@@ -83,7 +83,8 @@ def invalid(manifest: Manifest) -> list[str]:
 
 
 def unsafe(manifests: list[Manifest]) -> list[str]:
-    """What no pod of ours may be: root, writable, unbounded, or with volumes that do not belong together."""
+    """Return what no pod of cachesvc may be: root, writable, unbounded, or with volumes that do not belong
+    together."""
     problems: list[str] = []
     for name, template in pods(manifests):
         spec = template["spec"]
@@ -121,7 +122,7 @@ def _unsafe_container(container: Manifest) -> Iterator[str]:
 
 
 def unselected(manifests: list[Manifest]) -> list[str]:
-    """Selectors that select nothing here, or what they should not."""
+    """Return the selectors that select nothing here, or objects that they should not select."""
     labels = {name: template["metadata"]["labels"] for name, template in pods(manifests)}
     problems = []
     for manifest in manifests:
@@ -131,9 +132,9 @@ def unselected(manifests: list[Manifest]) -> list[str]:
         selector: Any = spec
         for step in _SELECTORS[kind]:
             selector = selector[step]
-        found = {name for name, held in labels.items() if selector.items() <= held.items()}
+        matches = {name for name, values in labels.items() if selector.items() <= values.items()}
         every = kind == "NetworkPolicy"
         expected = {name for name in labels if every or name.startswith("Deployment/")}
-        if found != expected:
-            problems.append(f"{kind}: selects {sorted(found)}, and should {sorted(expected)}")
+        if matches != expected:
+            problems.append(f"{kind}: selects {sorted(matches)}, and should {sorted(expected)}")
     return problems

@@ -1,4 +1,5 @@
-"""Containers of a manifest as processes: their command and variables, nothing else of this process."""
+"""Run containers of a manifest as processes, with their command and variables and nothing else of this
+process."""
 
 from __future__ import annotations
 
@@ -20,27 +21,32 @@ SECONDS = 60
 
 
 def variables(container: Mapping[str, Any], secrets: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-    """Of a container of Kubernetes, with what its secrets hold."""
-    made = {}
+    """Return the variables of a container of Kubernetes, with the values of its secrets."""
+    values = {}
     for row in container.get("env", []):
         if "value" in row:
-            made[row["name"]] = row["value"]
+            values[row["name"]] = row["value"]
         else:
             source = row["valueFrom"]["secretKeyRef"]
-            made[row["name"]] = secrets[source["name"]][source["key"]]
-    return made
+            values[row["name"]] = secrets[source["name"]][source["key"]]
+    return values
 
 
-def environment(place: Path, given: Mapping[str, str]) -> dict[str, str]:
-    """As an image has it: no home, nothing of the developer's."""
+def environment(place: Path, container_variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of an image: no home, and nothing of the developer's."""
     path = os.pathsep.join((str(ROOT), str(ROOT / "client"), os.environ.get("PYTHONPATH", "")))
-    kept = {"PATH": os.environ["PATH"], "PYTHONPATH": path, "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
-    return {**kept, "HOME": "/nonexistent", "TMPDIR": str(place), **given}
+    variables = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": path,
+        "NO_PROXY": "127.0.0.1",
+        "no_proxy": "127.0.0.1",
+    }
+    return {**variables, "HOME": "/nonexistent", "TMPDIR": str(place), **container_variables}
 
 
 def run(words: list[str], env: Mapping[str, str], place: Path, *, status: int = 0) -> str:
-    """What ``cachesvc WORDS`` prints; it must end with ``status``."""
-    done = subprocess.run(
+    """Run a ``cachesvc`` command that must end with ``status``, and return its output."""
+    result = subprocess.run(
         [sys.executable, "-m", "cachesvc", *words],
         env=environment(place, env),
         cwd=place,
@@ -49,13 +55,14 @@ def run(words: list[str], env: Mapping[str, str], place: Path, *, status: int = 
         timeout=SECONDS,
         check=False,
     )
-    assert done.returncode == status, done.stderr
-    return done.stdout + done.stderr
+    assert result.returncode == status, result.stderr
+    return result.stdout + result.stderr
 
 
 @contextlib.contextmanager
 def serving(words: list[str], env: Mapping[str, str], place: Path) -> Iterator[str]:
-    """The URL of a server that is ready, on a port of its own; it must end well, and print no secret."""
+    """Serve on a port of its own and return the URL once the server is ready. The server must end well, and
+    print no secret."""
     ready = place / f"{time.monotonic_ns()}.json"
     command = [sys.executable, "-m", "cachesvc", *words, "--ready-file", str(ready), "--port", "0"]
     process = subprocess.Popen(
@@ -83,7 +90,7 @@ def serving(words: list[str], env: Mapping[str, str], place: Path) -> Iterator[s
 
 
 def get(url: str) -> Any:
-    """The JSON there."""
+    """Return the JSON at this URL."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with opener.open(url, timeout=30) as answer:
         return json.load(answer)

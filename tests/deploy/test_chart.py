@@ -1,4 +1,5 @@
-"""The Helm chart: rendered with Helm's own library, judged by Kubernetes' schemas and by our rules."""
+"""Test the Helm chart: Helm's own library renders it, and Kubernetes' schemas and the project's rules judge
+it."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ def serious(chart: Path, values: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("name", [*VALUES, "default"])
-def test_it_renders_to_what_kubernetes_takes_and_we_allow(name: str) -> None:
+def test_the_chart_renders_to_manifests_that_kubernetes_and_the_rules_accept(name: str) -> None:
     values = {} if name == "default" else values_of(name)
     assert serious(CHART, values) == []
     manifests, notes = render(values)
@@ -45,7 +46,7 @@ def test_it_renders_to_what_kubernetes_takes_and_we_allow(name: str) -> None:
             assert unknown_words(variables) == [], name
 
 
-def test_production_has_what_an_operator_asks_for() -> None:
+def test_the_production_values_have_what_an_operator_needs() -> None:
     manifests, _ = render(values_of("production"))
     deployment, job = of_kind(manifests, "Deployment")["spec"], of_kind(manifests, "Job")
     assert deployment["replicas"] == 3
@@ -55,21 +56,21 @@ def test_production_has_what_an_operator_asks_for() -> None:
     assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
     assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "http", "scheme": "HTTP"}
     assert len(spec["topologySpreadConstraints"]) == 2
-    assert {volume["name"] for volume in spec["volumes"]} == {"tmp"}  # nothing is kept in a replica
+    assert {volume["name"] for volume in spec["volumes"]} == {"tmp"}  # A replica keeps no data.
     variables = {row["name"]: row.get("value", row.get("valueFrom")) for row in container["env"]}
     assert variables["CACHESVC_SERVER_GC_SECONDS"] == "0"
     assert "value" not in variables["CACHESVC_SERVER_DATABASE"]
     assert job["metadata"]["annotations"]["helm.sh/hook"] == "pre-install,pre-upgrade"
     [migrate] = job["spec"]["template"]["spec"]["containers"]
     assert [row["name"] for row in migrate["env"]] == ["CACHESVC_SERVER_DATABASE"]
-    # The hook runs before anything else of the chart is there.
+    # The hook runs before every other object of the chart exists.
     assert "serviceAccountName" not in job["spec"]["template"]["spec"]
     assert of_kind(manifests, "PodDisruptionBudget")["spec"]["maxUnavailable"] == 1
     assert of_kind(manifests, "CronJob")["spec"]["concurrencyPolicy"] == "Forbid"
     assert not [manifest for manifest in manifests if manifest["kind"] in ("Secret", "PersistentVolumeClaim")]
 
 
-def test_embedded_is_one_replica_with_a_volume_that_stays() -> None:
+def test_the_embedded_values_make_one_replica_with_a_persistent_volume() -> None:
     manifests, notes = render(values_of("embedded"))
     kinds = {manifest["kind"] for manifest in manifests}
     assert not kinds & {"Job", "CronJob", "PodDisruptionBudget", "Ingress", "ServiceMonitor"}
@@ -83,14 +84,14 @@ def test_embedded_is_one_replica_with_a_volume_that_stays() -> None:
     assert names == {"CACHESVC_SERVER_LOG"}
 
 
-def test_everything_that_may_be_set_is_used() -> None:
+def test_every_value_of_the_schema_is_used() -> None:
     manifests, notes = render(values_of("everything"))
     deployment = of_kind(manifests, "Deployment")["spec"]["template"]["spec"]
     variables = {row["name"]: row.get("value") for row in deployment["containers"][0]["env"]}
-    assert variables["CACHESVC_SERVER_MAX_PACK_BYTES"] == "17179869184"  # Helm's numbers are floats
+    assert variables["CACHESVC_SERVER_MAX_PACK_BYTES"] == "17179869184"  # Helm's numbers are floats.
     assert variables["CACHESVC_SERVER_TLS_KEY"] == "/tls/tls.key"
     assert variables["AWS_CA_BUNDLE"] == "/ca/ca.crt"
-    assert "AWS_ACCESS_KEY_ID" not in variables  # a role of the service account
+    assert "AWS_ACCESS_KEY_ID" not in variables  # A role of the service account.
     assert deployment["containers"][0]["readinessProbe"]["httpGet"]["scheme"] == "HTTPS"
     assert deployment["terminationGracePeriodSeconds"] == 50
     policy = of_kind(manifests, "NetworkPolicy")["spec"]
@@ -119,11 +120,11 @@ def test_everything_that_may_be_set_is_used() -> None:
         ({"settings": {"database": "postgresql://me:password@db/x"}}, ["database"]),
     ],
 )
-def test_what_cannot_work_is_refused_in_one_sentence(values: dict[str, Any], words: list[str]) -> None:
-    with pytest.raises(helm().HelmError) as caught:
+def test_impossible_values_are_refused_in_one_sentence(values: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(helm().HelmError) as error:
         render(values)
     for word in words:
-        assert word in str(caught.value)
+        assert word in str(error.value)
 
 
 def test_every_setting_has_one_place() -> None:
@@ -132,13 +133,13 @@ def test_every_setting_has_one_place() -> None:
     assert set(Settings.model_fields) >= BY_THE_CHART
 
 
-def test_its_version_is_the_programs() -> None:
+def test_the_version_of_the_chart_is_the_programs() -> None:
     with helm().Chart.load(CHART) as chart:
         assert Version(chart.metadata["appVersion"]) == Version(cachesvc.__version__)
 
 
 @pytest.mark.parametrize(
-    ("file", "old", "new", "caught"),
+    ("file", "old", "new", "message"),
     [
         ("templates/_helpers.tpl", "readOnlyRootFilesystem: true", "readOnlyRootFilesystem: false", "unsafe"),
         ("templates/_helpers.tpl", "runAsNonRoot: true", "runAsNonRoot: false", "unsafe"),
@@ -155,15 +156,15 @@ def test_its_version_is_the_programs() -> None:
         ("templates/ingress.yaml", "{{- end }}", "", "lint"),
     ],
 )
-def test_a_planted_fault_is_found(tmp_path: Path, file: str, old: str, new: str, caught: str) -> None:
-    """Without this, a check above that looks at nothing would pass."""
+def test_a_planted_fault_is_found(tmp_path: Path, file: str, old: str, new: str, message: str) -> None:
+    """Without this test, a check above that looks at nothing would pass."""
     chart = tmp_path / "cachesvc"
     shutil.copytree(CHART, chart)
     text = (chart / file).read_text()
     assert old in text
     (chart / file).write_text(text.replace(old, new))
     values = values_of("everything")
-    if caught == "lint":
+    if message == "lint":
         values.pop("replicas")
         assert serious(chart, values)
         return
@@ -173,10 +174,10 @@ def test_a_planted_fault_is_found(tmp_path: Path, file: str, old: str, new: str,
         for container in template["spec"]["containers"]:
             words += unknown_words("cachesvc " + " ".join(container["args"]), code=True)
             words += unknown_words(" ".join(variable["name"] for variable in container["env"]))
-    found = {
+    messages = {
         "unsafe": unsafe(manifests),
         "unselected": unselected(manifests),
         "invalid": [problem for manifest in manifests for problem in invalid(manifest)],
         "words": words,
     }
-    assert found[caught], found
+    assert messages[message], messages

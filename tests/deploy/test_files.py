@@ -1,4 +1,5 @@
-"""Compose file, example manifests, workflow and Dockerfiles: linted offline; every word in them exists."""
+"""Test the compose file, example manifests, workflow and Dockerfiles: they are linted offline, and every word
+in them exists."""
 
 from __future__ import annotations
 
@@ -29,16 +30,18 @@ TEXTS = [
 
 
 def program(name: str, *arguments: object, cwd: Path = ROOT) -> list[str]:
-    """What a linter says; nothing if it is content."""
-    found = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
-    assert found, f"{name} is not installed: make venv"
-    done = subprocess.run(
-        [found, *map(str, arguments)], cwd=cwd, capture_output=True, text=True, timeout=120, check=False
+    """Return the messages of a linter; none if the file passes."""
+    executable = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
+    assert executable, f"{name} is not installed: make venv"
+    result = subprocess.run(
+        [executable, *map(str, arguments)], cwd=cwd, capture_output=True, text=True, timeout=120, check=False
     )
-    return [] if done.returncode == 0 else [*done.stdout.splitlines(), *done.stderr.splitlines(), "failed"]
+    return (
+        [] if result.returncode == 0 else [*result.stdout.splitlines(), *result.stderr.splitlines(), "failed"]
+    )
 
 
-def by_schema(name: str) -> Callable[[Path], list[str]]:
+def schema_check(name: str) -> Callable[[Path], list[str]]:
     return lambda path: program("check-jsonschema", "--builtin-schema", f"vendor.{name}", path)
 
 
@@ -60,14 +63,14 @@ def manifests(path: Path) -> list[str]:
 
 
 def kustomized(path: Path) -> list[str]:
-    """Every example is in the kustomization, and nothing else."""
+    """Check that every example is in the kustomization, and nothing else."""
     named = set(yaml.safe_load(path.read_text())["resources"])
     there = {other.name for other in path.parent.glob("*.yaml")} - {path.name}
     return sorted(named ^ there)
 
 
 def workflow(path: Path) -> list[str]:
-    """No job that a pull request starts can write to the trunk, and a fork's job gets no secret to lose."""
+    """Check that no job of a pull request can write to the trunk, and that a fork's job gets no secret."""
     loaded: dict[str, Any] = yaml.safe_load(path.read_text())
     problems = []
     if loaded["permissions"] != {"contents": "read"}:
@@ -86,7 +89,8 @@ def workflow(path: Path) -> list[str]:
 
 
 def restricted(path: Path) -> list[str]:
-    """Services of the compose file: no capability that is not named, and ours read-only and not root."""
+    """Check the services of the compose file: they have no unnamed capability, and those of cachesvc are
+    read-only and not root."""
     loaded = yaml.safe_load(path.read_text())
     problems = []
     for name, service in loaded["services"].items():
@@ -110,19 +114,19 @@ def restricted(path: Path) -> list[str]:
 
 
 TOOLS = {"max_connections"}
-"""Settings of others."""
+"""Settings of other programs."""
 COMPOSE = DEPLOY / "compose" / "compose.yaml"
 WARM = DEPLOY / "github" / "warm.yml"
 INIT = DEPLOY / "kubernetes" / "pull-in-init-container.yaml"
 BUNDLES = DEPLOY / "kubernetes" / "Dockerfile.bundles"
 KUSTOMIZATION = DEPLOY / "kubernetes" / "kustomization.yaml"
 CHECKS: list[tuple[Callable[[Path], list[str]], Path, str, str]] = [
-    # (check, file, what to replace, by what it must not be)
-    (by_schema("compose-spec"), COMPOSE, "    healthcheck:", "    healtcheck:"),
-    (by_schema("compose-spec"), COMPOSE, "condition: service_healthy", "condition: healthy"),
+    # (check, file, text to replace, replacement that the check must find)
+    (schema_check("compose-spec"), COMPOSE, "    healthcheck:", "    healtcheck:"),
+    (schema_check("compose-spec"), COMPOSE, "condition: service_healthy", "condition: healthy"),
     (restricted, COMPOSE, "cap_drop: [ALL]", "cap_drop: []"),
     (restricted, COMPOSE, "    restart: unless-stopped\n    deploy:", "    deploy:"),
-    (by_schema("github-workflows"), WARM, "runs-on:", "run-on:"),
+    (schema_check("github-workflows"), WARM, "runs-on:", "run-on:"),
     (workflow, WARM, "secrets.CACHESVC_READ_TOKEN", "secrets.CACHESVC_WRITE_TOKEN"),
     (workflow, WARM, "  pull_request:\n", "  pull_request_target:\n"),
     (workflow, WARM, "    environment: cachesvc-lane\n", ""),
@@ -152,14 +156,14 @@ def test_a_file_passes(check: Callable[[Path], list[str]], path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_an_example_is_taken_by_kubernetes_and_by_us(path: Path) -> None:
+def test_kubernetes_and_the_rules_accept_each_example(path: Path) -> None:
     if path != KUSTOMIZATION:
         assert manifests(path) == []
     assert yamllint(path) == []
 
 
 def test_the_whole_folder_is_well_formed_yaml() -> None:
-    assert yamllint(Path("deploy")) == []  # relative, as the configuration's `ignore` is
+    assert yamllint(Path("deploy")) == []  # The path is relative, as the configuration's `ignore` is.
 
 
 @pytest.mark.parametrize("path", TEXTS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -182,7 +186,7 @@ def test_a_planted_fault_is_found(
 
 
 def missing_tests(shown_by: Mapping[str, Sequence[str]]) -> list[str]:
-    """Tests that the table names and that do not exist."""
+    """Return the tests that the table names and that do not exist."""
     named = [test for tests in shown_by.values() for test in tests]
     return [
         test
@@ -193,13 +197,13 @@ def missing_tests(shown_by: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def failure_modes(document: Path) -> list[str]:
-    """The first cells of the document's table of failures."""
+    """Return the first cells of the page's table of failures."""
     table = document.read_text().partition("## When something fails")[2]
     rows = [line for line in table.splitlines() if line.startswith("| ")][1:]
     return [row.split("|")[1].strip() for row in rows]
 
 
-def test_every_failure_mode_of_the_document_is_shown_by_a_test() -> None:
+def test_a_test_shows_every_failure_mode_of_the_page() -> None:
     modes = failure_modes(ROOT / "docs" / "operate.md")
     assert len(modes) > 15
     assert sorted(modes) == sorted(SHOWN_BY)
@@ -209,7 +213,7 @@ def test_every_failure_mode_of_the_document_is_shown_by_a_test() -> None:
 
 
 def settings_of(path: Path) -> list[str]:
-    """Words with underscores that a document sets in code, and that nobody here knows."""
+    """Return the words with underscores that a page sets in code and that are no known setting or metric."""
     known = set(Settings.model_fields) | TOOLS
     metrics = (ROOT / "cachesvc" / "api" / "metrics.py").read_text()
     unknown = []
@@ -222,7 +226,7 @@ def settings_of(path: Path) -> list[str]:
     return unknown
 
 
-def test_every_setting_and_metric_of_the_document_exists(tmp_path: Path) -> None:
+def test_every_setting_and_metric_of_the_page_exists(tmp_path: Path) -> None:
     document = ROOT / "docs" / "operate.md"
     assert settings_of(document) == []
     planted = tmp_path / "operate.md"
@@ -230,8 +234,8 @@ def test_every_setting_and_metric_of_the_document_exists(tmp_path: Path) -> None
     assert settings_of(planted) == ["grace_second", "cachesvc_blob_oops_total"]
 
 
-def test_the_examples_use_the_names_that_they_give() -> None:
-    """The config map and the secret that the services read are those of access.yaml."""
+def test_the_examples_use_the_names_that_they_define() -> None:
+    """The services read the config map and the secret of access.yaml."""
     [access] = yaml.safe_load_all((DEPLOY / "kubernetes" / "access.yaml").read_text())
     for path in EXAMPLES:
         loaded = [manifest for manifest in yaml.safe_load_all(path.read_text()) if manifest]

@@ -1,8 +1,7 @@
-"""The Dockerfile's own steps, done in a folder: its COPY, RUN, ENV, USER, HEALTHCHECK, ENTRYPOINT and CMD.
+"""Run the Dockerfile's own steps in a folder: its COPY, RUN, ENV, USER, HEALTHCHECK, ENTRYPOINT and CMD.
 
-No container engine is needed, and none is imitated further: what the base image holds, layers and sizes are
-not seen here. Absolute paths of the file (/src, /build, /venv, /data) become paths below the folder.
-"""
+No container engine is needed, and none is imitated further: the contents of the base image, layers and sizes
+are not seen here. Absolute paths of the file (/src, /build, /venv, /data) become paths below the folder."""
 
 from __future__ import annotations
 
@@ -30,17 +29,17 @@ USER = 10001
 
 @dataclass
 class Image:
-    """A stage as it stands: what it would set and run."""
+    """Holds the state of a stage: the variables that it sets and the commands that it runs."""
 
     root: Path
     env: dict[str, str] = field(default_factory=dict)
     words: dict[str, list[str]] = field(default_factory=dict)
     user: str = ""
     shared: bool = True
-    """Another user may run its Python."""
+    """Whether another user may run the Python of the image."""
 
     def placed(self, text: str) -> str:
-        """The file's absolute paths, below ``root``."""
+        """Return a text with the file's absolute paths moved below ``root``."""
         return re.sub(r"(?<![\w./-])/(src|build|venv|data)\b", lambda match: f"{self.root}/{match[1]}", text)
 
     def environment(self, **more: str) -> dict[str, str]:
@@ -51,7 +50,8 @@ class Image:
         return {**inherited, **self.env, "PATH": path, "TMPDIR": f"{self.root}/tmp", **more}
 
     def as_user(self, command: list[str], **more: str) -> subprocess.Popen[str]:
-        """As the image's user where this process may change it, with nothing to write but /data and /tmp."""
+        """Run a command as the image's user if this process may change its user, with only /data and /tmp
+        writable."""
         change = (
             ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups"] if os.getuid() == 0 else []
         )
@@ -71,32 +71,33 @@ class Image:
 
 
 def stages(file: Path) -> dict[str, tuple[str, list[tuple[str, str]]]]:
-    """(base, instructions) of each, comments and continuations resolved."""
+    """Return the base and the instructions of each stage, with comments removed and continuations joined."""
     text = "\n".join(line for line in file.read_text().splitlines() if not line.startswith("#"))
-    found: dict[str, tuple[str, list[tuple[str, str]]]] = {}
+    instructions_by_stage: dict[str, tuple[str, list[tuple[str, str]]]] = {}
     for line in re.sub(r"\\\n\s*", " ", text).splitlines():
         word, _, rest = line.strip().partition(" ")
         if word == "FROM":
             base, _, name = rest.partition(" AS ")
-            found[name] = (base, [])
-            steps = found[name][1]
+            instructions_by_stage[name] = (base, [])
+            steps = instructions_by_stage[name][1]
         elif word:
             steps.append((word, rest.strip()))
-    return found
+    return instructions_by_stage
 
 
 STAGES = stages(ROOT / "Dockerfile")
 
 
 def allowed(source: str) -> bool:
-    """Whether .dockerignore lets it into the build: everything is out but what it names."""
+    """Return whether .dockerignore lets a path into the build: it excludes everything that it does not
+    name."""
     lines = (ROOT / ".dockerignore").read_text().split()
     assert "*" in lines
     return "!" + source.split("/")[0] in lines
 
 
 def take(image: Image, stage: str) -> None:
-    """Does the steps of a stage, after those of the stage it is made from."""
+    """Run the steps of a stage, after the steps of the stage that it builds on."""
     base, steps = STAGES[stage]
     if base in STAGES:
         take(image, base)
@@ -112,7 +113,7 @@ def take(image: Image, stage: str) -> None:
                 _copy(ROOT / source, to / Path(source).name if target in ("./", "requirements/") else to)
         elif word == "RUN":
             command = image.placed(rest).replace("install -d -o 10001 -g 10001 -m 0700", "mkdir -p")
-            done = subprocess.run(
+            result = subprocess.run(
                 ["bash", "-euc", command],
                 cwd=image.root / "src",
                 env=image.environment(),
@@ -121,7 +122,7 @@ def take(image: Image, stage: str) -> None:
                 timeout=600,
                 check=False,
             )
-            assert done.returncode == 0, f"RUN {rest}\n{done.stdout[-2000:]}{done.stderr[-4000:]}"
+            assert result.returncode == 0, f"RUN {rest}\n{result.stdout[-2000:]}{result.stderr[-4000:]}"
         elif word in ("ENTRYPOINT", "CMD"):
             image.words[word] = json.loads(rest)
         elif word == "HEALTHCHECK":
@@ -140,7 +141,7 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def fresh(root: Path) -> Image:
-    """With a Python that the image's user can run, as the base image has one."""
+    """Make an image with a Python that the image's user can run, as the base image has one."""
     for name in ("src", "bin", "tmp"):
         (root / name).mkdir(parents=True)
     root.parent.chmod(0o755)
@@ -151,7 +152,7 @@ def fresh(root: Path) -> Image:
 
 
 def _serves(path: str) -> bool:
-    """Not a user's own, which another user may not enter; new enough; and with venv."""
+    """Return whether a Python is usable: outside a user's private folder, new enough, and with venv."""
     if not os.path.exists(path) or os.path.realpath(path).startswith("/root"):
         return False
     code = "import ensurepip, sys; sys.exit(sys.version_info < (3, 11))"
@@ -181,7 +182,7 @@ def server() -> Iterator[Image]:
         assert not [path for path in written if not any(map(path.is_relative_to, writable))]
 
 
-def test_the_client_alone(client: Image) -> None:
+def test_the_client_image_works_alone(client: Image) -> None:
     assert client.user == f"{USER}:{USER}"
     [program] = client.words["ENTRYPOINT"]
     status, text = client.done(program, "--version")
@@ -200,7 +201,7 @@ def test_the_client_alone(client: Image) -> None:
 
 
 @pytest.mark.parametrize("tls", [False, True], ids=["http", "https"])
-def test_the_server_serves_is_healthy_and_ends(server: Image, tls: bool) -> None:
+def test_the_server_image_serves_is_healthy_and_ends(server: Image, tls: bool) -> None:
     assert server.user == f"{USER}:{USER}"
     port = str(free_port())
     variables = {"CACHESVC_SERVER_PORT": port, "CACHESVC_SERVER_HOST": "127.0.0.1"}
@@ -234,7 +235,7 @@ def test_the_image_holds_the_commands_that_compose_and_chart_run(server: Image) 
     assert server.done("python", "-c", "import boto3, psycopg, redis")[0] == 0
 
 
-def test_a_folder_that_is_not_the_users_is_refused_in_one_line(server: Image) -> None:
+def test_a_folder_of_another_user_is_refused_in_one_line(server: Image) -> None:
     if os.getuid() != 0 or not server.shared:
         pytest.skip("needs root, to have a folder of another user's")
     entry = server.words["ENTRYPOINT"]
@@ -243,7 +244,7 @@ def test_a_folder_that_is_not_the_users_is_refused_in_one_line(server: Image) ->
     assert "not writable" in text or "Permission denied" in text
 
 
-def test_bytecode_is_there_before_the_root_is_read_only(server: Image) -> None:
+def test_the_image_has_bytecode_before_its_root_is_read_only(server: Image) -> None:
     package = next((server.root / "venv").glob("lib/python*/site-packages/cachesvc"))
     assert list(package.rglob("__pycache__/*.pyc"))
 

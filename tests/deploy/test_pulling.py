@@ -1,4 +1,4 @@
-"""The examples that put bundles into a volume or an image: their own lines, against a registry."""
+"""Run the lines of the examples that put bundles into a volume or an image, against a registry."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from .charts import ROOT
 from .running import environment, run, serving, variables
 
 ADMIN = "csv_" + "0123456789abcdef" * 3
-# As in tests/bundle: who signed the golden bundle, team/bert.
+# The signer of the golden bundle, team/bert, in tests/bundle.
 KEY = SigningKey.from_text("ed25519-private:AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=")
 EXAMPLES = ROOT / "deploy" / "kubernetes"
 
 
 @pytest.fixture(scope="module")
 def access(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """The variables of a service: of access.yaml and its secret, for a registry that holds team/bert."""
+    """Return the variables of a service: those of access.yaml and its secret, for a registry that holds
+    team/bert."""
     place = tmp_path_factory.mktemp("registry")
     env = {"CACHESVC_SERVER_FIRST_TOKEN": ADMIN, "CACHESVC_SERVER_DATA": str(place / "data")}
     with serving(["serve"], env, place) as url:
@@ -40,16 +41,16 @@ def access(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
 
 
 def shell(line: str, env: dict[str, str], place: Path, **paths: Path) -> tuple[int, str]:
-    """(exit status, words) of a line, with its absolute paths in ``place``."""
+    """Run a line with its absolute paths in ``place``. Return the exit status and the output."""
     for name, path in paths.items():
         line = line.replace(f"/{name.replace('_', '/')}", str(path))
         env = {key: value.replace(f"/{name.replace('_', '/')}", str(path)) for key, value in env.items()}
-    made = environment(place, env)
-    made["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{made['PATH']}"
-    done = subprocess.run(
-        ["sh", "-c", line], env=made, cwd=place, capture_output=True, text=True, timeout=60, check=False
+    variables = environment(place, env)
+    variables["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{variables['PATH']}"
+    result = subprocess.run(
+        ["sh", "-c", line], env=variables, cwd=place, capture_output=True, text=True, timeout=60, check=False
     )
-    return done.returncode, done.stdout + done.stderr
+    return result.returncode, result.stdout + result.stderr
 
 
 @pytest.mark.parametrize("there", [True, False], ids=["registry", "no-registry"])
@@ -64,15 +65,15 @@ def test_the_init_container_fills_the_volume_and_never_fails(
         env["CACHESVC_URL"] = f"http://127.0.0.1:{free_port()}"
     bundles, store = tmp_path / "bundles", tmp_path / "store"
     bundles.mkdir()
-    status, said = shell(pull["command"][2], env, tmp_path, bundles=bundles, tmp_store=store)
-    assert status == 0, said
-    assert ("starts without bundles" in said) != there, said
+    status, output = shell(pull["command"][2], env, tmp_path, bundles=bundles, tmp_store=store)
+    assert status == 0, output
+    assert ("starts without bundles" in output) != there, output
     assert len(list(bundles.glob("*.cachesvc"))) == int(there)
     mounts = {mount["mountPath"] for mount in service["volumeMounts"]}
     assert variables(service, {})["CACHESVC_BUNDLE"] in mounts
 
 
-def test_the_image_build_fails_without_bundles_and_holds_them_with(
+def test_the_image_build_fails_without_bundles_and_then_holds_them(
     tmp_path: Path, access: dict[str, str]
 ) -> None:
     text = re.sub(r"\\\n\s*", " ", (EXAMPLES / "Dockerfile.bundles").read_text())
@@ -88,8 +89,8 @@ def test_the_image_build_fails_without_bundles_and_holds_them_with(
         "tmp_bundles": tmp_path / "bundles",
         "tmp_store": tmp_path / "store",
     }
-    status, said = shell(line, env, tmp_path, **places)
-    assert status == 0, said
+    status, output = shell(line, env, tmp_path, **places)
+    assert status == 0, output
     assert len(list((tmp_path / "bundles").glob("*.cachesvc"))) == 1
     secret.write_text("csv_wrong")
     assert shell(line, env, tmp_path, **places)[0] == 3

@@ -1,4 +1,4 @@
-"""What the chart, the compose file and the examples say, done: with real servers, without containers."""
+"""Run what the chart, the compose file and the examples say, with real servers and without containers."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from .running import environment, get, run, serving, variables
 TOKEN = "csv_" + "0123456789abcdef" * 3
 
 
-def test_what_the_chart_says_runs(
+def test_the_processes_of_the_chart_run(
     tmp_path: Path, database: str, redis_url: str, gateway: Gateway, bucket_at_gateway: str
 ) -> None:
-    """The hook, two replicas at once on the empty database, and the collection, in the order of Helm."""
+    """The hook, two replicas at once on the empty database, and the collection run in the order of Helm."""
     values = {
         **values_of("production"),
         "redis": {"existingSecret": "cachesvc-redis"},
@@ -52,7 +52,7 @@ def test_what_the_chart_says_runs(
     [migrate] = of_kind(manifests, "Job")["spec"]["template"]["spec"]["containers"]
     hook = variables(migrate, secrets)
     assert "steps" in run(migrate["args"], hook, tmp_path)
-    assert "up to date" in run(migrate["args"], hook, tmp_path)  # as at every upgrade without new steps
+    assert "up to date" in run(migrate["args"], hook, tmp_path)  # Every upgrade without new steps does this.
     [registry] = of_kind(manifests, "Deployment")["spec"]["template"]["spec"]["containers"]
     env = variables(registry, secrets)
     with serving(registry["args"], env, tmp_path) as one, serving(registry["args"], env, tmp_path) as two:
@@ -68,7 +68,7 @@ def test_what_the_chart_says_runs(
 
 
 def compose(env: Mapping[str, str]) -> dict[str, Any]:
-    """The compose file with its variables filled in, as `docker compose config` does."""
+    """Return the compose file with its variables filled in, as `docker compose config` does."""
     text = (ROOT / "deploy" / "compose" / "compose.yaml").read_text()
 
     def fill(match: re.Match[str]) -> str:
@@ -83,7 +83,7 @@ def compose(env: Mapping[str, str]) -> dict[str, Any]:
 
 
 def env_file() -> dict[str, str]:
-    """``.env.example``, with what is left open filled in."""
+    """Return ``.env.example`` with its open variables filled in."""
     lines = (ROOT / "deploy" / "compose" / ".env.example").read_text().splitlines()
     rows = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
     open_ones = {name for name, value in rows.items() if not value}
@@ -91,7 +91,7 @@ def env_file() -> dict[str, str]:
     return {**rows, **dict.fromkeys(open_ones, "0123abcd"), "FIRST_TOKEN": TOKEN}
 
 
-def test_the_example_of_the_variables_is_all_that_compose_asks_for() -> None:
+def test_compose_asks_for_the_variables_of_the_example_only() -> None:
     filled = env_file()
     services = compose(filled)["services"]
     assert services["registry"]["deploy"]["replicas"] == 2
@@ -105,8 +105,11 @@ def test_the_example_of_the_variables_is_all_that_compose_asks_for() -> None:
     assert services["postgres"]["environment"]["POSTGRES_USER"] == "cachesvc"
 
 
-def test_what_compose_says_runs(tmp_path: Path, database: str, redis_url: str, gateway: Gateway) -> None:
-    """Bucket, migration, two replicas: with the variables of the file, on this machine's servers."""
+def test_the_processes_of_the_compose_file_run(
+    tmp_path: Path, database: str, redis_url: str, gateway: Gateway
+) -> None:
+    """The bucket, the migration and two replicas run with the variables of the file, on this machine's
+    servers."""
     services = compose(env_file())["services"]
     here = {
         "postgresql://cachesvc:0123abcd@postgres/cachesvc": database,
@@ -119,7 +122,7 @@ def test_what_compose_says_runs(tmp_path: Path, database: str, redis_url: str, g
     env |= {**gateway.variables, "CACHESVC_SERVER_BUCKET": "compose-packs"}
     bucket = services["bucket"]
     assert bucket["environment"] == services["registry"]["environment"]
-    for _ in range(2):  # it may run again at every `up`
+    for _ in range(2):  # It may run again at every `up`.
         command = [sys.executable, *bucket["entrypoint"][1:]]
         subprocess.run(command, env=environment(tmp_path, env), check=True, timeout=60)
     run(services["migrate"]["command"], env, tmp_path)
@@ -130,29 +133,29 @@ def test_what_compose_says_runs(tmp_path: Path, database: str, redis_url: str, g
                 assert remote.whoami().role == "admin"
 
 
-def test_the_redis_of_compose_answers_nobody_without_the_password(tmp_path: Path) -> None:
+def test_the_redis_of_compose_requires_the_password(tmp_path: Path) -> None:
     if shutil.which("redis-server") is None:
         absent("redis-server", "redis-server")
     services = compose(env_file())["services"]
     service, port = services["redis"], free_port()
     *shell, line = service["command"]
     command = [*shell, f"{line} --port {port} --bind 127.0.0.1"]
-    started = subprocess.Popen(command, cwd=tmp_path, env={**os.environ, **service["environment"]})
+    running_python = subprocess.Popen(command, cwd=tmp_path, env={**os.environ, **service["environment"]})
     try:
-        until(lambda: connects(port), started, tmp_path)
-        given = services["registry"]["environment"]["CACHESVC_SERVER_REDIS"]
-        RedisHot(given.replace("redis:6379", f"127.0.0.1:{port}")).check()
+        until(lambda: connects(port), running_python, tmp_path)
+        redis_url_of_service = services["registry"]["environment"]["CACHESVC_SERVER_REDIS"]
+        RedisHot(redis_url_of_service.replace("redis:6379", f"127.0.0.1:{port}")).check()
         with pytest.raises(Unavailable, match="user and password"):
             RedisHot(f"redis://127.0.0.1:{port}/0").check()
     finally:
-        started.terminate()
-        started.wait(20)
+        running_python.terminate()
+        running_python.wait(20)
 
 
-def test_what_the_notes_say_lets_a_builder_in(
+def test_a_builder_publishes_after_the_steps_of_the_notes(
     tmp_path: Path, database: str, gateway: Gateway, bucket_at_gateway: str
 ) -> None:
-    """From the chosen first token to a key that may publish, by the commands of NOTES.txt."""
+    """The commands of NOTES.txt lead from the chosen first token to a key that may publish."""
     env = {
         **gateway.variables,
         "CACHESVC_SERVER_DATABASE": database,

@@ -1,4 +1,4 @@
-"""Commands, options, variables and settings that a text names, against those that exist."""
+"""Compare the commands, options, variables and settings that a text names with those that exist."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _VARIABLE = re.compile(r"\bCACHESVC_[A-Z_]+[A-Z]\b")
 _ELSEWHERE = re.compile(
     r"\b(?:secrets|vars)\.CACHESVC_\w+|^#\s+(?:secrets? .*|\s+)CACHESVC_\w+", re.MULTILINE
 )
-"""Names that a CI system's own settings have."""
+"""Names that are settings of a CI system."""
 _CODE = re.compile(
     r"`([^`\n]+)`|^\s*(?:\$|RUN|#  +)\s*(\S.*)$|^ {2,}(\S.*)$|^(cachesvc(?:-client)? .*)$", re.MULTILINE
 )
@@ -30,7 +30,8 @@ _COMMAND = re.compile(r"(?<![\w./-])(?<!generic )(cachesvc(?:-client)?)(?= +[a-z
 
 
 def unknown_words(text: str, *, code: bool = False) -> list[str]:
-    """What does not exist of what the text names. ``code``: all of it is commands, not only what looks so."""
+    """Return the words of the text that do not exist. ``code``: treat the whole text as commands, not only
+    what looks like code."""
     problems = [
         f"variable {name}" for name in _VARIABLE.findall(_ELSEWHERE.sub("", text)) if not _known(name)
     ]
@@ -38,17 +39,17 @@ def unknown_words(text: str, *, code: bool = False) -> list[str]:
     places = [text] if code else [next(filter(None, groups)) for groups in _CODE.findall(text)]
     for place in places:
         for program, words in _COMMAND.findall(place):
-            problems += [f"{program}{words}: {what}" for what in _wrong(program, words)]
+            problems += [f"{program}{words}: {what}" for what in unknown_in_command(program, words)]
     return problems
 
 
 @functools.cache
 def _client_variables() -> frozenset[str]:
-    found = set()
+    variables = set()
     for folder in ("client", "cachesvc"):
         for file in (ROOT / folder).rglob("*.py"):
-            found |= set(_VARIABLE.findall(file.read_text()))
-    return frozenset(found)
+            variables |= set(_VARIABLE.findall(file.read_text()))
+    return frozenset(variables)
 
 
 def _known(name: str) -> bool:
@@ -57,20 +58,20 @@ def _known(name: str) -> bool:
     return name in _client_variables()
 
 
-def _wrong(program: str, words: str) -> Iterator[str]:
+def unknown_in_command(program: str, words: str) -> Iterator[str]:
     try:
-        given = shlex.split(words)
-    except ValueError:  # a quotation that goes on in the next line
-        given = words.split()
-    if program == "cachesvc-client" or given[0] in _client_commands():
-        yield from _wrong_of_client(given)
+        tokens = shlex.split(words)
+    except ValueError:  # The quotation goes on in the next line.
+        tokens = words.split()
+    if program == "cachesvc-client" or tokens[0] in _client_commands():
+        yield from unknown_in_client_command(tokens)
         return
     for name in cli.COMMANDS:
         importlib.import_module(f"cachesvc.cli.{name}")
     command: Any = typer.main.get_command(cli.app)
     allowed = {"--help"}
-    while given:
-        word = given.pop(0)
+    while tokens:
+        word = tokens.pop(0)
         if word == "--":
             return
         if word.startswith("-"):
@@ -78,8 +79,8 @@ def _wrong(program: str, words: str) -> Iterator[str]:
             here = {name: parameter for parameter in command.params for name in _names(parameter)}
             if option not in here and option not in allowed:
                 yield f"no option {option}"
-            elif option in here and not here[option].is_flag and "=" not in word and given:
-                given.pop(0)
+            elif option in here and not here[option].is_flag and "=" not in word and tokens:
+                tokens.pop(0)
         elif hasattr(command, "commands"):
             if word not in command.commands:
                 yield f"no command {word}"
@@ -97,14 +98,14 @@ def _client_commands() -> dict[str, argparse.ArgumentParser]:
     return next(dict(action.choices) for action in actions if isinstance(action, argparse._SubParsersAction))
 
 
-def _wrong_of_client(given: list[str]) -> Iterator[str]:
-    if given[0].startswith("-"):
+def unknown_in_client_command(tokens: list[str]) -> Iterator[str]:
+    if tokens[0].startswith("-"):
         return
-    command = _client_commands().get(given[0])
+    command = _client_commands().get(tokens[0])
     if command is None:
-        yield f"no command {given[0]}"
+        yield f"no command {tokens[0]}"
         return
-    for word in given[1:]:
+    for word in tokens[1:]:
         if word == "--":
             return
         option = word.partition("=")[0]

@@ -1,4 +1,4 @@
-"""The site loads nothing from another host, and what would is found."""
+"""Test that the site loads nothing from another host, and that the check finds what would."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ HARMLESS = (
 
 
 @pytest.mark.parametrize("element", LOADED)
-def test_what_a_page_loads_from_elsewhere_is_found(tmp_path: Path, element: str) -> None:
+def test_a_foreign_load_of_a_page_is_found(tmp_path: Path, element: str) -> None:
     (tmp_path / "page.html").write_text(f"<html><body>{element}</body></html>")
-    [found] = foreign_loads(tmp_path)
-    assert found.startswith("page.html: <")
+    [load] = foreign_loads(tmp_path)
+    assert load.startswith("page.html: <")
 
 
-def test_what_a_style_loads_from_elsewhere_is_found(tmp_path: Path) -> None:
+def test_a_foreign_load_of_a_style_sheet_is_found(tmp_path: Path) -> None:
     (tmp_path / "style.css").write_text('@font-face { src: url("https://fonts.example/x.woff2") }')
     assert foreign_loads(tmp_path) == ["style.css: https://fonts.example/x.woff2"]
 
 
 @pytest.mark.parametrize("element", HARMLESS)
-def test_links_and_own_files_are_fine(tmp_path: Path, element: str) -> None:
+def test_links_and_own_files_are_allowed(tmp_path: Path, element: str) -> None:
     (tmp_path / "page.html").write_text(f"<html><body>{element}</body></html>")
     assert foreign_loads(tmp_path) == []

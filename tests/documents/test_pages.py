@@ -1,4 +1,4 @@
-"""The documents agree with the code and with each other."""
+"""Test that the documents agree with the code and with each other."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WRITTEN = [README, *(path for path in sorted(DOCS.rglob("*.md")) if "by `make" n
 """Every page that a person wrote, and no generated one."""
 FOR_USERS = [path for path in WRITTEN if path.parent.name != "adr"]
 FRONT = sorted(ROOT.glob("*.md"))
-"""The pages beside the README that GitHub shows, and it."""
+"""The README, and the pages beside it that GitHub shows."""
 VARIABLES = DOCS / "reference" / "variables.md"
 
 
@@ -43,8 +43,8 @@ def test_every_exit_status_of_an_error_has_a_meaning() -> None:
 
 
 def variables_in_code() -> set[str]:
-    """The names ``CACHESVC_*`` that the code of the client and of `warm` reads: whole text constants, not
-    words of a message."""
+    """Return the names ``CACHESVC_*`` that the code of the client and of `warm` reads: whole text constants,
+    not words of a message."""
     names = set()
     rooms = ("client/cachesvc_client", "cachesvc/warm", "cachesvc/cli")
     for file in (file for room in rooms for file in (ROOT / room).rglob("*.py")):
@@ -54,9 +54,9 @@ def variables_in_code() -> set[str]:
     return names
 
 
-def test_the_table_of_variables_is_that_of_the_client() -> None:
-    listed = re.findall(r"^\| `(CACHESVC_\w+)`", VARIABLES.read_text(), re.MULTILINE)
-    assert set(listed) == variables_in_code()
+def test_the_table_of_variables_has_every_variable_of_the_client() -> None:
+    names = re.findall(r"^\| `(CACHESVC_\w+)`", VARIABLES.read_text(), re.MULTILINE)
+    assert set(names) == variables_in_code()
 
 
 @pytest.mark.parametrize("path", sorted({*FRONT, *FOR_USERS}), ids=name_of)
@@ -82,7 +82,8 @@ def test_every_link_of_a_page_leads_somewhere(path: Path) -> None:
 
 @pytest.mark.parametrize("path", FOR_USERS, ids=name_of)
 def test_a_page_reads_well(path: Path) -> None:
-    """No long lines and paragraphs, no dialect, no names of tests, no documents that are not here."""
+    """A page has no long lines and paragraphs, no dialect, no names of tests, and no links to missing
+    documents."""
     text = prose(path.read_text())
     lines = [line for line in text.splitlines() if not line.startswith(("|", "    |"))]
     assert [line for line in lines if len(line) > 125] == []
@@ -102,19 +103,19 @@ def test_the_messages_that_troubleshooting_quotes_exist() -> None:
 
 def test_every_public_function_is_in_the_reference() -> None:
     text = (DOCS / "reference" / "python.md").read_text()
-    listed = re.findall(r"^::: cachesvc_client\.(\w+)$", text, re.MULTILINE)
-    assert set(listed) == set(cachesvc_client.__all__)
+    names = re.findall(r"^::: cachesvc_client\.(\w+)$", text, re.MULTILINE)
+    assert set(names) == set(cachesvc_client.__all__)
 
 
 def test_the_list_of_decisions_has_every_decision_with_its_title() -> None:
-    listed = dict(re.findall(r"^- \[(.+)\]\((0\d+-[\w-]+\.md)\)", index_lines(), re.MULTILINE))
+    documented = dict(re.findall(r"^- \[(.+)\]\((0\d+-[\w-]+\.md)\)", index_lines(), re.MULTILINE))
     files = sorted((DOCS / "adr").glob("0*.md"))
     titles = {path.read_text().splitlines()[0].removeprefix("# "): path.name for path in files}
-    assert listed == titles
+    assert documented == titles
 
 
 def index_lines() -> str:
-    """The index of decisions, with entries that go over two lines joined."""
+    """Return the index of decisions, with entries of two lines joined."""
     return re.sub(r"\n  +", " ", (DOCS / "adr" / "index.md").read_text())
 
 

@@ -1,4 +1,4 @@
-"""The quick start of the README works as it is typed: its blocks are run, and nothing else."""
+"""Test that the quick start of the README works as it is typed: its blocks are run, and nothing else."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ as long on one that is busy."""
 
 
 def shell_blocks(path: Path) -> list[str]:
-    """Every shell command of a page's quick start, without those that install."""
+    """Return every shell command of a page's quick start, except those that install."""
     text = section(path, "Quick start") if path == README else path.read_text("utf-8")
     return [block for block in blocks(text, "sh") if "pip install" not in block]
 
 
 def user_environment(folder: Path) -> dict[str, str]:
-    """The variables of a user who has nothing but this Python: a home and a temporary folder of his own.
+    """Return the variables of a user who has nothing but this Python, with a home and a temporary folder of
+    its own.
 
-    The text names no port. The registry takes its default, which another process of this machine may have, so
-    the variable asks for any free one; the ``login`` line then has it.
-    """
-    kept = ("LANG", "LD_LIBRARY_PATH", "CACHESVC_UNTESTED")
+    The text names no port. The registry takes its default port, which another process of this machine may
+    have, so the variable asks for any free one; the ``login`` line then has that port."""
+    names = ("LANG", "LD_LIBRARY_PATH", "CACHESVC_UNTESTED")
     home, temporary = folder / "home", folder / "tmp"
     home.mkdir()
     temporary.mkdir()
     return {
-        **{name: os.environ[name] for name in kept if name in os.environ},
+        **{name: os.environ[name] for name in names if name in os.environ},
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "HOME": str(home),
         "TMPDIR": str(temporary),
@@ -46,7 +46,8 @@ def user_environment(folder: Path) -> dict[str, str]:
 
 
 def run_script(script: str, folder: Path, environ: dict[str, str]) -> str:
-    """What ``bash`` printed. Whatever the script started ends with it."""
+    """Run a script with ``bash`` and return its output. Every process that the script started ends with
+    it."""
     process = subprocess.Popen(
         ["bash", "-e", "-c", script],
         cwd=folder,

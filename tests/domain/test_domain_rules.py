@@ -1,4 +1,4 @@
-"""The pure rules, against what they promise."""
+"""Test that the pure rules hold what they promise."""
 
 from __future__ import annotations
 
@@ -71,7 +71,9 @@ ALLOWED = [
 
 
 @pytest.mark.parametrize(("who", "action", "namespace", "lane", "allowed"), ALLOWED)
-def test_access(who: Token, action: Action, namespace: str, lane: Lane | None, allowed: bool) -> None:
+def test_each_role_may_do_the_allowed_actions_only(
+    who: Token, action: Action, namespace: str, lane: Lane | None, allowed: bool
+) -> None:
     assert may(who, action, namespace, lane) is allowed
     if allowed:
         demand(who, action, namespace, lane)
@@ -94,16 +96,16 @@ heads = st.none() | st.builds(Head, digests, st.integers(1, 6))
 
 
 @given(head=heads, expected=st.none() | digests, revision=digests, sequence=st.integers(1, 6))
-def test_a_head_moves_forward_from_where_it_was_said_to_be(head, expected, revision, sequence) -> None:
+def test_a_head_moves_forward_from_its_expected_value(head, expected, revision, sequence) -> None:
     current = head.revision if head else None
     try:
-        moved = advances(head, expected=expected, revision=revision, sequence=sequence)
+        advance = advances(head, expected=expected, revision=revision, sequence=sequence)
     except HeadConflict:
         assert revision != current
         assert current != expected or sequence <= head.sequence
         return
-    assert moved == (revision != current)
-    if moved:
+    assert advance == (revision != current)
+    if advance:
         assert current == expected
         assert head is None or sequence > head.sequence
 
@@ -124,25 +126,25 @@ ages = st.builds(
     days=st.integers(0, 60),
     now=st.integers(0, 120 * DAY),
 )
-def test_retention_keeps_heads_the_newest_and_the_young(rows, keep, days, now) -> None:
-    gone = expired(rows, Retention(keep, days), now)
-    assert len(set(gone)) == len(gone)
-    assert set(gone) <= set(rows)
-    assert not any(row.is_head or row.published >= now - days * DAY for row in gone)
+def test_retention_keeps_heads_and_the_newest_and_young_revisions(rows, keep, days, now) -> None:
+    expired_rows = expired(rows, Retention(keep, days), now)
+    assert len(set(expired_rows)) == len(expired_rows)
+    assert set(expired_rows) <= set(rows)
+    assert not any(row.is_head or row.published >= now - days * DAY for row in expired_rows)
     for entry in {row.entry for row in rows}:
         of_entry = [row for row in rows if row.entry == entry]
-        left = [row for row in of_entry if row not in gone]
-        assert len(left) >= min(keep, len(of_entry))
+        remaining = [row for row in of_entry if row not in expired_rows]
+        assert len(remaining) >= min(keep, len(of_entry))
         newer = sorted(of_entry, key=lambda row: -row.sequence)[:keep]
-        assert not set(newer) & set(gone) or len({row.sequence for row in of_entry}) < len(of_entry)
-    # What could have gone has gone: a run on the rest finds nothing more.
-    assert expired([row for row in rows if row not in gone], Retention(keep, days), now) == []
+        assert not set(newer) & set(expired_rows) or len({row.sequence for row in of_entry}) < len(of_entry)
+    # One run deletes everything that may go: a second run on the remaining rows finds nothing.
+    assert expired([row for row in rows if row not in expired_rows], Retention(keep, days), now) == []
 
 
-def test_retention_by_default() -> None:
+def test_retention_by_default_expires_revisions_after_thirty_days() -> None:
     rows = [RevisionAge(Digest.of(b"e"), Digest.of(b"%d" % n), n, n * DAY, n == 50) for n in range(51)]
-    gone = expired(rows, Retention(), 51 * DAY)
-    assert sorted(row.sequence for row in gone) == list(range(21))
+    expired_rows = expired(rows, Retention(), 51 * DAY)
+    assert sorted(row.sequence for row in expired_rows) == list(range(21))
 
 
 def row(name: str, **more) -> RevisionAge:
@@ -150,12 +152,12 @@ def row(name: str, **more) -> RevisionAge:
     return RevisionAge(Digest.of(facts.pop("entry", name).encode()), Digest.of(name.encode()), **facts)
 
 
-def test_what_is_pinned_outlives_its_retention() -> None:
+def test_a_pinned_revision_outlives_its_retention() -> None:
     rows = [row(f"{n}", entry="e", sequence=n, is_head=n == 9, pinned=n == 3) for n in range(10)]
     assert {one.sequence for one in expired(rows, Retention(2, 0), DAY)} == {0, 1, 2, 4, 5, 6, 7}
 
 
-def test_an_entry_that_nobody_was_offered_goes_whole() -> None:
+def test_an_entry_that_nobody_is_offered_goes_whole() -> None:
     policy, now = Retention(unused_days=30), 100 * DAY
     rows = [
         row("idle"),
@@ -169,7 +171,7 @@ def test_an_entry_that_nobody_was_offered_goes_whole() -> None:
     assert unused(rows, Retention(), now) == []
 
 
-def test_eviction_takes_the_cheap_and_the_idle_first() -> None:
+def test_eviction_takes_cheap_and_idle_entries_first() -> None:
     now = 100 * DAY
     dear = row("dear", compile_seconds=3600.0)
     cheap = row("cheap", compile_seconds=15.0)
@@ -179,15 +181,15 @@ def test_eviction_takes_the_cheap_and_the_idle_first() -> None:
     pinned = row("pinned", pinned=True)
     rows = [dear, cheap, used, superseded, fresh, pinned]
 
-    def left(keep: int | None) -> list[RevisionAge]:
+    def rows_after(keep: int | None) -> list[RevisionAge]:
         return evicted(rows, Retention(keep_bytes=keep), now)
 
-    assert left(None) == left(600) == []
-    assert left(599) == left(500) == [superseded]
-    assert left(400) == [superseded, cheap]
-    assert left(300) == [superseded, cheap, used]
-    # A hundred days of an hour's compilation weigh less than a day of fifteen seconds' would in a year.
-    assert left(0) == [superseded, cheap, used, dear]
+    assert rows_after(None) == rows_after(600) == []
+    assert rows_after(599) == rows_after(500) == [superseded]
+    assert rows_after(400) == [superseded, cheap]
+    assert rows_after(300) == [superseded, cheap, used]
+    # A hundred days of one hour of compilation weigh less than one day of fifteen seconds would in a year.
+    assert rows_after(0) == [superseded, cheap, used, dear]
 
 
 @given(
@@ -209,20 +211,20 @@ def test_eviction_takes_the_cheap_and_the_idle_first() -> None:
     ),
     keep=st.integers(0, 20_000),
 )
-def test_eviction_is_bounded_by_what_it_must_keep(rows, keep) -> None:
+def test_eviction_keeps_what_the_policy_must_keep(rows, keep) -> None:
     now, policy = 100 * DAY, Retention(keep_bytes=keep)
-    gone = evicted(rows, policy, now)
-    rest = [row for row in rows if row not in gone]
-    assert len(set(gone)) == len(gone) and set(gone) <= set(rows)
-    assert not any(row.pinned or row.touched >= now - 3600 for row in gone)
-    for head in (row for row in gone if row.is_head):
+    evicted_rows = evicted(rows, policy, now)
+    rest = [row for row in rows if row not in evicted_rows]
+    assert len(set(evicted_rows)) == len(evicted_rows) and set(evicted_rows) <= set(rows)
+    assert not any(row.pinned or row.touched >= now - 3600 for row in evicted_rows)
+    for head in (row for row in evicted_rows if row.is_head):
         assert not any(row.entry == head.entry and not row.is_head for row in rest)
-    if gone:  # never more than was needed
-        assert sum(row.size for row in rest) + gone[-1].size > keep
+    if evicted_rows:  # Eviction never takes more than necessary.
+        assert sum(row.size for row in rest) + evicted_rows[-1].size > keep
     assert evicted(rest, policy, now) == []
 
 
-def test_a_namespace_overrides_what_it_names() -> None:
+def test_a_namespace_overrides_the_fields_that_it_sets() -> None:
     base = Retention(5, 10, None, 1000)
     assert base.of(Policy()) == base
     assert base.of(Policy(keep_days=0, unused_days=3)) == Retention(5, 0, 3, 1000)
@@ -249,7 +251,7 @@ def test_retention_refuses_to_keep_nothing() -> None:
         Retention(0, 5)
 
 
-def test_collectable() -> None:
+def test_only_loose_objects_are_collectable() -> None:
     loose = ObjectFacts("packs/a", "live", 100, False)
     assert collectable(loose, 101)
     assert not collectable(loose, 100)
@@ -260,8 +262,8 @@ def test_collectable() -> None:
 
 HOLDERS = st.sampled_from(["", "a" * 32, "b" * 32])
 CLAIMS = st.builds(
-    lambda holder, fence, expires, done: Claim(
-        Digest.of(b"k"), Namespace("team"), ShortName("m"), None, holder, fence, 0, expires, done
+    lambda holder, fence, expires, completed: Claim(
+        Digest.of(b"k"), Namespace("team"), ShortName("m"), None, holder, fence, 0, expires, completed
     ),
     HOLDERS,
     st.integers(0, 3),
@@ -270,26 +272,28 @@ CLAIMS = st.builds(
 )
 
 
-@given(claim=CLAIMS, now=st.integers(0, 40), seen=st.integers(0, 3))
-def test_who_waits_for_a_claim_waits_only_while_somebody_has_it(claim: Claim, now: int, seen: int) -> None:
+@given(claim=CLAIMS, now=st.integers(0, 40), last_fence=st.integers(0, 3))
+def test_a_client_waits_for_a_claim_only_while_it_has_a_holder(
+    claim: Claim, now: int, last_fence: int
+) -> None:
     alive = bool(claim.holder) and claim.expires > now
-    told = standing(claim, now, seen)
-    assert (told == "held") <= alive and (told == "free") <= (not alive)
-    if told == "published":
-        assert claim.done and claim.fence != seen
+    state = standing(claim, now, last_fence)
+    assert (state == "held") <= alive and (state == "free") <= (not alive)
+    if state == "published":
+        assert claim.done and claim.fence != last_fence
     elif claim.done:
-        assert claim.fence == seen or (not alive and now >= claim.expires + 10)
+        assert claim.fence == last_fence or (not alive and now >= claim.expires + 10)
     assert standing(claim, 40, claim.fence) == "free" and standing(None, now) == "free"
 
 
 @given(claim=CLAIMS, holder=st.sampled_from(["a" * 32, "b" * 32]), fence=st.integers(0, 3))
-def test_a_claim_counts_for_its_last_holder_alone(claim: Claim, holder: str, fence: int) -> None:
-    """Whether it has ended by now does not matter, as long as nobody took it."""
-    shown = ClaimRef(claim.key, holder, fence)
+def test_a_claim_belongs_to_its_last_holder_alone(claim: Claim, holder: str, fence: int) -> None:
+    """An expired claim still belongs to its last holder, as long as no other client took it."""
+    ref = ClaimRef(claim.key, holder, fence)
     if (claim.holder, claim.fence) == (holder, fence):
-        demand_current(claim, shown)
+        demand_current(claim, ref)
     else:
         with pytest.raises(ClaimLost):
-            demand_current(claim, shown)
+            demand_current(claim, ref)
     with pytest.raises(ClaimLost):
-        demand_current(None, shown)
+        demand_current(None, ref)

@@ -1,6 +1,8 @@
-"""Fresh processes: empty cache folders, another home, another TMPDIR, another working directory, and
-a PATH without a C++ compiler, on which other
-tools only tell that they were called."""
+"""Run programs in fresh processes: with empty cache folders, another home, another TMPDIR and another working
+directory.
+
+Without compilers, the PATH has no C++ compiler, and the other tools on it only record that they were
+called."""
 
 from __future__ import annotations
 
@@ -15,12 +17,14 @@ from typing import Any
 from benchmarks.hosts import trap
 
 PROGRAMS = Path(__file__).parent / "programs"
-_KEPT = ("CACHESVC_UNTESTED", "PIP_FIND_LINKS", "LANG", "LC_ALL", "LD_LIBRARY_PATH")
+_INHERITED = ("CACHESVC_UNTESTED", "PIP_FIND_LINKS", "LANG", "LC_ALL", "LD_LIBRARY_PATH")
 
 
 @dataclass
-class Ran:
-    """What a process said; ``compilers``: the compilers that it, or a child of it, called."""
+class ProgramResult:
+    """Holds what a process printed.
+
+    ``compilers``: the compilers that the process, or a child of it, called."""
 
     code: int
     out: str
@@ -29,19 +33,19 @@ class Ran:
 
     @property
     def answer(self) -> dict[str, Any]:
-        """The JSON of the last line."""
+        """Return the JSON of the last line."""
         assert self.code == 0, self.err[-4000:]
         return json.loads(self.out.strip().splitlines()[-1])
 
 
 def environment(place: Path, **variables: str) -> dict[str, str]:
-    """An environment that shares nothing with this process but what torch needs to be found."""
+    """Return an environment that shares nothing with this process except what Python needs to find torch."""
     for name in ("home", "tmp", "work"):
         (place / name).mkdir(parents=True, exist_ok=True)
-    kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    environ = {name: os.environ[name] for name in _INHERITED if name in os.environ}
     paths = [str(PROGRAMS), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     return {
-        **kept,
+        **environ,
         "HOME": str(place / "home"),
         "TMPDIR": str(place / "tmp"),
         "PATH": os.environ["PATH"],
@@ -62,13 +66,13 @@ def run(
     before: tuple[str, ...] = (),
     launcher: tuple[str, ...] = (),
     **variables: str,
-) -> Ran:
-    """Runs a program of ``programs/`` in ``place``; without ``compilers`` on a trapped PATH."""
+) -> ProgramResult:
+    """Run a program of ``programs/`` in ``place``; without ``compilers``, on a PATH of traps."""
     env = {**environment(place), **variables}
     called = place / "trap" / "called"
     if not compilers:
         env["PATH"] = str(trap(place / "trap"))
-    done = subprocess.run(
+    result = subprocess.run(
         [*before, python, *launcher, str(PROGRAMS / program), *arguments],
         cwd=place / "work",
         env=env,
@@ -78,4 +82,4 @@ def run(
         check=False,
     )
     names = called.read_text().splitlines() if called.exists() else []
-    return Ran(done.returncode, done.stdout, done.stderr, names)
+    return ProgramResult(result.returncode, result.stdout, result.stderr, names)

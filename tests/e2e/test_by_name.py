@@ -1,4 +1,5 @@
-"""The way of a service: a registry, a name, fresh hosts; and every way in which the registry can fail."""
+"""Test the way of a service: a registry, a name and fresh hosts, and every way in which the registry can
+fail."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.names import Name
 
 from .conftest import NAME, Built
-from .harness import Ran, environment, run
+from .harness import ProgramResult, environment, run
 from .registries import Served, client, free_url, hung, prepare, serve
 
 pytestmark = pytest.mark.compiles
@@ -24,28 +25,28 @@ pytestmark = pytest.mark.compiles
 
 @pytest.fixture(scope="module")
 def registry(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """Holds the bundle, pushed by the command that people use."""
+    """Start a registry that holds the bundle, pushed by the command that users run."""
     folder = tmp_path_factory.mktemp("registry")
     prepare(folder, built.key.text)
     with serve(folder) as served:
-        done = client("push", str(built.bundle), **served.publisher)
-        assert done.returncode == 0, done.stderr
+        result = client("push", str(built.bundle), **served.publisher)
+        assert result.returncode == 0, result.stderr
         again = client("push", str(built.bundle), **served.publisher)
-        assert again.returncode == 0, "publishing the same manifest again is a success"
+        assert again.returncode == 0, "a second push of the same manifest succeeds"
         yield served
 
 
-def _serve(place: Path, built: Built, registry: Served, *arguments: str, **more) -> Ran:
+def _serve(place: Path, built: Built, registry: Served, *arguments: str, **more) -> ProgramResult:
     variables = {**registry.variables, **more.pop("variables", {})}
     return run(
         "serve.py", f"name={NAME}", f"expect={built.expect}", *arguments, place=place, **more, **variables
     )
 
 
-def test_a_fresh_host_hits_and_its_second_process_moves_nothing(
+def test_a_fresh_host_hits_and_its_second_process_downloads_nothing(
     tmp_path: Path, built: Built, registry: Served
 ) -> None:
-    """The second has compilers on its PATH, and calls none either."""
+    """The second process has compilers on its PATH, and calls none either."""
     first = _serve(tmp_path, built, registry, compilers=False)
     assert first.answer["state"] == "hit" and first.answer["same_as_builder"]
     assert first.compilers == [] and first.answer["observed"]["processes"] == []
@@ -53,11 +54,11 @@ def test_a_fresh_host_hits_and_its_second_process_moves_nothing(
     second = _serve(tmp_path, built, registry)
     assert second.answer["state"] == "hit"
     assert second.answer["bytes_moved"] == 0
-    seen = second.answer["observed"]
-    assert (seen["compilations"], seen["compiler_processes"], seen["processes"]) == (0, 0, [])
+    observed = second.answer["observed"]
+    assert (observed["compilations"], observed["compiler_processes"], observed["processes"]) == (0, 0, [])
 
 
-def test_a_damaged_node_store_is_mended(tmp_path: Path, built: Built, registry: Served) -> None:
+def test_a_damaged_node_store_is_repaired(tmp_path: Path, built: Built, registry: Served) -> None:
     assert _serve(tmp_path, built, registry, compilers=False).answer["state"] == "hit"
     store = tmp_path / "home" / ".cache" / "cachesvc" / "v1"
     [pack] = (store / "packs").iterdir()
@@ -68,26 +69,26 @@ def test_a_damaged_node_store_is_mended(tmp_path: Path, built: Built, registry: 
     kernel.write_bytes(kernel.read_bytes()[:100])
     for path in (store / "folders").rglob("fxgraph/*/*/*"):
         path.unlink()
-    done = _serve(tmp_path, built, registry, compilers=False)
-    assert done.answer["state"] == "hit" and done.answer["same_as_builder"], done.answer
+    result = _serve(tmp_path, built, registry, compilers=False)
+    assert result.answer["state"] == "hit" and result.answer["same_as_builder"], result.answer
 
 
 def test_run_reaches_spawned_workers_without_a_code_change(tmp_path: Path, registry: Served) -> None:
-    done = run(
+    result = run(
         "spawned.py",
         place=tmp_path,
         compilers=False,
         before=(sys.executable, "-m", "cachesvc_client", "run", NAME, "--"),
         **registry.variables,
     )
-    answers = [json.loads(line) for line in done.out.splitlines()]
-    assert {answer["worker"] for answer in answers} == {"spawned 0", "spawned 1"}, done.err
+    answers = [json.loads(line) for line in result.out.splitlines()]
+    assert {answer["worker"] for answer in answers} == {"spawned 0", "spawned 1"}, result.err
     assert [(answer["state"], answer["compilations"]) for answer in answers] == [("hit", 0)] * 2, answers
     assert all(answer["difference"] < 1e-5 for answer in answers)
 
 
 def test_run_reaches_the_ranks_of_torchrun(tmp_path: Path, registry: Served) -> None:
-    done = run(
+    result = run(
         "spawned.py",
         place=tmp_path,
         compilers=False,
@@ -96,24 +97,26 @@ def test_run_reaches_the_ranks_of_torchrun(tmp_path: Path, registry: Served) -> 
         launcher=("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"),
         **registry.variables,
     )
-    answers = [json.loads(line) for line in done.out.splitlines() if line.startswith("{")]
-    assert {answer["worker"] for answer in answers} == {"rank 0", "rank 1"}, done.err[-3000:]
+    answers = [json.loads(line) for line in result.out.splitlines() if line.startswith("{")]
+    assert {answer["worker"] for answer in answers} == {"rank 0", "rank 1"}, result.err[-3000:]
     assert [(answer["state"], answer["compilations"]) for answer in answers] == [("hit", 0)] * 2, answers
 
 
 def test_an_import_and_variables_are_enough(tmp_path: Path, built: Built, registry: Served) -> None:
-    done = _serve(tmp_path, built, registry, "when=auto", compilers=False, variables={"CACHESVC_NAME": NAME})
-    assert done.answer["state"] == "hit", done.answer
+    result = _serve(
+        tmp_path, built, registry, "when=auto", compilers=False, variables={"CACHESVC_NAME": NAME}
+    )
+    assert result.answer["state"] == "hit", result.answer
 
 
 def test_compile_is_torchs_own_and_is_restored(tmp_path: Path, built: Built, registry: Served) -> None:
-    done = _serve(tmp_path, built, registry, "when=compile", compilers=False)
-    answer = done.answer
+    result = _serve(tmp_path, built, registry, "when=compile", compilers=False)
+    answer = result.answer
     assert answer["compiled"] == "torch._dynamo.eval_frame.OptimizedModule"
     assert answer["state"] == "hit" and answer["same_as_builder"], answer
-    assert done.compilers == [] and answer["observed"]["processes"] == []
+    assert result.compilers == [] and answer["observed"]["processes"] == []
     assert answer["primed"] is True and answer["status"] == {f"{NAME}:latest": "restored"}
-    assert answer["registered"], "its hash is known, so that its entries rank first"
+    assert answer["registered"], "the model hash is known, so entries of this model rank first"
 
 
 def test_a_node_starts_from_its_last_answer_while_the_registry_is_down(tmp_path: Path, built: Built) -> None:
@@ -126,9 +129,9 @@ def test_a_node_starts_from_its_last_answer_while_the_registry_is_down(tmp_path:
     [answer] = (tmp_path / "home" / ".cache" / "cachesvc" / "v1" / "resolved").iterdir()
     hour_ago = answer.stat().st_mtime - 3600
     os.utime(answer, (hour_ago, hour_ago))
-    done = _serve(tmp_path, built, served, compilers=False)
-    assert done.answer["state"] == "hit" and done.compilers == [], done.answer
-    assert any("last answer" in reason for reason in done.answer["reasons"]), done.answer["reasons"]
+    result = _serve(tmp_path, built, served, compilers=False)
+    assert result.answer["state"] == "hit" and result.compilers == [], result.answer
+    assert any("last answer" in reason for reason in result.answer["reasons"]), result.answer["reasons"]
 
 
 WRONG = {
@@ -141,12 +144,12 @@ WRONG = {
     "unwritable store": ({"CACHESVC_STORE": "/proc/none"}, "/proc/none"),
     "malformed variable": ({"CACHESVC_DEADLINE": "soon"}, "CACHESVC_DEADLINE"),
 }
-"""By what is wrong: the variables and the name that differ, and what the service says."""
+"""For each fault: the variables and the name that differ, and the words that the service logs."""
 
 
 @pytest.fixture
 def wrong(registry: Served) -> Iterator[Callable[[str], tuple[str, dict[str, str]]]]:
-    """Returns the name and the variables of a service with which something is wrong."""
+    """Return the name and the variables of a service that one thing is wrong with."""
     from cachesvc_client.bundle.seal import SigningKey
 
     with hung() as silent:
@@ -164,30 +167,30 @@ def wrong(registry: Served) -> Iterator[Callable[[str], tuple[str, dict[str, str
 
 
 @pytest.mark.parametrize("what", ["unknown name", "hung"])
-def test_where_something_is_wrong_the_service_compiles_and_says_why(tmp_path: Path, wrong, what: str) -> None:
+def test_a_service_with_a_wrong_setting_compiles_and_says_why(tmp_path: Path, wrong, what: str) -> None:
     name, variables = wrong(what)
-    done = run("serve.py", f"name={name}", "small=1", place=tmp_path, **variables)
-    answer = done.answer
+    result = run("serve.py", f"name={name}", "small=1", place=tmp_path, **variables)
+    answer = result.answer
     assert answer["state"] == "miss" and answer["eager_difference"] < 1e-5, what
-    assert WRONG[what][1] in " ".join(answer["reasons"]) + done.err, (answer["reasons"], done.err[-2000:])
-    assert "Traceback" not in done.err
+    assert WRONG[what][1] in " ".join(answer["reasons"]) + result.err, (answer["reasons"], result.err[-2000:])
+    assert "Traceback" not in result.err
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_whatever_is_wrong_the_first_compile_goes_on_and_the_service_says_why(
+def test_the_first_compile_goes_on_and_the_service_says_why_whatever_is_wrong(
     tmp_path: Path, wrong, what: str
 ) -> None:
-    """Without torch: the compile itself is the same in all of them."""
+    """No torch is needed: the compile itself is the same in all cases."""
     name, variables = wrong(what)
-    done = run("waits.py", name, place=tmp_path, **variables)
-    assert done.answer["status"] == "failed", done.answer
-    said = " ".join(done.answer["reasons"]) + done.err
-    assert WRONG[what][1] in said, (done.answer, done.err[-2000:])
-    assert "Traceback" not in done.err
+    result = run("waits.py", name, place=tmp_path, **variables)
+    assert result.answer["status"] == "failed", result.answer
+    messages = " ".join(result.answer["reasons"]) + result.err
+    assert WRONG[what][1] in messages, (result.answer, result.err[-2000:])
+    assert "Traceback" not in result.err
 
 
-def test_strict_makes_it_an_error(tmp_path: Path, registry: Served) -> None:
-    done = run(
+def test_strict_makes_a_wrong_setting_an_error(tmp_path: Path, registry: Served) -> None:
+    result = run(
         "serve.py",
         "name=team/nothing",
         "small=1",
@@ -196,7 +199,7 @@ def test_strict_makes_it_an_error(tmp_path: Path, registry: Served) -> None:
         **registry.variables,
         CACHESVC_STRICT="1",
     )
-    assert done.code != 0 and "team/nothing" in done.err
+    assert result.code != 0 and "team/nothing" in result.err
 
 
 def test_explain_names_the_factor_that_differs(tmp_path: Path, registry: Served) -> None:
@@ -207,13 +210,13 @@ def test_explain_names_the_factor_that_differs(tmp_path: Path, registry: Served)
     assert "cpu_isa" in differs.stdout, differs.stderr
 
 
-def test_pull_makes_a_bundle_that_needs_no_registry(tmp_path: Path, built: Built, registry: Served) -> None:
+def test_pull_writes_a_bundle_that_needs_no_registry(tmp_path: Path, built: Built, registry: Served) -> None:
     into = tmp_path / "image"
     pulled = client(
         "pull", NAME, "--into", str(into), **{**environment(tmp_path / "b"), **registry.variables}
     )
     assert pulled.returncode == 0, pulled.stderr
-    done = run(
+    result = run(
         "serve.py",
         f"bundle={into}",
         f"expect={built.expect}",
@@ -221,7 +224,7 @@ def test_pull_makes_a_bundle_that_needs_no_registry(tmp_path: Path, built: Built
         compilers=False,
         CACHESVC_TRUSTED_KEYS=built.trusted,
     )
-    assert done.answer["state"] == "hit" and done.compilers == []
+    assert result.answer["state"] == "hit" and result.compilers == []
 
 
 def test_publish_from_a_service_is_restored_by_the_next(tmp_path: Path, registry: Served) -> None:
@@ -247,13 +250,11 @@ def test_publish_from_a_service_is_restored_by_the_next(tmp_path: Path, registry
     assert second.answer["state"] == "hit" and second.compilers == [], second.answer
 
 
-def test_of_two_that_publish_one_compiles_and_the_other_waits_for_it(
-    tmp_path: Path, registry: Served
-) -> None:
-    """Both at once, on hosts of their own; nothing but a deadline tells them to."""
+def test_one_of_two_publishers_compiles_and_the_other_waits_for_it(tmp_path: Path, registry: Served) -> None:
+    """Both start at once, on hosts of their own; only the deadline makes the second one wait."""
     variables = {**registry.publisher, "CACHESVC_MODE": "readwrite", "CACHESVC_DEADLINE": "120", **QUICK}
 
-    def start(number: int) -> Ran:
+    def start(number: int) -> ProgramResult:
         words = ("name=team/turns", "publish=1", "small=1")
         return run("serve.py", *words, place=tmp_path / str(number), **variables)
 
@@ -266,4 +267,4 @@ def test_of_two_that_publish_one_compiles_and_the_other_waits_for_it(
     with Remote(registry.url, registry.token) as remote:
         [entry] = remote.entries(Name.parse("team/turns"))
         revisions = json.loads(remote.raw(f"/v1/entries/{entry.entry}/revisions", 1 << 20))
-    assert len(revisions) == 1, "what was restored is not published again"
+    assert len(revisions) == 1, "restored files are not published again"

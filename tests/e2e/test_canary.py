@@ -1,5 +1,7 @@
-"""A restored kernel that computes something else than its source says: wrong numbers without the canary, and
-right ones with it, in this process and in the next ones of its node."""
+"""Test the canary with a restored kernel that computes something else than its source says.
+
+Without the canary the numbers are wrong; with it they are right, in this process and in the next processes of
+its node."""
 
 from __future__ import annotations
 
@@ -15,15 +17,15 @@ from cachesvc_client.publication.build_bundle import Draft, build_bundle
 from cachesvc_client.wire.records import Manifest
 
 from .conftest import Built
-from .harness import Ran, run
+from .harness import ProgramResult, run
 
 pytestmark = pytest.mark.compiles
 
 
 @dataclass
 class Bundles:
-    """``wrong`` is ``right`` but for the machine code of its kernel, which belongs to another function;
-    ``newer`` is ``right``, published after it."""
+    """Has three bundles: ``wrong`` is ``right`` but for the machine code of its kernel, which belongs to
+    another function; ``newer`` is ``right``, published after it."""
 
     right: Path
     wrong: Path
@@ -35,8 +37,8 @@ class Bundles:
 def bundles(small: Built, tmp_path_factory: pytest.TempPathFactory) -> Bundles:
     place = tmp_path_factory.mktemp("poisoned")
     other, key = place / "other.cachesvc", str(small.key_file)
-    done = run("build.py", str(other), key, "team/other", "other", place=place, **QUICK)
-    assert done.code == 0, done.err[-4000:]
+    result = run("build.py", str(other), key, "team/other", "other", place=place, **QUICK)
+    assert result.code == 0, result.err[-4000:]
     manifest = small.manifest(small.bundle)
     files = _files(small.bundle, manifest)
     [code] = [file.data for file in _files(other, small.manifest(other)) if file.path.endswith(".so")]
@@ -61,27 +63,31 @@ def _files(bundle: Path, manifest: Manifest) -> list[SourceFile]:
         return [SourceFile(one.kind, one.path, bytes(reader.read(one)), one.mode) for one in manifest.files]
 
 
-def _serve(place: Path, bundles: Bundles, bundle: Path, compilers: bool = True, **variables: str) -> Ran:
+def _serve(
+    place: Path, bundles: Bundles, bundle: Path, compilers: bool = True, **variables: str
+) -> ProgramResult:
     variables = {**QUICK, "CACHESVC_TRUSTED_KEYS": bundles.trusted, **variables}
     return run("canary.py", str(bundle), place=place, compilers=compilers, **variables)
 
 
 def test_without_a_canary_wrong_code_gives_wrong_numbers(tmp_path: Path, bundles: Bundles) -> None:
-    """Otherwise the tests below would prove nothing."""
+    """This test shows that the tests below can fail."""
     answer = _serve(tmp_path, bundles, bundles.wrong, compilers=False).answer
     assert answer["state"] == "hit" and answer["compilations"] == [0, 0, 0]
     assert all(difference > 1 for difference in answer["differences"])
 
 
-def test_with_a_canary_no_wrong_number_comes_out_and_the_node_has_learnt(
+def test_a_canary_keeps_wrong_numbers_from_the_caller_and_the_node_remembers(
     tmp_path: Path, bundles: Bundles
 ) -> None:
     first = _serve(tmp_path, bundles, bundles.wrong, CACHESVC_CANARY="1")
     answer = first.answer
     assert max(answer["differences"]) < 1e-5, answer
     assert answer["compilations"][0] == 0, "the first output is eager's"
-    assert answer["compilations"][1] > 0, "the second is compiled here"
-    assert answer["compilations"][2] == answer["compilations"][1], "and the third is that again"
+    assert answer["compilations"][1] > 0, "the second output is compiled here"
+    assert answer["compilations"][2] == answer["compilations"][1], (
+        "the third output comes from the same compile"
+    )
     assert answer["state"] == "inert" and len(answer["distrusted"]) == 1 and answer["random_kept"]
     assert "differs from eager by 2 " in answer["reasons"][0], answer["reasons"]
     assert first.err.count("differs from eager") == 1 and "Traceback" not in first.err
@@ -94,17 +100,17 @@ def test_with_a_canary_no_wrong_number_comes_out_and_the_node_has_learnt(
     replaced = _serve(tmp_path, bundles, bundles.newer, CACHESVC_CANARY="1")
     assert replaced.answer["state"] == "hit" and replaced.answer["compilations"] == [0, 0, 0]
     [store] = (tmp_path / "home").glob(".cache/cachesvc/v1")
-    assert not list((store / "distrusted").iterdir()), "the mark went with the revision"
+    assert not list((store / "distrusted").iterdir()), "the mark went away with the revision"
 
 
 def test_a_right_revision_passes_unchanged_and_without_a_compiler(tmp_path: Path, bundles: Bundles) -> None:
-    done = _serve(tmp_path, bundles, bundles.right, compilers=False, CACHESVC_CANARY="1")
-    answer = done.answer
-    assert answer["state"] == "hit" and answer["compilations"] == [0, 0, 0] and done.compilers == []
+    result = _serve(tmp_path, bundles, bundles.right, compilers=False, CACHESVC_CANARY="1")
+    answer = result.answer
+    assert answer["state"] == "hit" and answer["compilations"] == [0, 0, 0] and result.compilers == []
     assert max(answer["differences"]) < 1e-5 and answer["random_kept"]
     assert not any("canary" in reason for reason in answer["reasons"]), answer["reasons"]
 
 
 def test_under_strict_a_wrong_output_is_an_error(tmp_path: Path, bundles: Bundles) -> None:
-    done = _serve(tmp_path, bundles, bundles.wrong, CACHESVC_CANARY="1", CACHESVC_STRICT="1")
-    assert done.code != 0 and "the canary found wrong numbers" in done.err
+    result = _serve(tmp_path, bundles, bundles.wrong, CACHESVC_CANARY="1", CACHESVC_STRICT="1")
+    assert result.code != 0 and "the canary found wrong numbers" in result.err

@@ -1,4 +1,4 @@
-"""No hook breaks a compile, whatever is different in a torch that nobody has seen yet."""
+"""Test that no hook breaks a compile, whatever differs in a torch that nobody has seen yet."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ CALLED = {
 
 @pytest.mark.compiles
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_hook_that_raises_leaves_the_original(tmp_path: Path, when: str) -> None:
-    ended = run("changed.py", f"raises-{when}", place=tmp_path, timeout=550, CACHESVC_URL=NOWHERE, **QUICK)
-    answer = ended.answer
+def test_a_hook_that_raises_leaves_the_original_in_place(tmp_path: Path, when: str) -> None:
+    result = run("changed.py", f"raises-{when}", place=tmp_path, timeout=550, CACHESVC_URL=NOWHERE, **QUICK)
+    answer = result.answer
     assert answer["right"] == [True, True]
     for module, name in CALLED.items():
         assert answer["calls"].get("callback" if name == "callback" else f"{module}.{name}"), (module, name)
-    assert sum(answer["failures"].values()) == sum(answer["calls"].values()), "each one is logged, once"
-    assert "Traceback" not in ended.err
+    assert sum(answer["failures"].values()) == sum(answer["calls"].values()), "each failure is logged, once"
+    assert "Traceback" not in result.err
 
 
 @pytest.mark.compiles
-def test_names_that_are_gone_are_told_and_missed_by_nobody(tmp_path: Path) -> None:
+def test_missing_names_are_reported_and_the_compile_goes_on(tmp_path: Path) -> None:
     answer = run("changed.py", "absent", place=tmp_path, timeout=550, CACHESVC_URL=NOWHERE, **QUICK).answer
     assert answer["right"] == [True, True] and not answer["failures"]
     assert "torch._inductor.compile_fx.fx_codegen_and_compile" in answer["missing"]
@@ -45,12 +45,12 @@ def test_names_that_are_gone_are_told_and_missed_by_nobody(tmp_path: Path) -> No
 
 
 @pytest.mark.compiles
-def test_parameters_that_are_new_are_passed_on(tmp_path: Path) -> None:
+def test_new_parameters_are_passed_on(tmp_path: Path) -> None:
     answer = run(
         "changed.py", "parameters", place=tmp_path, timeout=550, CACHESVC_URL=NOWHERE, **QUICK
     ).answer
     assert answer["right"] == [True, True]
     for module, name in CALLED.items():
         assert name == "callback" or answer["calls"].get(f"{module}.{name}"), (module, name)
-    assert answer["kernels"] == 0, "a parameter that nobody knows may decide a kernel's code: it has no key"
+    assert answer["kernels"] == 0, "an unknown parameter may decide a kernel's code, so the kernel has no key"
     assert set(answer["failures"]) <= {"CppCodeCache.load_async"}, answer["failures"]

@@ -1,4 +1,4 @@
-"""The registry dies in the middle of a download: SIGKILL, after a certain byte."""
+"""Test a registry that dies in the middle of a download, by SIGKILL after a certain byte."""
 
 from __future__ import annotations
 
@@ -29,40 +29,45 @@ FILLER = 24 << 20
 
 @pytest.fixture
 def big(built: Built, tmp_path: Path) -> Path:
-    """What the builder compiled, with as much beside it that does not compress as makes it long."""
+    """Make a bundle of the builder's files and of as much incompressible filler as makes the download
+    long."""
     rules, roots = RULES, {"inductor": built.folder}
-    found = {"inductor": rules["inductor"].files_in(built.folder)}
+    paths = {"inductor": rules["inductor"].files_in(built.folder)}
     filler = SourceFile("inductor", f"fxgraph/zz/f{'z' * 50}/{'z' * 50}", os.urandom(FILLER))
     like = built.manifest(built.bundle)
     draft = Draft(Name.parse(BIG), Target("big"), like.fingerprint, like.workload, like.scopes)
     path = tmp_path / "big.cachesvc"
-    build_bundle([*capture(found, rules, roots), filler], draft, built.key, path)
+    build_bundle([*capture(paths, rules, roots), filler], draft, built.key, path)
     return path
 
 
 @pytest.fixture
-def way() -> Iterator[Relay]:
-    """Leads to the registry that a test names."""
+def registry_relay() -> Iterator[Relay]:
+    """Open a relay to the registry that a test names."""
     with relay() as opened:
         yield opened
 
 
-def _serve(place: Path, registry: Served, way: Relay, *arguments: str, **more):
-    variables = {**registry.variables, "CACHESVC_URL": way.url, **more.pop("variables", {})}
+def _serve(place: Path, registry: Served, registry_relay: Relay, *arguments: str, **more):
+    variables = {**registry.variables, "CACHESVC_URL": registry_relay.url, **more.pop("variables", {})}
     return run("serve.py", f"name={BIG}", *arguments, place=place, **more, **variables)
 
 
-def test_the_service_compiles_and_the_next_one_goes_on_where_it_stopped(
-    tmp_path: Path, built: Built, big: Path, way: Relay
+def test_the_service_compiles_and_the_next_start_resumes_the_download(
+    tmp_path: Path, built: Built, big: Path, registry_relay: Relay
 ) -> None:
     folder = tmp_path / "registry"
     prepare(folder, built.key.text)
     with serve(folder) as registry:
-        done = client("push", str(big), **registry.publisher)
-        assert done.returncode == 0, done.stderr
-        way.target, way.limit, way.at_limit = registry.address, CUT, registry.process.kill
-        first = _serve(tmp_path, registry, way, "small=1", variables=QUICK)
-        assert registry.process.poll() is not None, "it was killed by then"
+        result = client("push", str(big), **registry.publisher)
+        assert result.returncode == 0, result.stderr
+        registry_relay.target, registry_relay.limit, registry_relay.at_limit = (
+            registry.address,
+            CUT,
+            registry.process.kill,
+        )
+        first = _serve(tmp_path, registry, registry_relay, "small=1", variables=QUICK)
+        assert registry.process.poll() is not None, "the registry was dead by then"
     answer = first.answer
     assert answer["state"] == "miss" and answer["eager_difference"] < 1e-5
     assert answer["observed"]["compilations"] > 0
@@ -70,16 +75,16 @@ def test_the_service_compiles_and_the_next_one_goes_on_where_it_stopped(
     [partial] = [
         path for path in (tmp_path / "home").rglob("*") if path.is_file() and path.stat().st_size > CUT // 2
     ]
-    kept = partial.stat().st_size
-    assert not list((tmp_path / "home").rglob("fxgraph/zz")), "nothing of half a pack is installed"
+    partial_size = partial.stat().st_size
+    assert not list((tmp_path / "home").rglob("fxgraph/zz")), "nothing of a partial pack is installed"
 
-    way.sent = 0
+    registry_relay.sent = 0
     with serve(folder) as again:
-        way.target = again.address
-        second = _serve(tmp_path, registry, way, f"expect={built.expect}", compilers=False)
+        registry_relay.target = again.address
+        second = _serve(tmp_path, registry, registry_relay, f"expect={built.expect}", compilers=False)
     answer = second.answer
     assert answer["state"] == "hit" and answer["same_as_builder"], answer
     assert second.compilers == [] and answer["observed"]["compilations"] == 0
     size = built.manifest(big).pack.size
-    assert answer["bytes_moved"] == size - kept, "the rest, and nothing twice"
-    assert way.sent < size - kept + (1 << 20)
+    assert answer["bytes_moved"] == size - partial_size, "the registry sent the rest, and no byte twice"
+    assert registry_relay.sent < size - partial_size + (1 << 20)

@@ -1,5 +1,8 @@
-"""Attaching is light: it imports little on the application's own thread, and torch on none. Modules are
-counted and not seconds: they are what the seconds go to, and do not depend on who else uses the machine."""
+"""Test that attaching is light: it imports few modules on the application's own thread, and torch on no
+thread.
+
+The tests count modules instead of seconds: the seconds go to imports, and a count does not depend on other
+users of the machine."""
 
 from __future__ import annotations
 
@@ -37,15 +40,17 @@ HEAVY = {
     "urllib.request",
     "zstandard",
 }
-"""None of these on the application's thread."""
+"""Modules that the application's thread must not import."""
 OURS = LOADED_BY_ATTACH | {"cachesvc_client.session.publish", "cachesvc_client.wire.codec"}
-"""What may be needed before a thread can be started and the hooks stand."""
+"""Modules that may be needed before a thread can start and the hooks are in place."""
 
 
 @pytest.fixture(scope="module")
 def answer(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What a process says that attached to a bundle for this environment and waited for it. Files that no
-    compiler would read do: nothing is compiled."""
+    """Return the answer of a process that attached to a bundle for this environment and waited for the
+    restore.
+
+    The files of the bundle are no real cache files: nothing is compiled."""
     place = tmp_path_factory.mktemp("light")
     key, bundle = SigningKey.generate(), place / "light.cachesvc"
     files = [SourceFile("inductor", f"fxgraph/ab/f{'ab' * 20}/{number:024}", b"graph") for number in range(3)]
@@ -62,7 +67,7 @@ def answer(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def test_the_restore_is_whole_without_torch(answer: dict[str, Any]) -> None:
     assert answer["over"] and answer["status"] == "restored"
-    assert {"cryptography", "zstandard"} <= set(answer["in_all"]), "otherwise this would prove nothing"
+    assert {"cryptography", "zstandard"} <= set(answer["in_all"]), "the restore must have installed something"
     assert not {"torch", "triton", "numpy"} & set(answer["in_all"])
 
 
@@ -74,8 +79,8 @@ def test_the_applications_thread_imports_nothing_heavy(answer: dict[str, Any]) -
 
 
 def test_the_applications_thread_imports_few_modules(answer: dict[str, Any]) -> None:
-    """91 were seen with Python 3.11: half are cachesvc's own small ones, of the others most are those that
-    torch itself imports. tests/weight.py names cachesvc's, and another test bounds their seconds."""
+    """Python 3.11 showed 91 modules: half are small modules of cachesvc, and torch itself imports most of the
+    others. tests/weight.py lists cachesvc's modules, and another test bounds their seconds."""
     assert len(set(answer["attached"])) <= 100, sorted(set(answer["attached"]))
 
 

@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from benchmarks.hosts import QUICK
-from tests.python_process import started
+from tests.python_process import running_python
 
 from .conftest import NAME
 from .harness import PROGRAMS, environment, run
@@ -42,7 +42,7 @@ def test_a_later_compile_is_a_warning_and_one_start_stays_one(
 ) -> None:
     before = starts(registry)
     err = tmp_path / "err"
-    with started(["batches.py", NAME], tmp_path, variables, PROGRAMS) as process:
+    with running_python(["batches.py", NAME], tmp_path, variables, PROGRAMS) as process:
         ask(process, 4)
         wait_for(lambda: starts(registry) == more(before, hit=1))
         assert err.read_text() == "", "a hit is no warning"
@@ -62,7 +62,9 @@ def test_a_later_compile_is_a_warning_and_one_start_stays_one(
 
 
 def test_a_hit_is_one_line_where_the_log_is_asked_for(tmp_path: Path, variables: dict[str, str]) -> None:
-    with started(["batches.py", NAME], tmp_path, {**variables, "CACHESVC_LOG": "info"}, PROGRAMS) as process:
+    with running_python(
+        ["batches.py", NAME], tmp_path, {**variables, "CACHESVC_LOG": "info"}, PROGRAMS
+    ) as process:
         ask(process, 4)
         wait_for(lambda: "hit" in (tmp_path / "err").read_text())
         lines = (tmp_path / "err").read_text().splitlines()
@@ -146,7 +148,7 @@ def test_the_registry_knows_a_start_that_sigterm_ended(
             return ""
         return reply.text if reply.status_code == 200 else ""
 
-    with started(command, tmp_path, variables, PROGRAMS) as process:
+    with running_python(command, tmp_path, variables, PROGRAMS) as process:
         assert wait_for(lambda: answer(4), 180).endswith(" 4"), (tmp_path / "err").read_text()
         time.sleep(2)
         process.send_signal(signal.SIGTERM)
@@ -167,7 +169,7 @@ def test_a_warning_under_uvicorn_while_it_serves(tmp_path: Path, variables: dict
         except httpx.TransportError:
             return False
 
-    with started(command, tmp_path, variables, PROGRAMS) as process:
+    with running_python(command, tmp_path, variables, PROGRAMS) as process:
         wait_for(answer, 180)
         err = tmp_path / "err"
         wait_for(lambda: f"{NAME}:latest: compiled here after a restore" in err.read_text())

@@ -1,4 +1,5 @@
-"""The ranks of one job: captured into one revision, downloaded once, and all of them hit or none does."""
+"""Test the ranks of one job: their files make one revision, the node downloads it once, and all ranks hit or
+none does."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.records import Manifest
 
-from .harness import Ran, run
+from .harness import ProgramResult, run
 from .registries import Served, prepare, serve
 
 pytestmark = pytest.mark.compiles
@@ -24,21 +25,21 @@ pytestmark = pytest.mark.compiles
 NAME = "team/ranks"
 
 
-def torchrun(place: Path, ranks: int, *arguments: str, **more) -> Ran:
+def torchrun(place: Path, ranks: int, *arguments: str, **more) -> ProgramResult:
     launcher = ("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}")
     return run("rank.py", *arguments, place=place, launcher=launcher, **QUICK, **more)
 
 
-def answers(done: Ran) -> list[dict]:
-    """Of all ranks, by rank."""
-    lines = [json.loads(line) for line in done.out.splitlines() if line.startswith("{")]
-    assert lines, done.err[-4000:]
+def answers(result: ProgramResult) -> list[dict]:
+    """Return the answers of all ranks, in the order of the ranks."""
+    lines = [json.loads(line) for line in result.out.splitlines() if line.startswith("{")]
+    assert lines, result.err[-4000:]
     return sorted(lines, key=lambda answer: answer["rank"])
 
 
 @dataclass
-class Published:
-    """One revision that two ranks made, each on every line of it."""
+class PublishedRanks:
+    """Holds one revision that two ranks published, as each rank printed it."""
 
     registry: Served
     ranks: list[dict]
@@ -46,13 +47,13 @@ class Published:
 
 
 @pytest.fixture(scope="module")
-def published(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Published]:
+def published(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PublishedRanks]:
     folder, key = tmp_path_factory.mktemp("ranks"), SigningKey.generate()
     prepare(folder, key.text)
     with serve(folder) as served:
         variables = {**served.publisher, "CACHESVC_MODE": "readwrite"}
-        made = answers(torchrun(folder / "builder", 2, f"name={NAME}", "publish=1", **variables))
-        yield Published(served, made, _manifest(served, key, made[0]["entry"]))
+        builders = answers(torchrun(folder / "builder", 2, f"name={NAME}", "publish=1", **variables))
+        yield PublishedRanks(served, builders, _manifest(served, key, builders[0]["entry"]))
 
 
 def _manifest(served: Served, key: SigningKey, entry: str) -> Manifest:
@@ -71,7 +72,7 @@ def _manifest(served: Served, key: SigningKey, entry: str) -> Manifest:
     return verified.manifest
 
 
-def test_two_ranks_publish_one_revision_and_what_they_share_once(published: Published) -> None:
+def test_two_ranks_publish_one_revision_with_shared_files_once(published: PublishedRanks) -> None:
     first, second = published.ranks
     assert first["state"] == second["state"] == "miss" and first["compilations"] and second["compilations"]
     assert (first["revision"], first["entry"]) == (second["revision"], second["entry"])
@@ -82,9 +83,9 @@ def test_two_ranks_publish_one_revision_and_what_they_share_once(published: Publ
 
 
 def test_ranks_hit_with_their_own_files_and_the_node_downloads_once(
-    published: Published, tmp_path: Path
+    published: PublishedRanks, tmp_path: Path
 ) -> None:
-    done = answers(
+    result = answers(
         torchrun(
             tmp_path,
             2,
@@ -94,10 +95,10 @@ def test_ranks_hit_with_their_own_files_and_the_node_downloads_once(
             **published.registry.variables,
         )
     )
-    assert [(answer["state"], answer["compilations"]) for answer in done] == [("hit", 0)] * 2, done
+    assert [(answer["state"], answer["compilations"]) for answer in result] == [("hit", 0)] * 2, result
     pack = published.manifest.pack.size
-    assert sorted(answer["moved"] for answer in done) == [0, pack]
-    for rank, answer in enumerate(done):
+    assert sorted(answer["moved"] for answer in result) == [0, pack]
+    for rank, answer in enumerate(result):
         own = {file.path for file in published.manifest.files if not file.ranks or rank in file.ranks}
         assert answer["files"] == len(own) < len(published.manifest.files)
         there = Path(answer["folder"])
@@ -105,11 +106,11 @@ def test_ranks_hit_with_their_own_files_and_the_node_downloads_once(
             assert (there / file.path).exists() == (file.path in own), (rank, file.path)
 
 
-def test_ranks_that_learn_late_who_they_are_agree_as_well(published: Published, tmp_path: Path) -> None:
-    """`torch.multiprocessing.spawn`, reached by variables alone: RANK is never set."""
+def test_ranks_that_learn_their_rank_late_agree_too(published: PublishedRanks, tmp_path: Path) -> None:
+    """Variables alone attach ranks of `torch.multiprocessing.spawn`: RANK is never set."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    done = answers(
+    result = answers(
         run(
             "rank.py",
             f"port={port}",
@@ -121,7 +122,7 @@ def test_ranks_that_learn_late_who_they_are_agree_as_well(published: Published, 
             **published.registry.variables,
         )
     )
-    assert [(answer["state"], answer["compilations"]) for answer in done] == [("hit", 0)] * 2, done
+    assert [(answer["state"], answer["compilations"]) for answer in result] == [("hit", 0)] * 2, result
     jobs = tmp_path / "home" / ".cache" / "cachesvc" / "v1" / "jobs"
     [state] = [json.loads(path.read_text()) for path in jobs.glob("*/state.json")]
     assert state["outcome"] == {"agreed": True, "why": ""} and sorted(state["votes"]) == ["0", "1"]

@@ -1,4 +1,5 @@
-"""The ranks of a job up to their first compile, by real processes, files and a registry, without torch."""
+"""Test the ranks of a job up to their first compile, with real processes, files and a registry, without
+torch."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ JOB = {"MASTER_ADDR": "localhost", "MASTER_PORT": "1", "CACHESVC_UNTESTED": "1"}
 
 
 class Registry:
-    """Two revisions: ``team/any`` serves any number of ranks, ``team/two`` has files of each of two."""
+    """Serves two revisions: ``team/any`` serves any number of ranks, ``team/two`` has files for each of two
+    ranks."""
 
     def __init__(self, served: Served, folder: Path) -> None:
         self.served = served
@@ -62,7 +64,8 @@ def ranks(
     apart: dict[int, dict[str, str]] | None = None,
     **more: str,
 ) -> list[dict]:
-    """What each has when its compile goes on, on a node without anything. All live until all told."""
+    """Return what each rank has when its compile goes on, on an empty node. All ranks live until the last one
+    has answered."""
     common = {**environment(place), **registry.served.variables, **JOB, "WORLD_SIZE": str(number), **more}
     with ExitStack() as stack:
         processes = []
@@ -86,22 +89,24 @@ def there(place: Path, rank: int) -> list[str]:
 
 
 def test_four_ranks_install_and_the_node_downloads_once(registry: Registry, tmp_path: Path) -> None:
-    done = ranks(tmp_path, registry, "team/any", 4)
-    assert [answer["files"] for answer in done] == [3] * 4, done
-    assert sorted(answer["moved"] for answer in done) == [0, 0, 0, registry.any.pack.size]
+    result = ranks(tmp_path, registry, "team/any", 4)
+    assert [answer["files"] for answer in result] == [3] * 4, result
+    assert sorted(answer["moved"] for answer in result) == [0, 0, 0, registry.any.pack.size]
     assert [there(tmp_path, rank) for rank in range(4)] == [["0", "1", "2"]] * 4
 
 
-def test_each_of_two_takes_its_own_files_and_the_shared_ones(registry: Registry, tmp_path: Path) -> None:
-    done = ranks(tmp_path, registry, "team/two", 2)
-    assert [answer["files"] for answer in done] == [2, 2], done
+def test_each_of_two_ranks_takes_its_own_files_and_the_shared_files(
+    registry: Registry, tmp_path: Path
+) -> None:
+    result = ranks(tmp_path, registry, "team/two", 2)
+    assert [answer["files"] for answer in result] == [2, 2], result
     assert [there(tmp_path, rank) for rank in range(2)] == [["0", "1"], ["0", "2"]]
 
 
-def test_files_of_two_single_ranks_serve_no_four(registry: Registry, tmp_path: Path) -> None:
-    """Ranks 2 and 3 would compile where 0 and 1 hit."""
-    done = ranks(tmp_path, registry, "team/two", 4)
-    assert all("built by 2 ranks" in " ".join(answer["reasons"]) for answer in done), done
+def test_files_of_two_ranks_serve_no_four_ranks(registry: Registry, tmp_path: Path) -> None:
+    """Otherwise ranks 2 and 3 would compile while ranks 0 and 1 hit."""
+    result = ranks(tmp_path, registry, "team/two", 4)
+    assert all("built by 2 ranks" in " ".join(answer["reasons"]) for answer in result), result
     assert [there(tmp_path, rank) for rank in range(4)] == [[]] * 4
 
 
@@ -114,41 +119,41 @@ def test_files_of_two_single_ranks_serve_no_four(registry: Registry, tmp_path: P
         ({"ABSENT": "1"}, "rank 1 of this node was not ready in time"),
     ],
 )
-def test_where_one_cannot_none_does(
+def test_no_rank_installs_if_one_rank_cannot(
     registry: Registry, tmp_path: Path, rank_1: dict[str, str], why: str
 ) -> None:
-    done = ranks(tmp_path, registry, "team/any", 3, {1: rank_1}, CACHESVC_DEADLINE="3")
+    result = ranks(tmp_path, registry, "team/any", 3, {1: rank_1}, CACHESVC_DEADLINE="3")
     for rank in (0, 2):
-        assert why in " ".join(done[rank]["reasons"]), done[rank]
-    assert [answer["files"] for answer in done] == [0, 0, 0]
+        assert why in " ".join(result[rank]["reasons"]), result[rank]
+    assert [answer["files"] for answer in result] == [0, 0, 0]
     assert [there(tmp_path, rank) for rank in range(3)] == [[]] * 3
     packs = list((tmp_path / "home/.cache/cachesvc/v1/packs").iterdir())
-    assert len(packs) == 1, "the next start of the job has it on this node"
+    assert len(packs) == 1, "the next start of the job has the revision on this node"
 
 
-def test_a_name_that_nobody_has_keeps_no_rank_from_the_others(registry: Registry, tmp_path: Path) -> None:
+def test_a_missing_name_of_one_rank_does_not_stop_the_other_names(registry: Registry, tmp_path: Path) -> None:
     names = {"CACHESVC_NAME": "team/nothing,team/any"}
-    done = ranks(tmp_path, registry, "", 2, **names)
-    assert [answer["files"] for answer in done] == [3, 3], done
-    assert all("team/nothing" in " ".join(answer["reasons"]) for answer in done)
+    result = ranks(tmp_path, registry, "", 2, **names)
+    assert [answer["files"] for answer in result] == [3, 3], result
+    assert all("team/nothing" in " ".join(answer["reasons"]) for answer in result)
 
 
-def test_a_process_alone_asks_nobody(registry: Registry, tmp_path: Path) -> None:
+def test_a_single_process_waits_for_no_rank(registry: Registry, tmp_path: Path) -> None:
     [answer] = ranks(tmp_path, registry, "team/two", 1)
     assert answer["files"] == 3, answer
     assert not list((tmp_path / "home/.cache/cachesvc/v1/jobs").iterdir())
 
 
-def test_ranks_of_a_job_that_is_elsewhere_wait_for_nobody(registry: Registry, tmp_path: Path) -> None:
-    """Who else is on this node is not known: each takes what it can, and says nothing to anybody."""
-    done = ranks(tmp_path, registry, "team/any", 2, {1: {"ABSENT": "1"}}, MASTER_ADDR="node-9")
-    assert [answer["files"] for answer in done] == [3, 0]
+def test_ranks_of_a_job_on_unknown_nodes_wait_for_nobody(registry: Registry, tmp_path: Path) -> None:
+    """The other ranks on this node are not known: each rank takes what it can, and sends no vote."""
+    result = ranks(tmp_path, registry, "team/any", 2, {1: {"ABSENT": "1"}}, MASTER_ADDR="node-9")
+    assert [answer["files"] for answer in result] == [3, 0]
 
 
-def test_on_two_nodes_each_agrees_for_itself(registry: Registry, tmp_path: Path) -> None:
-    """Two of four ranks are here, by torchrun's word."""
+def test_the_ranks_of_each_of_two_nodes_agree_separately(registry: Registry, tmp_path: Path) -> None:
+    """Torchrun says that two of the four ranks run here."""
     apart = {rank: {"LOCAL_RANK": str(rank), "RANK": str(rank + 2)} for rank in range(2)}
     more = {"LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "node-9"}
     own = {rank: {**apart[rank], "WORLD_SIZE": "4"} for rank in apart}
-    done = ranks(tmp_path, registry, "team/any", 2, own, **more)
-    assert [(answer["rank"], answer["files"]) for answer in done] == [(2, 3), (3, 3)], done
+    result = ranks(tmp_path, registry, "team/any", 2, own, **more)
+    assert [(answer["rank"], answer["files"]) for answer in result] == [(2, 3), (3, 3)], result

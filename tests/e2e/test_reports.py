@@ -1,5 +1,5 @@
-"""A start that hits, and one that was installed for and misses all the same: what it says, what the registry
-keeps, and what differed in PyTorch's own key."""
+"""Test a start that hits, and a start that misses although files were installed: what each one reports, what
+the registry keeps, and which part of PyTorch's own key differed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.key_components import decode
 
 from .conftest import NAME, Built
-from .harness import Ran, environment, run
+from .harness import ProgramResult, environment, run
 from .registries import Served, client, prepare, serve
 
 pytestmark = pytest.mark.compiles
@@ -30,15 +30,15 @@ def registry(small: Built, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     folder = tmp_path_factory.mktemp("registry")
     prepare(folder, small.key.text)
     with serve(folder) as served:
-        done = client("push", str(small.bundle), **served.publisher)
-        assert done.returncode == 0, done.stderr
+        result = client("push", str(small.bundle), **served.publisher)
+        assert result.returncode == 0, result.stderr
         yield served
 
 
 def token(registry: Served, role: str) -> str:
     body = {"label": role, "role": role, "namespace": "team"}
-    made = httpx.post(f"{registry.url}/v1/tokens", json=body, headers=_bearer(registry.token))
-    return made.json()["secret"]
+    response = httpx.post(f"{registry.url}/v1/tokens", json=body, headers=_bearer(registry.token))
+    return response.json()["secret"]
 
 
 def _bearer(secret: str) -> dict[str, str]:
@@ -55,12 +55,12 @@ def hits(registry: Served) -> int:
     return sum(use["hit"] for use in uses(registry))
 
 
-def start(place: Path, registry: Served, *arguments: str, **more: str) -> Ran:
+def start(place: Path, registry: Served, *arguments: str, **more: str) -> ProgramResult:
     variables = {**QUICK, **registry.variables, **more}
     return run("serve.py", f"name={NAME}", "small=1", *arguments, place=place, **variables)
 
 
-def test_what_a_bundle_says_of_its_keys_is_small(small: Built) -> None:
+def test_the_key_components_of_a_bundle_are_small(small: Built) -> None:
     manifest = small.manifest(small.bundle)
     assert manifest.key_facts is not None and len(manifest.key_facts) < 5000
     facts = decode(manifest.key_facts)
@@ -72,31 +72,31 @@ def test_what_a_bundle_says_of_its_keys_is_small(small: Built) -> None:
     assert aot["grad_enabled"] == "False" and aot["cpp_runtime_thread_count"] == "2"
     fx = next(facts.of(key) for key in facts.keys if key[0] == "f")
     assert fx["example_inputs[0]"].startswith("float32[")
-    # Whoever looks has the names: its own keys' of the same torch.
+    # A reader has the names: they are those of its own keys in the same torch.
     assert len(facts.unnamed["functorch_config"]) > 32 and len(facts.unnamed["inductor_config"]) > 300
     assert not any(name.startswith(("functorch_config[", "inductor_config[")) for name in (*aot, *fx))
 
 
-def test_a_hit_is_told_and_shown(tmp_path: Path, registry: Served) -> None:
+def test_a_hit_is_reported_and_shown(tmp_path: Path, registry: Served) -> None:
     before = uses(registry)
     assert before == []
-    done = start(tmp_path, registry, CACHESVC_TOKEN=token(registry, "report"))
-    assert done.answer["state"] == "hit"
-    assert done.answer["explaining"] == 0, "nothing is looked into on a hit"
+    result = start(tmp_path, registry, CACHESVC_TOKEN=token(registry, "report"))
+    assert result.answer["state"] == "hit"
+    assert result.answer["explaining"] == 0, "a hit needs no comparison of keys"
     [use] = uses(registry)
     assert (use["hit"], use["inert"], use.get("quarantined")) == (1, 0, None)
-    assert use["saved"] == pytest.approx(done.answer["saved"], abs=0.5)
+    assert use["saved"] == pytest.approx(result.answer["saved"], abs=0.5)
     assert use["facts"]["torch"]
-    told = client("explain", NAME, **{**environment(tmp_path / "e"), **registry.variables})
-    assert told.returncode == 0 and "1 hit" in told.stdout, told.stdout
+    explained = client("explain", NAME, **{**environment(tmp_path / "e"), **registry.variables})
+    assert explained.returncode == 0 and "1 hit" in explained.stdout, explained.stdout
     as_json = client("explain", NAME, "--json", **{**environment(tmp_path / "e"), **registry.variables})
     [judged] = json.loads(as_json.stdout)["entries"]
     assert judged["entry"]["usefulness"][0]["hit"] == 1
 
 
-def test_grad_mode_makes_it_inert_and_the_start_says_so(tmp_path: Path, registry: Served) -> None:
-    done = start(tmp_path, registry, "grad=1", CACHESVC_TOKEN=token(registry, "report"))
-    answer = done.answer
+def test_grad_mode_makes_a_start_inert_and_the_start_says_so(tmp_path: Path, registry: Served) -> None:
+    result = start(tmp_path, registry, "grad=1", CACHESVC_TOKEN=token(registry, "report"))
+    answer = result.answer
     assert answer["state"] in ("inert", "partial"), answer
     assert answer["differences"][0] == "grad mode: here True, entry False", answer["differences"]
     assert any("grad mode: here True, entry False" in reason for reason in answer["reasons"])
@@ -106,9 +106,7 @@ def test_grad_mode_makes_it_inert_and_the_start_says_so(tmp_path: Path, registry
     assert use[answer["state"]] == 1 and use["why"].startswith("grad mode")
 
 
-def test_settings_that_differ_are_named_before_what_follows_from_them(
-    tmp_path: Path, registry: Served
-) -> None:
+def test_settings_that_differ_are_named_before_their_consequences(tmp_path: Path, registry: Served) -> None:
     switches = {"CACHESVC_REPORT": "0", "TORCHINDUCTOR_MAX_AUTOTUNE_POINTWISE": "1"}
     answer = start(tmp_path, registry, "threads=1", **switches).answer
     assert answer["state"] in ("partial", "inert"), answer
@@ -121,20 +119,23 @@ def test_settings_that_differ_are_named_before_what_follows_from_them(
 
 
 @pytest.mark.parametrize("how", ["switched off", "a token that only reads", "no token"])
-def test_nothing_is_told_where_it_may_not_be(tmp_path: Path, registry: Served, how: str) -> None:
+def test_a_start_without_the_right_to_report_reports_nothing(
+    tmp_path: Path, registry: Served, how: str
+) -> None:
     before = uses(registry)
     variables = {
         "switched off": {"CACHESVC_REPORT": "0"},
         "a token that only reads": {"CACHESVC_TOKEN": token(registry, "read")},
         "no token": {"CACHESVC_TOKEN": ""},
     }[how]
-    done = start(tmp_path, registry, **variables)
-    assert done.code == 0 and "report" not in done.err
+    result = start(tmp_path, registry, **variables)
+    assert result.code == 0 and "report" not in result.err
     assert uses(registry) == before
 
 
 def test_a_killed_service_dies_at_once(tmp_path: Path, registry: Served) -> None:
-    """SIGTERM with Python's default ends a process without exit functions: nothing of ours is in the way."""
+    """SIGTERM with Python's default handler ends a process without exit functions; cachesvc does not change
+    that."""
     code = (
         "import cachesvc_client, sys, time\n"
         f"cachesvc_client.attach({NAME!r}).wait(60)\n"
@@ -155,7 +156,8 @@ def test_a_killed_service_dies_at_once(tmp_path: Path, registry: Served) -> None
 
 
 def test_an_exit_waits_a_second_for_a_registry_that_hangs(tmp_path: Path, registry: Served) -> None:
-    """The registry is stopped between restore and exit: its socket takes connections, nobody answers."""
+    """The test stops the registry between restore and exit: its socket takes connections, and nobody
+    answers."""
     code = (
         "import cachesvc_client, os, sys, time\n"
         f"session = cachesvc_client.attach({NAME!r})\n"
@@ -189,7 +191,9 @@ def test_an_exit_waits_a_second_for_a_registry_that_hangs(tmp_path: Path, regist
     assert 0.5 < seconds < 8, "one second is the bound; the machine may be busy"
 
 
-def test_three_hosts_by_two_tokens_and_the_next_start_is_told_why(tmp_path: Path, registry: Served) -> None:
+def test_after_reports_of_three_hosts_with_two_tokens_the_next_start_gets_the_reason(
+    tmp_path: Path, registry: Served
+) -> None:
     resolved = start(tmp_path / "one", registry, CACHESVC_REPORT="0")
     assert resolved.answer["state"] == "hit"
     code = (
@@ -217,8 +221,10 @@ def test_three_hosts_by_two_tokens_and_the_next_start_is_told_why(tmp_path: Path
     assert after.answer["state"] == "miss"
     assert any("inert on the hosts of this environment" in reason for reason in after.answer["reasons"])
     env = {**environment(tmp_path / "four"), **registry.variables}
-    told = client("explain", NAME, **env)
-    assert told.returncode == 4 and "inert on the hosts of this environment (grad mode)" in told.stdout
+    explained = client("explain", NAME, **env)
+    assert (
+        explained.returncode == 4 and "inert on the hosts of this environment (grad mode)" in explained.stdout
+    )
     lifted = httpx.delete(
         f"{registry.url}/v1/revisions/{revision}/quarantine", headers=_bearer(registry.token)
     )

@@ -1,5 +1,7 @@
-"""The one claim: a fresh process does not compile. Proven by counting, on a PATH whose compilers only
-tell that they were called, and against eager and the builder's own output."""
+"""Test that a fresh process does not compile.
+
+The tests count compiles, on a PATH whose compilers only record that they were called, and compare with eager
+and with the builder's own output."""
 
 from __future__ import annotations
 
@@ -34,34 +36,36 @@ def _serve(place: Path, built: Built, *arguments: str, compilers: bool = False, 
 
 @pytest.mark.parametrize("when", ["before", "after", "twice", "fork", "reset"])
 def test_a_fresh_process_does_not_compile(tmp_path: Path, built: Built, when: str) -> None:
-    done = _serve(tmp_path, built, f"when={when}")
-    answer, seen = done.answer, done.answer["observed"]
+    result = _serve(tmp_path, built, f"when={when}")
+    answer, observed = result.answer, result.answer["observed"]
     assert answer["state"] == "hit", answer
-    assert (seen["compilations"], seen["tuning_runs"], seen["compiler_processes"]) == (0, 0, 0), seen
-    assert done.compilers == [] and seen["processes"] == []
-    assert seen["aot_hits"] >= 1 and seen["fx_hits"] >= 1
+    assert (observed["compilations"], observed["tuning_runs"], observed["compiler_processes"]) == (0, 0, 0), (
+        observed
+    )
+    assert result.compilers == [] and observed["processes"] == []
+    assert observed["aot_hits"] >= 1 and observed["fx_hits"] >= 1
     assert answer["same_as_builder"] and answer["eager_difference"] < 1e-5
 
 
 @pytest.mark.parametrize("hold", ["", "0"])
-def test_the_collector_is_as_it_was(tmp_path: Path, built: Built, hold: str) -> None:
-    done = _serve(tmp_path, built, "quiet=1", compilers=False, CACHESVC_HOLD_COLLECTOR=hold)
-    seen = done.answer["collector"]
-    assert done.answer["state"] == "hit" and seen["numbers"] == seen["before"], done.answer
-    assert (seen["held"] > 0.5) is (not hold)
+def test_the_collector_is_restored_to_its_settings(tmp_path: Path, built: Built, hold: str) -> None:
+    result = _serve(tmp_path, built, "quiet=1", compilers=False, CACHESVC_HOLD_COLLECTOR=hold)
+    collector = result.answer["collector"]
+    assert result.answer["state"] == "hit" and collector["numbers"] == collector["before"], result.answer
+    assert (collector["held"] > 0.5) is (not hold)
 
 
 def test_a_process_that_restores_nothing_keeps_its_collector(tmp_path: Path, built: Built) -> None:
     (tmp_path / "none").mkdir()
-    done = _serve(
+    result = _serve(
         tmp_path, built, f"bundle={tmp_path / 'none'}", "small=1", compilers=True, TMPDIR=built.headers
     )
-    assert done.answer["collector"]["held"] == 0, done.answer
+    assert result.answer["collector"]["held"] == 0, result.answer
 
 
 @pytest.mark.parametrize("way", ["auto", "every process"])
-def test_a_variable_names_the_bundle_and_no_code_does(tmp_path: Path, built: Built, way: str) -> None:
-    """As an image has it: the folder that `pull` filled, and no registry."""
+def test_a_variable_names_the_bundle_without_a_change_of_code(tmp_path: Path, built: Built, way: str) -> None:
+    """An image works like this: it has the folder that `pull` filled, and no registry."""
     bundles = tmp_path / "bundles"
     bundles.mkdir()
     shutil.copy(built.bundle, bundles)
@@ -69,15 +73,16 @@ def test_a_variable_names_the_bundle_and_no_code_does(tmp_path: Path, built: Bui
     if way != "auto":
         variables["PYTHONPATH"] = python_path(environment(tmp_path)["PYTHONPATH"])
     when = "when=auto" if way == "auto" else "when=never"
-    done = run("serve.py", when, f"expect={built.expect}", place=tmp_path, compilers=False, **variables)
-    answer, seen = done.answer, done.answer["observed"]
-    assert answer["state"] == "hit" and answer["same_as_builder"], (answer, done.err)
-    assert (seen["compilations"], seen["processes"], done.compilers) == (0, [], [])
+    result = run("serve.py", when, f"expect={built.expect}", place=tmp_path, compilers=False, **variables)
+    answer, observed = result.answer, result.answer["observed"]
+    assert answer["state"] == "hit" and answer["same_as_builder"], (answer, result.err)
+    assert (observed["compilations"], observed["processes"], result.compilers) == (0, [], [])
 
 
 @pytest.fixture
 def other_venv(tmp_path: Path) -> Iterator[Path]:
-    """This virtual environment under another path: hard links, or links across file systems."""
+    """Copy this virtual environment to another path, by hard links, or by symbolic links across file
+    systems."""
     if sys.prefix == sys.base_prefix:
         pytest.skip("the tests do not run in a virtual environment, so there is none to copy")
     copy = tmp_path / "elsewhere"
@@ -85,50 +90,54 @@ def other_venv(tmp_path: Path) -> Iterator[Path]:
         shutil.rmtree(copy, ignore_errors=True)
         subprocess.run(["cp", "-as", sys.prefix, copy], check=True)
     yield copy
-    shutil.rmtree(copy)  # else pytest keeps it: as many entries as the environment has files
+    shutil.rmtree(copy)  # Otherwise pytest keeps the copy, with as many files as the environment has.
 
 
-def test_another_path_of_the_virtual_environment_is_no_other_environment(
+def test_another_path_of_the_virtual_environment_counts_as_the_same_environment(
     tmp_path: Path, built: Built, other_venv: Path
 ) -> None:
-    """torch's include folders are in PyTorch's own keys of host kernels, not in ours."""
-    done = _serve(tmp_path, built, python=str(other_venv / "bin" / "python"))
-    answer, seen = done.answer, done.answer["observed"]
+    """torch's include folders are in PyTorch's own keys of host kernels, and not in the fingerprint."""
+    result = _serve(tmp_path, built, python=str(other_venv / "bin" / "python"))
+    answer, observed = result.answer, result.answer["observed"]
     assert Path(answer["torch"]).is_relative_to(other_venv)
     assert answer["state"] == "hit" and answer["same_as_builder"], answer
-    assert (seen["compilations"], seen["processes"], done.compilers) == (0, [], [])
+    assert (observed["compilations"], observed["processes"], result.compilers) == (0, [], [])
 
 
 def test_without_a_bundle_the_same_process_compiles(tmp_path: Path, built: Built) -> None:
-    """The counters can count: otherwise the test above would prove nothing."""
-    done = run("serve.py", "when=never", f"expect={built.expect}", place=tmp_path, TMPDIR=built.headers)
-    seen = done.answer["observed"]
-    assert seen["graphs_compiled"] >= 1 and seen["cpp_builds"] >= 1 and seen["compiler_processes"] >= 1
-    assert any(name.endswith("g++") for name in seen["processes"]), seen
+    """The counters can count: otherwise the tests above would prove nothing."""
+    result = run("serve.py", "when=never", f"expect={built.expect}", place=tmp_path, TMPDIR=built.headers)
+    observed = result.answer["observed"]
+    assert (
+        observed["graphs_compiled"] >= 1
+        and observed["cpp_builds"] >= 1
+        and observed["compiler_processes"] >= 1
+    )
+    assert any(name.endswith("g++") for name in observed["processes"]), observed
 
 
 def test_a_cache_folder_of_the_users_own_is_used_and_kept(tmp_path: Path, built: Built) -> None:
     own = tmp_path / "own"
     own.mkdir()
     (own / "theirs").write_text("untouched")
-    done = _serve(tmp_path, built, TORCHINDUCTOR_CACHE_DIR=str(own))
-    assert done.answer["state"] == "hit" and done.compilers == []
+    result = _serve(tmp_path, built, TORCHINDUCTOR_CACHE_DIR=str(own))
+    assert result.answer["state"] == "hit" and result.compilers == []
     assert (own / "theirs").read_text() == "untouched"
     assert list(own.glob("fxgraph/*/*/*"))
 
 
-def test_a_capture_holds_what_its_process_produced_or_used_and_nothing_else(
+def test_a_capture_holds_exactly_the_files_that_its_process_produced_or_used(
     tmp_path: Path, built: Built
 ) -> None:
-    """Two programs in one folder, as on a developer's machine."""
+    """Two programs use one folder, as on a developer's machine."""
     shared = tmp_path / "shared"
     shutil.copytree(built.folder, shared)
 
     def build(*arguments: str) -> set[str]:
         out = tmp_path / "out.cachesvc"
         variables = {"TORCHINDUCTOR_CACHE_DIR": str(shared), "TMPDIR": built.headers}
-        done = run("build.py", str(out), str(built.key_file), *arguments, place=tmp_path, **variables)
-        assert done.code == 0, done.err[-4000:]
+        result = run("build.py", str(out), str(built.key_file), *arguments, place=tmp_path, **variables)
+        assert result.code == 0, result.err[-4000:]
         return built.files(out)
 
     theirs = built.files(built.bundle)
@@ -136,12 +145,12 @@ def test_a_capture_holds_what_its_process_produced_or_used_and_nothing_else(
     assert produced and not produced & theirs
     assert all((shared / path.removeprefix("inductor/")).is_file() for path in produced | theirs)
     used = build("team/small")
-    assert used == theirs, "what was there already and is used belongs to it, the function's does not"
+    assert used == theirs, "a used file from before belongs to the capture, and the function's file does not"
 
 
-def test_attached_after_a_compile_serves_the_next_one_and_says_so(tmp_path: Path, built: Built) -> None:
-    done = _serve(tmp_path, built, "when=late", compilers=True, TMPDIR=built.headers)
-    answer = done.answer
+def test_an_attach_after_a_compile_serves_the_next_compile_and_says_so(tmp_path: Path, built: Built) -> None:
+    result = _serve(tmp_path, built, "when=late", compilers=True, TMPDIR=built.headers)
+    answer = result.answer
     assert answer["state"] == "hit" and answer["same_as_builder"]
     assert any("before attach" in reason for reason in answer["reasons"])
 
@@ -152,7 +161,7 @@ def test_a_bundle_of_an_unknown_signer_is_refused_and_the_service_runs_on(
     from cachesvc_client.bundle.seal import SigningKey
 
     other = str(SigningKey.generate().public)
-    done = run(
+    result = run(
         "serve.py",
         f"bundle={built.bundle}",
         f"expect={built.expect}",
@@ -160,14 +169,14 @@ def test_a_bundle_of_an_unknown_signer_is_refused_and_the_service_runs_on(
         CACHESVC_TRUSTED_KEYS=other,
         TMPDIR=built.headers,
     )
-    answer = done.answer
+    answer = result.answer
     assert answer["state"] == "miss" and answer["eager_difference"] < 1e-5
     assert any("trusted" in reason for reason in answer["reasons"]), answer["reasons"]
     assert not list((tmp_path / "home").rglob("fxgraph/*/*/*.so"))
 
 
 def test_another_isa_is_a_miss_with_a_reason_and_right_numbers(tmp_path: Path, built: Built) -> None:
-    done = _serve(tmp_path, built, compilers=True, ATEN_CPU_CAPABILITY="avx2")
-    answer = done.answer
+    result = _serve(tmp_path, built, compilers=True, ATEN_CPU_CAPABILITY="avx2")
+    answer = result.answer
     assert answer["state"] == "miss" and answer["eager_difference"] < 1e-5
     assert any("cpu_isa" in reason for reason in answer["reasons"]), answer["reasons"]

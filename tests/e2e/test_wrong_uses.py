@@ -1,8 +1,8 @@
-"""Uses that nobody should make: right numbers in each, nothing raised, and the user is told what to change.
+"""Test uses of the client that nobody should make: the numbers are right in each, nothing raises, and the
+user learns what to change.
 
-Others are where their subject is: attached after a compile, twice, before a fork and with a reset
-(test_restored), under torchrun and in spawned workers (test_by_name).
-"""
+Other files test related uses: attached after a compile, twice, before a fork and with a reset
+(test_restored); under torchrun and in spawned workers (test_by_name)."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ import pytest
 from benchmarks.hosts import QUICK
 
 from .conftest import Built
-from .harness import Ran, run
+from .harness import ProgramResult, run
 
 pytestmark = pytest.mark.compiles
 
 
-def _use(how: str, place: Path, small: Built, compilers: bool = False, **more: Any) -> Ran:
+def _use(how: str, place: Path, small: Built, compilers: bool = False, **more: Any) -> ProgramResult:
     variables = {**QUICK, "CACHESVC_TRUSTED_KEYS": small.trusted, **more}
-    done = run("wrong.py", how, str(small.bundle), place=place, compilers=compilers, **variables)
-    assert "Traceback" not in done.err, done.err
-    assert max(done.answer["differences"]) < 1e-5, done.answer
-    return done
+    result = run("wrong.py", how, str(small.bundle), place=place, compilers=compilers, **variables)
+    assert "Traceback" not in result.err, result.err
+    assert max(result.answer["differences"]) < 1e-5, result.answer
+    return result
 
 
 def _contents(folder: Path) -> dict[str, bytes]:
@@ -34,36 +34,39 @@ def _contents(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("how", ["notebook", "thread", "after fork"])
-def test_it_is_used_all_the_same_and_hits(tmp_path: Path, small: Built, how: str) -> None:
-    """A notebook whose cells are run three times, with resets between; an attach from another thread than
-    the one that imports torch; an attach in a child of a process that had imported torch."""
-    done = _use(how, tmp_path, small)
-    answer = done.answer
-    assert (answer["state"], answer["compilations"]) == ("hit", 0) and done.compilers == [], answer
+def test_an_unusual_use_works_and_hits(tmp_path: Path, small: Built, how: str) -> None:
+    """The uses are a notebook whose cells are run three times, with resets between; an attach from another
+    thread than the one that imports torch; and an attach in a child of a process that had imported torch."""
+    result = _use(how, tmp_path, small)
+    answer = result.answer
+    assert (answer["state"], answer["compilations"]) == ("hit", 0) and result.compilers == [], answer
     assert answer["reasons"] == []
     if how == "notebook":
         assert len(answer["differences"]) == 3 and answer["hits"] == 3
-        assert answer["sessions"] == 1, "the same attach again is the session that is there"
+        assert answer["sessions"] == 1, "a second attach of the same name returns the same session"
 
 
 @pytest.mark.parametrize("how", ["plain", "switched off"])
 def test_caches_that_the_user_switched_off_stay_off(tmp_path: Path, small: Built, how: str) -> None:
-    """By the variable, and by the setting after the attach."""
+    """The test switches the caches off by the variable, and by the setting after the attach."""
     variables = {"TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"} if how == "plain" else {}
     answer = _use(how, tmp_path, small, compilers=True, **variables).answer
     assert answer["state"] == "inert" and answer["compilations"] > 0, answer
     assert any("switched off in this process (force_disable_caches)" in text for text in answer["reasons"])
 
 
-def test_what_pytorch_caches_nowhere_is_told_in_its_words(tmp_path: Path, small: Built) -> None:
+def test_a_graph_that_pytorch_does_not_cache_is_reported_in_pytorchs_words(
+    tmp_path: Path, small: Built
+) -> None:
     answer = _use("plain", tmp_path, small, compilers=True, TORCHINDUCTOR_FREEZING="1").answer
     assert answer["state"] in ("inert", "partial") and answer["compilations"] > 0, answer
-    [told] = [why for why in answer["reasons"] if "does not cache a graph of this model: Cannot" in why]
-    assert told.endswith("compile without freezing")
+    [reason] = [why for why in answer["reasons"] if "does not cache a graph of this model: Cannot" in why]
+    assert reason.endswith("compile without freezing")
 
 
 def _unwritable(folder: Path) -> tuple[str, ...]:
-    """Makes it so, and answers what must stand before a command of root's for that to count."""
+    """Make the folder unwritable. Return the words that must stand before a command of root's, who may write
+    anyway."""
     for path in (folder, *folder.rglob("*")):
         path.chmod(0o555)
     if os.geteuid() != 0:
@@ -75,7 +78,7 @@ def _unwritable(folder: Path) -> tuple[str, ...]:
 
 
 def test_the_users_own_warm_cache_stays_as_it_was_and_goes_on_working(tmp_path: Path, small: Built) -> None:
-    """Read-only in the end, as in an image."""
+    """The folder is read-only in the end, as in an image."""
     own = tmp_path / "own"
     first = _use("without", tmp_path, small, compilers=True, TORCHINDUCTOR_CACHE_DIR=str(own)).answer
     assert first["graphs"] == 1
@@ -90,11 +93,11 @@ def test_the_users_own_warm_cache_stays_as_it_was_and_goes_on_working(tmp_path: 
     assert (last["state"], last["compilations"], last["reasons"]) == ("hit", 0, []), last
 
 
-def test_an_empty_cache_folder_that_is_read_only_is_told(tmp_path: Path, small: Built) -> None:
-    """PyTorch cannot compile there either, with or without a cache service; the log says where it began."""
+def test_an_empty_cache_folder_that_is_read_only_is_reported(tmp_path: Path, small: Built) -> None:
+    """PyTorch cannot compile there either, with or without a cache service; the log names the folder."""
     own = tmp_path / "own"
     own.mkdir()
-    done = run(
+    result = run(
         "wrong.py",
         "plain",
         str(small.bundle),
@@ -104,24 +107,24 @@ def test_an_empty_cache_folder_that_is_read_only_is_told(tmp_path: Path, small: 
         TORCHINDUCTOR_CACHE_DIR=str(own),
         **QUICK,
     )
-    assert done.code != 0 and "InductorError: PermissionError" in done.err
-    assert f"not restored, this process compiles: install: {own}: Permission denied" in done.err
+    assert result.code != 0 and "InductorError: PermissionError" in result.err
+    assert f"not restored, this process compiles: install: {own}: Permission denied" in result.err
 
 
-def test_a_canary_that_is_never_called_is_told(tmp_path: Path, small: Built) -> None:
-    done = _use("around the canary", tmp_path, small, CACHESVC_CANARY="1")
-    assert done.answer["state"] == "hit", done.answer
-    said = "canary: 1 restored graphs were not called through the canary: nothing of them was compared"
-    assert done.answer["reasons"] == [said] and done.err.count(said) == 1, done.err
+def test_a_canary_that_is_never_called_is_reported(tmp_path: Path, small: Built) -> None:
+    result = _use("around the canary", tmp_path, small, CACHESVC_CANARY="1")
+    assert result.answer["state"] == "hit", result.answer
+    expected = "canary: 1 restored graphs were not called through the canary: nothing of them was compared"
+    assert result.answer["reasons"] == [expected] and result.err.count(expected) == 1, result.err
     quiet = _use("plain", tmp_path / "called", small, CACHESVC_CANARY="1")
     assert quiet.answer["reasons"] == [] and "canary" not in quiet.err
 
 
-def test_without_a_safety_hook_nothing_restored_is_used(tmp_path: Path, small: Built) -> None:
-    """As in a torch whose keys are made otherwise: what was installed before torch was imported is taken out
-    before the first compile looks for it."""
-    done = _use("hook taken out", tmp_path, small, compilers=True)
-    assert done.answer["compilations"] > 0 and done.answer["hits"] == 0, done.answer
-    said = "hook torch._inductor.codecache.FxGraphHashDetails.__init__ is missing in this torch"
-    assert any(said in reason for reason in done.answer["reasons"]), done.answer
-    assert done.err.count(said) == 1
+def test_restored_files_are_not_used_without_a_safety_hook(tmp_path: Path, small: Built) -> None:
+    """Another torch may make its keys otherwise: files that were installed before the import of torch are
+    removed before the first compile looks for them."""
+    result = _use("hook taken out", tmp_path, small, compilers=True)
+    assert result.answer["compilations"] > 0 and result.answer["hits"] == 0, result.answer
+    expected = "hook torch._inductor.codecache.FxGraphHashDetails.__init__ is missing in this torch"
+    assert any(expected in reason for reason in result.answer["reasons"]), result.answer
+    assert result.err.count(expected) == 1

@@ -1,4 +1,4 @@
-/* What of NVML's C interface is asked (nvml.h), over two devices: an A100 of seven slices with two MIG
+/* The functions of NVML (nvml.h) that the client calls, over two devices: an A100 of seven slices with two MIG
  * instances, and an H200. NVML_NAMES=alike makes both H200 without MIG; NVML_OLD=1 gives instances the name
  * of their device, as old drivers do. A handle is the address of a device's row. */
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-"""Variables over the login file."""
+"""Test how variables override the login file."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def store(home, **more):
     return {**home, **more}
 
 
-def test_nothing_set():
+def test_without_settings_nothing_is_set():
     assert Config.read({}) == Config()
 
 
-def test_all_variables():
+def test_all_variables_are_read():
     config = Config.read(
         {
             "CACHESVC_URL": "HTTPS://Cache.Example:443/x/".replace("HTTPS", "https"),
@@ -84,24 +84,24 @@ def test_all_variables():
     ],
 )
 def test_a_malformed_value_names_its_variable_and_what_is_allowed(name, value, allowed):
-    with pytest.raises(InvalidRequest) as caught:
+    with pytest.raises(InvalidRequest) as error:
         Config.read({name: value})
-    assert str(caught.value).startswith(f"{name}:")
-    assert allowed in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert str(error.value).startswith(f"{name}:")
+    assert allowed in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 def test_a_malformed_token_is_not_shown():
-    with pytest.raises(InvalidRequest) as caught:
+    with pytest.raises(InvalidRequest) as error:
         Config.read({"CACHESVC_TOKEN": "se cret"})
-    assert "se cret" not in str(caught.value)
+    assert "se cret" not in str(error.value)
 
 
 def test_empty_variables_count_as_unset(home):
     assert Config.read(store(home, CACHESVC_URL="", CACHESVC_TOKEN=" ")).token == "stored"
 
 
-def test_the_login_counts_for_its_own_registry_only(home):
+def test_a_login_counts_for_its_own_registry_only(home):
     config = Config.read(store(home))
     assert (config.url, config.token, config.trusted_keys) == (URL, "stored", (KEY,))
     assert config.signing_key == Path("/keys/signing.key")
@@ -111,7 +111,7 @@ def test_the_login_counts_for_its_own_registry_only(home):
     assert (same.token, same.trusted_keys) == ("stored", (OTHER,))
 
 
-def test_the_file_is_private_and_whole(home):
+def test_the_login_file_is_private_and_whole(home):
     store(home)
     path = login_path(home)
     assert path == Path(home["HOME"], ".config/cachesvc/login.json")
@@ -123,7 +123,7 @@ def test_the_file_is_private_and_whole(home):
     assert login_path({"XDG_CONFIG_HOME": "relative", **home}) == path
 
 
-def test_no_home_is_normal():
+def test_a_missing_home_is_no_error():
     assert login_path({}) is None
     assert Config.read({"HOME": "/nonexistent"}) == Config()
     with pytest.raises(InvalidRequest, match="no home"):
@@ -141,7 +141,7 @@ def test_a_login_file_that_others_may_write_is_refused(home):
     "text",
     [
         *("", "{", "[]", '{"format":"cachesvc.login/9"}', '{"registries":{"x":{"token":1}}}'),
-        # Found by tests/security/fuzz: these values were taken as they are.
+        # tests/security/fuzz found these values, which an earlier version accepted.
         '{"default":"file:///etc"}',
         '{"registries":{"x":{"token":"a\\r\\nHost: b"}}}',
         '{"registries":{"x":{"signing_key":"/a\\u0000b"}}}',
@@ -154,7 +154,7 @@ def test_a_malformed_login_file_is_named(home, text):
         Config.read(home)
 
 
-def test_a_login_file_that_cannot_be_written(home, tmp_path):
+def test_a_login_file_that_cannot_be_written_is_an_error(home, tmp_path):
     (tmp_path / ".config").write_text("a file")
     with pytest.raises(StorageFull, match=r"login\.json"):
         store(home)
@@ -168,7 +168,7 @@ def test_a_login_file_that_cannot_be_written(home, tmp_path):
         ("http://[::1]:80/a/b//", "http://[::1]/a/b"),
     ],
 )
-def test_one_spelling_for_each_registry(url, spelling):
+def test_each_registry_has_one_spelling(url, spelling):
     assert registry_url(url) == spelling
     assert registry_url(spelling) == spelling
 
@@ -177,12 +177,12 @@ def test_one_spelling_for_each_registry(url, spelling):
     "url",
     ["", "ftp://x", "https://", "https://x?y", "https://x#y", "https://a b", "https://x/\n", "https://-x"],
 )
-def test_urls_that_are_none(url):
+def test_malformed_urls_are_refused(url):
     with pytest.raises(ValueError, match="allowed"):
         registry_url(url)
 
 
-def test_login_asks_the_registry_first(home, tmp_path, monkeypatch):
+def test_login_asks_the_registry_before_it_writes(home, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "http"))
     from hostile_servers import INFO, answer, serve
 
@@ -225,10 +225,10 @@ def test_login_asks_the_registry_first(home, tmp_path, monkeypatch):
             (KEY,),
             key,
         )
-        login(server.url, "right", environ=home)  # what is not named again is kept
+        login(server.url, "right", environ=home)  # A value that is not named again is kept.
         assert Config.read(home) == config
 
 
-def test_a_path_that_no_file_can_have_is_refused() -> None:
+def test_an_impossible_path_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="CACHESVC_STORE"):
         Config.read({"HOME": "/home/x", "CACHESVC_STORE": "/store\0"})

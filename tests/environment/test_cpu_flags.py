@@ -1,9 +1,8 @@
-"""Tests ``cpu_flags`` and ``cpu_isa`` for recorded CPUs, against the real compiler and PyTorch's own choice.
+"""Test ``cpu_flags`` and ``cpu_isa`` for recorded CPUs, against the real compiler and PyTorch's own choice.
 
 ``cpuinfo/README.md`` says where the records come from. ``cpuinfo/march.json`` holds the options that g++ 13.3
 turned on, for CPUs that an older g++ does not know, and for two machines on which it ran with
-``-march=native``.
-"""
+``-march=native``."""
 
 from __future__ import annotations
 
@@ -48,15 +47,16 @@ MARCH = {
     "zen4": "znver4",
 }
 NATIVE = ("emerald-rapids-vm", "zen5-vm")
-"""Records of machines on which ``-march=native`` was asked."""
+"""Records of machines on which ``-march=native`` was used."""
 NOT_IN_THE_CPU = {"sapphire-rapids": {"avx512vp2intersect"}, "granite-rapids": {"avx512vp2intersect"}}
-"""What ``-march=CPU`` of GCC up to 13 turns on although the CPU does not have it; ``native`` does not."""
+"""Options that ``-march=CPU`` of GCC up to 13 turns on although the CPU lacks them; ``native`` does not turn
+them on."""
 ALIASES = frozenset({"sse4", "crc32", "abm", "vzeroupper", "stv", "align-stringops"}) | {
     "accumulate-outgoing-args",
     "avx256-split-unaligned-load",
     "avx256-split-unaligned-store",
 }
-"""Other words for SSE4.2, and for LZCNT with POPCNT; and tuning."""
+"""Other names of SSE4.2, and of LZCNT with POPCNT; and tuning options."""
 
 needs_gxx = pytest.mark.skipif(
     shutil.which("g++") is None or os.uname().machine != "x86_64", reason="asks g++ about x86"
@@ -70,22 +70,22 @@ def record(name: str) -> dict[str, str]:
 
 @functools.cache
 def gcc_options(march: str) -> frozenset[str]:
-    """Returns the options that g++ turns on beyond its default; empty for a CPU that it does not know or that
+    """Return the options that g++ turns on beyond its default; empty for a CPU that g++ does not know or that
     has no 64 bits."""
     options_on = []
     for value in (march, "x86-64"):
-        done = subprocess.run(
+        result = subprocess.run(
             ["g++", f"-march={value}", "-Q", "--help=target"], capture_output=True, text=True
         )
-        if "error" in done.stderr:
+        if "error" in result.stderr:
             return frozenset()
-        lines = [line.split() for line in done.stdout.splitlines() if line.endswith("[enabled]")]
+        lines = [line.split() for line in result.stdout.splitlines() if line.endswith("[enabled]")]
         options_on.append({words[0].removeprefix("-m") for words in lines})
     return frozenset(options_on[0] - options_on[1])
 
 
 def options(name: str) -> frozenset[str]:
-    """Returns the compiler's options for a recorded CPU, without those that it uses on request only."""
+    """Return the compiler's options for a recorded CPU, without those that it uses on request only."""
     known = gcc_options(MARCH[name]) if name in MARCH else frozenset()
     if not known:
         known = frozenset(json.loads((FOLDER / "march.json").read_text())[name].split())
@@ -93,7 +93,7 @@ def options(name: str) -> frozenset[str]:
 
 
 def missing(flags: list[str], turned_on: frozenset[str]) -> set[str]:
-    """Returns the options that ``flags`` do not represent."""
+    """Return the options that ``flags`` do not represent."""
     model = any(flag.startswith("model:") for flag in flags)
     return {
         option
@@ -104,36 +104,36 @@ def missing(flags: list[str], turned_on: frozenset[str]) -> set[str]:
 
 @needs_gxx
 @pytest.mark.parametrize("name", [*MARCH, *NATIVE])
-def test_flags_represent_all_that_the_compiler_turns_on(name):
+def test_flags_represent_every_option_of_the_compiler(name):
     flags = cpu_flags("x86_64", record(name))
     assert not missing(flags, options(name))
     if name != "granite-rapids":
-        assert not any(flag.startswith("model:") for flag in flags), "its flags say all"
+        assert not any(flag.startswith("model:") for flag in flags), "the flags represent every option"
 
 
 @needs_gxx
-def test_flags_represent_all_that_march_native_turns_on_here():
+def test_flags_represent_every_option_of_march_native_here():
     flags = detect()["cpu_flags"]
     assert not missing(flags, gcc_options("native") - ALIASES), flags
 
 
 @needs_gxx
-def test_code_is_never_offered_to_a_cpu_that_lacks_what_the_compiler_used():
-    """Compares all pairs: if the builder's compiler turns on more options, the consumer's flags do not cover
+def test_code_is_never_offered_to_a_cpu_without_the_options_of_its_compile():
+    """Compare all pairs: if the builder's compiler turns on more options, the consumer's flags do not cover
     the builder's."""
-    told_apart = 0
+    distinguished = 0
     for builder, consumer in itertools.permutations([*MARCH, *NATIVE], 2):
         if options(builder) - options(consumer) - X86_ONLY_ON_REQUEST:
             built, here = (set(cpu_flags("x86_64", record(name))) for name in (builder, consumer))
             assert not built <= here, (builder, consumer)
-            told_apart += 1
-    assert told_apart > 40
+            distinguished += 1
+    assert distinguished > 40
 
 
 @needs_gxx
-def test_the_table_knows_every_set_of_every_cpu_that_the_compiler_knows():
-    done = subprocess.run(["g++", "--help=target"], capture_output=True, text=True, check=True)
-    known = re.search(r"valid arguments for -march= option:\s+(.*)", done.stdout)
+def test_the_table_has_every_set_of_every_cpu_of_the_compiler():
+    result = subprocess.run(["g++", "--help=target"], capture_output=True, text=True, check=True)
+    known = re.search(r"valid arguments for -march= option:\s+(.*)", result.stdout)
     names = [name for name in known[1].split() if name not in ("native", "x86-64") and name[0] != "i"]
     names += [name for name in known[1].split() if name.startswith("icelake")]
     every = frozenset().union(*(gcc_options(name) for name in names)) - ALIASES
@@ -141,11 +141,11 @@ def test_the_table_knows_every_set_of_every_cpu_that_the_compiler_knows():
     assert not every - X86_FLAG_OF_OPTION.keys() - X86_WITHOUT_FLAG.keys() - X86_ONLY_ON_REQUEST
 
 
-def test_what_no_kernel_shows_is_told_apart_by_the_model():
-    """Compares two CPUs: Granite Rapids has AMX-FP16 and shows the flags of Sapphire Rapids."""
+def test_the_model_distinguishes_cpus_with_equal_flags():
+    """Granite Rapids has AMX-FP16 and shows the flags of Sapphire Rapids."""
     granite, sapphire = (cpu_flags("x86_64", record(name)) for name in ("granite-rapids", "sapphire-rapids"))
     assert "model:GenuineIntel-6-173" in granite
-    assert set(sapphire) <= set(granite), "what was built on the older CPU runs on the newer one"
+    assert set(sapphire) <= set(granite), "code of the older CPU runs on the newer one"
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_what_no_kernel_shows_is_told_apart_by_the_model():
     ],
 )
 def test_a_doubt_ties_code_to_the_model(name, changes, hidden):
-    """Covers the doubts: an older kernel or a hypervisor hides a flag, or the CPU is newer than the table."""
+    """The doubts are: an older kernel or a hypervisor hides a flag, or the CPU is newer than the table."""
     facts = {**record(name), **changes}
     if "hidden" in changes:
         facts["flags"] = " ".join(set(facts["flags"].split()) - {changes["hidden"]})
@@ -214,14 +214,14 @@ for name, flags in json.loads(sys.argv[1]).items():
 """
 
 
-def test_the_isa_of_recorded_cpus_is_what_inductor_picks():
-    """Compares with PyTorch's own choice, for the record instead of the CPU of this machine."""
+def test_the_isa_of_recorded_cpus_is_inductors_choice():
+    """PyTorch's own choice is made for the record instead of the CPU of this machine."""
     flags = {name: record(name)["flags"].split() for name in ISAS}
     assert {name: cpu_isa("x86_64", frozenset(flags[name]), {}) for name in ISAS} == ISAS
     if importlib.util.find_spec("torch") is None:
         pytest.skip("no torch here to ask")
     environ = {name: value for name, value in os.environ.items() if name != "ATEN_CPU_CAPABILITY"}
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", PICK, json.dumps(flags)],
         env=environ,
         capture_output=True,
@@ -229,4 +229,4 @@ def test_the_isa_of_recorded_cpus_is_what_inductor_picks():
         check=True,
         timeout=120,
     )
-    assert dict(map(json.loads, done.stdout.splitlines())) == ISAS
+    assert dict(map(json.loads, result.stdout.splitlines())) == ISAS

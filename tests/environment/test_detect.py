@@ -1,4 +1,4 @@
-"""Tests ``detect`` on this machine against the answers of PyTorch, and for other machines by text."""
+"""Test ``detect`` on this machine against the answers of PyTorch, and for other machines by text."""
 
 from __future__ import annotations
 
@@ -50,12 +50,13 @@ print(json.dumps({
 
 @pytest.fixture(scope="module")
 def torch_says():
-    if importlib.util.find_spec("torch") is None:  # not imported here: others ask about its absence
+    # The import must not happen in this process: other tests ask about its absence.
+    if importlib.util.find_spec("torch") is None:
         pytest.skip("no torch here")
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", ASK_TORCH], env=HERE, capture_output=True, text=True, check=True, timeout=120
     )
-    return json.loads(done.stdout.splitlines()[-1])
+    return json.loads(result.stdout.splitlines()[-1])
 
 
 def test_versions_are_those_of_torch(torch_says):
@@ -65,18 +66,18 @@ def test_versions_are_those_of_torch(torch_says):
 
 
 @pytest.mark.parametrize("value", ["None", "avx2", "avx512", "default", "zvector", "nonsense"])
-def test_the_isa_is_what_inductor_picks(torch_says, value):
+def test_the_isa_is_inductors_choice(torch_says, value):
     environ = {} if value == "None" else {"ATEN_CPU_CAPABILITY": value}
     assert detect(environ)["cpu_isa"] == torch_says["isas"][value]
 
 
-def test_threads_are_torchs_once_it_is_imported(torch_says):
+def test_threads_are_torchs_once_torch_is_imported(torch_says):
     assert torch_says["ours"]["threads"] == torch_says["threads"]
 
 
-def test_nothing_is_imported_started_or_printed():
-    """Watches audit events, which see every process; to import ``torch`` or to ask NVML costs hundreds of
-    milliseconds."""
+def test_detection_imports_starts_and_prints_nothing():
+    """The test watches audit events, which see every process; an import of ``torch`` or a call of NVML costs
+    hundreds of milliseconds."""
     program = """
 import sys
 seen = []
@@ -86,15 +87,15 @@ from cachesvc_client.environment.detect import detect
 detect()
 print(seen, sorted({"torch", "triton", "importlib.metadata", "subprocess", "ctypes"} & set(sys.modules)))
 """
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-S", "-c", path_of_this_process() + program], capture_output=True, text=True
     )
-    assert (done.stdout, done.stderr) == ("[] []\n", "")
+    assert (result.stdout, result.stderr) == ("[] []\n", "")
 
 
 def path_of_this_process() -> str:
-    """Returns program text that sets the path of imports: the child runs without ``site``, which would find
-    an editable install."""
+    """Return program text that sets the path of imports: the child runs without ``site``, which would find an
+    editable install."""
     client = str(Path(cachesvc_client.__file__).parent.parent)
     return f"import sys; sys.path[:] = {[client, *sys.path]!r}\n"
 
@@ -118,8 +119,8 @@ def test_without_torch_there_is_no_version(tmp_path, monkeypatch):
     assert unsupported_reason(facts, untested=True) == "torch is not installed"
 
 
-def test_versions_are_read_as_text(tmp_path, monkeypatch):
-    """As a PyPI wheel has them: its metadata says 2.11.0. Importing it would raise."""
+def test_the_version_is_read_as_text(tmp_path, monkeypatch):
+    """The metadata of a PyPI wheel says 2.11.0. An import of this torch would raise."""
     write(tmp_path / "torch/__init__.py", "raise RuntimeError('imported')")
     write(
         tmp_path / "torch/version.py",
@@ -158,11 +159,11 @@ def write(path: Path, text: str) -> None:
         (frozenset({"sse2"}), None, "INVALID_VEC_ISA"),
     ],
 )
-def test_isas_of_other_machines(flags, capability, isa):
+def test_the_isas_of_other_machines_are_detected(flags, capability, isa):
     assert cpu_isa("x86_64", flags, {"ATEN_CPU_CAPABILITY": capability} if capability else {}) == isa
 
 
-def test_isas_that_are_switched_off_or_unknown():
+def test_isas_that_are_switched_off_or_unknown_are_reported():
     assert cpu_isa("x86_64", SKYLAKE, {"TORCHINDUCTOR_VEC_ISA_OK": "0"}) == "INVALID_VEC_ISA"
     assert cpu_isa("aarch64", frozenset({"asimd"}), {}) == "asimd"
     assert cpu_isa("riscv64", frozenset({"x"}), {}) is None
@@ -199,12 +200,12 @@ def test_settings_hold_neither_folders_nor_secrets():
         ({}, None),
     ],
 )
-def test_threads_before_torch(environ, threads, monkeypatch):
+def test_the_number_of_threads_is_known_before_torch_is_imported(environ, threads, monkeypatch):
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     assert detect(environ).get("threads") == threads
 
 
-def test_a_torch_that_is_being_imported_is_left_alone(monkeypatch):
+def test_a_half_imported_torch_is_not_asked(monkeypatch):
     import types
 
     half = types.ModuleType("torch")
@@ -214,7 +215,7 @@ def test_a_torch_that_is_being_imported_is_left_alone(monkeypatch):
     assert detect({"OMP_NUM_THREADS": "3"})["threads"] == 3
 
 
-# What was tested.
+# Tested versions.
 
 
 @pytest.mark.parametrize(
@@ -228,7 +229,7 @@ def test_a_torch_that_is_being_imported_is_left_alone(monkeypatch):
         ({"torch": "2.13.0+cu130", "triton": "3.6.0", "gpu": "NVIDIA H200"}, False),
     ],
 )
-def test_supported_is_tested(facts, good, monkeypatch):
+def test_supported_means_tested(facts, good, monkeypatch):
     monkeypatch.delenv("CACHESVC_UNTESTED", raising=False)
     facts = {"platform": "linux-x86_64", **facts}
     reason = unsupported_reason(facts)
@@ -243,14 +244,14 @@ def test_supported_is_tested(facts, good, monkeypatch):
 
 @pytest.mark.compiles
 @pytest.mark.skipif(shutil.which("g++") is None, reason="Inductor's probes need a compiler")
-def test_the_isa_is_what_inductors_probes_find(tmp_path):
-    """Runs the real probes: they compile, link and load three libraries."""
+def test_the_isa_is_the_result_of_inductors_probes(tmp_path):
+    """The real probes run: they compile, link and load three libraries."""
     if importlib.util.find_spec("torch") is None:
         pytest.skip("no torch here")
     program = "from torch._inductor import cpu_vec_isa; print(cpu_vec_isa.pick_vec_isa())"
     environ = {**HERE, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", program], env=environ, capture_output=True, text=True, check=True, timeout=300
     )
     ours = detect({})["cpu_isa"].replace(" avx512_bf16", "").replace(" amx_fp16", "")
-    assert done.stdout.splitlines()[-1] == ours
+    assert result.stdout.splitlines()[-1] == ours

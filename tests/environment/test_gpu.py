@@ -1,4 +1,4 @@
-"""Tests the facts of GPUs, by NVML's answers of other machines and by its own interface."""
+"""Test the facts of GPUs, by NVML's answers on other machines and by NVML's own interface."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ import pytest
 from cachesvc_client.environment.gpu import visible_devices
 from cachesvc_client.wire.compare import compare
 
-# Which device, by NVML's answers of other machines.
+# The choice of a device, by NVML's answers on other machines.
 
 
 class Nvml:
-    """Stands for a machine: NVML's functions that the client uses, over names; MIG instances in a list."""
+    """Stands for a machine: has the NVML functions that the client uses, over names; MIG instances are in a
+    list."""
 
     class NVMLError(Exception):
         pass
@@ -65,7 +66,7 @@ MIXED = Nvml({"uuid": "GPU-a", "mig": ["MIG-1", "MIG-2"]}, {"uuid": "GPU-b", "mi
 
 
 @pytest.mark.parametrize(
-    ("visible", "shown"),
+    ("visible", "expected"),
     [
         (None, ["GPU-aa1", "GPU-ab2", "GPU-c3"]),
         ("", []),
@@ -86,12 +87,12 @@ MIXED = Nvml({"uuid": "GPU-a", "mig": ["MIG-1", "MIG-2"]}, {"uuid": "GPU-b", "mi
         ("all", []),
     ],
 )
-def test_cuda_visible_devices(visible, shown):
-    assert visible_devices(PLAIN, visible) == shown
+def test_cuda_visible_devices_choose_the_device(visible, expected):
+    assert visible_devices(PLAIN, visible) == expected
 
 
 @pytest.mark.parametrize(
-    ("visible", "shown"),
+    ("visible", "expected"),
     [
         ("0", ["MIG-1"]),
         ("MIG-2", ["MIG-2"]),
@@ -105,8 +106,8 @@ def test_cuda_visible_devices(visible, shown):
         (None, ["MIG-1"]),
     ],
 )
-def test_mig(visible, shown):
-    assert visible_devices(MIXED, visible) == shown
+def test_mig_instances_choose_the_device(visible, expected):
+    assert visible_devices(MIXED, visible) == expected
 
 
 VISIBLE = ["", "-1", "0", "2,0", "0,-1,1", "1, 2, 0", "0,0,1", "1gpu2,+0", "0,GPU-c3", "GPU-c3,GPU-aa1"]
@@ -124,7 +125,7 @@ VISIBLE += [
 
 @pytest.mark.parametrize("visible", VISIBLE)
 def test_visible_devices_are_those_that_torch_reads(visible, monkeypatch):
-    """Compares with ``torch.cuda.device_count()``, which asks NVML by these functions too."""
+    """``torch.cuda.device_count()`` asks NVML by these functions too."""
     import torch.cuda
 
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
@@ -135,8 +136,9 @@ def test_visible_devices_are_those_that_torch_reads(visible, monkeypatch):
     assert visible_devices(PLAIN, visible) == [uuids[index] for index in parsed]
 
 
-# The same by the real binding (nvidia-ml-py) over a C library in NVML's place. On hardware, one whole H200
-# was seen: docs/gpu.md. Nothing of several devices or MIG was.
+# The same by the real binding (nvidia-ml-py) over a C library in NVML's place. Of real hardware, one whole
+# H200
+# was tested: docs/gpu.md. Several devices and MIG were not.
 
 DETECT = """
 import json, os, sys
@@ -165,15 +167,15 @@ def nvml(tmp_path_factory) -> Path:
 
 
 def gpu_facts(nvml: Path, **environ: str) -> dict:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("CUDA_")}
-    done = subprocess.run(
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("CUDA_")}
+    result = subprocess.run(
         [sys.executable, "-c", DETECT],
-        env={**kept, "LD_LIBRARY_PATH": str(nvml), **environ},
+        env={**variables, "LD_LIBRARY_PATH": str(nvml), **environ},
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0, done.stderr
-    facts = json.loads(done.stdout)
+    assert result.returncode == 0, result.stderr
+    facts = json.loads(result.stdout)
     assert (facts.pop("in a forked child"), facts.pop("cuda")) == (0, False)
     return facts
 
@@ -195,7 +197,7 @@ DOUBT = {"driver": "580.159.04", "gpu_count": 1}
     [
         ({"NVML_NAMES": "alike"}, {**H200, "gpu_count": 2}),
         ({"NVML_NAMES": "alike", "CUDA_VISIBLE_DEVICES": "1"}, H200),
-        # Numbers of devices that differ are CUDA's, fastest first, which NVML does not know.
+        # CUDA numbers different devices with the fastest first, which NVML does not know.
         ({"CUDA_VISIBLE_DEVICES": "1"}, DOUBT),
         ({"CUDA_VISIBLE_DEVICES": "1", "CUDA_DEVICE_ORDER": "FASTEST_FIRST"}, DOUBT),
         ({"CUDA_VISIBLE_DEVICES": "1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, H200),
@@ -210,7 +212,7 @@ DOUBT = {"driver": "580.159.04", "gpu_count": 1}
         ({"CUDA_VISIBLE_DEVICES": "2,1"}, {}),
     ],
 )
-def test_the_gpu_by_nvmls_own_interface(nvml, environ, facts):
+def test_nvmls_own_interface_gives_the_gpu(nvml, environ, facts):
     assert gpu_facts(nvml, **environ) == facts
 
 
@@ -221,4 +223,4 @@ def test_a_slice_is_another_gpu_and_the_driver_decides_nothing():
     assert not compare({**base, **FIRST}, {**base, **SLICE}, ("gpu",))
     newer = compare({**whole, "driver": "590"}, whole, ("gpu",))
     assert newer and [difference.factor for difference in newer.recorded] == ["driver"]
-    assert not compare({**base, **DOUBT}, whole, ("gpu",)), "what cannot be told is a miss"
+    assert not compare({**base, **DOUBT}, whole, ("gpu",)), "two GPUs that cannot be distinguished are a miss"

@@ -1,5 +1,5 @@
-"""Tests model hashes and signatures: they are equal where the work is equal, in every process, and differ
-where it differs."""
+"""Test model hashes and signatures: they are equal for equal work, in every process, and differ for different
+work."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def net(tmp_path, monkeypatch):
     sys.modules.pop("net_under_test", None)
 
 
-def test_equal_in_every_process_folder_and_hash_seed(net, tmp_path):
+def test_a_hash_is_equal_in_every_process_folder_and_hash_seed(net, tmp_path):
     program = (
         "import net_under_test, cachesvc_client.environment.model_hash as w; "
         "print(w.model_hash(net_under_test.Net()))"
@@ -67,7 +67,7 @@ def test_equal_in_every_process_folder_and_hash_seed(net, tmp_path):
         (folder / "net_under_test.py").write_text(MODEL)
         environ = {**os.environ, "PYTHONHASHSEED": seed, "HOME": str(folder)}
         environ["PYTHONPATH"] = os.pathsep.join([str(folder), *filter(None, sys.path)])
-        done = subprocess.run(
+        result = subprocess.run(
             [sys.executable, "-c", program],
             env=environ,
             cwd=folder,
@@ -75,11 +75,11 @@ def test_equal_in_every_process_folder_and_hash_seed(net, tmp_path):
             text=True,
             check=True,
         )
-        hashes.add(done.stdout.strip())
+        hashes.add(result.stdout.strip())
     assert len(hashes) == 1
 
 
-def test_parameters_values_do_not_count(net):
+def test_values_of_parameters_do_not_count(net):
     torch.manual_seed(1)
     one = model_hash(net())
     torch.manual_seed(2)
@@ -102,7 +102,7 @@ def test_parameters_values_do_not_count(net):
         lambda net: nn.Sequential(net()),
     ],
 )
-def test_what_changes_the_hash(net, change):
+def test_a_change_of_the_model_changes_the_hash(net, change):
     assert model_hash(change(net)) != model_hash(net())
 
 
@@ -116,19 +116,19 @@ def transposed(model):
     return model
 
 
-def test_the_source_counts_and_its_place_does_not(net, tmp_path):
+def test_the_source_counts_and_its_path_does_not(net, tmp_path):
     before = model_hash(net())
     assert model_hash(net(_name_or_path="/srv/one", cache_dir="/a", transformers_version="9")) == before
     (tmp_path / "net_under_test.py").write_text(MODEL + "\n# another line\n")
     assert model_hash(net()) != before
 
 
-def test_compiled_modules_hash_as_what_they_wrap(net):
+def test_a_compiled_module_has_the_hash_of_the_module_that_it_wraps(net):
     model = net()
     assert model_hash(torch.compile(model)) == model_hash(model)
 
 
-def test_modules_that_raise_are_no_error():
+def test_modules_whose_methods_raise_are_no_error():
     class Rude(nn.Module):
         @property
         def config(self):
@@ -144,15 +144,15 @@ def test_lazy_parameters_have_no_shape_yet():
     assert model_hash(nn.LazyLinear(3)) == model_hash(nn.LazyLinear(3))
 
 
-def test_functions_have_a_hash_too():
+def test_functions_have_a_hash():
     assert model_hash(tied) == model_hash(torch.compile(tied, backend="eager"))
     assert model_hash(tied) != model_hash(transposed)
 
 
-def test_signatures_of_inputs():
+def test_inputs_have_signatures():
     tensor = torch.ones(2, 3).t()
     torch._dynamo.mark_dynamic(tensor, 1)
-    got = input_signature(
+    actual = input_signature(
         (tensor, [1, 2.5, None, True, "secret"]), {"mask": torch.zeros(1, dtype=torch.bool)}
     )
     facts = {
@@ -163,17 +163,17 @@ def test_signatures_of_inputs():
         "stride": [1, 3],
         "dynamic": [1],
     }
-    assert got["args"] == [facts, [1, 2.5, None, True, "builtins.str"]]
-    assert got["kwargs"]["mask"]["dtype"] == "bool"
-    assert canonical(got) == canonical(got)
+    assert actual["args"] == [facts, [1, 2.5, None, True, "builtins.str"]]
+    assert actual["kwargs"]["mask"]["dtype"] == "bool"
+    assert canonical(actual) == canonical(actual)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), object(), {1: {2}}, b"bytes", range(3), 1j])
-def test_any_input_can_be_written(value):
+def test_the_signature_of_any_input_can_be_written(value):
     canonical(input_signature((value,)))
 
 
-def test_an_input_that_holds_itself():
+def test_an_input_that_contains_itself_is_no_error():
     loop: list = []
     loop.append(loop)
     canonical(input_signature((loop,)))

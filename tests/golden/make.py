@@ -1,4 +1,4 @@
-"""Makes the golden files of a new format. What is there is never overwritten: old formats stay readable."""
+"""Make the golden files of a new format. Existing files are never overwritten: old formats stay readable."""
 
 import sys
 from pathlib import Path

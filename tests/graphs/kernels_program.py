@@ -1,4 +1,4 @@
-"""What a service with Triton kernels of its own looks like; `test_user_kernels` edits copies of this file."""
+"""Define a service with Triton kernels of its own; `test_user_kernels` edits copies of this file."""
 
 import torch
 import triton

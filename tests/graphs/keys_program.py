@@ -1,7 +1,6 @@
-"""Prints the keys that PyTorch looks for under several settings, as JSON: ``keys_program.py plain|armed``.
+"""Print as JSON the keys that PyTorch looks for under several settings: ``keys_program.py plain|armed``.
 
-*armed*: with the hooks of cachesvc. Nothing is compiled: Inductor is stopped after it has looked.
-"""
+*armed*: with the hooks of cachesvc. Nothing is compiled: the program stops Inductor after the lookup."""
 
 import contextlib
 import json
@@ -24,7 +23,7 @@ class Stopped(Exception):
     pass
 
 
-def stopped(*_, **__):
+def stop_after_lookup(*_, **__):
     raise Stopped
 
 
@@ -39,7 +38,7 @@ def noting(original, position):
 
 codecache.FxGraphCache.load_with_key = noting(codecache.FxGraphCache.load_with_key, None)
 autograd_cache.autograd_cache_key = noting(autograd_cache.autograd_cache_key, 0)
-compile_fx.fx_codegen_and_compile = stopped
+compile_fx.fx_codegen_and_compile = stop_after_lookup
 
 
 def function(x):

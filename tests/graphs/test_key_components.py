@@ -1,4 +1,4 @@
-"""Missed keys are compared with installed ones, and the differences are said in words."""
+"""Test that missed keys are compared with installed ones, and that the differences are described in words."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TENSOR = (
 def lines(
     digest: str = "aa", batch: int = 2, index: int = 0, grad: bool = False, **config: object
 ) -> list[str]:
-    """As torch 2.11 and 2.13 write them (recorded in both)."""
+    """Return the lines as torch 2.11 and 2.13 write them (recorded in both)."""
     return [
         f"[{digest}code] gm: GraphModule()\n\n\n\ndef forward(self, x):\n    return (x,)\n",
         f"[in{batch}{index}] example_inputs[0]: " + TENSOR.format(batch=batch, index=index),
@@ -48,12 +48,12 @@ def differences(mine: list[str], *theirs: list[str]) -> list[str]:
 
 def test_equal_keys_differ_in_nothing() -> None:
     assert differences(lines(max_autotune=False), lines(max_autotune=False)) == []
-    moved = [line.replace("0x7f110cd9d8a0", "0x7fffffffffff") for line in lines()]
-    assert differences(lines(), moved) == [], "an address is no difference: PyTorch's digest says what is"
+    elsewhere = [line.replace("0x7f110cd9d8a0", "0x7fffffffffff") for line in lines()]
+    assert differences(lines(), elsewhere) == [], "an address is no difference: PyTorch's digest decides"
 
 
 @pytest.mark.parametrize(
-    ("mine", "said"),
+    ("mine", "line"),
     [
         (lines(max_autotune=True), "inductor config: max_autotune: True | False"),
         (lines(max_autotune=False, grad=True), "grad mode: True | False"),
@@ -68,29 +68,29 @@ def test_equal_keys_differ_in_nothing() -> None:
         (lines("bb", max_autotune=False), "graph: another #bbcode | another #aacode"),
     ],
 )
-def test_one_change_is_one_line(mine: list[str], said: str) -> None:
-    assert differences(mine, lines(max_autotune=False)) == [said]
+def test_one_change_is_one_line(mine: list[str], line: str) -> None:
+    assert differences(mine, lines(max_autotune=False)) == [line]
 
 
-def test_the_cause_comes_before_what_follows_from_it() -> None:
+def test_the_cause_comes_before_its_consequences() -> None:
     mine = lines("bb", batch=8, grad=True, triton__cudagraphs=True)
-    told = [row.partition(":")[0] for row in differences(mine, lines(triton__cudagraphs=False))]
-    assert told == ["grad mode", "inductor config", "input 0", "graph"]
+    names = [row.partition(":")[0] for row in differences(mine, lines(triton__cudagraphs=False))]
+    assert names == ["grad mode", "inductor config", "input 0", "graph"]
 
 
-def test_the_nearest_key_is_compared_and_only_of_its_layer() -> None:
+def test_the_nearest_key_of_the_same_layer_is_compared() -> None:
     far, near = lines("cc", batch=64, index=3, a=1), lines("bb", batch=2, a=1)
     assert [row.partition(":")[0] for row in differences(lines(a=1), far, near)] == ["graph"]
     entries = combine({"aother": parse_lines(lines(a=2))})
     assert component_differences({"fmine": parse_lines(lines(a=1))}, [entries]) == []
 
 
-def test_a_key_that_is_there_is_not_compared() -> None:
+def test_an_installed_key_is_not_compared() -> None:
     entries = combine({"fmine": parse_lines(lines(a=2)), "fother": parse_lines(lines(a=3))})
     assert component_differences({"fmine": parse_lines(lines(a=1))}, [entries]) == []
 
 
-def test_what_is_recorded_is_bounded() -> None:
+def test_the_number_of_recorded_components_is_bounded() -> None:
     recorder = Recorder()
     for number in range(MAX_KEYS + 10):
         recorder.note_lookup(
@@ -102,7 +102,7 @@ def test_what_is_recorded_is_bounded() -> None:
     assert recorder.facts(["unknown"]) is None and Recorder().facts() is None
 
 
-def test_odd_lines_and_errors_are_nobody_s_problem() -> None:
+def test_odd_lines_and_errors_disturb_nothing() -> None:
     recorder = Recorder()
 
     def broken() -> list[str]:
@@ -117,7 +117,7 @@ def test_odd_lines_and_errors_are_nobody_s_problem() -> None:
     assert parse_lines(odd) == {"ok": "another #ab"}
 
 
-def test_torch_that_has_none_of_the_places_goes_on_without(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_torch_without_these_places_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     recorder = Recorder()
     for name in ("torch._inductor.codecache", "torch._functorch._aot_autograd.autograd_cache"):
         monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
@@ -125,8 +125,8 @@ def test_torch_that_has_none_of_the_places_goes_on_without(monkeypatch: pytest.M
     assert recorder.missed == {}
 
 
-def test_the_places_are_there_in_this_torch() -> None:
-    """Fails when a new torch moves them: then a miss would not be explained."""
+def test_this_torch_has_the_places() -> None:
+    """The test fails when a new torch moves the places: then a miss would not be explained."""
     from torch._functorch._aot_autograd import autograd_cache
     from torch._inductor import codecache
 
@@ -134,7 +134,7 @@ def test_the_places_are_there_in_this_torch() -> None:
     assert hasattr(autograd_cache, "_get_debug_lines_for_cache_key") or hasattr(
         autograd_cache, "autograd_cache_key"
     )
-    assert KIND.variable == "TORCHINDUCTOR_CACHE_DIR", "the variable that a look for a missing file reads"
+    assert KIND.variable == "TORCHINDUCTOR_CACHE_DIR", "the variable that a search for a missing file reads"
 
 
 def components(**parts: str) -> list[str]:
@@ -144,27 +144,27 @@ def components(**parts: str) -> list[str]:
     ]
 
 
-def test_an_entry_of_an_older_builder_is_called_so() -> None:
+def test_an_entry_of_an_older_builder_is_reported_as_such() -> None:
     """Up to torch 2.12, cachesvc puts these parts into the keys; an older cachesvc did not."""
     mine = components(
         autocast_state="{'cpu': 'torch.bfloat16'}",
         default_dtype="torch.float32",
         cpp_runtime_thread_count="2",
     )
-    [said] = differences(mine, lines())
-    assert said == (
+    [line] = differences(mine, lines())
+    assert line == (
         "builder: newer | published before cachesvc put the dtype of autocast and the default dtype and the "
         "number of CPU threads into PyTorch's key: warm again"
     )
 
 
-def test_the_age_of_the_builder_comes_before_what_differs_too() -> None:
-    said = differences([*components(default_dtype="torch.float32"), "[g1] grad_enabled: True"], lines())
-    assert [row.partition(":")[0] for row in said] == ["builder", "grad mode"]
+def test_the_age_of_the_builder_comes_before_other_differences() -> None:
+    reported = differences([*components(default_dtype="torch.float32"), "[g1] grad_enabled: True"], lines())
+    assert [row.partition(":")[0] for row in reported] == ["builder", "grad mode"]
 
 
-def test_a_part_that_a_new_builder_left_out_says_nothing_of_its_age() -> None:
-    """The parts for autocast are in a key only where autocast is on."""
+def test_a_part_that_a_new_builder_omits_says_nothing_of_its_age() -> None:
+    """The parts for autocast are in a key only if autocast is on."""
     mine = components(default_dtype="torch.float32", autocast_state="{'cpu': 'torch.bfloat16'}")
     assert differences(mine, components(default_dtype="torch.float32")) == []
     assert differences(lines(), lines()) == [], "a torch whose lines hold none of the parts"

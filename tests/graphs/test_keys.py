@@ -1,7 +1,7 @@
-"""What is added to PyTorch's keys, where, and what happens in a torch that has no place for it.
+"""Test what the hooks add to PyTorch's keys, where they add it, and what happens in a torch without a place
+for it.
 
-That no entry is restored under other settings is shown end to end in tests/versions/test_false_hits.py.
-"""
+tests/versions/test_false_hits.py shows end to end that no entry is restored under other settings."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ CODECACHE, AUTOGRAD = (hook.module for hook in keys.SAFETY_HOOKS)
 
 
 class Old:
-    """The details of a version that holds none of these facts."""
+    """Stands for the details of a version whose keys hold none of these facts."""
 
     def __init__(self, gm: Any, example_inputs: Any) -> None:
         self.gm, self.example_inputs = gm, example_inputs
 
 
 class New(Old):
-    """Those of a version that holds all of them."""
+    """Stands for the details of a version whose keys hold all of these facts."""
 
     def __init__(self, gm: Any, example_inputs: Any) -> None:
         super().__init__(gm, example_inputs)
@@ -48,36 +48,38 @@ def graph(function: Any = torch.sin) -> Any:
     return torch.fx.symbolic_trace(lambda x: function(x))
 
 
-def on(device: str) -> Any:
+def graph_on(device: str) -> Any:
     return [torch.empty(2, device=device)]
 
 
-def test_what_a_version_holds_already_is_not_added() -> None:
+def test_facts_that_the_keys_of_a_version_hold_are_not_added() -> None:
     with torch.autocast("cpu", torch.bfloat16):
-        details = New(graph(), on("cpu"))
+        details = New(graph(), graph_on("cpu"))
         assert ambient.of_graph(details, details.gm) == {}
         assert ambient.of_autograd(details, details.gm) == {}
 
 
-def test_what_a_version_lacks_is_added() -> None:
-    details = Old(graph(), on("cpu"))
+def test_facts_that_the_keys_of_a_version_lack_are_added() -> None:
+    details = Old(graph(), graph_on("cpu"))
     with torch.autocast("cpu", torch.float16):
         assert ambient.of_autograd(details, details.gm) == {"autocast_state": {"cpu": "torch.float16"}}
     assert ambient.of_autograd(details, details.gm) == {}
-    found = ambient.of_graph(details, details.gm)
-    assert found == {"default_dtype": "torch.float32", "cpp_runtime_thread_count": torch.get_num_threads()}
+    parts = ambient.of_graph(details, details.gm)
+    assert parts == {"default_dtype": "torch.float32", "cpp_runtime_thread_count": torch.get_num_threads()}
 
 
 def test_code_for_a_gpu_does_not_depend_on_the_threads_of_the_cpu() -> None:
-    details = Old(graph(), on("meta"))
+    details = Old(graph(), graph_on("meta"))
     assert ambient.of_graph(details, details.gm) == {"default_dtype": "torch.float32"}
     details.gm.graph.find_nodes(op="call_function", target=torch.sin)[0].meta["val"] = torch.empty(1)
-    assert "cpp_runtime_thread_count" in ambient.of_graph(details, details.gm), "it computes on the CPU too"
+    assert "cpp_runtime_thread_count" in ambient.of_graph(details, details.gm), (
+        "the graph computes on the CPU too"
+    )
     nothing_known = Old(graph(), [])
     assert "cpp_runtime_thread_count" in ambient.of_graph(nothing_known, nothing_known.gm)
 
 
-def test_a_graph_that_enters_autocast_takes_the_dtype_that_is_set() -> None:
+def test_a_graph_that_enters_autocast_has_the_current_dtype_in_its_key() -> None:
     def function(x: Any) -> Any:
         with torch.autocast("cpu"):
             return x @ x
@@ -85,53 +87,53 @@ def test_a_graph_that_enters_autocast_takes_the_dtype_that_is_set() -> None:
     graphs = []
     torch.compile(function, backend=lambda gm, _: graphs.append(gm) or gm)(torch.ones(2, 2))
     [entered] = graphs
-    found = ambient.of_autograd(Old(entered, on("cpu")), entered)
-    assert found["ambient_autocast_dtypes"]["cpu"] == "torch.bfloat16"
-    held = New(entered, on("cpu"))
-    held.autocast_state = dict.fromkeys(torch._C._autocast_supported_devices())
-    assert ambient.of_autograd(held, entered) == {}, "this version holds the dtypes of all devices"
+    parts = ambient.of_autograd(Old(entered, graph_on("cpu")), entered)
+    assert parts["ambient_autocast_dtypes"]["cpu"] == "torch.bfloat16"
+    complete = New(entered, graph_on("cpu"))
+    complete.autocast_state = dict.fromkeys(torch._C._autocast_supported_devices())
+    assert ambient.of_autograd(complete, entered) == {}, "this version holds the dtypes of all devices"
 
 
-def test_a_nested_region_with_options_meets_no_other_process() -> None:
+def test_a_nested_region_with_options_has_a_key_of_this_process_alone() -> None:
     inner = graph()
     inner.meta["nested_region_config"] = object()
     outer = torch.fx.GraphModule({"inner": inner}, torch.fx.Graph())
     outer.add_submodule("inner", inner)
-    first = ambient.of_graph(Old(outer, on("cpu")), outer)["nested_inductor_config_patches"]
+    first = ambient.of_graph(Old(outer, graph_on("cpu")), outer)["nested_inductor_config_patches"]
     keys.nonce.cache_clear()
-    assert ambient.of_graph(Old(outer, on("cpu")), outer)["nested_inductor_config_patches"] != first
+    assert ambient.of_graph(Old(outer, graph_on("cpu")), outer)["nested_inductor_config_patches"] != first
 
 
-def hooked(parts: keys.Parts, details: type = Old) -> Any:
-    """Answers a copy of a details' class with ``parts`` put into what it makes."""
+def with_parts(parts: keys.Parts, details: type = Old) -> Any:
+    """Return a copy of a details' class that puts ``parts`` into the details that it makes."""
     module: Any = types.ModuleType("copy")
     setattr(module, keys._class_of(keys.GRAPH_KEY), type("Copy", (details,), {"__init__": details.__init__}))
     keys._install(keys.GRAPH_KEY, parts, module)
     return getattr(module, keys._class_of(keys.GRAPH_KEY))
 
 
-def test_a_part_that_is_not_known_makes_a_key_of_this_process_alone() -> None:
+def test_an_unknown_part_makes_a_key_of_this_process_alone() -> None:
     def fails(_: Any, __: Any) -> dict[str, Any]:
         raise AttributeError("PyTorch changed")
 
-    made = hooked(fails)(graph(), [])
-    assert made.cachesvc == keys.nonce("not known")
+    result = with_parts(fails)(graph(), [])
+    assert result.cachesvc == keys.nonce("not known")
 
 
-def test_arguments_may_come_by_name_and_what_pytorch_set_is_kept() -> None:
+def test_arguments_may_be_passed_by_name_and_pytorchs_values_are_kept() -> None:
     def parts(_: Any, gm: Any) -> dict[str, Any]:
         return {"nodes": len(gm.graph.nodes), "gm": None}
 
     module = graph()
-    made = hooked(parts)(example_inputs=[], gm=module)
-    assert made.nodes == 3 and made.gm is module
+    result = with_parts(parts)(example_inputs=[], gm=module)
+    assert result.nodes == 3 and result.gm is module
 
 
 # A torch without the hooks' places -------------------------------------------------------------
 
 
 def torch_with(folder: Path, **sources: str) -> Path:
-    """Writes a package whose modules of the safety hooks have these texts."""
+    """Write a package whose modules of the safety hooks have these texts."""
     for name, source in sources.items():
         path = folder / "torch" / Path(*keys.SAFETY_HOOKS[name == "autograd"].module.split(".")[1:])
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -160,7 +162,7 @@ def test_a_torch_is_judged_by_its_sources(tmp_path: Path) -> None:
     assert keys.GRAPH_KEY.name in (keys.missing_in_source(tmp_path / "empty") or "")
 
 
-def test_a_torch_without_a_hooks_place_is_refused_whatever_a_variable_says(
+def test_a_torch_without_the_place_of_a_hook_is_refused_whatever_a_variable_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from cachesvc_client.environment import detect, releases
@@ -172,7 +174,7 @@ def test_a_torch_without_a_hooks_place_is_refused_whatever_a_variable_says(
     assert reason is not None and f"hook {keys.AUTOGRAD_KEY.name} is missing in this torch" in reason
 
 
-def test_a_hook_that_is_not_in_place_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hook_that_is_not_in_place_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     ambient.install_hooks()
     for name in (CODECACHE, AUTOGRAD):
         importlib.import_module(name)
@@ -183,20 +185,20 @@ def test_a_hook_that_is_not_in_place_is_seen(monkeypatch: pytest.MonkeyPatch) ->
     module.FxGraphHashDetails = Old  # type: ignore[attr-defined]
     assert keys.GRAPH_KEY.name in (keys.missing_here() or "")
     monkeypatch.delitem(sys.modules, CODECACHE)
-    assert keys.missing_here() is None, "it gets its hook when it is imported"
+    assert keys.missing_here() is None, "the module gets its hook when it is imported"
 
 
 @pytest.mark.compiles
 def test_keys_of_a_version_that_holds_these_facts_are_pytorchs_own(tmp_path: Path) -> None:
-    """In fresh processes, byte for byte; this torch is 2.13 or later."""
+    """The keys are computed in fresh processes and compared byte for byte; this torch is 2.13 or later."""
 
     def looked_for(how: str) -> list[str]:
         program = str(Path(__file__).with_name("keys_program.py"))
         variables = {**environment(tmp_path / how), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
-        done = subprocess.run(
+        result = subprocess.run(
             [sys.executable, program, how], env=variables, capture_output=True, text=True, check=True
         )
-        return list(json.loads(done.stdout.splitlines()[-1]))
+        return list(json.loads(result.stdout.splitlines()[-1]))
 
     plain = looked_for("plain")
     assert looked_for("armed") == plain and len(plain) >= 10, plain

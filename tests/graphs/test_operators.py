@@ -1,8 +1,8 @@
-"""Operators whose code is traced: an edit is another digest, what is not traced or only moves is none.
+"""Test the digest of operators whose code is traced: an edit changes the digest; untraced code and a move do
+not.
 
-That the digest is in AOTAutograd's key, and that an edit compiles with the right numbers, is a row of the
-matrix (tests/matrix), through real processes.
-"""
+A row of the matrix (tests/matrix) shows with real processes that the digest is in AOTAutograd's key, and that
+an edit compiles with the right numbers."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def custom(backward: Callable[..., Any], body: Callable[..., Any] = torch.sin) -
     def function(x: torch.Tensor) -> torch.Tensor:
         return body(x)
 
-    made = torch.library.custom_op(f"operators::op{next(numbers)}", function, mutates_args=())
-    made.register_fake(torch.empty_like)
-    made.register_autograd(backward)
-    return made._opoverload
+    operator = torch.library.custom_op(f"operators::op{next(numbers)}", function, mutates_args=())
+    operator.register_fake(torch.empty_like)
+    operator.register_autograd(backward)
+    return operator._opoverload
 
 
 def triton_op(body: Callable[..., Any]) -> Any:
@@ -62,11 +62,11 @@ KEPT: list[Any] = []
 
 
 def code(target: Any) -> str:
-    """The digest that a graph which calls the operator has for it; empty if there is none."""
+    """Return the operator's digest in a graph that calls it; empty if there is none."""
     graph = torch.fx.Graph()
     graph.call_function(target, (graph.placeholder("x"),))
-    found = operators.describe_operators(graph.nodes, registered)
-    return found[0].partition(" code ")[2] if found else ""
+    description = operators.describe_operators(graph.nodes, registered)
+    return description[0].partition(" code ")[2] if description else ""
 
 
 @pytest.mark.parametrize(
@@ -78,24 +78,26 @@ def code(target: Any) -> str:
         lambda fn: of_library("register_autograd", fn),
     ],
 )
-def test_an_edit_is_another_digest(make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    first = code(make(lambda *given: given[-1] * 2))
-    assert first and code(make(lambda *given: given[-1] * 2)) == first
-    assert code(make(lambda *given: given[-1] * 3)) != first, "a constant in it"
-    assert code(make(lambda *given: given[-1] + 2)) != first, "an operation in it"
-    helped = code(make(lambda *given: twice(given[-1])))
+def test_an_edit_changes_the_digest(make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    first = code(make(lambda *arguments: arguments[-1] * 2))
+    assert first and code(make(lambda *arguments: arguments[-1] * 2)) == first
+    assert code(make(lambda *arguments: arguments[-1] * 3)) != first, "a constant of the operator"
+    assert code(make(lambda *arguments: arguments[-1] + 2)) != first, "an operation of the operator"
+    with_helper = code(make(lambda *arguments: twice(arguments[-1])))
     monkeypatch.setattr(f"{__name__}.SLOPE", 3.0)
-    assert code(make(lambda *given: twice(given[-1]))) != helped, "a constant that what it calls reads"
+    assert code(make(lambda *arguments: twice(arguments[-1]))) != with_helper, (
+        "a constant that a called function reads"
+    )
 
 
-def test_what_runs_is_not_what_is_traced() -> None:
+def test_code_that_runs_without_being_traced_does_not_count() -> None:
     def backward(_: Any, gradient: Any) -> Any:
         return gradient
 
     assert code(custom(backward, torch.sin)) == code(custom(backward, torch.cos)) != ""
 
 
-def test_an_operator_that_another_one_calls() -> None:
+def test_an_operator_that_another_operator_calls_counts() -> None:
     name = triton_op(lambda x: x * 2)._name
     program = f"lambda x: torch.ops.{name.replace('::', '.')}(x)"
     first = code(triton_op(eval(program)))
@@ -106,11 +108,13 @@ def test_an_operator_that_another_one_calls() -> None:
 @pytest.mark.parametrize(
     "target", [torch.ops.aten.sin.default, torch.ops.aten.sin, torch.sin, torch.ops.prims.sin.default]
 )
-def test_pytorchs_own_operators_are_its_versions(target: Any) -> None:
+def test_pytorchs_own_operators_depend_on_its_version(target: Any) -> None:
     assert code(target) == ""
 
 
-def test_code_that_was_registered_unseen_meets_no_other_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_registered_before_the_hook_makes_a_key_of_this_process_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     target = of_library("CompositeImplicitAutograd", lambda x: x * 2)
     monkeypatch.setattr(registered, "by_operator", {})
     first = code(target)
@@ -134,7 +138,7 @@ def test_the_key_of_a_graph_without_such_operators_stays_as_it_is() -> None:
     assert vars(called)[operators.ATTRIBUTE] == [f"{traced._name} code {code(traced)}"]
 
 
-def test_what_is_followed_is_bounded_and_never_raises() -> None:
+def test_the_search_through_calls_is_bounded_and_never_raises() -> None:
     def recursive(x: Any) -> Any:
         return recursive(x) + missing(x)  # type: ignore[name-defined]  # noqa: F821
 
@@ -142,8 +146,8 @@ def test_what_is_followed_is_bounded_and_never_raises() -> None:
         def __getattr__(self, name: str) -> Any:
             raise RuntimeError(name)
 
-    made = [eval(f"lambda x: x + {number}") for number in range(MAX_FOLLOWED * 2)]
-    assert len(FollowedCode(made).lines) < MAX_FOLLOWED * 8
+    functions = [eval(f"lambda x: x + {number}") for number in range(MAX_FOLLOWED * 2)]
+    assert len(FollowedCode(functions).lines) < MAX_FOLLOWED * 8
     assert FollowedCode([recursive]).digest == FollowedCode([recursive]).digest
     odd = Odd()
     assert len(code(custom(lambda _, gradient: (gradient, odd)))) == 12

@@ -1,4 +1,4 @@
-"""What a compile was asked for, from graphs that Dynamo traced; nothing is compiled here."""
+"""Test the facts of a requested compile, from graphs that Dynamo traced; nothing is compiled here."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ class Small(nn.Module):
         return (nn.functional.gelu(self.first(x)) + self.offset).view(x.shape[0], 2, 8) * 2.5
 
 
-def asked(model, *inputs, patches=None, **options):
-    """The facts of the graphs that a call of the compiled model makes."""
-    noted = GraphRequests(RegisteredFunctions())
+def requested_facts(model, *inputs, patches=None, **options):
+    """Return the facts of the graphs that a call of the compiled model makes."""
+    requests = GraphRequests(RegisteredFunctions())
 
     def backend(module, example_inputs):
-        noted.note(module, example_inputs, config_patches=patches)
+        requests.note(module, example_inputs, config_patches=patches)
         return module.forward
 
     torch._dynamo.reset()
     torch.compile(model, backend=backend, **options)(*inputs)
-    assert noted.graphs and all(graph.facts for graph in noted.graphs)
-    return noted.facts()
+    assert requests.graphs and all(graph.facts for graph in requests.graphs)
+    return requests.facts()
 
 
 @pytest.fixture(scope="module")
 def plain():
     with torch.no_grad():
-        return asked(Small(), torch.ones(4, 8))
+        return requested_facts(Small(), torch.ones(4, 8))
 
 
-def test_golden(plain):
-    """Append-only, for torch 2.13: what an entry says is compared with what later clients read."""
+def test_the_facts_match_the_golden_file(plain):
+    """The golden file is append-only and for torch 2.13: later clients read the facts of an entry."""
     golden = json.loads(GOLDEN.read_text())
     plain = {name: value for name, value in plain.items() if name != "libraries"}
     assert {name: plain[name] for name in golden} == golden
@@ -58,14 +58,14 @@ def test_golden(plain):
 def test_every_fact_is_a_row_of_the_workload(plain):
     assert {BY_NAME[name].group for name in plain} == {"workload"}
     missing = {factor.name for factor in BY_NAME.values() if factor.group == "workload"} - set(plain)
-    assert missing == {"model"}, "which is known by compile() and warm alone"
+    assert missing == {"model"}, "compile() and warm alone know it"
 
 
 def differing(plain, facts):
     return [one.factor for one in differences(facts, plain, ("host",))]
 
 
-def test_what_changes_no_key_changes_no_fact(plain):
+def test_changes_that_change_no_key_change_no_fact(plain):
     class Renamed(Small):
         def forward(self, other_name):
             hidden = nn.functional.gelu(self.first(other_name))
@@ -73,19 +73,19 @@ def test_what_changes_no_key_changes_no_fact(plain):
 
     torch.manual_seed(5)
     with torch.no_grad():
-        assert differing(plain, asked(Renamed(), torch.zeros(4, 8), fullgraph=True)) == []
+        assert differing(plain, requested_facts(Renamed(), torch.zeros(4, 8), fullgraph=True)) == []
 
 
 @pytest.mark.parametrize(
     ("call", "first"),
     [
-        (lambda: asked(Small(), torch.ones(6, 8)), "shapes"),
-        (lambda: asked(Small(), torch.ones(8, 4).t()), "strides"),
-        (lambda: asked(Small(), torch.ones(4, 16)[:, ::2]), "strides"),
-        (lambda: asked(Small(), torch.ones(4, 8), dynamic=True), "dynamic"),
-        (lambda: asked(Small().double(), torch.ones(4, 8).double()), "dtype"),
-        (lambda: asked(Small(), torch.ones(4, 8), patches={"max_autotune": True}), "options"),
-        (lambda: asked(nn.Sequential(Small(), nn.ReLU()), torch.ones(4, 8)), "operations"),
+        (lambda: requested_facts(Small(), torch.ones(6, 8)), "shapes"),
+        (lambda: requested_facts(Small(), torch.ones(8, 4).t()), "strides"),
+        (lambda: requested_facts(Small(), torch.ones(4, 16)[:, ::2]), "strides"),
+        (lambda: requested_facts(Small(), torch.ones(4, 8), dynamic=True), "dynamic"),
+        (lambda: requested_facts(Small().double(), torch.ones(4, 8).double()), "dtype"),
+        (lambda: requested_facts(Small(), torch.ones(4, 8), patches={"max_autotune": True}), "options"),
+        (lambda: requested_facts(nn.Sequential(Small(), nn.ReLU()), torch.ones(4, 8)), "operations"),
     ],
 )
 def test_the_cause_comes_first(plain, call, first):
@@ -93,13 +93,13 @@ def test_the_cause_comes_first(plain, call, first):
         assert differing(plain, call())[0] == first
 
 
-def test_grad_mode_and_autocast(plain):
-    assert differing(plain, asked(Small(), torch.ones(4, 8))) == ["grad"]
+def test_grad_mode_and_autocast_are_facts(plain):
+    assert differing(plain, requested_facts(Small(), torch.ones(4, 8))) == ["grad"]
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-        assert differing(plain, asked(Small(), torch.ones(4, 8)))[0] == "autocast"
+        assert differing(plain, requested_facts(Small(), torch.ones(4, 8)))[0] == "autocast"
 
 
-def test_a_model_of_thousands_of_operations_stays_bounded():
+def test_the_facts_of_a_model_of_thousands_of_operations_are_bounded():
     class Long(nn.Module):
         def forward(self, x):
             for number in range(200):
@@ -107,13 +107,13 @@ def test_a_model_of_thousands_of_operations_stays_bounded():
             return x
 
     with torch.no_grad():
-        facts = asked(Long(), torch.ones(2))
+        facts = requested_facts(Long(), torch.ones(2))
     assert len(facts["operations"]) == MAX_LISTED
     assert all(len(text) <= MAX_TEXT for text in facts["operations"])
 
 
 @pytest.mark.parametrize("arguments", [(), (None,), (object(), []), ("graph",)])
-def test_what_is_no_graph_is_no_error(arguments):
-    noted = GraphRequests(RegisteredFunctions())
-    assert noted.note(*arguments).facts == {}
-    assert noted.facts() == {}
+def test_an_object_that_is_no_graph_is_no_error(arguments):
+    requests = GraphRequests(RegisteredFunctions())
+    assert requests.note(*arguments).facts == {}
+    assert requests.facts() == {}

@@ -1,4 +1,4 @@
-"""When the watch of a process calls its listeners: at a pause, when it is quiet, and at exit."""
+"""Test when the activity watch of a process calls its listeners: at a pause, at quiet, and at exit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cachesvc_client.hooks.activity import ActivityWatch, Moment
 
 
 class Compiler:
-    """Stands for the compilers of a process: a count of compiles, and whether one is under way."""
+    """Stands for the compilers of a process: has a count of compiles, and whether one is under way."""
 
     def __init__(self) -> None:
         self.compiles = 0
@@ -26,7 +26,7 @@ class Compiler:
 
 
 class Calls:
-    """A listener that notes when it is called."""
+    """Notes each moment at which it is called as a listener."""
 
     def __init__(self) -> None:
         self.moments: list[Moment] = []
@@ -57,13 +57,13 @@ def calls() -> Calls:
 def watch(compiler: Compiler, calls: Calls, monkeypatch: pytest.MonkeyPatch) -> Iterator[ActivityWatch]:
     monkeypatch.setattr(activity, "PAUSE_SECONDS", 0.02)
     monkeypatch.setattr(activity, "QUIET_SECONDS", 0.2)
-    made = ActivityWatch(compiler.look, lambda: compiler.busy)
-    made.listeners.append(calls)
-    yield made
+    activity_watch = ActivityWatch(compiler.look, lambda: compiler.busy)
+    activity_watch.listeners.append(calls)
+    yield activity_watch
     compiler.compiles = 0
 
 
-def test_a_compile_is_followed_by_a_pause_and_by_quiet_and_each_is_said_once(
+def test_listeners_hear_once_of_the_pause_and_of_the_quiet_after_a_compile(
     watch: ActivityWatch, compiler: Compiler, calls: Calls
 ) -> None:
     compiler.compiles = 1
@@ -73,10 +73,10 @@ def test_a_compile_is_followed_by_a_pause_and_by_quiet_and_each_is_said_once(
     assert calls.moments == ["compiled", "quiet"]
 
 
-def test_a_later_compile_is_seen_also_where_nobody_says_so(
+def test_a_later_compile_is_seen_also_if_no_call_announces_it(
     watch: ActivityWatch, compiler: Compiler, calls: Calls
 ) -> None:
-    """PyTorch compiles a backward graph at its first use, outside of the function that the watch hears of."""
+    """PyTorch compiles a backward graph at its first use, outside of the function that calls the watch."""
     compiler.compiles = 1
     watch.compiled()
     calls.wait("quiet")
@@ -84,7 +84,9 @@ def test_a_later_compile_is_seen_also_where_nobody_says_so(
     calls.wait("quiet", 2)
 
 
-def test_a_compile_under_way_is_no_quiet(watch: ActivityWatch, compiler: Compiler, calls: Calls) -> None:
+def test_a_process_with_a_compile_under_way_is_not_quiet(
+    watch: ActivityWatch, compiler: Compiler, calls: Calls
+) -> None:
     compiler.compiles, compiler.busy = 1, True
     watch.compiled()
     time.sleep(1)
@@ -93,7 +95,7 @@ def test_a_compile_under_way_is_no_quiet(watch: ActivityWatch, compiler: Compile
     calls.wait("quiet")
 
 
-def test_nothing_is_said_before_anything_happened(watch: ActivityWatch, calls: Calls) -> None:
+def test_no_listener_is_called_before_the_first_compile(watch: ActivityWatch, calls: Calls) -> None:
     watch.start()
     time.sleep(1)
     assert calls.moments == []
@@ -104,16 +106,20 @@ def test_a_watch_that_was_never_started_has_nothing_to_do_at_exit(watch: Activit
     assert watch.flush(30) is False and calls.moments == []
 
 
-def test_an_exit_waits_for_its_timeout_at_most(watch: ActivityWatch) -> None:
+def test_an_exit_waits_no_longer_than_its_timeout(watch: ActivityWatch) -> None:
     watch.listeners.insert(0, lambda *_: time.sleep(30))
     watch.start()
     begin = time.monotonic()
     assert not watch.flush(0.2)
-    assert not watch.flush(0.2), "Python says twice that it ends: the second time nobody waits again"
+    assert not watch.flush(0.2), (
+        "Python announces its end twice: the second announcement makes nobody wait again"
+    )
     assert time.monotonic() - begin < 10
 
 
-def test_a_listener_that_fails_keeps_no_other_one_from_its_work(watch: ActivityWatch, calls: Calls) -> None:
+def test_a_listener_that_fails_does_not_keep_other_listeners_from_their_work(
+    watch: ActivityWatch, calls: Calls
+) -> None:
     def fail(*_: object) -> None:
         raise RuntimeError("odd")
 
@@ -124,7 +130,7 @@ def test_a_listener_that_fails_keeps_no_other_one_from_its_work(watch: ActivityW
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_children_of_multiprocessing_are_heard_at_exit(method: str, tmp_path) -> None:
+def test_the_watch_sees_the_exit_of_children_of_multiprocessing(method: str, tmp_path) -> None:
     program = tmp_path / "program.py"
     program.write_text(
         "import multiprocessing, os\n"
@@ -140,8 +146,8 @@ def test_children_of_multiprocessing_are_heard_at_exit(method: str, tmp_path) ->
         f"    process = multiprocessing.get_context({method!r}).Process(target=work)\n"
         "    process.start(); process.join()\n"
     )
-    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0 and done.stderr == ""
-    lines = done.stdout.splitlines()
+    result = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0 and result.stderr == ""
+    lines = result.stdout.splitlines()
     pid = lines[0].removeprefix("child ")
     assert lines[1:] and set(lines[1:]) == {f"exit {pid}"}, lines

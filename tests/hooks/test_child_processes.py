@@ -1,4 +1,5 @@
-"""Processes that Python children start are counted too: the children write them to their parent's log."""
+"""Test that processes which Python children start are counted: the children write them to their parent's
+log."""
 
 from __future__ import annotations
 
@@ -30,9 +31,10 @@ if __name__ == '__main__':
 """
 
 
-def said(tmp_path: Path, program: str, audit: bool = True, **variables: str):
-    """Run a program; return its observation, and the value that it left in ``answer``."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("CACHESVC_")}
+def observe(tmp_path: Path, program: str, audit: bool = True, **variables: str):
+    """Run a program. Return the names of the processes that it started, the number of compiler processes, and
+    the value of its variable ``answer``."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("CACHESVC_")}
     whole = (
         "import json, os, subprocess, sys\n"
         "from cachesvc_client.hooks import counters\n"
@@ -42,23 +44,23 @@ def said(tmp_path: Path, program: str, audit: bool = True, **variables: str):
         "names = [os.path.basename(name) for name in seen.processes]\n"
         "print(json.dumps([names, seen.compiler_processes, answer]))"
     )
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", whole],
-        env={**kept, "HOME": str(tmp_path), "TMPDIR": str(tmp_path), **variables},
+        env={**environ, "HOME": str(tmp_path), "TMPDIR": str(tmp_path), **variables},
         cwd=tmp_path,
         capture_output=True,
         text=True,
         timeout=120,
     )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout.splitlines()[-1])
 
 
 PYTHON = os.path.basename(sys.executable)
 
 
 @pytest.mark.parametrize(
-    ("program", "started"),
+    ("program", "expected"),
     [
         ("subprocess.run(['true'])", ["true"]),
         (f"subprocess.run([sys.executable, '-c', {CHILD!r}])", [PYTHON, "true"]),
@@ -68,14 +70,14 @@ PYTHON = os.path.basename(sys.executable)
     ],
     ids=["itself", "a child", "a grandchild", "a fork that becomes it", "a fork"],
 )
-def test_a_program_is_listed_whoever_of_the_job_starts_it(tmp_path, program, started):
-    assert said(tmp_path, program)[0] == started
+def test_a_program_is_listed_whichever_process_of_the_job_starts_it(tmp_path, program, expected):
+    assert observe(tmp_path, program)[0] == expected
 
 
 def test_a_spawned_worker_is_reached(tmp_path):
     (tmp_path / "job.py").write_text(SPAWNED)
-    done = subprocess.run([sys.executable, "job.py"], cwd=tmp_path, capture_output=True, text=True)
-    assert "true" in done.stdout.split(), done.stderr
+    result = subprocess.run([sys.executable, "job.py"], cwd=tmp_path, capture_output=True, text=True)
+    assert "true" in result.stdout.split(), result.stderr
 
 
 def test_a_compiler_in_a_child_is_a_compiler_process(tmp_path):
@@ -83,13 +85,13 @@ def test_a_compiler_in_a_child_is_a_compiler_process(tmp_path):
     (tmp_path / "g++").write_text("#!/bin/sh\n")
     (tmp_path / "g++").chmod(0o755)
     path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
-    seen = said(tmp_path, f"subprocess.run([sys.executable, '-c', {child!r}])", PATH=path)
-    assert seen[:2] == [[PYTHON, "g++"], 1]
+    observation = observe(tmp_path, f"subprocess.run([sys.executable, '-c', {child!r}])", PATH=path)
+    assert observation[:2] == [[PYTHON, "g++"], 1]
 
 
 def test_many_children_at_once_lose_no_line(tmp_path):
     child = "import subprocess\nfor _ in range(20): subprocess.run(['true'])"
-    names = said(
+    names = observe(
         tmp_path,
         f"all = [subprocess.Popen([sys.executable, '-c', {child!r}]) for _ in range(4)]\n"
         "for one in all: one.wait()",
@@ -97,14 +99,14 @@ def test_many_children_at_once_lose_no_line(tmp_path):
     assert names.count("true") == 80 and len(names) == 84
 
 
-def test_an_observer_counts_from_its_making_on(tmp_path):
+def test_an_observer_counts_from_its_start(tmp_path):
     run = f"subprocess.run([sys.executable, '-c', {CHILD!r}])"
-    assert said(tmp_path, f"{run}\nobserver = counters.start(audit=True)\n{run}")[0] == [PYTHON, "true"]
+    assert observe(tmp_path, f"{run}\nobserver = counters.start(audit=True)\n{run}")[0] == [PYTHON, "true"]
 
 
-def test_the_log_goes_away_with_its_process_and_children_that_stay_are_not_disturbed(tmp_path):
+def test_the_log_ends_with_its_process_and_later_children_go_on(tmp_path):
     late = "import time, subprocess; time.sleep(0.3); subprocess.run(['true']); open('went on', 'w')"
-    names = said(
+    names = observe(
         tmp_path,
         "answer = os.environ['CACHESVC_OBSERVE']\n"
         f"child = subprocess.Popen([sys.executable, '-c', {late!r}])\n"
@@ -112,17 +114,17 @@ def test_the_log_goes_away_with_its_process_and_children_that_stay_are_not_distu
         "child.wait()",
     )
     assert names[0] == [PYTHON] and (tmp_path / "went on").exists()
-    assert not list(tmp_path.glob("cachesvc-observe-*")), "not made again by the child"
-    _, _, log = said(tmp_path, "answer = os.environ['CACHESVC_OBSERVE']")
+    assert not list(tmp_path.glob("cachesvc-observe-*")), "the child does not create the log again"
+    _, _, log = observe(tmp_path, "answer = os.environ['CACHESVC_OBSERVE']")
     assert Path(log).parent == tmp_path and not Path(log).exists()
 
 
 def test_without_audit_nothing_is_set_and_nothing_listed(tmp_path):
-    """So it is in services."""
+    """Services observe without audit."""
     before = "before = dict(os.environ), list(sys.path)\nobserver = counters.start()\n"
     after = "answer = before == (dict(os.environ), sys.path)"
     run = f"subprocess.run([sys.executable, '-c', {CHILD!r}])\n"
-    names, _, same = said(tmp_path, before + run + after, audit=False)
+    names, _, same = observe(tmp_path, before + run + after, audit=False)
     assert (names, same) == ([], True)
 
 
@@ -134,7 +136,7 @@ def test_python_path_has_our_folder_first_and_once():
 
 @pytest.mark.compiles
 def test_inductors_compile_workers_are_reached(tmp_path):
-    """Their pool's processes are forked from one that PyTorch starts with ``sys.path`` as PYTHONPATH."""
+    """PyTorch starts one process with ``sys.path`` as PYTHONPATH, and forks the pool's workers from it."""
     program = (
         "from torch._inductor.compile_worker.subproc_pool import SubprocPool\n"
         "pool = SubprocPool(1)\n"
@@ -143,7 +145,7 @@ def test_inductors_compile_workers_are_reached(tmp_path):
         "pool.shutdown()\n"
         "answer = [os.path.basename(name) for name in observer.snapshot().processes][before:]"
     )
-    _, _, answer = said(tmp_path, program)
+    _, _, answer = observe(tmp_path, program)
     assert answer == ["g++"]
 
 

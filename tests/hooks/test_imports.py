@@ -1,4 +1,4 @@
-"""Hooks on imports: the import is as it was without them, whatever the hooks do."""
+"""Test hooks on imports: an import behaves as it does without hooks, whatever the hooks do."""
 
 from __future__ import annotations
 
@@ -23,83 +23,85 @@ _numbers = itertools.count()
 
 @pytest.fixture
 def module(tmp_path, monkeypatch):
-    """Writes a module under a name of its own; it is importable for this test."""
+    """Return a function that writes an importable module under a new name and returns the name."""
     monkeypatch.syspath_prepend(str(tmp_path))
-    made = []
+    names = []
 
     def make(source: str = "value = 1\n") -> str:
         name = f"hooked_{next(_numbers)}"
         (tmp_path / f"{name}.py").write_text(source)
         importlib.invalidate_caches()
-        made.append(name)
+        names.append(name)
         return name
 
     yield make
-    for name in made:
+    for name in names:
         sys.modules.pop(name, None)
-        assert name not in imports._waiting, "nothing is left behind"
+        assert name not in imports._waiting, "the hooks leave no callback behind"
 
 
-def test_the_module_and_its_loader_are_as_without_us(module):
-    name, seen = module("def f():\n    return 'source'\n"), []
-    imports.when_imported(name, seen.append)
-    assert name not in sys.modules, "registering imports nothing"
+def test_the_module_and_its_loader_are_as_without_hooks(module):
+    name, modules = module("def f():\n    return 'source'\n"), []
+    imports.when_imported(name, modules.append)
+    assert name not in sys.modules, "registering a callback imports nothing"
     imported = importlib.import_module(name)
-    assert seen == [imported] and sys.modules[name] is imported
+    assert modules == [imported] and sys.modules[name] is imported
     plain = importlib.import_module(module())
     assert type(imported.__loader__) is type(plain.__loader__)
     assert imported.__loader__ is imported.__spec__.loader
     assert vars(imported.__loader__).keys() == vars(plain.__loader__).keys()
     assert inspect.getsource(imported.f) == "def f():\n    return 'source'\n"
-    assert importlib.reload(imported) is imported and seen == [imported], "a callback runs once"
+    assert importlib.reload(imported) is imported and modules == [imported], "a callback runs once"
 
 
 def test_callbacks_run_in_the_order_of_registration_on_a_complete_module(module):
     name, order = module(), []
     for number in range(3):
-        imports.when_imported(name, lambda seen, number=number: order.append((number, seen.value)))
+        imports.when_imported(
+            name, lambda imported_module, number=number: order.append((number, imported_module.value))
+        )
     importlib.import_module(name)
     assert order == [(0, 1), (1, 1), (2, 1)]
-    imports.when_imported(name, lambda seen: order.append((3, seen.value)))
-    assert order[-1] == (3, 1), "at once, if it is imported already"
+    imports.when_imported(name, lambda imported_module: order.append((3, imported_module.value)))
+    assert order[-1] == (3, 1), "the callback runs at once if the module is imported already"
 
 
-def test_a_callback_that_raises_is_logged_and_the_others_run(module, caplog):
-    name, seen = module(), []
+def test_a_callback_that_raises_is_logged_and_the_other_callbacks_run(module, caplog):
+    name, modules = module(), []
 
     def fails(_: ModuleType) -> None:
         raise ValueError("ours")
 
     imports.when_imported(name, fails)
-    imports.when_imported(name, seen.append)
+    imports.when_imported(name, modules.append)
     with caplog.at_level(logging.WARNING, "cachesvc"):
         assert importlib.import_module(name).value == 1
-    assert len(seen) == 1
+    assert len(modules) == 1
     assert [name in record.getMessage() for record in caplog.records] == [True]
 
 
-def test_looking_for_a_module_is_not_importing_it(module):
-    """`importlib.util.find_spec("torch")` is how libraries ask whether it is there."""
-    name, seen = module(), []
-    imports.when_imported(name, seen.append)
-    assert importlib.util.find_spec(name) is not None and seen == []
+def test_a_search_for_a_module_does_not_import_it(module):
+    """Libraries call ``importlib.util.find_spec("torch")`` to ask whether torch is installed."""
+    name, modules = module(), []
+    imports.when_imported(name, modules.append)
+    assert importlib.util.find_spec(name) is not None and modules == []
     importlib.import_module(name)
-    assert len(seen) == 1
+    assert len(modules) == 1
 
 
-def test_an_import_that_fails_fails_as_ever_and_counts_when_it_succeeds(module, tmp_path):
-    name, seen = module("raise RuntimeError('theirs')\n"), []
-    imports.when_imported(name, seen.append)
+def test_a_failed_import_fails_as_without_hooks_and_its_callback_waits_for_success(module, tmp_path):
+    name, modules = module("raise RuntimeError('theirs')\n"), []
+    imports.when_imported(name, modules.append)
     with pytest.raises(RuntimeError, match="theirs"):
         importlib.import_module(name)
-    assert seen == [] and name not in sys.modules
+    assert modules == [] and name not in sys.modules
     (tmp_path / f"{name}.py").write_text("value = 'another length'\n")
     importlib.invalidate_caches()
     importlib.import_module(name)
-    assert len(seen) == 1
+    assert len(modules) == 1
 
 
-def test_a_module_that_does_not_exist_is_not_there(module):
+def test_a_hook_does_not_make_an_absent_module_exist(module):
     del module
     name = "hooked_and_absent"
     imports.when_imported(name, pytest.fail)
@@ -108,26 +110,26 @@ def test_a_module_that_does_not_exist_is_not_there(module):
     imports._waiting.pop(name)
 
 
-def test_one_loader_for_many_modules_gives_each_its_own(tmp_path, monkeypatch):
-    """A zip archive has one loader for all: looked for one, loaded another."""
+def test_modules_that_share_one_loader_get_their_own_callbacks(tmp_path, monkeypatch):
+    """A zip archive has one loader for all modules: one module is looked for, and another one is loaded."""
     names = [f"zipped_{next(_numbers)}" for _ in range(2)]
     with zipfile.ZipFile(tmp_path / "packed.zip", "w") as archive:
         for name in names:
             archive.writestr(f"{name}.py", "")
     monkeypatch.syspath_prepend(str(tmp_path / "packed.zip"))
-    seen: list[str] = []
-    imports.when_imported(names[0], lambda module: seen.append(module.__name__))
+    values: list[str] = []
+    imports.when_imported(names[0], lambda module: values.append(module.__name__))
     importlib.util.find_spec(names[0])
     importlib.import_module(names[1])
-    assert seen == []
+    assert values == []
     importlib.import_module(names[0])
-    assert seen == [names[0]]
+    assert values == [names[0]]
     for name in names:
         sys.modules.pop(name)
 
 
 def test_a_built_in_module_is_left_alone(monkeypatch):
-    """Its loader is a class, which all built-in modules share."""
+    """All built-in modules share one loader, which is a class."""
     from importlib.machinery import BuiltinImporter
 
     before = BuiltinImporter.exec_module
@@ -139,19 +141,21 @@ def test_a_built_in_module_is_left_alone(monkeypatch):
     monkeypatch.delitem(sys.modules, name)
 
 
-def test_registered_while_the_import_is_under_way(module, monkeypatch):
-    """Attached by what the import itself runs, or on another thread: the hook comes with the next import."""
-    seen: list[str] = []
+def test_a_hook_registered_during_the_import_waits_for_the_next_import(module, monkeypatch):
+    """The import itself, or another thread, attaches while the import runs."""
+    values: list[str] = []
     holder = ModuleType("hooked_holder")
     monkeypatch.setitem(sys.modules, "hooked_holder", holder)
     name = module("import hooked_holder\nhooked_holder.register(__name__)\nvalue = 1\n")
-    holder.register = lambda own: imports.when_imported(own, lambda done: seen.append(done.value))
+    holder.register = lambda own: imports.when_imported(
+        own, lambda imported_module: values.append(imported_module.value)
+    )
     importlib.import_module(name)
     importlib.import_module(module())
-    assert seen == [1]
+    assert values == [1]
 
 
-def test_the_beginning_of_an_import_is_told_once(module):
+def test_the_start_of_an_import_is_announced_once(module):
     name, order = module(), []
     imports.when_importing(name, lambda: order.append(name in sys.modules))
     imports.when_imported(name, lambda _: order.append("imported"))
@@ -161,7 +165,7 @@ def test_the_beginning_of_an_import_is_told_once(module):
     assert order == [False, "imported", "at once"]
 
 
-def test_a_beginning_that_raises_is_logged_and_the_import_goes_on(module, caplog):
+def test_a_callback_at_the_start_that_raises_is_logged_and_the_import_goes_on(module, caplog):
     name = module()
     imports.when_importing(name, lambda: 1 / 0)
     with caplog.at_level(logging.WARNING, "cachesvc"):
@@ -169,13 +173,16 @@ def test_a_beginning_that_raises_is_logged_and_the_import_goes_on(module, caplog
     assert name in caplog.text
 
 
-def test_threads_that_import_at_once(module):
-    """The same module and different ones, each with hooks: every hook once, on a complete module."""
+def test_threads_may_import_at_once(module):
+    """Threads import one module and different modules, each with hooks: each hook runs once, on a complete
+    module."""
     slow = "import time\ntime.sleep(0.02)\nvalue = 1\n"
     names = [module(slow) for _ in range(4)]
-    seen: list[tuple[str, int]] = []
+    calls: list[tuple[str, int]] = []
     for name in names:
-        imports.when_imported(name, lambda done: seen.append((done.__name__, done.value)))
+        imports.when_imported(
+            name, lambda imported_module: calls.append((imported_module.__name__, imported_module.value))
+        )
     start = threading.Barrier(8)
 
     def run(own: list[str]) -> None:
@@ -190,14 +197,14 @@ def test_threads_that_import_at_once(module):
     for thread in threads:
         thread.join(30)
         assert not thread.is_alive(), "deadlock"
-    assert sorted(seen) == sorted((name, 1) for name in names)
+    assert sorted(calls) == sorted((name, 1) for name in names)
 
 
 # wrap ---------------------------------------------------------------------------------------------
 
 
 class Owner:
-    """What the tests wrap."""
+    """Has one function of each sort, which the tests wrap."""
 
     def method(self, value):
         return ("method", value)
@@ -213,10 +220,10 @@ class Owner:
 
 @pytest.fixture
 def target():
-    made = ModuleType("wrapped")
-    made.function = lambda value: ("function", value)
-    made.Owner = type("Owner", (), dict(vars(Owner)))
-    return made
+    wrapped = ModuleType("wrapped")
+    wrapped.function = lambda value: ("function", value)
+    wrapped.Owner = type("Owner", (), dict(vars(Owner)))
+    return wrapped
 
 
 def doubled(original):
@@ -230,15 +237,19 @@ def doubled(original):
 @pytest.mark.parametrize(
     ("path", "call", "plain"),
     [
-        ("function", lambda made: made.function(1), ("function", 1)),
-        ("Owner.method", lambda made: made.Owner().method(1), ("method", 1)),
-        ("Owner.static", lambda made: made.Owner.static(1), ("static", 1)),
-        ("Owner.static", lambda made: made.Owner().static(1), ("static", 1)),
-        ("Owner.for_class", lambda made: made.Owner.for_class(1), ("Owner", 1)),
-        ("Owner.for_class", lambda made: type("Child", (made.Owner,), {}).for_class(1), ("Child", 1)),
+        ("function", lambda wrapped_module: wrapped_module.function(1), ("function", 1)),
+        ("Owner.method", lambda wrapped_module: wrapped_module.Owner().method(1), ("method", 1)),
+        ("Owner.static", lambda wrapped_module: wrapped_module.Owner.static(1), ("static", 1)),
+        ("Owner.static", lambda wrapped_module: wrapped_module.Owner().static(1), ("static", 1)),
+        ("Owner.for_class", lambda wrapped_module: wrapped_module.Owner.for_class(1), ("Owner", 1)),
+        (
+            "Owner.for_class",
+            lambda wrapped_module: type("Child", (wrapped_module.Owner,), {}).for_class(1),
+            ("Child", 1),
+        ),
     ],
 )
-def test_wrapped_once_and_called_as_before(target, path, call, plain):
+def test_a_function_is_wrapped_once_and_called_as_before(target, path, call, plain):
     assert call(target) == plain
     assert imports.wrap(target, path, doubled) and imports.wrap(target, path, doubled)
     assert call(target) == (*plain, "wrapped")
@@ -247,19 +258,19 @@ def test_wrapped_once_and_called_as_before(target, path, call, plain):
         return doubled(original)
 
     assert imports.wrap(target, path, other)
-    assert imports.wrap(target, path, doubled), "wrapped by it already, under another"
+    assert imports.wrap(target, path, doubled), "the same owner under another path is wrapped already"
     assert call(target) == (*plain, "wrapped", "wrapped")
 
 
 @pytest.mark.parametrize("path", ["absent", "Owner.absent", "Absent.method", "Owner.absent.deeper"])
-def test_a_name_that_is_not_there_is_told(target, path):
+def test_a_missing_name_is_reported(target, path):
     before = dict(vars(target))
     assert imports.wrap(target, path, doubled) is False
     assert vars(target) == before
 
 
-def test_what_is_inherited_is_not_wrapped_at_the_heir(target):
-    """It would hide the parent's later changes from it."""
+def test_an_inherited_function_is_not_wrapped_in_the_subclass(target):
+    """A wrapper in the subclass would hide later changes of the parent's function from the subclass."""
     target.Child = type("Child", (target.Owner,), {})
     assert imports.wrap(target, "Child.method", doubled) is False
 
@@ -274,7 +285,7 @@ def _clean():
 
 
 class Strict(Exception):
-    """An error that is meant for the caller."""
+    """Stands for an error that the caller must get."""
 
 
 def counting(calls):
@@ -287,7 +298,7 @@ def counting(calls):
     return original
 
 
-def test_a_hook_calls_the_original_once_whatever_it_does(target, caplog):
+def test_a_hook_calls_the_original_once_whatever_the_hook_does(target, caplog):
     caplog.set_level(logging.DEBUG, "cachesvc")
 
     def before(_):
@@ -323,10 +334,12 @@ def test_a_hook_calls_the_original_once_whatever_it_does(target, caplog):
         calls.clear()
         with pytest.raises(ValueError, match="theirs"):
             target.function(theirs=True)
-        assert len(calls) == 1, "its own error is the caller's, and it is not tried again"
+        assert len(calls) == 1, (
+            "the original's own error reaches the caller, and the original is not called again"
+        )
 
 
-def test_only_errors_that_are_meant_for_the_caller_reach_it(target):
+def test_only_errors_meant_for_the_caller_reach_the_caller(target):
     def strict(_):
         raise Strict
 
@@ -338,32 +351,32 @@ def test_only_errors_that_are_meant_for_the_caller_reach_it(target):
     assert calls == []
 
 
-def test_arguments_are_named_by_the_originals_signature(target):
-    seen = []
+def test_arguments_get_their_names_from_the_originals_signature(target):
+    calls = []
 
     def body(call):
-        seen.append((call.argument("value"), call.args[0]))
+        calls.append((call.argument("value"), call.args[0]))
         return call()
 
     imports.hook(target, "Owner.for_class", body)
     assert target.Owner.for_class(value=1) == ("Owner", 1)
-    assert seen == [(1, target.Owner)]
+    assert calls == [(1, target.Owner)]
     imports.hook(target, "function", lambda call: call.argument("absent"))
     assert target.function(1) == ("function", 1)
 
 
 def test_a_callback_takes_any_arguments_and_raises_nothing():
-    seen = []
-    ours = imports.callback(lambda *args, **kwargs: seen.append((args, kwargs)))
+    calls = []
+    ours = imports.callback(lambda *args, **kwargs: calls.append((args, kwargs)))
     assert ours() is None and ours(1, more=2) is None
-    assert seen == [((), {}), ((1,), {"more": 2})]
+    assert calls == [((), {}), ((1,), {"more": 2})]
     assert imports.callback(lambda: 1 / 0)(1, 2, 3) is None
     imports.disarm()
     ours()
-    assert len(seen) == 2
+    assert len(calls) == 2
 
 
-def test_a_chained_callback_lets_the_one_before_it_answer(target):
+def test_a_chained_callback_lets_the_earlier_callback_answer(target):
     order = []
     target.listener = lambda **event: order.append("theirs") or event["value"]
     theirs = target.listener
@@ -373,7 +386,7 @@ def test_a_chained_callback_lets_the_one_before_it_answer(target):
     assert target.listener is theirs
 
 
-def test_disarming_gives_every_attribute_its_original_back(target):
+def test_disarming_restores_every_original(target):
     paths = ("function", "Owner.method", "Owner.static", "Owner.for_class")
     before = {"function": target.function, **vars(target.Owner)}
     for path in paths:
@@ -385,32 +398,32 @@ def test_disarming_gives_every_attribute_its_original_back(target):
     assert [name for name in before if before[name] is not after[name]] == []
 
 
-def test_a_hook_that_somebody_wrapped_stays_and_passes_everything_through(target):
-    seen = []
+def test_a_hook_that_another_wrapper_covers_stays_and_passes_everything_through(target):
+    calls = []
     original = target.function
-    imports.hook(target, "function", lambda call: seen.append(call.args) or call())
+    imports.hook(target, "function", lambda call: calls.append(call.args) or call())
     ours = target.function
     target.function = theirs = functools.wraps(ours)(lambda *args: ("theirs", ours(*args)))
     imports.disarm()
-    assert target.function is theirs and theirs(1) == ("theirs", ("function", 1)) and seen == []
+    assert target.function is theirs and theirs(1) == ("theirs", ("function", 1)) and calls == []
     assert imports.hook(target, "function", lambda _: "again"), "armed again"
     assert target.function(1) == "again"
     imports.disarm()
     assert target.function is theirs and original(1) == ("function", 1)
 
 
-def test_disarming_forgets_what_waits_for_an_import(module):
-    name, seen = module(), []
-    imports.when_imported(name, seen.append)
-    imports.when_importing(name, lambda: seen.append("begins"))
-    imports.on_disarm(lambda: seen.append("undone"))
+def test_disarming_forgets_callbacks_that_wait_for_an_import(module):
+    name, modules = module(), []
+    imports.when_imported(name, modules.append)
+    imports.when_importing(name, lambda: modules.append("begins"))
+    imports.on_disarm(lambda: modules.append("undone"))
     imports.disarm()
     importlib.import_module(name)
-    assert seen == ["undone"]
+    assert modules == ["undone"]
 
 
-def test_a_callback_that_is_running_while_it_is_disarmed_puts_nothing_in(module, target):
-    """The application's thread imports; the session's thread refuses."""
+def test_a_callback_that_runs_while_hooks_are_disarmed_installs_nothing(module, target):
+    """The application's thread imports a module while the session's thread refuses it."""
     name, undone = module(), []
     before = target.function
 

@@ -1,4 +1,4 @@
-"""Hooked names are looked up in sources: nothing of the package is imported or run."""
+"""Test that hooked names are looked up in sources, without importing or running the package."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def package(tmp_path: Path) -> Path:
         ("absent.module", "anything", "not installed"),
     ],
 )
-def test_a_name_is_found_without_import(package: Path, module: str, path: str, presence: str) -> None:
+def test_a_name_is_looked_up_without_import(package: Path, module: str, path: str, presence: str) -> None:
     hook = Hook(module, path, "looks", "nothing is seen")
     (state,) = look_up(
         [hook],
@@ -91,7 +91,7 @@ def test_a_release_without_the_name_loses_nothing(package: Path, release: str, p
     assert state.presence == presence
 
 
-def test_every_row_says_what_it_does_and_what_is_lost() -> None:
+def test_every_row_says_its_purpose_and_the_loss_without_it() -> None:
     rows = list(every_hook())
     assert len({(row.module, row.path, row.purpose) for row in rows}) == len(rows)
     for row in rows:

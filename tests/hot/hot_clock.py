@@ -1,4 +1,4 @@
-"""A clock that the test moves."""
+"""Define a clock that the test moves."""
 
 from __future__ import annotations
 

@@ -10,12 +10,12 @@ from cachesvc.hot.memory import MemoryHot
 
 
 @pytest.mark.parametrize("check", contract.CHECKS, ids=lambda check: check.__name__)
-def test_memory_keeps_the_contract(check) -> None:
+def test_the_memory_store_keeps_the_contract(check) -> None:
     clock = Clock()
     check(MemoryHot(clock=clock), clock.advance)
 
 
-def test_memory_is_bounded_and_forgets_the_oldest_first() -> None:
+def test_the_memory_store_is_bounded_and_forgets_the_oldest_first() -> None:
     hot = MemoryHot(max_bytes=1000, clock=Clock())
     for index in range(50):
         hot.put(f"key-{index:02}", b"x" * 94)
@@ -25,7 +25,7 @@ def test_memory_is_bounded_and_forgets_the_oldest_first() -> None:
     assert hot.get("key-49") is not None
 
 
-def test_memory_serves_many_threads() -> None:
+def test_the_memory_store_serves_many_threads() -> None:
     hot = MemoryHot(max_bytes=20_000, clock=Clock())
     wrong: list[bytes] = []
 
@@ -33,9 +33,9 @@ def test_memory_serves_many_threads() -> None:
         for index in range(2000):
             key = f"k{index % 17}"
             hot.put(key, key.encode() * 50)
-            found = hot.get(f"k{(index + number) % 17}")
-            if found is not None and found != f"k{(index + number) % 17}".encode() * 50:
-                wrong.append(found)
+            value = hot.get(f"k{(index + number) % 17}")
+            if value is not None and value != f"k{(index + number) % 17}".encode() * 50:
+                wrong.append(value)
             hot.drop(f"k{number}")
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]

@@ -1,4 +1,4 @@
-"""Redis as it is, as it goes away, and as it refuses."""
+"""Test Redis in its normal state, while it is gone, and while it refuses."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def test_redis_keeps_the_contract(redis_url: str, check) -> None:
     server.flushall()
 
     def pass_time(seconds: float) -> None:
-        """Every life becomes shorter by that, as Redis itself would have it."""
+        """Shorten every time to live by this time, as Redis itself would."""
         for key in server.scan_iter():
-            left = server.pttl(key) - int(seconds * 1000)
-            assert server.pexpire(key, left) == 1
+            remaining = server.pttl(key) - int(seconds * 1000)
+            assert server.pexpire(key, remaining) == 1
 
     check(RedisHot(redis_url), pass_time)
 
@@ -43,14 +43,14 @@ def test_redis_forgets_by_itself(redis_url: str) -> None:
     assert all(0 < life <= MAX_SECONDS * 1000 for life in lives)
 
 
-def test_redis_does_not_keep_what_is_huge_nor_what_it_replaces(redis_url: str) -> None:
+def test_redis_keeps_neither_huge_values_nor_replaced_ones(redis_url: str) -> None:
     hot = RedisHot(redis_url)
     hot.put("huge", b"old")
     hot.put("huge", b"x" * (MAX_BYTES + 1))
     assert hot.get("huge") is None
 
 
-def test_redis_that_is_gone_knows_nothing_and_is_found_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_absent_redis_answers_nothing_and_is_used_again_later(caplog: pytest.LogCaptureFixture) -> None:
     clock, port = Clock(), free_port()
     hot = RedisHot(f"redis://127.0.0.1:{port}", clock)
     with caplog.at_level("INFO", "cachesvc.hot"):
@@ -68,7 +68,7 @@ def test_redis_that_is_gone_knows_nothing_and_is_found_again(caplog: pytest.LogC
         assert hot.get("a") is None
         with redis_server(port):
             hot.put("a", b"3")
-            assert hot.get("a") is None  # it is left alone for a moment
+            assert hot.get("a") is None  # The client leaves Redis alone for a moment.
             clock.advance(PAUSE_SECONDS)
             hot.put("a", b"4")
             assert hot.get("a") == b"4"
@@ -85,25 +85,25 @@ def test_redis_restarted_between_two_requests_is_not_an_outage(caplog: pytest.Lo
     assert caplog.records == []
 
 
-def test_redis_that_hangs_costs_one_timeout_and_not_each_time() -> None:
+def test_a_hanging_redis_costs_one_timeout_only() -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         hot = RedisHot(f"redis://127.0.0.1:{silent.getsockname()[1]}", Clock())
         assert hot.get("a") is None
         silent.setblocking(False)
-        asked = 0
+        attempts = 0
         for _ in range(50):
             hot.put("a", b"1")
             assert hot.get("a") is None
         with contextlib.suppress(BlockingIOError):
             while True:
                 silent.accept()[0].close()
-                asked += 1
-    assert asked <= 2
+                attempts += 1
+    assert attempts <= 2
 
 
-def test_redis_that_refuses_the_password() -> None:
+def test_a_redis_that_refuses_the_password_is_reported() -> None:
     with redis_server(None, "--requirepass", "right") as url:
         RedisHot(url.replace("redis://", "redis://:right@")).check()
         for wrong in (url, url.replace("redis://", "redis://:wrong@")):
@@ -114,6 +114,6 @@ def test_redis_that_refuses_the_password() -> None:
 
 
 @pytest.mark.parametrize("url", ["redis.example:6379", "http://x", "redis://x:port"])
-def test_redis_url_that_is_none(url: str) -> None:
+def test_a_malformed_redis_url_is_refused(url: str) -> None:
     with pytest.raises(InvalidRequest, match="redis://"):
         RedisHot(url)

@@ -1,4 +1,5 @@
-"""The checks before a commit are those of CI, and what the front documents name exists."""
+"""Test that the checks before a commit are those of CI, and that everything that the front documents name
+exists."""
 
 from __future__ import annotations
 
@@ -22,10 +23,10 @@ def test_the_hooks_run_what_ci_runs_and_need_no_network():
 
 
 @pytest.mark.parametrize("name", ["CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", ".ci/run"])
-def test_make_targets_and_paths_that_are_named_exist(name):
+def test_make_targets_and_paths_in_the_front_documents_exist(name):
     text = (ROOT / name).read_text()
     named = re.findall(r"(?:^|`|print-directory )(?:make|step \"make) ([a-z -]+)", text, re.MULTILINE)
-    wanted = {target for words in named for target in words.split()}
-    assert wanted <= TARGETS, wanted - TARGETS
+    targets = {target for words in named for target in words.split()}
+    assert targets <= TARGETS, targets - TARGETS
     paths = re.findall(r"`((?:cachesvc|client|tests|requirements|docs|deploy|tools)/[\w./-]*)`", text)
     assert not [path for path in paths if not (ROOT / path).exists()]

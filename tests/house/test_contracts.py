@@ -1,4 +1,4 @@
-"""Each import contract catches a planted wrong-way import; as they stand, all are kept."""
+"""Test that each import contract finds a planted wrong import, and that the code keeps all contracts."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ CONTRACTS = [
     for contract in tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
 ]
 
-# (contract, importing module, what it imports). Modules of rooms that are not built yet are planted as well.
+# (contract, importing module, imported module). Modules that do not exist yet are planted as well.
 PLANTS = [
     (
         "The client never imports the server's distribution",
@@ -62,7 +62,7 @@ PLANTS = [
 
 @pytest.fixture
 def copy(tmp_path):
-    """The two packages and the contracts, in a folder of their own."""
+    """Copy the two packages and the contracts into a folder of their own."""
     skip = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "cachesvc", tmp_path / "cachesvc", ignore=skip)
     shutil.copytree(ROOT / "client" / "cachesvc_client", tmp_path / "cachesvc_client", ignore=skip)
@@ -84,7 +84,7 @@ def lint(folder):
 
 
 def plant(folder, module, text):
-    """Adds ``text`` to a module, which is made, with its packages, if it is not there."""
+    """Add ``text`` to a module, and make the module with its packages if it is not there."""
     path = folder / (module.replace(".", "/") + ".py")
     if (path.with_suffix("") / "__init__.py").exists():
         path = path.with_suffix("") / "__init__.py"
@@ -96,9 +96,9 @@ def plant(folder, module, text):
 
 
 def test_all_contracts_are_kept(copy):
-    done = lint(copy)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert f"{len(CONTRACTS)} kept, 0 broken" in done.stdout
+    result = lint(copy)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert f"{len(CONTRACTS)} kept, 0 broken" in result.stdout
 
 
 def test_every_contract_has_a_plant():
@@ -106,13 +106,13 @@ def test_every_contract_has_a_plant():
 
 
 @pytest.mark.parametrize(("contract", "importer", "imported"), PLANTS)
-def test_a_wrong_way_import_is_caught(copy, contract, importer, imported):
+def test_a_wrong_import_is_found(copy, contract, importer, imported):
     if imported.startswith("cachesvc"):
         plant(copy, imported, "")
     plant(copy, importer, f"\nimport {imported}\n")
-    done = lint(copy)
-    assert done.returncode != 0, done.stdout
-    assert f"{contract} BROKEN" in done.stdout, done.stdout + done.stderr
+    result = lint(copy)
+    assert result.returncode != 0, result.stdout
+    assert f"{contract} BROKEN" in result.stdout, result.stdout + result.stderr
 
 
 @pytest.mark.parametrize(
@@ -126,11 +126,11 @@ def test_a_wrong_way_import_is_caught(copy, contract, importer, imported):
         ("cachesvc_client.node.trust_scope", "cachesvc_client.config"),
     ],
 )
-def test_a_wrong_way_import_for_type_checkers_is_caught(copy, importer, imported):
+def test_a_wrong_import_for_type_checkers_is_found(copy, importer, imported):
     plant(copy, importer, f"\nif TYPE_CHECKING:\n    import {imported}\n")
-    done = lint(copy)
-    assert done.returncode != 0, done.stdout
-    assert "The client's rooms, one way BROKEN" in done.stdout, done.stdout + done.stderr
+    result = lint(copy)
+    assert result.returncode != 0, result.stdout
+    assert "The client's rooms, one way BROKEN" in result.stdout, result.stdout + result.stderr
 
 
 @pytest.mark.parametrize(
@@ -144,9 +144,9 @@ def test_a_wrong_way_import_for_type_checkers_is_caught(copy, importer, imported
         ("cachesvc.bootstrap", "cachesvc.blobs.s3"),
     ],
 )
-def test_a_right_way_import_is_not(copy, importer, imported):
+def test_an_allowed_import_is_not_reported(copy, importer, imported):
     if imported.startswith("cachesvc"):
         plant(copy, imported, "")
     plant(copy, importer, f"\nimport {imported}\n")
-    done = lint(copy)
-    assert done.returncode == 0, done.stdout + done.stderr
+    result = lint(copy)
+    assert result.returncode == 0, result.stdout + result.stderr

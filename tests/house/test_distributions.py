@@ -1,4 +1,4 @@
-"""What each distribution holds, and what the client needs: little, and no torch."""
+"""Test the contents of each distribution, and that the client needs few packages and no torch."""
 
 import importlib.metadata
 import json
@@ -18,7 +18,7 @@ NAMES = ["cachesvc", "cachesvc_client"]
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory):
-    """The wheel of each distribution, built from its source distribution."""
+    """Build the wheel of each distribution from its source distribution."""
     built = build(tmp_path_factory.mktemp("wheels"))
     assert sorted(path.name.split("-")[0] for path in built if path.name.endswith(".tar.gz")) == NAMES
     return {path.name.split("-")[0]: path for path in built if path.suffix == ".whl"}
@@ -26,7 +26,7 @@ def wheels(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def bare(wheels, tmp_path_factory):
-    """The Python of a fresh environment that holds the client, its pinned requirements, and nothing else."""
+    """Return the Python of a fresh environment that holds the client and its pinned requirements only."""
     folder = tmp_path_factory.mktemp("bare")
     run(sys.executable, "-m", "venv", "--without-pip", folder)
     python = folder / "bin" / "python"
@@ -47,8 +47,8 @@ def packages(wheel):
 
 
 def metadata(wheel) -> Distribution:
-    found = next(path for path in zipfile.Path(wheel).iterdir() if path.name.endswith(".dist-info"))
-    return PathDistribution(found)
+    folder = next(path for path in zipfile.Path(wheel).iterdir() if path.name.endswith(".dist-info"))
+    return PathDistribution(folder)
 
 
 def test_the_client_needs_fewer_than_four_packages(wheels):
@@ -57,19 +57,19 @@ def test_the_client_needs_fewer_than_four_packages(wheels):
     assert not [line for line in needs if line.startswith(("torch", "triton"))]
 
 
-def test_the_version_stands_in_one_place(tmp_path):
-    """A change of that line alone changes both distributions, and what one requires of the other."""
+def test_the_version_has_one_place(tmp_path):
+    """A change of that line alone changes both distributions, and the requirement between them."""
     copy_sources(tmp_path / "tree")
     place = tmp_path / "tree/client/cachesvc_client/__init__.py"
     place.write_text(place.read_text().replace(f'"{cachesvc_client.__version__}"', '"9.8.7"'))
     build = "import setuptools.build_meta as b, sys; b.prepare_metadata_for_build_wheel(sys.argv[1])"
-    made = {}
+    distributions = {}
     for name, source in (("cachesvc_client", "client"), ("cachesvc", ".")):
         (tmp_path / name).mkdir()
         run(sys.executable, "-c", build, tmp_path / name, cwd=tmp_path / "tree" / source)
-        made[name] = PathDistribution(tmp_path / name / f"{name}-9.8.7.dist-info")
-    assert {found.version for found in made.values()} == {"9.8.7"}
-    assert "cachesvc-client==9.8.7" in made["cachesvc"].requires
+        distributions[name] = PathDistribution(tmp_path / name / f"{name}-9.8.7.dist-info")
+    assert {distribution.version for distribution in distributions.values()} == {"9.8.7"}
+    assert "cachesvc-client==9.8.7" in distributions["cachesvc"].requires
 
 
 def test_the_versions_agree():
@@ -79,16 +79,16 @@ def test_the_versions_agree():
 
 
 @pytest.mark.parametrize("command", ["cachesvc", "cachesvc-client"])
-def test_each_command_tells_its_version(command):
-    said = run(Path(sys.executable).parent / command, "--version")
-    assert said.split() == [command, cachesvc.__version__]
+def test_each_command_prints_its_version(command):
+    output = run(Path(sys.executable).parent / command, "--version")
+    assert output.split() == [command, cachesvc.__version__]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_each_wheel_carries_its_own_readme(wheels, name):
-    said = metadata(wheels[name]).metadata
-    assert said["Description-Content-Type"] == "text/markdown"
-    assert said.get_payload().lstrip().startswith(f"# {name.replace('_', '-')}\n")
+    text = metadata(wheels[name]).metadata
+    assert text["Description-Content-Type"] == "text/markdown"
+    assert text.get_payload().lstrip().startswith(f"# {name.replace('_', '-')}\n")
 
 
 def test_the_wheels_do_not_overlap(wheels):
@@ -99,12 +99,12 @@ def test_the_wheels_do_not_overlap(wheels):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_licence_travels_with_the_wheel(wheels, name):
+def test_the_licence_is_in_each_wheel(wheels, name):
     assert any(path.endswith("licenses/LICENSE") for path in contents(wheels[name]))
 
 
 def test_every_module_is_in_a_wheel(wheels):
-    """A folder without ``__init__.py`` works in the tree and is left out of the wheel."""
+    """A folder without ``__init__.py`` works in the tree and is missing in the wheel."""
     packed = {*contents(wheels["cachesvc_client"]), *contents(wheels["cachesvc"])}
     here = {path.relative_to(ROOT / "client") for path in (ROOT / "client/cachesvc_client").rglob("*.py")}
     here |= {path.relative_to(ROOT) for path in (ROOT / "cachesvc").rglob("*.py")}
@@ -124,15 +124,15 @@ print(json.dumps({
     "foreign": sorted({name.split(".")[0] for name in set(sys.modules) - before} - sys.stdlib_module_names),
 }))
 """
-    seen = json.loads(run(bare, "-I", "-c", code))
-    assert str(bare.parent.parent) in seen["file"]
-    assert not seen["torch"]
-    assert not seen["server"]
-    assert "cachesvc-client" in seen["distributions"]
-    assert seen["foreign"] == ["cachesvc_client"]
+    modules = json.loads(run(bare, "-I", "-c", code))
+    assert str(bare.parent.parent) in modules["file"]
+    assert not modules["torch"]
+    assert not modules["server"]
+    assert "cachesvc-client" in modules["distributions"]
+    assert modules["foreign"] == ["cachesvc_client"]
 
 
-def test_the_pinned_requirements_are_all_that_the_client_needs(bare):
+def test_the_pinned_requirements_are_everything_that_the_client_needs(bare):
     run(sys.executable, "-m", "pip", "--python", bare, "check")
 
 

@@ -1,4 +1,4 @@
-"""docs/keys.md is what the factor table says, and the table is all that reads and writes factors."""
+"""Test that docs/keys.md shows the factor table, and that the table has every factor."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from cachesvc_client.wire.factors import BY_NAME, FACTORS
 from tools import keys
 
 
-def test_the_document_is_made_from_the_table():
+def test_the_document_is_generated_from_the_table():
     assert keys.DOCUMENT.read_text() == keys.render(), "run `make keys`"
 
 
 @pytest.mark.parametrize("factor", FACTORS, ids=lambda factor: factor.name)
-def test_every_factor_is_in_it_once(factor):
+def test_every_factor_is_in_the_document_once(factor):
     assert keys.render().count(f"| `{factor.name}` |") == 1
 
 
-def test_what_detect_finds_is_of_the_environment():
+def test_every_factor_of_detect_belongs_to_the_environment():
     assert all(BY_NAME[name].group == "environment" for name in detect() if name != "schema")

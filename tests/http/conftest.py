@@ -1,4 +1,4 @@
-"""Fixtures of the tests of HTTP."""
+"""Define fixtures for the tests of HTTP."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def no_proxy(monkeypatch):
-    """Removes the proxies of this machine from the environment."""
+    """Remove the proxies of this machine from the environment."""
     for name in list(os.environ):
         if name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)

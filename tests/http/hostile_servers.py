@@ -1,4 +1,4 @@
-"""Runs real servers on loopback that hang, cut, lie, redirect and send too much."""
+"""Run real servers on loopback that hang, cut, lie, redirect and send too much."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class Server:
 def serve(
     handler: Handler, *, body: bool = True, wrap: Callable[[socket.socket], socket.socket] | None = None
 ) -> Iterator[Server]:
-    """Serves on loopback inside the block. ``body``: whether the server reads the bodies of requests before
-    it calls the handler."""
+    """Serve on loopback inside the block. ``body``: whether the server reads the bodies of requests before it
+    calls the handler."""
     listener = socket.create_server(("127.0.0.1", 0))
     server = Server(listener.getsockname()[1])
     stop = threading.Event()
@@ -120,7 +120,7 @@ def answer(
     length: int | None = None,
     **headers: str,
 ) -> bool:
-    """Writes the answer of a registry, or a similar one. Header names have ``_`` for ``-``."""
+    """Write the answer of a registry, or a similar one. Header names have ``_`` for ``-``."""
     data = json.dumps(value).encode() if raw is None else raw
     lines = [f"HTTP/1.1 {status} Said"]
     lines.append(f"Content-Length: {len(data) if length is None else length}")
@@ -137,7 +137,7 @@ INFO = {"service": "cachesvc", "version": "0.1.0", "api": 1}
 def ranged(
     sock: socket.socket, request: Request, data: bytes = DATA, most: int | None = None, **headers: str
 ) -> bool:
-    """Makes a file server that honours ranges; it sends at most ``most`` bytes and then cuts the
+    """Make a file server that honours ranges. It sends at most ``most`` bytes and then cuts the
     connection."""
     start, status = 0, 200
     if "range" in request.headers:

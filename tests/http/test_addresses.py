@@ -1,5 +1,6 @@
-"""Tests a registry whose name has several addresses, some of which do not answer: sockets of this machine
-whose queue is full, so that connecting to them hangs."""
+"""Test a registry whose name has several addresses, some of which do not answer.
+
+The silent addresses are sockets of this machine with a full queue, so that connecting to them hangs."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ NAME = "registry.test"
 
 @contextlib.contextmanager
 def silent_port(port: int, *addresses: str) -> Iterator[None]:
-    """Fills the queue of a port of these addresses, so that the port accepts nobody and refuses nobody."""
+    """Fill the queue of a port of these addresses, so that the port accepts nobody and refuses nobody."""
     with contextlib.ExitStack() as stack:
         for address in addresses:
             listener = stack.enter_context(socket.socket())
@@ -37,7 +38,7 @@ def silent_port(port: int, *addresses: str) -> Iterator[None]:
 
 
 def resolve_name_to(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
-    """Makes the name resolve to these addresses, in this order: tests have no name server."""
+    """Make the name resolve to these addresses, in this order: tests have no name server."""
     real = socket.getaddrinfo
 
     def getaddrinfo(host, port, *arguments, **more):
@@ -48,7 +49,7 @@ def resolve_name_to(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
 
 
-def test_the_deadline_is_one_for_all_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_addresses_share_one_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     addresses = [f"127.0.0.{number}" for number in range(2, 14)]
@@ -57,23 +58,23 @@ def test_the_deadline_is_one_for_all_addresses(monkeypatch: pytest.MonkeyPatch) 
         began = time.monotonic()
         with pytest.raises(Unavailable, match="in time"):
             Remote(f"http://{NAME}:{port}").info(deadline=began + 1)
-        assert time.monotonic() - began < 6  # a second for each of the twelve would be more
+        assert time.monotonic() - began < 6  # A second for each of the twelve addresses would be more.
 
 
-def test_a_silent_address_does_not_hold_up_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_address_does_not_delay_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
     with serve(lambda sock, _: answer(sock, INFO)) as server, silent_port(server.port, "127.0.0.2"):
         resolve_name_to(monkeypatch, "127.0.0.2", "127.0.0.1")
         remote = Remote(f"http://{NAME}:{server.port}", connect_timeout=60, retries=0)
         assert remote.info(deadline=time.monotonic() + 8).api == 1
 
 
-def test_an_address_that_refuses_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_that_refuses_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     with serve(lambda sock, _: answer(sock, INFO)) as server:
         resolve_name_to(monkeypatch, "127.0.0.2", "::1", "127.0.0.1")
         assert Remote(f"http://{NAME}:{server.port}", retries=0).info().api == 1
 
 
-def test_the_last_refusal_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_refusal_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     resolve_name_to(monkeypatch, "127.0.0.2", "127.0.0.1")

@@ -1,4 +1,4 @@
-"""Tests downloads from servers that redirect, cut, lie, or have no ranges."""
+"""Test downloads from servers that redirect, cut, lie, or have no ranges."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_packs_of_another_origin_and_redirects_get_no_token():
     assert other.requests[0].path == "/pack?signature=x"
 
 
-def test_where_a_link_fails_the_registry_gives_the_rest():
+def test_if_a_link_fails_the_registry_sends_the_rest():
     revision, pack = Digest.of(b"revision"), PackRecord(DIGEST, len(DATA))
 
     def refused(sock: socket.socket, _request: Request) -> bool:
@@ -75,7 +75,7 @@ def test_where_a_link_fails_the_registry_gives_the_rest():
         assert own.headers.get("range") == rest
 
 
-def test_the_registry_is_not_asked_for_what_the_store_gave():
+def test_the_registry_is_not_asked_for_bytes_that_the_store_sent():
     pack = PackRecord(DIGEST, len(DATA))
     with serve(ranged) as store, serve(ranged) as server, Remote(server.url, "secret") as remote:
         resolved = ResolvedRevision(DIGEST, DIGEST, "", DIGEST, len(DATA), store.url + "/pack")
@@ -102,12 +102,12 @@ def test_a_redirect_loop_ends():
 @pytest.mark.parametrize(
     "url", ["//evil.example/x", "file:///etc/passwd", "http://user:pw@host/", "http://a b/", ""]
 )
-def test_pack_urls_that_are_none(url):
+def test_malformed_pack_urls_are_refused(url):
     with pytest.raises(ProtocolMismatch):
         list(Remote("http://127.0.0.1:9").downloads.download(url, 0, 5))
 
 
-def test_download_all_and_from_an_offset():
+def test_a_download_starts_at_zero_or_at_an_offset():
     with serve(ranged) as server:
         remote = Remote(server.url)
         assert b"".join(remote.downloads.download("/pack", 0, len(DATA))) == DATA
@@ -119,7 +119,7 @@ def test_download_all_and_from_an_offset():
     assert len(server.requests) == 2
 
 
-def test_a_cut_download_goes_on_where_it_stopped():
+def test_a_cut_download_continues_where_it_stopped():
     with serve(lambda sock, request: ranged(sock, request, most=300_000)) as server:
         assert b"".join(Remote(server.url).downloads.download("/pack", 0, len(DATA))) == DATA
     starts = [int(request.headers["range"][6:].split("-")[0]) for request in server.requests[1:]]
@@ -127,13 +127,13 @@ def test_a_cut_download_goes_on_where_it_stopped():
     assert starts
 
 
-def test_a_download_that_brings_nothing_gives_up():
+def test_a_download_without_any_bytes_gives_up():
     with serve(lambda sock, request: ranged(sock, request, most=0)) as server, pytest.raises(Unavailable):
         list(Remote(server.url).downloads.download("/pack", 0, len(DATA)))
     assert len(server.requests) == 3
 
 
-def test_a_server_without_ranges():
+def test_a_server_without_ranges_sends_the_whole_pack():
     with serve(lambda sock, _: answer(sock, raw=DATA)) as server:
         assert b"".join(Remote(server.url).downloads.download("/pack", 1000, len(DATA))) == DATA[1000:]
 
@@ -155,7 +155,7 @@ def test_wrong_ranges_are_refused(lie):
         list(Remote(server.url).downloads.download("/pack", 1000, len(DATA)))
 
 
-def test_more_or_less_than_was_promised_is_refused():
+def test_more_or_fewer_bytes_than_promised_are_refused():
     for size in (len(DATA) - 1, len(DATA) + 1):
         with serve(ranged) as server, pytest.raises(Corrupt, match="expected"):
             list(Remote(server.url).downloads.download("/pack", 0, size))
@@ -167,10 +167,10 @@ def test_more_or_less_than_was_promised_is_refused():
     received = bytearray()
     with serve(more) as server, pytest.raises(Corrupt, match="more than"):
         collect(Remote(server.url).downloads.download("/pack", 0, len(DATA)), received)
-    assert received == DATA  # and not one byte of what came after
+    assert received == DATA  # The client received not one byte beyond the promised size.
 
 
-def test_a_pack_that_is_gone():
+def test_a_missing_pack_is_an_error():
     expired = serve(lambda sock, _: answer(sock, raw=b"<Error/>", status=403, api=None))
     with expired as other, pytest.raises(NotFound, match="resolve once more"):
         list(Remote("http://127.0.0.1:9").downloads.download(other.url + "/pack", 0, 5))

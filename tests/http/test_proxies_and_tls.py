@@ -1,4 +1,4 @@
-"""Tests proxies and TLS as the environment configures them."""
+"""Test proxies and TLS as the environment configures them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def resolve_request() -> ResolveRequest:
     return ResolveRequest(NAME.namespace, NAME.name, {"torch": "2.13.0+cpu"})
 
 
-def test_proxies_from_the_environment(monkeypatch):
+def test_proxies_come_from_the_environment(monkeypatch):
     with serve(lambda sock, _: answer(sock, INFO)) as proxy:
         monkeypatch.setenv("http_proxy", f"http://user:p%40ss@127.0.0.1:{proxy.port}")
         assert Remote("http://registry.example:81").info().api == 1
@@ -37,13 +37,13 @@ def test_proxies_from_the_environment(monkeypatch):
         monkeypatch.setenv("no_proxy", "example")
         with pytest.raises(Unavailable):
             Remote("http://registry.example:81", timeout=3, retries=0).info()
-        with serve(lambda sock, _: answer(sock, INFO)) as server:  # loopback is never proxied
+        with serve(lambda sock, _: answer(sock, INFO)) as server:  # Requests to loopback never use a proxy.
             monkeypatch.delenv("no_proxy")
             Remote(server.url, "secret").info()
         assert len(proxy.requests) == 1
 
 
-def test_https_through_a_proxy_that_refuses(monkeypatch):
+def test_https_through_a_proxy_that_refuses_is_an_error(monkeypatch):
     with serve(lambda sock, _: answer(sock, status=407)) as proxy:
         monkeypatch.setenv("https_proxy", f"127.0.0.1:{proxy.port}")
         with pytest.raises(Unavailable, match="407"):
@@ -53,7 +53,7 @@ def test_https_through_a_proxy_that_refuses(monkeypatch):
 
 
 @pytest.mark.parametrize("value", ["socks5://127.0.0.1:1", "http://:0", "http://host:99999"])
-def test_proxies_that_are_none(monkeypatch, value):
+def test_malformed_proxies_are_refused(monkeypatch, value):
     monkeypatch.setenv("https_proxy", value)
     with pytest.raises(InvalidRequest, match="https_proxy"):
         Remote("https://registry.example").info()
@@ -61,7 +61,7 @@ def test_proxies_that_are_none(monkeypatch, value):
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory):
-    """Makes a certificate for localhost, signed by itself."""
+    """Make a certificate for localhost that is signed by itself."""
     import datetime
 
     from cryptography import x509
@@ -93,7 +93,7 @@ def certificate(tmp_path_factory):
 
 
 @pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"])
-def test_private_authorities(monkeypatch, certificate, variable):
+def test_private_authorities_are_trusted_if_configured(monkeypatch, certificate, variable):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate / "cert.pem", certificate / "key.pem")
     for name in ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
@@ -113,21 +113,23 @@ def test_private_authorities(monkeypatch, certificate, variable):
     assert len(server.requests) == 2
 
 
-def test_a_bundle_of_authorities_that_is_not_there(monkeypatch):
+def test_a_missing_bundle_of_authorities_is_an_error(monkeypatch):
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/absent/ca.pem")
     with pytest.raises(InvalidRequest, match="REQUESTS_CA_BUNDLE"):
         Remote("https://localhost:1").info()
 
 
 def plain_answer(sock: socket.socket) -> socket.socket:
-    """Answers the first bytes, as a plain server answers what is not HTTP. A reader of lines would wait
-    forever for the end of a TLS greeting in which, by chance, no byte is a line feed."""
+    """Answer the first bytes, as a plain server answers what is not HTTP.
+
+    A reader of lines would wait for ever for the end of a TLS greeting in which, by chance, no byte is a line
+    feed."""
     sock.recv(1)
     answer(sock, INFO)
     return sock
 
 
-def test_tls_to_a_plain_server():
+def test_tls_to_a_plain_server_is_an_error():
     with (
         serve(lambda sock, _: answer(sock, INFO), wrap=plain_answer) as server,
         pytest.raises(Unavailable, match="TLS"),

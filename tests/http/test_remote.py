@@ -1,4 +1,4 @@
-"""Tests ``Remote`` against servers that are slow, broken, lying, or no registries."""
+"""Test ``Remote`` against servers that are slow, broken, lying, or no registries."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def resolve_request() -> ResolveRequest:
 # Calls.
 
 
-def test_keeps_the_connection_and_sends_token_and_version():
+def test_a_client_keeps_its_connection_and_sends_token_and_version():
     with serve(lambda sock, _: answer(sock, INFO)) as server, Remote(server.url, "secret") as remote:
         assert remote.info() == InfoAnswer("cachesvc", "0.1.0", 1)
         remote.info()
@@ -48,20 +48,20 @@ def test_keeps_the_connection_and_sends_token_and_version():
     assert server.connections == 1
 
 
-def test_a_prefix_is_kept():
+def test_a_path_prefix_of_the_url_is_kept():
     with serve(lambda sock, _: answer(sock, INFO)) as server, Remote(server.url + "/cache/") as remote:
         remote.info()
     assert server.requests[0].path == "/cache/v1/info"
 
 
-def test_resolve_gives_the_raw_bytes_and_their_record():
+def test_resolve_returns_the_raw_bytes_and_their_record():
     with serve(lambda sock, _: answer(sock, {"revisions": [], "tag": "latest"})) as server:
         raw = Remote(server.url).resolve_bytes(resolve_request())
     assert parse_resolved(raw).tag == "latest"
     assert b'"torch":"2.13.0+cpu"' in server.requests[0].body
 
 
-def test_listings():
+def test_listings_are_read_as_records():
     row = {"namespace": "team", "name": "bert", "tags": ["latest"], "entries": 1, "bytes": 5}
     with serve(lambda sock, _: answer(sock, [row])) as server:
         (summary,) = Remote(server.url).rows("/v1/namespaces/team/names", NameSummary)
@@ -76,7 +76,7 @@ def test_listings():
 def test_a_connection_that_the_server_closed_meanwhile_is_replaced():
     def once(sock, _):
         answer(sock, INFO)
-        return False  # closes without having said so
+        return False  # The server closes without announcing it.
 
     with serve(once) as server, Remote(server.url, retries=0) as remote:
         for _ in range(3):
@@ -97,7 +97,7 @@ def test_errors_of_the_registry_are_raised_as_they_are():
     assert len(server.requests) == 1
 
 
-def test_retries_what_may_be_retried():
+def test_safe_requests_are_repeated():
     def twice_down(sock, request):
         return answer(sock, None, 503, api=None) if request.number < 2 else answer(sock, INFO)
 
@@ -114,10 +114,10 @@ def test_retry_after_is_honoured_within_the_deadline():
         pytest.raises(Unavailable),
     ):
         Remote(server.url, timeout=1.0).info()
-    assert len(server.requests) == 1  # three seconds are more than the call has
+    assert len(server.requests) == 1  # Three seconds are more than the call has.
 
 
-def test_the_breaker_opens_and_lets_one_try_through(monkeypatch):
+def test_the_breaker_opens_and_lets_one_attempt_through(monkeypatch):
     down = threading.Event()
     down.set()
 
@@ -141,7 +141,7 @@ def test_the_breaker_opens_and_lets_one_try_through(monkeypatch):
 # Slow, absent.
 
 
-def test_no_registry():
+def test_an_absent_registry_is_unavailable():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     with pytest.raises(Unavailable, match="refused"):
@@ -153,8 +153,8 @@ def test_no_registry():
 @pytest.mark.parametrize(
     "drip", [b"", b"H", b"HTTP/1.1 200 OK\r\nX-A: ", b"HTTP/1.1 200 OK\r\nContent-Length: 99999\r\n\r\n"]
 )
-def test_one_deadline_for_a_whole_call_however_it_drips(drip):
-    """Sends single bytes, each of which would renew an ordinary socket timeout."""
+def test_one_deadline_covers_a_whole_call_however_slowly_bytes_come(drip):
+    """The server sends single bytes, each of which would renew an ordinary socket timeout."""
 
     def handler(sock, _):
         sock.sendall(drip)
@@ -170,16 +170,16 @@ def test_one_deadline_for_a_whole_call_however_it_drips(drip):
         assert time.monotonic() - began < 5
 
 
-def test_a_deadline_that_is_over_sends_nothing():
+def test_a_call_after_its_deadline_sends_nothing():
     with serve(lambda sock, _: answer(sock, INFO)) as server, pytest.raises(Unavailable):
         Remote(server.url).info(deadline=time.monotonic() - 1)
     assert not server.requests
 
 
-# Somebody else's, or lying.
+# Servers that are no registries, or lie.
 
 
-def test_no_registry_at_all():
+def test_a_server_that_is_no_registry_is_named_as_such():
     with (
         serve(lambda sock, _: answer(sock, raw=b"<html>", api=None)) as server,
         pytest.raises(ProtocolMismatch, match="CACHESVC_URL"),
@@ -195,7 +195,7 @@ def test_no_registry_at_all():
 @pytest.mark.parametrize(
     ("version", "fix"), [("2", "upgrade cachesvc-client"), ("0", "upgrade the registry")]
 )
-def test_another_version(version, fix):
+def test_another_version_of_the_api_is_refused(version, fix):
     with (
         serve(lambda sock, _: answer(sock, INFO, api=version)) as server,
         pytest.raises(ProtocolMismatch, match=fix),
@@ -206,7 +206,7 @@ def test_another_version(version, fix):
 @pytest.mark.parametrize(
     "raw", [b"", b"{", b"[]", b'{"api": NaN}', b'{"api":1,"api":1}', b"[" * 100_000, b'{"service":1}']
 )
-def test_answers_that_are_no_records(raw):
+def test_malformed_answers_are_refused(raw):
     with serve(lambda sock, _: answer(sock, raw=raw)) as server, pytest.raises(ProtocolMismatch):
         Remote(server.url).info()
 
@@ -222,7 +222,7 @@ def test_an_answer_cut_in_the_middle_is_retried():
         assert Remote(server.url).info().api == 1
 
 
-def test_too_much():
+def test_an_oversized_answer_is_refused():
     def endless(sock, _):
         sock.sendall(b"HTTP/1.1 200 OK\r\nX-Cachesvc-Api: 1\r\nTransfer-Encoding: chunked\r\n\r\n")
         while True:
@@ -245,15 +245,15 @@ def test_too_much():
 # The token.
 
 
-def test_no_token_over_plain_http_to_another_machine():
+def test_no_token_is_sent_over_plain_http_to_another_machine():
     with pytest.raises(InvalidRequest, match="plain HTTP"):
         Remote("http://registry.example", "secret")
     Remote("http://registry.example")
     Remote("https://registry.example", "secret")
 
 
-def test_no_token_to_a_loopback_name_that_leads_elsewhere(monkeypatch):
-    """Distrusts the name: a hosts file or a name server may say anything about localhost."""
+def test_no_token_is_sent_to_a_loopback_name_that_leads_elsewhere(monkeypatch):
+    """The client distrusts the name: a hosts file or a name server may map localhost to any address."""
     with serve(lambda sock, _: answer(sock, INFO)) as server:
         monkeypatch.setattr(connection._Connection, "to_loopback", lambda _: False)
         with pytest.raises(InvalidRequest, match="not loopback"):
@@ -263,9 +263,9 @@ def test_no_token_to_a_loopback_name_that_leads_elsewhere(monkeypatch):
 
 @pytest.mark.parametrize("token", ["two words", "line\nX-Injected: 1", "ü"])
 def test_a_malformed_token_is_not_shown(token):
-    with pytest.raises(InvalidRequest) as caught:
+    with pytest.raises(InvalidRequest) as error:
         Remote("https://registry.example", token)
-    assert token not in str(caught.value)
+    assert token not in str(error.value)
 
 
 def test_calls_do_not_follow_redirects():
@@ -293,7 +293,7 @@ def test_a_forked_child_uses_connections_of_its_own():
     assert [request.connection for request in server.requests] == [0, 1, 0]
 
 
-def test_many_threads():
+def test_many_threads_share_a_client():
     with serve(lambda sock, _: answer(sock, INFO)) as server, Remote(server.url) as remote:
         failed: list[Exception] = []
 
@@ -314,7 +314,7 @@ def test_many_threads():
     assert server.connections <= 16
 
 
-def test_probe_tells_the_skew_of_the_clocks():
+def test_a_probe_returns_the_skew_of_the_clocks():
     def handler(sock, request):
         if request.path.endswith("whoami"):
             return answer(sock, {"token": "t1", "role": "write", "namespace": "team"})

@@ -1,4 +1,4 @@
-"""Tests uploads to servers that refuse them, and from files that change."""
+"""Test uploads to servers that refuse them, and from files that change."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_put_pack_streams_the_file(tmp_path):
     assert "transfer-encoding" not in server.requests[0].headers
 
 
-def test_a_refusal_during_an_upload_is_heard(tmp_path):
+def test_a_refusal_during_an_upload_is_read(tmp_path):
     pack = tmp_path / "pack"
     pack.write_bytes(b"\0" * (32 << 20))
     error = {"error": {"code": "too_large", "message": "more than the lease", "hint": ""}}
@@ -52,7 +52,7 @@ def test_a_refusal_during_an_upload_is_heard(tmp_path):
     def refuse(sock, _):
         answer(sock, error, 413, Connection="close")
         sock.shutdown(socket.SHUT_WR)
-        while sock.recv(1 << 16):  # as nginx does, so that the answer is not lost to a reset
+        while sock.recv(1 << 16):  # nginx reads on too, so that a reset does not lose the answer.
             pass
 
     with serve(refuse, body=False) as server, pytest.raises(TooLarge, match="more than the lease"):
@@ -71,7 +71,7 @@ def test_a_file_that_shrinks_is_not_uploaded(tmp_path):
         Remote(server.url).put_pack(upload(), tmp_path / "absent", 5)
 
 
-def test_abort_of_what_is_gone_is_a_success():
+def test_an_abort_of_a_missing_upload_succeeds():
     error = {"error": {"code": "not_found", "message": "no upload u/1", "hint": ""}}
     with serve(lambda sock, _: answer(sock, error, 404)) as server:
         Remote(server.url).abort("u/1")

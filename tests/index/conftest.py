@@ -1,4 +1,4 @@
-"""The index on SQLite and on PostgreSQL."""
+"""Open the index on SQLite and on PostgreSQL."""
 
 from __future__ import annotations
 

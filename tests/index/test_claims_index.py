@@ -1,5 +1,6 @@
-"""Claims on both databases: one holder at a time, and a fence that only grows. Time passes by making every
-row older, since the clock is the database's own."""
+"""Test claims on both databases: one holder at a time, and a fence that only grows.
+
+The clock is the database's own, so a test lets time pass by making every row older."""
 
 from __future__ import annotations
 
@@ -37,36 +38,36 @@ def pass_time(index: Index, seconds: int) -> None:
 
 
 def take(
-    index: Index, holder: str, of: ClaimSubject = SUBJECT, token: str = "t-1", seen: int = 0
+    index: Index, holder: str, of: ClaimSubject = SUBJECT, token: str = "t-1", last_fence: int = 0
 ) -> ClaimRef | None:
     with index.write() as unit:
-        taken = unit.claims.take(of, holder, f"host {holder[0]}", token, SECONDS, seen)
-    return ClaimRef(taken[0].key, taken[0].holder, taken[0].fence) if taken else None
+        claim = unit.claims.take(of, holder, f"host {holder[0]}", token, SECONDS, last_fence)
+    return ClaimRef(claim[0].key, claim[0].holder, claim[0].fence) if claim else None
 
 
-def current(index: Index, shown: ClaimRef) -> bool:
+def current(index: Index, ref: ClaimRef) -> bool:
     with index.read() as unit:
-        found = unit.claims.get(shown.key)
+        claim = unit.claims.get(ref.key)
     try:
-        demand_current(found[0] if found else None, shown)
+        demand_current(claim[0] if claim else None, ref)
     except ClaimLost:
         return False
     return True
 
 
-def test_it_has_one_holder_until_it_is_over(index: Index) -> None:
+def test_a_claim_has_one_holder_until_it_ends(index: Index) -> None:
     a, b, c = HOLDERS
     first = take(index, a)
     assert first is not None and take(index, b) is None
-    assert take(index, a) == first, "the same again is the same holder, and keeps his fence"
+    assert take(index, a) == first, "a second request of the holder keeps its fence"
     pass_time(index, 60)
     with index.write() as unit:
         renewed, now = unit.claims.renew(first, SECONDS)
         assert (renewed.expires, now - renewed.taken >= 60) == (now + SECONDS, True)
     pass_time(index, 60)
-    assert take(index, b) is None, "it was renewed"
+    assert take(index, b) is None, "the claim was renewed"
     pass_time(index, 60)
-    assert current(index, first), "over, and nobody took it: nobody else compiles"
+    assert current(index, first), "the claim ended, and nobody took it: nobody else compiles"
     second = take(index, b)
     assert second.fence > first.fence
     assert not current(index, first) and current(index, second)
@@ -81,31 +82,33 @@ def test_it_has_one_holder_until_it_is_over(index: Index) -> None:
     assert take(index, c).fence > second.fence
 
 
-def test_who_waits_learns_that_it_is_published(index: Index) -> None:
+def test_a_waiting_client_learns_of_the_publication(index: Index) -> None:
     a, b, _ = HOLDERS
     mine, other = take(index, a), take(index, b, subject("bart"))
     with index.write() as unit:
         assert unit.claims.fulfil([SUBJECT.key, Digest.of(b"nobody's")]) == [SUBJECT.key]
-        found = unit.claims.states([SUBJECT.key, subject("bart").key, Digest.of(b"none")])
-        assert {key: standing(*seen) for key, seen in found.items()} == {
+        states = unit.claims.states([SUBJECT.key, subject("bart").key, Digest.of(b"none")])
+        assert {key: standing(*state) for key, state in states.items()} == {
             SUBJECT.key: "published",
             subject("bart").key: "held",
         }
-        assert unit.claims.renew(mine, SECONDS)[0].done, "its holder may go on, and publish over it"
+        assert unit.claims.renew(mine, SECONDS)[0].done, "the holder may go on, and publish over it"
         assert unit.claims.release(other, done=True)
         assert standing(*unit.claims.get(subject("bart").key)) == "published"
-    assert take(index, b) is None, "it is held"
-    assert take(index, a, subject("bart")) is None, "who did not see what was published is to look first"
-    anew = take(index, a, subject("bart"), seen=other.fence)
-    assert anew.fence > other.fence, "and who did, may have it"
+    assert take(index, b) is None, "the claim has a holder"
+    assert take(index, a, subject("bart")) is None, (
+        "a client that did not see the publication must look first"
+    )
+    anew = take(index, a, subject("bart"), last_fence=other.fence)
+    assert anew.fence > other.fence, "a client that saw the publication may have the claim"
     with index.write() as unit:
-        assert not unit.claims.get(subject("bart").key)[0].done, "who takes it, takes it anew"
+        assert not unit.claims.get(subject("bart").key)[0].done, "the client takes a new claim"
         unit.claims.release(anew, done=True)
     pass_time(index, RECENT_SECONDS + 1)
-    assert take(index, b, subject("bart")) is not None, "nobody has looked before that any more"
+    assert take(index, b, subject("bart")) is not None, "nobody has looked since"
 
 
-def test_the_number_of_a_tokens_claims(index: Index) -> None:
+def test_the_number_of_a_tokens_claims_is_counted(index: Index) -> None:
     refs = [take(index, HOLDERS[0], subject(f"m{n}")) for n in range(3)]
     take(index, HOLDERS[1], subject("m9"), token="t-2")
     with index.write() as unit:
@@ -117,7 +120,7 @@ def test_the_number_of_a_tokens_claims(index: Index) -> None:
         assert unit.claims.live("t-1") == 0
 
 
-def test_what_ended_long_ago_is_forgotten_and_its_fence_is_not_used_again(index: Index) -> None:
+def test_old_claims_are_forgotten_and_their_fence_is_not_used_again(index: Index) -> None:
     first = take(index, HOLDERS[0])
     take(index, HOLDERS[1], subject("young"))
     with index.write() as unit:
@@ -129,11 +132,12 @@ def test_what_ended_long_ago_is_forgotten_and_its_fence_is_not_used_again(index:
         assert unit.claims.get(SUBJECT.key) is None
     assert not current(index, first)
     assert take(index, HOLDERS[1]).fence >= first.fence
-    assert not current(index, first), "another holder's"
+    assert not current(index, first), "a claim of another holder"
 
 
-def test_of_many_at_once_one_has_it(index: Index) -> None:
-    """Eight threads, ten rounds: each time one takes it, the others learn who; the fences rise."""
+def test_of_many_clients_at_once_one_gets_the_claim(index: Index) -> None:
+    """Eight threads run ten rounds. In each round one takes the claim and the others learn the holder; the
+    fences rise."""
     fences = []
     for round_ in range(10):
         start = threading.Barrier(8)
@@ -143,26 +147,26 @@ def test_of_many_at_once_one_has_it(index: Index) -> None:
             return take(index, f"{round_:016x}{number:016x}")
 
         with ThreadPoolExecutor(8) as pool:
-            taken = [ref for ref in pool.map(work, range(8)) if ref is not None]
-        assert len(taken) == 1
-        fences.append(taken[0].fence)
+            refs = [ref for ref in pool.map(work, range(8)) if ref is not None]
+        assert len(refs) == 1
+        fences.append(refs[0].fence)
         if round_ % 2:
             pass_time(index, SECONDS + 1)
         else:
             with index.write() as unit:
-                assert unit.claims.release(taken[0], done=False)
+                assert unit.claims.release(refs[0], done=False)
     assert fences == sorted(set(fences))
 
 
-def test_a_commit_that_holds_the_row_is_not_taken_over_in_between(index: Index) -> None:
-    """The fence is checked and then something is written: who takes over waits for that to end."""
-    shown = take(index, HOLDERS[0])
+def test_a_commit_that_locks_the_row_delays_a_takeover(index: Index) -> None:
+    """The commit checks the fence and then writes; a takeover waits for the end of both."""
+    ref = take(index, HOLDERS[0])
     pass_time(index, SECONDS + 1)
     checked, order = threading.Event(), []
 
     def commit() -> None:
         with index.write() as unit:
-            demand_current(unit.claims.lock(shown.key), shown)
+            demand_current(unit.claims.lock(ref.key), ref)
             checked.set()
             threading.Event().wait(0.3)
             order.append("committed")
@@ -180,7 +184,7 @@ def test_a_commit_that_holds_the_row_is_not_taken_over_in_between(index: Index) 
 
 @dataclass
 class Model:
-    """What the rules say: who holds it, until when, and the last fence of all."""
+    """Models the rules: the holder, the end of its claim, and the last fence of all."""
 
     now: int = 0
     holder: str = ""
@@ -204,8 +208,8 @@ _numbers = itertools.count()
 @given(steps=STEPS)
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_order_of_steps(index: Index, steps: list[tuple[str, int]]) -> None:
-    """At any time at most one of those who ever held it is current, and only by the rules; each new holder's
-    fence is above all before."""
+    """At any time at most one holder is current, and only by the rules; each new holder's fence is above all
+    earlier ones."""
     of = subject(f"m{next(_numbers)}")
     model, refs, highest = Model(), {}, -1
     for what, who in steps:
@@ -226,11 +230,11 @@ def test_any_order_of_steps(index: Index, steps: list[tuple[str, int]]) -> None:
         elif holder in refs:
             with index.write() as unit:
                 if what == "renew":
-                    done = unit.claims.renew(refs[holder], SECONDS) is not None
+                    accepted = unit.claims.renew(refs[holder], SECONDS) is not None
                 else:
-                    done = unit.claims.release(refs[holder], done=False)
-            assert done == (holder == model.holder)
-            if done:
+                    accepted = unit.claims.release(refs[holder], done=False)
+            assert accepted == (holder == model.holder)
+            if accepted:
                 model.expires = model.now + (SECONDS if what == "renew" else 0)
                 model.holder = holder if what == "renew" else ""
         assert [name for name, ref in refs.items() if current(index, ref)] == (
@@ -238,10 +242,10 @@ def test_any_order_of_steps(index: Index, steps: list[tuple[str, int]]) -> None:
         )
 
 
-def test_the_message_says_what_happened() -> None:
-    shown = ClaimRef(Digest.of(b"k"), HOLDERS[0], 3)
-    held = Claim(shown.key, Namespace("team"), ShortName("m"), None, HOLDERS[1], 4, 0, 9, who="ci run 7")
+def test_the_message_says_what_happened_to_the_claim() -> None:
+    ref = ClaimRef(Digest.of(b"k"), HOLDERS[0], 3)
+    claim = Claim(ref.key, Namespace("team"), ShortName("m"), None, HOLDERS[1], 4, 0, 9, who="ci run 7")
     with pytest.raises(ClaimLost, match="taken over by ci run 7, after its holder was silent"):
-        demand_current(held, shown)
+        demand_current(claim, ref)
     with pytest.raises(ClaimLost, match="given back"):
-        demand_current(None, shown)
+        demand_current(None, ref)

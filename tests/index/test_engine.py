@@ -1,4 +1,4 @@
-"""Opening databases: migrations, durability, and what is refused."""
+"""Test the opening of databases: migrations, durability, and refusals."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ MOUNTS = """\
 
 
 def test_the_migrations_make_the_tables(index: Index) -> None:
-    """Nothing that autogenerate would change is left, on either database."""
+    """Autogenerate finds no difference afterwards, on either database."""
     with index._reading.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, metadata) == []
 
 
-def test_sqlite_is_durable_and_opened_again(tmp_path: Path) -> None:
+def test_sqlite_is_durable_and_can_be_opened_again(tmp_path: Path) -> None:
     path = tmp_path / "index.sqlite3"
     opened = open_sqlite(path)
     with opened.write() as unit:
@@ -62,7 +62,7 @@ def test_sqlite_is_durable_and_opened_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("schema", ["g2-0001", "g2-9999", "0000", "somebody-elses"])
-def test_a_schema_that_this_code_cannot_use_is_refused(tmp_path: Path, schema: str) -> None:
+def test_an_unusable_schema_is_refused(tmp_path: Path, schema: str) -> None:
     path = tmp_path / "index.sqlite3"
     open_sqlite(path).close()
     with sqlite3.connect(path) as connection:
@@ -74,7 +74,7 @@ def test_a_schema_that_this_code_cannot_use_is_refused(tmp_path: Path, schema: s
         pending_sqlite(path)
 
 
-def test_a_schema_that_only_adds_to_ours_is_served(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_schema_with_additions_is_served(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "index.sqlite3"
     open_sqlite(path).close()
     with sqlite3.connect(path) as connection:
@@ -87,7 +87,7 @@ def test_a_schema_that_only_adds_to_ours_is_served(tmp_path: Path, caplog: pytes
     assert "schema 9999, of a newer cachesvc" in caplog.text
 
 
-def test_every_step_has_a_name_that_tells_its_generation() -> None:
+def test_every_migration_has_a_name_with_its_generation() -> None:
     with importlib.resources.as_file(importlib.resources.files("cachesvc.index") / "migrations") as folder:
         steps = [step.revision for step in ScriptDirectory(str(folder)).walk_revisions()]
     assert len(steps) >= 3 and all(engine._STEP.fullmatch(step) for step in steps)
@@ -105,8 +105,8 @@ def test_an_upgrade_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytes
     path = tmp_path / "index.sqlite3"
     real = engine.command.upgrade
 
-    def upgrade_and_fail(*given: object) -> None:
-        real(*given)
+    def upgrade_and_fail(*arguments: object) -> None:
+        real(*arguments)
         raise RuntimeError("power")
 
     monkeypatch.setattr(engine.command, "upgrade", upgrade_and_fail)
@@ -119,7 +119,7 @@ def test_an_upgrade_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytes
     open_sqlite(path).close()
 
 
-def test_replicas_that_start_together_upgrade_once(database: str) -> None:
+def test_replicas_that_start_together_migrate_once(database: str) -> None:
     errors: list[BaseException] = []
 
     def start() -> None:
@@ -140,9 +140,9 @@ def test_replicas_that_start_together_upgrade_once(database: str) -> None:
 
 def test_an_absent_server_is_unavailable_in_one_line(postgresql: str) -> None:
     for url in ("postgresql://nobody@127.0.0.1:9/none", f"{postgresql}/no_such_database"):
-        with pytest.raises(Unavailable) as caught:
+        with pytest.raises(Unavailable) as error:
             open_postgresql(url)
-        assert "\n" not in str(caught.value)
+        assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -162,12 +162,12 @@ def test_an_absent_server_is_unavailable_in_one_line(postgresql: str) -> None:
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
-def test_what_postgresql_refuses_is_told_and_a_defect_of_ours_is_not_hidden(
+def test_an_error_of_postgresql_is_translated_and_a_defect_of_the_program_is_not_hidden(
     error: psycopg.Error, kind: type[Exception] | None, word: str
 ) -> None:
-    told = own_error(sa.exc.DBAPIError.instance("SELECT 1", {}, error, psycopg.Error))
-    assert type(told) is (kind or type(None))
-    assert word in str(told)
+    own = own_error(sa.exc.DBAPIError.instance("SELECT 1", {}, error, psycopg.Error))
+    assert type(own) is (kind or type(None))
+    assert word in str(own)
 
 
 def test_a_locked_sqlite_is_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,7 +214,7 @@ def test_a_full_sqlite_is_storage_full(tmp_path: Path) -> None:
         ("/srv", "ext4"),
     ],
 )
-def test_file_systems_are_told_by_the_longest_mount(folder: str, kind: str) -> None:
+def test_the_longest_mount_decides_the_file_system(folder: str, kind: str) -> None:
     assert filesystem_type(Path(folder), MOUNTS) == kind
 
 
@@ -225,16 +225,16 @@ def test_network_file_systems_are_refused() -> None:
     refuse_network_filesystem(Path("/srv"), "")
 
 
-def test_connections_that_the_server_ended_are_not_used(database: str) -> None:
+def test_connections_that_the_server_closed_are_not_used(database: str) -> None:
     index = open_postgresql(database)
     with index.read() as unit:
         unit.namespaces.names()
     base, _, name = database.rpartition("/")
     with psycopg.connect(f"{base}/postgres", autocommit=True) as connection:
-        ended = connection.execute(
+        terminated = connection.execute(
             "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = %s", (name,)
         )
-        assert len(ended.fetchall()) >= 1
+        assert len(terminated.fetchall()) >= 1
     for block in (index.read, index.write):
         with block() as unit:
             assert unit.namespaces.names() == []
@@ -242,8 +242,9 @@ def test_connections_that_the_server_ended_are_not_used(database: str) -> None:
 
 
 @pytest.mark.parametrize("number", [1, 3])
-def test_a_connection_that_ends_while_it_is_looked_with_is_given_up(database: str, number: int) -> None:
-    """As the server goes down in the middle: told as everywhere, and the next one is a new one."""
+def test_a_connection_that_ends_during_a_read_is_replaced(database: str, number: int) -> None:
+    """The server goes down in the middle of the read. The error is the usual one, and the next connection is
+    new."""
     index = open_postgresql(database)
     base, _, name = database.rpartition("/")
     end = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = %s"

@@ -1,4 +1,4 @@
-"""The repositories, on both databases."""
+"""Test the repositories, on both databases."""
 
 from __future__ import annotations
 
@@ -36,16 +36,24 @@ def manifest(sequence: int, *, lane: str | None = None, tag: str = "latest", tar
 
 
 def publish(
-    index: Index, made: Manifest, *, key: str | None = None, now: int = 100, envelope: bytes = b""
+    index: Index,
+    revision_manifest: Manifest,
+    *,
+    key: str | None = None,
+    now: int = 100,
+    envelope: bytes = b"",
 ) -> Digest:
-    revision, key = Digest.of(made.encode()), key or f"packs/{made.statement.sequence}"
+    revision, key = (
+        Digest.of(revision_manifest.encode()),
+        key or f"packs/{revision_manifest.statement.sequence}",
+    )
     envelope = envelope or b"envelope " + revision.encode()
     with index.write() as unit:
         if unit.objects.content(key) is None:
             unit.objects.add(key, now + 50)
-        unit.objects.received(key, made.pack.digest, made.pack.size, now + 50)
-        unit.entries.lock(made, now)
-        unit.entries.advance(made, Published(revision, envelope, "key", key, now, "t-1"))
+        unit.objects.received(key, revision_manifest.pack.digest, revision_manifest.pack.size, now + 50)
+        unit.entries.lock(revision_manifest, now)
+        unit.entries.advance(revision_manifest, Published(revision, envelope, "key", key, now, "t-1"))
     return revision
 
 
@@ -59,11 +67,11 @@ def heads(
     limit: int = 10,
 ) -> list[Candidate]:
     with index.look() as looked:
-        [found] = looked.under_each([Place(namespace, name, tag, lane)], limit)
-    return found
+        [rows] = looked.under_each([Place(namespace, name, tag, lane)], limit)
+    return rows
 
 
-def test_tokens_are_found_by_hash_and_revoked_once(index: Index) -> None:
+def test_a_token_is_found_by_its_hash_and_revoked_once(index: Index) -> None:
     token = Token("t-1", "ci", Role.write, "team", Lane("pr-1"), 10, 20)
     with index.write() as unit:
         assert not unit.tokens.any_admin()
@@ -84,7 +92,7 @@ def test_tokens_are_found_by_hash_and_revoked_once(index: Index) -> None:
         assert unit.tokens.get("t-1") == dataclasses.replace(token, revoked=15)
 
 
-def test_signers_of_a_namespace_are_its_own_and_those_of_all(index: Index) -> None:
+def test_signers_of_a_namespace_are_its_own_and_the_global_ones(index: Index) -> None:
     with index.write() as unit:
         for namespace, key in (("*", "a"), ("team", "b"), ("other", "c"), ("team", "a"), ("team", "b")):
             unit.signers.add(SignerRecord(namespace, key, "label"), 5)
@@ -98,7 +106,7 @@ def test_signers_of_a_namespace_are_its_own_and_those_of_all(index: Index) -> No
         assert len(unit.signers.all("*")) == 4
 
 
-def test_uploads_hold_the_first_object_only(index: Index) -> None:
+def test_an_upload_keeps_its_first_object_only(index: Index) -> None:
     upload = Upload("u-1", "t-1", TEAM, BERT, Lane("pr-1"), 7, 100)
     with index.write() as unit:
         unit.uploads.add(upload)
@@ -114,7 +122,7 @@ def test_uploads_hold_the_first_object_only(index: Index) -> None:
         assert unit.uploads.get("u-1") is None
 
 
-def test_objects_are_collected_only_when_loose(index: Index) -> None:
+def test_objects_are_collected_only_if_loose(index: Index) -> None:
     publish(index, manifest(1), key="packs/kept", now=100)
     with index.write() as unit:
         unit.objects.add("packs/leased", 500)
@@ -151,8 +159,8 @@ def test_an_entry_moves_its_head_and_shows_it(index: Index) -> None:
         assert (candidate.entry, candidate.model) == (first.entry, Digest.of(b"m"))
         assert unit.inventory.revision(one) is not None
         assert candidate.envelope == b"envelope " + two.encode()
-        with index.look() as found:
-            both = found.envelopes([one, two, Digest.of(b"none")])
+        with index.look() as view:
+            both = view.envelopes([one, two, Digest.of(b"none")])
         assert both == {key: b"envelope " + key.encode() for key in (one, two)}
         assert (candidate.envelope_bytes, candidate.pack_key, candidate.withheld) == (
             9 + 71,
@@ -167,7 +175,7 @@ def test_an_entry_moves_its_head_and_shows_it(index: Index) -> None:
         assert summary.measured == {"compile": 1.5}
 
 
-def test_queries_keep_to_namespace_name_tag_and_lane(index: Index) -> None:
+def test_queries_stay_within_namespace_name_tag_and_lane(index: Index) -> None:
     for sequence, (lane, tag) in enumerate(
         ((None, "latest"), ("pr-1", "latest"), ("pr-2", "latest"), (None, "v1")), 1
     ):
@@ -190,11 +198,11 @@ def test_queries_keep_to_namespace_name_tag_and_lane(index: Index) -> None:
         assert len(unit.entries.listing(TEAM, None, None, None)) == 4
         assert len(unit.entries.listing(TEAM, TRUNK, BERT, Tag("v1"))) == 1
         keys = [manifest(1).entry, manifest(2, lane="pr-1").entry]
-    with index.look() as found:
-        assert len(found.by_key(TEAM, BERT, keys, Lane("pr-1"))) == 2
-        [trunk] = found.by_key(TEAM, BERT, keys, None)
+    with index.look() as view:
+        assert len(view.by_key(TEAM, BERT, keys, Lane("pr-1"))) == 2
+        [trunk] = view.by_key(TEAM, BERT, keys, None)
         assert (trunk.entry, trunk.envelope) == (keys[0], None)
-        assert found.by_key(TEAM, ShortName("bart"), keys, None) == []
+        assert view.by_key(TEAM, ShortName("bart"), keys, None) == []
 
 
 def test_heads_are_newest_first_and_limited(index: Index) -> None:
@@ -203,25 +211,25 @@ def test_heads_are_newest_first_and_limited(index: Index) -> None:
     assert [row.target for row in heads(index, limit=2)] == ["t3", "t2"]
 
 
-def test_small_envelopes_of_few_heads_come_along(index: Index) -> None:
+def test_small_envelopes_come_with_few_heads(index: Index) -> None:
     large = publish(index, manifest(99, target="large"), now=99, envelope=b"x" * (SMALL_BYTES + 1))
     for sequence in range(1, FEW - 1):
         publish(index, manifest(sequence, target=f"t{sequence}"), now=100 + sequence)
-    found = heads(index, limit=FEW + 5)
-    assert len(found) == FEW - 1 and found[-1].revision == large
-    assert (found[-1].envelope, found[-1].envelope_bytes) == (None, SMALL_BYTES + 1)
-    assert all(row.envelope == b"envelope " + row.revision.encode() for row in found[:-1])
+    rows = heads(index, limit=FEW + 5)
+    assert len(rows) == FEW - 1 and rows[-1].revision == large
+    assert (rows[-1].envelope, rows[-1].envelope_bytes) == (None, SMALL_BYTES + 1)
+    assert all(row.envelope == b"envelope " + row.revision.encode() for row in rows[:-1])
     for sequence in (FEW, FEW + 1):
         publish(index, manifest(sequence, target=f"t{sequence}"), now=200 + sequence)
-        found = heads(index, limit=FEW + 5)
-        assert len(found) == sequence and found[-1].revision == large
-        assert found[0].target == f"t{sequence}"
-        assert not any(row.envelope for row in found)
+        rows = heads(index, limit=FEW + 5)
+        assert len(rows) == sequence and rows[-1].revision == large
+        assert rows[0].target == f"t{sequence}"
+        assert not any(row.envelope for row in rows)
     assert len(heads(index, limit=FEW)) == FEW
 
 
-def test_several_places_are_asked_for_at_once(index: Index) -> None:
-    """Each has its own, also where one has so many that it is asked for again, and where one has none."""
+def test_several_places_are_queried_at_once(index: Index) -> None:
+    """Each place has its own rows, also if one has so many that it is queried again, and if one has none."""
     for sequence in range(1, FEW + 2):
         publish(index, manifest(sequence, target=f"t{sequence}"), now=100 + sequence)
     publish(index, manifest(90, tag="v1"))
@@ -250,7 +258,7 @@ def test_a_head_is_never_removed(index: Index) -> None:
         assert len(unit.inventory.packs("", 10_000)) == 3
 
 
-def test_a_block_that_raises_leaves_nothing(index: Index) -> None:
+def test_a_transaction_that_raises_leaves_nothing(index: Index) -> None:
     def break_off() -> None:
         with index.write() as unit:
             unit.objects.add("packs/a", 1)
@@ -264,26 +272,28 @@ def test_a_block_that_raises_leaves_nothing(index: Index) -> None:
         assert unit.signers.all("*") == []
 
 
-def test_publishers_of_one_entry_take_turns(index: Index) -> None:
-    """Eight threads append to one new entry: every one sees the head that the last one left."""
+def test_publishers_of_one_entry_wait_for_each_other(index: Index) -> None:
+    """Eight threads append to one new entry: every thread sees the head that the one before it left."""
     start = threading.Barrier(8)
 
     def work(_: int) -> int:
         start.wait(10)
         with index.write() as unit:
             head = unit.entries.lock(manifest(1), 100)
-            made = manifest(head.sequence + 1 if head else 1)
-            key = f"packs/{made.statement.sequence}"
+            new_manifest = manifest(head.sequence + 1 if head else 1)
+            key = f"packs/{new_manifest.statement.sequence}"
             unit.objects.add(key, 100)
-            unit.entries.advance(made, Published(Digest.of(made.encode()), b"e", "k", key, 100, "t"))
-        return made.statement.sequence
+            unit.entries.advance(
+                new_manifest, Published(Digest.of(new_manifest.encode()), b"e", "k", key, 100, "t")
+            )
+        return new_manifest.statement.sequence
 
     with ThreadPoolExecutor(8) as pool:
         assert sorted(pool.map(work, range(8))) == list(range(1, 9))
 
 
-def test_collection_beside_commits_never_takes_what_was_committed(index: Index) -> None:
-    """Objects whose lease is over are committed by some threads and marked by others: one of both wins."""
+def test_collection_beside_commits_never_takes_a_committed_object(index: Index) -> None:
+    """Some threads commit objects whose lease has ended, and others mark the objects: one of the two wins."""
     count = 30
     with index.write() as unit:
         for number in range(1, count + 1):
@@ -291,12 +301,14 @@ def test_collection_beside_commits_never_takes_what_was_committed(index: Index) 
             unit.objects.received(f"packs/{number}", Digest.of(b"x"), 1, 10)
 
     def commit(number: int) -> bool:
-        made, key = manifest(number, target=f"t{number}"), f"packs/{number}"
+        new_manifest, key = manifest(number, target=f"t{number}"), f"packs/{number}"
         with index.write() as unit:
             if not unit.objects.lease(key, 10):
                 return False
-            unit.entries.lock(made, 100)
-            unit.entries.advance(made, Published(Digest.of(made.encode()), b"e", "k", key, 100, "t"))
+            unit.entries.lock(new_manifest, 100)
+            unit.entries.advance(
+                new_manifest, Published(Digest.of(new_manifest.encode()), b"e", "k", key, 100, "t")
+            )
         return True
 
     def mark(number: int) -> bool:
@@ -315,7 +327,7 @@ def test_collection_beside_commits_never_takes_what_was_committed(index: Index) 
     }
 
 
-def test_it_is_ready(index: Index) -> None:
+def test_the_index_is_ready(index: Index) -> None:
     index.check()
 
 
@@ -336,7 +348,7 @@ def test_starts_are_counted_by_environment_from_several_threads(index: Index) ->
     assert (uses[there].hit, uses[there].inert, uses[there].spent) == (10, 10, 40.0)
 
 
-def test_a_quarantine_is_of_one_environment_and_goes_with_its_revision(index: Index) -> None:
+def test_a_quarantine_belongs_to_one_environment_and_ends_with_its_revision(index: Index) -> None:
     first = publish(index, manifest(1))
     publish(index, manifest(2))
     here, there, now = Digest.of(b"here"), Digest.of(b"there"), 100
@@ -344,8 +356,8 @@ def test_a_quarantine_is_of_one_environment_and_goes_with_its_revision(index: In
         for environment in (here, there):
             unit.usefulness.add(Start(first, environment, {}, "inert", 0.0, 0.0, "grad mode", now))
             for host in (InertHost("t-1", "1"), InertHost("t-1", "1"), InertHost("t-2", "1")):
-                held = unit.usefulness.inert(first, environment, host, now)
-            assert held == [InertHost("t-1", "1"), InertHost("t-2", "1")]
+                hosts = unit.usefulness.inert(first, environment, host, now)
+            assert hosts == [InertHost("t-1", "1"), InertHost("t-2", "1")]
         assert unit.usefulness.quarantine(first, here, now)
         assert not unit.usefulness.quarantine(first, here, now + 1)
     with index.read() as unit:

@@ -1,7 +1,6 @@
-"""kill -9 at every step of an upgrade, then again: it is as if it had been done at once, and no row is lost.
+"""Test kill -9 at every step of an upgrade: a second run ends as one run would, and no row is lost.
 
-The child dies before each statement, before each commit and after it, for n from 1 until it lives through.
-"""
+The child dies before each statement, before each commit and after it, for n from 1 until it lives through."""
 
 from __future__ import annotations
 
@@ -31,13 +30,13 @@ from tests.killed import was_killed
 
 @dataclass
 class Database:
-    """One to be upgraded. ``postgresql``: its URL; else it is the file ``path``."""
+    """Is a database to upgrade. ``postgresql``: its URL; without one the database is the file ``path``."""
 
     path: Path
     postgresql: str = ""
 
-    def copied(self, number: int) -> Database:
-        """Another one that is like it."""
+    def duplicate(self, number: int) -> Database:
+        """Return a copy of this database."""
         if not self.postgresql:
             copy = Database(self.path.with_suffix(f".{number}"))
             if self.path.exists():
@@ -59,11 +58,11 @@ class Database:
         return open_postgresql(self.postgresql) if self.postgresql else open_sqlite(self.path)
 
     def pending(self) -> list[str]:
-        found = pending_postgresql(self.postgresql) if self.postgresql else pending_sqlite(self.path)
-        return [step for step, _ in found]
+        steps = pending_postgresql(self.postgresql) if self.postgresql else pending_sqlite(self.path)
+        return [step for step, _ in steps]
 
     def fill(self, revision: str) -> None:
-        """What a release of that schema left behind."""
+        """Fill the tables as a release with that schema would."""
         raw = self.raw()
         config = engine._alembic(Path(engine.__file__).parent / "migrations")
         with raw.begin() as connection:
@@ -80,7 +79,7 @@ class Database:
         return int(count or 0)
 
     def is_whole(self) -> None:
-        """The newest schema, as the tables have it."""
+        """Assert that the tables have the newest schema."""
         raw = self.raw()
         with raw.connect() as connection:
             context = MigrationContext.configure(connection, opts={"compare_type": True})
@@ -102,9 +101,9 @@ def test_an_upgrade_killed_at_each_step(empty: Database, before: str) -> None:
     pending = empty.pending()
     assert len(pending) >= 2
     for steps in range(1, 500):
-        database = empty.copied(steps)
-        died = _dies_at(steps, database)
-        # Nothing of it, or all of it: there is no half-migrated database.
+        database = empty.duplicate(steps)
+        died = is_killed_at(steps, database)
+        # The upgrade was applied completely or not at all: no database is half migrated.
         assert database.pending() in (pending, [])
         database.open().close()
         database.is_whole()
@@ -114,9 +113,9 @@ def test_an_upgrade_killed_at_each_step(empty: Database, before: str) -> None:
     assert 20 < steps < 499
 
 
-def test_an_upgrade_that_is_killed_does_not_stop_a_replica_that_waits_for_it(database: str) -> None:
-    """Two start; the first dies in the midst, and the other, which waits longer than for other locks, does
-    what it left."""
+def test_a_killed_upgrade_does_not_stop_a_replica_that_waits_for_it(database: str) -> None:
+    """Two replicas start. The first dies during the upgrade; the other waits longer than for other locks, and
+    does the rest."""
     first = os.fork()
     if first == 0:
         _fuse(15, signal.SIGSTOP)
@@ -134,20 +133,25 @@ def test_an_upgrade_that_is_killed_does_not_stop_a_replica_that_waits_for_it(dat
     assert pending_postgresql(database) == []
 
 
-def test_a_database_that_was_half_migrated_by_hand_is_told(tmp_path: Path) -> None:
-    """Statements of an upgrade without its version: what a copy of single tables makes."""
+def test_a_database_that_was_half_migrated_by_hand_is_reported(tmp_path: Path) -> None:
+    """Statements of an upgrade ran without its version, as in a copy of single tables."""
     path = tmp_path / "index.sqlite3"
     open_sqlite(path).close()
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE alembic_version SET version_num = '0002'")
     connection.close()
-    with pytest.raises(engine.InvalidRequest) as caught:
+    with pytest.raises(engine.InvalidRequest) as error:
         open_sqlite(path)
-    said = str(caught.value)
-    assert str(path) in said and "half-migrated" in said and "restore the backup" in said and "\n" not in said
+    message = str(error.value)
+    assert (
+        str(path) in message
+        and "half-migrated" in message
+        and "restore the backup" in message
+        and "\n" not in message
+    )
 
 
-def _dies_at(steps: int, database: Database) -> bool:
+def is_killed_at(steps: int, database: Database) -> bool:
     def act() -> None:
         _fuse(steps, signal.SIGKILL)
         database.open().close()
@@ -156,15 +160,15 @@ def _dies_at(steps: int, database: Database) -> bool:
 
 
 def _fuse(steps: int, number: int) -> None:
-    """This process gets the signal at its n-th step."""
-    left = steps
+    """Kill this process at its n-th step."""
+    remaining = steps
 
     def step(*_: object) -> None:
-        nonlocal left
-        left -= 1
-        if left == 0:
+        nonlocal remaining
+        remaining -= 1
+        if remaining == 0:
             os.kill(os.getpid(), number)
 
     for moment in ("before_cursor_execute", "commit"):
         sa.event.listen(sa.Engine, moment, step)
-    sa.event.listen(sa.pool.Pool, "checkin", step)  # the commit is done
+    sa.event.listen(sa.pool.Pool, "checkin", step)  # The commit is done.

@@ -1,4 +1,4 @@
-"""What operators ask of the index and change in it, on both databases; and the upgrade that brought it."""
+"""Test what operators query and change in the index, on both databases, and the upgrade that brought it."""
 
 from __future__ import annotations
 
@@ -27,36 +27,50 @@ from cachesvc_client.wire.records import Workload
 INPUTS = {"a": {"args": [{"dtype": "bfloat16", "shape": [8, 128]}], "kwargs": {}}}
 
 
-def made(sequence: int, **more: Any):
+def manifest_of_target(sequence: int, **more: Any):
     return dataclasses.replace(manifest(sequence, target=f"t{sequence}"), **more)
 
 
-def found(index: Index, **asked: Any) -> list[str]:
+def targets_with(index: Index, **filters: Any) -> list[str]:
     with index.read() as unit:
-        return [row.target for row in unit.inventory.search(Search(**asked), None, 100)]
+        return [row.target for row in unit.inventory.search(Search(**filters), None, 100)]
 
 
 def test_entries_are_found_by_each_fact(index: Index) -> None:
     gpu = {"torch": "2.11.0+cu128", "gpu": "NVIDIA H200", "schema": 1}
-    publish(index, made(1, fingerprint=gpu, workload=Workload(model=Digest.of(b"x"), inputs=INPUTS)), now=1)
-    publish(index, made(2), now=2)
+    publish(
+        index,
+        manifest_of_target(1, fingerprint=gpu, workload=Workload(model=Digest.of(b"x"), inputs=INPUTS)),
+        now=1,
+    )
+    publish(index, manifest_of_target(2), now=2)
     publish(index, manifest(3, lane="pr-1", target="t3"), now=3)
-    assert found(index) == ["t3", "t2", "t1"]
-    assert found(index, namespace="tea") == []
-    assert found(index, namespace="team", name="bert", tag="latest", lanes=("",)) == ["t2", "t1"]
-    assert found(index, lanes=("pr-1",)) == ["t3"]
-    assert found(index, gpu="h200") == found(index, torch="2.11") == ["t1"]
-    assert found(index, torch="2.13") == ["t3", "t2"]
-    assert found(index, torch="2.1") == found(index, gpu="%") == found(index, target="_") == []
-    assert found(index, model=Digest.of(b"x").hex[:8]) == found(index, model=Digest.of(b"x")) == ["t1"]
-    assert found(index, dtype="bfloat16") == found(index, shape="8x128") == ["t1"]
-    assert found(index, dtype="bfloat") == found(index, shape="8x1") == []
-    assert found(index, unused_since=3) == ["t2", "t1"]
+    assert targets_with(index) == ["t3", "t2", "t1"]
+    assert targets_with(index, namespace="tea") == []
+    assert targets_with(index, namespace="team", name="bert", tag="latest", lanes=("",)) == ["t2", "t1"]
+    assert targets_with(index, lanes=("pr-1",)) == ["t3"]
+    assert targets_with(index, gpu="h200") == targets_with(index, torch="2.11") == ["t1"]
+    assert targets_with(index, torch="2.13") == ["t3", "t2"]
+    assert (
+        targets_with(index, torch="2.1")
+        == targets_with(index, gpu="%")
+        == targets_with(index, target="_")
+        == []
+    )
+    assert (
+        targets_with(index, model=Digest.of(b"x").hex[:8])
+        == targets_with(index, model=Digest.of(b"x"))
+        == ["t1"]
+    )
+    assert targets_with(index, dtype="bfloat16") == targets_with(index, shape="8x128") == ["t1"]
+    assert targets_with(index, dtype="bfloat") == targets_with(index, shape="8x1") == []
+    assert targets_with(index, unused_since=3) == ["t2", "t1"]
 
 
 def test_pages_follow_each_other_without_a_gap(index: Index) -> None:
     for sequence in range(1, 8):
-        publish(index, made(sequence), now=5 + sequence % 2)  # many at the same second
+        # Several entries have the same second.
+        publish(index, manifest_of_target(sequence), now=5 + sequence % 2)
     rows, after = [], None
     while True:
         with index.read() as unit:
@@ -69,7 +83,7 @@ def test_pages_follow_each_other_without_a_gap(index: Index) -> None:
     assert [row.published for row in rows] == sorted((row.published for row in rows), reverse=True)
 
 
-def test_a_pin_holds_a_revision_and_its_entry(index: Index) -> None:
+def test_a_pin_protects_a_revision_and_its_entry(index: Index) -> None:
     one, two = publish(index, manifest(1)), publish(index, manifest(2))
     entry = manifest(1).entry
     with index.write() as unit:
@@ -84,15 +98,15 @@ def test_a_pin_holds_a_revision_and_its_entry(index: Index) -> None:
     with index.write() as unit:
         assert unit.inventory.pin(one, None)
         assert not unit.inventory.pin(Digest.of(b"none"), 1)
-        assert unit.entries.remove_whole(entry, one) is None  # not its head
+        assert unit.entries.remove_whole(entry, one) is None  # This revision is not the head.
         assert sorted(unit.entries.remove_whole(entry, two)) == ["packs/1", "packs/2"]
         assert unit.entries.remove_whole(entry, two) is None
         assert unit.inventory.revisions(entry) == []
-    with index.write() as unit:  # and it can be published anew
+    with index.write() as unit:  # The entry can be published anew.
         assert unit.entries.lock(manifest(3), 200) is None
 
 
-def test_a_removed_entry_takes_its_reports_along(index: Index) -> None:
+def test_a_removed_entry_loses_its_reports(index: Index) -> None:
     revision = publish(index, manifest(1))
     with index.write() as unit:
         start = Start(revision, Digest.of(b"env"), {"gpu": "x"}, "hit", 1.5, 2.0, "", 100)
@@ -112,8 +126,8 @@ def test_a_removed_entry_takes_its_reports_along(index: Index) -> None:
         assert unit.usefulness.of([revision]) == {}
 
 
-def test_use_and_quarantine_are_remembered(index: Index) -> None:
-    one, two = publish(index, made(1), now=10), publish(index, made(2), now=10)
+def test_use_and_quarantine_are_stored(index: Index) -> None:
+    one, two = publish(index, manifest_of_target(1), now=10), publish(index, manifest_of_target(2), now=10)
     with index.write() as unit:
         unit.entries.used([one], 90)
         assert unit.inventory.quarantine(two, 70, "bad")
@@ -133,11 +147,11 @@ def test_use_and_quarantine_are_remembered(index: Index) -> None:
         assert unit.inventory.withheld("*", 10) == []
 
 
-def test_policies_and_sizes(index: Index) -> None:
+def test_policies_and_sizes_are_stored(index: Index) -> None:
     with index.write() as unit:
         unit.namespaces.keep(Namespace("new"), Policy(keep_days=3), 5)
-    publish(index, made(1))
-    publish(index, made(2))
+    publish(index, manifest_of_target(1))
+    publish(index, manifest_of_target(2))
     with index.write() as unit:
         unit.namespaces.keep(TEAM, Policy(quota_bytes=1 << 40, keep_revisions=2), 5)
         assert unit.namespaces.policy("team") == Policy(quota_bytes=1 << 40, keep_revisions=2)
@@ -153,7 +167,7 @@ def test_policies_and_sizes(index: Index) -> None:
         assert [row.bytes for row in unit.namespaces.all("team")] == [2003]
 
 
-def test_the_log_is_paged_and_ends(index: Index) -> None:
+def test_the_log_is_read_by_pages_to_its_end(index: Index) -> None:
     for number in range(5):
         with index.write() as unit:
             unit.audit.add(100 + number, "t-1", "token.revoke", "team", f"t-{number}", label="x", none=None)
@@ -185,7 +199,7 @@ OLD_ROWS = (
 
 
 def older_replica_writes(connection: sa.Connection, name: str, *, namespace: bool) -> None:
-    """As a replica of the version before does: it names the columns that it knows."""
+    """Write as a replica of the version before does: it names the columns that it knows."""
     values = {what: Digest.of(f"{what}{name}".encode()) for what in "der"}
     blob = "BYTEA" if connection.dialect.name == "postgresql" else "BLOB"
     for statement in OLD_ROWS if namespace else OLD_ROWS[1:]:
@@ -216,7 +230,7 @@ def test_a_populated_database_is_upgraded(kind: str, tmp_path: Path, request: py
     with opened.write() as unit:
         assert len(rows) == 2
         before, beside = Digest.of(b"rbefore"), Digest.of(b"rbeside")
-        # What was there counts as used at the upgrade: retention must not take it at once.
+        # Old rows count as used at the upgrade: retention must not take them at once.
         assert rows[before].last_used > 1_700_000_000
         assert rows[beside].last_used is None
         assert [row.revision for row in unit.entries.idle(10_000, TEAM)] == [beside]
@@ -231,27 +245,29 @@ def test_a_populated_database_is_upgraded(kind: str, tmp_path: Path, request: py
         assert unit.revoked.all("*") == []
         assert {unit.inventory.revision(one).signer_revoked for one in (before, beside)} == {None}
         assert unit.objects.pending("team t", "packs/before") == 0
-    assert found(opened, dtype="bf16") == ["old"]
+    assert targets_with(opened, dtype="bf16") == ["old"]
     opened.close()
     raw.dispose()
 
 
 def test_entries_are_removed_beside_their_publishers(index: Index) -> None:
-    """Four append to one entry while two remove it whole: each append sees the line or its absence, and what
-    was appended is there or was removed; nobody fails."""
+    """Four threads append to one entry while two remove it whole.
+
+    Each append sees the line of revisions or its absence; every appended revision is there or was removed; no
+    thread fails."""
     lock, appended, removed = threading.Lock(), set(), set()
     entry = manifest(1).entry
 
     def append(number: int) -> None:
         for turn in range(12):
             with index.write() as unit:
-                made = manifest(1 + turn * 4 + number)
-                key = f"packs/{made.statement.sequence}"
+                new_manifest = manifest(1 + turn * 4 + number)
+                key = f"packs/{new_manifest.statement.sequence}"
                 unit.objects.add(key, 100)
-                head = unit.entries.lock(made, 100)
-                if head is None or head.sequence < made.statement.sequence:
-                    revision = Digest.of(made.encode())
-                    unit.entries.advance(made, Published(revision, b"e", "k", key, 100, "t"))
+                head = unit.entries.lock(new_manifest, 100)
+                if head is None or head.sequence < new_manifest.statement.sequence:
+                    revision = Digest.of(new_manifest.encode())
+                    unit.entries.advance(new_manifest, Published(revision, b"e", "k", key, 100, "t"))
                     with lock:
                         appended.add(key)
 
@@ -261,10 +277,10 @@ def test_entries_are_removed_beside_their_publishers(index: Index) -> None:
                 heads = [row.revision for row in unit.inventory.revisions(entry) if row.head]
             for head in heads:
                 with index.write() as unit:
-                    gone = unit.entries.remove_whole(entry, head) or []
+                    removed_keys = unit.entries.remove_whole(entry, head) or []
                 with lock:
-                    assert not removed & set(gone)
-                    removed.update(gone)
+                    assert not removed & set(removed_keys)
+                    removed.update(removed_keys)
 
     with ThreadPoolExecutor(6) as pool:
         jobs = [pool.submit(append, number) for number in range(4)] + [
@@ -273,8 +289,8 @@ def test_entries_are_removed_beside_their_publishers(index: Index) -> None:
         for job in jobs:
             job.result(60)
     with index.read() as unit:
-        left = {key for _, _, key, _, _ in unit.inventory.packs("", 10_000)}
+        remaining = {key for _, _, key, _, _ in unit.inventory.packs("", 10_000)}
         line = unit.inventory.revisions(entry)
-    assert left | removed == appended and not left & removed
+    assert remaining | removed == appended and not remaining & removed
     assert [row.head for row in line] == [place == 0 for place in range(len(line))]
     assert removed

@@ -1,4 +1,4 @@
-"""Tests of the kinds; what all kinds must hold is in `conformance`."""
+"""Test the kinds; `conformance` has what every kind must hold."""
 
 import pytest
 

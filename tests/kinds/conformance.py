@@ -1,4 +1,5 @@
-"""What every kind of compiler cache must hold: a new kind subclasses `KindConformance` in its test file."""
+"""Test what every kind of compiler cache must hold: a new kind subclasses `KindConformance` in its test
+file."""
 
 from __future__ import annotations
 
@@ -30,12 +31,14 @@ from cachesvc_client.wire.reports import KindWork
 REPOSITORY = Path(__file__).parents[2]
 HOOKS_PROGRAM = Path(__file__).with_name("hooks_program.py")
 PIECES = ("/", "/../", "/./", "//", "\0", "\n", "\\", " ", "é")
-"""What makes of a path one that leads elsewhere, or one that no compiler writes."""
+"""Changes that make a path lead elsewhere, or make it one that no compiler writes."""
 
 
 class Example(NamedTuple):
-    """A file as a real compiler leaves it. ``content``: its bytes, where ``{root}`` stands for the absolute
-    folder. ``write`` and ``last``: what its rule must say."""
+    """Describes a file as a real compiler leaves it.
+
+    ``content``: the bytes of the file, where ``{root}`` stands for the absolute folder. ``write`` and
+    ``last``: what the file's rule must say."""
 
     path: str
     content: bytes
@@ -44,7 +47,7 @@ class Example(NamedTuple):
 
 
 class KindConformance(ABC):
-    """Proves of one kind what the rest of the client relies on."""
+    """Proves for one kind what the rest of the client relies on."""
 
     kind: ClassVar[Kind]
     examples: ClassVar[tuple[Example, ...]]
@@ -53,10 +56,11 @@ class KindConformance(ABC):
 
     @abstractmethod
     def use(self, state: KindState, root: Path) -> set[str]:
-        """Have the state record a use of files in ``root``, which holds the examples. Return their paths."""
+        """Make the state record a use of files in ``root``, which holds the examples. Return their paths."""
 
     def allowed(self, state: KindState) -> Collection[Path]:  # noqa: ARG002 - a kind has one or none
-        """Return the folders and files from which a compiler may load what `KindState.accept` was told."""
+        """Return the folders and files from which a compiler may load the files that `KindState.accept`
+        got."""
         return ()
 
     # Names ------------------------------------------------------------------------------------
@@ -83,7 +87,7 @@ class KindConformance(ABC):
         patterns = {id(self.kind.rules.rule(example.path)) for example in self.examples}
         assert patterns == set(map(id, self.kind.rules.rules)), "each rule has an example"
 
-    def test_no_other_path_is(self) -> None:
+    def test_no_rule_knows_another_path(self) -> None:
         assert self.others
         for path in self.others:
             assert self.kind.rules.rule(path) is None, path
@@ -93,7 +97,7 @@ class KindConformance(ABC):
                     assert self.kind.rules.rule(path[:place] + piece + path[place:]) is None
             assert self.kind.rules.rule("../" + path) is None and self.kind.rules.rule("/" + path) is None
 
-    def test_a_file_moves_and_is_the_same_again(self, tmp_path: Path) -> None:
+    def test_a_file_survives_two_moves_unchanged(self, tmp_path: Path) -> None:
         here, there = tmp_path / "here", tmp_path / "there" / "deeper"
         first = self._capture(self._write(here))
         assert [file.path for file in first] == sorted(example.path for example in self.examples)
@@ -110,7 +114,7 @@ class KindConformance(ABC):
         with _packed(second, tmp_path) as reader:
             assert [(file.path, file.digest) for file in reader.manifest.files] == digests
 
-    def test_a_merge_keeps_what_is_there(self) -> None:
+    def test_a_merge_keeps_the_local_entries(self) -> None:
         merged = [example for example in self.examples if example.write == "merge"]
         if not merged:
             pytest.skip("the kind merges no file")
@@ -124,19 +128,19 @@ class KindConformance(ABC):
                 assert json.loads(rule.merge(example.content, damaged)) == mine
             assert rule.merge(b"half a fi", b"{}") == b"half a fi"
 
-    def test_files_that_point_to_others_come_last(self, tmp_path: Path) -> None:
+    def test_files_that_point_to_other_files_come_last(self, tmp_path: Path) -> None:
         last = {example.path for example in self.examples if example.last}
         rest = {example.path for example in self.examples} - last
-        root, seen = tmp_path / "there", []
+        root, paths = tmp_path / "there", []
 
         def look(_step: str) -> None:
             present = self.kind.rules.files_in(root)
-            seen.append(present)
+            paths.append(present)
             assert rest <= present or not present & last
 
         with _packed(self._capture(self._write(tmp_path / "here")), tmp_path) as reader:
             install(reader, RULES, {self.kind.name: root}, threads=1, step=look)
-        assert len(seen) >= len(self.examples)
+        assert len(paths) >= len(self.examples)
 
     # State ------------------------------------------------------------------------------------
 
@@ -146,8 +150,8 @@ class KindConformance(ABC):
         state.use_folder(root)
         state.use_folder(root)
         state.forget({"unknown/path"}, {"UNKNOWN"})
-        for left in (False, True):
-            assert state.used_files(root, left=left) == set()
+        for default_folder in (False, True):
+            assert state.used_files(root, left=default_folder) == set()
         assert state.used_keys() == state.used_paths() == state.keys_since(state.records()) == set()
         assert state.records() == 0 and state.seconds() == 0.0
         assert not state.has_host_code() and not state.has_opened()
@@ -157,11 +161,11 @@ class KindConformance(ABC):
         state.leave_folder()
         assert state.used_files(root) == set()
 
-    def test_what_was_used_is_listed_until_it_is_forgotten(self, tmp_path: Path) -> None:
+    def test_used_files_are_listed_until_they_are_forgotten(self, tmp_path: Path) -> None:
         root, state = tmp_path / "root", self.kind.start()
         self._write(root)
         used = self.use(state, root)
-        assert used and used <= state.used_files(root), "what was used is captured"
+        assert used and used <= state.used_files(root), "used files are captured"
         assert used <= self.kind.rules.files_in(root)
         keys = {part for path in used for part in path.split("/")[:-1]}
         state.forget(used, keys)
@@ -191,26 +195,26 @@ class KindConformance(ABC):
     @pytest.fixture
     def unset(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for name in kinds.VARIABLES:
-            monkeypatch.setenv(name, "")  # so that what is set below is taken back
+            monkeypatch.setenv(name, "")  # The fixture restores the variables that the test sets below.
             monkeypatch.delenv(name)
 
-    def _settled(self, place: Path) -> Folders:
+    def settle_folders(self, place: Path) -> Folders:
         folders = Folders(KINDS)
         folders.settle_early(lambda name: place / "early" / name)
         folders.settle(lambda: _private(place))
         return folders
 
     @pytest.mark.usefixtures("unset")
-    def test_the_folder_of_the_user_stays(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_folder_that_the_user_set_stays(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(self.kind.variable, str(tmp_path / "mine"))
-        folders = self._settled(tmp_path)
+        folders = self.settle_folders(tmp_path)
         assert folders.roots()[self.kind.name] == tmp_path / "mine"
         folders.leave_early()
         assert os.environ[self.kind.variable] == str(tmp_path / "mine")
 
     @pytest.mark.usefixtures("unset")
-    def test_its_folder_lies_where_the_kind_says(self, tmp_path: Path) -> None:
-        root = self._settled(tmp_path).roots()[self.kind.name]
+    def test_the_default_folder_lies_where_the_kind_says(self, tmp_path: Path) -> None:
+        root = self.settle_folders(tmp_path).roots()[self.kind.name]
         private = _private(tmp_path)
         assert (
             root
@@ -223,10 +227,10 @@ class KindConformance(ABC):
         assert os.environ.get(self.kind.variable) == (str(root) if self.kind.sets_variable else None)
 
     @pytest.mark.usefixtures("unset")
-    def test_a_private_folder_of_the_process_that_started_this_one_is_dropped(
+    def test_a_private_folder_inherited_from_the_parent_process_is_dropped(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        parents = self._settled(tmp_path).roots()[self.kind.name]
+        parents = self.settle_folders(tmp_path).roots()[self.kind.name]
         if self.kind.home == "process":
             parents = _private(tmp_path)
         for name in kinds.VARIABLES:
@@ -237,7 +241,7 @@ class KindConformance(ABC):
 
     # Hooks and counts -------------------------------------------------------------------------
 
-    def test_hooks_say_what_they_are_for(self) -> None:
+    def test_hooks_say_their_purpose(self) -> None:
         for row in self.kind.hooks:
             assert row.module.partition(".")[0] in ("torch", "triton")
             assert row.purpose and (row.if_missing or not row.path), row
@@ -245,7 +249,7 @@ class KindConformance(ABC):
         assert len(set(names)) == len(names)
 
     def test_no_hook_breaks_its_compiler(self) -> None:
-        done = subprocess.run(
+        result = subprocess.run(
             [sys.executable, str(HOOKS_PROGRAM), self.kind.name],
             env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
             capture_output=True,
@@ -253,12 +257,12 @@ class KindConformance(ABC):
             check=False,
             timeout=120,
         )
-        assert done.returncode == 0, done.stderr[-3000:]
-        told: Mapping[str, Any] = json.loads(done.stdout.splitlines()[-1])
-        assert told["imported"] == [], "hooks wait for the application's imports"
-        assert set(told["waiting"]) <= {row.module for row in self.kind.hooks}, "each hook has its row"
-        assert told["left"] == []
-        for how, change in told["changes"].items():
+        assert result.returncode == 0, result.stderr[-3000:]
+        report: Mapping[str, Any] = json.loads(result.stdout.splitlines()[-1])
+        assert report["imported"] == [], "hooks wait for the application's imports"
+        assert set(report["waiting"]) <= {row.module for row in self.kind.hooks}, "each hook has its row"
+        assert report["left"] == []
+        for how, change in report["changes"].items():
             assert change["wrong"] == [] and change["ours"] == [], how
             assert bool(change["hooked"]) == bool(how != "missing" and self.kind.hooks), how
 

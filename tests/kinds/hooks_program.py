@@ -1,9 +1,8 @@
-"""Puts the hooks of one kind around names of a torch that is not there, and tells as JSON what came of it.
+"""Put the hooks of one kind around names of a torch that is not there, and print the outcome as JSON.
 
-``hooks_program.py KIND``. The modules of the kind's rows hold one function for each name; nothing else of
-torch or Triton can be imported. So whatever a hook needs beside its name is missing too, and the compiler,
-which is that function, must go on.
-"""
+Usage: ``hooks_program.py KIND``. The modules of the kind's rows hold one function for each name. Nothing else
+of torch or Triton can be imported, so everything else that a hook needs is missing too. The function stands
+for the compiler, and it must still run."""
 
 import json
 import sys
@@ -14,7 +13,7 @@ from cachesvc_client.hooks import imports
 from cachesvc_client.kinds.kind import ProcessCallbacks
 from tests.e2e.programs.changed_hooks import ChangedHooks
 
-HOWS = ("none", "missing", "raises-before", "raises-after", "parameters")
+CHANGES = ("none", "missing", "raises-before", "raises-after", "parameters")
 KIND = kinds.BY_NAME[sys.argv[1]]
 waits = []
 CALLBACKS = ProcessCallbacks(lambda: waits.append(1), lambda _: None)
@@ -30,7 +29,7 @@ def expected(name):
 
 
 def compiler(name, calls):
-    """A function of the compiler, which any caller may call."""
+    """Return a function of the compiler, which any caller may call."""
 
     def function(*_, **__):
         calls.append(name)
@@ -39,8 +38,8 @@ def compiler(name, calls):
     return function
 
 
-def put(missing):
-    """Makes the modules; returns the holder and attribute of each name, and the calls of the functions."""
+def make_modules(missing):
+    """Make the modules. Return the holder and attribute of each name, and the list of calls."""
     places, calls = {}, []
     for row in KIND.hooks:
         for end in range(1, row.module.count(".") + 2):
@@ -51,8 +50,8 @@ def put(missing):
         *parents, attribute = row.path.split(".")
         for parent in parents:
             if not hasattr(holder, parent):
-                made = type(parent, (), {}) if parent[0].isupper() else SimpleNamespace()
-                setattr(holder, parent, made)
+                owner = type(parent, (), {}) if parent[0].isupper() else SimpleNamespace()
+                setattr(holder, parent, owner)
             holder = getattr(holder, parent)
         if not missing:
             function = compiler(f"{row.module}.{row.path}", calls)
@@ -61,14 +60,15 @@ def put(missing):
     return places, calls
 
 
-def take_away():
+def remove_modules():
     for row in KIND.hooks:
         sys.modules.pop(row.module, None)
 
 
-def told(how):
-    """What came of the hooks: names whose call ended in another way, or whose attribute stayed ours."""
-    places, calls = put(missing=how == "missing")
+def run_with_change(how):
+    """Return the outcome of the hooks: the names whose call ended otherwise, and those whose attribute stayed
+    hooked."""
+    places, calls = make_modules(missing=how == "missing")
     before = {name: vars(holder).get(attribute) for name, (holder, attribute) in places.items()}
     changed = ChangedHooks("none" if how == "missing" else how)
     KIND.start().install_hooks(CALLBACKS)
@@ -86,7 +86,7 @@ def told(how):
     imports.disarm()
     ours = [name for name, (holder, key) in places.items() if vars(holder).get(key) is not before[name]]
     changed.end()
-    take_away()
+    remove_modules()
     return {"hooked": hooked, "wrong": wrong, "ours": ours, "warnings": changed.warnings}
 
 
@@ -98,5 +98,5 @@ answer = {
 }
 imports.disarm()
 answer["left"] = sorted(imports._waiting)
-answer["changes"] = {how: told(how) for how in HOWS}
+answer["changes"] = {how: run_with_change(how) for how in CHANGES}
 print(json.dumps(answer))

@@ -1,5 +1,7 @@
-"""The CUDA driver's own cache: which folder, which of its files are this process's, and whether it compiled.
-What the driver takes and refuses is shown on a GPU by `benchmarks/gpu/ptx.py`."""
+"""Test the CUDA driver's own cache: its folder, which of its files belong to this process, and whether the
+driver compiled.
+
+`benchmarks/gpu/ptx.py` shows on a GPU what the driver takes and refuses."""
 
 from __future__ import annotations
 
@@ -48,65 +50,67 @@ class TestConformance(KindConformance):
         return {THERE}
 
 
-def put(root: Path, *paths: str) -> None:
+def write_entries(root: Path, *paths: str) -> None:
     for path in (*paths, "index"):
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_bytes(path.encode())
 
 
-def test_what_was_there_before_is_others(tmp_path: Path) -> None:
+def test_entries_from_before_the_attach_belong_to_others(tmp_path: Path) -> None:
     state = CudaState()
-    put(tmp_path, THERE)
+    write_entries(tmp_path, THERE)
     state.use_folder(tmp_path)
     assert state.used_files(tmp_path) == set()
-    put(tmp_path, MADE)
-    state.use_folder(tmp_path)  # again, as every attach does: what counts as before stays
+    write_entries(tmp_path, MADE)
+    # Every attach does this again; the entries from before still belong to others.
+    state.use_folder(tmp_path)
     assert state.used_files(tmp_path) == {MADE}
 
 
-def test_what_was_restored_is_ours_whoever_put_it_there(tmp_path: Path) -> None:
+def test_a_restored_entry_is_captured_whichever_process_installed_it(tmp_path: Path) -> None:
     state = CudaState()
-    put(tmp_path, RESTORED, THERE)
+    write_entries(tmp_path, RESTORED, THERE)
     state.use_folder(tmp_path)
     state.accept(tmp_path, [RESTORED, MADE])
     assert state.used_files(tmp_path) == {RESTORED}, "an entry that the driver has evicted is no file"
 
 
-def test_what_was_restored_was_not_compiled_here(tmp_path: Path) -> None:
+def test_a_restored_entry_was_not_compiled_here(tmp_path: Path) -> None:
     state = CudaState()
     state.use_folder(tmp_path)
     state.accept(tmp_path, [RESTORED])
-    put(tmp_path, RESTORED, MADE)
+    write_entries(tmp_path, RESTORED, MADE)
     assert state.compiled() == {MADE}
 
 
-def test_there_is_an_index_or_the_first_entry_that_is_written_would_empty_the_folder(tmp_path: Path) -> None:
-    """An empty index as driver 580 writes one, but for its entries: format, how many, their bytes in all."""
+def test_a_folder_with_entries_has_an_index_or_the_driver_would_empty_it(tmp_path: Path) -> None:
+    """The test writes an empty index as driver 580 writes one: the format, the number of entries, their bytes
+    in all."""
     CudaState().use_folder(tmp_path / "new")
     assert (tmp_path / "new" / "index").read_bytes().hex() == "41000000" + "00" * 12
-    put(tmp_path / "old", THERE)
+    write_entries(tmp_path / "old", THERE)
     CudaState().use_folder(tmp_path / "old")
-    assert (tmp_path / "old" / "index").read_bytes() == b"index", "the driver's own stays"
+    assert (tmp_path / "old" / "index").read_bytes() == b"index", "the driver's own index stays"
     (tmp_path / "file").touch()
-    CudaState().use_folder(tmp_path / "file")  # no folder can be made there: nothing is said
+    CudaState().use_folder(tmp_path / "file")  # No folder can be made there: the client logs nothing.
 
 
-def test_a_folder_that_is_not_there_yet_holds_nothing(tmp_path: Path) -> None:
+def test_an_absent_folder_holds_no_entries(tmp_path: Path) -> None:
     state = CudaState()
     state.use_folder(tmp_path / "later")
     assert state.used_files(tmp_path / "later") == set()
-    put(tmp_path / "later", MADE)
+    write_entries(tmp_path / "later", MADE)
     assert state.used_files(tmp_path / "later") == {MADE}
 
 
 @pytest.fixture
 def unset(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(KIND.variable, "")  # so that what is set below is taken back
+    monkeypatch.setenv(KIND.variable, "")  # The fixture restores the variables that the test sets below.
     monkeypatch.delenv(KIND.variable)
 
 
 @pytest.mark.usefixtures("unset")
-def test_the_driver_gets_a_private_folder_and_loses_it_where_nothing_is_restored(tmp_path: Path) -> None:
+def test_the_driver_gets_a_private_folder_and_loses_it_if_nothing_is_restored(tmp_path: Path) -> None:
     folders = Folders(KINDS)
     folders.settle_early(lambda _: tmp_path / "private")
     assert os.environ[KIND.variable] == str(tmp_path / "private")
@@ -115,7 +119,7 @@ def test_the_driver_gets_a_private_folder_and_loses_it_where_nothing_is_restored
 
 
 @pytest.mark.usefixtures("unset")
-def test_a_folder_of_the_users_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_the_user_set_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(KIND.variable, str(tmp_path / "mine"))
     folders = Folders(KINDS)
     folders.settle_early(lambda _: tmp_path / "private")
@@ -147,7 +151,9 @@ print(json.dumps({
 
 
 def start(tmp_path: Path, driver: str = "", **variables: str) -> dict[str, Any]:
-    """A process that restores a bundle with one entry, and makes another. ``driver``: the bundle's."""
+    """Start a process that restores a bundle with one entry and makes another entry.
+
+    ``driver``: the driver version of the bundle."""
     key, bundle = SigningKey.generate(), tmp_path / "one.cachesvc"
     environ = environment(tmp_path, CACHESVC_TRUSTED_KEYS=str(key.public), **variables)
     draft = Draft(
@@ -158,7 +164,7 @@ def start(tmp_path: Path, driver: str = "", **variables: str) -> dict[str, Any]:
         scopes=("host",),
     )
     build_bundle([SourceFile(KIND.name, RESTORED, b"machine code")], draft, key, bundle)
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(bundle), MADE],
         env=environ,
         cwd=tmp_path,
@@ -167,11 +173,11 @@ def start(tmp_path: Path, driver: str = "", **variables: str) -> dict[str, Any]:
         check=False,
         timeout=120,
     )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
 
 
-def test_a_process_restores_into_a_folder_that_is_its_users_alone(tmp_path: Path) -> None:
+def test_a_process_restores_into_a_folder_of_its_user_alone(tmp_path: Path) -> None:
     answer = start(tmp_path)
     folder = Path(answer["folder"])
     assert answer["status"] == "restored" and folder.is_relative_to(tmp_path / "home")
@@ -180,17 +186,19 @@ def test_a_process_restores_into_a_folder_that_is_its_users_alone(tmp_path: Path
     assert sorted(answer["captured"]) == [f"cuda/{RESTORED}", f"cuda/{MADE}"]
 
 
-def test_a_process_restores_into_the_folder_that_its_user_named(tmp_path: Path) -> None:
+def test_a_process_restores_into_the_folder_that_its_user_set(tmp_path: Path) -> None:
     mine = tmp_path / "mine"
-    put(mine, THERE)
+    write_entries(mine, THERE)
     answer = start(tmp_path, CUDA_CACHE_PATH=str(mine))
     assert answer["folder"] == str(mine)
     assert (mine / RESTORED).read_bytes() == b"machine code"
-    assert sorted(answer["captured"]) == [f"cuda/{RESTORED}", f"cuda/{MADE}"], "what was there is not ours"
+    assert sorted(answer["captured"]) == [f"cuda/{RESTORED}", f"cuda/{MADE}"], (
+        "entries from before belong to others"
+    )
 
 
 @pytest.mark.parametrize(("driver", "why"), [("570.1", "are of driver 570.1"), ("", "(cwd in the spec)")])
-def test_why_a_library_compiled_is_told(tmp_path: Path, driver: str, why: str) -> None:
+def test_the_reason_for_a_librarys_compile_is_reported(tmp_path: Path, driver: str, why: str) -> None:
     answer = start(tmp_path, driver)
     assert answer["quiet"] == [], "nothing was compiled until then"
     assert [why in reason and reason.startswith("1 kernel ") for reason in answer["reasons"]] == [True]

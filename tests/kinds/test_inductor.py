@@ -1,4 +1,5 @@
-"""Keys of host kernels: the same in every process, another one for whatever decides the machine code."""
+"""Test the keys of host kernels: every process computes the same key, and every input of the machine code
+changes it."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ assert key(CppCodeCache, code, submit_fn=print) == plain == key(CppCodeCache, ma
 
 
 class TestConformance(KindConformance):
-    """Paths as seen on a CPU and on an H200."""
+    """Uses paths as Inductor writes them on a CPU and on an H200."""
 
     kind = KIND
     examples = (
@@ -81,7 +82,7 @@ class TestConformance(KindConformance):
 
 
 @pytest.mark.compiles
-def test_a_key_is_stable_across_processes_and_tells_kernels_apart(tmp_path: Path) -> None:
+def test_a_key_is_stable_across_processes_and_differs_between_kernels(tmp_path: Path) -> None:
     running = []
     for seed in ("1", "2"):
         place = tmp_path / seed
@@ -102,8 +103,8 @@ def test_a_key_is_stable_across_processes_and_tells_kernels_apart(tmp_path: Path
     assert len(keys) == 1 and len(keys.pop()) == 64
 
 
-def test_a_parameter_that_is_not_known_makes_no_key() -> None:
-    """It may decide the machine code; PyTorch builds then, as ever."""
+def test_an_unknown_parameter_prevents_a_key() -> None:
+    """The parameter may decide the machine code, so PyTorch builds as it does without cachesvc."""
 
     class Later:
         @classmethod
@@ -118,14 +119,14 @@ def test_a_parameter_that_is_not_known_makes_no_key() -> None:
 
 
 def test_a_record_of_another_type_is_passed_on() -> None:
-    """Until torch 2.7 the kind is an enumeration."""
+    """The kind is an enumeration until torch 2.7."""
     Kind = enum.Enum("Kind", "INDUCTOR")
-    seen: list[Any] = []
+    records: list[Any] = []
 
     class CacheArtifactManager:
         @classmethod
         def record_artifact(cls, artifact_type: Any, key: str, content: Any, more: int = 0) -> None:
-            seen.append((artifact_type, key, content, more))
+            records.append((artifact_type, key, content, more))
 
     recorded = UsedFiles()
     module = cast(Any, SimpleNamespace(CacheArtifactManager=CacheArtifactManager))
@@ -133,5 +134,5 @@ def test_a_record_of_another_type_is_passed_on() -> None:
     CacheArtifactManager.record_artifact(Kind.INDUCTOR, "fkey", b"graph")
     assert len(recorded) == 0
     CacheArtifactManager.record_artifact("inductor", "fkey", b"graph", more=1)
-    assert seen == [(Kind.INDUCTOR, "fkey", b"graph", 0), ("inductor", "fkey", b"graph", 1)]
+    assert records == [(Kind.INDUCTOR, "fkey", b"graph", 0), ("inductor", "fkey", b"graph", 1)]
     assert recorded.keys() == {"fkey"}

@@ -1,4 +1,4 @@
-"""How merge files of Inductor's are joined; which files each kind takes is in `conformance`."""
+"""Test how merge files of Inductor's are joined; `conformance` tests which files each kind takes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _merge(kind: str, path: str, local: bytes, incoming: bytes) -> bytes:
     return rule.merge(local, incoming)
 
 
-def test_a_merge_is_the_union_and_what_is_there_wins() -> None:
+def test_a_merge_is_the_union_and_local_entries_win() -> None:
     path = CHOICES
     mine = {"mm": {"a": {"1": 0.5}}, "conv": {"x": 1}}
     theirs = {"mm": {"a": {"1": 9.0, "2": 2.0}, "b": {}}, "bmm": {}}
@@ -27,7 +27,7 @@ def test_a_merge_is_the_union_and_what_is_there_wins() -> None:
 
 
 @pytest.mark.parametrize("incoming", [b"", b"not json", b"[1]", b'"x"', b"\xff"])
-def test_a_merge_with_something_else_keeps_what_is_there(incoming: bytes) -> None:
+def test_a_merge_with_a_file_of_another_form_keeps_the_local_file(incoming: bytes) -> None:
     local = b'{"XBLOCK": 32}'
     assert json.loads(_merge("inductor", TUNED, local, incoming)) == {"XBLOCK": 32}
     assert _merge("inductor", TUNED, b"half a fi", b"{}") == b"half a fi"

@@ -1,4 +1,5 @@
-"""Extensions of ``torch.utils.cpp_extension``: what travels, what a key holds, and what a build read."""
+"""Test extensions of ``torch.utils.cpp_extension``: which files travel, what a key holds, and which files a
+build read."""
 
 from __future__ import annotations
 
@@ -60,23 +61,25 @@ class TestConformance(KindConformance):
         *("-MF x.d", "-imacros x.h", "-ccbin g++", "-DX=$HOME", "-DX=`date`", "--sysroot=/x"),
     ],
 )
-def test_a_flag_with_which_a_compiler_reads_what_it_does_not_list_is_a_doubt(flag: str) -> None:
+def test_a_flag_that_makes_the_compiler_read_unlisted_files_is_a_doubt(flag: str) -> None:
     with pytest.raises(Doubt):
         compiler_words(["-O3", flag])
 
 
-def test_words_of_flags_are_told_apart_as_a_shell_does() -> None:
+def test_flags_are_split_into_words_as_a_shell_does() -> None:
     assert compiler_words(["-O3 -mavx2", "-DNAME='a b'"]) == ["-O3", "-mavx2", "-DNAME=a b"]
 
 
-def test_linked_libraries_of_the_user_are_read_and_others_are_known_or_a_doubt(tmp_path: Path) -> None:
+def test_linked_libraries_of_the_user_are_read_and_other_libraries_are_known_or_a_doubt(
+    tmp_path: Path,
+) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     for file in (first / "libmine.a", second / "libmine.so", second / "libother.so", tmp_path / "part.o"):
         file.parent.mkdir(exist_ok=True)
         file.write_bytes(b"code")
     flags = [f"-L{first} -L {second}", "-lmine", "-lother", "-lm", "-Wl,-rpath,$ORIGIN".replace("$", "")]
-    found = linked_files([*flags, str(tmp_path / "part.o")])
-    assert found == [tmp_path / "part.o", first / "libmine.a", second / "libother.so"]
+    files = linked_files([*flags, str(tmp_path / "part.o")])
+    assert files == [tmp_path / "part.o", first / "libmine.a", second / "libother.so"]
     for unknown in ("-lunknown", "-Wl,--version-script=x", "-T script", "-Lrelative", "part.o"):
         with pytest.raises(Doubt):
             linked_files([unknown])
@@ -107,7 +110,7 @@ def _project(folder: Path) -> Path:
 
 
 def _arguments(folder: Path, **changes: Any) -> dict[str, Any]:
-    given: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "name": "fused",
         "sources": [str(folder / "ext.cpp")],
         "extra_cflags": ["-O2"],
@@ -122,7 +125,7 @@ def _arguments(folder: Path, **changes: Any) -> dict[str, Any]:
         "is_python_module": True,
         "is_standalone": False,
     }
-    return given | changes
+    return arguments | changes
 
 
 def _key(module: Any, folder: Path, **changes: Any) -> str:
@@ -139,7 +142,7 @@ def test_a_key_is_the_same_in_another_folder(module: Any, project: Path, tmp_pat
     assert _key(module, project, verbose=True, build_directory="/other") == _key(module, project)
 
 
-def test_a_key_tells_apart_what_decides_the_library(
+def test_a_key_differs_with_everything_that_decides_the_library(
     module: Any, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = read_request(module, _arguments(project))
@@ -160,7 +163,9 @@ def test_a_key_tells_apart_what_decides_the_library(
     assert len(set(keys)) == len(keys)
 
 
-def test_flags_that_pytorch_has_added_to_the_users_list_are_not_the_users(module: Any, project: Path) -> None:
+def test_flags_that_pytorch_added_to_the_users_list_do_not_count_as_the_users(
+    module: Any, project: Path
+) -> None:
     flags = ["-lm"]
     first = _key(module, project, extra_ldflags=flags)
     nothing = dict.fromkeys(inspect.signature(module._prepare_ldflags).parameters, False)
@@ -196,7 +201,7 @@ def test_a_build_for_the_gpu_has_the_architectures_in_its_key(
         ({}, "CPLUS_INCLUDE_PATH"),
     ],
 )
-def test_what_is_not_known_is_a_doubt(
+def test_an_unknown_argument_is_a_doubt(
     module: Any, project: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], variable: str
 ) -> None:
     if variable:
@@ -219,13 +224,16 @@ def _request(module: Any, folder: Path, **changes: Any) -> BuildRequest:
 
 
 def _read(module: Any, folder: Path) -> Dependencies:
-    """What a build of the project read, as a compiler lists it: with its source and headers of others."""
+    """Return the files that a build of the project read, as a compiler lists them: its source, and headers of
+    others."""
     system = [Path("/usr/include/stdio.h"), Path(module.__file__).parents[1] / "include" / "torch" / "all.h"]
     paths = [folder / "ext.cpp", folder / "include" / "a.h", folder / "second" / "b.h", *system]
     return read_by_build(_request(module, folder), module, paths)
 
 
-def test_what_was_read_is_the_same_in_another_folder(module: Any, project: Path, tmp_path: Path) -> None:
+def test_the_files_that_a_build_read_are_the_same_in_another_folder(
+    module: Any, project: Path, tmp_path: Path
+) -> None:
     depends = _read(module, project)
     assert [(file.base, file.path) for file in depends.files] == [("include:0", "a.h"), ("include:1", "b.h")]
     assert depends == Dependencies.decode(depends.encode())
@@ -251,7 +259,7 @@ def test_another_header_is_a_difference(
     assert depends.difference(_request(module, project), module) == reason
 
 
-def test_another_compiler_is_a_difference_and_none_is_not(
+def test_another_compiler_is_a_difference_and_a_missing_compiler_is_not(
     module: Any, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     depends = _read(module, project)
@@ -264,7 +272,7 @@ def test_another_compiler_is_a_difference_and_none_is_not(
     assert depends.difference(_request(module, project), module).startswith("c++ is ")
 
 
-def test_what_is_linked_was_read_too(module: Any, project: Path) -> None:
+def test_linked_libraries_count_as_files_that_the_build_read(module: Any, project: Path) -> None:
     library = project / "libmine.so"
     library.write_bytes(b"one")
     request = _request(module, project, extra_ldflags=[f"-L{project}", "-lmine"])
@@ -274,7 +282,7 @@ def test_what_is_linked_was_read_too(module: Any, project: Path) -> None:
     assert depends.difference(request, module) == f"{library} differs"
 
 
-def test_a_compiler_that_is_not_known_is_a_doubt(
+def test_an_unknown_compiler_is_a_doubt(
     module: Any, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -312,9 +320,13 @@ def test_a_library_that_does_not_load_is_built(module: Any, project: Path, tmp_p
     state.accept(root, [f"{folder}/fused.so", f"{folder}/depends.json"])
     version = _next_version(_request(module, project), _call(module, project))
     assert version is not None
-    assert state._extensions._find(_request(module, project), version) == root / folder, "it would be taken"
+    assert state._extensions._find(_request(module, project), version) == root / folder, (
+        "otherwise PyTorch would take the library"
+    )
     assert state._extensions.jit_compile(_nothing_to_wait_for, _call(module, project)) == "built"
-    assert "fused" not in module.JIT_EXTENSION_VERSIONER.entries, "PyTorch builds what it has not loaded"
+    assert "fused" not in module.JIT_EXTENSION_VERSIONER.entries, (
+        "PyTorch builds an extension that it has not loaded"
+    )
     assert not state.used_paths()
 
 
@@ -341,7 +353,7 @@ echo "old.o: #deps 1, deps mtime 17 (STALE)"; echo "    /p/old.h"; echo
 
 @pytest.fixture
 def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that a build has left, and a ninja that prints its records in the form of 1.13."""
+    """Make a folder as a build leaves it, and a ninja that prints its records in the form of ninja 1.13."""
     folder = tmp_path / "build"
     folder.mkdir()
     (folder / "build.ninja").write_text(
@@ -358,7 +370,7 @@ def test_headers_are_those_of_ninjas_records(build: Path) -> None:
     assert read_headers(build, frozenset({"main.o", "x.so"}), 1) == {Path("/p/ext.cpp"), build.parent / "a.h"}
 
 
-def test_what_was_not_built_now_is_a_doubt(build: Path) -> None:
+def test_an_output_that_ninja_did_not_build_now_is_a_doubt(build: Path) -> None:
     with pytest.raises(Doubt, match="earlier"):
         read_headers(build, frozenset({"x.so"}), 1)
     with pytest.raises(Doubt, match="earlier"):
@@ -378,7 +390,7 @@ def test_files_that_a_build_wrote_are_new_or_changed(tmp_path: Path) -> None:
     assert state_of(tmp_path / "absent") == {}
 
 
-def test_a_library_is_copied_whole_and_not_what_lies_there(tmp_path: Path) -> None:
+def test_a_library_is_copied_whole_and_over_the_file_that_lies_there(tmp_path: Path) -> None:
     file, folder = tmp_path / "fused.so", tmp_path / "folder"
     file.write_bytes(b"built here")
     library = BuiltLibrary(file, Digest.of(b"built here").hex, b"{}")
@@ -388,6 +400,6 @@ def test_a_library_is_copied_whole_and_not_what_lies_there(tmp_path: Path) -> No
     assert copy_built(library, folder, "fused.so")
     assert (folder / "fused.so").read_bytes() == b"built here"
     file.unlink()
-    assert copy_built(library, folder, "fused.so"), "it is there"
+    assert copy_built(library, folder, "fused.so"), "the library is in its place"
     (folder / "fused.so").write_bytes(b"planted")
     assert not copy_built(library, folder, "fused.so")

@@ -1,5 +1,6 @@
-"""Triton's cache folder moves: the group files, the libraries built with gcc, and a real Triton if there
-is one (no GPU is needed to compile for one)."""
+"""Test that Triton's cache folder moves: its group files, and the libraries built with gcc.
+
+A real Triton takes part if one is installed; compiling for a GPU needs no GPU."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ LONG = "triton_poi_fused__scaled_dot_product_cudnn_attention__to_copy__unsafe_vi
 
 
 class TestConformance(KindConformance):
-    """Paths as seen on an H200."""
+    """Uses paths as Triton writes them on an H200."""
 
     kind = KIND
     examples = (
@@ -67,7 +68,7 @@ class TestConformance(KindConformance):
 
 
 def _builder(root: Path) -> Path:
-    """A cache folder as Triton 3.6 left one (file contents are of no matter here)."""
+    """Make a cache folder as Triton 3.6 leaves one. The contents of the files do not matter here."""
     (root / KEY).mkdir(parents=True)
     for path, size in GOLDEN["files"].items():
         (root / path).write_bytes(path.encode().ljust(size)[:size])
@@ -77,27 +78,27 @@ def _builder(root: Path) -> Path:
     return root
 
 
-def _carried(files: list[SourceFile], folder: Path) -> PackReader:
+def pack_and_open(files: list[SourceFile], folder: Path) -> PackReader:
     path = folder / "pack"
     with open(path, "wb") as out:
         contents = write_pack(files, out)
-    said = Statement(Namespace("team"), ShortName("k"), Target("k"), 1_700_000_000_000)
-    manifest = Manifest(said, contents.pack, contents.frames, contents.files, {"torch": "2"}, Workload())
+    statement = Statement(Namespace("team"), ShortName("k"), Target("k"), 1_700_000_000_000)
+    manifest = Manifest(statement, contents.pack, contents.frames, contents.files, {"torch": "2"}, Workload())
     return PackReader(path, manifest, 0)
 
 
-def _moved(source: Path, target: Path, folder: Path) -> list[SourceFile]:
-    """Captures, removes the builder's folder, installs elsewhere."""
+def move_folder(source: Path, target: Path, folder: Path) -> list[SourceFile]:
+    """Capture the builder's folder, remove it, and install the files elsewhere. Return the captured files."""
     files = capture({"triton": RULES["triton"].files_in(source)}, RULES, {"triton": source})
     shutil.rmtree(source)
-    with _carried(files, folder) as reader:
+    with pack_and_open(files, folder) as reader:
         install(reader, RULES, {"triton": target})
     return files
 
 
 def test_a_folder_of_a_real_triton_moves(tmp_path: Path) -> None:
     builder = _builder(tmp_path / "builder")
-    files = _moved(builder, tmp_path / "service", tmp_path)
+    files = move_folder(builder, tmp_path / "service", tmp_path)
     assert {file.path for file in files} == set(GOLDEN["files"])
     group = json.loads((tmp_path / "service" / GOLDEN["group_path"]).read_text())
     assert group["child_paths"].keys() == GOLDEN["group"]["child_paths"].keys()
@@ -105,8 +106,8 @@ def test_a_folder_of_a_real_triton_moves(tmp_path: Path) -> None:
     assert all(Path(path).is_file() for path in group["child_paths"].values())
 
 
-def test_nothing_of_the_builder_is_in_what_travels(tmp_path: Path) -> None:
-    files = _moved(_builder(tmp_path / "builder"), tmp_path / "service", tmp_path)
+def test_no_path_of_the_builder_travels(tmp_path: Path) -> None:
+    files = move_folder(_builder(tmp_path / "builder"), tmp_path / "service", tmp_path)
     assert all(str(tmp_path).encode() not in file.data for file in files if isinstance(file.data, bytes))
 
 
@@ -134,9 +135,9 @@ def test_portable_and_local_are_inverse(names: list[str], root: str) -> None:
         b'{"child_paths": {"x": 7}}',
     ],
 )
-def test_a_group_file_that_names_other_files_is_refused(tmp_path: Path, data: bytes) -> None:
+def test_a_group_file_that_names_foreign_files_is_refused(tmp_path: Path, data: bytes) -> None:
     files = [SourceFile("triton", GOLDEN["group_path"], data)]
-    with _carried(files, tmp_path) as reader, pytest.raises(Corrupt, match="__grp__"):
+    with pack_and_open(files, tmp_path) as reader, pytest.raises(Corrupt, match="__grp__"):
         install(reader, RULES, {"triton": tmp_path / "service"})
     assert not (tmp_path / "service" / GOLDEN["group_path"]).exists()
 
@@ -148,42 +149,42 @@ def test_the_c_library_decides_for_an_entry_of_the_gpu() -> None:
     assert isinstance(compare({**built, "libc": "2.41"}, built, ("gpu",)), Compatible)
 
 
-def test_asking_ptxas_for_its_version_is_no_compilation() -> None:
-    asked = child_processes.program_name("/site/triton/bin/ptxas", ["/site/triton/bin/ptxas", "--version"])
-    assert asked.endswith("ptxas --version")
+def test_a_call_of_ptxas_for_its_version_is_no_compilation() -> None:
+    name = child_processes.program_name("/site/triton/bin/ptxas", ["/site/triton/bin/ptxas", "--version"])
+    assert name.endswith("ptxas --version")
     assert child_processes.program_name("/site/ptxas", ["/site/ptxas", "-v", "k.ptx"]) == "/site/ptxas"
     before = len(child_processes._programs)
     observer = counters.Observer()
     try:
-        child_processes._programs.extend([asked, "/usr/bin/gcc"])
+        child_processes._programs.extend([name, "/usr/bin/gcc"])
         assert observer.snapshot().compiler_processes == 1
     finally:
         del child_processes._programs[before:]
 
 
 @pytest.mark.parametrize("own", [None, "inductor", "both"])
-def test_what_the_user_left_open_is_settled(
+def test_settings_that_the_user_left_open_are_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str | None
 ) -> None:
     for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
-        monkeypatch.setenv(name, "")  # so that what is set below is taken back
+        monkeypatch.setenv(name, "")  # The fixture restores the variables that the test sets below.
         monkeypatch.delenv(name)
     mine = tmp_path / "mine"
     if own:
         monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(mine))
     if own == "both":
         monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "kernels"))
-    asked = []
+    calls = []
     folders = Folders(KINDS)
-    folders.settle(lambda: asked.append(1) or tmp_path / "private")
+    folders.settle(lambda: calls.append(1) or tmp_path / "private")
     roots = folders.roots()
     assert roots["inductor"] == (mine if own else tmp_path / "private" / "inductor")
     assert roots["triton"] == (tmp_path / "kernels" if own == "both" else roots["inductor"] / "triton" / "0")
-    assert (len(asked) == 1) is (own is None)
+    assert (len(calls) == 1) is (own is None)
     assert os.environ["TRITON_CACHE_DIR"] == str(roots["triton"])
 
 
-def test_a_private_folder_of_the_process_that_started_this_one_is_not_used(
+def test_a_private_folder_inherited_from_the_parent_process_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parents = tmp_path / "v1" / "folders" / ("0" * 64)
@@ -243,14 +244,16 @@ PyMODINIT_FUNC PyInit_helper(void) { return PyModule_Create(&module); }
 def test_keys_hold_the_version_of_the_ptxas_that_compiles(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """PyTorch names its own ptxas late; whoever asked before had another version in all its keys."""
+    """PyTorch names its own ptxas late. A process that computes a key earlier has another version in all its
+    keys."""
     from torch._inductor.runtime import compile_tasks, triton_heuristics
     from triton.backends.nvidia.compiler import get_ptxas_version
 
-    monkeypatch.setenv("TRITON_PTXAS_PATH", "")  # remembered, so that it is taken back
+    monkeypatch.setenv("TRITON_PTXAS_PATH", "")  # Triton keeps the value; the fixture restores it.
     monkeypatch.delenv("TRITON_PTXAS_PATH")
     before = get_ptxas_version(90)
-    for place in ("torch/bin", "torch/_inductor/bin"):  # 2.11, and 2.13 which counts its folders wrongly
+    # Torch 2.11, and torch 2.13, which counts its folders wrongly.
+    for place in ("torch/bin", "torch/_inductor/bin"):
         ptxas = tmp_path / place / "ptxas"
         ptxas.parent.mkdir(parents=True)
         ptxas.write_text("#!/bin/sh\necho Cuda compilation tools, release 13.0, V13.0.48\n")
@@ -273,17 +276,17 @@ def test_another_folder_and_an_image_without_programs_compile_nothing(tmp_path: 
     for name, text in (("program.py", PROGRAM), ("kernel.py", KERNEL), ("helper.c", HELPER)):
         (tmp_path / name).write_text(text)
 
-    def told(place: str, path: str) -> list[str]:
+    def count_programs(place: str, path: str) -> list[str]:
         env = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path / place), "PATH": path}
         env.pop("TRITON_CACHE_AUTOTUNING", None)
         program = [sys.executable, str(tmp_path / "program.py")]
-        done = subprocess.run(program, env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr[-3000:]
-        return done.stdout.split()
+        result = subprocess.run(program, env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert result.returncode == 0, result.stderr[-3000:]
+        return result.stdout.split()
 
-    assert told("builder", os.environ["PATH"])[:2] == ["1", "1"]
-    _moved(tmp_path / "builder", tmp_path / "service", tmp_path)
-    assert told("service", "/nonexistent") == ["0", "0", "0", "2", "True"]
+    assert count_programs("builder", os.environ["PATH"])[:2] == ["1", "1"]
+    move_folder(tmp_path / "builder", tmp_path / "service", tmp_path)
+    assert count_programs("service", "/nonexistent") == ["0", "0", "0", "2", "True"]
     assert KIND.variable == "TRITON_CACHE_DIR"
 
 
@@ -304,12 +307,12 @@ print(len(ahead), known.cache_info().misses, triton_key() == known.__wrapped__()
 @pytest.mark.skipif(
     importlib.util.find_spec("triton") is None, reason="Triton is not installed (make triton)"
 )
-def test_tritons_key_is_computed_ahead_once_and_is_the_same() -> None:
-    done = subprocess.run([sys.executable, "-c", KEY_PROGRAM], capture_output=True, text=True, check=False)
-    assert done.stdout.split("\n")[0] == "1 1 True set()", done.stdout + done.stderr
+def test_tritons_key_is_computed_ahead_once_and_is_unchanged() -> None:
+    result = subprocess.run([sys.executable, "-c", KEY_PROGRAM], capture_output=True, text=True, check=False)
+    assert result.stdout.split("\n")[0] == "1 1 True set()", result.stdout + result.stderr
 
 
-def test_a_walk_that_would_import_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_walk_that_would_import_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for folder in ("walked", "walked/compiler", "walked/compiler/deep", "walked/other"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "__init__.py").touch()

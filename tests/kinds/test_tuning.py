@@ -1,4 +1,5 @@
-"""Tuned winners are found after a move: PyTorch's own autotuner class and tuning cache, without a GPU."""
+"""Test that tuning winners are found after a move, with PyTorch's own autotuner class and tuning cache,
+without a GPU."""
 
 from __future__ import annotations
 
@@ -18,14 +19,14 @@ KERNEL = "cvnvao2mh2rnjisyiscjexu6eqexpo2hk4i4s7bgkvquo3r6voir.py"
 
 
 class Config:
-    """As `triton.Config` in what the tuning cache touches."""
+    """Stands for `triton.Config`, with the attributes that the tuning cache uses."""
 
     def __init__(self, kwargs: dict[str, int], num_warps: int = 4, num_stages: int = 1) -> None:
         self.kwargs, self.num_warps, self.num_stages = kwargs, num_warps, num_stages
 
 
 class Launcher:
-    """As the compiled ones in what the choice touches."""
+    """Stands for a compiled launcher, with the attributes that the choice of a winner uses."""
 
     n_regs, n_spills, shared, cache_hash = 1, 0, 0, "k"
 
@@ -35,7 +36,7 @@ class Launcher:
 
 @pytest.fixture
 def heuristics(monkeypatch: pytest.MonkeyPatch):
-    """PyTorch's module with our hooks, taken off again afterwards."""
+    """Load PyTorch's module with the hooks in place, and remove the hooks afterwards."""
     from torch._inductor.runtime import triton_heuristics
 
     for name in (
@@ -55,23 +56,28 @@ def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "service"
 
 
-def _loaded(heuristics: Any, filename: Path, candidates: list[Config], meta: dict[str, Any]) -> Any:
-    """An autotuner as the FX cache unpickles it: candidates compiled, its path the builder's."""
-    made = heuristics.CachingAutotuner.__new__(heuristics.CachingAutotuner)
-    made.filename, made.inductor_meta, made.autotune_cache_info = str(filename), meta, None
-    made.fn, made.save_cache_hook, made.launchers = SimpleNamespace(fn=None), None, []
-    made.compile_results = []
+def load_autotuner(heuristics: Any, filename: Path, candidates: list[Config], meta: dict[str, Any]) -> Any:
+    """Make an autotuner as the FX cache unpickles one: its candidates are compiled, and its path is the
+    builder's."""
+    tuner = heuristics.CachingAutotuner.__new__(heuristics.CachingAutotuner)
+    tuner.filename, tuner.inductor_meta, tuner.autotune_cache_info = str(filename), meta, None
+    tuner.fn, tuner.save_cache_hook, tuner.launchers = SimpleNamespace(fn=None), None, []
+    tuner.compile_results = []
     for config in candidates:
         result = heuristics.StaticTritonCompileResult.__new__(heuristics.StaticTritonCompileResult)
         result.config = copy.deepcopy(config)
-        made.compile_results.append(result)
-    made._precompile_config = lambda config: SimpleNamespace(config=config, compiled_here=True)
-    return made
+        tuner.compile_results.append(result)
+    tuner._precompile_config = lambda config: SimpleNamespace(config=config, compiled_here=True)
+    return tuner
 
 
-def _tuned_and_moved(tmp_path: Path, local: Path, winner: Config, configs_hash: str, **saved: Any) -> Path:
-    """Saves a winner in the builder's folder, moves the file as an install does, removes the builder.
-    Answers the builder's path of the kernel."""
+def save_winner_and_move(
+    tmp_path: Path, local: Path, winner: Config, configs_hash: str, **saved: Any
+) -> Path:
+    """Save a winner in the builder's folder, move the file as an install does, and remove the builder's
+    folder.
+
+    Return the builder's path of the kernel."""
     from torch._inductor.runtime.autotune_cache import AutotuneCache
 
     kernel = tmp_path / "builder" / KERNEL[1:3] / KERNEL
@@ -92,28 +98,29 @@ def _reload() -> Any:
 
 
 def test_without_the_hook_the_winner_is_lost(heuristics: Any, tmp_path: Path, local: Path) -> None:
-    """Otherwise the tests below would prove nothing."""
+    """This test shows that the tests below can fail."""
     configs_hash = heuristics.hash_configs(CANDIDATES)
-    kernel = _tuned_and_moved(tmp_path, local, CANDIDATES[2], configs_hash)
-    autotuner = _loaded(heuristics, kernel, CANDIDATES, META)
+    kernel = save_winner_and_move(tmp_path, local, CANDIDATES[2], configs_hash)
+    autotuner = load_autotuner(heuristics, kernel, CANDIDATES, META)
     autotuner.recheck_autotune_cache(reload_kernel_from_src=_reload)
     assert len(autotuner.compile_results) == 3
 
 
 @pytest.mark.parametrize("same_candidates", [True, False])
-def test_the_winner_is_found_in_this_processs_folder(
+def test_the_winner_is_found_in_the_folder_of_this_process(
     heuristics: Any, tmp_path: Path, local: Path, same_candidates: bool
 ) -> None:
     tuning.install_hooks()
     configs_hash = heuristics.hash_configs(CANDIDATES if same_candidates else CANDIDATES[:2])
-    kernel = _tuned_and_moved(tmp_path, local, CANDIDATES[2], configs_hash)
-    autotuner = _loaded(heuristics, kernel, CANDIDATES, META)
+    kernel = save_winner_and_move(tmp_path, local, CANDIDATES[2], configs_hash)
+    autotuner = load_autotuner(heuristics, kernel, CANDIDATES, META)
     autotuner.recheck_autotune_cache(reload_kernel_from_src=_reload)
     (result,) = autotuner.compile_results
     assert (result.config.kwargs, result.config.num_warps) == ({"XBLOCK": 64}, 8)
     assert autotuner.filename == str(local / KERNEL[1:3] / KERNEL)
     assert not (tmp_path / "builder").exists()
-    autotuner._dynamic_scale_rblock()  # adds nothing once there is a winner: it would need the device
+    # PyTorch's step would need the device. It adds nothing once there is a winner.
+    autotuner._dynamic_scale_rblock()
     assert len(autotuner.compile_results) == 1
 
 
@@ -122,66 +129,70 @@ def test_a_winner_of_coordinate_descent_is_taken_and_not_tuned_again(
 ) -> None:
     tuning.install_hooks()
     winner = Config({"XBLOCK": 128}, num_warps=2)
-    kernel = _tuned_and_moved(tmp_path, local, winner, "another", found_by_coordesc=True)
-    autotuner = _loaded(heuristics, kernel, CANDIDATES[:1], {**META, "coordinate_descent_tuning": True})
+    kernel = save_winner_and_move(tmp_path, local, winner, "another", found_by_coordesc=True)
+    autotuner = load_autotuner(
+        heuristics, kernel, CANDIDATES[:1], {**META, "coordinate_descent_tuning": True}
+    )
     autotuner.recheck_autotune_cache(reload_kernel_from_src=_reload)
     (result,) = autotuner.compile_results
     assert result.compiled_here and result.config.kwargs == {"XBLOCK": 128}
     assert result.config.num_warps == 2 and result.config.found_by_coordesc
 
 
-def test_a_descent_that_has_not_ended_goes_on(heuristics: Any, tmp_path: Path, local: Path) -> None:
+def test_an_unfinished_descent_goes_on(heuristics: Any, tmp_path: Path, local: Path) -> None:
     tuning.install_hooks()
-    kernel = _tuned_and_moved(tmp_path, local, CANDIDATES[1], "another")
-    autotuner = _loaded(heuristics, kernel, CANDIDATES, {**META, "coordinate_descent_tuning": True})
+    kernel = save_winner_and_move(tmp_path, local, CANDIDATES[1], "another")
+    autotuner = load_autotuner(heuristics, kernel, CANDIDATES, {**META, "coordinate_descent_tuning": True})
     autotuner.recheck_autotune_cache(reload_kernel_from_src=_reload)
     assert len(autotuner.compile_results) == 3
 
 
 def test_a_record_of_other_arguments_is_left_to_pytorch(heuristics: Any, tmp_path: Path, local: Path) -> None:
     tuning.install_hooks()
-    kernel = _tuned_and_moved(tmp_path, local, Config({"YBLOCK": 4}), "another")
-    autotuner = _loaded(heuristics, kernel, CANDIDATES, META)
+    kernel = save_winner_and_move(tmp_path, local, Config({"YBLOCK": 4}), "another")
+    autotuner = load_autotuner(heuristics, kernel, CANDIDATES, META)
     autotuner.recheck_autotune_cache(reload_kernel_from_src=_reload)
     assert len(autotuner.compile_results) == 3
 
 
 def test_a_choice_that_would_be_lost_is_recorded(heuristics: Any, local: Path) -> None:
-    """One candidate to which another was added: PyTorch tunes and does not save."""
+    """PyTorch adds a candidate to a single one, tunes, and does not save the winner."""
     tuning.install_hooks()
     kernel = local / KERNEL[1:3] / KERNEL
     kernel.parent.mkdir(parents=True)
-    autotuner = _loaded(heuristics, kernel, CANDIDATES[:2], META)
+    autotuner = load_autotuner(heuristics, kernel, CANDIDATES[:2], META)
     launchers = [Launcher(config) for config in CANDIDATES]
     autotuner.benchmark_all_configs = lambda: {launchers[0]: 2.0, launchers[1]: 1.0}
     autotuner.precompile_time_taken_ns, autotuner.fn.__name__ = 0, "kernel"
     autotuner.autotune_to_one_config()
     assert len(list(kernel.parent.glob("*.best_config"))) == 1
-    again = _loaded(heuristics, kernel, CANDIDATES[:1], META)
+    again = load_autotuner(heuristics, kernel, CANDIDATES[:1], META)
     again.recheck_autotune_cache(reload_kernel_from_src=_reload)
     assert again.compile_results[0].config.kwargs == {"XBLOCK": 64}
 
 
-def _from_source(heuristics: Any, local: Path, candidates: list[Config], meta: dict[str, Any]) -> Any:
-    """An autotuner that no FX entry held, before its candidates are compiled."""
-    made = _loaded(heuristics, local / KERNEL[1:3] / KERNEL, [], meta)
-    made.configs, made._reload_kernel = copy.deepcopy(candidates), _reload
-    return made
+def autotuner_from_source(
+    heuristics: Any, local: Path, candidates: list[Config], meta: dict[str, Any]
+) -> Any:
+    """Make an autotuner that no FX entry held, before its candidates are compiled."""
+    tuner = load_autotuner(heuristics, local / KERNEL[1:3] / KERNEL, [], meta)
+    tuner.configs, tuner._reload_kernel = copy.deepcopy(candidates), _reload
+    return tuner
 
 
 @pytest.mark.parametrize("winner", [0, 1])
 @pytest.mark.parametrize("candidates", [1, 3])
-def test_a_kernel_from_its_source_takes_the_winner_before_it_is_saved(
+def test_a_kernel_from_its_source_takes_the_winner_from_the_record(
     heuristics: Any, tmp_path: Path, local: Path, winner: int, candidates: int
 ) -> None:
     """With one candidate PyTorch looks for no winner, adds a candidate and tunes, in every process."""
     tuning.install_hooks()
-    _tuned_and_moved(tmp_path, local, CANDIDATES[winner], "another")
-    autotuner = _from_source(heuristics, local, CANDIDATES[:candidates], META)
+    save_winner_and_move(tmp_path, local, CANDIDATES[winner], "another")
+    autotuner = autotuner_from_source(heuristics, local, CANDIDATES[:candidates], META)
     autotuner._precompile_worker()
     (result,) = autotuner.compile_results
     assert (result.config.kwargs, result.config.num_warps) == (CANDIDATES[winner].kwargs, 4)
-    autotuner._dynamic_scale_rblock()  # adds nothing: it would need the device
+    autotuner._dynamic_scale_rblock()  # PyTorch's step would need the device. It adds nothing here.
     assert len(autotuner.compile_results) == 1
 
 
@@ -189,8 +200,8 @@ def test_a_winner_that_does_not_compile_leaves_the_candidates(
     heuristics: Any, tmp_path: Path, local: Path
 ) -> None:
     tuning.install_hooks()
-    _tuned_and_moved(tmp_path, local, Config({"XBLOCK": 512}), "another")
-    autotuner = _from_source(heuristics, local, CANDIDATES, META)
+    save_winner_and_move(tmp_path, local, Config({"XBLOCK": 512}), "another")
+    autotuner = autotuner_from_source(heuristics, local, CANDIDATES, META)
 
     def compile_small(config: Config) -> Any:
         if config.kwargs["XBLOCK"] > 64:
@@ -204,34 +215,34 @@ def test_a_winner_that_does_not_compile_leaves_the_candidates(
 
 
 @pytest.mark.parametrize(("kind", "left"), [("POINTWISE", 3), ("USER_AUTOTUNE", 1), ("TEMPLATE", 1)])
-def test_where_no_descent_follows_the_winner_is_final(
+def test_the_winner_is_final_if_no_descent_follows(
     heuristics: Any, tmp_path: Path, local: Path, kind: str, left: int
 ) -> None:
     tuning.install_hooks()
-    kernel = _tuned_and_moved(tmp_path, local, CANDIDATES[1], "another")
-    autotuner = _loaded(heuristics, kernel, CANDIDATES, {**META, "coordinate_descent_tuning": True})
+    kernel = save_winner_and_move(tmp_path, local, CANDIDATES[1], "another")
+    autotuner = load_autotuner(heuristics, kernel, CANDIDATES, {**META, "coordinate_descent_tuning": True})
     autotuner.heuristic_type = heuristics.HeuristicType[kind]
     autotuner.recheck_autotune_cache(reload_kernel_from_src=_reload)
     assert len(autotuner.compile_results) == left
 
 
-def test_candidates_that_the_record_does_not_tell_apart_are_left_to_pytorch(
+def test_candidates_that_the_record_cannot_distinguish_are_left_to_pytorch(
     heuristics: Any, tmp_path: Path, local: Path
 ) -> None:
     tuning.install_hooks()
-    kernel = _tuned_and_moved(tmp_path, local, CANDIDATES[0], "another")
+    kernel = save_winner_and_move(tmp_path, local, CANDIDATES[0], "another")
     twins = [CANDIDATES[0], CANDIDATES[0], CANDIDATES[1]]
-    autotuner = _loaded(heuristics, kernel, twins, META)
+    autotuner = load_autotuner(heuristics, kernel, twins, META)
     autotuner.recheck_autotune_cache(reload_kernel_from_src=_reload)
     assert len(autotuner.compile_results) == 3
 
 
-def test_a_users_kernel_gets_no_candidate_that_the_user_did_not_give(
+def test_a_users_kernel_gets_no_candidate_beyond_those_of_the_user(
     heuristics: Any, tmp_path: Path, local: Path
 ) -> None:
     tuning.install_hooks()
-    kernel = _tuned_and_moved(tmp_path, local, Config({"XBLOCK": 512}), "another")
-    autotuner = _loaded(heuristics, kernel, CANDIDATES, META)
+    kernel = save_winner_and_move(tmp_path, local, Config({"XBLOCK": 512}), "another")
+    autotuner = load_autotuner(heuristics, kernel, CANDIDATES, META)
     autotuner.heuristic_type = heuristics.HeuristicType.USER_AUTOTUNE
     autotuner.recheck_autotune_cache(reload_kernel_from_src=_reload)
     assert len(autotuner.compile_results) == 3

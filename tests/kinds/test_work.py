@@ -1,4 +1,4 @@
-"""What each kind cost a start, from what was counted."""
+"""Test what each kind costs a start, computed from the counters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def work_by_kind(observed: Observation, seconds: float) -> dict[str, KindWork]:
 
 
 def test_seconds_by_kind_are_not_counted_twice():
-    seen = Observation(
+    observation = Observation(
         graphs_compiled=2,
         cpp_builds=1,
         triton_compilations=3,
@@ -21,7 +21,7 @@ def test_seconds_by_kind_are_not_counted_twice():
         tuning_runs=5,
         seconds={"triton_compilations": 2.0, "tuning_runs": 1.0, "ninja_runs": 8.0},
     )
-    assert work_by_kind(seen, 9.0) == {
+    assert work_by_kind(observation, 9.0) == {
         "inductor": KindWork(3, 5, 7.0),
         "triton": KindWork(7, 0, 2.0),
         "torch_extensions": KindWork(6, 0, 8.0),

@@ -1,5 +1,7 @@
-"""``python -m tests.matrix [WORD…]``: the matrix as a table of expectation and outcome; rows whose name or
-expectation holds one of the words. Exit status 1 if an outcome is not what is expected."""
+"""Print the matrix as a table of expectation and outcome: ``python -m tests.matrix [WORD…]``.
+
+The table has the rows whose name or expectation holds one of the words. The exit status is 1 if an outcome is
+not the expected one."""
 
 from __future__ import annotations
 
@@ -22,9 +24,9 @@ def main(words: list[str]) -> int:
     begin = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="cachesvc-matrix-") as folder:
         print(f"{len(rows)} rows: a registry, cachesvc warm, then the consumers ...", file=sys.stderr)
-        with world(Path(folder)) as made:
-            made.begin(rows)
-            outcomes = [made.outcome(row) for row in rows]
+        with world(Path(folder)) as matrix_world:
+            matrix_world.begin(rows)
+            outcomes = [matrix_world.outcome(row) for row in rows]
     head = ("difference", "expected", "outcome", "", "said")
     table = [
         (
@@ -32,15 +34,15 @@ def main(words: list[str]) -> int:
             one.row.expectation,
             one.state,
             one.problem and f"WRONG: {one.problem}",
-            one.said[:150],
+            one.reason[:150],
         )
         for one in outcomes
     ]
     print(aligned([head, *table]))
     wrong = sum(bool(one.problem) for one in outcomes)
     counts = Counter(row.expect for row in rows)
-    told = ", ".join(f"{count} {what}" for what, count in counts.most_common())
-    print(f"\n{len(rows)} rows ({told}) in {time.monotonic() - begin:.0f} s; {wrong} not as expected")
+    summary = ", ".join(f"{count} {what}" for what, count in counts.most_common())
+    print(f"\n{len(rows)} rows ({summary}) in {time.monotonic() - begin:.0f} s; {wrong} not as expected")
     return 1 if wrong else 0
 
 

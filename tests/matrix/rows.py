@@ -1,14 +1,15 @@
-"""The matrix: one row for each deliberate difference between builder and consumer, with what is expected.
+"""List the rows of the matrix: one for each difference between builder and consumer, with its outcome.
 
 *hit*: nothing is compiled, tuned or started, and the numbers are right. *refused*: nothing is installed, and
 the factor is named first. *compiles*: right numbers, and the factor is named first. *retraced*: PyTorch looks
 for another AOTAutograd key and finds the same kernels: nothing is compiled, and the factor is named first.
-*invisible*: no key knows it; right numbers. *told*: attach by name cannot know before the compile, so it is
-installed, and the factor is named first once it is known.
+*invisible*: no key has the difference, and the numbers are right. *told*: an attach by name cannot know the
+difference before the compile, so the files are installed, and the factor is named first afterwards.
 
-``group``: rows of one group share one consumer process. ``change``: what is done in it (`changes`).
-``variables`` and ``facts``: how its environment differs; of a row without a group, the fingerprint that asks
-the registry for the entry ``of`` a machine (*cpu*: the warmed one; *gpu*: one that says it is of an H200).
+``group``: rows of one group share one consumer process. ``change``: the difference that the process makes
+(`changes`). ``variables`` and ``facts``: how its environment differs. A row without a group has a fingerprint
+that asks the registry for the entry ``of`` a machine (*cpu*: the warmed one; *gpu*: one that claims to be of
+an H200).
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from cachesvc_client.environment.detect import detect
 KERNELS: dict[str, dict[str, Any]] = json.loads(
     (Path(__file__).parents[1] / "golden" / "triton-kernels-1.json").read_text()
 )
-"""What a real trace made of a program with kernels, as it was built and edited (tests/graphs)."""
+"""The trace of a program with kernels, as it was built and after each edit (tests/graphs)."""
 WITHOUT: Any = None
-"""In ``facts``: the consumer cannot tell."""
+"""A value in ``facts``: the consumer does not know the fact."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ ELSEWHERE = {
     "PYTHONHASHSEED": "7",
     "TORCHINDUCTOR_COMPILE_THREADS": "1",
 }
-"""Beside HOME, TMPDIR and the working directory, which no consumer shares with the builder."""
+"""Variables that differ from the builder's, besides HOME, TMPDIR and the working directory."""
 
 
 def process(name: str, expect: str, factor: str = "", **variables: str) -> Row:
@@ -73,13 +74,13 @@ def process(name: str, expect: str, factor: str = "", **variables: str) -> Row:
 
 
 def _own_capability() -> str:
-    """The value that names what is chosen without it."""
+    """Return the value of ATEN_CPU_CAPABILITY that stands for what this machine chooses by itself."""
     isa = str(detect({}).get("cpu_isa", ""))
     return next((name for name in ("avx512", "avx2") if name in isa), "default")
 
 
 ROWS: list[Row] = [
-    # Where and by whom it runs: no key holds it.
+    # Where the program runs and who runs it: no key holds this.
     *(
         Row(name, "hit", group="elsewhere", variables=ELSEWHERE)
         for name in ("HOME", "USER", "working directory", "TMPDIR", "locale", "hash seed", "compile threads")
@@ -109,7 +110,7 @@ ROWS: list[Row] = [
         "inference_mode",
     ),
     *inside("hits", "invisible", "custom_op_body"),
-    # What PyTorch's keys hold.
+    # Values in PyTorch's keys.
     *inside("first", "compiles", "grad_mode", factor="grad"),
     *inside("first", "compiles", "autocast", factor="autocast"),
     *inside("first", "compiles", "dtype", "bfloat16", factor="dtype"),
@@ -135,7 +136,7 @@ ROWS: list[Row] = [
     ),
     process("TORCH_COMPILE_DEBUG=1", "compiles", "settings", TORCH_COMPILE_DEBUG="1"),
     process("CXX=path", "compiles", "settings", CXX=os.path.realpath(shutil.which("g++") or "g++")),
-    # What makes code wrong or dead: refused before anything is installed.
+    # Differences that make code wrong or unusable: refused before anything is installed.
     refused("OMP_NUM_THREADS", "threads", threads=1),
     accepted("threads not known yet", threads=WITHOUT),
     Row("ATEN_CPU_CAPABILITY", "refused", "cpu_isa", variables={"ATEN_CPU_CAPABILITY": "default"}),

@@ -1,4 +1,4 @@
-"""The matrix can fail: each expectation is refused by an outcome that is not it."""
+"""Test that the matrix can fail: each expectation refuses the outcomes that differ from it."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ NAMED = {
 }
 
 
-def problem(expect: str, factor: str = "", **seen: object) -> str:
-    return judge_process(Row("row", expect, factor, "group"), {**HIT, **seen}).problem
+def problem(expect: str, factor: str = "", **fields: object) -> str:
+    return judge_process(Row("row", expect, factor, "group"), {**HIT, **fields}).problem
 
 
-def test_what_is_expected_is_no_problem():
+def test_an_expected_outcome_is_no_problem():
     assert problem("hit") == problem("invisible") == ""
     assert problem("compiles", "dtype", **NAMED) == ""
     assert problem("retraced", "dtype", **{**NAMED, "compiled": 0, "state": "hit"}) == ""
 
 
 @pytest.mark.parametrize(
-    "seen",
+    "changes",
     [
         {"state": "unused"},
         {"compiled": 1},
@@ -50,12 +50,12 @@ def test_what_is_expected_is_no_problem():
         {"error": "it died"},
     ],
 )
-def test_a_false_or_silent_hit_is_found(seen):
-    assert problem("hit", **seen)
+def test_a_false_or_silent_hit_is_found(changes):
+    assert problem("hit", **changes)
 
 
 @pytest.mark.parametrize(
-    "seen",
+    "changes",
     [
         {"compiled": 0},
         {"state": "hit"},
@@ -66,5 +66,5 @@ def test_a_false_or_silent_hit_is_found(seen):
         {"difference": 1.0},
     ],
 )
-def test_a_miss_without_its_reason_is_found(seen):
-    assert problem("compiles", "dtype", **{**NAMED, **seen})
+def test_a_miss_without_its_reason_is_found(changes):
+    assert problem("compiles", "dtype", **{**NAMED, **changes})

@@ -1,5 +1,7 @@
-"""The builder's side, once: a real registry, entries that `cachesvc warm` made, and entries that say that
-they are of other machines. And the consumers: fresh processes, or the restore of one that only asks."""
+"""Run the builder once: a real registry, entries of `cachesvc warm`, and entries that claim to be of other
+machines.
+
+Then run the consumers: fresh processes, or the restore of a consumer that only asks."""
 
 from __future__ import annotations
 
@@ -43,19 +45,20 @@ PROGRAMS = Path(__file__).parent / "programs"
 GOLDEN = Path(__file__).parents[1] / "golden" / "fingerprints-1.json"
 WARMED = "team/matrix"
 BASE = {"OMP_NUM_THREADS": "2", **QUICK}
-"""Variables of builder and consumers alike."""
+"""Variables of the builder and of the consumers."""
 COMPILES = ("compiles", "retraced")
 TOLERANCE = 64
-"""Units of the last place, of the largest output."""
+"""The allowed difference, in units of the last place of the largest output."""
 
 
 @dataclass
 class Outcome:
-    """What was seen of a row. ``said``: the first reason. ``problem``: how it is not what is expected."""
+    """Holds the outcome of a row. ``reason``: the first reason. ``problem``: how the outcome differs from the
+    expected one."""
 
     row: Row
     state: str
-    said: str = ""
+    reason: str = ""
     problem: str = ""
 
 
@@ -68,33 +71,33 @@ class World:
     _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(2))
 
     def begin(self, rows: Iterable[Row]) -> None:
-        """Starts the consumers of these rows, two at a time."""
+        """Start the consumers of these rows, two at a time."""
         grouped: dict[str, list[Row]] = {}
         for row in rows:
             if row.group:
                 grouped.setdefault(row.group, []).append(row)
         longest_first = sorted(grouped.items(), key=lambda item: -len({row.change for row in item[1]}))
         for group, members in longest_first:
-            self._groups[group] = self._pool.submit(self._consumed, group, members)
+            self._groups[group] = self._pool.submit(self._run_group, group, members)
 
     def outcome(self, row: Row) -> Outcome:
-        """What happened; raises only what is wrong with the test itself."""
+        """Return the outcome of a row. Raise only errors of the test itself."""
         if row.group:
             if row.group not in self._groups:
                 self.begin([row])
-            seen = self._groups[row.group].result()[row.change]
-            if seen.get("facts"):
-                [nearest, *_] = explain(self.config, Name.parse(WARMED), here=seen["facts"]).entries
-                seen["explained"] = [one.factor for one in nearest.reasons]
-            return judge_process(row, seen)
-        return self._asked(row)
+            answer = self._groups[row.group].result()[row.change]
+            if answer.get("facts"):
+                [nearest, *_] = explain(self.config, Name.parse(WARMED), here=answer["facts"]).entries
+                answer["explained"] = [one.factor for one in nearest.reasons]
+            return judge_process(row, answer)
+        return self._restore_and_explain(row)
 
     def close(self) -> None:
         self._pool.shutdown(cancel_futures=True)
 
     # Consumers --------------------------------------------------------------------------------
 
-    def _consumed(self, group: str, rows: list[Row]) -> dict[str, dict[str, Any]]:
+    def _run_group(self, group: str, rows: list[Row]) -> dict[str, dict[str, Any]]:
         changes = list(dict.fromkeys(row.change for row in rows))
         place = self.place / "consumers" / group.replace(" ", "-").replace("=", "-").replace("/", "-")
         variables = {**BASE, **rows[0].variables, "FACTS": json.dumps(rows[0].facts)}
@@ -114,13 +117,14 @@ class World:
     def _run(
         self, place: Path, python: str, changes: list[str], variables: dict[str, str], *, hit: bool
     ) -> list[dict[str, Any]]:
-        """Where a hit is expected, without a g++, and with compilers that only tell that they were called."""
+        """Run a consumer. If a hit is expected, run it without a g++ and with compilers that only record that
+        they were called."""
         env = {**environment(place), **self.registry.variables, "CACHESVC_DEADLINE": "60"}
         env["PYTHONPATH"] = os.pathsep.join([str(PROGRAMS), env["PYTHONPATH"]])
         env |= variables
         if hit:
             env["PATH"] = str(trap(place / "trap"))
-        done = subprocess.run(
+        result = subprocess.run(
             [python, str(PROGRAMS / "consumer.py"), WARMED, *changes],
             cwd=place / "work",
             env=env,
@@ -129,16 +133,16 @@ class World:
             timeout=560,
             check=False,
         )
-        answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+        answers = [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
         called = place / "trap" / "called"
         for answer in answers:
             answer["trapped"] = called.read_text() if called.exists() else ""
-            answer["log"] = done.stderr[-1500:]
+            answer["log"] = result.stderr[-1500:]
         missing = [name for name in changes if name not in {answer["row"] for answer in answers}]
-        return answers + [{"row": name, "error": done.stderr[-1500:]} for name in missing]
+        return answers + [{"row": name, "error": result.stderr[-1500:]} for name in missing]
 
-    def _asked(self, row: Row) -> Outcome:
-        """A restore with another fingerprint, and what `explain` says; no torch is needed for either."""
+    def _restore_and_explain(self, row: Row) -> Outcome:
+        """Restore with another fingerprint, and ask `explain`; neither needs torch."""
         here = {**self.machines[row.of], **row.facts}
         if row.variables:
             here |= detect({**BASE, **row.variables})
@@ -159,44 +163,45 @@ class World:
             )
             try:
                 accept_revisions(NameRequest(name), remote, means, restored)
-                restored.installed.extend(one for held in means.revisions if (one := held.install(None)))
+                restored.installed.extend(one for staged in means.revisions if (one := staged.install(None)))
             except CacheSvcError as raised:
                 error = raised
             files = [path for root in roots.values() for path in root.rglob("*") if path.is_file()]
         nearest = explain(self.config, name, here=fingerprint).entries[0]
         explained = nearest.reasons if row.expect == "told" else nearest.differences
-        return judge_asked(row, restored, error, bool(files), [one.factor for one in explained])
+        return judge_restore(row, restored, error, bool(files), [one.factor for one in explained])
 
     @property
     def config(self) -> Config:
         return Config.read({**self.registry.variables, "HOME": str(self.place)})
 
 
-def judge_process(row: Row, seen: dict[str, Any]) -> Outcome:
-    """Against the row's expectation, by counts and numbers."""
-    if "error" in seen:
-        return Outcome(row, "error", seen["error"][-300:], "the consumer failed")
-    said = seen["reasons"][0] if seen["reasons"] else ""
-    quiet = not (seen["compiled"] or seen["tuned"] or seen["compilers"] or seen["trapped"])
-    told = (said.partition(":")[0], *seen["differences"][:1], *seen.get("explained", ())[:1])
-    named = bool(row.factor) and told == (row.factor,) * 3  # in the log line, the report and `explain`
-    right = seen["difference"] <= TOLERANCE * seen["eps"]
+def judge_process(row: Row, answer: dict[str, Any]) -> Outcome:
+    """Compare the answer of a process with the row's expectation, by counts and numbers."""
+    if "error" in answer:
+        return Outcome(row, "error", answer["error"][-300:], "the consumer failed")
+    reason = answer["reasons"][0] if answer["reasons"] else ""
+    quiet = not (answer["compiled"] or answer["tuned"] or answer["compilers"] or answer["trapped"])
+    named_factors = (reason.partition(":")[0], *answer["differences"][:1], *answer.get("explained", ())[:1])
+    # The log line, the report and `explain` name it.
+    named = bool(row.factor) and named_factors == (row.factor,) * 3
+    right = answer["difference"] <= TOLERANCE * answer["eps"]
     checks = {
-        "hit": (seen["state"] == "hit" and quiet, "not a hit"),
+        "hit": (answer["state"] == "hit" and quiet, "not a hit"),
         "retraced": (quiet and named, f"compiled, or {row.factor} is not named first"),
         "compiles": (
-            seen["compiled"] > 0 and seen["state"] in ("inert", "partial") and named,
+            answer["compiled"] > 0 and answer["state"] in ("inert", "partial") and named,
             f"not compiled, or {row.factor} is not named first",
         ),
         "invisible": (True, ""),
     }
     holds, problem = checks[row.expect]
     if not right:
-        problem, holds = f"numbers differ by {seen['difference']:.3g}", False
-    return Outcome(row, seen["state"], said, "" if holds else problem)
+        problem, holds = f"numbers differ by {answer['difference']:.3g}", False
+    return Outcome(row, answer["state"], reason, "" if holds else problem)
 
 
-def judge_asked(
+def judge_restore(
     row: Row, restored: RestoreResult, error: CacheSvcError | None, files: bool, explained: list[str]
 ) -> Outcome:
     if row.expect in ("installed", "told"):
@@ -212,68 +217,69 @@ def judge_asked(
 
 @contextmanager
 def world(place: Path) -> Iterator[World]:
-    """Everything, until the end of the block; ends what it started."""
+    """Start everything until the end of the block, and end every started process."""
     with serve(place) as registry:
-        made = World(place, registry)
+        new_world = World(place, registry)
         try:
-            _warm(made)
-            _other_machines(made)
-            yield made
+            _warm(new_world)
+            _other_machines(new_world)
+            yield new_world
         finally:
-            made.close()
+            new_world.close()
 
 
-def _warm(made: World) -> None:
-    """The builder: the command that people use."""
-    done = subprocess.run(
+def _warm(matrix_world: World) -> None:
+    """Run the builder by the command that people use."""
+    result = subprocess.run(
         [sys.executable, "-m", "cachesvc", "warm", str(PROGRAMS / "warm.toml"), "-j", "2"],
-        env={**environment(made.place / "builder"), **made.registry.publisher, **BASE},
+        env={**environment(matrix_world.place / "builder"), **matrix_world.registry.publisher, **BASE},
         capture_output=True,
         text=True,
         timeout=580,
         check=False,
     )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    config = made.config
+    assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
+    config = matrix_world.config
     with Remote(config.url or "", config.token) as remote:
-        made.machines["cpu"] = dict(remote.entries(Name.parse(WARMED))[0].fingerprint)
+        matrix_world.machines["cpu"] = dict(remote.entries(Name.parse(WARMED))[0].fingerprint)
 
 
-def _other_machines(made: World) -> None:
-    """Entries of machines that are not here: real packs and signatures, other fingerprints."""
+def _other_machines(matrix_world: World) -> None:
+    """Publish entries of machines that are not here: real packs and signatures, other fingerprints."""
     h200 = json.loads(GOLDEN.read_text())["h200"]["fingerprint"]
-    cpu = made.machines["cpu"]
-    made.machines |= {"gpu": h200, "newer": cpu, "unknown": cpu, "older": cpu}
+    cpu = matrix_world.machines["cpu"]
+    matrix_world.machines |= {"gpu": h200, "newer": cpu, "unknown": cpu, "older": cpu}
     old = {name: cpu[name] for name in ("torch", "python_abi", "platform", "cpu_isa", "cpu_flags", "schema")}
-    asked = {"device": ["cuda:0"], "grad": ["no_grad"], **KERNELS["as built"]}
-    _publish(made, "gpu", {**h200, "schema": 1}, ("gpu",), asked)
-    _publish(made, "newer", {**cpu, "schema": 99, "colour": "red"}, ("host",))
-    _publish(made, "unknown", {**cpu, "colour": "red", "shades": ["dark", "x" * 5000]}, ("host",))
-    _publish(made, "older", old, ("host",))
+    graphs = {"device": ["cuda:0"], "grad": ["no_grad"], **KERNELS["as built"]}
+    _publish(matrix_world, "gpu", {**h200, "schema": 1}, ("gpu",), graphs)
+    _publish(matrix_world, "newer", {**cpu, "schema": 99, "colour": "red"}, ("host",))
+    _publish(matrix_world, "unknown", {**cpu, "colour": "red", "shades": ["dark", "x" * 5000]}, ("host",))
+    _publish(matrix_world, "older", old, ("host",))
 
 
 def _publish(
-    made: World,
+    matrix_world: World,
     name: str,
     fingerprint: dict[str, Any],
     scopes: tuple[str, ...],
-    asked: dict[str, Any] | None = None,
+    graphs: dict[str, Any] | None = None,
 ) -> None:
-    key = SigningKey.load(Path(made.registry.signing_key))
-    path = made.place / f"{name}.cachesvc"
+    key = SigningKey.load(Path(matrix_world.registry.signing_key))
+    path = matrix_world.place / f"{name}.cachesvc"
     content = b"not a graph, and never loaded here"
     record = SourceFile("inductor", f"fxgraph/aa/f{'a' * 40}/{'b' * 40}", content, 0o644)
     workload = Workload(script=Digest.of(name.encode()))
     draft = Draft(
-        Name.parse(f"team/{name}"), Target("made"), fingerprint, workload, scopes, asked=asked or {}
+        Name.parse(f"team/{name}"), Target("made"), fingerprint, workload, scopes, asked=graphs or {}
     )
     build_bundle([record], draft, key, path)
-    with Remote(made.registry.url, made.registry.token) as remote:
+    with Remote(matrix_world.registry.url, matrix_world.registry.token) as remote:
         publish_bundle(remote, path, key)
 
 
 def _other_venv(place: Path) -> str:
-    """This environment under another path: a prefix of its own, whose library folder is a link."""
+    """Return the Python of this environment under another path: a prefix of its own, whose library folder is
+    a link."""
     folder = place / "venv"
     (folder / "bin").mkdir(parents=True)
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"

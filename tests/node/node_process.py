@@ -1,4 +1,4 @@
-"""Runs one process of a node, for the tests that need several: it fetches a pack and installs it."""
+"""Run one process of a node, for tests that need several: it fetches a pack and installs it."""
 
 import json
 import sys
@@ -26,10 +26,21 @@ def main(work: Path, start: float) -> None:
             yield data[begin : begin + 100_000]
 
     time.sleep(max(0.0, start - time.time()))
-    path, moved = NodeStore(work / "store").fetch(manifest.pack.digest, manifest.pack.size, download)
+    path, downloaded_bytes = NodeStore(work / "store").fetch(
+        manifest.pack.digest, manifest.pack.size, download
+    )
     with PackReader(path, manifest) as reader:
-        done = install(reader, RULES, {kind: work / "caches" / kind for kind in RULES}, threads=2)
-    print(json.dumps({"moved": moved, "written": done.written, "kept": done.kept, "merged": done.merged}))
+        result = install(reader, RULES, {kind: work / "caches" / kind for kind in RULES}, threads=2)
+    print(
+        json.dumps(
+            {
+                "moved": downloaded_bytes,
+                "written": result.written,
+                "kept": result.kept,
+                "merged": result.merged,
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Tests install and capture: each is the inverse of the other, files are whole, none is overwritten, and no
+"""Test install and capture: each is the inverse of the other, files are whole, none is overwritten, and no
 path leads out of the folder."""
 
 import errno
@@ -44,7 +44,7 @@ def install_pack(packed, roots, rules=RULES, **options):
 
 
 def contents(roots):
-    """Returns {kind/path: bytes} of all files, without the private folder."""
+    """Return {kind/path: bytes} of all files, without the private folder."""
     return {
         f"{kind}/{path.relative_to(root)}": path.read_bytes()
         for kind, root in roots.items()
@@ -62,15 +62,15 @@ def leftovers(roots):
     return [path for root in roots.values() for path in (root / PRIVATE).glob("*") if path.name != "lock"]
 
 
-def test_everything_is_installed_and_nothing_else_is_left(packed, roots):
-    done = install_pack(packed, roots)
+def test_every_file_is_installed_and_no_other_file_is_left(packed, roots):
+    result = install_pack(packed, roots)
     assert contents(roots) == expected(roots)
-    assert (done.written, done.kept, done.merged, done.skipped) == (len(FILES), 0, 0, 0)
-    assert done.bytes == sum(map(len, expected(roots).values()))
+    assert (result.written, result.kept, result.merged, result.skipped) == (len(FILES), 0, 0, 0)
+    assert result.bytes == sum(map(len, expected(roots).values()))
     assert not leftovers(roots)
 
 
-def test_modes_are_the_records_less_the_umask(packed, roots):
+def test_file_modes_are_those_of_the_records_less_the_umask(packed, roots):
     before = os.umask(0o077)
     try:
         install_pack(packed, roots)
@@ -99,7 +99,7 @@ def test_capture_is_the_inverse_of_install(tmp_path_factory, files, threaded):
     install_pack(make_pack(work, first), target, threads=3 if threaded else 1)
     assert capture({"triton": files}, RULES, target) == first
     for path, data in files.items():
-        portable = path.endswith(".json")  # only group files hold paths
+        portable = path.endswith(".json")  # Only group files hold paths.
         where = target if portable else source
         assert (target["triton"] / path).read_bytes() == data + str(where["triton"]).encode()
 
@@ -111,13 +111,13 @@ def test_an_immutable_file_with_another_content_is_replaced(packed, roots, same_
     planted = b"x" * len(expected(roots)["inductor/ab/cab.so"]) if same_size else b"somebody else's"
     path.write_bytes(planted)
     with open(path, "rb") as opened:
-        done = install_pack(packed, roots)
-        assert opened.read() == planted, "a process that has it open goes on"
+        result = install_pack(packed, roots)
+        assert opened.read() == planted, "a process that has the file open goes on"
     assert contents(roots) == expected(roots)
-    assert (done.written, done.kept) == (len(FILES), 0)
+    assert (result.written, result.kept) == (len(FILES), 0)
 
 
-def test_what_is_removed_is_the_revisions_code_and_nothing_else(packed, roots, tmp_path):
+def test_a_removal_deletes_the_revisions_code_and_nothing_else(packed, roots, tmp_path):
     own = roots["inductor"] / "ab" / "own.so"
     own.parent.mkdir(parents=True)
     own.write_bytes(b"the user's own")
@@ -127,7 +127,7 @@ def test_what_is_removed_is_the_revisions_code_and_nothing_else(packed, roots, t
     (roots["triton"] / "K1").symlink_to(elsewhere)
     assert remove(packed[1], RULES, roots) == 4
     assert contents(roots).keys() == {"inductor/ab/own.so", "triton/tuned.json"}
-    assert len(list(elsewhere.iterdir())) == 2, "a link is not followed"
+    assert len(list(elsewhere.iterdir())) == 2, "no link is followed"
     assert remove(packed[1], RULES, roots) == 0 and remove(packed[1], RULES, {}) == 0
 
 
@@ -136,13 +136,13 @@ def test_a_second_install_changes_nothing(packed, roots):
     before = {
         path: path.stat().st_ino for root in roots.values() for path in root.rglob("*") if path.is_file()
     }
-    done = install_pack(packed, roots)
-    assert (done.written, done.kept, done.bytes) == (0, len(FILES), 0)
+    result = install_pack(packed, roots)
+    assert (result.written, result.kept, result.bytes) == (0, len(FILES), 0)
     after = {path: path.stat().st_ino for path in before}
     assert after == before
 
 
-def test_merge_files_are_joined_and_what_is_there_wins(packed, roots):
+def test_merge_files_are_joined_and_local_entries_win(packed, roots):
     roots["triton"].mkdir(parents=True)
     (roots["triton"] / "tuned.json").write_text('{"a":9,"b":2}')
     assert install_pack(packed, roots).kept == 1
@@ -151,7 +151,7 @@ def test_merge_files_are_joined_and_what_is_there_wins(packed, roots):
     assert json.loads((roots["triton"] / "tuned.json").read_text()) == {"a": 1, "b": 2}
 
 
-def test_a_local_merge_file_that_is_damaged_is_kept_with_a_warning(packed, roots, caplog):
+def test_a_damaged_local_merge_file_is_kept_with_a_warning(packed, roots, caplog):
     roots["triton"].mkdir(parents=True)
     (roots["triton"] / "tuned.json").write_text("{damaged")
     with caplog.at_level(logging.WARNING, "cachesvc"):
@@ -175,7 +175,7 @@ def test_installs_that_merge_at_once_lose_no_line(tmp_path, roots):
     assert present == {f"k{index}": index for index in range(8)}
 
 
-def test_a_path_that_no_rule_knows_is_refused_before_anything_is_written(tmp_path, roots):
+def test_a_path_without_a_rule_is_refused_before_anything_is_written(tmp_path, roots):
     packed = make_pack(tmp_path, [*FILES, SourceFile("triton", "sitecustomize.py", b"import os")])
     with pytest.raises(Corrupt, match=r"triton/sitecustomize\.py is no file that this kind has"):
         install_pack(packed, roots)
@@ -184,19 +184,19 @@ def test_a_path_that_no_rule_knows_is_refused_before_anything_is_written(tmp_pat
 
 def test_kinds_without_rules_or_folder_are_skipped(packed, roots):
     only = {"triton": roots["triton"]}
-    done = install_pack(packed, only)
-    assert done.skipped == sum(file.kind == "inductor" for file in FILES)
+    result = install_pack(packed, only)
+    assert result.skipped == sum(file.kind == "inductor" for file in FILES)
     assert set(contents(only)) == {f"triton/{file.path}" for file in FILES if file.kind == "triton"}
 
 
-def test_a_folder_in_place_of_a_merge_file_is_one_error(packed, roots):
+def test_a_folder_in_place_of_a_merge_file_is_an_error(packed, roots):
     (roots["triton"] / "tuned.json").mkdir(parents=True)
     with pytest.raises(StorageFull, match=r"tuned\.json: not a regular file"):
         install_pack(packed, roots)
 
 
 @pytest.mark.parametrize("place", ["ab", PRIVATE])
-def test_a_folder_swapped_by_a_link_is_not_followed(packed, roots, tmp_path, place):
+def test_a_link_that_replaces_a_folder_is_not_followed(packed, roots, tmp_path, place):
     outside = tmp_path / "outside"
     outside.mkdir()
     roots["inductor"].mkdir(parents=True)
@@ -214,7 +214,7 @@ def test_a_link_in_place_of_a_file_is_not_followed(packed, roots, tmp_path):
     with pytest.raises(StorageFull, match=r"tuned\.json"):
         install_pack(packed, roots)
     assert not outside.exists()
-    assert (roots["triton"] / "tuned.json").is_symlink(), "a merge file's link is refused"
+    assert (roots["triton"] / "tuned.json").is_symlink(), "a link in place of a merge file is refused"
     (roots["triton"] / "tuned.json").unlink()
     install_pack(packed, roots)
     assert not outside.exists()
@@ -222,7 +222,7 @@ def test_a_link_in_place_of_a_file_is_not_followed(packed, roots, tmp_path):
     assert not path.is_symlink() and path.read_bytes() == expected(roots)["inductor/ab/cab.so"]
 
 
-def test_the_root_itself_may_be_the_users_link(packed, roots, tmp_path):
+def test_the_root_itself_may_be_a_link_of_the_user(packed, roots, tmp_path):
     (tmp_path / "real").mkdir()
     roots["triton"].parent.mkdir(parents=True)
     roots["triton"].symlink_to(tmp_path / "real")
@@ -230,7 +230,7 @@ def test_the_root_itself_may_be_the_users_link(packed, roots, tmp_path):
     assert (tmp_path / "real/K1/k.cubin").exists()
 
 
-def test_killed_at_each_step_leaves_whole_files_and_the_next_completes(packed, tmp_path):
+def test_an_install_killed_at_any_step_leaves_whole_files_and_the_next_completes(packed, tmp_path):
     killed = 0
     for at in range(1, 100):
         roots = {kind: tmp_path / str(at) / kind for kind in RULES}
@@ -244,17 +244,17 @@ def test_killed_at_each_step_leaves_whole_files_and_the_next_completes(packed, t
         present, whole = contents(roots), expected(roots)
         assert all(whole[path] == data for path, data in present.items())
         if "triton/K1/__grp__k.json" in present:
-            assert "triton/K1/k.cubin" in present, "a pointer before what it points to"
+            assert "triton/K1/k.cubin" in present, "a file comes after the files that it points to"
         install_pack(packed, roots)
         assert contents(roots) == whole
-    assert killed == 3 * len(FILES)  # created, filled, placed
+    assert killed == 3 * len(FILES)  # Each file is created, filled and placed.
 
 
-def test_what_a_killed_install_left_is_swept_when_it_is_old(packed, roots):
+def test_old_leftovers_of_a_killed_install_are_deleted(packed, roots):
     run_in_child(functools.partial(install_pack, packed, roots, threads=1, step=kill_at_step(2)))
     assert leftovers(roots)
     install_pack(packed, roots)
-    assert leftovers(roots), "it might be another process's"
+    assert leftovers(roots), "another process might still use it"
     for path in leftovers(roots):
         os.utime(path, (1, 1))
     install_pack(packed, roots)
@@ -312,7 +312,7 @@ def test_a_damaged_pack_installs_no_damaged_file(packed, roots):
     assert not leftovers(roots)
 
 
-def test_where_links_are_not_supported_files_are_renamed(packed, roots, monkeypatch):
+def test_without_hard_links_files_are_renamed(packed, roots, monkeypatch):
     def no_links(*_, **__):
         raise OSError(errno.EPERM, "Operation not permitted")
 
@@ -323,7 +323,7 @@ def test_where_links_are_not_supported_files_are_renamed(packed, roots, monkeypa
     assert not leftovers(roots)
 
 
-def test_many_folders_need_few_handles(tmp_path):
+def test_many_folders_need_few_open_files(tmp_path):
     files = [SourceFile("triton", f"K{index}/k.cubin", b"%d" % index) for index in range(300)]
     packed, roots = make_pack(tmp_path, files), {"triton": tmp_path / "cache"}
 
@@ -337,7 +337,7 @@ def test_many_folders_need_few_handles(tmp_path):
     assert len(contents(roots)) == 300
 
 
-def test_capture_leaves_out_what_is_not_a_plain_file_of_the_kind(tmp_path):
+def test_capture_omits_everything_but_plain_files_of_the_kind(tmp_path):
     root = tmp_path / "triton"
     (root / "K1").mkdir(parents=True)
     (root / "K1/good.cubin").write_bytes(b"1")
@@ -360,7 +360,7 @@ def test_capture_reads_a_file_again_that_changes_meanwhile(tmp_path):
     path, stop = root / "K1/k.cubin", threading.Event()
     path.write_bytes(b"a" * 100)
 
-    def rewrite():  # as g++ does: in place, truncated first
+    def rewrite():  # g++ writes like this: in place, truncated first.
         for letter in b"bcdefgh" * 40:
             with open(path, "wb") as file:
                 file.write(bytes([letter]) * 50_000)
@@ -371,13 +371,13 @@ def test_capture_reads_a_file_again_that_changes_meanwhile(tmp_path):
 
     writer = threading.Thread(target=rewrite)
     writer.start()
-    seen = []
+    reads = []
     while not stop.is_set():
-        seen.extend(capture({"triton": ["K1/k.cubin"]}, RULES, {"triton": root}))
+        reads.extend(capture({"triton": ["K1/k.cubin"]}, RULES, {"triton": root}))
     writer.join()
-    seen.extend(capture({"triton": ["K1/k.cubin"]}, RULES, {"triton": root}))
-    assert seen[-1].data == b"h" * 100_000
-    assert all(len(set(file.data)) <= 1 for file in seen)
+    reads.extend(capture({"triton": ["K1/k.cubin"]}, RULES, {"triton": root}))
+    assert reads[-1].data == b"h" * 100_000
+    assert all(len(set(file.data)) <= 1 for file in reads)
 
 
 def test_an_empty_pack_installs_nothing(tmp_path, roots):

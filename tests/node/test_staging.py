@@ -1,5 +1,5 @@
-"""Tests staging: files are written while the pack arrives, are in place only when it is whole, and are never
-needed."""
+"""Test staging: files are written while the pack arrives, take their places only when the pack is whole, and
+are never needed."""
 
 import errno
 import functools
@@ -26,7 +26,7 @@ PIECE = 50_000
 
 
 def repeated_bytes(seed, size):
-    """Makes content that packs fast: random bytes, repeated."""
+    """Make content that packs fast: random bytes, repeated."""
     return (random.Random(seed).randbytes(9973) * (size // 9973 + 1))[:size]
 
 
@@ -55,11 +55,11 @@ def roots(tmp_path):
 
 
 def download_of(*answers):
-    """Makes a download whose first, second ... call sends these bytes, from the requested offset."""
-    left = list(answers)
+    """Make a download whose first, second ... call sends these bytes, from the requested offset."""
+    remaining = list(answers)
 
     def download(offset):
-        data = left.pop(0)
+        data = remaining.pop(0)
         for begin in range(offset, len(data), PIECE):
             yield data[begin : begin + PIECE]
 
@@ -96,30 +96,28 @@ def leftovers(roots):
     return [path for root in roots.values() for path in (root / PRIVATE).glob("*") if path.name != "lock"]
 
 
-def test_files_are_beside_their_places_when_the_pack_is_there_and_in_them_after_the_install(
-    tmp_path, packed, roots
-):
+def test_staged_files_lie_beside_their_places_until_the_install(tmp_path, packed, roots):
     def nothing_is_in_its_place(_path):
         assert contents(roots) == {}
-        assert len(leftovers(roots)) == 2, "a place below each root"
+        assert len(leftovers(roots)) == 2, "the files take their places only in the install"
 
-    done = fetch_and_install(tmp_path, packed, roots, before_install=nothing_is_in_its_place)
+    result = fetch_and_install(tmp_path, packed, roots, before_install=nothing_is_in_its_place)
     assert contents(roots) == expected(roots)
-    assert (done.written, done.kept, done.skipped) == (len(FILES) + len(BIG), 0, 0)
-    assert done.bytes == sum(map(len, expected(roots).values()))
+    assert (result.written, result.kept, result.skipped) == (len(FILES) + len(BIG), 0, 0)
+    assert result.bytes == sum(map(len, expected(roots).values()))
     assert (roots["inductor"] / "aa/long.so").stat().st_mode & 0o777 == 0o755
     assert not leftovers(roots)
 
 
-def test_what_is_staged_is_not_read_again(tmp_path, roots):
+def test_staged_content_is_not_read_again(tmp_path, roots):
     path, manifest = make_pack(tmp_path, BIG[:-1])
     whole = path.read_bytes()
 
     def damage(path):
         path.write_bytes(whole[:16] + bytes(len(whole) - 16))
 
-    done = fetch_and_install(tmp_path, (whole, manifest), roots, before_install=damage)
-    assert done.written == len(BIG) - 1
+    result = fetch_and_install(tmp_path, (whole, manifest), roots, before_install=damage)
+    assert result.written == len(BIG) - 1
     assert contents(roots) == expected(roots, BIG[:-1])
 
 
@@ -156,19 +154,19 @@ def test_a_download_with_a_damaged_frame_installs_nothing(tmp_path, packed, root
     assert not list((tmp_path / "store/v1/packs").iterdir())
 
 
-@pytest.mark.parametrize("left", [b"rubbish", "half", "whole", "half, then rubbish"])
-def test_whatever_a_killed_process_left_the_next_ends_with_all_files(tmp_path, packed, roots, left):
+@pytest.mark.parametrize("leftover", [b"rubbish", "half", "whole", "half, then rubbish"])
+def test_after_a_killed_process_with_any_leftover_the_next_has_all_files(tmp_path, packed, roots, leftover):
     data, manifest = packed
     half = data[: len(data) // 2]
-    left = {"half": half, "whole": data, "half, then rubbish": half + b"rubbish"}.get(left, left)
+    leftover = {"half": half, "whole": data, "half, then rubbish": half + b"rubbish"}.get(leftover, leftover)
     NodeStore(tmp_path / "store")
-    (tmp_path / "store/v1/partial" / manifest.pack.digest.hex).write_bytes(left)
+    (tmp_path / "store/v1/partial" / manifest.pack.digest.hex).write_bytes(leftover)
     fetch_and_install(tmp_path, packed, roots, download_of(data, data))
     assert contents(roots) == expected(roots)
 
 
-def test_what_was_seen_of_one_download_says_nothing_of_the_next(tmp_path, packed, roots):
-    """Lets the first download continue beyond the pack's end: all frames were good, and yet the store begins
+def test_a_second_download_does_not_trust_the_checks_of_the_first(tmp_path, packed, roots):
+    """The first download continues beyond the pack's end: all frames were good, and yet the store begins
     again."""
     data, manifest = packed
     NodeStore(tmp_path / "store")
@@ -187,19 +185,19 @@ def test_what_was_seen_of_one_download_says_nothing_of_the_next(tmp_path, packed
     assert not list((tmp_path / "store/v1/packs").iterdir())
 
 
-def test_files_that_are_there_are_kept_if_they_are_the_packs(tmp_path, packed, roots):
+def test_local_files_are_kept_if_they_equal_the_packs(tmp_path, packed, roots):
     folder = roots["inductor"] / "aa"
     fetch_and_install(tmp_path / "first", packed, roots)
     whole = contents(roots)
     (folder / "f3.so").write_bytes(b"planted before the download")
     before = {path: path.stat().st_ino for path in folder.iterdir()}
 
-    def another(_path):  # after the staging
+    def another(_path):  # This happens after the staging.
         (folder / "f4.so").write_bytes(b"planted during the download")
 
-    done = fetch_and_install(tmp_path / "second", packed, roots, before_install=another)
+    result = fetch_and_install(tmp_path / "second", packed, roots, before_install=another)
     assert contents(roots) == whole
-    assert done.written == 2 and done.kept == len(whole) - 2
+    assert result.written == 2 and result.kept == len(whole) - 2
     changed = {path.name for path, inode in before.items() if path.stat().st_ino != inode}
     assert changed <= {"f3.so", "f4.so"}
     assert not leftovers(roots)
@@ -212,12 +210,12 @@ def test_a_file_that_appears_after_it_was_staged_is_replaced(tmp_path, packed, r
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "f4.so").write_bytes(b"planted during the download")
 
-    done = fetch_and_install(tmp_path, packed, roots, before_install=another)
+    result = fetch_and_install(tmp_path, packed, roots, before_install=another)
     assert (folder / "f4.so").read_bytes() != b"planted during the download"
-    assert done.kept == 0 and not leftovers(roots)
+    assert result.kept == 0 and not leftovers(roots)
 
 
-def test_where_links_are_not_supported_files_are_renamed(tmp_path, packed, roots, monkeypatch):
+def test_without_hard_links_files_are_renamed(tmp_path, packed, roots, monkeypatch):
     def no_links(*_, **__):
         raise OSError(errno.EPERM, "Operation not permitted")
 
@@ -227,7 +225,7 @@ def test_where_links_are_not_supported_files_are_renamed(tmp_path, packed, roots
     assert not leftovers(roots)
 
 
-def test_killed_at_each_step_leaves_nothing_and_the_next_completes(tmp_path, packed):
+def test_a_process_killed_at_any_step_leaves_nothing_and_the_next_completes(tmp_path, packed):
     killed = 0
     for at in range(1, 100):
         roots = {kind: tmp_path / str(at) / kind for kind in RULES}
@@ -239,7 +237,8 @@ def test_killed_at_each_step_leaves_nothing_and_the_next_completes(tmp_path, pac
         assert contents(roots) == {}
         fetch_and_install(tmp_path / str(at), packed, roots)
         assert contents(roots) == expected(roots)
-    # created and filled; not the merge file, the group file, nor the twin that ended frames ago.
+    # Each file is created and filled, except the merge file, the group file, and the twin that ended frames
+    # ago.
     assert killed == 2 * (len(FILES) + len(BIG) - 3)
 
 
@@ -248,13 +247,13 @@ def test_a_folder_that_cannot_be_written_does_not_spoil_the_download(tmp_path, p
     roots["inductor"].parent.mkdir()
     roots["inductor"].write_bytes(b"a file in the way")
     with Staging(manifest, RULES, lambda: roots) as staged:
-        path, moved = NodeStore(tmp_path).fetch(
+        path, downloaded_bytes = NodeStore(tmp_path).fetch(
             manifest.pack.digest, manifest.pack.size, download_of(data), staged
         )
-    assert (path.read_bytes(), moved) == (data, len(data))
+    assert (path.read_bytes(), downloaded_bytes) == (data, len(data))
 
 
-def test_a_folder_that_is_slow_does_not_hold_up_the_download(tmp_path, packed, roots, monkeypatch):
+def test_a_slow_folder_does_not_delay_the_download(tmp_path, packed, roots, monkeypatch):
     monkeypatch.setattr(staging, "_FRAMES_AHEAD", 1)
     monkeypatch.setattr(staging, "_STALL_SECONDS", 0.001)
     data, _ = packed
@@ -269,10 +268,10 @@ def test_a_folder_that_is_slow_does_not_hold_up_the_download(tmp_path, packed, r
     assert contents(roots) == expected(roots)
 
 
-def test_once_it_may_not_go_on_only_the_store_is_filled(tmp_path, packed, roots):
+def test_after_staging_is_stopped_only_the_store_is_filled(tmp_path, packed, roots):
     data, manifest = packed
-    asked = iter([True] * 5)
-    with Staging(manifest, RULES, lambda: roots, may_go_on=lambda: next(asked, False)) as staged:
+    answers = iter([True] * 5)
+    with Staging(manifest, RULES, lambda: roots, may_go_on=lambda: next(answers, False)) as staged:
         path, _ = NodeStore(tmp_path).fetch(
             manifest.pack.digest, manifest.pack.size, download_of(data), staged
         )

@@ -1,5 +1,5 @@
-"""Tests the node store: one download per node, resumed after a kill at any step, bounded, and of one user
-alone."""
+"""Test the node store: one download per node, resumed after a kill at any step, bounded, and private to one
+user."""
 
 import functools
 import json
@@ -27,7 +27,7 @@ DIGEST = Digest.of(DATA)
 
 
 class Source:
-    """Serves DATA in pieces and notes the offsets it was asked for."""
+    """Serves DATA in pieces and notes the offsets of its calls."""
 
     def __init__(self, data=DATA, end=None):
         self.data, self.end, self.asked = data, end, []
@@ -43,8 +43,8 @@ class Source:
 def test_a_pack_is_downloaded_once(tmp_path):
     store, source = NodeStore(tmp_path), Source()
     assert store.pack(DIGEST) is None
-    path, moved = store.fetch(DIGEST, len(DATA), source)
-    assert (path.read_bytes(), moved) == (DATA, len(DATA))
+    path, downloaded_bytes = store.fetch(DIGEST, len(DATA), source)
+    assert (path.read_bytes(), downloaded_bytes) == (DATA, len(DATA))
     assert NodeStore(tmp_path).fetch(DIGEST, len(DATA), source) == (path, 0)
     assert NodeStore(tmp_path).pack(DIGEST) == path
     assert source.asked == [0]
@@ -56,11 +56,11 @@ def test_a_download_that_ends_early_is_resumed(tmp_path):
     with pytest.raises(Unavailable, match="ended at 300000 of 500000"):
         store.fetch(DIGEST, len(DATA), Source(end=300_000))
     source = Source()
-    path, moved = store.fetch(DIGEST, len(DATA), source)
-    assert (path.read_bytes(), moved, source.asked) == (DATA, 200_000, [300_000])
+    path, downloaded_bytes = store.fetch(DIGEST, len(DATA), source)
+    assert (path.read_bytes(), downloaded_bytes, source.asked) == (DATA, 200_000, [300_000])
 
 
-def test_what_the_network_raises_is_not_taken_for_the_disk(tmp_path):
+def test_an_error_of_the_network_is_not_reported_as_one_of_the_disk(tmp_path):
     def broken(_offset):
         yield DATA[:10]
         raise ConnectionResetError("peer went away")
@@ -71,22 +71,22 @@ def test_what_the_network_raises_is_not_taken_for_the_disk(tmp_path):
 
 
 @pytest.mark.parametrize("data", [bytes(len(DATA)), DATA + b"more", bytes(len(DATA)) + b"more"])
-def test_other_bytes_are_refused_and_not_kept(tmp_path, data):
+def test_other_bytes_than_promised_are_refused_and_deleted(tmp_path, data):
     with pytest.raises(Corrupt, match=r"is not this pack"):
         NodeStore(tmp_path).fetch(DIGEST, len(DATA), Source(data))
     assert not list((tmp_path / "v1/partial").iterdir())
     assert not list((tmp_path / "v1/packs").iterdir())
 
 
-@pytest.mark.parametrize("left", [b"rubbish", DATA[:7] + b"?", bytes(len(DATA)), DATA + b"longer", DATA])
-def test_whatever_a_killed_process_left_the_next_ends_with_the_pack(tmp_path, left):
+@pytest.mark.parametrize("leftover", [b"rubbish", DATA[:7] + b"?", bytes(len(DATA)), DATA + b"longer", DATA])
+def test_after_a_killed_process_with_any_leftover_the_next_has_the_pack(tmp_path, leftover):
     store = NodeStore(tmp_path)
-    (tmp_path / "v1/partial" / DIGEST.hex).write_bytes(left)
+    (tmp_path / "v1/partial" / DIGEST.hex).write_bytes(leftover)
     path, _ = store.fetch(DIGEST, len(DATA), Source())
     assert path.read_bytes() == DATA
 
 
-def test_killed_at_each_step_the_next_goes_on(tmp_path):
+def test_a_download_killed_at_any_step_is_continued(tmp_path):
     steps = 0
     for at in range(1, 100):
         root = tmp_path / str(at)
@@ -96,10 +96,10 @@ def test_killed_at_each_step_the_next_goes_on(tmp_path):
             break
         assert os.WTERMSIG(status) == signal.SIGKILL
         steps += 1
-        path, moved = NodeStore(root).fetch(DIGEST, len(DATA), Source())
+        path, downloaded_bytes = NodeStore(root).fetch(DIGEST, len(DATA), Source())
         assert path.read_bytes() == DATA
-        assert moved == {1: 500_000, 2: 500_000, 8: 0, 9: 0}.get(at, 500_000 - 100_000 * (at - 2))
-    assert steps == 9  # locked, opened, 5 chunks, downloaded, renamed
+        assert downloaded_bytes == {1: 500_000, 2: 500_000, 8: 0, 9: 0}.get(at, 500_000 - 100_000 * (at - 2))
+    assert steps == 9  # The steps are: locked, opened, 5 chunks, downloaded, renamed.
 
 
 def test_eight_processes_at_once_download_once_and_install_all(tmp_path):
@@ -119,7 +119,7 @@ def test_eight_processes_at_once_download_once_and_install_all(tmp_path):
     answers = [json.loads(process.communicate()[0]) for process in running]
     assert [process.returncode for process in running] == [0] * 8
     assert sorted(answer["moved"] for answer in answers) == [0] * 7 + [manifest.pack.size]
-    # Every file was written by exactly one process, and kept by the seven others.
+    # Exactly one process wrote each file, and the seven others kept it.
     assert sum(answer["written"] for answer in answers) == len(files)
     assert sum(answer["kept"] for answer in answers) == 7 * len(files)
     for file in files:
@@ -142,36 +142,36 @@ def fill(store, count, size=1000):
     return digests
 
 
-def test_the_least_recently_used_packs_go(tmp_path):
+def test_the_least_recently_used_packs_are_deleted(tmp_path):
     store = NodeStore(tmp_path, max_bytes=3500)
     first, second, third = fill(store, 3)
-    store.pack(first)  # used again
+    store.pack(first)  # This pack is used again.
     data = b"new" * 500
     store.fetch(Digest.of(data), len(data), Source(data))
     assert [store.pack(digest) is not None for digest in (first, second, third)] == [True, False, True]
 
 
-def test_packs_in_use_and_just_handed_out_stay(tmp_path):
+def test_packs_in_use_and_recently_returned_packs_stay(tmp_path):
     path, manifest = make_pack(tmp_path)
     store = NodeStore(tmp_path / "store", max_bytes=manifest.pack.size)
     path, _ = store.fetch(manifest.pack.digest, manifest.pack.size, Source(path.read_bytes()))
     store.max_bytes = 1
     store.evict()
-    assert path.exists(), "it was handed out a moment ago"
+    assert path.exists(), "the store returned it a moment ago"
     set_age(path, 1000)
     with PackReader(path, manifest):
         store.evict()
-        assert path.exists(), "it is being read"
+        assert path.exists(), "a process reads it"
     store.evict()
     assert not path.exists()
 
 
-def test_a_pack_larger_than_the_bound(tmp_path):
+def test_a_pack_larger_than_the_bound_is_stored(tmp_path):
     with pytest.raises(TooLarge, match="the node store holds 10"):
         NodeStore(tmp_path, max_bytes=10).fetch(DIGEST, len(DATA), Source())
 
 
-def test_leftovers_go_after_a_day(tmp_path):
+def test_leftovers_are_deleted_after_a_day(tmp_path):
     store = NodeStore(tmp_path)
     for part in ("partial", "tmp", "locks"):
         (tmp_path / "v1" / part / "old").write_bytes(b"")
@@ -207,14 +207,14 @@ def test_a_file_size_limit_is_one_line_too(tmp_path):
     assert not list((tmp_path / "v1/partial").iterdir())
 
 
-def test_a_root_that_cannot_be_made(tmp_path):
+def test_a_root_that_cannot_be_made_is_an_error(tmp_path):
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(StorageFull, match="set CACHESVC_STORE"):
         NodeStore(tmp_path / "file" / "store")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives files to another user")
-def test_what_belongs_to_another_user_is_refused(tmp_path):
+def test_a_store_of_another_user_is_refused(tmp_path):
     store = NodeStore(tmp_path)
     os.chown(store.folder(DIGEST), 12345, 12345)
     with pytest.raises(Untrusted, match="belongs to user 12345"):
@@ -224,7 +224,7 @@ def test_what_belongs_to_another_user_is_refused(tmp_path):
         NodeStore(tmp_path)
 
 
-def test_private_folders(tmp_path):
+def test_private_folders_are_separate(tmp_path):
     store = NodeStore(tmp_path)
     path = store.folder(DIGEST)
     assert stat.S_IMODE(path.stat().st_mode) == 0o700
@@ -237,7 +237,7 @@ def test_private_folders(tmp_path):
     for one in (store, NodeStore(tmp_path)):
         with pytest.raises(Untrusted, match="is not a folder"):
             one.folder(DIGEST)
-    assert list(tmp_path.iterdir()) == [tmp_path / "v1"], "what a link points to is not emptied"
+    assert list(tmp_path.iterdir()) == [tmp_path / "v1"], "the target of a link is not emptied"
 
 
 def test_the_first_process_empties_a_private_folder_and_others_share_it(tmp_path):
@@ -252,14 +252,14 @@ def test_the_first_process_empties_a_private_folder_and_others_share_it(tmp_path
     assert store.folder(DIGEST) == path and not list(path.iterdir())
     assert not list((tmp_path / "v1/tmp").iterdir())
     (path / "mine").write_text("compiled meanwhile")
-    assert NodeStore(tmp_path).folder(DIGEST) == path  # the same process, once more
+    assert NodeStore(tmp_path).folder(DIGEST) == path  # The same process opens it once more.
     assert run_in_child(lambda: (NodeStore(tmp_path).folder(DIGEST) / "mine").read_text()) == 0
     assert (path / "mine").exists()
     store.leave(path)
-    assert (path / "mine").exists(), "the other store of this process holds it"
+    assert (path / "mine").exists(), "another store of this process has the folder open"
 
 
-def test_a_folder_of_one_process_is_empty_and_no_other_gets_it(tmp_path):
+def test_a_folder_of_one_process_is_empty_and_private(tmp_path):
     mine = NodeStore(tmp_path).own_folder("driver")
     (mine / "entry").write_text("mine")
 
@@ -275,7 +275,7 @@ def test_a_folder_of_one_process_is_empty_and_no_other_gets_it(tmp_path):
     assert len(list((tmp_path / "v1/folders").iterdir())) == 2
 
 
-def test_killed_while_it_empties_a_folder_the_next_goes_on(tmp_path):
+def test_after_a_kill_during_the_emptying_of_a_folder_the_next_goes_on(tmp_path):
     path = tmp_path / "v1/folders" / DIGEST.hex
 
     def leaves():
@@ -287,11 +287,11 @@ def test_killed_while_it_empties_a_folder_the_next_goes_on(tmp_path):
     assert NodeStore(tmp_path).folder(DIGEST) == path and not list(path.iterdir())
 
 
-def test_private_folders_go_when_long_unused_and_not_held(tmp_path):
+def test_unused_private_folders_are_deleted_if_nobody_has_them_open(tmp_path):
     used, other = Digest.of(b"1"), Digest.of(b"2")
     store = NodeStore(tmp_path)
     mine = store.folder(used)
-    assert run_in_child(lambda: NodeStore(tmp_path).folder(other)) == 0  # that process is over
+    assert run_in_child(lambda: NodeStore(tmp_path).folder(other)) == 0  # The other process has ended.
     theirs = tmp_path / "v1/folders" / other.hex
     (theirs / "inner").mkdir()
     for path in (mine, theirs):
@@ -313,7 +313,7 @@ def test_sequences_only_rise(tmp_path):
     assert store.highest_sequence(DIGEST) == 4
 
 
-def test_a_distrusted_revision_is_marked_until_another_takes_its_place(tmp_path, monkeypatch):
+def test_a_distrusted_revision_stays_marked_until_another_replaces_it(tmp_path, monkeypatch):
     monkeypatch.setattr("cachesvc_client.node.store._MAX_DISTRUSTED", 3)
     store, other = NodeStore(tmp_path), Digest.of(b"another revision")
     assert not store.distrusts(DIGEST, other)
@@ -332,7 +332,7 @@ def test_a_distrusted_revision_is_marked_until_another_takes_its_place(tmp_path,
     assert not store.distrusts(entries[4], other)
 
 
-def test_answers_are_good_for_seconds(tmp_path):
+def test_answers_are_valid_for_seconds(tmp_path):
     store = NodeStore(tmp_path)
     assert store.recent_answer(DIGEST) is None
     store.remember_answer(DIGEST, b"answer")
@@ -340,19 +340,19 @@ def test_answers_are_good_for_seconds(tmp_path):
     set_age(tmp_path / "v1/resolved" / DIGEST.hex, 6)
     assert store.recent_answer(DIGEST) is None
     set_age(tmp_path / "v1/resolved" / DIGEST.hex, -100)
-    assert store.recent_answer(DIGEST) is None, "a clock that went back"
+    assert store.recent_answer(DIGEST) is None, "the clock went back"
 
 
-@pytest.mark.parametrize("left", [b"", DATA[:-1]])
-def test_a_pack_that_a_power_failure_cut_short_is_downloaded_again(tmp_path, left):
+@pytest.mark.parametrize("leftover", [b"", DATA[:-1]])
+def test_a_pack_that_a_power_failure_cut_short_is_downloaded_again(tmp_path, leftover):
     store = NodeStore(tmp_path)
     path, _ = store.fetch(DIGEST, len(DATA), Source())
-    path.write_bytes(left)
+    path.write_bytes(leftover)
     assert store.fetch(DIGEST, len(DATA), Source())[1] == len(DATA)
     assert path.read_bytes() == DATA
 
 
-def test_a_damaged_pack_is_forgotten(tmp_path):
+def test_a_damaged_pack_is_deleted(tmp_path):
     store = NodeStore(tmp_path)
     path, _ = store.fetch(DIGEST, len(DATA), Source())
     path.write_bytes(bytes(len(DATA)))
@@ -361,14 +361,14 @@ def test_a_damaged_pack_is_forgotten(tmp_path):
     assert store.fetch(DIGEST, len(DATA), Source())[1] == len(DATA)
 
 
-def test_the_default_root_is_the_first_that_is_writable(tmp_path, monkeypatch):
+def test_the_default_root_is_the_first_writable_folder(tmp_path, monkeypatch):
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     monkeypatch.setattr(store_module.tempfile, "tempdir", str(temporary))
     (tmp_path / "file").write_bytes(b"")
     for name in ("CACHESVC_STORE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path / "file"))  # no home
+    monkeypatch.setenv("HOME", str(tmp_path / "file"))  # There is no home.
     assert default_root() == temporary / f"cachesvc-{os.geteuid()}"
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     assert default_root() == tmp_path / "home/.cache/cachesvc"
@@ -378,7 +378,7 @@ def test_the_default_root_is_the_first_that_is_writable(tmp_path, monkeypatch):
     assert default_root() == tmp_path / "named"
 
 
-def test_a_laid_out_default_root_is_not_taken(tmp_path, monkeypatch):
+def test_a_default_root_that_others_may_write_is_not_used(tmp_path, monkeypatch):
     monkeypatch.setattr(store_module.tempfile, "tempdir", str(tmp_path))
     for name in ("CACHESVC_STORE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)

@@ -1,4 +1,4 @@
-"""The usefulness of a start, as a pure function of what was installed, used and counted."""
+"""Test the usefulness of a start as a pure function of the installed files, the used files and the counts."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ NOTHING = Observation()
         (NOTHING, [use(0)], "unused"),
     ],
 )
-def test_the_five_states(observed, revisions, state):
+def test_a_start_has_one_of_five_states(observed, revisions, state):
     assert judge(observed, revisions) == state
 
 
-def test_pytorchs_own_hits_do_not_make_one_of_ours():
-    """A user's warm folder hits too: nothing restored was used, and nothing was compiled."""
+def test_pytorchs_own_hits_are_no_hits_of_cachesvc():
+    """A user's warm folder hits too: no restored file was used, and nothing was compiled."""
     assert judge(Observation(fx_hits=3, aot_hits=3), [use(0)]) == "unused"
 
 
@@ -80,26 +80,26 @@ def test_use_is_counted_by_kernel_path_and_by_key():
     assert used({KERNEL}, set()) == [1, 0]
     assert used({KERNEL}, {FX, AOT}) == [3, 0]
     assert used(set(), {FX[:-1] + "b"}) == [0, 1]
-    assert used({"cachesvc/other.so"}, {"another key", "1" * 50}) == [0, 0], "content's names are no keys"
+    assert used({"cachesvc/other.so"}, {"another key", "1" * 50}) == [0, 0], "names of contents are no keys"
 
 
-def test_what_several_revisions_hold_counts_for_the_one_that_explains_most():
-    """A name holds nine revisions with the same kernel; a process that used one of them says one."""
+def test_a_file_of_several_revisions_counts_for_the_revision_that_explains_most():
+    """A name has nine revisions with the same kernel; a process that used one of them reports one."""
     graphs = ["f" + letter * 50 for letter in "abcdefghi"]
-    held = [
+    revisions_installed = [
         installed(f"team/{letter}", f"fxgraph/aa/{graph}/{'1' * 50}", KERNEL, first_call=10.0)
         for letter, graph in zip("abcdefghi", graphs, strict=True)
     ]
-    found = uses(held, {KERNEL}, {graphs[4]})
-    assert [use.used for use in found] == [0, 0, 0, 0, 2, 0, 0, 0, 0]
-    assert Report("hit", (), NOTHING, found).used == "2 artifacts of 1 revision used"
+    revision_uses = uses(revisions_installed, {KERNEL}, {graphs[4]})
+    assert [use.used for use in revision_uses] == [0, 0, 0, 0, 2, 0, 0, 0, 0]
+    assert Report("hit", (), NOTHING, revision_uses).used == "2 artifacts of 1 revision used"
 
 
-def test_of_two_revisions_with_the_same_artifacts_the_model_s_own_counts():
+def test_of_two_revisions_with_the_same_artifacts_the_models_own_counts():
     mine = Digest.of(b"mine")
-    held = [installed("team/a", KERNEL), installed("team/b", KERNEL, model=mine)]
-    assert [use.used for use in uses(held, {KERNEL}, set())] == [1, 0]
-    assert [use.used for use in uses(held, {KERNEL}, set(), [mine])] == [0, 1]
+    installed_revisions = [installed("team/a", KERNEL), installed("team/b", KERNEL, model=mine)]
+    assert [use.used for use in uses(installed_revisions, {KERNEL}, set())] == [1, 0]
+    assert [use.used for use in uses(installed_revisions, {KERNEL}, set(), [mine])] == [0, 1]
 
 
 def test_a_revision_is_named_as_it_was_signed():
@@ -108,25 +108,25 @@ def test_a_revision_is_named_as_it_was_signed():
     assert only.revision == str(Digest.of(b"team/two:v1"))
 
 
-def test_the_line_of_a_log():
-    seen = Observation(compilations=2, tuning_runs=1)
-    report = Report("partial", ("why", "and why"), seen, (use(3), use(1)))
+def test_the_line_in_the_log_has_state_and_counts():
+    observation = Observation(compilations=2, tuning_runs=1)
+    report = Report("partial", ("why", "and why"), observation, (use(3), use(1)))
     assert report.line == "partial: 2 compilations, 1 tuning runs, 4 artifacts of 2 revisions used; why"
     unused = Report("unused", (), NOTHING)
     assert unused.line == "unused: 0 compilations, 0 tuning runs, 0 artifacts of 0 revisions used"
 
 
-def test_what_is_not_needed_is_not_inert():
-    """A name holds many targets; only a start that used none of them speaks against them."""
+def test_an_unneeded_revision_is_not_inert():
+    """A name has many targets; a start counts against a target only if it used none of them."""
     mine, other = Digest.of(b"mine"), Digest.of(b"other")
-    held = [
+    installed_revisions = [
         installed("team/one", KERNEL, first_call=10.0),
         installed("team/two", KERNEL, first_call=30.0),
         installed("team/three", KERNEL, model=other),
     ]
 
     def states(state, used, saved=None, models=()):
-        rows = judge_revisions(state, held, [use(count) for count in used], saved, models)
+        rows = judge_revisions(state, installed_revisions, [use(count) for count in used], saved, models)
         return [(row.state, row.saved) for row in rows]
 
     assert states("partial", [1, 0, 0], 8.0) == [("partial", 8.0), ("unused", None), ("unused", None)]

@@ -1,4 +1,4 @@
-"""What a report of a start holds: nothing that names anybody."""
+"""Test that the report of a start names no person, host or file."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def use(number: int, **more) -> RevisionUse:
     return RevisionUse("team/bert:latest", "t", str(Digest.of(b"%d" % number)), 3, 100, 2, **more)
 
 
-def test_the_request_names_nobody_and_holds_what_came_from_this_registry() -> None:
+def test_the_request_has_no_names_and_only_revisions_of_this_registry() -> None:
     report = Report(
         "inert",
         ("a reason with /home/me",),
@@ -54,18 +54,18 @@ def test_the_request_names_nobody_and_holds_what_came_from_this_registry() -> No
         kinds={"inductor": KindWork(1, 0, 2.5)},
         key_differences=(KeyDifference("grad mode", "True", "False"),) * 2,
     )
-    made = request(report, URL, [installed(1), installed(3)], {"torch": "2.13"})
-    text = canonical(made).decode()
-    assert [row.revision for row in made.revisions] == [Digest.of(b"1"), Digest.of(b"3")]
-    assert made.why == ("grad mode",), "the component, not its values"
+    body = request(report, URL, [installed(1), installed(3)], {"torch": "2.13"})
+    text = canonical(body).decode()
+    assert [row.revision for row in body.revisions] == [Digest.of(b"1"), Digest.of(b"3")]
+    assert body.why == ("grad mode",), "the component, not its values"
     for secret in (socket.gethostname(), platform.node(), str(Path.home()), "/home/me", str(os.getpid())):
         assert len(secret) < 4 or secret not in text
     user = getpass.getuser()
     assert user == "root" or user not in text
-    assert build(ReportRequest, parse_json(text.encode(), limit=MAX_REPORT_BYTES, what="report")) == made
+    assert build(ReportRequest, parse_json(text.encode(), limit=MAX_REPORT_BYTES, what="report")) == body
 
 
-def test_odd_numbers_are_cut_to_what_the_protocol_takes() -> None:
+def test_odd_numbers_are_cut_to_the_limits_of_the_protocol() -> None:
     report = Report(
         "hit",
         (),
@@ -77,7 +77,7 @@ def test_odd_numbers_are_cut_to_what_the_protocol_takes() -> None:
     assert row.saved == -MAX_SECONDS
 
 
-def test_a_node_is_one_for_all_its_processes_and_another_for_another_registry() -> None:
+def test_all_processes_of_a_node_have_one_id_for_each_registry() -> None:
     code = f"from cachesvc_client.outcome.send import node_id; print(node_id({URL!r}))"
     ids = {subprocess.check_output([sys.executable, "-c", code], text=True).strip() for _ in range(2)}
     assert ids == {node_id(URL)}
@@ -85,6 +85,6 @@ def test_a_node_is_one_for_all_its_processes_and_another_for_another_registry() 
     assert json.dumps(socket.gethostname()) not in node_id(URL)
 
 
-def test_without_a_boot_id_it_is_random(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_a_boot_id_the_node_id_is_random(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(send, "_BOOT_ID", tmp_path / "none")
     assert node_id.__wrapped__(URL) != node_id.__wrapped__(URL)

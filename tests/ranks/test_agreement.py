@@ -1,4 +1,5 @@
-"""All or nothing, by files: real processes vote, are silent, die, and come again."""
+"""Test that all ranks of a node agree or none does: real processes vote through files, are silent, die, and
+start again."""
 
 from __future__ import annotations
 
@@ -42,11 +43,11 @@ def voter(folder: Path, member: int, members: int, what, problem: str = "", pati
 
 
 def outcomes(processes: list[subprocess.Popen]) -> list[tuple[bool, str]]:
-    """Of all of them, while all of them live; then they end."""
-    said = [tuple(json.loads(process.stdout.readline())) for process in processes]
+    """Return the outcomes of all voters while all of them live, then end them."""
+    answers = [tuple(json.loads(process.stdout.readline())) for process in processes]
     for process in processes:
         process.communicate("")
-    return said
+    return answers
 
 
 def test_four_ranks_that_can_all_install_agree(tmp_path):
@@ -61,18 +62,18 @@ def test_four_ranks_that_can_all_install_agree(tmp_path):
         ([(["a"], ""), ([], ""), (["a"], "")], "the ranks of this node found different revisions"),
     ],
 )
-def test_one_that_cannot_decides_for_all(tmp_path, votes, why):
+def test_one_rank_that_cannot_install_decides_for_all(tmp_path, votes, why):
     ranks = [voter(tmp_path, n, 3, what, problem) for n, (what, problem) in enumerate(votes)]
     assert outcomes(ranks) == [(False, why)] * 3
 
 
-def test_a_rank_that_never_attaches_does_not_block_the_others_beyond_their_time(tmp_path):
-    """The first whose time is up decides; the others learn it though they have time left."""
+def test_a_rank_that_never_attaches_blocks_the_others_until_their_deadline_at_most(tmp_path):
+    """The first rank whose time is up decides; the others follow though they have time left."""
     ranks = [voter(tmp_path, 0, 3, ["a"], patience=0.3), voter(tmp_path, 2, 3, ["a"], patience=3600)]
     assert outcomes(ranks) == [(False, "rank 1 of this node was not ready in time")] * 2
 
 
-def test_one_that_comes_when_it_is_decided_follows(tmp_path):
+def test_a_late_rank_follows_the_decision(tmp_path):
     early, later = Vote(tmp_path, 0, 2), voter(tmp_path, 1, 2, None)
     early.vote(["a"])
     assert early.outcome() is None
@@ -96,7 +97,7 @@ def test_a_rank_that_died_has_not_agreed(tmp_path):
 
 
 def test_a_killed_rank_keeps_no_lock(tmp_path):
-    """Killed while it holds the lock."""
+    """The rank is killed while it holds the lock."""
     program = (
         "import fcntl, os, sys; fcntl.flock(os.open(sys.argv[1] + '/lock', os.O_RDWR | os.O_CREAT), 2); "
         "print('held', flush=True); sys.stdin.read()"
@@ -118,7 +119,7 @@ def test_a_killed_rank_keeps_no_lock(tmp_path):
 
 
 @pytest.mark.parametrize("before", ["agreed", "refused", "open"])
-def test_an_earlier_run_under_the_same_port_counts_for_nothing(tmp_path, before):
+def test_votes_of_an_earlier_run_under_the_same_port_do_not_count(tmp_path, before):
     count = 2 if before == "agreed" else 1
     problem = "gone" if before == "refused" else ""
     ranks = [voter(tmp_path, n, 2, ["old"], problem) for n in range(count)]
@@ -135,8 +136,8 @@ def test_an_earlier_run_under_the_same_port_counts_for_nothing(tmp_path, before)
     assert first.outcome() == Outcome(True)
 
 
-def test_half_of_an_earlier_run_counts_for_nothing_either(tmp_path):
-    """Rank 1 of it lingers while the next run begins."""
+def test_votes_of_half_an_earlier_run_do_not_count(tmp_path):
+    """Rank 1 of the earlier run still lives when the next run begins."""
     lingering = voter(tmp_path, 1, 2, ["old"])
     dead = voter(tmp_path, 0, 2, ["old"])
     assert dead.stdout.readline() and lingering.stdout.readline()
@@ -147,11 +148,11 @@ def test_half_of_an_earlier_run_counts_for_nothing_either(tmp_path):
     assert outcomes([voter(tmp_path, 1, 2, ["new"])]) == [(True, "")]
 
 
-def test_a_ranks_own_child_goes_by_its_vote_and_a_stranger_does_not_agree(tmp_path):
-    """Children inherit RANK; what they do must not look like another run."""
+def test_a_ranks_child_uses_its_vote_and_a_strange_process_does_not_agree(tmp_path):
+    """Children inherit RANK; their votes must not look like another run."""
     vote, other = Vote(tmp_path, 0, 2), voter(tmp_path, 1, 2, ["a"])
     vote.vote(["a"])
-    assert outcomes([voter(tmp_path, 0, 2, ["a"])]) == [(True, "")]  # a child of this process
+    assert outcomes([voter(tmp_path, 0, 2, ["a"])]) == [(True, "")]  # A child of this process.
     stranger = Vote(tmp_path, 1, 2)
     stranger._me = process_id(os.getpid())
     assert other.stdout.readline()
@@ -160,25 +161,25 @@ def test_a_ranks_own_child_goes_by_its_vote_and_a_stranger_does_not_agree(tmp_pa
     assert vote.outcome() == Outcome(True)
 
 
-def test_the_last_vote_against_the_end_of_time(tmp_path):
-    """However the two meet, both ranks know the same."""
+def test_the_last_vote_and_the_deadline_may_coincide(tmp_path):
+    """Whichever comes first, both ranks reach the same outcome."""
     for number in range(60):
         rounds = [Vote(tmp_path / str(number), member, 2) for member in range(2)]
         rounds[0].vote(["a"])
         start = threading.Barrier(2)
-        seen: list[Outcome] = []
+        results: list[Outcome] = []
 
-        def late(rounds=rounds, start=start, seen=seen) -> None:
+        def late(rounds=rounds, start=start, results=results) -> None:
             start.wait()
             rounds[1].vote(["a"])
-            seen.append(wait_for(rounds[1], lambda: True, lambda: None))
+            results.append(wait_for(rounds[1], lambda: True, lambda: None))
 
         thread = threading.Thread(target=late)
         thread.start()
         start.wait()
         mine = rounds[0].give_up()
         thread.join()
-        assert [mine.agreed] == [outcome.agreed for outcome in seen]
+        assert [mine.agreed] == [outcome.agreed for outcome in results]
 
 
 def test_a_damaged_state_is_no_agreement(tmp_path):
@@ -188,20 +189,20 @@ def test_a_damaged_state_is_no_agreement(tmp_path):
     assert not vote.give_up().agreed
 
 
-def test_processes_are_told_from_later_ones():
+def test_a_process_is_distinguished_from_later_ones_with_its_number():
     child = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
     named = process_id(child.pid)
     assert lives(named) and lives(process_id(os.getpid()))
     assert not lives(f"{child.pid}:1")
     child.send_signal(signal.SIGKILL)
-    while process_id(child.pid) == named:  # until it is a zombie
+    while process_id(child.pid) == named:  # Wait until the child is a zombie.
         time.sleep(0.01)
     assert not lives(named)
     child.communicate()
     assert not lives(named)
 
 
-# What ranks hand in.
+# Files that ranks hand in.
 
 GIVER = """
 import json, sys
@@ -227,25 +228,25 @@ def giver(folder: Path, rank: int) -> subprocess.Popen:
     )
 
 
-def test_what_is_handed_in_lies_once_and_everybody_is_told(tmp_path):
+def test_files_that_ranks_share_are_stored_once_and_all_ranks_get_the_reply(tmp_path):
     box = HandIn(tmp_path)
     box.give(0, [SourceFile("inductor", "shared", b"same")], {"rank": 0})
     others = [giver(tmp_path, rank) for rank in (1, 2)]
     files, facts = box.collect(3, seconds=60)
     assert [facts[rank]["rank"] for rank in range(3)] == [0, 1, 2]
-    assert {rank: [file.path for file in listed] for rank, listed in files.items()} == {
+    assert {rank: [file.path for file in own_files] for rank, own_files in files.items()} == {
         0: ["shared"],
         1: ["shared", "own1"],
         2: ["shared", "own2"],
     }
-    assert len(list((tmp_path / "files").iterdir())) == 3  # shared, own1, own2
+    assert len(list((tmp_path / "files").iterdir())) == 3  # The files shared, own1 and own2.
     box.reply({"revision": "sha256:x"})
     for other in others:
         assert other.communicate()[0].splitlines() == ["given", '{"revision": "sha256:x"}']
     assert [path.name for path in tmp_path.rglob("*")] in (["answer.json", "files"], ["files", "answer.json"])
 
 
-def test_rank_0s_error_is_everybodys(tmp_path):
+def test_an_error_of_rank_0_reaches_every_rank(tmp_path):
     box, other = HandIn(tmp_path), giver(tmp_path, 1)
     box.give(0, [], {})
     box.collect(2, seconds=60)
@@ -256,10 +257,10 @@ def test_rank_0s_error_is_everybodys(tmp_path):
 def test_a_rank_that_hands_nothing_in_is_named(tmp_path):
     box = HandIn(tmp_path)
     box.give(0, [], {})
-    gone = giver(tmp_path, 1)
-    assert gone.stdout.readline() == "given\n"
-    gone.kill()  # what it gave counts no more: an earlier run's would look the same
-    gone.communicate()
+    dead_rank = giver(tmp_path, 1)
+    assert dead_rank.stdout.readline() == "given\n"
+    dead_rank.kill()  # The files of a dead rank do not count: an earlier run's would look the same.
+    dead_rank.communicate()
     with pytest.raises(Unavailable, match=r"rank 1, 2 of 3 handed nothing in.*every rank"):
         box.collect(3, seconds=0.1)
 

@@ -1,4 +1,5 @@
-"""Which job a process belongs to, from the variables of launchers; and the files of all its ranks as one."""
+"""Test which job a process belongs to, by the variables of launchers, and the files of all its ranks as one
+set."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ TORCHRUN = {
 }
 
 
-def test_torchruns_ranks_share_a_key_and_a_restarted_job_has_another():
+def test_torchruns_ranks_share_a_key_and_a_restarted_job_has_another_key():
     one, other = this_job(TORCHRUN), this_job({**TORCHRUN, "RANK": "0", "LOCAL_RANK": "0"})
     assert (one.rank, one.world, one.local, one.here, one.one_node) == (1, 2, 1, 2, True)
     assert one.key == other.key
@@ -38,7 +39,7 @@ def test_torchruns_ranks_share_a_key_and_a_restarted_job_has_another():
         assert this_job({**TORCHRUN, changed: "7"}).key != one.key
 
 
-def test_on_several_nodes_those_of_this_one_are_known():
+def test_the_ranks_of_this_node_are_known_among_several_nodes():
     job = this_job({**TORCHRUN, "WORLD_SIZE": "4", "RANK": "3"})
     assert (job.rank, job.local, job.here, job.one_node) == (3, 1, 2, False)
 
@@ -54,21 +55,21 @@ def test_on_several_nodes_those_of_this_one_are_known():
         {name: value for name, value in TORCHRUN.items() if name != "WORLD_SIZE"},
     ],
 )
-def test_a_process_alone_is_in_no_job(environ):
+def test_a_single_process_is_in_no_job(environ):
     assert this_job(environ) is None
 
 
-def test_without_a_launchers_word_the_loopback_says_that_all_are_here():
+def test_a_loopback_address_means_that_all_ranks_are_here():
     bare = {"RANK": "2", "WORLD_SIZE": "4", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}
     job = this_job(bare)
     assert (job.local, job.here) == (2, 4)
     far = this_job({**bare, "MASTER_ADDR": "node-9"})
-    assert (far.rank, far.here) == (2, 0), "nobody knows who else is here, so nobody is waited for"
+    assert (far.rank, far.here) == (2, 0), "nobody knows which other ranks are here, so nobody waits for them"
     assert this_job({name: value for name, value in bare.items() if name != "MASTER_PORT"}).here == 0
 
 
 @pytest.mark.parametrize("starter", ["multiprocessing", "torchrun", "plain"])
-def test_who_may_be_told_a_rank_later(tmp_path, starter):
+def test_some_processes_may_learn_their_rank_later(tmp_path, starter):
     ask = "from cachesvc_client.ranks.job import may_become_rank as ask\n"
     (tmp_path / "torchrun").write_text(ask + "print(ask())\n")
     (tmp_path / "spawns.py").write_text(
@@ -83,11 +84,11 @@ def test_who_may_be_told_a_rank_later(tmp_path, starter):
         "torchrun": [str(tmp_path / "torchrun"), "--standalone"],
         "plain": ["-c", ask + "print(ask())"],
     }[starter]
-    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, env=dict(os.environ))
+    result = subprocess.run([sys.executable, *command], capture_output=True, text=True, env=dict(os.environ))
     assert (
-        done.stdout.split()
+        result.stdout.split()
         == {"multiprocessing": ["True"] * 2, "torchrun": ["True"], "plain": ["False"]}[starter]
-    ), done.stderr
+    ), result.stderr
 
 
 # One revision of all ranks.
@@ -97,25 +98,30 @@ TUNED = "ab/" + "c" * 30 + ".best_config"
 KERNEL = "fxgraph/ab/f" + "a" * 30 + "/" + "b" * 30
 
 
-def test_what_ranks_share_is_there_once_and_what_they_do_not_names_them():
+def test_shared_files_are_stored_once_and_other_files_name_their_ranks():
     shared, own = SourceFile("inductor", KERNEL, b"x"), SourceFile("inductor", KERNEL + "1", b"y")
     some = SourceFile("inductor", KERNEL + "2", b"z")
-    made = join_captures({0: [shared, some], 1: [shared, own], 2: [some, shared]}, rule_of)
-    assert {file.path: file.ranks for file in made} == {KERNEL: (), KERNEL + "1": (1,), KERNEL + "2": (0, 2)}
+    joined = join_captures({0: [shared, some], 1: [shared, own], 2: [some, shared]}, rule_of)
+    assert {file.path: file.ranks for file in joined} == {
+        KERNEL: (),
+        KERNEL + "1": (1,),
+        KERNEL + "2": (0, 2),
+    }
     assert join_captures({0: [shared]}, rule_of) == [shared]
 
 
-def test_tuning_results_are_merged_and_of_other_files_the_lowest_ranks_stays():
+def test_tuning_results_are_merged_and_the_lowest_rank_supplies_other_files():
     first = [SourceFile("inductor", TUNED, b'{"a": 1, "b": 2}'), SourceFile("inductor", KERNEL, b"first")]
     second = [SourceFile("inductor", TUNED, b'{"b": 3, "c": 4}'), SourceFile("inductor", KERNEL, b"second")]
-    made = {file.path: file for file in join_captures({1: second, 0: first}, rule_of)}
-    assert made[KERNEL].data == b"first"
-    assert made[TUNED].data == b'{"b": 2, "c": 4, "a": 1}'
-    assert made[TUNED].ranks == made[KERNEL].ranks == ()
+    joined = {file.path: file for file in join_captures({1: second, 0: first}, rule_of)}
+    assert joined[KERNEL].data == b"first"
+    assert joined[TUNED].data == b'{"b": 2, "c": 4, "a": 1}'
+    assert joined[TUNED].ranks == joined[KERNEL].ranks == ()
 
 
 def entry(seconds: int, guards: str, at: int) -> bytes:
-    """As PyTorch's: what differs by rank is the time, addresses and variables of the process."""
+    """Make an entry as PyTorch does: the time, the addresses and the variables of the process differ by
+    rank."""
     debug = f"import os\nos.environ['TORCHELASTIC_ERROR_FILE'] = '/tmp/{at}'\nimport torch\n"
     return pickle.dumps({"time": seconds, "guards": guards, "debug": debug, "at": f"<f at {hex(at)}>"})
 
@@ -129,7 +135,7 @@ def test_two_ranks_entries_of_one_key_are_one_unless_their_guards_differ():
     def source(place, data):
         return SourceFile("inductor", f"{place}/{Digest.of(data).hex[:40]}", data)
 
-    made = join_captures(
+    joined = join_captures(
         {
             0: [source(folder, first), source(other, first)],
             1: [source(folder, second), source(folder, apart)],
@@ -137,7 +143,7 @@ def test_two_ranks_entries_of_one_key_are_one_unless_their_guards_differ():
         },
         rule_of,
     )
-    assert [(file.path.split("/")[1][1], file.data, file.ranks) for file in made] == [
+    assert [(file.path.split("/")[1][1], file.data, file.ranks) for file in joined] == [
         ("k", first, ()),
         ("l", first, (0,)),
         ("k", apart, (1,)),
@@ -145,7 +151,7 @@ def test_two_ranks_entries_of_one_key_are_one_unless_their_guards_differ():
     ]
 
 
-def test_a_rank_takes_what_is_its_own_or_everybodys():
+def test_a_rank_takes_its_own_and_the_shared_files():
     record = FileRecord("inductor", KERNEL, 1, Digest.of(b"x"), 0, 0)
     mine = replace(record, ranks=(0, 2))
     assert [serves_rank(record, rank) for rank in (None, 0, 1)] == [True, True, True]
@@ -158,7 +164,9 @@ def test_files_of_single_ranks_do_not_serve_a_job_of_another_size(manifest):
     assert "built by 4 ranks" in misfit(apart, job) and "this job has 2" in misfit(apart, job)
     assert misfit(apart, None) == ""
     assert misfit(manifest(ranks=2, files=[(0,), (1,)]), job) == ""
-    assert misfit(manifest(ranks=4, files=[(), ()]), job) == "", "what all ranks share serves any number"
+    assert misfit(manifest(ranks=4, files=[(), ()]), job) == "", (
+        "files that all ranks share serve any number of ranks"
+    )
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The registry over both columns of backends: embedded, and PostgreSQL with Redis and Ceph's S3."""
+"""Start the registry over both columns of backends: embedded, and PostgreSQL with Redis and Ceph's S3."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from tests.conftest import new_bucket, new_database
 
 @pytest.fixture(scope="session", params=COLUMNS)
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One server for all tests that do not stop it; each works in names of its own."""
-    made = Server(tmp_path_factory.mktemp("registry") / "data")
+    """Start one server for all tests that do not stop it; each test uses names of its own."""
+    new_server = Server(tmp_path_factory.mktemp("registry") / "data")
     if request.param == "production":
-        made.env = production(request)
-    made.start()
-    yield made
-    assert made.stop() == 0
+        new_server.env = production(request)
+    new_server.start()
+    yield new_server
+    assert new_server.stop() == 0
 
 
 @pytest.fixture(scope="session", params=COLUMNS)
 def column(request: pytest.FixtureRequest) -> Column:
-    """Backends for registries in this process."""
+    """Return the backends for registries in this process."""
     if request.param == "embedded":
         return EMBEDDED
     postgresql, gateway = request.getfixturevalue("postgresql"), request.getfixturevalue("gateway")
@@ -39,16 +39,16 @@ def column(request: pytest.FixtureRequest) -> Column:
 
 @pytest.fixture
 def own_server(tmp_path: Path) -> Iterator[Server]:
-    """A server that a test may stop, kill and start again; not started yet."""
-    made = Server(tmp_path / "data")
-    yield made
-    if made.process is not None and made.process.poll() is None:
-        made.stop()
+    """Return a server that is not started yet; the test may stop, kill and restart it."""
+    new_server = Server(tmp_path / "data")
+    yield new_server
+    if new_server.process is not None and new_server.process.poll() is None:
+        new_server.stop()
 
 
 @pytest.fixture(params=COLUMNS)
 def own_column_server(request: pytest.FixtureRequest, own_server: Server) -> Server:
-    """The same, over either column."""
+    """Return a server over either column that is not started yet; the test may stop, kill and restart it."""
     if request.param == "production":
         own_server.env = production(request)
     return own_server

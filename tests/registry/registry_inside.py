@@ -1,4 +1,4 @@
-"""A registry in this process, with a clock that the test moves; and the columns of backends."""
+"""Run a registry in this process, with a clock that the test moves, over both columns of backends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
-from registry_making import FINGERPRINT, Made
+from registry_making import FINGERPRINT, Publication
 
 from cachesvc.blobs.local import LocalBlobStore
 from cachesvc.blobs.s3 import S3BlobStore
@@ -46,7 +46,7 @@ LIMITS = Limits(lease_seconds=100, grace_seconds=1000, retention=Retention(revis
 
 
 class Clock:
-    """Seconds of UTC, and of the hot store."""
+    """Returns the seconds of UTC, also for the hot store; the test moves it."""
 
     def __init__(self) -> None:
         self.now = float(START)
@@ -61,9 +61,9 @@ class Inside:
     key: SigningKey
     clock: Clock
 
-    def begin(self, made: Made, token: Token = ROOT) -> str:
-        statement = made.manifest.statement
-        request = UploadRequest(statement.namespace, statement.name, len(made.pack), statement.lane)
+    def begin(self, publication: Publication, token: Token = ROOT) -> str:
+        statement = publication.manifest.statement
+        request = UploadRequest(statement.namespace, statement.name, len(publication.pack), statement.lane)
         return publish.begin(self.registry, token, request).upload
 
     def put(self, upload: str, data: bytes, token: Token = ROOT) -> Any:
@@ -71,26 +71,31 @@ class Inside:
         return publish.receive(self.registry, token, upload, chunks)
 
     def commit(
-        self, upload: str, made: Made, head: Digest | None = None, token: Token = ROOT
+        self, upload: str, publication: Publication, head: Digest | None = None, token: Token = ROOT
     ) -> CommitAnswer:
-        return publish.commit(self.registry, token, upload, CommitRequest(made.envelope.decode(), head))
+        return publish.commit(
+            self.registry, token, upload, CommitRequest(publication.envelope.decode(), head)
+        )
 
-    def publish(self, made: Made, head: Digest | None = None) -> CommitAnswer:
-        upload = self.begin(made)
-        self.put(upload, made.pack)
-        return self.commit(upload, made, head)
+    def publish(self, publication: Publication, head: Digest | None = None) -> CommitAnswer:
+        upload = self.begin(publication)
+        self.put(upload, publication.pack)
+        return self.commit(upload, publication, head)
 
-    def bundle(self, made: Made, head: Digest | None = None, token: Token = ROOT) -> CommitAnswer:
-        statement = made.manifest.statement
+    def bundle(
+        self, publication: Publication, head: Digest | None = None, token: Token = ROOT
+    ) -> CommitAnswer:
+        statement = publication.manifest.statement
         request = BundleRequest(statement.namespace, statement.name, statement.lane, head)
-        data = bundle_head(made.envelope) + made.pack
+        data = bundle_head(publication.envelope) + publication.pack
         chunks = (data[start : start + 500] for start in range(0, len(data), 500))
         return publish.bundle(self.registry, token, request, chunks)
 
     def answer(
         self, request: ResolveRequest, body: bytes = b"", *, registry: Registry | None = None
     ) -> bytes:
-        """Answers one question of the root token, as a batch of one; raises the error that it is answered."""
+        """Answer one resolve request with the root token, as a batch of one. Raise the error that is the
+        answer."""
         question = answers.Question(ROOT, request, body)
         [answer] = answers.answer_each(registry or self.registry, [question])
         if isinstance(answer, CacheSvcError):
@@ -99,7 +104,7 @@ class Inside:
 
     def resolve(self, name: str = "bert", **more: Any) -> ResolveAnswer:
         request = ResolveRequest(Namespace("team"), ShortName(name), FINGERPRINT, **more)
-        # With nothing remembered: the tests' clock moves on, and the cache of answers has another.
+        # Nothing is remembered: the test moves its own clock, and the cache of answers has another clock.
         answer = self.answer(request, registry=replace(self.registry, own=MemoryHot()))
         return codec.build(ResolveAnswer, codec.parse_json(answer, limit=len(answer), what="the answer"))
 
@@ -116,10 +121,10 @@ class Inside:
 
 
 class Column(Protocol):
-    """Return one column of the table of backends in docs/architecture.md."""
+    """Stands for one column of the table of backends in docs/architecture.md."""
 
     def open(self, folder: Path) -> tuple[Index, BlobStore]:
-        """What belongs to ``folder``: the same again at each call."""
+        """Open the backends of ``folder``; each call for a folder opens the same ones."""
         ...
 
 
@@ -130,7 +135,7 @@ class Embedded:
 
 @dataclass(frozen=True)
 class Production:
-    """``server``: the URL of a PostgreSQL; ``template``: a database there with the newest schema."""
+    """Uses ``server``, the URL of a PostgreSQL, and ``template``, a database there with the newest schema."""
 
     server: str
     template: str
@@ -138,6 +143,8 @@ class Production:
     bucket: str
 
     def open(self, folder: Path) -> tuple[Index, BlobStore]:
+        """Open the database, the bucket and the hot store of ``folder``; each call for a folder opens the
+        same ones."""
         import psycopg
 
         name = "f" + hashlib.sha256(bytes(folder)).hexdigest()[:20]
@@ -168,7 +175,7 @@ COLUMNS = ["embedded", pytest.param("production", marks=pytest.mark.services)]
 
 
 def production(request: pytest.FixtureRequest) -> dict[str, str]:
-    """The variables of a server over real services, in a database and a bucket that nobody else has."""
+    """Return the variables of a server over real services, with a database and a bucket of its own."""
     gateway = request.getfixturevalue("gateway")
     return {
         **gateway.variables,

@@ -1,4 +1,4 @@
-"""Makes what is published: packs, manifests, envelopes; and a server in a process of its own."""
+"""Make packs, manifests and envelopes to publish, and run a server in a process of its own."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ _last = 0
 
 
 def next_sequence() -> int:
-    """Milliseconds of UTC, as clients have it, and never twice the same."""
+    """Return the time in milliseconds of UTC, as clients do, and never the same number twice."""
     global _last
     _last = max(time.time_ns() // 1_000_000, _last + 1)
     return _last
 
 
 @dataclass(frozen=True)
-class Made:
-    """A manifest, its envelope and its pack."""
+class Publication:
+    """Holds a manifest, its envelope and its pack."""
 
     manifest: Manifest
     envelope: bytes
@@ -71,7 +71,7 @@ def make(
     model: bytes = b"model",
     expires: int | None = None,
     **changed: Any,
-) -> Made:
+) -> Publication:
     out = io.BytesIO()
     contents = write_pack([SourceFile("inductor", path, content)], out)
     statement = Statement(
@@ -94,19 +94,19 @@ def make(
         **changed,
     }
     manifest = Manifest(statement=statement, **facts)
-    return Made(manifest, key.sign(manifest), out.getvalue())
+    return Publication(manifest, key.sign(manifest), out.getvalue())
 
 
 class Api:
-    """A client that shows every answer as it is."""
+    """Returns every answer of the registry as an HTTP response."""
 
     def __init__(self, url: str, token: str | None) -> None:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self.http = httpx.Client(base_url=url, headers=headers, timeout=30, trust_env=False)
 
-    def begin(self, made: Made, **changed: Any) -> httpx.Response:
-        statement = made.manifest.statement
-        body = {"namespace": statement.namespace, "name": statement.name, "size": len(made.pack)}
+    def begin(self, publication: Publication, **changed: Any) -> httpx.Response:
+        statement = publication.manifest.statement
+        body = {"namespace": statement.namespace, "name": statement.name, "size": len(publication.pack)}
         if statement.lane:
             body["lane"] = statement.lane
         return self.http.post("/v1/uploads", json={**body, **changed})
@@ -114,27 +114,31 @@ class Api:
     def put(self, upload: str, data: Any) -> httpx.Response:
         return self.http.put(f"/v1/uploads/{upload}/pack", content=data)
 
-    def commit(self, upload: str, made: Made, head: str | None = None) -> httpx.Response:
-        body = {"envelope": made.envelope.decode(), "head": head}
+    def commit(self, upload: str, publication: Publication, head: str | None = None) -> httpx.Response:
+        body = {"envelope": publication.envelope.decode(), "head": head}
         return self.http.post(f"/v1/uploads/{upload}/commit", json=body)
 
-    def publish(self, made: Made, head: str | None = None) -> httpx.Response:
-        upload = ok(self.begin(made))["upload"]
-        ok(self.put(upload, made.pack))
-        return self.commit(upload, made, head)
+    def publish(self, publication: Publication, head: str | None = None) -> httpx.Response:
+        upload = ok(self.begin(publication))["upload"]
+        ok(self.put(upload, publication.pack))
+        return self.commit(upload, publication, head)
 
-    def bundle(self, made: Made, head: str | None = None, **more: Any) -> httpx.Response:
-        statement = made.manifest.statement
-        said = {"namespace": statement.namespace, "name": statement.name, "lane": statement.lane}
-        asked = {name: value for name, value in {**said, "head": head, **more}.items() if value is not None}
-        return self.http.post("/v1/bundles", params=asked, content=bundle_head(made.envelope) + made.pack)
+    def bundle(self, publication: Publication, head: str | None = None, **more: Any) -> httpx.Response:
+        statement = publication.manifest.statement
+        address = {"namespace": statement.namespace, "name": statement.name, "lane": statement.lane}
+        parameters = {
+            name: value for name, value in {**address, "head": head, **more}.items() if value is not None
+        }
+        return self.http.post(
+            "/v1/bundles", params=parameters, content=bundle_head(publication.envelope) + publication.pack
+        )
 
     def resolve(self, namespace: str = "team", name: str = "bert", **more: Any) -> httpx.Response:
         body = {"namespace": namespace, "name": name, "fingerprint": FINGERPRINT, **more}
         return self.http.post("/v1/resolve", json=body)
 
     def fetch(self, pack_url: str) -> httpx.Response:
-        """The pack that an answer names. A link to the store is all that its reader needs."""
+        """Return the pack that an answer names. Its link is all that a reader needs."""
         if pack_url.startswith("/"):
             return self.http.get(pack_url)
         return httpx.get(pack_url, timeout=30, trust_env=False)
@@ -144,13 +148,13 @@ class Api:
 
 
 def ok(answer: httpx.Response) -> Any:
-    """The body of a success."""
+    """Return the body of a success."""
     assert answer.status_code < 300, (answer.status_code, answer.text)
     return answer.json() if answer.content else None
 
 
 def refused(answer: httpx.Response, status: int, code: str, *words: str) -> str:
-    """The message of a failure, which must be of this kind and name these words."""
+    """Check that a failure is of this kind and names these words. Return its message."""
     assert answer.status_code == status, (answer.status_code, answer.text)
     error = answer.json()["error"]
     assert set(error) == {"code", "message", "hint"}
@@ -164,7 +168,7 @@ def refused(answer: httpx.Response, status: int, code: str, *words: str) -> str:
 
 @dataclass
 class Server:
-    """A ``cachesvc serve`` of its own."""
+    """Runs a ``cachesvc serve`` of its own."""
 
     data: Path
     options: list[str] = field(default_factory=list)
@@ -213,7 +217,7 @@ class Server:
         return status
 
     def end(self) -> list[str]:
-        """Stops it; the lines that it logged."""
+        """Stop the server and return the lines that it logged."""
         self.process.send_signal(signal.SIGTERM)
         _, err = self.process.communicate(timeout=20)
         assert self.process.returncode == 0, err
@@ -225,7 +229,7 @@ class Server:
 
 
 def launch(data: Path, *options: str, before: Sequence[str] = (), **env: str) -> subprocess.Popen[str]:
-    """``cachesvc serve`` on a free port, run by the command ``before``."""
+    """Start ``cachesvc serve`` on a free port, by the command ``before`` if there is one."""
     command = [*before, sys.executable, "-m", "cachesvc", "serve", "--data", str(data)]
     if "--port" not in options:
         command += ["--port", "0"]

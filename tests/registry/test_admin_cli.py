@@ -1,4 +1,5 @@
-"""``cachesvc admin``, as an operator types it, against a server of its own and against its database."""
+"""Test ``cachesvc admin`` as an operator types it, against a server of its own and against the server's
+database."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 from registry_inside import production
-from registry_making import FINGERPRINT, Made, Server, make, ok, refused
+from registry_making import FINGERPRINT, Publication, Server, make, ok, refused
 
 from cachesvc import cli
 from cachesvc.blobs import contract
@@ -27,8 +28,8 @@ INPUTS = {"base": {"args": [{"dtype": "bfloat16", "shape": [8, 128], "device": "
 
 
 @dataclass
-class Said:
-    """What a command printed, and its exit status."""
+class CommandResult:
+    """Holds the output and the exit status of a command."""
 
     status: int
     out: str
@@ -39,58 +40,63 @@ class Said:
         return json.loads(self.out)
 
 
-Admin = Callable[..., Said]
+Admin = Callable[..., CommandResult]
 
 
 @pytest.fixture
-def typed(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Admin:
-    """Runs ``cachesvc`` with these words, in this process, as its script does: click asks ``__main__`` how it
-    was started, which without xdist is ``python -m pytest``."""
+def command(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Admin:
+    """Return a function that runs ``cachesvc`` with some words in this process, as its script does.
+
+    Click asks ``__main__`` how the process was started; without xdist that is ``python -m pytest``."""
     monkeypatch.setattr(sys.modules["__main__"], "__package__", "", raising=False)
 
-    def run(*words: object) -> Said:
+    def run(*words: object) -> CommandResult:
         capfd.readouterr()
         monkeypatch.setattr(sys, "argv", ["cachesvc", *map(str, words)])
         with pytest.raises(SystemExit) as ended:
             cli.main()
         out, err = capfd.readouterr()
-        return Said(int(ended.value.code or 0), out, err)
+        return CommandResult(int(ended.value.code or 0), out, err)
 
     return run
 
 
 @pytest.fixture
-def admin(server: Server, typed: Admin, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Admin:
-    """``cachesvc admin`` with the first token and the first signing key."""
+def admin(server: Server, command: Admin, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Admin:
+    """Run ``cachesvc admin`` with the first token and the first signing key."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("CACHESVC_URL", server.url)
     monkeypatch.setenv("CACHESVC_TOKEN", server.token)
     monkeypatch.setenv("CACHESVC_SIGNING_KEY", server.ready["signing_key"])
     monkeypatch.setenv("CACHESVC_TRUSTED_KEYS", server.ready["trust"])
     monkeypatch.setenv("CACHESVC_STORE", str(tmp_path / "store"))
-    return lambda *words: typed("admin", *words)
+    return lambda *words: command("admin", *words)
 
 
 @pytest.fixture
 def team() -> str:
-    """A namespace of the test's own."""
+    """Return a namespace of the test's own."""
     return "n" + os.urandom(6).hex()
 
 
-def publish(server: Server, key: SigningKey, namespace: str, head: Made | None = None, **more: Any) -> Made:
-    made = make(key, namespace=namespace, **more)
-    ok(server.api().publish(made, head.revision if head else None))
-    return made
+def publish(
+    server: Server, key: SigningKey, namespace: str, head: Publication | None = None, **more: Any
+) -> Publication:
+    publication = make(key, namespace=namespace, **more)
+    ok(server.api().publish(publication, head.revision if head else None))
+    return publication
 
 
 def test_tokens_are_made_listed_shortened_and_revoked(admin: Admin, server: Server, team: str) -> None:
-    made = admin("tokens", "create", "--label", "ci", "--role", "write", "-n", team, "--days", 90, "--json")
-    token, secret = made.json["token"], made.json["secret"]
+    creation = admin(
+        "tokens", "create", "--label", "ci", "--role", "write", "-n", team, "--days", 90, "--json"
+    )
+    token, secret = creation.json["token"], creation.json["secret"]
     assert secret.startswith("csv_")
     assert ok(server.api(secret).http.get("/v1/whoami"))["role"] == "write"
-    listed = admin("tokens", "list")
-    assert secret not in listed.out
-    assert any(token in line and "write" in line and team in line for line in listed.out.splitlines())
+    listing = admin("tokens", "list")
+    assert secret not in listing.out
+    assert any(token in line and "write" in line and team in line for line in listing.out.splitlines())
     [row] = admin("tokens", "expire", token, "--days", 1, "--json").json
     assert row["expires"] - row["created"] <= 86_400 + 60
     plan = admin("tokens", "revoke", token)
@@ -104,8 +110,8 @@ def test_tokens_are_made_listed_shortened_and_revoked(admin: Admin, server: Serv
     assert again.status == 2 and "was revoked" in again.err
 
 
-def test_a_token_that_never_expires_or_opens_all_namespaces_is_asked_for(admin: Admin, team: str) -> None:
-    """What is left out means neither for ever nor everywhere; a refusal changes nothing."""
+def test_a_token_needs_an_expiry_and_a_namespace_or_an_explicit_choice(admin: Admin, team: str) -> None:
+    """An omitted option means neither "for ever" nor "everywhere", and a refusal changes nothing."""
     before = {row["token"]: row.get("expires") for row in admin("tokens", "list", "--json").json}
     nowhere = admin("tokens", "create", "--label", "ci", "--role", "write")
     assert nowhere.status == 2 and nowhere.err.count("\n") == 1 and "-n '*'" in nowhere.err
@@ -114,13 +120,13 @@ def test_a_token_that_never_expires_or_opens_all_namespaces_is_asked_for(admin: 
     assert {row["token"]: row.get("expires") for row in admin("tokens", "list", "--json").json} == before
 
     plain = admin("tokens", "create", "--label", "ci", "-n", team)
-    assert re.search(r"expires\s+20\d\d-", plain.out), "the default is told"
-    made = admin("tokens", "create", "--label", "ci", "-n", "*", "--json").json
-    assert made["namespace"] == "*" and made["expires"] == made["created"] + 90 * 86_400
+    assert re.search(r"expires\s+20\d\d-", plain.out), "the message names the default"
+    creation = admin("tokens", "create", "--label", "ci", "-n", "*", "--json").json
+    assert creation["namespace"] == "*" and creation["expires"] == creation["created"] + 90 * 86_400
     forever = admin("tokens", "create", "--label", "ci", "-n", team, "--never")
     assert re.search(r"expires\s+never", forever.out)
 
-    token = made["token"]
+    token = creation["token"]
     for options in (
         (),
         ("--days", 1, "--never"),
@@ -131,7 +137,7 @@ def test_a_token_that_never_expires_or_opens_all_namespaces_is_asked_for(admin: 
         unclear = admin("tokens", "expire", token, *options)
         assert unclear.status == 2 and unclear.err.count("\n") == 1 and "--now" in unclear.err
     [row] = [row for row in admin("tokens", "list", "--json").json if row["token"] == token]
-    assert row["expires"] == made["expires"]
+    assert row["expires"] == creation["expires"]
     assert "expires" not in admin("tokens", "expire", token, "--never", "--json").json[0]
     assert admin("tokens", "expire", token, "--now").status == 0
 
@@ -148,17 +154,17 @@ def test_signers_are_added_and_removed(admin: Admin, server: Server, team: str) 
     other = SigningKey.generate()
     refused(server.api().publish(make(other, namespace=team)), 403, "untrusted")
     assert admin("signers", "add", other.public, "-n", team, "--label", "theirs").status == 0
-    made = publish(server, other, team)
+    publication = publish(server, other, team)
     assert "theirs" in admin("namespaces", "show", team).out
     plan = admin("signers", "remove", other.public, "-n", team)
     assert plan.status == 0 and "plan:" in plan.out
     assert admin("signers", "remove", other.public, "-n", team, "--apply").status == 0
-    refused(server.api().publish(make(other, namespace=team), made.revision), 403, "untrusted")
-    gone = admin("signers", "remove", other.public, "-n", team, "--apply")
-    assert gone.status == 4 and "is no signer" in gone.err
+    refused(server.api().publish(make(other, namespace=team), publication.revision), 403, "untrusted")
+    removal = admin("signers", "remove", other.public, "-n", team, "--apply")
+    assert removal.status == 4 and "is no signer" in removal.err
 
 
-def test_a_namespace_is_told_what_to_keep(admin: Admin, server: Server, key: SigningKey, team: str) -> None:
+def test_a_namespace_has_a_retention_policy(admin: Admin, server: Server, key: SigningKey, team: str) -> None:
     first = publish(server, key, team)
     size = len(first.pack)
     [row] = admin("namespaces", "set", team, "--quota", size + 10, "--keep-days", 7, "--json").json
@@ -177,7 +183,7 @@ def test_a_namespace_is_told_what_to_keep(admin: Admin, server: Server, key: Sig
     assert admin("namespaces", "set", "No!", "--keep-days", "1").status == 2
 
 
-def test_entries_are_found_by_what_they_are(admin: Admin, server: Server, key: SigningKey, team: str) -> None:
+def test_entries_are_found_by_their_facts(admin: Admin, server: Server, key: SigningKey, team: str) -> None:
     gpu = {**FINGERPRINT, "torch": "2.11.0+cu128", "gpu": "NVIDIA H200"}
     model = Digest.of(b"big")
     big = publish(
@@ -192,28 +198,28 @@ def test_entries_are_found_by_what_they_are(admin: Admin, server: Server, key: S
     small = publish(server, key, team, tag="v1", target="bert/f32", model=b"small")
     lane = publish(server, key, team, lane="pr-1")
 
-    def found(*words: object) -> set[str]:
+    def found_entries(*words: object) -> set[str]:
         return {row["entry"] for row in admin("entries", "list", team, *words, "--json").json}
 
-    everything = {made.manifest.entry for made in (big, small, lane)}
-    assert found() == everything
-    assert found("--gpu", "h200") == {big.manifest.entry}
-    assert found("--torch", "2.11") == found("--torch", "2.11.0") == {big.manifest.entry}
-    assert found("--torch", "2.1") == set()
-    assert found("--model", model.hex[:10]) == {big.manifest.entry}
-    assert found("--dtype", "bfloat16") == found("--shape", "8x128") == {big.manifest.entry}
-    assert found("--dtype", "bfloat") == found("--shape", "8x12") == set()
-    assert found("--target", "bf16") == {big.manifest.entry}
-    assert found("--lane", "pr-1") == {lane.manifest.entry}
-    assert found("--trunk") == everything - {lane.manifest.entry}
-    assert found("--unused-days", 1) == set()
+    everything = {publication.manifest.entry for publication in (big, small, lane)}
+    assert found_entries() == everything
+    assert found_entries("--gpu", "h200") == {big.manifest.entry}
+    assert found_entries("--torch", "2.11") == found_entries("--torch", "2.11.0") == {big.manifest.entry}
+    assert found_entries("--torch", "2.1") == set()
+    assert found_entries("--model", model.hex[:10]) == {big.manifest.entry}
+    assert found_entries("--dtype", "bfloat16") == found_entries("--shape", "8x128") == {big.manifest.entry}
+    assert found_entries("--dtype", "bfloat") == found_entries("--shape", "8x12") == set()
+    assert found_entries("--target", "bf16") == {big.manifest.entry}
+    assert found_entries("--lane", "pr-1") == {lane.manifest.entry}
+    assert found_entries("--trunk") == everything - {lane.manifest.entry}
+    assert found_entries("--unused-days", 1) == set()
     one = admin("entries", "list", f"{team}/bert:v1", "--json").json
     assert [row["entry"] for row in one] == [small.manifest.entry]
     table = admin("entries", "list", team).out.splitlines()
     assert table[0].split()[:3] == ["entry", "name", "target"] and len(table) == 4
     assert any("NVIDIA H200" in line and big.manifest.entry.hex[:12] in line for line in table)
-    shown = admin("entries", "show", big.manifest.entry.hex[:12])
-    assert "NVIDIA H200" in shown.out and big.revision.hex[:12] in shown.out
+    details = admin("entries", "show", big.manifest.entry.hex[:12])
+    assert "NVIDIA H200" in details.out and big.revision.hex[:12] in details.out
     assert "team" not in admin("names", "list", team).out.replace(team, "")
     assert {row["name"] for row in admin("names", "list", team, "--json").json} == {"llm", "bert"}
 
@@ -222,13 +228,15 @@ def test_listings_go_on_past_a_page(
     admin: Admin, server: Server, key: SigningKey, team: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cachesvc.cli.admin.connection.MAX_PAGE", 2)
-    made = [publish(server, key, team, target=f"t{number}").manifest.entry for number in range(5)]
+    publication = [publish(server, key, team, target=f"t{number}").manifest.entry for number in range(5)]
     rows = admin("entries", "list", team, "--json").json
-    assert sorted(row["entry"] for row in rows) == sorted(made)
+    assert sorted(row["entry"] for row in rows) == sorted(publication)
     assert len(admin("entries", "list", team, "--limit", 3, "--json").json) == 3
 
 
-def test_a_deletion_is_planned_then_done(admin: Admin, server: Server, key: SigningKey, team: str) -> None:
+def test_a_deletion_is_a_plan_until_it_is_applied(
+    admin: Admin, server: Server, key: SigningKey, team: str
+) -> None:
     first = publish(server, key, team)
     publish(server, key, team, first, content=b"second")
     other = publish(server, key, team, target="other")
@@ -236,11 +244,11 @@ def test_a_deletion_is_planned_then_done(admin: Admin, server: Server, key: Sign
     assert plan.status == 0 and "plan: delete 1 entries" in plan.out and "--apply" in plan.err
     assert len(admin("entries", "list", team, "--json").json) == 2
     assert admin("revisions", "pin", first.revision, "--why", "the demo").status == 0
-    held = admin("entries", "delete", team, "--target", "bert", "--apply")
-    assert held.status == 2 and "is pinned" in held.err
+    refusal = admin("entries", "delete", team, "--target", "bert", "--apply")
+    assert refusal.status == 2 and "is pinned" in refusal.err
     assert admin("revisions", "unpin", first.revision).status == 0
-    done = admin("entries", "delete", team, "--target", "bert", "--apply", "--json")
-    assert done.json["applied"] and len(done.json["plan"]) == 1
+    result = admin("entries", "delete", team, "--target", "bert", "--apply", "--json")
+    assert result.json["applied"] and len(result.json["plan"]) == 1
     assert [row["entry"] for row in admin("entries", "list", team, "--json").json] == [other.manifest.entry]
     refused(server.api().pack(first.revision), 404, "not_found")
     assert admin("entries", "delete", "--apply").status == 2
@@ -276,44 +284,44 @@ def test_revisions_are_compared_deleted_and_rolled_back(
     assert line[0]["sequence"] > line[1]["sequence"] > line[2]["sequence"]
     assert admin("revisions", "delete", second.revision, "--apply").status == 0
     assert admin("revisions", "show", second.revision).status == 4
-    shown = admin("revisions", "show", first.revision)
-    assert key.public in shown.out and "avx2" in shown.out
+    details = admin("revisions", "show", first.revision)
+    assert key.public in details.out and "avx2" in details.out
 
 
 def test_a_tag_is_a_publication(admin: Admin, server: Server, key: SigningKey, team: str) -> None:
-    made = publish(server, key, team, tag="sha-1")
+    publication = publish(server, key, team, tag="sha-1")
     publish(server, key, team, tag="sha-1", lane="pr-1")
     plan = admin("tag", f"{team}/bert:sha-1", "prod")
     assert plan.status == 0 and "plan: tag 1 of 1 entries" in plan.out
     refused(server.api().resolve(team, tags=["prod"]), 404, "not_found")
     assert admin("tag", f"{team}/bert:sha-1", "prod", "--apply").status == 0
-    [found] = ok(server.api().resolve(team, tags=["prod"]))["revisions"]
-    assert found["pack"] == made.manifest.pack.digest
-    [row] = admin("audit", "--action", "revision.tag", "--subject", found["revision"], "--json").json
+    [revision_row] = ok(server.api().resolve(team, tags=["prod"]))["revisions"]
+    assert revision_row["pack"] == publication.manifest.pack.digest
+    [row] = admin("audit", "--action", "revision.tag", "--subject", revision_row["revision"], "--json").json
     assert (row["namespace"], row["details"]["name"]) == (team, f"{team}/bert:prod")
-    assert row["details"]["bytes_of"] == f"{team}/bert:sha-1@{made.revision}"
+    assert row["details"]["bytes_of"] == f"{team}/bert:sha-1@{publication.revision}"
     again = admin("tag", f"{team}/bert:sha-1", "prod", "--apply", "--json")
     assert [row["state"] for row in again.json["plan"]] == ["the same already"]
     assert admin("tag", f"{team}/bert:none", "prod").status == 4
 
 
-def test_a_quarantine_reaches_resolves_with_its_reason(
+def test_a_quarantine_reaches_readers_with_its_reason(
     admin: Admin, server: Server, key: SigningKey, team: str
 ) -> None:
-    made = publish(server, key, team)
-    assert admin("quarantine", "set", made.revision, "--why", "wrong numbers").status == 0
+    publication = publish(server, key, team)
+    assert admin("quarantine", "set", publication.revision, "--why", "wrong numbers").status == 0
     answer = ok(server.api().resolve(team))
     assert answer["revisions"] == []
     assert "wrong numbers" in answer["rejected"][0]["differences"][0]["mine"]
-    listed = admin("quarantine", "list").out
-    assert made.revision.hex[:12] in listed and "everybody" in listed and "wrong numbers" in listed
-    assert admin("quarantine", "release", made.revision.hex[:12]).status == 0
+    listing = admin("quarantine", "list").out
+    assert publication.revision.hex[:12] in listing and "everybody" in listing and "wrong numbers" in listing
+    assert admin("quarantine", "release", publication.revision.hex[:12]).status == 0
     assert len(ok(server.api().resolve(team))["revisions"]) == 1
-    assert admin("quarantine", "release", made.revision).status == 4
+    assert admin("quarantine", "release", publication.revision).status == 4
 
 
 @pytest.mark.parametrize("everywhere", [False, True])
-def test_what_a_removed_signer_signed_is_offered_to_nobody(
+def test_revisions_of_a_removed_signer_are_offered_to_nobody(
     admin: Admin, server: Server, team: str, everywhere: bool
 ) -> None:
     leaked, namespace = SigningKey.generate(), "*" if everywhere else team
@@ -374,32 +382,32 @@ def test_a_leaked_key_is_revoked_and_its_nodes_are_listed(
 def test_statistics_and_collection_are_shown(
     admin: Admin, server: Server, key: SigningKey, team: str
 ) -> None:
-    made = publish(server, key, team, measured={"compile": 90.0})
+    publication = publish(server, key, team, measured={"compile": 90.0})
     report = {
         "node": "0" * 32,
         "fingerprint": FINGERPRINT,
-        "revisions": [{"revision": made.revision, "state": "hit", "saved": 80.0}],
+        "revisions": [{"revision": publication.revision, "state": "hit", "saved": 80.0}],
     }
     ok(server.api().http.post("/v1/reports", json=report))
-    found = admin("stats", team, "--json").json
-    assert (found["entries"], found["starts"]["hit"], found["saved"]) == (1, 1, 80.0)
-    assert [row["entry"] for row in found["dearest"]] == [made.manifest.entry]
-    shown = admin("stats", team).out
-    assert "1 hit" in shown and "80.0 s" in shown and "heaviest" in shown
+    statistics = admin("stats", team, "--json").json
+    assert (statistics["entries"], statistics["starts"]["hit"], statistics["saved"]) == (1, 1, 80.0)
+    assert [row["entry"] for row in statistics["dearest"]] == [publication.manifest.entry]
+    text = admin("stats", team).out
+    assert "1 hit" in text and "80.0 s" in text and "heaviest" in text
     plan = admin("gc")
     assert plan.status == 0 and "plan: remove 0 revisions" in plan.out and "--apply" in plan.err
-    done = admin("gc", "--apply", "--json").json
-    assert done["applied"] and set(done["collected"]) == {"revisions", "uploads", "objects", "entries"}
+    result = admin("gc", "--apply", "--json").json
+    assert result["applied"] and set(result["collected"]) == {"revisions", "uploads", "objects", "entries"}
 
 
-def test_an_operator_of_one_namespace_sees_no_other(
+def test_an_operator_of_one_namespace_sees_no_other_namespace(
     admin: Admin, server: Server, key: SigningKey, team: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = publish(server, key, team + "x")
-    made = publish(server, key, team)
+    publication = publish(server, key, team)
     token = admin("tokens", "create", "--label", "x", "--role", "admin", "-n", team, "--json").json["secret"]
     monkeypatch.setenv("CACHESVC_TOKEN", token)
-    assert [row["entry"] for row in admin("entries", "list", "--json").json] == [made.manifest.entry]
+    assert [row["entry"] for row in admin("entries", "list", "--json").json] == [publication.manifest.entry]
     assert [row["namespace"] for row in admin("namespaces", "list", "--json").json] == [team]
     assert {row["namespace"] for row in admin("audit", "--json").json} == {team}
     assert admin("revisions", "show", other.revision).status == 4
@@ -410,37 +418,37 @@ def test_an_operator_of_one_namespace_sees_no_other(
     assert admin("namespaces", "set", team + "x", "--keep-days", 1).status == 3
 
 
-def test_a_reader_administers_nothing(
+def test_a_reader_may_administer_nothing(
     admin: Admin, server: Server, key: SigningKey, team: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = publish(server, key, team)
+    publication = publish(server, key, team)
     token = admin("tokens", "create", "--label", "x", "--role", "write", "-n", team, "--json").json["secret"]
     monkeypatch.setenv("CACHESVC_TOKEN", token)
     for words in (
         ("tokens", "list"),
         ("namespaces", "list"),
         ("entries", "delete", team, "--apply"),
-        ("revisions", "pin", made.revision),
-        ("quarantine", "set", made.revision, "--why", "x"),
+        ("revisions", "pin", publication.revision),
+        ("quarantine", "set", publication.revision, "--why", "x"),
         ("quarantine", "list"),
         ("audit",),
         ("stats",),
     ):
-        said = admin(*words)
-        assert said.status == 3 or "may not admin" in said.err, (words, said)
-        assert len(said.err.strip().splitlines()) == 1 or words[0] == "entries"
+        result = admin(*words)
+        assert result.status == 3 or "may not admin" in result.err, (words, result)
+        assert len(result.err.strip().splitlines()) == 1 or words[0] == "entries"
     assert len(admin("entries", "list", team, "--json").json) == 1
 
 
-def test_every_deed_is_in_the_log(admin: Admin, server: Server, key: SigningKey, team: str) -> None:
-    made = publish(server, key, team)
+def test_every_change_is_in_the_log(admin: Admin, server: Server, key: SigningKey, team: str) -> None:
+    publication = publish(server, key, team)
     token = admin("tokens", "create", "--label", "x", "-n", team, "--json").json["token"]
     admin("tokens", "revoke", token, "--apply")
     admin("namespaces", "set", team, "--keep-days", 3)
-    admin("revisions", "pin", made.revision)
-    admin("revisions", "unpin", made.revision)
-    admin("quarantine", "set", made.revision, "--why", "because")
-    admin("quarantine", "release", made.revision)
+    admin("revisions", "pin", publication.revision)
+    admin("revisions", "unpin", publication.revision)
+    admin("quarantine", "set", publication.revision, "--why", "because")
+    admin("quarantine", "release", publication.revision)
     admin("entries", "delete", team, "--apply")
     rows = [row for row in admin("audit", "--limit", 500, "--json").json if row["namespace"] == team]
     assert [row["action"] for row in rows] == [
@@ -465,28 +473,28 @@ def test_a_namespace_moves_as_one_file(
     one = publish(server, key, team)
     two = publish(server, key, team, target="two", content=b"two" * 999)
     out = tmp_path / "team.export"
-    said = admin("export", team, "-o", out)
-    assert said.status == 0 and "2 revisions" in said.out
+    result = admin("export", team, "-o", out)
+    assert result.status == 0 and "2 revisions" in result.out
     same = admin("import", out, "--json").json
     assert {row["state"] for row in same["plan"]} == {"same"} and not same["applied"]
     admin("entries", "delete", team, "--apply")
     assert admin("import", out).out.count("new") == 2
     assert server.api().resolve(team).status_code == 404
     assert admin("import", out, "--apply").status == 0
-    found = {row["revision"] for row in ok(server.api().resolve(team))["revisions"]}
-    assert found == {one.revision, two.revision}
+    revisions = {row["revision"] for row in ok(server.api().resolve(team))["revisions"]}
+    assert revisions == {one.revision, two.revision}
     assert server.api().pack(two.revision).content == two.pack
-    told = admin("audit", "--action", "revision.import", "--json").json
-    assert {one.revision, two.revision} <= {row["subject"] for row in told}
+    audit = admin("audit", "--action", "revision.import", "--json").json
+    assert {one.revision, two.revision} <= {row["subject"] for row in audit}
     newer = publish(server, key, team, two, target="two", content=b"newer")
-    kept = admin("import", out, "--apply", "--json").json["plan"]
-    assert sorted(row["state"] for row in kept) == ["kept", "same"]
+    actions = admin("import", out, "--apply", "--json").json["plan"]
+    assert sorted(row["state"] for row in actions) == ["kept", "same"]
     assert newer.revision in {row["revision"] for row in ok(server.api().resolve(team))["revisions"]}
     assert admin("export", team + "none", "-o", tmp_path / "none").status == 4
     assert not (tmp_path / "none").exists()
 
 
-def test_an_export_that_was_altered_is_refused_before_anything_is_sent(
+def test_an_altered_export_is_refused_before_anything_is_sent(
     admin: Admin, server: Server, key: SigningKey, team: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish(server, key, team)
@@ -502,8 +510,8 @@ def test_an_export_that_was_altered_is_refused_before_anything_is_sent(
     out.write_bytes(flipped)
     assert admin("import", out, "--apply").status == 7
     out.write_bytes(whole[: last.offset])
-    said = admin("import", out, "--apply")
-    assert said.status == 7 and "not whole" in said.err
+    result = admin("import", out, "--apply")
+    assert result.status == 7 and "not whole" in result.err
     out.write_bytes(b"something else")
     assert admin("import", out, "--apply").status == 7
     assert admin("import", tmp_path / "absent").status == 4
@@ -516,7 +524,7 @@ def test_an_export_that_was_altered_is_refused_before_anything_is_sent(
     assert len(ok(server.api().resolve(team))["revisions"]) == 2
 
 
-def test_what_is_wrong_is_one_line(admin: Admin, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_mistake_is_reported_in_one_line(admin: Admin, monkeypatch: pytest.MonkeyPatch) -> None:
     for words, status, part in (
         (("entries", "show", "zz"), 2, "hex digits"),
         (("entries", "show", "deadbeef"), 4, "does not exist"),
@@ -531,12 +539,12 @@ def test_what_is_wrong_is_one_line(admin: Admin, monkeypatch: pytest.MonkeyPatch
         (("doctor",), 2, "--local"),
         (("--data", "x", "tokens", "list"), 2, "--local"),
     ):
-        said = admin(*words)
-        assert (said.status, said.out) == (status, ""), (words, said)
-        assert part in said.err and said.err.startswith("error: ") and said.err.count("\n") == 1, said
+        result = admin(*words)
+        assert (result.status, result.out) == (status, ""), (words, result)
+        assert part in result.err and result.err.startswith("error: ") and result.err.count("\n") == 1, result
     monkeypatch.setenv("CACHESVC_TOKEN", "csv_wrong")
-    said = admin("tokens", "list")
-    assert said.status == 3 and "cachesvc login" in said.err
+    result = admin("tokens", "list")
+    assert result.status == 3 and "cachesvc login" in result.err
     monkeypatch.delenv("CACHESVC_TOKEN")
     assert admin("tokens", "list").status == 3
     monkeypatch.delenv("CACHESVC_URL")
@@ -546,69 +554,72 @@ def test_what_is_wrong_is_one_line(admin: Admin, monkeypatch: pytest.MonkeyPatch
     assert admin("tokens", "list").status == 6
 
 
-def test_break_glass_works_on_the_database(
-    typed: Admin, own_column_server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_local_commands_work_on_the_database(
+    command: Admin, own_column_server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Beside running servers too, where the data folder holds nothing."""
+    """They work beside running servers too, unless the data folder holds the index of one."""
     own_server = own_column_server
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     for name, value in own_server.env.items():
         monkeypatch.setenv(name, value)
     own_server.start()
-    made = publish(own_server, own_server.key, "team")
+    publication = publish(own_server, own_server.key, "team")
     local = ("admin", "--local", "--data", own_server.data)
-    running = typed(*local, "tokens", "list")
+    running = command(*local, "tokens", "list")
     if own_server.env:
         assert running.status == 0 and "first start" in running.out
     else:
         assert running.status == 2 and "another server works in it" in running.err
     own_server.kill()
-    assert [row["label"] for row in typed(*local, "tokens", "list", "--json").json] == ["first start"]
-    made_now = typed(
+    assert [row["label"] for row in command(*local, "tokens", "list", "--json").json] == ["first start"]
+    made_now = command(
         *local, "tokens", "create", "--label", "lost it", "--role", "admin", "-n", "*", "--json"
     ).json
-    assert typed(*local, "revisions", "pin", made.revision.hex[:12]).status == 0
-    assert typed(*local, "entries", "show", "zz").status == 2
-    assert typed(*local, "revisions", "show", Digest.of(b"?")).status == 4
-    assert typed(*local, "fsck", "--deep").out == "2 checked, nothing is wrong\n"
-    assert typed(*local, "gc", "--apply").status == 0
-    assert typed(*local, "migrate").out == "the schema is up to date\n"
+    assert command(*local, "revisions", "pin", publication.revision.hex[:12]).status == 0
+    assert command(*local, "entries", "show", "zz").status == 2
+    assert command(*local, "revisions", "show", Digest.of(b"?")).status == 4
+    assert command(*local, "fsck", "--deep").out == "2 checked, nothing is wrong\n"
+    assert command(*local, "gc", "--apply").status == 0
+    assert command(*local, "migrate").out == "the schema is up to date\n"
     with monkeypatch.context() as patch:
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")  # the store's trouble is not the glass's
-        assert typed(*local, "tokens", "list").status == 0
-    moved = typed(*local, "export", "team", "-o", tmp_path / "x")
-    assert moved.status == 2 and "leave --local out" in moved.err
-    log = typed(*local, "audit", "--json").json
+        # A command that needs no store works with wrong credentials of the store.
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+        assert command(*local, "tokens", "list").status == 0
+    export = command(*local, "export", "team", "-o", tmp_path / "x")
+    assert export.status == 2 and "leave --local out" in export.err
+    log = command(*local, "audit", "--json").json
     assert {row["by"] for row in log[:3]} == {"console"}
     own_server.start()
     assert ok(own_server.api(made_now["secret"]).http.get("/v1/whoami"))["role"] == "admin"
 
 
-def test_doctor_checks_the_folder_that_packs_are_in(typed: Admin, tmp_path: Path) -> None:
+def test_doctor_checks_the_folder_that_packs_are_in(command: Admin, tmp_path: Path) -> None:
     local = ("admin", "--local", "--data", tmp_path, "doctor")
-    plan = typed(*local)
+    plan = command(*local)
     assert plan.status == 0 and "lists" in plan.out and "nothing was changed" in plan.err
     stored = tmp_path / "blobs" / "objects"
     assert not list(stored.iterdir()), "a plan writes nothing"
-    done = typed(*local, "--apply", "--json")
-    assert done.status == 0, done
-    assert {row["problem"] for row in done.json["plan"]} == {""}
-    assert {row["check"] for row in done.json["plan"]} == {check.__name__ for check in contract.CHECKS}
-    assert not [path for path in stored.rglob("*") if path.is_file()], "what it wrote is removed"
+    result = command(*local, "--apply", "--json")
+    assert result.status == 0, result
+    assert {row["problem"] for row in result.json["plan"]} == {""}
+    assert {row["check"] for row in result.json["plan"]} == {check.__name__ for check in contract.CHECKS}
+    assert not [path for path in stored.rglob("*") if path.is_file()], (
+        "the check removes the object that it wrote"
+    )
 
 
-def test_doctor_says_which_promise_a_store_breaks(typed: Admin, tmp_path: Path) -> None:
+def test_doctor_says_which_rule_a_store_breaks(command: Admin, tmp_path: Path) -> None:
     (tmp_path / "blobs" / "objects").mkdir(parents=True)
     (tmp_path / "blobs" / "objects" / "contract").write_text("a file where the folder of the checks would be")
-    done = typed("admin", "--local", "--data", tmp_path, "doctor", "--apply")
-    assert done.status == 1
-    assert "Not a directory" in done.out and "is usable" in done.out
-    assert " failed" in done.out.splitlines()[-1]
+    result = command("admin", "--local", "--data", tmp_path, "doctor", "--apply")
+    assert result.status == 1
+    assert "Not a directory" in result.out and "is usable" in result.out
+    assert " failed" in result.out.splitlines()[-1]
 
 
 @pytest.mark.services
 def test_doctor_checks_a_bucket_and_its_links(
-    typed: Admin, gateway: Gateway, bucket_at_gateway: str, monkeypatch: pytest.MonkeyPatch
+    command: Admin, gateway: Gateway, bucket_at_gateway: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import boto3
 
@@ -619,23 +630,25 @@ def test_doctor_checks_a_bucket_and_its_links(
     monkeypatch.setenv("CACHESVC_SERVER_BUCKET_ENDPOINT", gateway.endpoint)
     client = boto3.client("s3", endpoint_url=gateway.endpoint, **gateway.client)
     client.put_object(Bucket=bucket_at_gateway, Key="some/where/packs/u-1", Body=b"a pack")
-    done = typed("admin", "--local", "doctor", "--apply")
-    assert done.status == 0 and "links are not forged" in done.out and done.out.endswith(" 0 failed\n"), done
-    left = [row["Key"] for row in client.list_objects_v2(Bucket=bucket_at_gateway)["Contents"]]
-    assert left == ["some/where/packs/u-1"]
+    result = command("admin", "--local", "doctor", "--apply")
+    assert (
+        result.status == 0 and "links are not forged" in result.out and result.out.endswith(" 0 failed\n")
+    ), result
+    keys = [row["Key"] for row in client.list_objects_v2(Bucket=bucket_at_gateway)["Contents"]]
+    assert keys == ["some/where/packs/u-1"]
     deny = {"Effect": "Deny", "Principal": {"AWS": ["*"]}, "Action": ["s3:GetObject"]}
     deny["Resource"] = [f"arn:aws:s3:::{bucket_at_gateway}/*"]
     policy = json.dumps({"Version": "2012-10-17", "Statement": [deny]})
     client.put_bucket_policy(Bucket=bucket_at_gateway, Policy=policy)
-    done = typed("admin", "--local", "doctor", "--apply")
-    assert done.status == 1 and "GetObject" in done.out, done
+    result = command("admin", "--local", "doctor", "--apply")
+    assert result.status == 1 and "GetObject" in result.out, result
 
 
 @pytest.mark.services
 def test_fsck_finds_and_repairs_in_a_bucket(
-    typed: Admin, own_server: Server, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+    command: Admin, own_server: Server, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    """The same damage, done to the objects by somebody who may."""
+    """The damage is that of test_fsck_finds_and_repairs, done by somebody who may write to the bucket."""
     import boto3
 
     own_server.env = production(request)
@@ -651,22 +664,22 @@ def test_fsck_finds_and_repairs_in_a_bucket(
     place = {"Bucket": own_server.env["CACHESVC_SERVER_BUCKET"]}
     for row in store.list_objects_v2(**place)["Contents"]:
         key = {**place, "Key": row["Key"]}
-        held = store.get_object(**key)["Body"].read()
-        if held == lost.pack:
+        body = store.get_object(**key)["Body"].read()
+        if body == lost.pack:
             store.delete_object(**key)
-        elif held == rotten.pack:
-            store.put_object(**key, Body=held[:-1] + bytes([held[-1] ^ 1]))
+        elif body == rotten.pack:
+            store.put_object(**key, Body=body[:-1] + bytes([body[-1] ^ 1]))
     store.put_object(**place, Key="some/where/packs/u-nobody-knows", Body=b"orphan")
-    quick = typed("admin", "fsck", "--json")
+    quick = command("admin", "fsck", "--json")
     assert quick.status == 1
     assert sorted(row["problem"] for row in quick.json["plan"]) == ["missing", "orphan"]
-    fixed = typed("admin", "fsck", "--deep", "--apply")
+    fixed = command("admin", "fsck", "--deep", "--apply")
     assert fixed.status == 0 and "3 of 3 repaired" in fixed.out
     assert [row["revision"] for row in ok(own_server.api().resolve())["revisions"]] == [good.revision]
-    assert typed("admin", "fsck", "--deep").status == 0
+    assert command("admin", "fsck", "--deep").status == 0
 
 
-def test_fsck_finds_and_repairs(typed: Admin, own_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fsck_finds_and_repairs(command: Admin, own_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     own_server.start()
     for name, value in (("URL", own_server.url), ("TOKEN", own_server.token)):
         monkeypatch.setenv(f"CACHESVC_{name}", value)
@@ -680,34 +693,34 @@ def test_fsck_finds_and_repairs(typed: Admin, own_server: Server, monkeypatch: p
     flipped[-1] ^= 1
     by_content[rotten.pack].write_bytes(flipped)
     (store / "u-nobody-knows").write_bytes(b"orphan")
-    quick = typed("admin", "fsck", "--json")
+    quick = command("admin", "fsck", "--json")
     assert quick.status == 1
     assert sorted(row["problem"] for row in quick.json["plan"]) == ["missing", "orphan"]
-    deep = typed("admin", "fsck", "--deep")
+    deep = command("admin", "fsck", "--deep")
     assert deep.status == 1 and "plan: 6 checked, 3 to repair" in deep.out and "digest" in deep.out
     assert len(ok(own_server.api().resolve())["revisions"]) == 3
-    fixed = typed("admin", "fsck", "--deep", "--apply")
+    fixed = command("admin", "fsck", "--deep", "--apply")
     assert fixed.status == 0 and "3 of 3 repaired" in fixed.out
     assert [row["revision"] for row in ok(own_server.api().resolve())["revisions"]] == [good.revision]
-    assert typed("admin", "fsck", "--deep").status == 0
-    log = typed("admin", "audit", "--action", "fsck", "--json").json
+    assert command("admin", "fsck", "--deep").status == 0
+    log = command("admin", "audit", "--action", "fsck", "--json").json
     assert sorted(row["details"]["problem"] for row in log) == ["digest", "missing", "orphan"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_shells_complete_the_commands(typed: Admin, monkeypatch: pytest.MonkeyPatch, shell: str) -> None:
+def test_shells_complete_the_commands(command: Admin, monkeypatch: pytest.MonkeyPatch, shell: str) -> None:
     monkeypatch.setenv("_CACHESVC_COMPLETE", f"complete_{shell}")
     monkeypatch.setenv("COMP_WORDS", "cachesvc admin na")
     monkeypatch.setenv("COMP_CWORD", "2")
     monkeypatch.setenv("_TYPER_COMPLETE_ARGS", "cachesvc admin na")
     monkeypatch.setenv("_TYPER_COMPLETE_FISH_ACTION", "get-args")
-    said = typed()
-    assert "namespaces" in said.out and "names" in said.out and "tokens" not in said.out
+    result = command()
+    assert "namespaces" in result.out and "names" in result.out and "tokens" not in result.out
 
 
-def test_every_command_has_help(typed: Admin) -> None:
-    said = typed("admin", "--help")
-    assert "Exit status" in said.out
+def test_every_command_has_help(command: Admin) -> None:
+    result = command("admin", "--help")
+    assert "Exit status" in result.out
     for group in ("tokens", "signers", "namespaces", "names", "entries", "revisions", "quarantine"):
-        assert group in said.out
-        assert typed("admin", group, "--help").status == 0
+        assert group in result.out
+        assert command("admin", group, "--help").status == 0

@@ -1,4 +1,4 @@
-"""Tokens, roles, lanes, and the form of every error, against a real server process."""
+"""Test tokens, roles, lanes and the form of every error, against a real server process."""
 
 from __future__ import annotations
 
@@ -82,15 +82,15 @@ ROUTES = [
 ]
 
 
-def test_the_list_of_routes_is_whole(api: Api) -> None:
+def test_the_list_of_routes_is_complete(api: Api) -> None:
     document = ok(api.http.get("/openapi.json"))
-    listed = {
+    documented = {
         (method.upper(), path)
         for path, methods in document["paths"].items()
         for method in methods
         if path not in ("/healthz", "/readyz", "/metrics", "/v1/info", "/v1/oidc/token")
     }
-    assert len(listed) == len(ROUTES)
+    assert len(documented) == len(ROUTES)
 
 
 @pytest.mark.parametrize(("method", "path"), ROUTES)
@@ -108,14 +108,14 @@ def test_no_route_opens_without_a_token(server: Server, method: str, path: str, 
 
 
 def test_a_stranger_cannot_make_the_server_read_a_body(server: Server) -> None:
-    """The refusal comes while the body is still to be sent."""
+    """The server refuses while the client still has the body to send."""
     host, port = server.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=10) as line:
         line.sendall(b"POST /v1/resolve HTTP/1.1\r\nHost: x\r\nContent-Length: 4000000\r\n\r\n{")
         assert b"401" in line.recv(4096).split(b"\r\n")[0]
 
 
-def test_a_stranger_is_told_so_whatever_the_size_of_the_body(server: Server) -> None:
+def test_a_stranger_gets_the_same_refusal_for_every_size_of_body(server: Server) -> None:
     refused(server.api(None).http.post("/v1/resolve", content=b" " * (5 << 20)), 401, "unauthenticated")
 
 
@@ -135,7 +135,7 @@ def test_each_route_has_its_own_limit_of_a_body(api: Api, path: str, limit: int)
     refused(api.http.post(path, content=iter([over[:-1], b" "]), headers=json_body), 413, "too_large")
 
 
-def test_open_routes_tell_who_is_there(server: Server) -> None:
+def test_open_routes_identify_the_service(server: Server) -> None:
     api = server.api(None)
     assert ok(api.http.get("/healthz")) == {"status": "ok"}
     assert ok(api.http.get("/readyz")) == {
@@ -146,14 +146,14 @@ def test_open_routes_tell_who_is_there(server: Server) -> None:
     assert (info["service"], info["api"]) == ("cachesvc", 1)
 
 
-def test_roles(server: Server, key: SigningKey) -> None:
-    made = make(key, name="roles")
-    ok(server.api().publish(made))
+def test_each_role_has_its_rights(server: Server, key: SigningKey) -> None:
+    publication = make(key, name="roles")
+    ok(server.api().publish(publication))
     reader, writer = new_token(server, "read"), new_token(server, "write")
     stranger = new_token(server, "write", "elsewhere")
     for one in (reader, writer):
         assert len(ok(one.resolve(name="roles"))["revisions"]) == 1
-        assert one.pack(made.revision).content == made.pack
+        assert one.pack(publication.revision).content == publication.pack
         for method, path, body in (
             ("GET", "/v1/tokens", None),
             ("POST", "/v1/tokens", {"label": "x", "role": "read", "namespace": "team"}),
@@ -161,28 +161,28 @@ def test_roles(server: Server, key: SigningKey) -> None:
             ("POST", "/v1/gc", None),
         ):
             refused(one.http.request(method, path, json=body), 403, "forbidden", "may not admin")
-    refused(reader.begin(made), 403, "forbidden", "read in team", "may not write in namespace team")
-    ok(writer.begin(made))
-    refused(stranger.begin(made), 403, "forbidden", "write in elsewhere")
+    refused(reader.begin(publication), 403, "forbidden", "read in team", "may not write in namespace team")
+    ok(writer.begin(publication))
+    refused(stranger.begin(publication), 403, "forbidden", "write in elsewhere")
     refused(stranger.resolve(name="roles"), 403, "forbidden")
-    refused(stranger.pack(made.revision), 404, "not_found")
-    refused(stranger.http.get(f"/v1/entries/{made.manifest.entry}"), 404, "not_found")
+    refused(stranger.pack(publication.revision), 404, "not_found")
+    refused(stranger.http.get(f"/v1/entries/{publication.manifest.entry}"), 404, "not_found")
     refused(stranger.http.get("/v1/namespaces/team/names"), 403, "forbidden")
     assert ok(reader.http.get("/v1/whoami"))["role"] == "read"
 
 
 def test_an_upload_belongs_to_its_token(server: Server, key: SigningKey) -> None:
-    made = make(key, name="own")
+    publication = make(key, name="own")
     one, two = new_token(server, "write"), new_token(server, "write")
-    upload = ok(one.begin(made))["upload"]
-    refused(two.put(upload, made.pack), 404, "not_found")
-    ok(one.put(upload, made.pack))
-    refused(two.commit(upload, made), 404, "not_found")
+    upload = ok(one.begin(publication))["upload"]
+    refused(two.put(upload, publication.pack), 404, "not_found")
+    ok(one.put(upload, publication.pack))
+    refused(two.commit(upload, publication), 404, "not_found")
     refused(two.http.delete(f"/v1/uploads/{upload}"), 404, "not_found")
-    assert ok(one.commit(upload, made))["created"]
+    assert ok(one.commit(upload, publication))["created"]
 
 
-def test_a_lanes_token_cannot_touch_the_trunk(server: Server, key: SigningKey) -> None:
+def test_a_token_of_a_lane_cannot_change_the_trunk(server: Server, key: SigningKey) -> None:
     lane = new_token(server, "write", lane="pr-7")
     trunk, mine = make(key, name="laned"), make(key, name="laned", lane="pr-7")
     other = make(key, name="laned", lane="pr-8")
@@ -198,16 +198,16 @@ def test_a_lanes_token_cannot_touch_the_trunk(server: Server, key: SigningKey) -
     assert ok(lane.resolve(name="laned", lane="pr-7"))["revisions"][0]["revision"] == mine.revision
     refused(lane.resolve(name="laned", lane="pr-8"), 403, "forbidden")
     refused(lane.pack(other.revision), 404, "not_found")
-    seen = ok(lane.http.get("/v1/namespaces/team/entries", params={"name": "laned"}))
-    assert {row["revision"] for row in seen} == {trunk.revision, mine.revision}
+    entries = ok(lane.http.get("/v1/namespaces/team/entries", params={"name": "laned"}))
+    assert {row["revision"] for row in entries} == {trunk.revision, mine.revision}
 
 
-def test_a_namespaces_admin_rules_there_and_nowhere_else(server: Server, key: SigningKey) -> None:
+def test_an_admin_of_a_namespace_rules_there_and_nowhere_else(server: Server, key: SigningKey) -> None:
     admin = new_token(server, "admin", "ruled")
-    made = ok(
+    token_row = ok(
         admin.http.post("/v1/tokens", json={"label": "ci", "role": "write", "namespace": "ruled", "days": 3})
     )
-    assert made["expires"] == made["created"] + 3 * 86_400
+    assert token_row["expires"] == token_row["created"] + 3 * 86_400
     assert {row["namespace"] for row in ok(admin.http.get("/v1/tokens"))} == {"ruled"}
     assert not any("secret" in row for row in ok(admin.http.get("/v1/tokens")))
     for namespace in ("team", "*"):
@@ -224,34 +224,34 @@ def test_a_namespaces_admin_rules_there_and_nowhere_else(server: Server, key: Si
 def test_a_token_expires_unless_the_request_says_never(server: Server) -> None:
     api = server.api().http
     body = {"label": "x", "role": "read", "namespace": "team"}
-    made = ok(api.post("/v1/tokens", json=body))
-    assert made["expires"] == made["created"] + 90 * 86_400
+    creation = ok(api.post("/v1/tokens", json=body))
+    assert creation["expires"] == creation["created"] + 90 * 86_400
     assert "expires" not in ok(api.post("/v1/tokens", json={**body, "never": True}))
-    path = f"/v1/tokens/{made['token']}/expiry"
+    path = f"/v1/tokens/{creation['token']}/expiry"
     for unclear in ({}, {"days": None}, {"never": False}, {"days": 1, "never": True}):
         refused(api.put(path, json=unclear), 422, "invalid", "days")
     assert "expires" not in ok(api.put(path, json={"never": True}))
-    assert ok(server.api(made["secret"]).http.get("/v1/whoami"))["role"] == "read"
+    assert ok(server.api(creation["secret"]).http.get("/v1/whoami"))["role"] == "read"
     ok(api.put(path, json={"days": 0}))
-    refused(server.api(made["secret"]).http.get("/v1/whoami"), 401, "unauthenticated", "expired")
+    refused(server.api(creation["secret"]).http.get("/v1/whoami"), 401, "unauthenticated", "expired")
 
 
 def test_a_revoked_token_is_refused_at_once_by_this_replica(server: Server) -> None:
-    gone = new_token(server, "read")
-    token = ok(gone.http.get("/v1/whoami"))["token"]
+    revoked_token = new_token(server, "read")
+    token = ok(revoked_token.http.get("/v1/whoami"))["token"]
     assert server.api().http.delete(f"/v1/tokens/{token}").status_code == 204
-    refused(gone.http.get("/v1/whoami"), 401, "unauthenticated", "revoked")
+    refused(revoked_token.http.get("/v1/whoami"), 401, "unauthenticated", "revoked")
     assert token not in {row["token"] for row in ok(server.api().http.get("/v1/tokens"))}
     refused(server.api().http.delete("/v1/tokens/t-none"), 404, "not_found")
 
 
-def test_only_a_namespaces_signers_count(server: Server) -> None:
+def test_only_signers_of_the_namespace_count(server: Server) -> None:
     own, api = SigningKey.generate(), server.api()
-    made = make(own, namespace="signed")
-    refused(api.publish(made), 403, "untrusted")
+    publication = make(own, namespace="signed")
+    refused(api.publish(publication), 403, "untrusted")
     ok(api.http.post("/v1/signers", json={"namespace": "signed", "key": own.public, "label": "ci"}))
     ok(api.http.post("/v1/signers", json={"namespace": "signed", "key": own.public}))
-    assert ok(api.publish(made))["created"]
+    assert ok(api.publish(publication))["created"]
     refused(api.publish(make(own, namespace="unsigned")), 403, "untrusted")
     reader = new_token(server, "read", "signed")
     assert {row["namespace"] for row in ok(reader.http.get("/v1/signers"))} == {"*", "signed"}
@@ -290,7 +290,7 @@ def test_a_malformed_request_names_the_field(api: Api, path: str, body: bytes, w
     refused(answer, 422, "invalid", words)
 
 
-def test_deep_and_wide_json_is_refused_not_crashed_on(api: Api) -> None:
+def test_deep_and_wide_json_is_refused_without_a_crash(api: Api) -> None:
     for body in (b"[" * 200_000, b'{"a":' * 50_000, b'{"namespace": "\\ud800"}', b"\xff\xfe", b"NaN"):
         answer = api.http.post("/v1/resolve", content=body, headers={"Content-Type": "application/json"})
         refused(answer, 422, "invalid")
@@ -329,17 +329,17 @@ def test_another_version_of_the_api_is_refused(api: Api) -> None:
     assert type(from_wire(answer.status_code, answer.json())).__name__ == "ProtocolMismatch"
 
 
-def test_the_openapi_document_tells_the_truth(api: Api, key: SigningKey) -> None:
-    """Real answers, successes and errors, match the schema that the document gives for their status."""
+def test_the_openapi_document_matches_the_answers(api: Api, key: SigningKey) -> None:
+    """Real answers, successes and errors, match the schema that the document has for their status."""
     document = ok(api.http.get("/openapi.json"))
     assert document["components"]["securitySchemes"]["token"]["scheme"] == "bearer"
-    made = make(key, name="open")
-    statement = made.manifest.statement
-    begin = {"namespace": statement.namespace, "name": statement.name, "size": len(made.pack)}
+    publication = make(key, name="open")
+    statement = publication.manifest.statement
+    begin = {"namespace": statement.namespace, "name": statement.name, "size": len(publication.pack)}
     upload = ok(api.http.post("/v1/uploads", json=begin))["upload"]
     resolve = {"namespace": "team", "name": "open", "fingerprint": {**FINGERPRINT, "torch": "0"}}
     other = make(key, name="open", target="other", content=b"other")
-    entry, revision = made.manifest.entry, {"revision": made.revision}
+    entry, revision = publication.manifest.entry, {"revision": publication.revision}
     orphan = {"problem": "orphan", "key": "packs/u-none", "said": "", "repair": ""}
     calls = [
         ("get", "/healthz", {}, None, 200),
@@ -347,12 +347,12 @@ def test_the_openapi_document_tells_the_truth(api: Api, key: SigningKey) -> None
         ("get", "/v1/info", {}, None, 200),
         ("get", "/v1/whoami", {}, None, 200),
         ("post", "/v1/uploads", {}, begin, 201),
-        ("put", "/v1/uploads/{upload}/pack", {"upload": upload}, made.pack, 200),
+        ("put", "/v1/uploads/{upload}/pack", {"upload": upload}, publication.pack, 200),
         (
             "post",
             "/v1/uploads/{upload}/commit",
             {"upload": upload},
-            {"envelope": made.envelope.decode()},
+            {"envelope": publication.envelope.decode()},
             200,
         ),
         (
@@ -367,7 +367,7 @@ def test_the_openapi_document_tells_the_truth(api: Api, key: SigningKey) -> None
         ("post", "/v1/resolve", {}, {**resolve, "fingerprint": FINGERPRINT}, 200),
         ("post", "/v1/resolve", {}, {**resolve, "name": "nowhere"}, 404),
         ("post", "/v1/resolve", {}, {}, 422),
-        ("get", "/v1/entries/{entry}", {"entry": made.manifest.entry}, None, 200),
+        ("get", "/v1/entries/{entry}", {"entry": publication.manifest.entry}, None, 200),
         ("get", "/v1/revisions/{revision}/pack", {"revision": NONE}, None, 404),
         ("get", "/v1/namespaces/{namespace}/names", {"namespace": "team"}, None, 200),
         ("get", "/v1/namespaces/{namespace}/entries", {"namespace": "team"}, None, 200),
@@ -385,7 +385,7 @@ def test_the_openapi_document_tells_the_truth(api: Api, key: SigningKey) -> None
         ("put", "/v1/namespaces/{namespace}/policy", {"namespace": "kept"}, {"keep_days": -3}, 422),
         ("put", "/v1/namespaces/{namespace}/policy", {"namespace": "kept"}, {"quota_bytes": 1 << 70}, 422),
         ("get", "/v1/entries", {}, None, 200),
-        ("get", "/v1/entries/{entry}/revisions", {"entry": made.manifest.entry}, None, 200),
+        ("get", "/v1/entries/{entry}/revisions", {"entry": publication.manifest.entry}, None, 200),
         ("get", "/v1/digests/{kind}/{beginning}", {"kind": "entry", "beginning": entry[7:40]}, None, 200),
         ("get", "/v1/digests/{kind}/{beginning}", {"kind": "other", "beginning": entry}, None, 422),
         ("get", "/v1/revisions/{revision}", revision, None, 200),
@@ -393,7 +393,7 @@ def test_the_openapi_document_tells_the_truth(api: Api, key: SigningKey) -> None
         (
             "get",
             "/v1/revisions/{revision}/difference/{other}",
-            {**revision, "other": made.revision},
+            {**revision, "other": publication.revision},
             None,
             200,
         ),
@@ -414,8 +414,8 @@ def test_the_openapi_document_tells_the_truth(api: Api, key: SigningKey) -> None
         content = {"content": body} if isinstance(body, bytes) else {"json": body}
         answer = api.http.request(method, path.format(**parameters), **content)
         assert answer.status_code == status, (path, answer.text)
-        told = document["paths"][path][method]["responses"][str(status)]
-        schema = told["content"]["application/json"]["schema"]
+        documented = document["paths"][path][method]["responses"][str(status)]
+        schema = documented["content"]["application/json"]["schema"]
         Draft202012Validator({**schema, "components": document["components"]}).validate(answer.json())
         error = {"$ref": "#/components/schemas/ErrorAnswer", "components": document["components"]}
         assert Draft202012Validator(error).is_valid(answer.json()) == (status >= 400)
@@ -429,8 +429,9 @@ def test_an_admin_may_collect(api: Api) -> None:
     assert set(ok(api.http.post("/v1/gc"))) == {"revisions", "uploads", "objects", "entries"}
 
 
-def test_readers_and_publishers_at_once(server: Server, key: SigningKey) -> None:
-    """Sixteen at a time, with collection running: every answer is right, none is an error."""
+def test_readers_and_publishers_work_at_once(server: Server, key: SigningKey) -> None:
+    """Sixteen requests run at a time, with collection beside them: every answer is right, and none is an
+    error."""
     from concurrent.futures import ThreadPoolExecutor
 
     api = server.api()
@@ -439,11 +440,14 @@ def test_readers_and_publishers_at_once(server: Server, key: SigningKey) -> None
     def work(number: int) -> bool:
         if number % 8 == 0:
             ok(api.http.post("/v1/gc"))
-        made = make(key, name="busy", target=f"t{number}", content=b"%d" % number)
-        ok(api.publish(made))
-        answer = ok(api.resolve(name="busy", entries=[made.manifest.entry]))
-        [found] = answer["revisions"]
-        return found["revision"] == made.revision and api.pack(made.revision).content == made.pack
+        publication = make(key, name="busy", target=f"t{number}", content=b"%d" % number)
+        ok(api.publish(publication))
+        answer = ok(api.resolve(name="busy", entries=[publication.manifest.entry]))
+        [row] = answer["revisions"]
+        return (
+            row["revision"] == publication.revision
+            and api.pack(publication.revision).content == publication.pack
+        )
 
     began = time.monotonic()
     with ThreadPoolExecutor(16) as pool:

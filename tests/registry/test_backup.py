@@ -1,4 +1,5 @@
-"""docs/operate.md's backup and restore, by its own lines: while the registry serves and is published to."""
+"""Test the backup and restore of docs/operate.md by the commands on that page, while the registry serves and
+clients publish."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import boto3
 import pytest
-from registry_making import Made, Server, make, ok
+from registry_making import Publication, Server, make, ok
 
 from cachesvc_client.bundle.seal import SigningKey
 from tests.conftest import new_bucket, new_database
@@ -24,8 +25,8 @@ from tests.services.ceph import Gateway
 DOCUMENT = Path(__file__).parents[2] / "docs" / "operate.md"
 
 
-def lines_of(title: str, **variables: str) -> None:
-    """Runs the ``sh`` block under a heading of the document, with its variables."""
+def run_block_below(title: str, **variables: str) -> None:
+    """Run the ``sh`` block below a heading of the page, with its variables."""
     text = DOCUMENT.read_text()
     section = re.split(r"^#+ ", text.partition(f"# {title}\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
     block = re.search(r"^```sh\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
@@ -38,22 +39,22 @@ def lines_of(title: str, **variables: str) -> None:
 
 
 class Publisher:
-    """Publishes entries, one after the other, until it is told to stop."""
+    """Publishes entries, one after the other, until the test stops it."""
 
     def __init__(self, server: Server, key: SigningKey) -> None:
-        self.done: list[Made] = []
+        self.done: list[Publication] = []
         self._server, self._key, self._over = server, key, threading.Event()
 
-    def one(self) -> Made:
-        made = make(
+    def one(self) -> Publication:
+        publication = make(
             self._key,
             target=f"t{len(self.done)}",
             content=secrets.token_bytes(20_000),
             model=b"%d" % len(self.done),
         )
-        ok(self._server.api().publish(made))
-        self.done.append(made)
-        return made
+        ok(self._server.api().publish(publication))
+        self.done.append(publication)
+        return publication
 
     @contextlib.contextmanager
     def busy(self) -> Iterator[None]:
@@ -70,55 +71,56 @@ class Publisher:
             thread.join(60)
 
 
-def findings(server: Server) -> list[str]:
-    """Of a deep check, both directions."""
-    found, cursor = [], None
+def repair_all_findings(server: Server) -> list[str]:
+    """Repair every finding of a deep check in both directions, and return the problems."""
+    problems, cursor = [], None
     while True:
-        asked = "/v1/fsck?deep=true" + (f"&cursor={cursor}" if cursor else "")
-        page = ok(server.api().http.post(asked))
+        path = "/v1/fsck?deep=true" + (f"&cursor={cursor}" if cursor else "")
+        page = ok(server.api().http.post(path))
         for row in page["findings"]:
-            found.append(row["problem"])
+            problems.append(row["problem"])
             assert ok(server.api().http.post("/v1/fsck/repair", json=row))
         cursor = page.get("next")
         if cursor is None:
-            return found
+            return problems
 
 
-def whole(server: Server, made: list[Made]) -> None:
-    """Each of them is offered, and has its bytes."""
+def assert_offered_whole(server: Server, publications: list[Publication]) -> None:
+    """Assert that the registry offers each publication, with its bytes."""
     offered = {row["revision"]: row for row in ok(server.api().resolve())["revisions"]}
-    for one in made:
+    for one in publications:
         assert server.api().fetch(offered[one.revision]["pack_url"]).content == one.pack
 
 
-def test_sqlite_while_it_serves(tmp_path: Path, own_server: Server) -> None:
+def test_sqlite_is_backed_up_while_it_serves(tmp_path: Path, own_server: Server) -> None:
     server = own_server.start()
     publisher = Publisher(server, server.key)
     for _ in range(5):
         publisher.one()
     before = list(publisher.done)
     with publisher.busy():
-        lines_of("Back up one machine", DATA=str(server.data), BACKUP=str(tmp_path / "backup"))
+        run_block_below("Back up one machine", DATA=str(server.data), BACKUP=str(tmp_path / "backup"))
     assert len(publisher.done) > len(before), "nothing was published meanwhile"
     server.stop()
     shutil.rmtree(server.data)
-    lines_of("Restore one machine", DATA=str(server.data), BACKUP=str(tmp_path / "backup"))
+    run_block_below("Restore one machine", DATA=str(server.data), BACKUP=str(tmp_path / "backup"))
     server.start()
-    assert set(findings(server)) <= {"orphan", "unknown"}  # published while the copy was made
-    assert findings(server) == []
-    whole(server, before)
+    # A client published this revision while the copy was made.
+    assert set(repair_all_findings(server)) <= {"orphan", "unknown"}
+    assert repair_all_findings(server) == []
+    assert_offered_whole(server, before)
     assert server.key.public == publisher._key.public
-    publisher.one()  # the token from before, and the key
+    publisher.one()  # The token from before the backup, and the key.
 
 
 def token(server: Server, label: str) -> dict[str, str]:
     request = {"label": label, "role": "read", "namespace": "team"}
-    made: dict[str, str] = ok(server.api().http.post("/v1/tokens", json=request))
-    return made
+    token_row: dict[str, str] = ok(server.api().http.post("/v1/tokens", json=request))
+    return token_row
 
 
-def copied(gateway: Gateway, source: str, target: str) -> None:
-    """As `aws s3 sync` does it."""
+def sync_to_bucket(gateway: Gateway, source: str, target: str) -> None:
+    """Copy a folder to the bucket as `aws s3 sync` does."""
     client = boto3.client("s3", endpoint_url=gateway.endpoint, **gateway.client)
     for page in client.get_paginator("list_objects_v2").paginate(Bucket=source):
         for row in page.get("Contents", ()):
@@ -128,7 +130,7 @@ def copied(gateway: Gateway, source: str, target: str) -> None:
 
 @pytest.fixture
 def production(own_server: Server, gateway: Gateway) -> Callable[[str, str], Server]:
-    """The server over a database and a bucket."""
+    """Return the server over a database and a bucket."""
 
     def over(database: str, bucket: str) -> Server:
         own_server.env = {
@@ -142,7 +144,7 @@ def production(own_server: Server, gateway: Gateway) -> Callable[[str, str], Ser
     return over
 
 
-def test_postgresql_and_a_bucket_while_it_serves(
+def test_postgresql_and_a_bucket_are_backed_up_while_they_serve(
     tmp_path: Path, production: Callable[[str, str], Server], postgresql: str, gateway: Gateway
 ) -> None:
     database, bucket = new_database(postgresql), new_bucket(gateway.endpoint, gateway.client)
@@ -154,59 +156,58 @@ def test_postgresql_and_a_bucket_while_it_serves(
     before, copy = list(publisher.done), new_bucket(gateway.endpoint, gateway.client)
     leaked = token(server, "leaked")
     with publisher.busy():
-        lines_of("Back up PostgreSQL and a bucket", DATABASE=database, DUMP=dump)
-        copied(gateway, bucket, copy)
+        run_block_below("Back up PostgreSQL and a bucket", DATABASE=database, DUMP=dump)
+        sync_to_bucket(gateway, bucket, copy)
     assert len(publisher.done) > len(before), "nothing was published meanwhile"
     late = token(server, "late")
     ok(server.api().http.delete(f"/v1/tokens/{leaked['token']}"))
     server.stop()
 
     restored = new_database(postgresql)
-    lines_of("Restore PostgreSQL and a bucket", DATABASE=restored, DUMP=dump)
+    run_block_below("Restore PostgreSQL and a bucket", DATABASE=restored, DUMP=dump)
     production(restored, copy)
-    assert set(findings(server)) <= {"orphan", "unknown"}
-    assert findings(server) == []
-    whole(server, before)
-    assert server.api(late["secret"]).resolve().status_code == 401  # made after the backup
-    ok(server.api(leaked["secret"]).resolve())  # revoked after the backup: has to be done again
+    assert set(repair_all_findings(server)) <= {"orphan", "unknown"}
+    assert repair_all_findings(server) == []
+    assert_offered_whole(server, before)
+    assert server.api(late["secret"]).resolve().status_code == 401  # This token was made after the backup.
+    # This token was revoked after the backup, so an operator has to revoke it again.
+    ok(server.api(leaked["secret"]).resolve())
     publisher.one()
 
 
-def test_the_other_order_loses_what_was_published_in_between(
+def test_the_other_order_of_backups_loses_publications_in_between(
     tmp_path: Path, production: Callable[[str, str], Server], postgresql: str, gateway: Gateway
 ) -> None:
-    """Why the index comes first: it may know less than the store holds, never more."""
+    """The index must come first: it may know less than the store holds, and never more."""
     database, bucket = new_database(postgresql), new_bucket(gateway.endpoint, gateway.client)
     server = production(database, bucket)
     publisher = Publisher(server, server.key)
     publisher.one()
     copy, dump = new_bucket(gateway.endpoint, gateway.client), str(tmp_path / "index.dump")
-    copied(gateway, bucket, copy)
+    sync_to_bucket(gateway, bucket, copy)
     publisher.one()
-    lines_of("Back up PostgreSQL and a bucket", DATABASE=database, DUMP=dump)
+    run_block_below("Back up PostgreSQL and a bucket", DATABASE=database, DUMP=dump)
     server.stop()
     restored = new_database(postgresql)
-    lines_of("Restore PostgreSQL and a bucket", DATABASE=restored, DUMP=dump)
+    run_block_below("Restore PostgreSQL and a bucket", DATABASE=restored, DUMP=dump)
     production(restored, copy)
-    assert findings(server) == ["missing"]
-    assert findings(server) == []
-    whole(server, publisher.done[:1])
+    assert repair_all_findings(server) == ["missing"]
+    assert repair_all_findings(server) == []
+    assert_offered_whole(server, publisher.done[:1])
 
 
-def test_a_node_that_saw_more_than_the_backup_holds_does_not_go_back(
-    tmp_path: Path, own_server: Server
-) -> None:
-    """A restored registry looks like one that replays the past: clients wait for what is newer."""
+def test_a_node_that_saw_more_than_the_backup_does_not_go_back(tmp_path: Path, own_server: Server) -> None:
+    """A restored registry looks like one that replays the past, so clients wait for newer revisions."""
     server = own_server.start()
     key, backup = server.key, tmp_path / "backup"
     old, new = make(key, content=b"old"), make(key, content=b"new")
     ok(server.api().publish(old))
-    lines_of("Back up one machine", DATA=str(server.data), BACKUP=str(backup))
+    run_block_below("Back up one machine", DATA=str(server.data), BACKUP=str(backup))
     ok(server.api().publish(new, old.revision))
 
     def pull() -> tuple[int, str]:
         command = [sys.executable, "-m", "cachesvc_client", "pull", "team/bert", "--all", "--into", "bundles"]
-        done = subprocess.run(
+        result = subprocess.run(
             command,
             env={
                 **os.environ,
@@ -220,15 +221,15 @@ def test_a_node_that_saw_more_than_the_backup_holds_does_not_go_back(
             text=True,
             check=False,
         )
-        return done.returncode, done.stderr
+        return result.returncode, result.stderr
 
     assert pull()[0] == 0
     server.stop()
     shutil.rmtree(server.data)
-    lines_of("Restore one machine", DATA=str(server.data), BACKUP=str(backup))
+    run_block_below("Restore one machine", DATA=str(server.data), BACKUP=str(backup))
     server.start()
-    status, said = pull()
-    assert (status, "is older than" in said) == (7, True), said
-    again = make(key, content=b"new")  # what the next `cachesvc warm` does
+    status, output = pull()
+    assert (status, "is older than" in output) == (7, True), output
+    again = make(key, content=b"new")  # The next `cachesvc warm` publishes a newer revision.
     ok(server.api().publish(again, old.revision))
     assert pull() == (0, "")

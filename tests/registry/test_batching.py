@@ -1,4 +1,4 @@
-"""Answers questions that arrive together in batches."""
+"""Test that questions which arrive together are answered in batches."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class Odd(Exception):
     pass
 
 
-def test_what_waits_is_answered_together_and_each_has_its_own() -> None:
-    taken: list[int] = []
+def test_waiting_questions_are_answered_together_and_each_gets_its_own_answer() -> None:
+    batch_sizes: list[int] = []
     begun, go_on = threading.Event(), threading.Event()
 
     def halves(questions: Sequence[int]) -> list[int | Exception]:
-        taken.append(len(questions))
+        batch_sizes.append(len(questions))
         begun.set()
         go_on.wait(10)
         return [Odd(number) if number % 2 else number // 2 for number in questions]
@@ -33,20 +33,20 @@ def test_what_waits_is_answered_together_and_each_has_its_own() -> None:
                 await asyncio.sleep(0.01)
             rest = [asyncio.create_task(batches.ask(number)) for number in range(1, 2 * MAX_BATCH)]
             await asyncio.sleep(0)
-            rest[2].cancel()  # who asked went away; the others have theirs
+            rest[2].cancel()  # One asker went away; the others get their answers.
             go_on.set()
             return await asyncio.gather(first, *rest, return_exceptions=True)
 
     answers = asyncio.run(ask_all())
-    assert taken == [1, MAX_BATCH, MAX_BATCH - 1]
+    assert batch_sizes == [1, MAX_BATCH, MAX_BATCH - 1]
     assert isinstance(answers.pop(3), asyncio.CancelledError)
-    asked = [number for number in range(2 * MAX_BATCH) if number != 3]
-    for number, answer in zip(asked, answers, strict=True):
+    numbers = [number for number in range(2 * MAX_BATCH) if number != 3]
+    for number, answer in zip(numbers, answers, strict=True):
         assert (str(answer) == str(number)) if number % 2 else answer == number // 2
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_what_waits_at_the_end_is_answered_and_a_defect_is_told(threads: int) -> None:
+def test_questions_that_wait_at_the_end_are_answered_and_a_defect_is_raised(threads: int) -> None:
     def answer(questions: Sequence[int]) -> list[int | Exception]:
         if 7 in questions:
             raise Odd
@@ -63,12 +63,12 @@ def test_what_waits_at_the_end_is_answered_and_a_defect_is_told(threads: int) ->
     answers = asyncio.run(ask_all())
     assert threading.active_count() == before
     assert isinstance(answers[7], Odd)
-    failed = [number for number, told in enumerate(answers) if told != number]
+    failed = [number for number, answer_of_number in enumerate(answers) if answer_of_number != number]
     assert 7 in failed and len(failed) <= MAX_BATCH
     assert all(isinstance(answers[number], Odd) for number in failed)
 
 
-def test_many_questions_of_one_asker_do_not_stall_another() -> None:
+def test_many_questions_of_one_asker_do_not_delay_another_asker() -> None:
     batches_taken: list[list[str]] = []
     begun, go_on = threading.Event(), threading.Event()
 

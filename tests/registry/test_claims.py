@@ -1,4 +1,4 @@
-"""Who compiles a missing key: over HTTP, on both columns of backends, by several replicas, without Redis."""
+"""Test claims over HTTP, on both columns of backends, with several replicas and without Redis."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import httpx
 import pytest
 import sqlalchemy as sa
 from registry_inside import ROOT, START, Clock, Column, Inside, inside
-from registry_making import FINGERPRINT, Api, Made, Server, make, ok, refused
+from registry_making import FINGERPRINT, Api, Publication, Server, make, ok, refused
 
 from cachesvc.domain.access import Role, Token
 from cachesvc.registry import claims, gc
@@ -59,49 +59,61 @@ def ref(answer: dict[str, Any], holder: str = "a") -> dict[str, Any]:
     return {"key": answer["key"], "holder": holder * 32, "fence": answer["fence"]}
 
 
-def renew(api: Api, shown: dict[str, Any]) -> Any:
-    return api.http.post("/v1/claims/renew", json=shown)
+def renew(api: Api, ref_shown: dict[str, Any]) -> Any:
+    return api.http.post("/v1/claims/renew", json=ref_shown)
 
 
-def release(api: Api, shown: dict[str, Any], **more: Any) -> None:
-    ok(api.http.post("/v1/claims/release", json={"claim": shown, **more}))
+def release(api: Api, claim_ref: dict[str, Any], **more: Any) -> None:
+    ok(api.http.post("/v1/claims/release", json={"claim": claim_ref, **more}))
 
 
-def publish(api: Api, made: Made, shown: dict[str, Any] | None = None, head: str | None = None) -> Any:
-    upload = ok(api.begin(made))["upload"]
-    ok(api.put(upload, made.pack))
-    return commit(api, upload, made, shown, head)
+def publish(
+    api: Api, publication: Publication, claim_ref: dict[str, Any] | None = None, head: str | None = None
+) -> Any:
+    upload = ok(api.begin(publication))["upload"]
+    ok(api.put(upload, publication.pack))
+    return commit(api, upload, publication, claim_ref, head)
 
 
-def commit(api: Api, upload: str, made: Made, shown: dict[str, Any] | None, head: str | None = None) -> Any:
-    said = {"envelope": made.envelope.decode(), "head": head, **({"claim": shown} if shown else {})}
-    return api.http.post(f"/v1/uploads/{upload}/commit", json=said)
+def commit(
+    api: Api, upload: str, publication: Publication, claim_ref: dict[str, Any] | None, head: str | None = None
+) -> Any:
+    request_body = {
+        "envelope": publication.envelope.decode(),
+        "head": head,
+        **({"claim": claim_ref} if claim_ref else {}),
+    }
+    return api.http.post(f"/v1/uploads/{upload}/commit", json=request_body)
 
 
 @contextmanager
 def waiting(*calls: Callable[[], Any]) -> Iterator[list[Future[Any]]]:
-    """Calls in threads, each under way for a moment at least."""
+    """Run calls in threads, each under way for a moment at least."""
     with ThreadPoolExecutor(len(calls)) as pool:
         futures = [pool.submit(call) for call in calls]
         time.sleep(0.5)
         yield futures
 
 
-def test_one_has_it_and_the_others_are_told_who(api: Api) -> None:
+def test_one_client_holds_the_claim_and_the_others_learn_the_holder(api: Api) -> None:
     of = name()
     mine = claim(api, of)
     assert (mine["state"], mine["age"], 50 < mine["left"] <= 60) == ("yours", 0, True)
-    again = claim(api, of)  # the clock goes on between two requests
+    again = claim(api, of)  # The clock goes on between two requests.
     assert again == {**mine, "left": again["left"], "age": again["age"]} and again["age"] >= mine["age"]
-    held = claim(api, of, "b")
-    assert (held["state"], held["who"], held["fence"]) == ("held", "host a", mine["fence"])
-    assert claim(api, of, "b", tag="v2")["state"] == "yours", "another tag is something else"
+    other_answer = claim(api, of, "b")
+    assert (other_answer["state"], other_answer["who"], other_answer["fence"]) == (
+        "held",
+        "host a",
+        mine["fence"],
+    )
+    assert claim(api, of, "b", tag="v2")["state"] == "yours", "another tag is another claim"
     digest = str(Digest.of(b"w"))
     assert claim(api, of, "b", target="t", workload=digest)["state"] == "yours"
     assert ok(renew(api, ref(mine)))["state"] == "yours"
     refused(renew(api, ref(mine, "b")), 409, "claim_lost", "taken over by host a")
     release(api, ref(mine, "b"))
-    assert claim(api, of, "b")["state"] == "held", "who does not hold it cannot give it back"
+    assert claim(api, of, "b")["state"] == "held", "only the holder can release the claim"
     release(api, ref(mine))
     release(api, ref(mine))
     theirs = claim(api, of, "b")
@@ -111,8 +123,8 @@ def test_one_has_it_and_the_others_are_told_who(api: Api) -> None:
 
 def test_roles_and_lanes(server: Server, api: Api) -> None:
     def token(role: str, namespace: str = "team", **more: Any) -> Api:
-        asked = {"label": "x", "role": role, "namespace": namespace, **more}
-        return server.api(ok(api.http.post("/v1/tokens", json=asked))["secret"])
+        request = {"label": "x", "role": role, "namespace": namespace, **more}
+        return server.api(ok(api.http.post("/v1/tokens", json=request))["secret"])
 
     of, lane = name(), {"lane": "pr-1"}
     for stranger in (token("read"), token("report"), token("write", "other"), token("write", **lane)):
@@ -147,7 +159,7 @@ def test_bad_input_is_one_line(api: Api, change: dict[str, Any], word: str) -> N
     refused(api.http.post("/v1/claims", json={**body(name()), **change}), 422, "invalid", word)
 
 
-def test_who_waits_is_told_at_once_when_it_is_given_back(api: Api) -> None:
+def test_a_waiting_client_hears_at_once_of_a_release(api: Api) -> None:
     of = name()
     mine = claim(api, of)
     with waiting(lambda: claim(api, of, "b", wait=20)) as [theirs]:
@@ -158,14 +170,15 @@ def test_who_waits_is_told_at_once_when_it_is_given_back(api: Api) -> None:
     assert time.monotonic() - began < 8
 
 
-def test_all_who_wait_are_told_at_once_when_it_is_published(api: Api, key: SigningKey) -> None:
-    """By who holds the claim, and by somebody who never heard of claims; the exact claim, and the name's."""
-    for shown in (True, False):
+def test_all_waiting_clients_hear_at_once_of_a_publication(api: Api, key: SigningKey) -> None:
+    """The publisher holds the claim, or has never heard of claims; the claim is the exact one, or the
+    name's."""
+    for with_claim in (True, False):
         of = name()
-        made = make(key, name=of)
-        statement, keys = made.manifest.statement, satisfied_claim_keys(made.manifest)
-        exact = {"target": str(statement.target), "workload": str(made.manifest.workload.key)}
-        environment = {"subject": {**body(of, **exact)["subject"], "environment": _exact(made)}}
+        publication = make(key, name=of)
+        statement, keys = publication.manifest.statement, satisfied_claim_keys(publication.manifest)
+        exact = {"target": str(statement.target), "workload": str(publication.manifest.workload.key)}
+        environment = {"subject": {**body(of, **exact)["subject"], "environment": _exact(publication)}}
         mine = claim(api, of)
         other = ok(api.http.post("/v1/claims", json={**body(of, "b"), **environment}))
         assert [mine["key"], other["key"]] == [keys[1], keys[0]]
@@ -177,24 +190,24 @@ def test_all_who_wait_are_told_at_once_when_it_is_published(api: Api, key: Signi
         calls += [lambda n=n, w=wait, e=environment: w(n, e) for n in "12"]
         with waiting(*calls) as futures:
             began = time.monotonic()
-            ok(publish(api, made, ref(mine) if shown else None))
+            ok(publish(api, publication, ref(mine) if with_claim else None))
             assert [future.result(20)["state"] for future in futures] == ["published"] * 6
         assert time.monotonic() - began < 8
-        # The publisher's claim is given back with the commit; one who did not show his goes on to hold it.
+        # The commit releases the publisher's claim. A client that did not show its claim keeps the claim.
         assert (renew(api, ref(mine)).status_code, renew(api, ref(other, "b")).status_code) == (
-            (409, 200) if shown else (200, 200)
+            (409, 200) if with_claim else (200, 200)
         )
         late = claim(api, of, "9", wait=20)
         assert (late["state"], late["fence"]) == ("published", mine["fence"])
-        assert claim(api, of, "9", seen=late["fence"])["state"] == ("yours" if shown else "held")
+        assert claim(api, of, "9", seen=late["fence"])["state"] == ("yours" if with_claim else "held")
 
 
-def _exact(made: Made) -> str:
-    return str(exact_environment(made.manifest.fingerprint))
+def _exact(publication: Publication) -> str:
+    return str(exact_environment(publication.manifest.fingerprint))
 
 
-def test_a_commit_of_who_was_taken_over_is_refused_and_any_other_is_not(own_column_server: Server) -> None:
-    """The holder is silent for longer than the claim lasts, and comes back."""
+def test_a_commit_of_a_client_that_lost_its_claim_is_refused(own_column_server: Server) -> None:
+    """The holder is silent for longer than the claim lasts, and comes back. Any other commit is accepted."""
     own_column_server.env["CACHESVC_SERVER_CLAIM_SECONDS"] = "2"
     server = own_column_server.start()
     api, of = server.api(), name()
@@ -210,40 +223,44 @@ def test_a_commit_of_who_was_taken_over_is_refused_and_any_other_is_not(own_colu
     assert api.resolve(name=of).status_code == 404
     first = make(server.key, name=of, content=b"theirs")
     assert ok(publish(api, first, ref(theirs, "b")))["created"]
-    # Against a newer head, and named: the claim is looked at first, for the reason is the clearer one.
+    # The commit is against a newer head and shows the claim: the registry checks the claim first, since that
+    # reason is the clearer one.
     refused(commit(api, upload, stalled, ref(mine), first.revision), 409, "claim_lost")
     refused(commit(api, upload, stalled, None), 409, "head_conflict")
     again = make(server.key, name=of, content=b"forced")
     assert ok(publish(api, again, None, first.revision))["created"], (
-        "who shows no claim goes by the head alone"
+        "a commit without a claim goes by the head alone"
     )
     wrong = claim(api, name(), "c")
-    made = make(server.key, name=of, content=b"more")
-    refused(publish(api, made, ref(wrong, "c"), again.revision), 422, "invalid", "of another name")
+    publication = make(server.key, name=of, content=b"more")
+    refused(publish(api, publication, ref(wrong, "c"), again.revision), 422, "invalid", "of another name")
 
 
-def test_a_claim_that_ended_and_that_nobody_took_still_publishes(own_server: Server) -> None:
+def test_an_expired_claim_that_nobody_took_still_publishes(own_server: Server) -> None:
     own_server.env["CACHESVC_SERVER_CLAIM_SECONDS"] = "2"
     server = own_server.start()
     api, of = server.api(), name()
-    mine, made = claim(api, of), make(server.key, name=of)
+    mine, publication = claim(api, of), make(server.key, name=of)
     time.sleep(2.5)
-    upload = ok(api.begin(made))["upload"]
-    ok(api.put(upload, made.pack))
-    assert ok(commit(api, upload, made, ref(mine)))["created"]
-    assert not ok(commit(api, upload, made, ref(mine)))["created"], "a lost answer can be asked for again"
+    upload = ok(api.begin(publication))["upload"]
+    ok(api.put(upload, publication.pack))
+    assert ok(commit(api, upload, publication, ref(mine)))["created"]
+    assert not ok(commit(api, upload, publication, ref(mine)))["created"], (
+        "a client can ask again for a lost answer"
+    )
 
 
-def test_a_crowd_that_waits_keeps_nobody_from_working(server: Server, api: Api, key: SigningKey) -> None:
-    """150 wait in one process for one claim: others resolve and publish meanwhile, and all are told."""
+def test_many_waiting_clients_stop_nobody_from_working(server: Server, api: Api, key: SigningKey) -> None:
+    """150 clients wait in one process for one claim: others resolve and publish meanwhile, and all get an
+    answer."""
     of, number = name(), 150
     mine = claim(api, of)
     answers: list[dict[str, Any]] = []
 
     def wait(index: int) -> None:
         own = server.api()
-        asked = {**body(of, wait=30), "holder": f"{index:032x}"}
-        answers.append(ok(own.http.post("/v1/claims", json=asked, timeout=60)))
+        claim_body = {**body(of, wait=30), "holder": f"{index:032x}"}
+        answers.append(ok(own.http.post("/v1/claims", json=claim_body, timeout=60)))
 
     threads = [threading.Thread(target=wait, args=(index,)) for index in range(number)]
     for thread in threads:
@@ -270,7 +287,7 @@ def _waiters(api: Api) -> int:
     return int(float(line.split()[1]))
 
 
-def test_a_server_that_ends_lets_who_waits_go(own_server: Server) -> None:
+def test_a_server_that_ends_answers_waiting_clients(own_server: Server) -> None:
     server = own_server.start()
     api, of = server.api(), name()
     claim(api, of)
@@ -281,7 +298,7 @@ def test_a_server_that_ends_lets_who_waits_go(own_server: Server) -> None:
         assert time.monotonic() - began < 5
 
 
-def test_who_went_away_is_given_nothing(own_server: Server) -> None:
+def test_a_client_that_went_away_gets_no_claim(own_server: Server) -> None:
     server = own_server.start()
     api, of = server.api(), name()
     mine = claim(api, of)
@@ -297,7 +314,7 @@ def replica(tmp_path: Path, number: int, variables: dict[str, str]) -> Server:
 
 
 @pytest.mark.parametrize("redis", ["there", "none", "killed"])
-def test_replicas_tell_each_other_and_without_redis_a_little_later(
+def test_replicas_hear_of_each_others_claims_and_a_little_later_without_redis(
     tmp_path: Path, database: str, gateway: Gateway, bucket_at_gateway: str, redis: str
 ) -> None:
     variables = {
@@ -314,7 +331,7 @@ def test_replicas_tell_each_other_and_without_redis_a_little_later(
     one, two = replica(tmp_path, 1, variables), replica(tmp_path, 2, variables)
     try:
         here, there = one.api(), two.api(one.token)
-        took = []
+        seconds = []
         for turn in range(3):
             of = name()
             mine = claim(here, of)
@@ -325,9 +342,9 @@ def test_replicas_tell_each_other_and_without_redis_a_little_later(
                 ok(publish(here, make(one.key, name=of), ref(mine)))
                 committed = time.monotonic()
                 assert theirs.result(20)["state"] == "published"
-                took.append(time.monotonic() - committed)
-        # With Redis at once; without, at the next look, a second later.
-        assert sorted(took)[1] < (0.6 if redis == "there" else 5), took
+                seconds.append(time.monotonic() - committed)
+        # With Redis the client hears at once; without Redis, at the next look, a second later.
+        assert sorted(seconds)[1] < (0.6 if redis == "there" else 5), seconds
     finally:
         statuses = [server.stop() for server in (one, two)]
         if running is not None and redis == "there":
@@ -342,8 +359,8 @@ KEY = SigningKey.generate()
 
 @pytest.fixture
 def reg(tmp_path: Path, column: Column) -> Iterator[Inside]:
-    with inside(tmp_path, KEY, Clock(), column=column) as made:
-        yield made
+    with inside(tmp_path, KEY, Clock(), column=column) as registry:
+        yield registry
 
 
 def request(of: str, holder: str = "a", lane: str | None = None) -> ClaimRequest:
@@ -352,7 +369,7 @@ def request(of: str, holder: str = "a", lane: str | None = None) -> ClaimRequest
 
 
 def test_clocks_of_replicas_that_differ_by_hours_change_nothing(tmp_path: Path, column: Column) -> None:
-    """The end of a claim is the database's clock's: neither takes it early, nor holds it for ever."""
+    """The database's clock ends the claim: no replica takes it early, and none keeps it for ever."""
     slow, fast = Clock(), Clock()
     fast.now += 7200
     with inside(tmp_path, KEY, slow, column=column) as one, inside(tmp_path, KEY, fast, column=column) as two:
@@ -367,40 +384,47 @@ def test_clocks_of_replicas_that_differ_by_hours_change_nothing(tmp_path: Path, 
         assert 50 < renewed.left <= 60
 
 
-def test_a_token_holds_a_bounded_number(reg: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_holds_a_bounded_number_of_claims(reg: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claims, "LIVE_PER_TOKEN", 3)
     for number in range(3):
         assert claims.take(reg.registry, ROOT, request(f"m{number}")).state == "yours"
     with pytest.raises(TooMany, match="holds 3 claims"):
         claims.take(reg.registry, ROOT, request("m3"))
     other = Token("t-2", "x", Role.write, "team")
-    assert claims.take(reg.registry, other, request("m3")).state == "yours", "the refused one took nothing"
+    assert claims.take(reg.registry, other, request("m3")).state == "yours", (
+        "the refused request took nothing"
+    )
     assert claims.take(reg.registry, ROOT, request("m0")).state == "yours"
     with pytest.raises(Forbidden):
         claims.take(reg.registry, Token("t-3", "x", Role.read, "team"), request("m9"))
 
 
-def test_collection_leaves_claims_that_hold_and_forgets_old_ones(reg: Inside) -> None:
-    held, old = claims.take(reg.registry, ROOT, request("m")), claims.take(reg.registry, ROOT, request("old"))
+def test_collection_keeps_current_claims_and_forgets_old_ones(reg: Inside) -> None:
+    current, old = (
+        claims.take(reg.registry, ROOT, request("m")),
+        claims.take(reg.registry, ROOT, request("old")),
+    )
     with reg.registry.index.write() as unit:
         unit.claims._session.connection().execute(
             sa.text("UPDATE claims SET expires = expires - 100000 WHERE name = 'old'")
         )
     gc.collect(reg.registry)
-    shown = [ClaimRef(one.key, "a" * 32, one.fence) for one in (held, old)]
-    assert claims.renew(reg.registry, ROOT, shown[0]).state == "yours"
+    refs = [ClaimRef(one.key, "a" * 32, one.fence) for one in (current, old)]
+    assert claims.renew(reg.registry, ROOT, refs[0]).state == "yours"
     with pytest.raises(ClaimLost, match="ended long ago"):
-        claims.renew(reg.registry, ROOT, shown[1])
+        claims.renew(reg.registry, ROOT, refs[1])
 
 
 def test_a_refused_commit_changes_nothing(reg: Inside) -> None:
-    made = make(KEY, sequence=START * 1000)
+    publication = make(KEY, sequence=START * 1000)
     mine = claims.take(reg.registry, ROOT, request("bert"))
-    shown = ClaimRef(mine.key, "a" * 32, mine.fence)
-    claims.release(reg.registry, ROOT, ClaimRelease(shown))
-    upload = reg.begin(made)
-    reg.put(upload, made.pack)
+    claim_ref = ClaimRef(mine.key, "a" * 32, mine.fence)
+    claims.release(reg.registry, ROOT, ClaimRelease(claim_ref))
+    upload = reg.begin(publication)
+    reg.put(upload, publication.pack)
     with pytest.raises(ClaimLost):
-        publishing.commit(reg.registry, ROOT, upload, CommitRequest(made.envelope.decode(), None, shown))
+        publishing.commit(
+            reg.registry, ROOT, upload, CommitRequest(publication.envelope.decode(), None, claim_ref)
+        )
     assert reg.referenced() == set()
-    assert reg.commit(upload, made).created
+    assert reg.commit(upload, publication).created

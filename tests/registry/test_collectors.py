@@ -1,4 +1,4 @@
-"""Several collectors at once: each replica's, a CronJob's, an operator's."""
+"""Test several collectors at once: a replica's, a CronJob's, an operator's."""
 
 from __future__ import annotations
 
@@ -18,31 +18,32 @@ KEY = SigningKey.generate()
 
 
 def test_collectors_at_once_do_the_work_of_one(tmp_path: Path, column: Column) -> None:
-    """Nothing fails, what counts stays, and what does not is gone, when all of them are done."""
+    """No collector fails. When all are done, every live object is there, and every dead one is gone."""
     clock = Clock()
     with inside(tmp_path, KEY, clock, column=column) as reg:
         heads = []
         for entry in range(6):
             head = None
             for number in range(5):
-                made = make(
+                publication = make(
                     KEY,
                     target=f"t{entry}",
                     sequence=(START + number) * 1000,
                     content=b"%d.%d" % (entry, number) * 50,
                 )
-                head = reg.publish(made, head).revision
-            heads.append((head, made.pack))
+                head = reg.publish(publication, head).revision
+            heads.append((head, publication.pack))
         clock.now += 2 * 86_400
 
         def together() -> list[gc.Collected]:
             with ThreadPoolExecutor(COLLECTORS) as pool:
                 running = [pool.submit(gc.collect, reg.registry) for _ in range(COLLECTORS)]
-                return [done.result(120) for done in running]
+                return [collection.result(120) for collection in running]
 
-        assert sum(done.revisions for done in together()) == 6 * 3  # two of each line are kept
+        # The policy keeps two revisions of each entry.
+        assert sum(collection.revisions for collection in together()) == 6 * 3
         clock.now += 1001
-        assert sum(done.objects for done in together()) >= 6 * 3
+        assert sum(collection.objects for collection in together()) >= 6 * 3
         assert reg.blobs() == reg.referenced()
         assert len(reg.blobs()) == 6 * 2
         for head, pack in heads:
@@ -50,10 +51,11 @@ def test_collectors_at_once_do_the_work_of_one(tmp_path: Path, column: Column) -
         assert together() == [gc.Collected(0, 0, 0)] * COLLECTORS
 
 
-def test_a_server_told_not_to_collect_does_not(own_server: Server) -> None:
-    """And one that is told to, does: both with what is free at once."""
+def test_a_server_collects_only_if_its_settings_say_so(own_server: Server) -> None:
+    """The first server has collection switched off, the second one has it on; both delete objects at once
+    when they are free."""
 
-    def collected(seconds: str, done: Callable[[int], bool], most: float) -> int:
+    def revisions_after(seconds: str, reached: Callable[[int], bool], most: float) -> int:
         own_server.env = {
             "CACHESVC_SERVER_GC_SECONDS": seconds,
             "CACHESVC_SERVER_KEEP_REVISIONS": "1",
@@ -62,16 +64,17 @@ def test_a_server_told_not_to_collect_does_not(own_server: Server) -> None:
         server = own_server.start()
         head = None
         for number in range(3):
-            made = make(server.key, name=f"n{seconds}", content=b"%d" % number)
-            ok(server.api().publish(made, head))
-            head = made.revision
+            publication = make(server.key, name=f"n{seconds}", content=b"%d" % number)
+            ok(server.api().publish(publication, head))
+            head = publication.revision
         until = time.monotonic() + most
         while (
-            not done(left := ok(server.api().http.get("/v1/stats"))["revisions"]) and time.monotonic() < until
+            not reached(revisions := ok(server.api().http.get("/v1/stats"))["revisions"])
+            and time.monotonic() < until
         ):
             time.sleep(0.5)
         server.stop()
-        return int(left)
+        return int(revisions)
 
-    assert collected("10", lambda left: left == 1, 25) == 1
-    assert collected("0", lambda _: False, 13) == 1 + 3
+    assert revisions_after("10", lambda revisions: revisions == 1, 25) == 1
+    assert revisions_after("0", lambda _: False, 13) == 1 + 3

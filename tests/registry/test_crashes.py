@@ -1,8 +1,8 @@
-"""kill -9 at every step of publish and collection, then again: the same end state, and nothing dangles.
+"""Test kill -9 at every step of publish and collection: a second run ends in the same state, and nothing
+dangles.
 
 The child process dies at its n-th step, for n from 1 until it lives through: before and after every
-transaction and every call of the blob store, and between the chunks of a put.
-"""
+transaction and every call of the blob store, and between the chunks of a put."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from registry_inside import EMBEDDED, ROOT, START, Clock, Column, Inside, inside
-from registry_making import Made, make
+from registry_making import Publication, make
 
 from cachesvc.registry import audit, fsck, gc, inventory, signers, startup, tokens, upkeep
 from cachesvc_client.bundle.seal import SigningKey
@@ -85,7 +85,7 @@ class DyingBlobs:
 def dies_at(
     steps: int, folder: Path, clock: Clock, act: Callable[[Inside], object], column: Column = EMBEDDED
 ) -> bool:
-    """Runs ``act`` in a child that dies at the step; whether it did."""
+    """Run ``act`` in a child that dies at the step. Return whether it died."""
 
     def dying() -> None:
         with inside(folder, KEY, clock, column=column) as reg:
@@ -97,11 +97,11 @@ def dies_at(
     return was_killed(dying)
 
 
-def made(number: int) -> Made:
+def new_publication(number: int) -> Publication:
     return make(KEY, sequence=(START + number) * 1000, content=b"%d" % number * 100)
 
 
-def nothing_dangles(reg: Inside) -> None:
+def assert_nothing_dangles(reg: Inside) -> None:
     referenced = reg.referenced()
     assert referenced <= reg.blobs()
     with reg.registry.index.read() as unit:
@@ -111,7 +111,7 @@ def nothing_dangles(reg: Inside) -> None:
             assert len(reg.pack(revision)) == size
 
 
-def everything_is_collected(reg: Inside) -> None:
+def assert_everything_is_collected(reg: Inside) -> None:
     reg.clock.now += 10_000
     gc.collect(reg.registry)
     assert reg.blobs() == reg.referenced()
@@ -122,7 +122,7 @@ def everything_is_collected(reg: Inside) -> None:
 @pytest.mark.parametrize("before", [0, 1], ids=["first", "over-a-head"])
 @pytest.mark.parametrize("way", ["upload", "bundle"])
 def test_publish_killed_at_each_step(tmp_path: Path, column: Column, before: int, way: str) -> None:
-    old, new = made(1), made(2)
+    old, new = new_publication(1), new_publication(2)
 
     def publish(reg: Inside, head: Digest | None) -> CommitAnswer:
         return reg.publish(new, head) if way == "upload" else reg.bundle(new, head)
@@ -136,13 +136,13 @@ def test_publish_killed_at_each_step(tmp_path: Path, column: Column, before: int
                 head = reg.publish(old).revision
         died = dies_at(steps, folder, clock, lambda reg, head=head: publish(reg, head), column)
         with inside(folder, KEY, clock, column=column) as reg:
-            nothing_dangles(reg)
+            assert_nothing_dangles(reg)
             answer = publish(reg, head)
             assert answer.revision == new.revision
             assert [row.revision for row in reg.resolve().revisions] == [new.revision]
             assert reg.pack(new.revision) == new.pack
-            everything_is_collected(reg)
-            nothing_dangles(reg)
+            assert_everything_is_collected(reg)
+            assert_nothing_dangles(reg)
             assert len(reg.blobs()) == 1 + before
         if not died:
             break
@@ -156,19 +156,19 @@ def test_collection_killed_at_each_step(tmp_path: Path, column: Column) -> None:
         with inside(folder, KEY, clock, column=column) as reg:
             head = None
             for number in range(1, 5):
-                head = reg.publish(made(number), head).revision
-            upload = reg.begin(made(9))
-            reg.put(upload, made(9).pack)
+                head = reg.publish(new_publication(number), head).revision
+            upload = reg.begin(new_publication(9))
+            reg.put(upload, new_publication(9).pack)
             clock.now += 2 * 86_400
             gc.collect(reg.registry)
             clock.now += 1001
         died = dies_at(steps, folder, clock, lambda reg: gc.collect(reg.registry), column)
         with inside(folder, KEY, clock, column=column) as reg:
-            nothing_dangles(reg)
+            assert_nothing_dangles(reg)
             gc.collect(reg.registry)
             assert reg.blobs() == reg.referenced()
             assert len(reg.blobs()) == 2
-            assert reg.pack(head) == made(4).pack
+            assert reg.pack(head) == new_publication(4).pack
             assert gc.collect(reg.registry) == gc.Collected(0, 0, 0)
         if not died:
             break
@@ -176,7 +176,8 @@ def test_collection_killed_at_each_step(tmp_path: Path, column: Column) -> None:
 
 
 def test_retention_and_eviction_killed_at_each_step(tmp_path: Path, column: Column) -> None:
-    """Whole entries go, by disuse and by bytes; at every moment an entry is there with a head, or is not."""
+    """Whole entries go away, by disuse and by bytes. At every moment an entry is there with a head, or is not
+    there."""
     for steps in range(1, 100):
         folder, clock = tmp_path / str(steps), Clock()
         folder.mkdir()
@@ -192,28 +193,28 @@ def test_retention_and_eviction_killed_at_each_step(tmp_path: Path, column: Colu
             upkeep.set_policy(reg.registry, ROOT, Namespace("team"), policy)
         died = dies_at(steps, folder, clock, lambda reg: gc.collect(reg.registry), column)
         with inside(folder, KEY, clock, column=column) as reg:
-            nothing_dangles(reg)
-            # Not by a resolve: what is offered is fresh, and stays.
+            assert_nothing_dangles(reg)
+            # A resolve would make the revision fresh, and fresh revisions stay.
             for number in range(1, 5):
                 with contextlib.suppress(NotFound):
-                    held = inventory.list_revisions(reg.registry, ROOT, line(number, 1).manifest.entry)
-                    assert [row.head for row in held][:1] == [True]
-                    assert len(held) == 2 or number in (1, 2, 4)
+                    revisions = inventory.list_revisions(reg.registry, ROOT, line(number, 1).manifest.entry)
+                    assert [row.head for row in revisions][:1] == [True]
+                    assert len(revisions) == 2 or number in (1, 2, 4)
             gc.collect(reg.registry)
             assert [row.revision for row in reg.resolve().revisions] == [line(3, 2).revision]
-            everything_is_collected(reg)
+            assert_everything_is_collected(reg)
             assert len(reg.blobs()) == 2
         if not died:
             break
     assert 9 < steps < 99
 
 
-@pytest.mark.parametrize("deed", ["repair", "delete"])
-def test_deletion_and_repair_killed_at_each_step(tmp_path: Path, column: Column, deed: str) -> None:
-    """A revision's bytes are lost and nobody knows another object; or an operator deletes the entry."""
+@pytest.mark.parametrize("action", ["repair", "delete"])
+def test_deletion_and_repair_killed_at_each_step(tmp_path: Path, column: Column, action: str) -> None:
+    """Either a revision loses its bytes and nobody has another copy, or an operator deletes the entry."""
     good, bad = line(1, 1), line(2, 1)
 
-    def mend(reg: Inside) -> None:
+    def repair(reg: Inside) -> None:
         cursor = None
         while True:
             page = fsck.check(reg.registry, ROOT, cursor, True)
@@ -227,34 +228,35 @@ def test_deletion_and_repair_killed_at_each_step(tmp_path: Path, column: Column,
         with contextlib.suppress(NotFound):
             upkeep.delete_entry(reg.registry, ROOT, bad.manifest.entry, bad.revision)
 
-    act = mend if deed == "repair" else delete
+    act = repair if action == "repair" else delete
     for steps in range(1, 100):
         folder, clock = tmp_path / str(steps), Clock()
         folder.mkdir()
         with inside(folder, KEY, clock, column=column) as reg:
             reg.publish(good)
-            [kept] = reg.blobs()
+            [blob] = reg.blobs()
             reg.publish(bad)
-            if deed == "repair":
-                for key in reg.blobs() - {kept}:
+            if action == "repair":
+                for key in reg.blobs() - {blob}:
                     reg.registry.blobs.delete(key)
                 reg.registry.blobs.put("packs/u-lost", [b"nobody knows"])
         died = dies_at(steps, folder, clock, act, column)
         with inside(folder, KEY, clock, column=column) as reg:
             act(reg)
-            nothing_dangles(reg)
+            assert_nothing_dangles(reg)
             assert [row.revision for row in reg.resolve().revisions] == [good.revision]
-            everything_is_collected(reg)
-            assert reg.blobs() == {kept}
-            told = [row.action for row in audit.audit_page(reg.registry, ROOT).rows]
-            assert told.count("entry.delete" if deed == "delete" else "fsck.repair") >= 1
+            assert_everything_is_collected(reg)
+            assert reg.blobs() == {blob}
+            actions = [row.action for row in audit.audit_page(reg.registry, ROOT).rows]
+            assert actions.count("entry.delete" if action == "delete" else "fsck.repair") >= 1
         if not died:
             break
-    assert (3 if deed == "delete" else 6) < steps < 99
+    assert (3 if action == "delete" else 6) < steps < 99
 
 
 def test_a_first_start_killed_at_each_step(tmp_path: Path, column: Column) -> None:
-    """One admin's token, one key, and it may sign. (A token that was made and not told: ``--new-token``.)"""
+    """The start makes one admin token and one key, and lets the key sign. A lost token is replaced with
+    ``--new-token``."""
     for steps in range(1, 20):
         folder, clock = tmp_path / str(steps), Clock()
         folder.mkdir()
@@ -264,9 +266,9 @@ def test_a_first_start_killed_at_each_step(tmp_path: Path, column: Column) -> No
         )
         with inside(folder, KEY, clock, column=column) as reg:
             with reg.registry.index.read() as unit:
-                done = unit.tokens.any_admin()
+                result = unit.tokens.any_admin()
             welcome = startup.prepare_credentials(reg.registry, key)
-            assert (welcome.secret is None) == done
+            assert (welcome.secret is None) == result
             assert len(tokens.list_tokens(reg.registry, ROOT)) == 1
             assert welcome.trust in {row.key for row in signers.list_signers(reg.registry, ROOT)}
         if not died:
@@ -274,7 +276,7 @@ def test_a_first_start_killed_at_each_step(tmp_path: Path, column: Column) -> No
     assert 3 < steps < 19
 
 
-def line(number: int, place: int) -> Made:
-    """The ``place``-th revision of the ``number``-th entry."""
+def line(number: int, place: int) -> Publication:
+    """Return the ``place``-th revision of the ``number``-th entry."""
     sequence = (START + place) * 1000
     return make(KEY, target=f"t{number}", sequence=sequence, content=b"%d.%d" % (number, place) * 50)

@@ -1,8 +1,7 @@
-"""Every route of the OpenAPI document with what it allows and with what it does not, by schemathesis.
+"""Fuzz every route of the OpenAPI document with allowed and forbidden input, by schemathesis.
 
-The requests are the same in each run. To search further: with ``CACHESVC_FUZZ=200`` so many of each are drawn
-anew.
-"""
+The requests are the same in each run. To search further, set ``CACHESVC_FUZZ=200``: that many new examples of
+each are generated."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.errors import Unsatisfiable
 from registry_inside import COLUMNS, production
-from registry_making import Made, Server, make, ok
+from registry_making import Publication, Server, make, ok
 from schemathesis import checks
 from schemathesis.core.failures import FailureGroup
 from schemathesis.generation.modes import GenerationMode
@@ -71,26 +70,26 @@ SPOILT = [
         {"": None},
     ),
 ]
-"""What databases, clocks and file systems choke on; ``\\ud800`` has no UTF-8."""
+"""Values that break databases, clocks and file systems; ``\\ud800`` has no UTF-8."""
 SEARCH = int(os.environ.get("CACHESVC_FUZZ", "0"))
 
 
 @dataclass
 class World:
-    """A server, and what it holds: generated names and digests would never meet it."""
+    """Holds a server and its contents: generated names and digests would never match real ones."""
 
     server: Server
-    made: Made
+    publication: Publication
     tokens: dict[str, str]
     session: requests.Session
 
     def meet(self, case: Any) -> None:
         known = {
             "namespace": "team",
-            "entry": self.made.manifest.entry,
-            "beginning": self.made.revision.hex[:6],
+            "entry": self.publication.manifest.entry,
+            "beginning": self.publication.revision.hex[:6],
         }
-        known |= {"revision": self.made.revision, "other": self.made.revision}
+        known |= {"revision": self.publication.revision, "other": self.publication.revision}
         for name in case.path_parameters or {}:
             case.path_parameters[name] = known.get(name, case.path_parameters[name])
 
@@ -104,26 +103,26 @@ def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     if request.param == "production":
         server.env = production(request)
     server.start()
-    api, made = server.api(), make(server.key)
-    ok(api.publish(made))
+    api, publication = server.api(), make(server.key)
+    ok(api.publish(publication))
     tokens = {}
     for role in ("admin", "write", "report", "read"):
         body = {"label": "fuzz", "role": role, "namespace": "*" if role == "admin" else "team"}
         tokens[role] = ok(api.http.post("/v1/tokens", json=body))["secret"]
     with requests.Session() as session:
         session.trust_env = False
-        # A refusal before the body is read ends the connection, which then must not be used again.
+        # A refusal before the body is read ends the connection, which cannot be used again.
         session.headers["Connection"] = "close"
-        yield World(server, made, tokens, session)
-    # It goes on as if nothing had been: and what it held is whole.
+        yield World(server, publication, tokens, session)
+    # The server goes on as before, and its contents are complete.
     assert ok(api.http.get("/readyz"))["ready"]
-    assert api.pack(made.revision).content == made.pack
+    assert api.pack(publication.revision).content == publication.pack
     assert ok(api.http.post("/v1/fsck?deep=true"))["findings"] == []
     assert server.stop() == 0
 
 
 def each(world: World, mode: GenerationMode, examples: int, ask: Callable[[Any, Any], None]) -> None:
-    """Asks every operation; all that fail are told together."""
+    """Run a check over every operation, and report all failures together."""
     schema = schemathesis.openapi.from_url(world.server.url + "/openapi.json")
     bounded = settings(
         max_examples=SEARCH or examples,
@@ -133,24 +132,24 @@ def each(world: World, mode: GenerationMode, examples: int, ask: Callable[[Any, 
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
-    failures, asked = [], 0
-    for found in schema.get_all_operations():
-        operation = found.ok()
+    failures, operations = [], 0
+    for operation_result in schema.get_all_operations():
+        operation = operation_result.ok()
         cases = operation.as_strategy(generation_mode=mode)
         try:
             bounded(given(cases, st.data())(ask))()
-            asked += 1
-        except Unsatisfiable:  # a route without anything that could be wrong
+            operations += 1
+        except Unsatisfiable:  # A route without any input that could be wrong.
             assert mode is GenerationMode.NEGATIVE
         except (Exception, FailureGroup) as error:  # noqa: BLE001
             failures.append(f"{operation.label}: {error}")
     assert failures == [], "\n\n".join(failures)
-    assert asked > 35
+    assert operations > 35
 
 
 NO_HTTP = b"Invalid HTTP request received."
-"""What the server beneath the application answers, with status 400, to bytes that are no HTTP, such as a
-header without a valid name: no route sees them."""
+"""The answer of the server program below the application, with status 400, to bytes that are no HTTP, such as
+a header without a valid name: no route sees them."""
 
 
 @pytest.mark.parametrize(
@@ -177,8 +176,9 @@ def test_every_answer_is_one_that_the_document_names(
     each(world, mode, examples, ask)
 
 
-def test_one_spoilt_value_is_refused_in_our_form(world: World) -> None:
-    """In each place of a request that is right otherwise; the worst in all of them, the rest in some."""
+def test_one_invalid_value_is_refused_in_the_form_of_all_errors(world: World) -> None:
+    """Each place of an otherwise valid request gets an invalid value: the worst values in all places, the
+    others in some."""
 
     def ask(case: Any, data: st.DataObject) -> None:
         if case.method != "DELETE":
@@ -187,7 +187,7 @@ def test_one_spoilt_value_is_refused_in_our_form(world: World) -> None:
             good = where[name]
             for value in (*WORST, data.draw(st.sampled_from(SPOILT))):
                 where[name] = value
-                _judge(value, case.method, _sent(world, case))
+                _judge(value, case.method, send_as_generated(world, case))
             where[name] = good
 
     each(world, GenerationMode.POSITIVE, 2, ask)
@@ -202,8 +202,8 @@ def _judge(value: Any, method: str, answer: requests.Response) -> None:
 
 
 def _places(case: Any) -> Iterator[tuple[Any, Any]]:
-    for held in (case.path_parameters, case.query):
-        yield from ((held, name) for name in held or ())
+    for parameters in (case.path_parameters, case.query):
+        yield from ((parameters, name) for name in parameters or ())
     yield from _inside(case.body)
 
 
@@ -214,8 +214,8 @@ def _inside(value: Any) -> Iterator[tuple[Any, Any]]:
             yield from _inside(value[name])
 
 
-def _sent(world: World, case: Any) -> requests.Response:
-    """As it is, without what a well-meaning library would mend."""
+def send_as_generated(world: World, case: Any) -> requests.Response:
+    """Send the request as it was generated, without the corrections of an HTTP library."""
     path = case.operation.path
     for name, value in (case.path_parameters or {}).items():
         path = path.replace(

@@ -1,5 +1,5 @@
-"""Retention by namespace, eviction, pins, quotas, fsck and what is told of them. In this process, with a
-clock of the test's."""
+"""Test retention by namespace, eviction, pins, quotas and fsck, and what operators see of them, in this
+process with a clock of the test's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from registry_inside import LIMITS, ROOT, START, Clock, Column, Inside, inside
-from registry_making import FINGERPRINT, Made, make
+from registry_making import FINGERPRINT, Publication, make
 
 from cachesvc import bootstrap
 from cachesvc.domain.access import Role, Token
@@ -34,11 +34,11 @@ TEAM = Namespace("team")
 
 @pytest.fixture
 def reg(tmp_path: Path, column: Column) -> Iterator[Inside]:
-    with inside(tmp_path, SigningKey.generate(), Clock(), column=column) as made:
-        yield made
+    with inside(tmp_path, SigningKey.generate(), Clock(), column=column) as registry:
+        yield registry
 
 
-def made(reg: Inside, number: int = 1, **more: Any) -> Made:
+def new_publication(reg: Inside, number: int = 1, **more: Any) -> Publication:
     return make(
         reg.key,
         sequence=int(reg.clock.now * 1000) + number,
@@ -55,12 +55,16 @@ def keep(reg: Inside, **policy: int) -> None:
     upkeep.set_policy(reg.registry, ROOT, TEAM, Policy(**policy))
 
 
-def test_an_entry_that_is_not_offered_goes_and_one_that_is_stays(reg: Inside) -> None:
-    idle, used, held = made(reg, 1, name="idle"), made(reg, 2), made(reg, 3, name="held")
-    for one in (idle, used, held):
+def test_an_entry_that_is_not_offered_goes_and_an_offered_entry_stays(reg: Inside) -> None:
+    idle, used, pinned = (
+        new_publication(reg, 1, name="idle"),
+        new_publication(reg, 2),
+        new_publication(reg, 3, name="held"),
+    )
+    for one in (idle, used, pinned):
         reg.publish(one)
     keep(reg, unused_days=30)
-    upkeep.pin(reg.registry, ROOT, held.revision)
+    upkeep.pin(reg.registry, ROOT, pinned.revision)
     for _ in range(4):
         reg.clock.now += 9 * DAY
         reg.resolve()
@@ -69,21 +73,21 @@ def test_an_entry_that_is_not_offered_goes_and_one_that_is_stays(reg: Inside) ->
         ("t1", True, "not used for 30 days")
     ]
     assert (plan.revisions, plan.bytes) == (1, len(idle.pack))
-    assert targets(reg) == {"t1", "t2", "t3"}  # a plan changes nothing
-    done = gc.collect(reg.registry)
-    assert (done.revisions, done.entries) == (1, 1)
+    assert targets(reg) == {"t1", "t2", "t3"}  # A plan changes nothing.
+    result = gc.collect(reg.registry)
+    assert (result.revisions, result.entries) == (1, 1)
     assert targets(reg) == {"t2", "t3"}
     with pytest.raises(NotFound):
         reg.resolve("idle")
-    assert len(reg.blobs()) == 3  # downloads that began before go on
+    assert len(reg.blobs()) == 3  # Downloads that began before the deletion go on.
     reg.clock.now += 1001
     gc.collect(reg.registry)
     assert reg.blobs() == reg.referenced() and len(reg.blobs()) == 2
-    assert reg.publish(made(reg, 4, name="idle", target="t1")).created
+    assert reg.publish(new_publication(reg, 4, name="idle", target="t1")).created
 
 
-def test_that_it_was_offered_is_written_down_now_and_then(reg: Inside) -> None:
-    one = made(reg)
+def test_the_time_of_an_offer_is_stored_now_and_then(reg: Inside) -> None:
+    one = new_publication(reg)
     reg.publish(one)
 
     def last_used() -> int | None:
@@ -100,13 +104,13 @@ def test_that_it_was_offered_is_written_down_now_and_then(reg: Inside) -> None:
     assert last_used() == reg.registry.now
 
 
-def test_above_its_bytes_a_namespace_loses_the_cheap_and_the_idle(reg: Inside) -> None:
-    dear = made(reg, 1, measured={"compile": 3000.0})
-    cheap = made(reg, 2, measured={"compile": 12.0})
-    pinned = made(reg, 3, measured={})
+def test_a_namespace_above_its_bytes_loses_cheap_and_idle_entries(reg: Inside) -> None:
+    dear = new_publication(reg, 1, measured={"compile": 3000.0})
+    cheap = new_publication(reg, 2, measured={"compile": 12.0})
+    pinned = new_publication(reg, 3, measured={})
     for one in (dear, cheap, pinned):
         reg.publish(one)
-    second = made(reg, 14, target="t1", measured={"compile": 3000.0})
+    second = new_publication(reg, 14, target="t1", measured={"compile": 3000.0})
     reg.publish(second, dear.revision)
     upkeep.pin(reg.registry, ROOT, pinned.revision)
     reg.clock.now += 2 * DAY
@@ -115,7 +119,8 @@ def test_above_its_bytes_a_namespace_loses_the_cheap_and_the_idle(reg: Inside) -
     assert gc.plan(reg.registry, ROOT).revisions == 0
     keep(reg, keep_bytes=size - 1, keep_revisions=10)
     [row] = gc.plan(reg.registry, ROOT).removals
-    assert (row.revision, row.whole) == (dear.revision, False)  # superseded: nobody is offered it
+    # The revision is superseded: nobody is offered it.
+    assert (row.revision, row.whole) == (dear.revision, False)
     keep(reg, keep_bytes=size - len(dear.pack) - 1, keep_revisions=10)
     assert [row.revision for row in gc.plan(reg.registry, ROOT).removals] == [dear.revision, cheap.revision]
     gc.collect(reg.registry)
@@ -126,8 +131,8 @@ def test_above_its_bytes_a_namespace_loses_the_cheap_and_the_idle(reg: Inside) -
     assert gc.collect(reg.registry).revisions == 0
 
 
-def test_what_is_fresh_is_not_evicted(reg: Inside) -> None:
-    reg.publish(made(reg))
+def test_a_fresh_entry_is_not_evicted(reg: Inside) -> None:
+    reg.publish(new_publication(reg))
     keep(reg, keep_bytes=0)
     reg.clock.now += 3599
     assert gc.collect(reg.registry).revisions == 0
@@ -135,8 +140,8 @@ def test_what_is_fresh_is_not_evicted(reg: Inside) -> None:
     assert gc.collect(reg.registry).entries == 1
 
 
-def test_a_policy_counts_for_its_namespace_only(reg: Inside) -> None:
-    here, there = made(reg, 1), made(reg, 1, namespace="other")
+def test_a_policy_applies_to_its_namespace_only(reg: Inside) -> None:
+    here, there = new_publication(reg, 1), new_publication(reg, 1, namespace="other")
     reg.publish(here)
     reg.publish(there)
     keep(reg, unused_days=1)
@@ -146,14 +151,14 @@ def test_a_policy_counts_for_its_namespace_only(reg: Inside) -> None:
     assert [row.namespace for row in page.rows] == ["other"]
 
 
-def test_a_quota_is_refused_at_begin_and_at_commit(reg: Inside) -> None:
-    first, second = made(reg, 1), made(reg, 2)
+def test_a_quota_stops_uploads_at_begin_and_at_commit(reg: Inside) -> None:
+    first, second = new_publication(reg, 1), new_publication(reg, 2)
     early = reg.begin(second)
     reg.put(early, second.pack)
     reg.publish(first)
     keep(reg, quota_bytes=len(first.pack) + 10)
     with pytest.raises(StorageFull, match=r"team holds \d+ of the \d+ bytes.*an admin makes room"):
-        reg.begin(made(reg, 3))
+        reg.begin(new_publication(reg, 3))
     with pytest.raises(StorageFull, match="quota"):
         reg.commit(early, second)
     assert targets(reg) == {"t1"}
@@ -161,14 +166,14 @@ def test_a_quota_is_refused_at_begin_and_at_commit(reg: Inside) -> None:
     assert reg.commit(early, second).created
 
 
-def test_bounds_of_the_settings_hold_where_a_namespace_has_none(reg: Inside) -> None:
+def test_limits_of_the_settings_apply_to_a_namespace_without_its_own(reg: Inside) -> None:
     bounds = Settings(unused_days=2, keep_bytes="1KiB", quota_bytes=2000)
     assert bounds.keep_bytes == 1024
-    reg = within(reg, bounds)
+    reg = with_limits_of(reg, bounds)
     with pytest.raises(StorageFull, match="of the 2000 bytes"):
-        reg.begin(made(reg, 1, content=os.urandom(3000)))
+        reg.begin(new_publication(reg, 1, content=os.urandom(3000)))
     keep(reg, quota_bytes=BOUNDS["quota_bytes"][1])
-    large = made(reg, 1, content=os.urandom(3000))
+    large = new_publication(reg, 1, content=os.urandom(3000))
     reg.publish(large)
     reg.clock.now += 7200
     [row] = gc.plan(reg.registry, ROOT).removals
@@ -183,22 +188,22 @@ def test_bounds_of_the_settings_hold_where_a_namespace_has_none(reg: Inside) -> 
 
 
 def test_a_lane_expires_after_30_days_where_no_setting_says_otherwise(reg: Inside) -> None:
-    reg = within(reg, Settings())
-    reg.publish(made(reg, 1))
-    reg.publish(made(reg, 2, lane="pr-1"))
+    reg = with_limits_of(reg, Settings())
+    reg.publish(new_publication(reg, 1))
+    reg.publish(new_publication(reg, 2, lane="pr-1"))
     reg.clock.now += 29 * DAY
     assert gc.plan(reg.registry, ROOT).removals == ()
     reg.clock.now += 2 * DAY
     [row] = gc.plan(reg.registry, ROOT).removals
     assert (row.target, row.whole, row.why) == ("t2", True, "not used for 30 days")
-    assert gc.plan(within(reg, Settings(lane_days=36_600)).registry, ROOT).removals == ()
+    assert gc.plan(with_limits_of(reg, Settings(lane_days=36_600)).registry, ROOT).removals == ()
 
 
-def within(reg: Inside, settings: Settings) -> Inside:
-    """The same registry under the bounds that ``cachesvc serve`` would give it."""
-    given = bootstrap._limits(settings)
+def with_limits_of(reg: Inside, settings: Settings) -> Inside:
+    """Return the same registry with the limits that ``cachesvc serve`` would read from the settings."""
+    bounds = bootstrap._limits(settings)
     limits = dataclasses.replace(
-        reg.registry.limits, retention=given.retention, quota_bytes=given.quota_bytes
+        reg.registry.limits, retention=bounds.retention, quota_bytes=bounds.quota_bytes
     )
     return dataclasses.replace(reg, registry=dataclasses.replace(reg.registry, limits=limits))
 
@@ -225,7 +230,7 @@ def test_publishers_at_once_all_succeed_where_all_fit(reg: Inside, whole: bool) 
 
 @pytest.mark.parametrize("where", ["namespace", "settings"])
 def test_publishers_at_once_keep_to_a_quota(reg: Inside, where: str) -> None:
-    packs = [made(reg, number, content=b"x" * 200 + b"%02d" % number) for number in range(10)]
+    packs = [new_publication(reg, number, content=b"x" * 200 + b"%02d" % number) for number in range(10)]
     uploads = [reg.begin(one) for one in packs]
     for upload, one in zip(uploads, packs, strict=True):
         reg.put(upload, one.pack)
@@ -233,7 +238,7 @@ def test_publishers_at_once_keep_to_a_quota(reg: Inside, where: str) -> None:
     if where == "namespace":
         keep(reg, quota_bytes=quota)
     else:
-        reg = within(reg, Settings(quota_bytes=quota))
+        reg = with_limits_of(reg, Settings(quota_bytes=quota))
     refused: list[str] = []
 
     def commit(number: int) -> None:
@@ -250,10 +255,10 @@ def test_publishers_at_once_keep_to_a_quota(reg: Inside, where: str) -> None:
     assert len(refused) == 7 and len(targets(reg)) == 3
 
 
-def test_a_deletion_names_what_it_saw(reg: Inside) -> None:
-    first = made(reg, 1)
+def test_a_deletion_names_the_head_that_its_plan_saw(reg: Inside) -> None:
+    first = new_publication(reg, 1)
     reg.publish(first)
-    second = made(reg, 2, target="t1")
+    second = new_publication(reg, 2, target="t1")
     reg.publish(second, first.revision)
     entry = first.manifest.entry
     with pytest.raises(HeadConflict):
@@ -276,12 +281,12 @@ def test_a_deletion_names_what_it_saw(reg: Inside) -> None:
 
 
 def test_only_an_admin_of_the_namespace_changes_anything(reg: Inside) -> None:
-    one = made(reg)
+    one = new_publication(reg)
     reg.publish(one)
     writer = Token("t-w", "w", Role.write, "team")
     stranger = Token("t-s", "s", Role.admin, "other")
     lane = Token("t-l", "l", Role.write, "team", Lane("pr-1"))
-    for deed in (
+    for action in (
         lambda by: upkeep.pin(reg.registry, by, one.revision),
         lambda by: upkeep.unpin(reg.registry, by, one.revision),
         lambda by: upkeep.quarantine(reg.registry, by, one.revision, ""),
@@ -295,7 +300,7 @@ def test_only_an_admin_of_the_namespace_changes_anything(reg: Inside) -> None:
     ):
         for by in (writer, lane, stranger):
             with pytest.raises((Forbidden, NotFound)):
-                deed(by)
+                action(by)
     assert [row.action for row in audit.audit_page(reg.registry, ROOT).rows] == ["signer.add"]
     with pytest.raises(NotFound):
         inventory.get_envelope(reg.registry, stranger, one.revision)
@@ -305,20 +310,20 @@ def test_only_an_admin_of_the_namespace_changes_anything(reg: Inside) -> None:
 
 def test_a_lane_sees_itself_and_the_trunk(reg: Inside) -> None:
     for number, lane in enumerate((None, "pr-1", "pr-2"), 1):
-        reg.publish(made(reg, number, lane=lane))
+        reg.publish(new_publication(reg, number, lane=lane))
     by = Token("t-l", "l", Role.write, "team", Lane("pr-1"))
 
-    def seen(**asked: Any) -> set[str]:
-        page = inventory.search_entries(reg.registry, by, Search(**asked), None, 10)
+    def visible_targets(**filters: Any) -> set[str]:
+        page = inventory.search_entries(reg.registry, by, Search(**filters), None, 10)
         return {row.target for row in page.rows}
 
-    assert seen() == {"t1", "t2"}
-    assert seen(lanes=("pr-2",)) == set()
-    assert seen(lanes=("pr-2", "")) == {"t1"}
+    assert visible_targets() == {"t1", "t2"}
+    assert visible_targets(lanes=("pr-2",)) == set()
+    assert visible_targets(lanes=("pr-2", "")) == {"t1"}
 
 
-def test_a_withheld_revision_is_offered_to_nobody_and_released(reg: Inside) -> None:
-    one = made(reg)
+def test_a_withheld_revision_is_offered_to_nobody_until_it_is_released(reg: Inside) -> None:
+    one = new_publication(reg)
     reg.publish(one)
     request = ResolveRequest(TEAM, ShortName("bert"), FINGERPRINT)
     assert one.revision.encode() in reg.answer(request)
@@ -327,7 +332,7 @@ def test_a_withheld_revision_is_offered_to_nobody_and_released(reg: Inside) -> N
     assert one.envelope not in reg.answer(request)
     [rejected] = reg.resolve().rejected
     assert "wrong numbers" in str(rejected.differences[0])
-    # A hit lifts what reports have set, and never what an operator has.
+    # A hit lifts a quarantine that reports have set, and never one that an operator has set.
     row = RevisionReport(one.revision, "hit")
     reports.report(reg.registry, ROOT, ReportRequest("0" * 32, FINGERPRINT, (row,)))
     assert reg.resolve().revisions == ()
@@ -337,9 +342,9 @@ def test_a_withheld_revision_is_offered_to_nobody_and_released(reg: Inside) -> N
         reports.lift(reg.registry, ROOT, one.revision)
 
 
-def test_entries_of_an_older_replica_are_found_after_all(reg: Inside) -> None:
+def test_entries_of_an_older_replica_are_found(reg: Inside) -> None:
     inputs = {"a": {"args": [{"dtype": "int8", "shape": [4]}], "kwargs": {}}}
-    reg.publish(made(reg, 1, workload=Workload(inputs=inputs)))
+    reg.publish(new_publication(reg, 1, workload=Workload(inputs=inputs)))
     with reg.registry.index._writing.begin() as connection:
         connection.execute(sa.text("UPDATE entries SET dtypes = NULL, shapes = NULL"))
     page = inventory.search_entries(reg.registry, ROOT, Search(dtype="int8", shape="4"), None, 10)
@@ -351,30 +356,30 @@ def test_entries_of_an_older_replica_are_found_after_all(reg: Inside) -> None:
         assert unit.inventory.undescribed(5) == []
 
 
-def checked(reg: Inside, deep: bool = False) -> list[Finding]:
-    found: list[Finding] = []
+def run_fsck(reg: Inside, deep: bool = False) -> list[Finding]:
+    findings: list[Finding] = []
     cursor = None
     while True:
         page = fsck.check(reg.registry, ROOT, cursor, deep)
-        found += page.findings
+        findings += page.findings
         cursor = page.next
         if cursor is None:
-            return found
+            return findings
 
 
-def test_fsck_goes_through_everything_page_by_page(reg: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fsck_checks_everything_page_by_page(reg: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fsck, "_PAGE", 2)
-    packs = [made(reg, number) for number in range(1, 6)]
+    packs = [new_publication(reg, number) for number in range(1, 6)]
     for one in packs:
         reg.publish(one)
-    assert checked(reg, deep=True) == []
+    assert run_fsck(reg, deep=True) == []
     for key in list(reg.blobs()):
         reg.registry.blobs.delete(key)
     for size in (1 << 30, 1):
         monkeypatch.setattr(fsck, "_DEEP_BYTES", size)
-        found = checked(reg, deep=True)
-        assert {row.problem for row in found} == {"missing"}
-        assert {row.revision for row in found} == {one.revision for one in packs}
+        findings = run_fsck(reg, deep=True)
+        assert {row.problem for row in findings} == {"missing"}
+        assert {row.revision for row in findings} == {one.revision for one in packs}
     with pytest.raises(InvalidRequest, match="cursor"):
         fsck.check(reg.registry, ROOT, "x")
 
@@ -385,28 +390,28 @@ def test_orphans_of_one_check_are_bounded(reg: Inside, monkeypatch: pytest.Monke
     for number in range(9):
         reg.registry.blobs.put(f"packs/u-{number}", [b"x"])
     rounds = 0
-    while found := checked(reg):
-        assert len(found) <= 4
-        assert all(fsck.repair(reg.registry, ROOT, finding).done for finding in found)
+    while findings := run_fsck(reg):
+        assert len(findings) <= 4
+        assert all(fsck.repair(reg.registry, ROOT, finding).done for finding in findings)
         rounds += 1
     assert rounds == 3 and reg.blobs() == set()
 
 
 def test_a_page_of_entries_is_bounded_in_bytes(reg: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(1, 6):
-        reg.publish(made(reg, number))
+        reg.publish(new_publication(reg, number))
     monkeypatch.setattr(inventory, "PAGE_BYTES", 2500)
-    seen, cursor, pages = [], None, 0
+    targets_seen, cursor, pages = [], None, 0
     while pages == 0 or cursor:
         page = inventory.search_entries(reg.registry, ROOT, Search(), cursor, 100)
         assert 1 <= len(page.rows) < 5
-        seen += [row.target for row in page.rows]
+        targets_seen += [row.target for row in page.rows]
         cursor, pages = page.next, pages + 1
-    assert sorted(seen) == [f"t{n}" for n in range(1, 6)] and pages > 1
+    assert sorted(targets_seen) == [f"t{n}" for n in range(1, 6)] and pages > 1
 
 
-def test_a_resolve_answers_though_its_use_cannot_be_written(reg: Inside) -> None:
-    one = made(reg)
+def test_a_resolve_answers_if_its_use_cannot_be_stored(reg: Inside) -> None:
+    one = new_publication(reg)
     reg.publish(one)
 
     class ReadOnly:
@@ -420,46 +425,46 @@ def test_a_resolve_answers_though_its_use_cannot_be_written(reg: Inside) -> None
     assert one.revision.encode() in reg.answer(request, registry=registry)
 
 
-def test_a_finding_that_has_mended_is_left_alone(reg: Inside) -> None:
-    one = made(reg)
+def test_a_finding_that_is_no_longer_true_is_left_alone(reg: Inside) -> None:
+    one = new_publication(reg)
     reg.publish(one)
     [key] = reg.blobs()
     reg.registry.blobs.delete(key)
-    [finding] = checked(reg)
+    [finding] = run_fsck(reg)
     reg.registry.blobs.put(key, [one.pack])
     assert not fsck.repair(reg.registry, ROOT, finding).done
     assert reg.pack(one.revision) == one.pack
     orphan = Finding("orphan", key, "", "")
-    assert not fsck.repair(reg.registry, ROOT, orphan).done  # the index knows it
+    assert not fsck.repair(reg.registry, ROOT, orphan).done  # The index knows the object by now.
     assert not fsck.repair(reg.registry, ROOT, Finding("orphan", "packs/none", "", "")).done
     with pytest.raises(InvalidRequest, match="key"):
         fsck.repair(reg.registry, ROOT, Finding("orphan", "../../etc", "", ""))
     assert reg.blobs() == {key}
 
 
-def test_a_repair_takes_an_older_revision_alone_and_a_head_with_its_entry(reg: Inside) -> None:
-    first, second = made(reg, 1), made(reg, 2, target="t1")
+def test_a_repair_deletes_an_older_revision_alone_and_a_head_with_its_entry(reg: Inside) -> None:
+    first, second = new_publication(reg, 1), new_publication(reg, 2, target="t1")
     reg.publish(first)
     reg.publish(second, first.revision)
     upkeep.pin(reg.registry, ROOT, first.revision)
     with reg.registry.index.read() as unit:
         keys = {revision: key for revision, _, key, _, _ in unit.inventory.packs("", 10_000)}
     reg.registry.blobs.delete(keys[first.revision])
-    [finding] = checked(reg)
+    [finding] = run_fsck(reg)
     assert fsck.repair(reg.registry, ROOT, finding).done
     assert reg.pack(second.revision) == second.pack
     reg.registry.blobs.delete(keys[second.revision])
-    [finding] = checked(reg)
+    [finding] = run_fsck(reg)
     assert fsck.repair(reg.registry, ROOT, finding).done
-    assert checked(reg) == []
-    assert reg.publish(made(reg, 3, target="t1")).created
+    assert run_fsck(reg) == []
+    assert reg.publish(new_publication(reg, 3, target="t1")).created
     reg.clock.now += 1001
     gc.collect(reg.registry)
     assert reg.blobs() == reg.referenced()
 
 
-def test_fsck_sees_an_index_that_was_altered(reg: Inside) -> None:
-    one, two = made(reg, 1), made(reg, 2)
+def test_fsck_finds_an_altered_index(reg: Inside) -> None:
+    one, two = new_publication(reg, 1), new_publication(reg, 2)
     reg.publish(one)
     reg.publish(two)
     other = SigningKey.generate()
@@ -467,39 +472,39 @@ def test_fsck_sees_an_index_that_was_altered(reg: Inside) -> None:
     with reg.registry.index._writing.begin() as connection:
         change = sa.text("UPDATE revisions SET envelope = :envelope WHERE revision = :revision")
         connection.execute(change, {"envelope": forged, "revision": one.revision})
-    assert checked(reg) == []
-    [finding] = checked(reg, deep=True)
+    assert run_fsck(reg) == []
+    [finding] = run_fsck(reg, deep=True)
     assert (finding.problem, finding.revision) == ("envelope", one.revision)
     assert fsck.repair(reg.registry, ROOT, finding).done
     assert targets(reg) == {"t2"}
 
 
 def test_uploads_under_way_are_no_orphans(reg: Inside) -> None:
-    one = made(reg)
+    one = new_publication(reg)
     upload = reg.begin(one)
     reg.put(upload, one.pack)
-    assert checked(reg, deep=True) == []
+    assert run_fsck(reg, deep=True) == []
     assert reg.commit(upload, one).created
 
 
-def test_differences_are_told_fact_by_fact(reg: Inside) -> None:
-    one = made(reg, 1)
-    two = made(reg, 2, measured={"compile": 9.0}, provenance={"commit": "abc"})
+def test_differences_of_revisions_are_listed_fact_by_fact(reg: Inside) -> None:
+    one = new_publication(reg, 1)
+    two = new_publication(reg, 2, measured={"compile": 9.0}, provenance={"commit": "abc"})
     reg.publish(one)
     reg.publish(two)
-    found = inventory.compare_revisions(reg.registry, ROOT, one.revision, two.revision)
-    told = {change.what: (change.before, change.after) for change in found.facts}
-    assert told["measured.compile"] == ("1.5", "9.0")
-    assert told["provenance.commit"] == ("", "abc")
-    assert told["statement.target"] == ("t1", "t2")
-    assert "fingerprint.torch" not in told
-    assert [change.what for change in found.files] == ["inductor/aa/caa.py"]
+    comparison = inventory.compare_revisions(reg.registry, ROOT, one.revision, two.revision)
+    facts = {change.what: (change.before, change.after) for change in comparison.facts}
+    assert facts["measured.compile"] == ("1.5", "9.0")
+    assert facts["provenance.commit"] == ("", "abc")
+    assert facts["statement.target"] == ("t1", "t2")
+    assert "fingerprint.torch" not in facts
+    assert [change.what for change in comparison.files] == ["inductor/aa/caa.py"]
     same = inventory.compare_revisions(reg.registry, ROOT, one.revision, one.revision)
     assert (same.facts, same.files, same.files_same) == ((), (), 1)
 
 
-def test_a_digest_is_completed_if_it_is_one_only(reg: Inside) -> None:
-    one, two = made(reg, 1), made(reg, 2)
+def test_a_prefix_of_a_digest_is_completed_if_it_is_unique(reg: Inside) -> None:
+    one, two = new_publication(reg, 1), new_publication(reg, 2)
     reg.publish(one)
     reg.publish(two)
     assert inventory.complete(reg.registry, ROOT, "revision", one.revision.hex[:12]) == one.revision
@@ -528,6 +533,6 @@ def test_the_log_forgets_after_years(reg: Inside) -> None:
 def test_the_default_policy_is_the_registry_s(tmp_path: Path) -> None:
     limits = dataclasses.replace(LIMITS, retention=dataclasses.replace(LIMITS.retention, unused_days=1))
     with inside(tmp_path, SigningKey.generate(), Clock(), limits) as reg:
-        reg.publish(made(reg))
+        reg.publish(new_publication(reg))
         reg.clock.now += 2 * DAY
         assert gc.collect(reg.registry).entries == 1

@@ -1,4 +1,4 @@
-"""What an operator sees: metrics, logs, readiness."""
+"""Test what an operator sees: metrics, logs, readiness."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.services.redis import redis_server
 
 
 def scraped(server: Server) -> dict[tuple[str, ...], float]:
-    """Values by name and labels' values."""
+    """Return the values of the metrics by name and by the values of their labels."""
     answer = httpx.get(server.url + "/metrics", trust_env=False)
     assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
     return {
@@ -31,18 +31,18 @@ def scraped(server: Server) -> dict[tuple[str, ...], float]:
     }
 
 
-def test_metrics_count_what_happened(own_column_server: Server) -> None:
+def test_metrics_count_requests_and_transfers(own_column_server: Server) -> None:
     server = own_column_server.start()
-    api, made = server.api(), make(server.key, content=b"x" * 5000)
+    api, publication = server.api(), make(server.key, content=b"x" * 5000)
     before = scraped(server)
     assert before["cachesvc_resolves_total", "offered"] == 0
-    ok(api.publish(made))
-    for _ in range(2):  # the second comes from the hot store
+    ok(api.publish(publication))
+    for _ in range(2):  # The second answer comes from the hot store.
         ok(api.resolve())
     ok(api.resolve(fingerprint={**FINGERPRINT, "torch": "2.0.0"}))
     assert api.resolve(name="none").status_code == 404
-    assert api.pack(made.revision).content == made.pack
-    row = {"revision": made.revision, "state": "hit", "files": 1, "used": 1, "saved": 2.5}
+    assert api.pack(publication.revision).content == publication.pack
+    row = {"revision": publication.revision, "state": "hit", "files": 1, "used": 1, "saved": 2.5}
     report = {"fingerprint": FINGERPRINT, "revisions": [row], "kinds": {}, "node": "a" * 32}
     slower = {**report, "revisions": [{**row, "saved": -1.0}]}
     for body in (report, slower):
@@ -57,8 +57,8 @@ def test_metrics_count_what_happened(own_column_server: Server) -> None:
     assert now["cachesvc_requests_total", "PUT", "/v1/uploads/{upload}/pack", "200"] == 1
     assert now["cachesvc_requests_total", "other", "none", "404"] == 1
     assert now["cachesvc_request_seconds_count", "POST", "/v1/resolve"] == 4
-    assert now["cachesvc_blob_bytes_total", "in"] == len(made.pack)
-    assert now["cachesvc_blob_bytes_total", "out"] == len(made.pack)
+    assert now["cachesvc_blob_bytes_total", "in"] == len(publication.pack)
+    assert now["cachesvc_blob_bytes_total", "out"] == len(publication.pack)
     assert now["cachesvc_blob_calls_total", "put"] == 1
     assert now["cachesvc_starts_total", "hit"] == 2
     assert now["cachesvc_saved_seconds_total",] == 2.5
@@ -74,13 +74,13 @@ def test_metrics_count_what_happened(own_column_server: Server) -> None:
 def test_logs_as_json_name_the_request(own_server: Server) -> None:
     own_server.env = {"CACHESVC_SERVER_LOG": "json"}
     server = own_server.start()
-    api, made = server.api(), make(server.key)
-    ok(api.publish(made))
+    api, publication = server.api(), make(server.key)
+    ok(api.publish(publication))
     api.http.get("/v1/whoami", headers={"X-Request-Id": "from-the-proxy"})
     ours = api.http.get("/v1/whoami").headers["x-request-id"]
     stranger = server.api(None).http.get("/v1/whoami")
     (server.data / "blobs" / "objects" / "packs").rename(server.data / "elsewhere")
-    lost = api.pack(made.revision).headers["x-request-id"]
+    lost = api.pack(publication.revision).headers["x-request-id"]
     lines = [json.loads(line) for line in server.end()]
     by_request = {line["request"]: line for line in lines if line["logger"] == "cachesvc.requests"}
     line = by_request["from-the-proxy"]
@@ -97,8 +97,9 @@ def test_logs_as_json_name_the_request(own_server: Server) -> None:
     assert server.token not in json.dumps(lines)
 
 
-def test_one_token_cannot_take_the_whole_server(own_server: Server) -> None:
-    """Uploads that are silent hold their places; others come in, and the token again when they are over."""
+def test_one_token_cannot_occupy_the_whole_server(own_server: Server) -> None:
+    """Silent uploads keep their places. Other tokens come in, and so does this token when the uploads are
+    over."""
     own_server.env = {"CACHESVC_SERVER_TOKEN_REQUESTS": "2"}
     server = own_server.start()
     api = server.api()
@@ -106,13 +107,14 @@ def test_one_token_cannot_take_the_whole_server(own_server: Server) -> None:
         "secret"
     ]
     host, port = server.url.removeprefix("http://").split(":")
-    made = make(server.key)
-    uploads = [ok(api.begin(made))["upload"] for _ in range(2)]
+    publication = make(server.key)
+    uploads = [ok(api.begin(publication))["upload"] for _ in range(2)]
     with contextlib.ExitStack() as stack:
         for upload in uploads:
             line = stack.enter_context(socket.create_connection((host, int(port))))
             line.sendall(
-                f"PUT /v1/uploads/{upload}/pack HTTP/1.1\r\nHost: x\r\nContent-Length: {len(made.pack)}\r\n"
+                f"PUT /v1/uploads/{upload}/pack HTTP/1.1\r\nHost: x\r\n"
+                f"Content-Length: {len(publication.pack)}\r\n"
                 f"Authorization: Bearer {server.token}\r\n\r\nx".encode()
             )
         answer = until(lambda: api.http.get("/v1/whoami"), 429)
@@ -133,7 +135,7 @@ def until(ask: Callable[[], httpx.Response], status: int) -> httpx.Response:
 
 
 @pytest.mark.services
-def test_readiness_names_redis_and_does_not_need_it(tmp_path: Path) -> None:
+def test_readiness_names_redis_and_does_not_need_redis(tmp_path: Path) -> None:
     port = free_port()
     server = Server(tmp_path / "data", env={"CACHESVC_SERVER_REDIS": f"redis://127.0.0.1:{port}"})
 
@@ -145,14 +147,14 @@ def test_readiness_names_redis_and_does_not_need_it(tmp_path: Path) -> None:
     server.start()
     try:
         assert "Redis cannot be used" in hot() and "slower" in hot()
-        made = make(server.key)
-        ok(server.api().publish(made))
+        publication = make(server.key)
+        ok(server.api().publish(publication))
         with redis_server(port):
             assert hot() == "ok"
-            assert ok(server.api().resolve())["revisions"][0]["revision"] == made.revision
+            assert ok(server.api().resolve())["revisions"][0]["revision"] == publication.revision
         assert "Redis cannot be used" in hot()
         better = make(server.key, content=b"better")
-        ok(server.api().publish(better, made.revision))
+        ok(server.api().publish(better, publication.revision))
         assert ok(server.api().resolve())["revisions"][0]["revision"] == better.revision
     finally:
         lines = server.end()
@@ -167,14 +169,14 @@ def test_readiness_names_redis_and_does_not_need_it(tmp_path: Path) -> None:
         ({"LOG": "xml"}, 2, ["CACHESVC_SERVER_LOG", "'json'"]),
     ],
 )
-def test_what_cannot_be_started_is_told(
+def test_a_setting_that_prevents_the_start_is_reported(
     tmp_path: Path, settings: dict[str, str], status: int, words: list[str]
 ) -> None:
-    from test_serve import failed
+    from test_serve import failed_start
 
     variables = {f"CACHESVC_SERVER_{name}": value for name, value in settings.items()}
-    ended, line = failed(tmp_path / "data", **variables)
-    assert ended == status
+    exit_status, line = failed_start(tmp_path / "data", **variables)
+    assert exit_status == status
     for word in words:
         assert word in line
     assert "hunter2" not in line

@@ -1,4 +1,5 @@
-"""docs/operate.md's failure modes: what users see while a part is gone, and that nobody has to restart."""
+"""Test the failure modes of docs/operate.md: what users see while a part is gone, and that nobody has to
+restart anything."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from registry_making import Api, Made, Server, make, ok, refused
+from registry_making import Api, Publication, Server, make, ok, refused
 
 from cachesvc_client.bundle.seal import SigningKey
 from tests.conftest import new_bucket, new_database
@@ -21,7 +22,7 @@ from tests.services.process import free_port
 from tests.services.relay import Relay, relay
 
 FORGOTTEN_SECONDS = 6
-"""After which no replica remembers an answer or a token."""
+"""Seconds after which no replica remembers an answer or a token."""
 
 
 @dataclass
@@ -30,23 +31,23 @@ class World:
     database: Relay
     store: Relay
     redis: Relay
-    made: Made
+    publication: Publication
 
     def readiness(self) -> tuple[int, dict[str, str]]:
         answer = self.server.api(None).http.get("/readyz")
         return answer.status_code, answer.json()["parts"]
 
     def link(self) -> str:
-        [found] = ok(self.server.api().resolve())["revisions"]
-        return str(found["pack_url"])
+        [row] = ok(self.server.api().resolve())["revisions"]
+        return str(row["pack_url"])
 
     def works(self) -> None:
-        """All of it, within seconds of the part's return."""
+        """Assert that every part works within seconds of its return."""
         until = time.monotonic() + 20
         while self.readiness()[0] != 200:
             assert time.monotonic() < until, self.readiness()
             time.sleep(0.2)
-        assert self.server.api().fetch(self.link()).content == self.made.pack
+        assert self.server.api().fetch(self.link()).content == self.publication.pack
         ok(self.server.api().publish(make(self.server.key, name=f"after-{time.monotonic_ns()}")))
 
 
@@ -54,7 +55,7 @@ class World:
 def world(
     postgresql: str, redis_url: str, gateway: Gateway, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[World]:
-    """A registry whose three parts can be taken away."""
+    """Start a registry whose three parts the test can take away."""
     database = new_database(postgresql)
     with contextlib.ExitStack() as stack:
         relays = [
@@ -72,14 +73,15 @@ def world(
             "CACHESVC_SERVER_REDIS": f"redis://{relays[2].address}",
         }
         server.start()
-        made = make(server.key, content=b"kernel" * 100)
-        ok(server.api().publish(made))
-        yield World(server, *relays, made)
+        publication = make(server.key, content=b"kernel" * 100)
+        ok(server.api().publish(publication))
+        yield World(server, *relays, publication)
         assert server.stop() == 0
 
 
-def test_the_database_is_gone(world: World) -> None:
-    """Links that were given out still work. Nothing else does, and it says so; the process is well."""
+def test_without_the_database_only_links_work(world: World) -> None:
+    """Links that were issued before still work. Everything else fails with a clear error, and the process
+    stays alive."""
     link = world.link()
     world.database.close()
     try:
@@ -88,22 +90,22 @@ def test_the_database_is_gone(world: World) -> None:
         assert (status, parts["blobs"]) == (503, "ok") and "index" in parts["index"]
         assert ok(world.server.api(None).http.get("/healthz"))
         refused(world.server.api().resolve(), 503, "unavailable", "index")
-        refused(world.server.api().begin(world.made), 503, "unavailable", "index")
-        assert world.server.api().fetch(link).content == world.made.pack
+        refused(world.server.api().begin(world.publication), 503, "unavailable", "index")
+        assert world.server.api().fetch(link).content == world.publication.pack
     finally:
         world.database.open()
     world.works()
 
 
-def test_the_store_is_gone(world: World) -> None:
-    """What is there is still named, so that nodes which have its bytes start from them."""
+def test_without_the_store_entries_are_still_resolved(world: World) -> None:
+    """Nodes that have the bytes start from them."""
     other = make(world.server.key, name="while-it-is-gone")
     world.store.close()
     try:
         status, parts = world.readiness()
         assert (status, parts["index"]) == (503, "ok") and "bucket" in parts["blobs"]
-        [found] = ok(world.server.api().resolve())["revisions"]
-        refused(world.server.api().pack(found["revision"]), 503, "unavailable", "bucket")
+        [row] = ok(world.server.api().resolve())["revisions"]
+        refused(world.server.api().pack(row["revision"]), 503, "unavailable", "bucket")
         upload = ok(world.server.api().begin(other))["upload"]
         refused(world.server.api().put(upload, other.pack), 503, "unavailable", "bucket")
         refused(world.server.api().commit(upload, other), 422, "invalid", "was not uploaded")
@@ -114,7 +116,7 @@ def test_the_store_is_gone(world: World) -> None:
     ok(world.server.api().commit(upload, other))
 
 
-def test_redis_is_gone(world: World) -> None:
+def test_without_redis_answers_are_slower_and_never_wrong(world: World) -> None:
     """It is slower, and never wrong."""
     world.redis.close()
     try:
@@ -122,8 +124,8 @@ def test_redis_is_gone(world: World) -> None:
         assert status == 200 and parts["hot"] != "ok"
         head = make(world.server.key, name="no-redis", content=b"1")
         ok(world.server.api().publish(head))
-        [found] = ok(world.server.api().resolve(name="no-redis"))["revisions"]
-        assert found["revision"] == head.revision
+        [row] = ok(world.server.api().resolve(name="no-redis"))["revisions"]
+        assert row["revision"] == head.revision
         token = ok(
             world.server.api().http.post("/v1/tokens", json={"label": "a", "role": "read", "namespace": "*"})
         )
@@ -136,10 +138,11 @@ def test_redis_is_gone(world: World) -> None:
     world.works()
 
 
-def test_replicas_are_replaced_one_by_one_and_nobody_sees_it(
+def test_replicas_are_replaced_one_by_one_without_an_error(
     postgresql: str, redis_url: str, gateway: Gateway, tmp_path: Path
 ) -> None:
-    """As an upgrade does it. Asked as by a load balancer: whoever does not take a connection is not asked."""
+    """An upgrade does this. The test asks as a load balancer does: a replica that does not take a connection
+    gets no request."""
     env = {
         **gateway.variables,
         "CACHESVC_SERVER_DATABASE": new_database(postgresql),
@@ -148,8 +151,8 @@ def test_replicas_are_replaced_one_by_one_and_nobody_sees_it(
         "CACHESVC_SERVER_BUCKET_ENDPOINT": gateway.endpoint,
     }
     replicas = [Server(tmp_path / name, ["--port", str(free_port())], env).start() for name in ("one", "two")]
-    token, made = replicas[0].token, make(replicas[0].key)
-    ok(Api(replicas[0].url, token).publish(made))
+    token, publication = replicas[0].token, make(replicas[0].key)
+    ok(Api(replicas[0].url, token).publish(publication))
     answers: list[int] = []
     over = threading.Event()
 
@@ -173,8 +176,9 @@ def test_replicas_are_replaced_one_by_one_and_nobody_sees_it(
             before = len(answers)
             assert server.stop() == 0
             server.start()
-            assert len(answers) > before, "nobody asked meanwhile"
-            # The next only when this one is asked again: whoever found it closed now finds the other open.
+            assert len(answers) > before, "no request was made meanwhile"
+            # The next replica stops only when this one answers again: a client that found this one closed
+            # finds the other open.
             after, end = len(answers), time.monotonic() + 60
             while len(answers) < after + 2 and time.monotonic() < end:
                 time.sleep(0.01)
@@ -186,8 +190,8 @@ def test_replicas_are_replaced_one_by_one_and_nobody_sees_it(
     assert set(answers) == {200}
 
 
-def test_the_signing_key_is_lost(own_server: Server) -> None:
-    """What it signed stays. A new one is made, added, and publishes over it."""
+def test_after_the_loss_of_the_signing_key_a_new_key_publishes(own_server: Server) -> None:
+    """Revisions of the lost key stay. An operator makes and adds a new key, which publishes over them."""
     server = own_server.start()
     old = make(server.key, content=b"old")
     ok(server.api().publish(old))
@@ -197,11 +201,11 @@ def test_the_signing_key_is_lost(own_server: Server) -> None:
     refused(server.api().publish(new, old.revision), 403, "untrusted", fresh.public.keyid, "signers add")
     signer = {"namespace": "team", "key": str(fresh.public), "label": "ci"}
     ok(server.api().http.post("/v1/signers", json=signer))
-    [found] = ok(server.api().resolve())["revisions"]
-    assert found["revision"] == old.revision
+    [row] = ok(server.api().resolve())["revisions"]
+    assert row["revision"] == old.revision
     ok(server.api().publish(new, old.revision))
-    [found] = ok(server.api().resolve())["revisions"]
-    assert found["revision"] == new.revision
+    [row] = ok(server.api().resolve())["revisions"]
+    assert row["revision"] == new.revision
     server.stop()
     server.start()
-    assert set(server.ready) == {"url"}  # nobody makes another in its place
+    assert set(server.ready) == {"url"}  # No start makes another key in its place.

@@ -1,4 +1,4 @@
-"""The same server over PostgreSQL, Redis and S3, named in a settings file: only settings differ."""
+"""Test the same server over PostgreSQL, Redis and S3, named in a settings file: only settings differ."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.services.ceph import Gateway
 from tests.services.process import free_port
 
 
-def test_the_whole_path_by_a_settings_file(
+def test_publish_to_download_works_by_a_settings_file(
     tmp_path: Path, database: str, redis_url: str, gateway: Gateway, bucket_at_gateway: str
 ) -> None:
     config = tmp_path / "cachesvc.toml"
@@ -37,10 +37,10 @@ def test_the_whole_path_by_a_settings_file(
         ok(api.publish(first))
         refused(api.publish(second), 409, "head_conflict")
         ok(api.publish(second, first.revision))
-        [found] = ok(api.resolve())["revisions"]
-        assert found["revision"] == second.revision
-        assert found["pack_url"].startswith(f"{gateway.endpoint}/{bucket_at_gateway}/eu/packs/u-")
-        assert api.fetch(found["pack_url"]).content == second.pack
+        [revision_row] = ok(api.resolve())["revisions"]
+        assert revision_row["revision"] == second.revision
+        assert revision_row["pack_url"].startswith(f"{gateway.endpoint}/{bucket_at_gateway}/eu/packs/u-")
+        assert api.fetch(revision_row["pack_url"]).content == second.pack
         part = api.pack(first.revision, Range="bytes=1000000-8999999")
         assert (part.status_code, part.content) == (206, first.pack[1_000_000:9_000_000])
         ok(api.http.post("/v1/gc"))
@@ -64,8 +64,8 @@ def test_the_whole_path_by_a_settings_file(
         assert "token" not in server.ready
         assert ok(server.api().resolve())["revisions"][0]["revision"] == second.revision
         client = boto3.client("s3", endpoint_url=gateway.endpoint, **gateway.client)
-        listed = client.list_objects_v2(Bucket=bucket_at_gateway)["Contents"]
-        assert all(item["Key"].startswith("eu/packs/u-") for item in listed)
+        objects = client.list_objects_v2(Bucket=bucket_at_gateway)["Contents"]
+        assert all(item["Key"].startswith("eu/packs/u-") for item in objects)
     finally:
         server.stop()
     assert not (server.data / "index.sqlite3").exists()
@@ -80,7 +80,7 @@ def test_the_whole_path_by_a_settings_file(
     ],
     ids=["link", "link-to-a-store-out-of-reach", "no-links"],
 )
-def test_clients_get_packs_from_the_store_and_else_from_the_registry(
+def test_clients_get_packs_from_the_store_or_else_from_the_registry(
     tmp_path: Path,
     database: str,
     gateway: Gateway,
@@ -98,33 +98,33 @@ def test_clients_get_packs_from_the_store_and_else_from_the_registry(
     variables = {f"CACHESVC_SERVER_{name}": value for name, value in settings.items()}
     server = Server(tmp_path / "data", env={**gateway.variables, **variables}).start()
     try:
-        made = make(server.key, content=secrets.token_bytes(2 << 20))
-        ok(server.api().publish(made))
+        publication = make(server.key, content=secrets.token_bytes(2 << 20))
+        ok(server.api().publish(publication))
         with Remote(server.url, server.token) as remote:
             request = ResolveRequest(Namespace("team"), ShortName("bert"), FINGERPRINT)
-            [found] = remote.resolve(request).revisions
-            assert found.pack_url.startswith("http://") == by_link
-            assert b"".join(remote.downloads.fetch(found, made.manifest.pack)) == made.pack
+            [row] = remote.resolve(request).revisions
+            assert row.pack_url.startswith("http://") == by_link
+            assert b"".join(remote.downloads.fetch(row, publication.manifest.pack)) == publication.pack
             assert (
-                b"".join(remote.downloads.fetch(found, made.manifest.pack, 1_000_000))
-                == made.pack[1_000_000:]
+                b"".join(remote.downloads.fetch(row, publication.manifest.pack, 1_000_000))
+                == publication.pack[1_000_000:]
             )
             server.kill()
             if from_store:
-                assert b"".join(remote.downloads.fetch(found, made.manifest.pack)) == made.pack
+                assert b"".join(remote.downloads.fetch(row, publication.manifest.pack)) == publication.pack
             else:
                 with pytest.raises(Unavailable):
-                    list(remote.downloads.fetch(found, made.manifest.pack))
+                    list(remote.downloads.fetch(row, publication.manifest.pack))
     finally:
         if server.process.poll() is None:
             server.stop()
 
 
-def test_two_replicas_share_what_they_know(
+def test_two_replicas_share_publications_and_revocations(
     tmp_path: Path, database: str, redis_url: str, gateway: Gateway, bucket_at_gateway: str
 ) -> None:
-    """What goes in at one is seen at the other in a moment, though both remember answers; and a token that
-    one revokes is refused by the other, within 5 s: Redis holds nothing about tokens."""
+    """A publication at one replica is visible at the other in a moment, though both remember answers. A token
+    that one replica revokes is refused by the other within 5 s: Redis holds nothing about tokens."""
     variables = {
         **gateway.variables,
         "CACHESVC_SERVER_DATABASE": database,
@@ -135,18 +135,18 @@ def test_two_replicas_share_what_they_know(
     one = Server(tmp_path / "one", env=variables).start()
     two = Server(tmp_path / "two", env=variables).start()
     try:
-        assert set(two.ready) == {"url"}  # no second admin, no second key
+        assert set(two.ready) == {"url"}  # There is no second admin and no second key.
         here, there = one.api(), two.api(one.token)
         head = None
         for number in range(3):
-            made = make(one.key, content=b"%d" % number)
-            ok((here if number % 2 else there).publish(made, head))
-            head = made.revision
+            publication = make(one.key, content=b"%d" % number)
+            ok((here if number % 2 else there).publish(publication, head))
+            head = publication.revision
             time.sleep(2 * FRESH_SECONDS)
             for api in (here, there):
-                [found] = ok(api.resolve())["revisions"]
-                assert found["revision"] == head
-                assert api.fetch(found["pack_url"]).content == made.pack
+                [row] = ok(api.resolve())["revisions"]
+                assert row["revision"] == head
+                assert api.fetch(row["pack_url"]).content == publication.pack
         token = ok(here.http.post("/v1/tokens", json={"label": "a", "role": "read", "namespace": "team"}))
         reader = two.api(token["secret"])
         ok(reader.resolve())

@@ -1,4 +1,5 @@
-"""What starts came to: the rule, its bounds, and what one token cannot do. Against a real server process."""
+"""Test the reports of starts: the rule of quarantine, its bounds, and what one token cannot do. Most tests
+use a real server process."""
 
 from __future__ import annotations
 
@@ -48,10 +49,10 @@ def send(api: Api, *arguments: Any, **more: Any) -> Any:
 
 @pytest.fixture
 def published(server: Server, key: SigningKey) -> tuple[str, str]:
-    """(short name, revision) of its own."""
-    made = make(key, name=f"r{secrets.token_hex(4)}", content=secrets.token_bytes(8))
-    ok(server.api().publish(made))
-    return made.manifest.statement.name, made.revision
+    """Publish a revision of its own; return its short name and its digest."""
+    publication = make(key, name=f"r{secrets.token_hex(4)}", content=secrets.token_bytes(8))
+    ok(server.api().publish(publication))
+    return publication.manifest.statement.name, publication.revision
 
 
 # The rule ------------------------------------------------------------------------------------
@@ -61,23 +62,23 @@ hosts = st.builds(InertHost, token=st.sampled_from("abcd"), node=st.sampled_from
 
 
 @given(st.lists(hosts, max_size=20))
-def test_one_token_alone_hides_nothing_and_more_hosts_never_count_less(held: list[InertHost]) -> None:
-    assert not useless([InertHost("only", host.node) for host in held])
-    assert count_hosts(held) <= len({host.node for host in held})
-    assert count_hosts(held[:-1]) <= count_hosts(held)
-    if useless(held):
-        assert len({host.token for host in held}) >= 2
-        assert len({host.node for host in held}) >= 3
+def test_one_token_alone_hides_nothing_and_more_hosts_never_count_less(inert_hosts: list[InertHost]) -> None:
+    assert not useless([InertHost("only", host.node) for host in inert_hosts])
+    assert count_hosts(inert_hosts) <= len({host.node for host in inert_hosts})
+    assert count_hosts(inert_hosts[:-1]) <= count_hosts(inert_hosts)
+    if useless(inert_hosts):
+        assert len({host.token for host in inert_hosts}) >= 2
+        assert len({host.node for host in inert_hosts}) >= 3
 
 
-def test_three_hosts_by_two_tokens_do() -> None:
+def test_inert_starts_on_three_hosts_with_two_tokens_make_a_quarantine() -> None:
     a, b, c = InertHost("t", "a"), InertHost("t", "b"), InertHost("u", "c")
     assert useless([a, b, c])
     assert not useless([a, b])
     assert not useless([a, b, InertHost("u", "b")]), "two tokens of one node are one host"
 
 
-def test_what_an_environment_cannot_tell_yet_does_not_make_it_another() -> None:
+def test_an_unknown_factor_does_not_make_another_environment() -> None:
     entry = {**FINGERPRINT, "threads": 2, "cxx": "g++ 12"}
     here = environment(FINGERPRINT, entry, ("host",))
     assert here == environment({**FINGERPRINT, "threads": 2}, entry, ("host",))
@@ -89,7 +90,7 @@ def test_what_an_environment_cannot_tell_yet_does_not_make_it_another() -> None:
 # Through the API ------------------------------------------------------------------------------
 
 
-def offered(api: Api, name: str, **more: Any) -> list[str]:
+def offered_revisions(api: Api, name: str, **more: Any) -> list[str]:
     return [row["revision"] for row in ok(api.resolve(name=name, **more))["revisions"]]
 
 
@@ -100,12 +101,12 @@ def withhold(server: Server, revision: str, **more: Any) -> None:
     assert send(second, revision, host=3, **more)["quarantined"] == [revision]
 
 
-def test_inert_on_three_hosts_is_not_offered_there_until_it_is_replaced(
+def test_a_revision_inert_on_three_hosts_is_not_offered_there_until_it_is_replaced(
     server: Server, key: SigningKey, published: tuple[str, str]
 ) -> None:
     name, revision = published
     reader = new_token(server)
-    assert offered(reader, name) == [revision]
+    assert offered_revisions(reader, name) == [revision]
     withhold(server, revision, why=["grad mode"])
     answer = ok(reader.resolve(name=name))
     assert answer["revisions"] == []
@@ -113,10 +114,12 @@ def test_inert_on_three_hosts_is_not_offered_there_until_it_is_replaced(
     [difference] = rejected["differences"]
     assert difference["factor"] == "usefulness" and difference["decides"]
     assert "inert" in difference["mine"] and "grad mode" in difference["mine"] and difference["mend"]
-    assert offered(reader, name, fingerprint=ELSEWHERE) == [revision], "another environment is not touched"
+    assert offered_revisions(reader, name, fingerprint=ELSEWHERE) == [revision], (
+        "another environment still gets the revision"
+    )
     successor = make(key, name=name, content=b"successor")
     ok(server.api().publish(successor, revision))
-    assert offered(reader, name) == [successor.revision]
+    assert offered_revisions(reader, name) == [successor.revision]
 
 
 def test_one_token_cannot_hide_an_entry(server: Server, published: tuple[str, str]) -> None:
@@ -124,39 +127,41 @@ def test_one_token_cannot_hide_an_entry(server: Server, published: tuple[str, st
     liar, other = new_token(server), new_token(server)
     for number in range(50):
         assert send(liar, revision, host=number)["quarantined"] == []
-    assert offered(liar, name) == offered(other, name) == [revision]
+    assert offered_revisions(liar, name) == offered_revisions(other, name) == [revision]
 
 
-def test_a_hit_lifts_it_and_the_count_begins_anew(server: Server, published: tuple[str, str]) -> None:
+def test_a_hit_lifts_the_quarantine_and_the_count_begins_anew(
+    server: Server, published: tuple[str, str]
+) -> None:
     name, revision = published
     withhold(server, revision)
     reader = new_token(server)
-    assert offered(reader, name) == []
+    assert offered_revisions(reader, name) == []
     send(reader, revision, "hit", 9)
-    told = ok(server.api().http.get("/v1/audit", params={"subject": revision}))["rows"]
-    assert [row["action"] for row in told] == ["quarantine.release", "quarantine.set"]
-    assert all(row["by"].startswith("t-") and row["details"]["environment"] for row in told)
-    assert (told[0]["details"]["why"], told[1]["details"]["why"]) == (
+    rows = ok(server.api().http.get("/v1/audit", params={"subject": revision}))["rows"]
+    assert [row["action"] for row in rows] == ["quarantine.release", "quarantine.set"]
+    assert all(row["by"].startswith("t-") and row["details"]["environment"] for row in rows)
+    assert (rows[0]["details"]["why"], rows[1]["details"]["why"]) == (
         "it was used there",
         "3 hosts found it inert",
     )
-    assert offered(reader, name) == [revision]
+    assert offered_revisions(reader, name) == [revision]
     assert send(reader, revision, host=9)["quarantined"] == []
-    assert offered(reader, name) == [revision]
+    assert offered_revisions(reader, name) == [revision]
 
 
-def test_an_admin_lifts_it_and_nobody_else(server: Server, published: tuple[str, str]) -> None:
+def test_only_an_admin_lifts_a_quarantine(server: Server, published: tuple[str, str]) -> None:
     name, revision = published
     withhold(server, revision)
     path = f"/v1/revisions/{revision}/quarantine"
     refused(new_token(server, "write").http.delete(path), 403, "forbidden", "admin")
     refused(new_token(server, "admin", "other").http.delete(path), 404, "not_found")
     assert server.api().http.delete(path).status_code == 204
-    assert offered(new_token(server), name) == [revision]
+    assert offered_revisions(new_token(server), name) == [revision]
     refused(server.api().http.delete(path), 404, "not_found", "offered everywhere")
 
 
-def test_listings_show_it_by_environment(server: Server, published: tuple[str, str]) -> None:
+def test_listings_show_a_quarantine_by_environment(server: Server, published: tuple[str, str]) -> None:
     name, revision = published
     api = new_token(server)
     kinds = {"inductor": {"compilations": 2, "tuning_runs": 1, "seconds": 4.0}}
@@ -184,7 +189,7 @@ def counts(server: Server, name: str) -> dict[str, Any]:
     return {key: use[key] for key in ("hit", "partial", "inert", "saved", "spent")}
 
 
-def test_a_start_that_reports_again_stays_one_start(server: Server, published: tuple[str, str]) -> None:
+def test_a_start_that_reports_again_counts_once(server: Server, published: tuple[str, str]) -> None:
     name, revision = published
     reporter = new_token(server)
     work = {"inductor": {"compilations": 3, "tuning_runs": 0, "seconds": 4.0}}
@@ -199,9 +204,7 @@ def test_a_start_that_reports_again_stays_one_start(server: Server, published: t
     assert counts(server, name) == {"hit": 1, "partial": 1, "inert": 0, "saved": 3.0, "spent": 4.0}
 
 
-def test_who_lies_of_an_earlier_report_takes_no_count_below_zero(
-    server: Server, published: tuple[str, str]
-) -> None:
+def test_a_false_earlier_report_takes_no_count_below_zero(server: Server, published: tuple[str, str]) -> None:
     name, revision = published
     liar = new_token(server)
     send(liar, revision, "inert")
@@ -212,7 +215,7 @@ def test_who_lies_of_an_earlier_report_takes_no_count_below_zero(
     assert counts(server, name)["inert"] == 4
 
 
-def test_an_earlier_report_of_a_forgotten_environment_is_nothing(
+def test_an_earlier_report_of_a_forgotten_environment_changes_nothing(
     server: Server, published: tuple[str, str]
 ) -> None:
     name, revision = published
@@ -220,7 +223,9 @@ def test_an_earlier_report_of_a_forgotten_environment_is_nothing(
     assert (counts(server, name)["hit"], counts(server, name)["partial"]) == (0, 1)
 
 
-def test_who_may_report(server: Server, key: SigningKey, published: tuple[str, str]) -> None:
+def test_only_roles_with_the_right_may_report(
+    server: Server, key: SigningKey, published: tuple[str, str]
+) -> None:
     _, revision = published
     refused(
         new_token(server, "read").http.post("/v1/reports", json=body(revision)), 403, "forbidden", "report"
@@ -234,12 +239,12 @@ def test_who_may_report(server: Server, key: SigningKey, published: tuple[str, s
     text = refused(stranger.http.post("/v1/reports", json=body(revision)), 404, "not_found")
     nobody = "sha256:" + "0" * 64
     unknown = refused(stranger.http.post("/v1/reports", json=body(nobody)), 404, "not_found")
-    assert text.replace(revision, nobody) == unknown, "a stranger cannot tell the two apart"
+    assert text.replace(revision, nobody) == unknown, "a stranger cannot distinguish the two"
     lane = new_token(server, "report", lane="pr-1")
     refused(lane.http.post("/v1/reports", json=body(revision)), 403, "forbidden")
 
 
-def test_one_bad_revision_and_nothing_is_counted(server: Server, published: tuple[str, str]) -> None:
+def test_one_bad_revision_in_a_report_counts_nothing(server: Server, published: tuple[str, str]) -> None:
     name, revision = published
     api = new_token(server)
     sent = body(revision, "hit")
@@ -284,9 +289,9 @@ LIES = [
 ]
 
 
-@pytest.mark.parametrize(("changed", "said"), LIES, ids=lambda value: str(value)[:60])
-def test_lies_and_overflows_are_refused_with_a_reason(
-    server: Server, published: tuple[str, str], changed: dict[str, str], said: str
+@pytest.mark.parametrize(("changed", "message"), LIES, ids=lambda value: str(value)[:60])
+def test_false_and_oversized_reports_are_refused_with_a_reason(
+    server: Server, published: tuple[str, str], changed: dict[str, str], message: str
 ) -> None:
     _, revision = published
     kinds = {"inductor": {"compilations": 0, "tuning_runs": 0, "seconds": 0.5}}
@@ -296,10 +301,10 @@ def test_lies_and_overflows_are_refused_with_a_reason(
     answer = api.http.post(
         "/v1/reports", content=_raw(sent, **changed), headers={"Content-Type": "application/json"}
     )
-    refused(answer, 422, "invalid", said)
+    refused(answer, 422, "invalid", message)
 
 
-def test_too_many_and_too_large(server: Server, published: tuple[str, str]) -> None:
+def test_too_many_and_too_large_reports_are_refused(server: Server, published: tuple[str, str]) -> None:
     _, revision = published
     api = new_token(server)
     many = body(revision)
@@ -319,8 +324,8 @@ def test_too_many_and_too_large(server: Server, published: tuple[str, str]) -> N
 
 @pytest.fixture
 def reg(tmp_path: Path) -> Iterator[Inside]:
-    with inside(tmp_path, SigningKey.generate(), Clock()) as made:
-        yield made
+    with inside(tmp_path, SigningKey.generate(), Clock()) as registry:
+        yield registry
 
 
 def token(name: str, role: Role = Role.report) -> Token:
@@ -332,31 +337,29 @@ def request(revision: str, state: str = "inert", host: int = 0, **more: Any) -> 
     return ReportRequest(node(host), revisions=(RevisionReport(revision, state),), **facts)
 
 
-def test_the_rate_of_a_token_is_bounded_and_no_other_token_s(
-    reg: Inside, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_rate_of_reports_is_bounded_for_each_token(reg: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reports, "RATE", 3)
-    made = make(reg.key)
-    reg.publish(made)
+    publication = make(reg.key)
+    reg.publish(publication)
     for number in range(3):
-        reports.report(reg.registry, token("t-1"), request(made.revision, host=number))
+        reports.report(reg.registry, token("t-1"), request(publication.revision, host=number))
     with pytest.raises(TooMany, match="t-1"):
-        reports.report(reg.registry, token("t-1"), request(made.revision))
-    reports.report(reg.registry, token("t-2"), request(made.revision))
+        reports.report(reg.registry, token("t-1"), request(publication.revision))
+    reports.report(reg.registry, token("t-2"), request(publication.revision))
     reg.clock.now += reports.RATE_SECONDS
-    reports.report(reg.registry, token("t-1"), request(made.revision))
+    reports.report(reg.registry, token("t-1"), request(publication.revision))
 
 
-def test_environments_and_hosts_that_are_kept_are_bounded(reg: Inside) -> None:
-    made = make(reg.key)
-    reg.publish(made)
+def test_the_number_of_stored_environments_and_hosts_is_bounded(reg: Inside) -> None:
+    publication = make(reg.key)
+    reg.publish(publication)
     for number in range(ENVIRONMENTS + 5):
         reg.clock.now += 1
         flags = [*FINGERPRINT["cpu_flags"], f"x{number}"]
-        odd = request(made.revision, fingerprint={**FINGERPRINT, "cpu_flags": flags})
+        odd = request(publication.revision, fingerprint={**FINGERPRINT, "cpu_flags": flags})
         reports.report(reg.registry, token(f"t-{number}"), odd)
     for number in range(40):
-        reports.report(reg.registry, token(f"t-{number}"), request(made.revision, host=number))
+        reports.report(reg.registry, token(f"t-{number}"), request(publication.revision, host=number))
     with reg.registry.index.read() as unit:
         session = unit.usefulness._session
         rows = session.connection().exec_driver_sql("SELECT count(*) FROM usefulness").scalar()
@@ -366,7 +369,7 @@ def test_environments_and_hosts_that_are_kept_are_bounded(reg: Inside) -> None:
         assert (rows, of_one.scalar()) == (ENVIRONMENTS, KEPT_HOSTS)
 
 
-def test_what_nobody_saw_for_long_is_forgotten_and_a_quarantine_is_not(reg: Inside) -> None:
+def test_old_reports_are_forgotten_and_a_quarantine_is_not(reg: Inside) -> None:
     one, two = make(reg.key, name="one"), make(reg.key, name="two", content=b"two")
     reg.publish(one)
     reg.publish(two)
@@ -381,7 +384,7 @@ def test_what_nobody_saw_for_long_is_forgotten_and_a_quarantine_is_not(reg: Insi
     assert not reg.resolve("two").revisions and reg.resolve("one").revisions
 
 
-def test_what_came_of_a_revision_goes_with_it(reg: Inside) -> None:
+def test_reports_of_a_revision_are_deleted_with_it(reg: Inside) -> None:
     first = make(reg.key, content=b"first")
     reg.publish(first)
     for number in range(3):
@@ -397,24 +400,24 @@ def test_what_came_of_a_revision_goes_with_it(reg: Inside) -> None:
         reports.report(reg.registry, token("t-1"), request(first.revision))
 
 
-def test_a_wrong_clock_of_the_registry_s_is_no_error(reg: Inside) -> None:
-    made = make(reg.key)
-    reg.publish(made)
-    reports.report(reg.registry, token("t-1"), request(made.revision, "hit"))
+def test_a_wrong_clock_of_the_registry_is_no_error(reg: Inside) -> None:
+    publication = make(reg.key)
+    reg.publish(publication)
+    reports.report(reg.registry, token("t-1"), request(publication.revision, "hit"))
     reg.clock.now -= 10 * 365 * 86_400
-    reports.report(reg.registry, token("t-1"), request(made.revision, "hit"))
+    reports.report(reg.registry, token("t-1"), request(publication.revision, "hit"))
     gc.collect(reg.registry)
     with reg.registry.index.read() as unit:
-        [use] = unit.usefulness.of([made.revision])[made.revision]
+        [use] = unit.usefulness.of([publication.revision])[publication.revision]
     assert use.hit == 2
 
 
-def test_use_cases_refuse_by_themselves(reg: Inside) -> None:
-    made = make(reg.key)
-    reg.publish(made)
+def test_use_cases_check_rights_themselves(reg: Inside) -> None:
+    publication = make(reg.key)
+    reg.publish(publication)
     with pytest.raises(Forbidden, match="report"):
-        reports.report(reg.registry, token("t-1", Role.read), request(made.revision))
+        reports.report(reg.registry, token("t-1", Role.read), request(publication.revision))
     with pytest.raises(InvalidRequest, match="does not fit"):
-        reports.report(reg.registry, ROOT, request(made.revision, fingerprint={"torch": "1"}))
+        reports.report(reg.registry, ROOT, request(publication.revision, fingerprint={"torch": "1"}))
     with pytest.raises(NotFound):
-        reports.lift(reg.registry, Token("t-9", "x", Role.admin, Namespace("else")), made.revision)
+        reports.lift(reg.registry, Token("t-9", "x", Role.admin, Namespace("else")), publication.revision)

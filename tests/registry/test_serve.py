@@ -1,4 +1,4 @@
-"""``cachesvc serve`` as a process: first and later starts, what it refuses, how it ends."""
+"""Test ``cachesvc serve`` as a process: first and later starts, what it refuses, how it ends."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from cachesvc.cli.server import listening, url_of
 from cachesvc_client.bundle.seal import SigningKey
 
 
-def failed(data: Path, *options: str, before: Sequence[str] = (), **env: str) -> tuple[int, str]:
-    """(exit status, the one line on stderr) of a start that must fail."""
+def failed_start(data: Path, *options: str, before: Sequence[str] = (), **env: str) -> tuple[int, str]:
+    """Return the exit status and the one line on stderr of a start that must fail."""
     process = launch(data, *options, before=before, **env)
     out, err = process.communicate(timeout=30)
     assert out == ""
@@ -31,7 +31,9 @@ def failed(data: Path, *options: str, before: Sequence[str] = (), **env: str) ->
     return process.returncode, lines[0]
 
 
-def test_the_first_start_prints_what_to_copy_and_later_ones_no_secret(own_server: Server) -> None:
+def test_the_first_start_prints_the_lines_to_copy_and_later_starts_print_no_secret(
+    own_server: Server,
+) -> None:
     server = own_server.start()
     assert set(server.ready) == {"url", "token", "trust", "signing_key"}
     assert server.ready["token"].startswith("csv_")
@@ -79,7 +81,7 @@ def test_the_ready_file_is_private(server: Server) -> None:
     assert json.loads(ready.read_text()) == server.ready
 
 
-def test_a_key_that_was_moved_away_is_not_replaced(own_server: Server) -> None:
+def test_a_missing_signing_key_is_not_replaced(own_server: Server) -> None:
     own_server.start()
     key = own_server.key
     own_server.stop()
@@ -90,8 +92,9 @@ def test_a_key_that_was_moved_away_is_not_replaced(own_server: Server) -> None:
     assert ok(own_server.api().publish(make(key)))["created"]
 
 
-def test_answers_are_not_held_back() -> None:
-    """asyncio turns Nagle's delay off only for sockets that name their protocol: 40 ms an answer."""
+def test_answers_are_sent_without_delay() -> None:
+    """asyncio switches Nagle's delay off only for sockets that name their protocol; the delay is 40 ms an
+    answer."""
     with listening("127.0.0.1", 0) as listener:
         listener.listen()
         with socket.create_connection(listener.getsockname()), listener.accept()[0] as accepted:
@@ -99,56 +102,57 @@ def test_answers_are_not_held_back() -> None:
 
 
 @pytest.mark.parametrize(("host", "url"), [("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.1")])
-def test_the_line_to_copy_names_an_address_that_takes_a_token(host: str, url: str) -> None:
-    """As in a container, which listens on every address."""
+def test_the_printed_address_accepts_a_token(host: str, url: str) -> None:
+    """The server listens on every address, as in a container."""
     with socket.socket() as bound:
         bound.bind((host, 0))
         assert url_of(bound, "http") == f"http://{url}:{bound.getsockname()[1]}"
 
 
-def test_a_port_in_use(tmp_path: Path) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        status, line = failed(tmp_path / "data", "--port", str(port))
+def test_a_port_in_use_is_reported(tmp_path: Path) -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        status, line = failed_start(tmp_path / "data", "--port", str(port))
     assert status == 6
     assert f"127.0.0.1:{port}: Address already in use" in line
     assert "--port" in line
     assert not (tmp_path / "data").exists()
 
 
-def test_an_unwritable_folder(tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    status, line = failed(tmp_path / "file" / "data")
+    status, line = failed_start(tmp_path / "file" / "data")
     assert status == 6
     assert "Not a directory" in line
     assert "--data" in line
 
 
-def test_a_folder_that_cannot_be_served(own_server: Server) -> None:
-    """By a second server; by an older version; with a key file that is none."""
+def test_an_unusable_data_folder_is_reported(own_server: Server) -> None:
+    """A second server uses the folder, an older version of cachesvc starts on it, or its key file holds no
+    key."""
     own_server.start()
-    status, line = failed(own_server.data)
+    status, line = failed_start(own_server.data)
     assert (status, "another server works in it" in line) == (2, True)
     assert ok(own_server.api().http.get("/readyz"))["ready"]
     own_server.stop()
     key = own_server.data / "signing.key"
     text = key.read_text()
     key.write_text("nonsense")
-    status, line = failed(own_server.data)
+    status, line = failed_start(own_server.data)
     assert (status, "signing.key: not a signing key" in line) == (2, True)
     key.write_text(text)
     with sqlite3.connect(own_server.data / "index.sqlite3") as connection:
         connection.execute("UPDATE alembic_version SET version_num = 'g2-0001'")
     connection.close()
-    status, line = failed(own_server.data)
+    status, line = failed_start(own_server.data)
     assert status == 6
     assert "g2-0001" in line
     assert "upgrade" in line
 
 
-def test_a_ready_file_that_cannot_be_written(tmp_path: Path) -> None:
+def test_an_unwritable_ready_file_is_reported(tmp_path: Path) -> None:
     process = launch(tmp_path / "data", "--ready-file", str(tmp_path / "none" / "x"))
     _, err = process.communicate(timeout=60)
     assert process.returncode == 2
@@ -165,24 +169,26 @@ def test_a_ready_file_that_cannot_be_written(tmp_path: Path) -> None:
         ([], {"CACHESVC_SERVER_DATABASE": "postgresql://nobody@127.0.0.1:9/none"}, 6, "index"),
     ],
 )
-def test_bad_settings(tmp_path: Path, options: list[str], env: dict, status: int, words: str) -> None:
-    found, line = failed(tmp_path / "data", *options, **env)
-    assert (found, words in line) == (status, True), line
+def test_bad_settings_are_reported(
+    tmp_path: Path, options: list[str], env: dict, status: int, words: str
+) -> None:
+    actual_status, line = failed_start(tmp_path / "data", *options, **env)
+    assert (actual_status, words in line) == (status, True), line
 
 
-def test_a_request_under_way_is_finished_before_the_end(own_server: Server) -> None:
+def test_a_running_request_is_finished_before_the_server_ends(own_server: Server) -> None:
     server = own_server.start()
-    api, made = server.api(), make(server.key, content=os.urandom(2_000_000))
-    upload = ok(api.begin(made))["upload"]
+    api, publication = server.api(), make(server.key, content=os.urandom(2_000_000))
+    upload = ok(api.begin(publication))["upload"]
     sent, answers = threading.Event(), []
 
     def chunks():
-        yield made.pack[:1_500_000]
+        yield publication.pack[:1_500_000]
         sent.set()
         deadline = time.monotonic() + 5
         while _accepts(server) and time.monotonic() < deadline:
             time.sleep(0.05)
-        yield made.pack[1_500_000:]
+        yield publication.pack[1_500_000:]
 
     thread = threading.Thread(target=lambda: answers.append(api.put(upload, chunks())))
     thread.start()
@@ -190,10 +196,10 @@ def test_a_request_under_way_is_finished_before_the_end(own_server: Server) -> N
     server.process.send_signal(signal.SIGTERM)
     thread.join(20)
     assert server.process.wait(20) == 0
-    assert ok(answers[0])["size"] == len(made.pack)
+    assert ok(answers[0])["size"] == len(publication.pack)
     server._closed()
     server.start()
-    assert ok(server.api().commit(upload, made))["created"]
+    assert ok(server.api().commit(upload, publication))["created"]
 
 
 def _accepts(server: Server) -> bool:
@@ -205,18 +211,19 @@ def _accepts(server: Server) -> bool:
     return True
 
 
-def test_a_silent_upload_does_not_hold_up_the_end(own_server: Server) -> None:
+def test_a_silent_upload_does_not_delay_the_end(own_server: Server) -> None:
     own_server.options = ["--config", str(own_server.data.parent / "cachesvc.toml")]
     (own_server.data.parent / "cachesvc.toml").write_text("shutdown_seconds = 1\n")
     server = own_server.start()
-    made = make(server.key)
-    upload = ok(server.api().begin(made))["upload"]
+    publication = make(server.key)
+    upload = ok(server.api().begin(publication))["upload"]
     host, port = server.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port))) as line:
         line.sendall(
-            f"PUT /v1/uploads/{upload}/pack HTTP/1.1\r\nHost: x\r\nContent-Length: {len(made.pack)}\r\n"
+            f"PUT /v1/uploads/{upload}/pack HTTP/1.1\r\nHost: x\r\n"
+            f"Content-Length: {len(publication.pack)}\r\n"
             f"Authorization: Bearer {server.token}\r\n\r\n".encode()
-            + made.pack[:10]
+            + publication.pack[:10]
         )
         while not list((server.data / "blobs" / "tmp").iterdir()):
             time.sleep(0.02)
@@ -225,11 +232,11 @@ def test_a_silent_upload_does_not_hold_up_the_end(own_server: Server) -> None:
     server._closed()
     server.start()
     assert list((server.data / "blobs" / "tmp").iterdir()) == []
-    ok(server.api().put(upload, made.pack))
-    assert ok(server.api().commit(upload, made))["created"]
+    ok(server.api().put(upload, publication.pack))
+    assert ok(server.api().commit(upload, publication))["created"]
 
 
-def test_readiness_tells_what_is_wrong(own_server: Server) -> None:
+def test_readiness_names_the_fault(own_server: Server) -> None:
     server = own_server.start()
     (server.data / "blobs" / "tmp").rmdir()
     answer = server.api(None).http.get("/readyz")
@@ -238,47 +245,47 @@ def test_readiness_tells_what_is_wrong(own_server: Server) -> None:
     assert parts["index"] == "ok"
     assert "blobs" in parts["blobs"]
     assert ok(server.api(None).http.get("/healthz"))
-    made = make(server.key)
-    upload = ok(server.api().begin(made))["upload"]
-    refused(server.api().put(upload, made.pack), 503, "unavailable")
+    publication = make(server.key)
+    upload = ok(server.api().begin(publication))["upload"]
+    refused(server.api().put(upload, publication.pack), 503, "unavailable")
     (server.data / "blobs" / "tmp").mkdir()
-    assert ok(server.api().publish(made))["created"]
+    assert ok(server.api().publish(publication))["created"]
 
 
-def test_a_full_disk_is_told_and_survived(own_server: Server) -> None:
-    """The server's files may not exceed 1 MiB: the pack does not fit, the index does."""
+def test_a_server_survives_a_full_disk_and_reports_it(own_server: Server) -> None:
+    """The server's files may not exceed 1 MiB: the pack does not fit, and the index does."""
     import resource
 
     server = own_server.start()
-    made, small = make(server.key, content=os.urandom(3_000_000)), make(server.key, name="small")
+    publication, small = make(server.key, content=os.urandom(3_000_000)), make(server.key, name="small")
     limits = resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE)
     resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (1 << 20, limits[1]))
-    upload = ok(server.api().begin(made))["upload"]
-    refused(server.api().put(upload, made.pack), 507, "storage_full", "make room")
-    refused(server.api().commit(upload, made), 422, "invalid", "was not uploaded")
+    upload = ok(server.api().begin(publication))["upload"]
+    refused(server.api().put(upload, publication.pack), 507, "storage_full", "make room")
+    refused(server.api().commit(upload, publication), 422, "invalid", "was not uploaded")
     assert ok(server.api().publish(small))["created"]
     resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, limits)
-    ok(server.api().put(upload, made.pack))
-    assert ok(server.api().commit(upload, made))["created"]
+    ok(server.api().put(upload, publication.pack))
+    assert ok(server.api().commit(upload, publication))["created"]
 
 
-def test_kill_9_between_the_steps_of_a_publish(own_server: Server) -> None:
-    """Whatever the server was killed after, the same publish sent again ends in the same state."""
+def test_a_publish_after_kill_9_at_any_step_ends_in_the_same_state(own_server: Server) -> None:
+    """The client sends the same publish again."""
     server = own_server.start()
-    made = make(server.key)
+    publication = make(server.key)
 
     def again() -> None:
         server.kill()
         server.start()
 
-    upload = ok(server.api().begin(made))["upload"]
+    upload = ok(server.api().begin(publication))["upload"]
     again()
-    ok(server.api().put(upload, made.pack))
+    ok(server.api().put(upload, publication.pack))
     again()
     refused(server.api().resolve(), 404, "not_found")
-    ok(server.api().put(upload, made.pack))
-    assert ok(server.api().commit(upload, made))["created"]
+    ok(server.api().put(upload, publication.pack))
+    assert ok(server.api().commit(upload, publication))["created"]
     again()
-    assert ok(server.api().commit(upload, made))["created"] is False
-    [found] = ok(server.api().resolve())["revisions"]
-    assert server.api().fetch(found["pack_url"]).content == made.pack
+    assert ok(server.api().commit(upload, publication))["created"] is False
+    [row] = ok(server.api().resolve())["revisions"]
+    assert server.api().fetch(row["pack_url"]).content == publication.pack

@@ -29,7 +29,7 @@ def test_the_command_line_wins_over_variables_and_these_over_the_file(
 
 
 @pytest.mark.parametrize(
-    ("text", "variables", "given", "words"),
+    ("text", "variables", "arguments", "words"),
     [
         ("port = 70000", {}, {}, ["cachesvc.toml: port", "65535", "70000"]),
         ("prot = 1", {}, {}, ["cachesvc.toml: prot", "no such setting", "port"]),
@@ -66,20 +66,25 @@ def test_the_command_line_wins_over_variables_and_these_over_the_file(
     ],
 )
 def test_a_bad_setting_is_named_with_its_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, variables: dict, given: dict, words: list[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    text: str,
+    variables: dict,
+    arguments: dict,
+    words: list[str],
 ) -> None:
     file = tmp_path / "cachesvc.toml"
     file.write_text(text)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(InvalidRequest) as caught:
-        read_settings(file, **given)
+    with pytest.raises(InvalidRequest) as error:
+        read_settings(file, **arguments)
     for word in words:
-        assert word in str(caught.value)
-    assert "\n" not in str(caught.value)
+        assert word in str(error.value)
+    assert "\n" not in str(error.value)
 
 
-def test_settings_that_go_together_may_come_from_two_places(
+def test_settings_that_belong_together_may_come_from_two_places(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "cachesvc.toml"
@@ -90,13 +95,13 @@ def test_settings_that_go_together_may_come_from_two_places(
 
 
 @pytest.mark.parametrize("name", ["database", "redis", "first_token"])
-def test_a_value_that_holds_a_password_is_not_shown(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_a_value_that_holds_a_password_is_not_printed(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv(f"CACHESVC_SERVER_{name.upper()}", "mysql://me:hunter2@host")
-    with pytest.raises(InvalidRequest, match=name) as caught:
+    with pytest.raises(InvalidRequest, match=name) as error:
         read_settings()
-    assert "hunter2" not in str(caught.value)
+    assert "hunter2" not in str(error.value)
 
 
-def test_an_absent_file_is_named(tmp_path: Path) -> None:
+def test_a_missing_settings_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match=r"none\.toml: No such file"):
         read_settings(tmp_path / "none.toml")

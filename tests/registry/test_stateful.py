@@ -1,4 +1,4 @@
-"""Publishing, resolving, time and collection in any order, against a dict."""
+"""Test publishing, resolving, time and collection in any order, against a dict as the model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 from registry_inside import ROOT, Clock, inside
-from registry_making import Made, make
+from registry_making import Publication, make
 
 from cachesvc.index.engine import open_sqlite
 from cachesvc.registry import gc, publish
@@ -28,7 +28,7 @@ TARGETS = ("a", "b")
 
 @functools.cache
 def _migrated() -> Path:
-    """An empty index, made once: migrations would be most of the time."""
+    """Return an empty index, made once: otherwise migrations would take most of the time."""
     folder = Path(tempfile.mkdtemp(prefix="cachesvc-stateful-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     open_sqlite(folder / "index.sqlite3").close()
@@ -36,7 +36,8 @@ def _migrated() -> Path:
 
 
 class Lifecycle(RuleBasedStateMachine):
-    """The model: per target the line of revisions with their times; per upload what it holds."""
+    """Models the registry: the line of revisions and their times for each target, and the contents of each
+    upload."""
 
     uploads = Bundle("uploads")
 
@@ -47,54 +48,57 @@ class Lifecycle(RuleBasedStateMachine):
         shutil.copyfile(_migrated(), folder / "index.sqlite3")
         self.clock = Clock()
         self.reg = self.stack.enter_context(inside(folder, KEY, self.clock))
-        self.lines: dict[str, list[tuple[Made, int]]] = {target: [] for target in TARGETS}
+        self.lines: dict[str, list[tuple[Publication, int]]] = {target: [] for target in TARGETS}
         self.aborted: set[str] = set()
         self.count = 0
 
     def teardown(self) -> None:
         self.stack.close()
 
-    def new(self, target: str) -> Made:
+    def new(self, target: str) -> Publication:
         self.count += 1
         # Sequences rise with the clock, and never repeat.
         sequence = int(self.clock.now * 1000) + self.count
         return make(KEY, target=target, sequence=sequence, content=b"%d" % self.count * 30)
 
-    def head(self, target: str) -> Made | None:
+    def head(self, target: str) -> Publication | None:
         return self.lines[target][-1][0] if self.lines[target] else None
 
     @rule(target=uploads, to=st.sampled_from(TARGETS), put=st.booleans())
-    def begin(self, to: str, put: bool) -> tuple[str, Made, str, float, bool]:
-        made = self.new(to)
-        upload = self.reg.begin(made)
+    def begin(self, to: str, put: bool) -> tuple[str, Publication, str, float, bool]:
+        publication = self.new(to)
+        upload = self.reg.begin(publication)
         if put:
-            self.reg.put(upload, made.pack)
-        return upload, made, to, self.clock.now, put
+            self.reg.put(upload, publication.pack)
+        return upload, publication, to, self.clock.now, put
 
-    @rule(held=uploads, right=st.booleans())
-    def commit(self, held: tuple[str, Made, str, float, bool], right: bool) -> None:
-        upload, made, to, began, put = held
+    @rule(pending=uploads, right=st.booleans())
+    def commit(self, pending: tuple[str, Publication, str, float, bool], right: bool) -> None:
+        upload, publication, to, began, put = pending
         head = self.head(to)
         named = head.revision if head and right else None
         try:
-            answer = self.reg.commit(upload, made, named)
+            answer = self.reg.commit(upload, publication, named)
         except HeadConflict:
-            stale = head is not None and made.manifest.statement.sequence <= head.manifest.statement.sequence
+            stale = (
+                head is not None
+                and publication.manifest.statement.sequence <= head.manifest.statement.sequence
+            )
             assert stale or (head is not None and not right)
         except (LeaseLost, NotFound):
             assert upload in self.aborted or self.clock.now - began >= 100
         except InvalidRequest:
             assert not put
         else:
-            assert answer.created == (head is None or head.revision != made.revision)
+            assert answer.created == (head is None or head.revision != publication.revision)
             if answer.created:
                 assert put
-                self.lines[to].append((made, self.reg.registry.now))
+                self.lines[to].append((publication, self.reg.registry.now))
 
     @rule(to=st.sampled_from(TARGETS), right=st.booleans(), whole=st.booleans())
     def publish_whole(self, to: str, right: bool, whole: bool) -> None:
-        made, head = self.new(to), self.head(to)
-        sent = made if whole else dataclasses.replace(made, pack=made.pack[:-1] + b"?")
+        publication, head = self.new(to), self.head(to)
+        sent = publication if whole else dataclasses.replace(publication, pack=publication.pack[:-1] + b"?")
         try:
             answer = self.reg.bundle(sent, head.revision if head and right else None)
         except HeadConflict:
@@ -103,13 +107,13 @@ class Lifecycle(RuleBasedStateMachine):
             assert not whole
         else:
             assert answer.created and whole
-            self.lines[to].append((made, self.reg.registry.now))
+            self.lines[to].append((publication, self.reg.registry.now))
 
-    @rule(held=uploads)
-    def abort(self, held: tuple[str, Made, str, float, bool]) -> None:
+    @rule(pending=uploads)
+    def abort(self, pending: tuple[str, Publication, str, float, bool]) -> None:
         with contextlib.suppress(NotFound):
-            publish.abort(self.reg.registry, ROOT, held[0])
-        self.aborted.add(held[0])
+            publish.abort(self.reg.registry, ROOT, pending[0])
+        self.aborted.add(pending[0])
 
     @rule(seconds=st.sampled_from([1, 50, 101, 1001, 90_000]))
     def wait(self, seconds: int) -> None:
@@ -132,18 +136,18 @@ class Lifecycle(RuleBasedStateMachine):
 
     @invariant()
     def heads_are_resolved(self) -> None:
-        wanted = {line[-1][0].revision for line in self.lines.values() if line}
-        if not wanted:
+        expected = {line[-1][0].revision for line in self.lines.values() if line}
+        if not expected:
             with pytest.raises(NotFound):
                 self.reg.resolve()
             return
-        assert {row.revision for row in self.reg.resolve().revisions} == wanted
+        assert {row.revision for row in self.reg.resolve().revisions} == expected
 
     @invariant()
     def no_revision_names_an_absent_byte(self) -> None:
         for line in self.lines.values():
-            for made, _ in line:
-                assert self.reg.pack(made.revision) == made.pack
+            for publication, _ in line:
+                assert self.reg.pack(publication.revision) == publication.pack
         assert self.reg.referenced() <= self.reg.blobs()
 
 

@@ -1,4 +1,5 @@
-"""``cachesvc serve`` over TLS: with the client that services have, and through a renewal."""
+"""Test ``cachesvc serve`` over TLS, with the client that services use, and through a renewal of the
+certificate."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 from registry_making import Server
-from test_serve import failed
+from test_serve import failed_start
 
 from cachesvc.cli.tls import Certificate
 from cachesvc_client.http.registry import Remote
@@ -24,7 +25,7 @@ def served_serial(url: str) -> int:
     ).serial_number
 
 
-def test_clients_that_trust_the_certificate_come_in_and_others_do_not(
+def test_only_clients_that_trust_the_certificate_connect(
     tmp_path: Path, own_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chain, private = certificate(tmp_path)
@@ -42,7 +43,7 @@ def test_clients_that_trust_the_certificate_come_in_and_others_do_not(
     assert server.end() == []
 
 
-def test_a_renewed_certificate_is_taken_up_without_a_restart(tmp_path: Path, own_server: Server) -> None:
+def test_a_renewed_certificate_is_used_without_a_restart(tmp_path: Path, own_server: Server) -> None:
     chain, private = certificate(tmp_path, serial=1)
     own_server.env = {
         "CACHESVC_SERVER_TLS_CERTIFICATE": str(chain),
@@ -51,7 +52,7 @@ def test_a_renewed_certificate_is_taken_up_without_a_restart(tmp_path: Path, own
     server = own_server.start()
     assert served_serial(server.url) == 1
     other_chain, other_private = certificate(tmp_path, "other", serial=2)
-    other_chain.replace(chain)  # half of a renewal: certificate and key do not belong together
+    other_chain.replace(chain)  # The renewal is half done: certificate and key do not belong together.
     time.sleep(11)
     assert served_serial(server.url) == 1
     other_private.replace(private)
@@ -65,7 +66,7 @@ def test_a_renewed_certificate_is_taken_up_without_a_restart(tmp_path: Path, own
 
 
 @pytest.mark.parametrize("wrong", ["absent", "no certificate", "another key"])
-def test_files_that_are_no_certificate_are_refused_before_anything_else(tmp_path: Path, wrong: str) -> None:
+def test_invalid_certificate_files_are_refused_first(tmp_path: Path, wrong: str) -> None:
     chain, private = certificate(tmp_path)
     if wrong == "absent":
         private.unlink()
@@ -76,6 +77,6 @@ def test_files_that_are_no_certificate_are_refused_before_anything_else(tmp_path
     with pytest.raises(InvalidRequest, match="tls_certificate"):
         Certificate(chain, private)
     variables = {"CACHESVC_SERVER_TLS_CERTIFICATE": str(chain), "CACHESVC_SERVER_TLS_KEY": str(private)}
-    status, line = failed(tmp_path / "data", **variables)
+    status, line = failed_start(tmp_path / "data", **variables)
     assert status == 2 and str(chain) in line
     assert not (tmp_path / "data").exists()

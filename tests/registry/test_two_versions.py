@@ -1,7 +1,7 @@
-"""An older release beside a newer one, as in a rolling upgrade: the newer has migrated the database.
+"""Test an older release beside a newer one, as in a rolling upgrade: the newer one has migrated the database.
 
-There is no newer release yet, so its steps are written here: what one of the same generation may do (ADR 10).
-"""
+There is no newer release yet, so the test itself has the steps of one: what a release of the same generation
+may do (ADR 10)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def database(server: Server) -> Iterator[Any]:
             yield connection
 
 
-def test_the_older_one_goes_on_and_starts_again(own_column_server: Server) -> None:
+def test_the_older_release_goes_on_and_starts_again(own_column_server: Server) -> None:
     server = own_column_server.start()
     key, api = server.key, server.api()
     old = make(key)
@@ -52,42 +52,44 @@ def test_the_older_one_goes_on_and_starts_again(own_column_server: Server) -> No
     with database(server) as connection:
         for statement in (*STEPS, *ROWS):
             connection.execute(statement)
-    _works(server, old)
+    uses_every_table(server, old)
     lines = server.end()
-    assert not any("schema" in line for line in lines), "it was running before"
+    assert not any("schema" in line for line in lines), "the server was running before"
     server.start()
-    _works(server, make(key, name="another"))
-    told = [line for line in server.end() if "WARNING" in line]
-    assert len(told) == 1 and "the database has schema 0900, of a newer cachesvc" in told[0]
-    done = subprocess.run(
+    uses_every_table(server, make(key, name="another"))
+    warnings = [line for line in server.end() if "WARNING" in line]
+    assert len(warnings) == 1 and "the database has schema 0900, of a newer cachesvc" in warnings[0]
+    result = subprocess.run(
         [sys.executable, "-m", "cachesvc", "admin", "--local", "--data", str(server.data), "migrate"],
         env={**os.environ, **server.env},
         capture_output=True,
         text=True,
     )
-    assert (done.returncode, done.stdout) == (0, "the schema is up to date\n")
-    assert "0900" in done.stderr
+    assert (result.returncode, result.stdout) == (0, "the schema is up to date\n")
+    assert "0900" in result.stderr
 
 
-def test_a_token_of_a_role_that_only_the_newer_one_knows(own_column_server: Server) -> None:
-    """What it may do is not guessed; all other tokens go on."""
+def test_a_token_with_a_role_of_the_newer_release_is_refused(own_column_server: Server) -> None:
+    """The older release does not guess the rights of that role; all other tokens go on."""
     server = own_column_server.start()
-    made = ok(server.api().http.post("/v1/tokens", json={"label": "new", "role": "read", "namespace": "*"}))
+    creation = ok(
+        server.api().http.post("/v1/tokens", json={"label": "new", "role": "read", "namespace": "*"})
+    )
     with database(server) as connection:
-        connection.execute(f"UPDATE tokens SET role = 'prune' WHERE token = '{made['token']}'")
-    refused(server.api(made["secret"]).http.get("/v1/whoami"), 503, "unavailable", "'prune'", "upgraded")
+        connection.execute(f"UPDATE tokens SET role = 'prune' WHERE token = '{creation['token']}'")
+    refused(server.api(creation["secret"]).http.get("/v1/whoami"), 503, "unavailable", "'prune'", "upgraded")
     assert ok(server.api().http.get("/v1/whoami"))["role"] == "admin"
 
 
-def _works(server: Server, first: Any) -> None:
-    """Publish, resolve, download, report, retention, fsck, deletion: all that touches rows."""
+def uses_every_table(server: Server, first: Any) -> None:
+    """Use everything that touches rows: publish, resolve, download, report, retention, fsck, deletion."""
     api, key = server.api(), server.key
     ok(api.publish(first))
     second = make(key, name=first.manifest.statement.name, content=b"second")
     ok(api.publish(second, first.revision))
     name = str(second.manifest.statement.name)
-    [found] = ok(api.resolve(name=name))["revisions"]
-    assert api.fetch(found["pack_url"]).content == second.pack
+    [row] = ok(api.resolve(name=name))["revisions"]
+    assert api.fetch(row["pack_url"]).content == second.pack
     report = {
         "node": "0" * 32,
         "fingerprint": dict(second.manifest.fingerprint),

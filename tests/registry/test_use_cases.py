@@ -1,4 +1,5 @@
-"""What takes time: leases, expiry, retention, collection. In this process, with a clock of the test's."""
+"""Test what takes time: leases, expiry, retention, collection. The registry runs in this process, with a
+clock of the test's."""
 
 from __future__ import annotations
 
@@ -26,16 +27,16 @@ DAY = 86_400
 
 @pytest.fixture
 def reg(tmp_path: Path, column: Column) -> Iterator[Inside]:
-    with inside(tmp_path, SigningKey.generate(), Clock(), column=column) as made:
-        yield made
+    with inside(tmp_path, SigningKey.generate(), Clock(), column=column) as registry:
+        yield registry
 
 
-def made(reg: Inside, number: int = 1, **more):
+def new_publication(reg: Inside, number: int = 1, **more):
     return make(reg.key, sequence=(START + number) * 1000, content=b"%d" % number, **more)
 
 
-def test_a_lease_that_is_over_loses_the_upload(reg: Inside) -> None:
-    one = made(reg)
+def test_an_expired_lease_loses_the_upload(reg: Inside) -> None:
+    one = new_publication(reg)
     upload = reg.begin(one)
     reg.clock.now += 101
     with pytest.raises(LeaseLost, match="begin the upload again"):
@@ -69,8 +70,8 @@ def test_bytes_that_arrive_extend_the_lease(reg: Inside) -> None:
     assert reg.commit(upload, one).created
 
 
-def test_an_upload_that_was_ended_meanwhile_stops(reg: Inside) -> None:
-    one = made(reg)
+def test_an_upload_that_is_aborted_meanwhile_stops(reg: Inside) -> None:
+    one = new_publication(reg)
     upload = reg.begin(one)
 
     def ended() -> Iterator[bytes]:
@@ -85,7 +86,7 @@ def test_an_upload_that_was_ended_meanwhile_stops(reg: Inside) -> None:
 
 
 def test_a_commit_sent_again_after_another_publish_is_a_conflict(reg: Inside) -> None:
-    one, two = made(reg, 1), made(reg, 2)
+    one, two = new_publication(reg, 1), new_publication(reg, 2)
     upload = reg.begin(one)
     reg.put(upload, one.pack)
     first = reg.commit(upload, one)
@@ -94,11 +95,11 @@ def test_a_commit_sent_again_after_another_publish_is_a_conflict(reg: Inside) ->
         reg.commit(upload, one)
 
 
-def test_retention_lets_old_revisions_go_after_the_grace(reg: Inside) -> None:
+def test_retention_deletes_old_revisions_after_the_grace(reg: Inside) -> None:
     head, revisions = None, []
     for number in range(1, 6):
         reg.clock.now = START + number
-        head = reg.publish(made(reg, number), head).revision
+        head = reg.publish(new_publication(reg, number), head).revision
         revisions.append(head)
     reg.clock.now = START + DAY
     assert gc.collect(reg.registry).revisions == 0
@@ -113,12 +114,12 @@ def test_retention_lets_old_revisions_go_after_the_grace(reg: Inside) -> None:
     assert gc.collect(reg.registry).objects == 3
     assert reg.blobs() == reg.referenced()
     assert len(reg.blobs()) == 2
-    assert reg.pack(head) == made(reg, 5).pack
+    assert reg.pack(head) == new_publication(reg, 5).pack
     assert gc.collect(reg.registry) == gc.Collected(0, 0, 0)
 
 
 def test_a_reader_that_began_before_collection_finishes(reg: Inside) -> None:
-    one = made(reg)
+    one = new_publication(reg)
     upload = reg.begin(one)
     reg.put(upload, one.pack)
     [key] = reg.blobs()
@@ -128,8 +129,8 @@ def test_a_reader_that_began_before_collection_finishes(reg: Inside) -> None:
     assert b"".join(chunks) == one.pack
 
 
-def test_collection_takes_up_what_a_killed_one_left(reg: Inside) -> None:
-    one = made(reg)
+def test_collection_continues_after_a_killed_collector(reg: Inside) -> None:
+    one = new_publication(reg)
     upload = reg.begin(one)
     reg.put(upload, one.pack)
     [key] = reg.blobs()
@@ -154,7 +155,7 @@ def test_tokens_expire(reg: Inside) -> None:
         tokens.authenticate(reg.registry, answer.secret)
 
 
-def test_a_revocation_elsewhere_holds_within_five_seconds(reg: Inside) -> None:
+def test_a_revocation_on_another_replica_takes_effect_within_five_seconds(reg: Inside) -> None:
     answer = tokens.create_token(reg.registry, None, TokenRequest("ci", "read", "*"))
     tokens.authenticate(reg.registry, answer.secret)
     elsewhere = dataclasses.replace(reg.registry, hot=type(reg.registry.hot)(clock=reg.clock))
@@ -170,15 +171,15 @@ def test_answers_are_remembered_for_five_seconds_and_forgotten_at_a_publish(reg:
     def answer(registry=reg.registry) -> bytes:
         return reg.answer(request, registry=registry)
 
-    one = made(reg, 1)
+    one = new_publication(reg, 1)
     head = reg.publish(one).revision
     assert one.revision.encode() in answer()
-    two = made(reg, 2)
+    two = new_publication(reg, 2)
     head = reg.publish(two, head).revision
     assert two.revision.encode() in answer()
     elsewhere = dataclasses.replace(reg.registry, hot=type(reg.registry.hot)(clock=reg.clock))
     assert answer(elsewhere) == answer()
-    three = made(reg, 3)
+    three = new_publication(reg, 3)
     reg.publish(three, head)
     assert three.revision.encode() in answer()
     assert three.revision.encode() not in answer(elsewhere)
@@ -186,11 +187,11 @@ def test_answers_are_remembered_for_five_seconds_and_forgotten_at_a_publish(reg:
     assert three.revision.encode() in answer(elsewhere)
 
 
-def test_what_was_answered_is_known_without_waiting(reg: Inside) -> None:
-    """To those who may have it, as long as it holds; and nothing else is."""
+def test_a_remembered_answer_is_returned_without_waiting(reg: Inside) -> None:
+    """Only askers with the right to read it get the answer, as long as it is valid."""
     request = ResolveRequest(Namespace("team"), ShortName("bert"), FINGERPRINT, lane=Lane("pr-1"))
     body = codec.canonical(request)
-    head = reg.publish(made(reg, 1)).revision
+    head = reg.publish(new_publication(reg, 1)).revision
     assert answers.cached_answer(reg.registry, ROOT, body) is None
     answer = reg.answer(request, body)
     assert answers.cached_answer(reg.registry, ROOT, body) == answer
@@ -201,16 +202,19 @@ def test_what_was_answered_is_known_without_waiting(reg: Inside) -> None:
     ):
         with pytest.raises(Forbidden):
             answers.cached_answer(reg.registry, stranger, body)
-    reg.publish(made(reg, 2), head)
+    reg.publish(new_publication(reg, 2), head)
     assert answers.cached_answer(reg.registry, ROOT, body) is None
     reg.answer(request, body)
     reg.clock.now += 5
     assert answers.cached_answer(reg.registry, ROOT, body) is None
 
 
-def test_questions_that_come_together_have_each_its_answer(reg: Inside) -> None:
-    """Or its error; those that were answered, and those that are alike, with them."""
-    first, other = made(reg, 1), made(reg, 2, name="bart", fingerprint={**FINGERPRINT, "torch": "1.0"})
+def test_questions_that_come_together_each_have_their_answer(reg: Inside) -> None:
+    """Some are answered with an error, some are answered already, and some are alike."""
+    first, other = (
+        new_publication(reg, 1),
+        new_publication(reg, 2, name="bart", fingerprint={**FINGERPRINT, "torch": "1.0"}),
+    )
     for one in (first, other):
         reg.publish(one)
 
@@ -221,14 +225,14 @@ def test_questions_that_come_together_have_each_its_answer(reg: Inside) -> None:
     known = answers.answer_each(reg.registry, [question("bert")])[0]
     by_key = question("bert", entries=(first.manifest.entry,))
     later = question("bert", tags=(Tag("v9"), Tag("latest")))
-    asked = [question("none"), question("bert"), by_key, question("bart"), later, question("bart")]
-    none, bert, keyed, bart, fallen, again = answers.answer_each(reg.registry, asked)
+    questions = [question("none"), question("bert"), by_key, question("bart"), later, question("bart")]
+    none, bert, keyed, bart, fallen, again = answers.answer_each(reg.registry, questions)
     assert isinstance(none, NotFound)
     assert bert == known == fallen and first.revision.encode() in known
     assert first.revision.encode() in keyed and keyed != bert
     assert bart == again and b'"factor":"torch"' in bart and not answers.offers_revision(bart)
     with pytest.raises(Forbidden):
-        answers.Question(Token("t-1", "other", Role.admin, "other"), asked[0].request)
+        answers.Question(Token("t-1", "other", Role.admin, "other"), questions[0].request)
 
 
 @pytest.mark.parametrize(
@@ -236,13 +240,13 @@ def test_questions_that_come_together_have_each_its_answer(reg: Inside) -> None:
     [b"", b"{", b"[]", b"1", b"{}", b'{"namespace":[]}', b'{"namespace":null}', b"\xff", b"[" * 100_000],
     ids=lambda body: repr(body[:20]),
 )
-def test_no_body_breaks_what_looks_for_its_answer(reg: Inside, body: bytes) -> None:
+def test_no_request_body_breaks_the_search_for_its_answer(reg: Inside, body: bytes) -> None:
     assert answers.cached_answer(reg.registry, ROOT, body) is None
 
 
-def test_a_signer_that_was_removed_before_the_commit_does_not_count(reg: Inside) -> None:
-    """The check in the transaction is of its own: the first one was before it."""
-    one = made(reg)
+def test_a_signer_removed_before_the_commit_does_not_count(reg: Inside) -> None:
+    """The transaction checks the signer again, since the first check comes before it."""
+    one = new_publication(reg)
     upload = reg.begin(one)
     reg.put(upload, one.pack)
     other = SigningKey.generate()

@@ -111,7 +111,7 @@ class Started:
 
 
 @contextmanager
-def started(program: str, *arguments: str, place: Path, **variables: str) -> Iterator[Started]:
+def running_python(program: str, *arguments: str, place: Path, **variables: str) -> Iterator[Started]:
     """Starts a program of `programs` on the node ``place``; it ends with the block."""
     process = subprocess.Popen(
         [sys.executable, str(PROGRAMS / program), *arguments],
@@ -132,7 +132,7 @@ def started(program: str, *arguments: str, place: Path, **variables: str) -> Ite
 
 def start(program: str, *arguments: str, place: Path, **variables: str) -> dict[str, Any]:
     """Starts a program and lets it end; answers what it said."""
-    with started(program, *arguments, place=place, **variables) as process:
+    with running_python(program, *arguments, place=place, **variables) as process:
         return process.answer
 
 

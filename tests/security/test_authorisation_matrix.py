@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from registry_inside import ROOT, START, Clock, Inside, inside
-from registry_making import FINGERPRINT, Made, make
+from registry_making import FINGERPRINT, Publication, make
 
 from cachesvc.index.uploads import Upload
 from cachesvc.registry import claims, publishers, signers, tokens, trust, upkeep
@@ -187,8 +187,8 @@ class World:
     def __init__(self, folder: Path, reg: Inside, application: Application) -> None:
         self.reg, self.application, self._folder = reg, application, folder
         self.secrets = {holder: self._secret(holder) for holder in HOLDERS}
-        self.made: dict[Where, Made] = {}
-        self.fresh: dict[Where, Made] = {}
+        self.made: dict[Where, Publication] = {}
+        self.fresh: dict[Where, Publication] = {}
         self.claims: dict[Where, Any] = {}
         self.victims: dict[str, str] = {}
         self.publishers: dict[str, str] = {}

@@ -12,7 +12,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from registry_making import Made, make
+from registry_making import Publication, make
 
 from cachesvc_client.bundle.file import bundle_head
 from cachesvc_client.bundle.seal import SigningKey
@@ -64,7 +64,7 @@ def import_(path: Path, tmp_path: Path) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-def bundle(made: Made) -> bytes:
+def bundle(made: Publication) -> bytes:
     return bundle_head(made.envelope) + made.pack
 
 

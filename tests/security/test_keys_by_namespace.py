@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from registry_making import Made, Server, make, ok
+from registry_making import Publication, Server, make, ok
 
 from cachesvc_client.bundle.check import Verified, check_envelope
 from cachesvc_client.bundle.file import write_bundle
@@ -47,7 +47,7 @@ class World:
 
     server: Server
     place: Path
-    published: dict[str, Made]
+    published: dict[str, Publication]
 
     def service(self, names: str, *attached: str, **variables: str) -> Any:
         """What came of it in a fresh process that attaches to ``attached``, one after the other."""
@@ -84,7 +84,7 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, dict[str, Made]]]:
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, dict[str, Publication]]]:
     server = Server(tmp_path_factory.mktemp("registry") / "data").start()
     ok(server.api().http.post("/v1/signers", json={"namespace": "*", "key": A.public}))
     published = {}
@@ -98,7 +98,7 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server,
 
 
 @pytest.fixture
-def world(registry: tuple[Server, dict[str, Made]], tmp_path: Path) -> World:
+def world(registry: tuple[Server, dict[str, Publication]], tmp_path: Path) -> World:
     return World(registry[0], tmp_path, registry[1])
 
 

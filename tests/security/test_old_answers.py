@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from registry_making import Made, Server, make, ok
+from registry_making import Publication, Server, make, ok
 
 from cachesvc_client.environment.detect import detect
 from tests.e2e.registries import client
@@ -33,7 +33,7 @@ def team() -> str:
     return "n" + os.urandom(6).hex()
 
 
-def publish(server: Server, team: str, age: float = 0.0, expires: int | None = None) -> Made:
+def publish(server: Server, team: str, age: float = 0.0, expires: int | None = None) -> Publication:
     """A revision for this machine that was signed ``age`` seconds ago."""
     made = make(
         server.key,

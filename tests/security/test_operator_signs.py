@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from registry_making import Made, Server, make, ok
+from registry_making import Publication, Server, make, ok
 
 from cachesvc_client.bundle.check import ExpectedStatement, check_envelope
 from cachesvc_client.bundle.file import write_bundle
@@ -46,7 +46,7 @@ class Liar:
     requests: list[str] = field(default_factory=list)
     url: str = ""
 
-    def publish(self, made: Made, head: Made | None = None) -> Made:
+    def publish(self, made: Publication, head: Publication | None = None) -> Publication:
         ok(self.server.api().publish(made, head.revision if head else None))
         return made
 
@@ -144,7 +144,7 @@ def team() -> str:
     return "n" + os.urandom(6).hex()
 
 
-def listed(server: Server, made: Made) -> dict[str, Any]:
+def listed(server: Server, made: Publication) -> dict[str, Any]:
     """The row of a listing of entries that shows this revision's entry."""
     rows = ok(server.api().http.get("/v1/entries", params={"namespace": made.manifest.statement.namespace}))
     [row] = [row for row in rows["rows"] if row["entry"] == made.manifest.entry]

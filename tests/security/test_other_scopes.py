@@ -13,7 +13,7 @@ import pytest
 from cachesvc_client.bundle.seal import SigningKey
 from tests.e2e.registries import Served, client, prepare, serve
 
-from .attacker import Made, folders, hostile_pickle, runs, start, started
+from .attacker import Made, folders, hostile_pickle, running_python, runs, start
 from .conftest import NAME
 
 pytestmark = pytest.mark.compiles
@@ -49,11 +49,11 @@ def teams(honest: Made, marker: Path, tmp_path: Path) -> Iterator[Teams]:
 def test_another_teams_code_is_neither_run_nor_there(teams: Teams, marker: Path, tmp_path: Path) -> None:
     place = tmp_path / "node"
     place.mkdir()
-    with started("service.py", "team-a/model", place=place, **teams.variables(teams.a)):
+    with running_python("service.py", "team-a/model", place=place, **teams.variables(teams.a)):
         before = runs(marker)
         assert before > 0, "team A trusts its own code, and ran it"
         theirs = set(folders(place))
-        with started("service.py", NAME, place=place, **teams.variables(teams.b)) as service:
+        with running_python("service.py", NAME, place=place, **teams.variables(teams.b)) as service:
             answer = service.answer
             assert runs(marker) == before, "team B ran team A's code"
             assert (answer["state"], answer["compilations"]) == ("hit", 0), answer
@@ -72,7 +72,7 @@ def test_a_child_with_another_trust_does_not_use_its_parents_folder(
     """A launcher passes its variables on, with the names of its private folders among them."""
     place = tmp_path / "node"
     place.mkdir()
-    with started("service.py", "team-a/model", place=place, **teams.variables(teams.a)) as parent:
+    with running_python("service.py", "team-a/model", place=place, **teams.variables(teams.a)) as parent:
         before = runs(marker)
         assert before > 0
         pid = parent.process.pid
@@ -95,7 +95,7 @@ def test_a_second_attach_adds_nothing_to_a_folder_that_others_share(
     second = honest.signed("team-a/model", tmp_path / "second.cachesvc", SigningKey.generate(), marker)
     variables = {"CACHESVC_TRUSTED_KEYS": f"{honest.trusted},{second.trusted}"}
     first, both = [{"bundle": str(honest.bundle)}], [{"bundle": str(one.bundle)} for one in (honest, second)]
-    with started("attached.py", json.dumps(first), place=place, **variables) as one:
+    with running_python("attached.py", json.dumps(first), place=place, **variables) as one:
         shared = Path(one.answer["folders"]["inductor"])
         before = {path: path.read_bytes() for path in shared.rglob("*") if path.is_file()}
         answer = start("attached.py", json.dumps(both), place=place, **variables)

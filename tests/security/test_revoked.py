@@ -14,7 +14,7 @@ from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.names import Name
 from tests.e2e.registries import Served, client, prepare, serve
 
-from .attacker import Made, runs, start, started
+from .attacker import Made, running_python, runs, start
 from .conftest import NAME
 
 pytestmark = pytest.mark.compiles
@@ -55,7 +55,7 @@ def test_revoked_code_is_not_run_again(
         variables = {**served.variables, "CACHESVC_TRUSTED_KEYS": leaked.trusted}
         signing = {"CACHESVC_SIGNING_KEY": str(tmp_path / "leaked.key")}
         assert client("push", str(leaked.bundle), **variables, **signing).returncode == 0
-        first = stack.enter_context(started("service.py", NAME, place=place, **variables))
+        first = stack.enter_context(running_python("service.py", NAME, place=place, **variables))
         before = runs(marker)
         assert before > 0, first.answer
         if not peer:

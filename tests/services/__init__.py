@@ -1,1 +1,1 @@
-"""Real servers that the tests start: PostgreSQL, redis-server, and Ceph's S3 gateway. Nothing is mocked."""
+"""Start the real servers of the tests: PostgreSQL, redis-server, and Ceph's S3 gateway. Nothing is mocked."""

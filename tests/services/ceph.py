@@ -1,4 +1,4 @@
-"""Ceph's S3 gateway on one host: a monitor, an object store in memory, and radosgw."""
+"""Run Ceph's S3 gateway on one host: a monitor, an object store in memory, and radosgw."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STORE_BYTES = 4 << 30
 
 @dataclass(frozen=True)
 class Gateway:
-    """An S3 of its own, with one user."""
+    """Is an S3 of its own, with one user."""
 
     endpoint: str
     access_key: str = "tester"
@@ -27,7 +27,7 @@ class Gateway:
 
     @property
     def variables(self) -> dict[str, str]:
-        """For a process that uses it as AWS tools do."""
+        """Return the variables of a process that uses the gateway as AWS tools do."""
         return {
             "AWS_ACCESS_KEY_ID": self.access_key,
             "AWS_SECRET_ACCESS_KEY": self.secret_key,
@@ -36,7 +36,7 @@ class Gateway:
 
     @property
     def client(self) -> dict[str, str]:
-        """The same as arguments of a boto3 client."""
+        """Return the arguments of a boto3 client."""
         return {
             "aws_access_key_id": self.access_key,
             "aws_secret_access_key": self.secret_key,
@@ -46,7 +46,7 @@ class Gateway:
 
 @contextlib.contextmanager
 def ceph_gateway() -> Iterator[Gateway]:
-    """Takes seconds to start. Any user may run it."""
+    """Start a gateway, which takes seconds. Any user may run it."""
     for program in PROGRAMS:
         if shutil.which(program) is None:
             absent(f"Ceph's {program}", "radosgw ceph-mon ceph-osd")
@@ -55,7 +55,7 @@ def ceph_gateway() -> Iterator[Gateway]:
         cluster = _Cluster(place, ports)
         cluster.write()
         cluster.make_monitor()
-        # Ended by SIGKILL: else the store would write all of its memory to disk first.
+        # SIGKILL ends the servers: otherwise the store would write all of its memory to disk first.
         monitor = stack.enter_context(
             running(cluster.command("ceph-mon", "-i", "a", "-f"), place, signal.SIGKILL)
         )
@@ -84,10 +84,10 @@ class _Cluster:
         return [program, "-c", str(self._place / "ceph.conf"), *options]
 
     def run(self, program: str, *options: str) -> None:
-        done = subprocess.run(
+        result = subprocess.run(
             self.command(program, *options), cwd=self._place, capture_output=True, text=True, timeout=120
         )
-        assert done.returncode == 0, f"{program} {options}: {done.stderr[-2000:]}"
+        assert result.returncode == 0, f"{program} {options}: {result.stderr[-2000:]}"
 
     def write(self) -> None:
         settings = {
@@ -110,7 +110,7 @@ class _Cluster:
             "osd_data": self._place / "osd",
             "osd_objectstore": "memstore",
             "memstore_device_bytes": STORE_BYTES,
-            # The monitor decides at once, and does not mind a full disk of the machine.
+            # The monitor decides at once, and runs on a full disk of the machine.
             "paxos_propose_interval": 0.02,
             "paxos_min_wait": 0.01,
             "mon_data_avail_crit": 1,

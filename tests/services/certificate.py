@@ -1,4 +1,4 @@
-"""A certificate of 127.0.0.1, signed by itself."""
+"""Make a self-signed certificate of 127.0.0.1."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 
 def certificate(folder: Path, name: str = "tls", serial: int = 1) -> tuple[Path, Path]:
-    """(certificate, key), in PEM; whoever trusts the first trusts it as an authority too."""
+    """Return the certificate and its key, in PEM. A client that trusts the certificate also trusts it as an
+    authority."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "cachesvc")])
     now = datetime.datetime.now(datetime.UTC)
     address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
-    made = (
+    signed = (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(subject)
@@ -30,7 +31,7 @@ def certificate(folder: Path, name: str = "tls", serial: int = 1) -> tuple[Path,
         .sign(key, hashes.SHA256())
     )
     chain, private = folder / f"{name}.crt", folder / f"{name}.key"
-    chain.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    chain.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
     private.write_bytes(
         key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()

@@ -1,4 +1,4 @@
-"""PostgreSQL."""
+"""Run PostgreSQL."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from .process import absent, folder, free_port, running, until
 
 @contextlib.contextmanager
 def postgresql_server(password: str = "") -> Iterator[str]:
-    """``postgresql://…`` of a server without databases of ours; it asks for ``password`` if there is one."""
+    """Return ``postgresql://…`` of a server without databases of the tests. The server asks for ``password``
+    if there is one."""
     import psycopg
 
     programs = _programs()
     with folder("postgresql") as place:
         user = []
-        if os.getuid() == 0:  # the server refuses to run as root
+        if os.getuid() == 0:  # The server refuses to run as root.
             user = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
             shutil.chown(place, "postgres", "postgres")
         data, port = str(place / "data"), free_port()
@@ -43,16 +44,16 @@ def postgresql_server(password: str = "") -> Iterator[str]:
                 return True
             return False
 
-        # At once: nothing of it is needed again. (SIGKILL would leave its children behind.)
+        # End at once: nothing of the data is needed again. (SIGKILL would leave child processes behind.)
         with running(command, place, signal.SIGQUIT) as process:
             until(answers, process, place)
             yield url
 
 
 def _programs() -> Path:
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    if found:
-        return found[-1].parent
+    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    if programs:
+        return programs[-1].parent
     on_path = shutil.which("initdb")
     if on_path is None:
         absent("PostgreSQL", "postgresql")

@@ -1,4 +1,4 @@
-"""A server's process and its folder."""
+"""Start the process of a server, and make its folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pytest
 
 
 def absent(what: str, packages: str) -> NoReturn:
-    """Ends the test: skipped on a developer's machine, failed in CI, where all of them must run."""
+    """End the test: skip it on a developer's machine, fail it in CI, where all of these tests must run."""
     message = f"{what} is not installed (apt-get install {packages})"
     if os.environ.get("CI", "").lower() not in ("", "0", "false"):
         pytest.fail(message, pytrace=False)
@@ -33,17 +33,18 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def folder(name: str) -> Iterator[Path]:
-    """Not below pytest's own, which another user may not enter."""
-    made = Path(tempfile.mkdtemp(prefix=f"cachesvc-{name}-"))
+    """Make a folder outside of pytest's own, which another user may not enter."""
+    path = Path(tempfile.mkdtemp(prefix=f"cachesvc-{name}-"))
     try:
-        yield made
+        yield path
     finally:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(path, ignore_errors=True)
 
 
 @contextlib.contextmanager
 def running(command: list[str], place: Path, end: int = signal.SIGTERM) -> Iterator[subprocess.Popen[bytes]]:
-    """The process, which ends with the block, by the signal ``end``. Its words: ``place/<program>.log``."""
+    """Start the process, and end it with the block by the signal ``end``. Its output goes to
+    ``place/<program>.log``."""
     with (place / f"{Path(command[0]).name}.log").open("ab") as log:
         process = subprocess.Popen(command, cwd=place, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     try:
@@ -58,15 +59,15 @@ def running(command: list[str], place: Path, end: int = signal.SIGTERM) -> Itera
 
 
 def until(answers: Callable[[], bool], process: subprocess.Popen[bytes], place: Path) -> None:
-    """Waits for a server that has just been started; fails with what it said."""
+    """Wait for a server that has just been started. Fail with the server's output."""
     for _ in range(600):
         if process.poll() is None and answers():
             return
         if process.poll() is not None:
             break
         time.sleep(0.05)
-    said = "".join(log.read_text("utf-8", "replace")[-2000:] for log in place.glob("*.log"))
-    raise AssertionError(f"{process.args} does not answer:\n{said}")
+    output = "".join(log.read_text("utf-8", "replace")[-2000:] for log in place.glob("*.log"))
+    raise AssertionError(f"{process.args} does not answer:\n{output}")
 
 
 def connects(port: int) -> bool:

@@ -1,4 +1,4 @@
-"""redis-server, which keeps nothing on disk."""
+"""Run redis-server, which keeps nothing on disk."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .process import absent, connects, folder, free_port, running, until
 
 @contextlib.contextmanager
 def redis_server(port: int | None = None, *options: str) -> Iterator[str]:
-    """``redis://…`` of an empty server."""
+    """Return ``redis://…`` of an empty server."""
     program = shutil.which("redis-server")
     if program is None:
         absent("redis-server", "redis-server")

@@ -1,4 +1,5 @@
-"""TCP between a client and a server, which a test closes, holds or watches. Neither side is replaced."""
+"""Relay TCP between a client and a server; a test closes, holds or watches the connection. Neither side is
+replaced."""
 
 from __future__ import annotations
 
@@ -8,16 +9,16 @@ import threading
 from collections.abc import Callable, Iterator
 
 CHUNK = 1 << 16
-"""Bytes that are passed on at once, at most."""
+"""The largest number of bytes that the relay passes on at once."""
 
 
 class Relay:
     """Passes TCP on to the server at ``target``, ``host:port``, from a port of loopback that stays the same.
 
     ``hold``: a request that contains these bytes is not passed on, and ``holds`` is set; its client waits
-    until it ends the connection itself. ``sent``: bytes that went to clients. Once they are ``limit``,
-    ``at_limit`` is called, and no byte more is sent before it returns: it acts in the middle of an answer.
-    """
+    until it ends the connection itself. ``sent``: the number of bytes that went to clients. At ``limit``
+    bytes the relay calls ``at_limit`` and sends nothing more before it returns: it acts in the middle of an
+    answer."""
 
     def __init__(self, target: str = "") -> None:
         self.target = target

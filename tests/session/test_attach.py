@@ -1,4 +1,5 @@
-"""`attach` and what stands beside it, in processes that never import torch: cheap, silent, never an error."""
+"""Test `attach` and its neighbours in processes that never import torch: they are cheap, silent, and never an
+error."""
 
 from __future__ import annotations
 
@@ -13,29 +14,29 @@ import pytest
 from tests.weight import LOADED_BY_ATTACH
 
 
-def said(tmp_path: Path, program: str, **variables: str) -> tuple[dict, list[str]]:
-    """The JSON that a program leaves in ``answer``, and the lines of its log."""
-    kept = {
+def run_program(tmp_path: Path, program: str, **variables: str) -> tuple[dict, list[str]]:
+    """Run a program. Return the JSON of its variable ``answer``, and the lines of its log."""
+    environ = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith(("CACHESVC_", "TORCH", "TRITON", "XDG_"))
     }
     whole = f"import json, sys\nimport cachesvc_client\n{program}\nprint(json.dumps(answer))"
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", whole],
-        env={**kept, "HOME": str(tmp_path), **variables},
+        env={**environ, "HOME": str(tmp_path), **variables},
         cwd=tmp_path,
         capture_output=True,
         text=True,
         timeout=60,
     )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout), done.stderr.splitlines()
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout), result.stderr.splitlines()
 
 
 def test_attach_loads_few_modules_and_never_torch(tmp_path):
-    """The thread is held back, so that what is counted is what `attach` itself loads."""
-    answer, _ = said(
+    """The thread of the restore waits, so that the count has only the modules that `attach` itself loads."""
+    answer, _ = run_program(
         tmp_path,
         "import threading\n"
         "threading.Thread.start = lambda self: None\n"
@@ -50,10 +51,10 @@ def test_attach_loads_few_modules_and_never_torch(tmp_path):
     assert not heavy & set(answer["more"])
 
 
-def test_an_import_of_torch_beside_the_detection_does_not_lock_both(tmp_path):
-    """Python holds its import lock while finders look (3.11), ours among them, and detection looks for
-    packages: it must not hold what our finder waits for."""
-    answer, _ = said(
+def test_an_import_of_torch_during_the_detection_makes_no_deadlock(tmp_path):
+    """Python 3.11 holds its import lock while finders look, the client's among them, and detection looks for
+    packages: detection must not hold a lock that the client's finder waits for."""
+    answer, _ = run_program(
         tmp_path,
         "import threading, time\n"
         "from cachesvc_client.environment import detect\n"
@@ -80,8 +81,8 @@ def test_an_import_of_torch_beside_the_detection_does_not_lock_both(tmp_path):
     assert answer == {"over": True, "looked": True}
 
 
-def test_the_thread_does_not_import_torch_either(tmp_path):
-    answer, lines = said(
+def test_the_thread_of_the_restore_does_not_import_torch(tmp_path):
+    answer, lines = run_program(
         tmp_path,
         "session = cachesvc_client.attach('team/x')\n"
         "over = cachesvc_client.wait(30)\n"
@@ -95,7 +96,7 @@ def test_the_thread_does_not_import_torch_either(tmp_path):
 
 @pytest.mark.parametrize("other", ["team/x", "team/x:latest"])
 def test_the_same_name_in_another_spelling_is_one_session(tmp_path, other):
-    answer, _ = said(
+    answer, _ = run_program(
         tmp_path,
         "import threading\n"
         "threading.Thread.start = lambda self: None\n"
@@ -109,7 +110,7 @@ def test_the_same_name_in_another_spelling_is_one_session(tmp_path, other):
 
 
 def test_the_variable_and_the_argument_are_one_session_too(tmp_path):
-    answer, _ = said(
+    answer, _ = run_program(
         tmp_path,
         "import threading\n"
         "threading.Thread.start = lambda self: None\n"
@@ -121,7 +122,7 @@ def test_the_variable_and_the_argument_are_one_session_too(tmp_path):
 
 
 def test_without_any_configuration_there_is_one_line_and_no_error(tmp_path):
-    answer, lines = said(
+    answer, lines = run_program(
         tmp_path,
         "session = cachesvc_client.attach()\n"
         "session.wait(30)\n"
@@ -134,9 +135,9 @@ def test_without_any_configuration_there_is_one_line_and_no_error(tmp_path):
 
 
 @pytest.mark.parametrize("how", ["attach('team/x')", "auto", "bootstrap"])
-def test_mode_off_is_as_if_it_were_not_there(tmp_path, how):
+def test_mode_off_does_nothing(tmp_path, how):
     call = f"import cachesvc_client.{how}" if how.isalpha() else f"assert cachesvc_client.{how} is None"
-    answer, lines = said(
+    answer, lines = run_program(
         tmp_path,
         "import threading\n"
         "before = list(sys.meta_path)\n"
@@ -149,7 +150,7 @@ def test_mode_off_is_as_if_it_were_not_there(tmp_path, how):
         CACHESVC_URL="http://127.0.0.1:9",
     )
     assert (answer["hooks"], answer["threads"]) == (False, 1)
-    # The .pth file, where it is installed, has come first and done nothing.
+    # The .pth file, if it is installed, has run first and done nothing.
     assert set(answer["loaded"]) <= {
         f"cachesvc_client.{how}",
         "cachesvc_client.bootstrap",
@@ -160,8 +161,8 @@ def test_mode_off_is_as_if_it_were_not_there(tmp_path, how):
 
 
 def test_mode_off_leaves_compile_to_torch_alone(tmp_path):
-    """With the real torch, which compiles nothing until it is called."""
-    answer, _ = said(
+    """The test uses the real torch, which compiles nothing until the function is called."""
+    answer, _ = run_program(
         tmp_path,
         "import threading, torch\n"
         "before, threads = list(sys.meta_path), threading.active_count()\n"
@@ -174,7 +175,9 @@ def test_mode_off_leaves_compile_to_torch_alone(tmp_path):
     assert answer == {"type": "OptimizedModule", "hooks": False, "threads": 0, "session": False}
 
 
-def test_prime_without_torch_is_a_line_and_no_error(tmp_path):
-    answer, lines = said(tmp_path, "sys.modules['torch'] = None\ncachesvc_client.prime()\nanswer = 'went on'")
+def test_prime_without_torch_logs_a_line_and_is_no_error(tmp_path):
+    answer, lines = run_program(
+        tmp_path, "sys.modules['torch'] = None\ncachesvc_client.prime()\nanswer = 'went on'"
+    )
     assert answer == "went on"
     assert lines and all(line.startswith("prime: torch") for line in lines)

@@ -1,4 +1,5 @@
-"""The second attempt of a session, for a name that the registry lacks, by real processes and a registry."""
+"""Test the second attempt of a session, for a name that the registry lacks, with real processes and a
+registry."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ sys.stdin.read()
 
 
 def start(registry: Registry, place: Path) -> tuple[subprocess.Popen[str], dict]:
-    """Start a process that may publish, and return it with what it says after its first compile began."""
+    """Start a process that may publish. Return it with its answer after its first compile began."""
     place.mkdir()
     variables = {
         "CACHESVC_URL": registry.url,
@@ -66,7 +67,7 @@ def start(registry: Registry, place: Path) -> tuple[subprocess.Popen[str], dict]
 
 
 def test_a_session_stays_ready_while_it_waits_for_another_process(registry: Registry, tmp_path: Path) -> None:
-    """A readiness probe that was true once must not fall back when the first compile begins."""
+    """A readiness probe that was true once must not become false when the first compile begins."""
     processes = []
     try:
         first, holder = start(registry, tmp_path / "first")
@@ -76,6 +77,6 @@ def test_a_session_stays_ready_while_it_waits_for_another_process(registry: Regi
     finally:
         for process in processes:
             process.communicate("")
-    assert holder["claims"] == 1, "otherwise nobody waits"
-    assert waiter["claims"] == 0 and waiter["waited"] > 1, "otherwise there was no second attempt to watch"
+    assert holder["claims"] == 1, "otherwise no process waits"
+    assert waiter["claims"] == 0 and waiter["waited"] > 1, "otherwise the test saw no second attempt"
     assert holder["ready"] and waiter["ready"]

@@ -1,4 +1,4 @@
-"""The collector's hold: what it changes, when it lets go, and what it never does."""
+"""Test the pause of the garbage collector: what it changes, when it ends, and what it never does."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NUMBERS = (611, 7, 9)
 
 @pytest.fixture(autouse=True)
 def numbers() -> Iterator[None]:
-    """Numbers that nobody else has."""
+    """Set thresholds that no other code uses."""
     before, enabled = gc.get_threshold(), gc.isenabled()
     gc.set_threshold(*NUMBERS)
     yield
@@ -28,7 +28,7 @@ def numbers() -> Iterator[None]:
 
 
 class Callbacks:
-    """As ``torch._dynamo.callback`` keeps them."""
+    """Behaves as ``torch._dynamo.callback`` does."""
 
     def __init__(self) -> None:
         self.begin: list[Callable[[Any], None]] = []
@@ -47,9 +47,9 @@ class Callbacks:
 @pytest.fixture
 def dynamo(monkeypatch: pytest.MonkeyPatch) -> tuple[GcPause, Callbacks]:
     monkeypatch.setattr(gc_pause, "QUIET", 0.3)
-    made, callbacks = GcPause(), Callbacks()
-    made._hook_callbacks(SimpleNamespace(callback_handler=callbacks))  # type: ignore[arg-type]
-    return made, callbacks
+    pause, callbacks = GcPause(), Callbacks()
+    pause._hook_callbacks(SimpleNamespace(callback_handler=callbacks))  # type: ignore[arg-type]
+    return pause, callbacks
 
 
 def until(true: Callable[[], bool], seconds: float = 20.0) -> bool:
@@ -59,7 +59,7 @@ def until(true: Callable[[], bool], seconds: float = 20.0) -> bool:
     return true()
 
 
-def test_the_oldest_wait_while_it_compiles_and_the_young_do_not(dynamo: tuple[GcPause, Callbacks]) -> None:
+def test_only_the_oldest_generation_is_paused_during_a_compile(dynamo: tuple[GcPause, Callbacks]) -> None:
     pause, callbacks = dynamo
     pause.allow()
     assert gc.get_threshold() == NUMBERS, "nothing compiles"
@@ -67,13 +67,15 @@ def test_the_oldest_wait_while_it_compiles_and_the_young_do_not(dynamo: tuple[Gc
         callbacks.begins()
         assert gc.get_threshold()[:2] == NUMBERS[:2] and gc.get_threshold()[2] > 1e6
         time.sleep(2 * gc_pause.QUIET)
-        assert pause.active, "a compile that takes longer than the quiet is one all the same"
+        assert pause.active, "a compile that takes longer than the quiet period is one compile"
         callbacks.ends()
         assert until(lambda: gc.get_threshold() == NUMBERS)
     assert pause.seconds >= 4 * gc_pause.QUIET
 
 
-def test_nothing_restored_nothing_held_and_a_late_restore_counts(dynamo: tuple[GcPause, Callbacks]) -> None:
+def test_nothing_is_paused_without_a_restore_and_a_late_restore_counts(
+    dynamo: tuple[GcPause, Callbacks],
+) -> None:
     pause, callbacks = dynamo
     callbacks.begins()
     assert gc.get_threshold() == NUMBERS
@@ -83,20 +85,20 @@ def test_nothing_restored_nothing_held_and_a_late_restore_counts(dynamo: tuple[G
     assert until(lambda: not pause.active)
 
 
-def test_it_ends_whatever_becomes_of_the_callbacks(
+def test_the_pause_ends_whatever_happens_to_the_callbacks(
     dynamo: tuple[GcPause, Callbacks], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """``torch._dynamo.reset`` takes them off: then no compile ever ends."""
+    """``torch._dynamo.reset`` removes them: then no compile ever ends."""
     monkeypatch.setattr(gc_pause, "MOST", 0.4)
     pause, callbacks = dynamo
     pause.allow()
     callbacks.begins()
     assert pause.active and until(lambda: gc.get_threshold() == NUMBERS)
     callbacks.begins()
-    assert not pause.active, "all that a process may is used up"
+    assert not pause.active, "the process has used its whole pause"
 
 
-def test_what_others_set_meanwhile_stays(dynamo: tuple[GcPause, Callbacks]) -> None:
+def test_thresholds_that_other_code_sets_meanwhile_stay(dynamo: tuple[GcPause, Callbacks]) -> None:
     pause, callbacks = dynamo
     pause.allow()
     gc.disable()

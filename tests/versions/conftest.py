@@ -1,4 +1,4 @@
-"""Marks what runs on other versions of torch."""
+"""Mark the tests that run on other versions of torch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks the tests of this folder."""
+    """Mark the tests of this folder."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker("versions")

@@ -1,4 +1,4 @@
-"""Finds the virtual environments of other versions of torch, which `make torch-env VERSION=…` makes."""
+"""Find the virtual environments of other versions of torch, which `make torch-env VERSION=…` makes."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ that it names must be there. If it is not set, a version that is not there is sk
 
 
 def python_of(version: str) -> Path:
-    """Answers the interpreter that has torch ``version``, this checkout and the test tools.
+    """Return the interpreter that has torch ``version``, this checkout and the test tools.
 
-    Skips the test if there is none, or if other versions are to be tested; fails it if there must be one.
-    """
-    wanted = os.environ.get(VARIABLE, "").split()
-    if wanted and "required" not in wanted and version not in wanted:
+    Skip the test if there is no such interpreter, or if other versions are to be tested; fail the test if
+    there must be one."""
+    versions = os.environ.get(VARIABLE, "").split()
+    if versions and "required" not in versions and version not in versions:
         pytest.skip(f"{VARIABLE} does not name torch {version}")
     if not (FOLDER / version / ".ready").exists():
         message = f"no environment with torch {version}: make torch-env VERSION={version}"
-        pytest.fail(message) if wanted else pytest.skip(message)
+        pytest.fail(message) if versions else pytest.skip(message)
     return FOLDER / version / "bin" / "python"

@@ -1,4 +1,4 @@
-"""The environments of other versions of torch, and the tool that makes them."""
+"""Test the environments of other versions of torch, and the tool that makes them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def test_an_environment_has_its_torch_and_this_checkout(version: str) -> None:
         "import torch, cachesvc, cachesvc_client as client\n"
         "print(torch.__version__, client.__file__, cachesvc.__file__)"
     )
-    done = subprocess.run(
+    result = subprocess.run(
         [python_of(version), "-c", program], capture_output=True, text=True, check=True, cwd="/"
     )
-    found, client, server = done.stdout.split()
-    assert found.partition("+")[0] == version
+    torch_version, client, server = result.stdout.split()
+    assert torch_version.partition("+")[0] == version
     for path in (client, server):
         assert Path(path).is_relative_to(TOOL.parents[1])
 
@@ -31,8 +31,8 @@ WRONG = (["2.7.1"], "usage: "), (["newest", "/nowhere"], "'newest' is no version
 
 
 @pytest.mark.parametrize(("arguments", "says"), WRONG)
-def test_wrong_arguments_are_told_in_one_line(arguments: list[str], says: str) -> None:
-    done = subprocess.run([TOOL, *arguments], capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    [line] = done.stderr.splitlines()
+def test_wrong_arguments_are_reported_in_one_line(arguments: list[str], says: str) -> None:
+    result = subprocess.run([TOOL, *arguments], capture_output=True, text=True, check=False)
+    assert result.returncode == 1
+    [line] = result.stderr.splitlines()
     assert says in line

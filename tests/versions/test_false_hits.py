@@ -1,8 +1,8 @@
-"""Code of one setting is not restored under another, and the safety features work, on each version of torch.
+"""Test that code of one setting is not restored under another, and that the safety features work, on each
+version of torch.
 
-One run of `benchmarks/gpu/false_hits.py` on the CPU is one builder and two services: see there for what it
-demands of them.
-"""
+One run of `benchmarks/gpu/false_hits.py` on the CPU is one builder and two services; that file says what it
+demands of them."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from .environments import python_of
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "benchmarks" / "gpu" / "false_hits.py"
 SAFETY = (
-    "tests/e2e/test_canary.py::test_with_a_canary_no_wrong_number_comes_out_and_the_node_has_learnt",
+    "tests/e2e/test_canary.py::test_a_canary_keeps_wrong_numbers_from_the_caller_and_the_node_remembers",
     "tests/graphs/test_operators.py",
 )
 pytestmark = [pytest.mark.compiles, pytest.mark.timeout(1500)]
 
 
 @pytest.mark.parametrize("version", ["2.8.0", "2.11.0", "this"])
-def test_other_settings_compile_anew_and_the_same_ones_hit(version: str, tmp_path: Path) -> None:
+def test_other_settings_compile_again_and_equal_settings_hit(version: str, tmp_path: Path) -> None:
     python = sys.executable if version == "this" else python_of(version)
     command = [python, SCRIPT, "--device", "cpu", "--one-way", "--out", tmp_path]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (tmp_path / "false_hits.json").exists(), done.stdout + done.stderr
+    outcome = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (tmp_path / "false_hits.json").exists(), outcome.stdout + outcome.stderr
     result = json.loads((tmp_path / "false_hits.json").read_text())
-    assert result["problems"] == [], done.stdout
+    assert result["problems"] == [], outcome.stdout
     _, same, other = (row["process"] for row in result["rows"])
     assert len(same["cases"]) == len(other["cases"]) == 7
     assert same["state"] == "hit" and same["compilations"] == 0 and same["called"] == []
@@ -42,6 +42,6 @@ def test_other_settings_compile_anew_and_the_same_ones_hit(version: str, tmp_pat
 def test_the_canary_and_operators_are_safe_on_the_oldest_version() -> None:
     variables = {**os.environ, "CACHESVC_UNTESTED": "1"}
     command = [python_of("2.8.0"), "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", *SAFETY]
-    done = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-5000:]
-    assert " passed" in done.stdout and "skipped" not in done.stdout, done.stdout[-500:]
+    result = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout[-5000:]
+    assert " passed" in result.stdout and "skipped" not in result.stdout, result.stdout[-500:]

@@ -1,5 +1,5 @@
-"""A service runs on every version of torch as it would without cachesvc, whether that version is refused,
-tried untested or unknown."""
+"""Test that a service runs on every version of torch as it runs without cachesvc, whether cachesvc refuses
+that version, tries it untested, or does not know it."""
 
 from __future__ import annotations
 
@@ -22,26 +22,27 @@ from .environments import python_of
 SERVICE = Path(__file__).parent / "programs" / "service.py"
 NOWHERE = "http://127.0.0.1:9"
 OLD = ("2.6.0", "2.7.1")
-"""Versions that nothing was ever made for."""
+"""Versions for which no hook was ever made."""
 
 
 @dataclass
-class Ended:
-    """How a process ended: its status, the JSON that it printed, and the lines that cachesvc logged."""
+class ServiceResult:
+    """Holds the end of a process: its exit status, the JSON that it printed, and the lines that cachesvc
+    logged."""
 
     code: int
     answer: dict[str, Any]
-    said: list[str]
+    log_lines: list[str]
     err: str
 
 
 def environment(place: Path, **variables: str) -> dict[str, str]:
-    """Shares no folder and no setting of cachesvc with this process."""
+    """Return an environment that shares no folder and no setting of cachesvc with this process."""
     for name in ("home", "tmp", "work"):
         (place / name).mkdir(parents=True, exist_ok=True)
-    kept = {name: os.environ[name] for name in ("PATH", "LANG", "LD_LIBRARY_PATH") if name in os.environ}
+    environ = {name: os.environ[name] for name in ("PATH", "LANG", "LD_LIBRARY_PATH") if name in os.environ}
     return {
-        **kept,
+        **environ,
         "HOME": str(place / "home"),
         "TMPDIR": str(place / "tmp"),
         "OMP_NUM_THREADS": "2",
@@ -50,11 +51,11 @@ def environment(place: Path, **variables: str) -> dict[str, str]:
     }
 
 
-def serve(python: Path | str, place: Path, *arguments: str, **variables: str) -> Ended:
-    """Runs the service on ``python``."""
+def serve(python: Path | str, place: Path, *arguments: str, **variables: str) -> ServiceResult:
+    """Run the service on ``python``."""
     trusted = str(SigningKey.generate().public)
     env = environment(place, CACHESVC_URL=NOWHERE, CACHESVC_TRUSTED_KEYS=trusted, **variables)
-    done = subprocess.run(
+    result = subprocess.run(
         [python, SERVICE, *arguments],
         cwd=place / "work",
         env=env,
@@ -62,57 +63,58 @@ def serve(python: Path | str, place: Path, *arguments: str, **variables: str) ->
         text=True,
         check=False,
     )
-    lines = done.stdout.splitlines()
-    said = [line for line in done.stderr.splitlines() if "team/x" in line or "cachesvc" in line]
-    return Ended(done.returncode, json.loads(lines[-1]) if lines else {}, said, done.stderr)
+    lines = result.stdout.splitlines()
+    log_lines = [line for line in result.stderr.splitlines() if "team/x" in line or "cachesvc" in line]
+    return ServiceResult(result.returncode, json.loads(lines[-1]) if lines else {}, log_lines, result.stderr)
 
 
-def assert_untouched(ended: Ended) -> None:
-    """The service worked, and no hook was in it."""
-    assert ended.code == 0, ended.err[-4000:]
-    assert ended.answer.get("right"), ended.answer
-    assert ended.answer["status"] == "failed"
-    assert ended.answer["ours"] == [] == ended.answer["ours after it"]
-    assert ended.answer["pending after it"] == []
-    assert "Traceback" not in ended.err
-    [line] = ended.said
+def assert_untouched(service: ServiceResult) -> None:
+    """Assert that the service worked, and that no hook was in it."""
+    assert service.code == 0, service.err[-4000:]
+    assert service.answer.get("right"), service.answer
+    assert service.answer["status"] == "failed"
+    assert service.answer["ours"] == [] == service.answer["ours after it"]
+    assert service.answer["pending after it"] == []
+    assert "Traceback" not in service.err
+    [line] = service.log_lines
     assert "not restored, this process compiles" in line and "is not tested with this client" in line
 
 
 @pytest.mark.parametrize("version", OLD)
 def test_a_refused_version_has_no_hook_in_it(version: str, tmp_path: Path) -> None:
-    ended = serve(python_of(version), tmp_path, "attach-first")
-    assert_untouched(ended)
-    assert ended.answer["pending"] == [], "nothing waits for the import of torch"
-    assert f"torch {version}" in ended.said[0]
+    service = serve(python_of(version), tmp_path, "attach-first")
+    assert_untouched(service)
+    assert service.answer["pending"] == [], "no hook waits for the import of torch"
+    assert f"torch {version}" in service.log_lines[0]
 
 
 @pytest.mark.parametrize("version", OLD)
 def test_an_untested_version_serves_as_without_cachesvc(version: str, tmp_path: Path) -> None:
-    """Nothing can be restored here: it compiles under all hooks, as a start without an entry does."""
-    ended = serve(python_of(version), tmp_path, "attach-first", CACHESVC_UNTESTED="1")
-    assert ended.code == 0, ended.err[-4000:]
-    assert ended.answer.get("right"), ended.answer
-    assert ended.answer["ours"], "the hooks are in it"
-    assert "Traceback" not in ended.err
-    [line] = ended.said
+    """Nothing can be restored here: the service compiles under all hooks, as a start without an entry
+    does."""
+    service = serve(python_of(version), tmp_path, "attach-first", CACHESVC_UNTESTED="1")
+    assert service.code == 0, service.err[-4000:]
+    assert service.answer.get("right"), service.answer
+    assert service.answer["ours"], "the hooks are in place"
+    assert "Traceback" not in service.err
+    [line] = service.log_lines
     assert "not restored, this process compiles" in line
 
 
-def test_hooks_are_taken_out_where_the_refusal_comes_later(tmp_path: Path) -> None:
-    """torch 2.11 was tested on a GPU alone: what is here is known only once the GPU was looked for."""
-    ended = serve(python_of("2.11.0"), tmp_path, "torch-first")
-    assert ended.answer["changed"] == []
-    assert_untouched(ended)
+def test_hooks_are_removed_after_a_late_refusal(tmp_path: Path) -> None:
+    """torch 2.11 was tested on a GPU alone, and the client learns only by detection that there is none."""
+    service = serve(python_of("2.11.0"), tmp_path, "torch-first")
+    assert service.answer["changed"] == []
+    assert_untouched(service)
 
 
 @pytest.mark.parametrize("version", ["2.7.1", "2.11.0"])
 def test_strict_makes_a_refusal_an_error_of_the_first_compile(version: str, tmp_path: Path) -> None:
-    ended = serve(python_of(version), tmp_path, "attach-first", "wait", CACHESVC_STRICT="1")
-    assert ended.code == 0, ended.err[-4000:]
-    assert ended.answer["raised by wait"] == "Unsupported"
-    assert "Unsupported: torch" in ended.answer["raised by the compile"]
-    assert ended.answer["ours"] == ["torch._inductor.compile_fx.compile_fx"]
+    service = serve(python_of(version), tmp_path, "attach-first", "wait", CACHESVC_STRICT="1")
+    assert service.code == 0, service.err[-4000:]
+    assert service.answer["raised by wait"] == "Unsupported"
+    assert "Unsupported: torch" in service.answer["raised by the compile"]
+    assert service.answer["ours"] == ["torch._inductor.compile_fx.compile_fx"]
 
 
 SPEC = """\
@@ -143,8 +145,8 @@ def test_warm_and_doctor_refuse_what_a_service_refuses(tmp_path: Path) -> None:
 
 @pytest.fixture
 def future(tmp_path: Path) -> tuple[Path, dict[str, str]]:
-    """The torch of this environment, which says that it is of a version that does not exist yet: all its
-    files but ``version.py``, by links."""
+    """Copy the torch of this environment with a version that does not exist yet: all files but ``version.py``
+    are links."""
     installed = Path(sysconfig.get_path("purelib")) / "torch"
     copy = tmp_path / "site" / "torch"
     copy.mkdir(parents=True)
@@ -163,6 +165,6 @@ def test_a_version_that_does_not_exist_yet_is_refused(
     future: tuple[Path, dict[str, str]], tmp_path: Path
 ) -> None:
     python, variables = future
-    ended = serve(python, tmp_path, "attach-first", **variables)
-    assert_untouched(ended)
-    assert "torch 9.9.0" in ended.said[0] and ended.answer["pending"] == []
+    service = serve(python, tmp_path, "attach-first", **variables)
+    assert_untouched(service)
+    assert "torch 9.9.0" in service.log_lines[0] and service.answer["pending"] == []

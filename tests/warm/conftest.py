@@ -1,4 +1,4 @@
-"""A real registry process and the real command, for the end-to-end tests."""
+"""Start a real registry process and run the real command, for the end-to-end tests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def command(*arguments: str | Path) -> list[str]:
 
 @pytest.fixture(scope="session")
 def plain_environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The environment without variables of cachesvc, with a home folder of its own."""
+    """Return the environment without variables of cachesvc, with a home folder of its own."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("CACHESVC_")}
     home = tmp_path_factory.mktemp("home")
     environ |= {"HOME": str(home), "XDG_CONFIG_HOME": str(home / "config")}
@@ -35,20 +35,20 @@ def plain_environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str
 
 @pytest.fixture(scope="session")
 def registry(tmp_path_factory: pytest.TempPathFactory, plain_environment) -> Iterator[dict[str, str]]:
-    """The variables of a publisher to a registry that runs while the tests do."""
+    """Return the variables of a publisher to a registry that runs as long as the tests."""
     with serve(tmp_path_factory.mktemp("registry"), variables=plain_environment) as served:
         yield {**plain_environment, **served.publisher}
 
 
 @pytest.fixture
 def issuer() -> Iterator[Issuer]:
-    """A CI system that gives tokens to a job of org/app's main branch."""
+    """Start a CI system that issues tokens to a job of org/app's main branch."""
     with running_issuer() as running:
         yield running
 
 
 def allow_main(registry: dict[str, str], issuer: Issuer, **changed: Any) -> str:
-    """Adds the rule that gives the jobs of org/app's main branch write tokens; returns its id."""
+    """Add the rule that gives jobs of org/app's main branch write tokens. Return the rule's id."""
     url, token = registry["CACHESVC_URL"], registry["CACHESVC_TOKEN"]
     claims = {"repository": "org/app", "ref": "refs/heads/main"}
     rule = PublisherRequest(issuer.url, url, claims, Namespace("team"), **changed)

@@ -1,4 +1,4 @@
-"""Several runs for one entry: a real registry and real claims, over processes whose answers are scripted; and
+"""Test several runs for one entry: a real registry and real claims, over processes with scripted answers, and
 the command itself."""
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 class Partitioned(Remote):
-    """A real connection, whose renewals of claims fail once ``silent`` is set."""
+    """Is a real connection whose renewals of claims fail once ``silent`` is set."""
 
     def __init__(self, *arguments: str, silent: threading.Event) -> None:
         super().__init__(*arguments, timeout=60)
@@ -74,7 +74,7 @@ class Timed(Scripted):
 
 @dataclass
 class Run:
-    """One CI job."""
+    """Is one CI job."""
 
     launcher: Timed
     outcome: Future[Outcome]
@@ -90,13 +90,13 @@ class Run:
 
 @pytest.fixture
 def start(served: Served, tmp_path: Path) -> Iterator[Callable[..., Run]]:
-    """Starts a run of one target, in a thread."""
+    """Return a function that starts a run of one target in a thread."""
     name = Name.parse(f"team/{tmp_path.name.lower().replace('_', '-')}")
     key = SigningKey.load(Path(served.signing_key))
     (job,) = plan(parse_spec(f'name = "{name}"\n{SPEC}', tmp_path / "w.toml"))
-    pool, started = ThreadPoolExecutor(4), []
+    pool, running_python = ThreadPoolExecutor(4), []
 
-    def begin(*answers: Answer, ended: bool = False, **more) -> Run:
+    def begin(*answers: Answer, may_end: bool = False, **more) -> Run:
         launcher = Timed(*(answers or (Answer((A,)), Answer())))
         ci_run = Run(launcher, Future())
         remote = Partitioned(served.url, served.token, silent=ci_run.silent)
@@ -104,25 +104,25 @@ def start(served: Served, tmp_path: Path) -> Iterator[Callable[..., Run]]:
         context = WarmContext(
             name, launcher, lambda _, step: ci_run.steps.append(step), registry, key, scratch=tmp_path, **more
         )
-        if ended:
+        if may_end:
             launcher.may_end.set()
         ci_run.outcome = pool.submit(lambda: run([job], context)[0])
-        started.append(ci_run)
+        running_python.append(ci_run)
         return ci_run
 
     yield begin
-    for ci_run in started:
+    for ci_run in running_python:
         ci_run.launcher.cancel()
         ci_run.launcher.may_end.set()
     pool.shutdown()
 
 
-def test_the_second_waits_for_the_first_and_has_what_it_published(start) -> None:
+def test_the_second_run_waits_for_the_first_and_takes_its_publication(start) -> None:
     first = start()
     first.launcher.compiles.wait(30)
     second = start()
     second.wait_for_step("waiting for ")
-    time.sleep(CLAIM_SECONDS + 1)  # it is renewed
+    time.sleep(CLAIM_SECONDS + 1)  # The claim is renewed.
     assert not second.outcome.done()
     first.launcher.may_end.set()
     published = time.monotonic()
@@ -135,7 +135,7 @@ def test_the_second_waits_for_the_first_and_has_what_it_published(start) -> None
     assert f"process {os.getpid()}, which has been compiling it for" in step
 
 
-def test_one_that_fails_is_followed_at_once(start) -> None:
+def test_after_a_failed_run_the_next_starts_at_once(start) -> None:
     first = start(Answer((), error="it does not compile"))
     first.launcher.compiles.wait(30)
     second = start(ended=True)
@@ -147,7 +147,7 @@ def test_one_that_fails_is_followed_at_once(start) -> None:
     assert time.monotonic() - began < CLAIM_SECONDS + 2
 
 
-def test_a_run_that_waits_can_be_interrupted(start) -> None:
+def test_a_waiting_run_can_be_interrupted(start) -> None:
     first = start()
     first.launcher.compiles.wait(30)
     second = start()
@@ -168,7 +168,7 @@ def test_force_needs_no_claim(start) -> None:
     assert outcome.status == "warm" and outcome.revision != forced.revision
 
 
-def test_one_that_was_silent_learns_that_another_has_published(start) -> None:
+def test_a_silent_run_learns_that_another_run_has_published(start) -> None:
     first = start()
     first.launcher.compiles.wait(30)
     first.silent.set()
@@ -180,12 +180,12 @@ def test_one_that_was_silent_learns_that_another_has_published(start) -> None:
     assert any("was taken over" in step for step in first.steps) or "given back" in str(first.steps)
 
 
-def test_one_that_was_silent_publishes_what_it_has_where_the_other_gave_up(start) -> None:
+def test_a_silent_run_publishes_its_entry_if_the_other_gave_up(start) -> None:
     first = start()
     first.launcher.compiles.wait(30)
     first.silent.set()
     second = start(Answer((), error="it does not compile"))
-    assert second.launcher.compiles.wait(30), "it has taken over"
+    assert second.launcher.compiles.wait(30), "the other run has taken over"
     first.launcher.may_end.set()
     first.wait_for_step("waiting for ")
     first.silent.clear()
@@ -197,10 +197,11 @@ def test_one_that_was_silent_publishes_what_it_has_where_the_other_gave_up(start
 
 
 @pytest.mark.compiles
-def test_an_interrupted_command_leaves_its_claim_to_the_next(registry, spec, tmp_path) -> None:  # noqa: F811
-    """Two real runs of the command at once: the first is interrupted while it compiles."""
+def test_an_interrupted_command_releases_its_claim_to_the_next(registry, spec, tmp_path) -> None:  # noqa: F811
+    """Two real runs of the command start at once, and the first is interrupted while it compiles."""
     path = spec(TARGET)
-    path.write_text(path.read_text().replace("team/tiny", "team/interrupted"))  # others use this registry too
+    # Other tests use this registry too.
+    path.write_text(path.read_text().replace("team/tiny", "team/interrupted"))
     first = _started(registry, path, tmp_path / "first")
     _wait_for_text(first, tmp_path / "first", "tiny/default: compile\n")
     second = _started(registry, path, tmp_path / "second")

@@ -1,4 +1,4 @@
-"""The model that a fresh process builds, calls and compares: in this process, without compiling."""
+"""Test the model that a fresh process builds, calls and compares, in this process and without compiling."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cachesvc.warm.factory_model import FactoryModel, tensors_of  # noqa: E402
 
 @pytest.fixture
 def build_model(tmp_path: Path, monkeypatch):
-    """Makes a model from the body of a target."""
+    """Return a function that makes a model from the body of a target."""
     monkeypatch.syspath_prepend(str(TINY))
     monkeypatch.delitem(sys.modules, "models", raising=False)
     monkeypatch.chdir(tmp_path)
@@ -54,14 +54,14 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_what_is_wrong_with_a_factory_is_one_line(build_model, mistake):
+def test_a_faulty_factory_is_reported_in_one_line(build_model, mistake):
     if mistake == "device" and torch.cuda.is_available():
         pytest.skip("this machine has CUDA devices")
     body, part = MISTAKES[mistake]
-    with pytest.raises(UserCodeError) as caught:
+    with pytest.raises(UserCodeError) as error:
         build_model(body)
-    assert part in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert part in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 def test_inputs_that_do_not_fit_are_named(build_model):
@@ -117,7 +117,7 @@ def test_a_training_step_gives_gradients_and_inference_does_not_make_them(build_
     assert plain.module.first.weight.grad is None
 
 
-def test_dropout_makes_another_seed_another_output(build_model):
+def test_dropout_with_another_seed_gives_another_output(build_model):
     model = build_model('factory = "models:breaking"\nkind = "training"')
     first, again = (model.outputs(model.module, "default", "eager") for _ in range(2))
     other = model.outputs(model.module, "default", "eager", seed=1)
@@ -125,7 +125,7 @@ def test_dropout_makes_another_seed_another_output(build_model):
     assert not model.compare(other, first).passed
 
 
-def test_comparison_takes_the_tolerance_and_refuses_other_shapes_and_nan(build_model):
+def test_a_comparison_uses_the_tolerance_and_refuses_other_shapes_and_nan(build_model):
     model = build_model(TINY_TARGET)
     ones = torch.ones(3)
     assert model.compare([ones + 1e-4], [ones]).passed
@@ -141,7 +141,7 @@ def test_comparison_takes_the_tolerance_and_refuses_other_shapes_and_nan(build_m
     assert model.compare([ones + 1e-2], [ones]).passed
 
 
-def test_grad_modes(build_model):
+def test_grad_modes_are_applied(build_model):
     for mode, expected in (
         ("no_grad", (False, False)),
         ("inference_mode", (False, True)),
@@ -152,6 +152,6 @@ def test_grad_modes(build_model):
         assert tuple(bool(flag) for flag in output.tolist()) == expected
 
 
-def test_tensors_are_found_in_every_output():
+def test_tensors_are_found_in_every_form_of_output():
     one = torch.ones(1)
     assert len(list(tensors_of({"a": one, "b": (one, [one], None, 3)}))) == 3

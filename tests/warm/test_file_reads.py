@@ -1,4 +1,4 @@
-"""The watch over a cache folder: what it reports, by inotify and by access times."""
+"""Test the watch over a cache folder: the reads that it reports, by inotify and by access times."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "cache"
 
 
-def test_files_that_this_process_and_a_child_read_are_reported(folder: Path) -> None:
+def test_reads_of_this_process_and_of_a_child_are_reported(folder: Path) -> None:
     with ReadWatch(folder) as watch:
         (folder / "a").read_bytes()
         (folder / "inner" / "c").stat()
@@ -43,9 +43,7 @@ def test_a_file_in_a_new_folder_is_reported(folder: Path) -> None:
     assert watch.read() == {"new/d"}
 
 
-def test_access_times_are_compared_where_inotify_does_not_work(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_access_times_are_compared_without_inotify(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: ReadWatch) -> None:
         raise OSError("no watches left")
 

@@ -1,4 +1,4 @@
-"""A CI job logs in with its own token, and stays logged in while it compiles."""
+"""Test that a CI job logs in with its own token, and stays logged in while it compiles."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.security.issuer import Issuer
 from .conftest import allow_main, command
 
 
-def test_the_means_to_a_token_leave_the_environment() -> None:
+def test_the_variables_for_a_login_leave_the_environment() -> None:
     means = {"ACTIONS_ID_TOKEN_REQUEST_URL": "https://x", "ACTIONS_ID_TOKEN_REQUEST_TOKEN": "secret"}
     environ = {**means, "CACHESVC_ID_TOKEN": "secret", "MY_JWT": "secret", "PATH": "/bin"}
     for source in ("github", "gitlab", "gitlab:MY_JWT"):
@@ -46,14 +46,14 @@ def test_a_job_without_a_token_is_one_line(source: str, words: str) -> None:
     assert words in str(raised.value)
 
 
-def test_the_command_says_what_the_job_lacks(plain_environment: dict[str, str], tmp_path: Path) -> None:
+def test_the_command_names_what_the_job_lacks(plain_environment: dict[str, str], tmp_path: Path) -> None:
     arguments = command("warm", tmp_path / "warm.toml", "--oidc", "github")
     result = subprocess.run(arguments, env=plain_environment, capture_output=True, text=True, timeout=60)
     assert result.returncode == 2 and "id-token: write" in result.stderr, result.stderr
     assert result.stderr.count("\n") == 1, result.stderr
 
 
-def test_a_file_is_read_at_each_login_and_no_other_kind_of_text_is_sent(tmp_path: Path) -> None:
+def test_the_token_file_is_read_at_each_login_and_other_text_is_not_sent(tmp_path: Path) -> None:
     path = tmp_path / "token"
     source = take_source(f"file:{path}", {})
     with pytest.raises(InvalidRequest, match="No such file"):
@@ -67,8 +67,8 @@ def test_a_file_is_read_at_each_login_and_no_other_kind_of_text_is_sent(tmp_path
             source.get("https://registry.example")
 
 
-def test_a_job_s_token_is_not_sent_over_plain_http(tmp_path: Path) -> None:
-    path = tmp_path / "token"  # absent: to read it would be another error
+def test_the_token_of_a_job_is_not_sent_over_plain_http(tmp_path: Path) -> None:
+    path = tmp_path / "token"  # The file is absent: a read of it would be another error.
     login = JobLogin(
         take_source(f"file:{path}", {}), "http://registry.example", Namespace("team"), None, "write"
     )
@@ -77,7 +77,7 @@ def test_a_job_s_token_is_not_sent_over_plain_http(tmp_path: Path) -> None:
 
 
 @pytest.mark.servers
-def test_a_job_is_logged_in_for_as_long_as_it_runs(
+def test_a_job_stays_logged_in_while_it_runs(
     registry: dict[str, str], issuer: Issuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rule = allow_main(registry, issuer)
@@ -97,8 +97,8 @@ def test_a_job_is_logged_in_for_as_long_as_it_runs(
         JobLogin(login.source, url, Namespace("other"), None, "write").exchange()
     with Remote(url, registry["CACHESVC_TOKEN"]) as admin:
         admin.tell("DELETE", f"/v1/publishers/{rule}")
-    with Remote(url, first.secret) as ended, pytest.raises(Unauthenticated, match="revoked"):
+    with Remote(url, first.secret) as expired_login, pytest.raises(Unauthenticated, match="revoked"):
         until = time.monotonic() + 10
         while time.monotonic() < until:
-            ended.whoami()
+            expired_login.whoami()
             time.sleep(0.2)

@@ -1,4 +1,4 @@
-"""The judge: what a replay may not do, the numbers, and the tolerance."""
+"""Test the judge: forbidden work of a replay, the numbers, and the tolerance."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WORK = {
 
 
 @pytest.mark.parametrize("reason", WORK)
-def test_work_that_should_have_been_spared_is_told_in_words(reason):
+def test_repeated_work_is_reported_in_words(reason):
     replay = PhaseResult("replay", observation=Observation(**WORK[reason]))
     assert judge.remaining_work(replay) == (reason,)
     assert judge.verdict(EXACT, replay).reasons == (reason,)
@@ -49,7 +49,7 @@ def test_added_files_errors_and_missing_observations_are_not_settled():
     assert not judge.verdict(EXACT, replace(QUIET, error="it died")).warm
 
 
-def test_what_no_cache_holds_is_told_with_what_it_means():
+def test_work_that_no_cache_saves_is_reported_with_its_meaning():
     why = "Can't cache HigherOrderOperator: graphsafe_run_with_rng_state"
     assert judge.uncacheable_graphs(
         replace(EXACT, observation=Observation(bypassed=(why, "Reduce unsupported")))
@@ -65,7 +65,7 @@ def test_what_no_cache_holds_is_told_with_what_it_means():
     )
 
 
-def test_numbers_that_differ_fail_whoever_they_differ_from():
+def test_different_numbers_fail_whichever_output_they_differ_from():
     off = {"a": Compared(0.5, 1.0, 0.1)}
     compiled = judge.verdict(replace(EXACT, comparisons=off), QUIET)
     restored = judge.verdict(EXACT, replace(QUIET, comparisons=off))
@@ -88,7 +88,7 @@ def test_numbers_are_sums_over_input_sets():
     assert numbers.restored_break_even == 4
 
 
-def test_break_even_at_once_and_never():
+def test_break_even_may_be_at_once_or_never():
     fast, slow = {"a": Times(1.0, 0.1)}, {"a": Times(2.0, 0.2)}
     assert judge.numbers(slow, fast, fast).break_even == 1
     assert judge.numbers(fast, slow, slow).break_even is None
@@ -100,7 +100,7 @@ def test_a_script_has_no_eager_run():
     assert (numbers.steady, numbers.speed_up, numbers.break_even, numbers.eager_first) == (None,) * 4
 
 
-def test_tuning_calls_for_finalising():
+def test_tuning_needs_a_finalise_phase():
     assert judge.needs_finalise(PhaseResult("compile", observation=Observation(tuning_runs=1)))
     assert not judge.needs_finalise(QUIET)
     assert not judge.needs_finalise(PhaseResult("compile"))

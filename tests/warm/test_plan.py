@@ -1,4 +1,4 @@
-"""The plan: targets x dtypes x modes, and what of a spec makes another workload."""
+"""Test the plan: targets x dtypes x modes, and which changes of a spec make another workload."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_every_dtype_with_every_mode_in_the_order_of_the_spec(parse):
     ]
 
 
-def test_only_some(parse):
+def test_a_filter_selects_targets(parse):
     spec = parse(TEXT)
     assert [str(job.target) for job in plan(spec, ["job", "bert/bfloat16/default"])] == [
         "bert/bfloat16/default",
@@ -82,11 +82,11 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_decides_the_compilation_makes_another_workload(parse, change):
+def test_fields_that_decide_the_compilation_make_another_workload(parse, change):
     assert key(parse(TEXT)) != key(parse(TEXT.replace(*CHANGES[change], 1)))
 
 
-def test_what_only_measures_does_not(parse):
+def test_fields_that_only_measure_do_not(parse):
     more = "runs = 99\ntimeout = 5\ntolerance = {rtol = 1.0}\n[target.inputs.short]"
     assert key(parse(TEXT)) == key(parse(TEXT.replace("[target.inputs.short]", more)))
     assert key(parse(TEXT)) == key(parse(TEXT.replace("[[target]]", "[defaults]\nruns = 2\n[[target]]", 1)))
@@ -97,7 +97,7 @@ def test_another_model_is_another_workload(parse):
     assert workload(job).key != workload(job, b"other").key
 
 
-def test_the_tolerance_is_the_declared_one_or_that_of_what_is_computed_in(parse):
+def test_the_tolerance_is_declared_or_that_of_the_dtype_of_the_computation(parse):
     spec = parse(TEXT)
     fp32, bf16 = plan(spec, ["bert/float32/default", "bert/bfloat16/default"])
     own = plan(spec, ["own"])[0]
@@ -106,7 +106,7 @@ def test_the_tolerance_is_the_declared_one_or_that_of_what_is_computed_in(parse)
     assert plan(declared)[0].tolerance("float32") == Tolerance(0.0, 2.0)
 
 
-def test_jobs_travel_as_json(parse):
+def test_jobs_are_written_as_json_and_read_back(parse):
     for job in plan(parse(TEXT)):
         assert codec.build(Job, json.loads(json.dumps(codec.plain(job)))) == job
 

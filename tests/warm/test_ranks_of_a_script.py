@@ -1,4 +1,4 @@
-"""The results of the ranks of a script as one."""
+"""Test that the results of a script's ranks are joined to one result."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def leave(tmp_path, rank, **more):
     result_file(tmp_path / "result.json", rank).write_text(json.dumps(codec.plain(result)))
 
 
-def test_counts_are_summed_and_files_are_one_set(phase_request, tmp_path):
+def test_counts_are_summed_and_files_are_joined(phase_request, tmp_path):
     for rank in range(2):
         leave(tmp_path, rank)
     whole = combine_results(phase_request, tmp_path / "result.json")
@@ -68,8 +68,8 @@ def test_counts_are_summed_and_files_are_one_set(phase_request, tmp_path):
     assert [path.name for path in (tmp_path / "stage").iterdir()] == ["inductor"]
 
 
-def test_what_the_ranks_asked_for_is_one_workload(phase_request, tmp_path):
-    """Each has a device of its own; an entry serves all of them."""
+def test_the_graphs_of_all_ranks_are_one_workload(phase_request, tmp_path):
+    """Each rank has a device of its own; one entry serves all of them."""
     for rank in range(2):
         leave(tmp_path, rank, graph_requests={"device": [f"cuda:{rank}"], "dtype": ["float32"]})
     assert combine_results(phase_request, tmp_path / "result.json").graph_requests == {
@@ -78,7 +78,7 @@ def test_what_the_ranks_asked_for_is_one_workload(phase_request, tmp_path):
     }
 
 
-def test_the_error_of_a_rank_is_told_though_torchrun_ended_the_others(phase_request, tmp_path):
+def test_the_error_of_a_rank_is_reported_though_torchrun_ended_the_others(phase_request, tmp_path):
     leave(tmp_path, 1, error="it.py raised ValueError: no")
     assert (
         combine_results(phase_request, tmp_path / "result.json").error
@@ -86,7 +86,7 @@ def test_the_error_of_a_rank_is_told_though_torchrun_ended_the_others(phase_requ
     )
 
 
-def test_a_rank_that_left_nothing_is_not_overlooked(phase_request, tmp_path):
+def test_a_rank_without_a_result_is_reported(phase_request, tmp_path):
     leave(tmp_path, 0)
     assert combine_results(phase_request, tmp_path / "result.json") is None
 

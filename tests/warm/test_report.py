@@ -1,4 +1,4 @@
-"""The report: golden files of its Markdown and plain forms, JSON that parses, exit statuses."""
+"""Test the report: golden files of its Markdown and plain forms, JSON that parses, exit statuses."""
 
 from __future__ import annotations
 
@@ -55,17 +55,17 @@ OUTCOMES = [
         ("report.txt", "\n".join(report.lines(OUTCOMES)) + "\n"),
     ],
 )
-def test_golden(name, text):
+def test_the_report_equals_its_golden_files(name, text):
     assert text == (GOLDEN / name).read_text()
 
 
-def test_the_markdown_table_is_square():
+def test_each_row_of_the_markdown_table_has_all_columns():
     rows = [line for line in report.markdown("a/b", OUTCOMES).splitlines() if line.startswith("|")]
     assert {line.replace("\\|", "").count("|") for line in rows} == {len(report.COLUMNS) + 1}
     assert set(report.cells(WARM)) == set(report.COLUMNS) >= set(report.TERMINAL_COLUMNS)
 
 
-def test_json_holds_numbers_and_is_json():
+def test_the_json_form_holds_numbers_and_parses():
     document = json.loads(json.dumps(report.document("team/bert", "w.toml", OUTCOMES), allow_nan=False))
     assert document["format"] == "cachesvc.warm/1"
     assert (document["warm"], document["exit_status"]) == (False, 9)
@@ -92,7 +92,7 @@ def outcome(status: str, error_status: int = 0) -> Outcome:
         ([outcome("warm"), outcome("cancelled"), outcome("failed", 6)], 130),
     ],
 )
-def test_exit_status(outcomes, expected):
+def test_each_outcome_has_its_exit_status(outcomes, expected):
     assert report.exit_status(outcomes) == expected
 
 
@@ -107,7 +107,7 @@ def test_exit_status(outcomes, expected):
         (0.0, "0 us"),
     ],
 )
-def test_seconds(value, text):
+def test_seconds_are_formatted(value, text):
     assert report.seconds(value) == text
 
 
@@ -115,5 +115,5 @@ def test_seconds(value, text):
     ("value", "text"),
     [(0, "0 B"), (999, "999 B"), (1_260_000, "1.26 MB"), (117_000, "117 kB"), (2 * 10**12, "2000 GB")],
 )
-def test_size(value, text):
+def test_sizes_are_formatted(value, text):
     assert report.size(value) == text

@@ -1,8 +1,7 @@
-"""The phases of a target, over processes whose answers are scripted: settle, trim, finalise, seal.
+"""Test the phases of a target, over processes with scripted answers: settle, trim, finalise, seal.
 
-What the real processes answer is tested in `test_warm`; here are the answers that a small model on a
-CPU never gives.
-"""
+`test_warm` tests the answers of real processes; here are the answers that a small model on a CPU never
+gives."""
 
 from __future__ import annotations
 
@@ -38,8 +37,8 @@ EXACT = {"a": Compared(0.0, 1.0, 0.1)}
 
 @dataclass
 class Answer:
-    """What one process answers. ``files``: those that it captures. ``read``: those that a replay reads;
-    ``None``: all that it restored."""
+    """Is the answer of one process. ``files``: the files that it captures. ``read``: the files that a replay
+    reads; ``None``: all restored files."""
 
     files: tuple[str, ...] = ()
     observed: Observation = field(default_factory=Observation)
@@ -52,7 +51,7 @@ class Answer:
 
 
 class Scripted(Launcher):
-    """Returns scripted answers in order; records the phases, and which files each replay restored."""
+    """Returns scripted answers in order. It records the phases, and the files that each replay restored."""
 
     def __init__(self, *answers: Answer | Callable[[frozenset[str]], Answer]) -> None:
         super().__init__({})
@@ -68,7 +67,7 @@ class Scripted(Launcher):
             return PhaseResult("eager", model=MODEL, times={"a": Times(1.0, 0.2)})
         restored: frozenset[str] = frozenset()
         if request.bundle:
-            manifest = opened(Path(request.bundle), extra["CACHESVC_TRUSTED_KEYS"])
+            manifest = verified_manifest(Path(request.bundle), extra["CACHESVC_TRUSTED_KEYS"])
             restored = frozenset(f"{file.kind}/{file.path}" for file in manifest.files)
             self.restored.append(restored)
             self.signers.append(extra["CACHESVC_TRUSTED_KEYS"])
@@ -104,7 +103,7 @@ def stage(request: PhaseRequest, names: tuple[str, ...]) -> tuple[CapturedFile, 
     return tuple(captured)
 
 
-def opened(path: Path, trusted: str) -> Manifest:
+def verified_manifest(path: Path, trusted: str) -> Manifest:
     envelope, _ = open_bundle(path)
     return check_envelope(envelope, trusted=[PublicKey(trusted)], expected=None, now=time.time()).manifest
 
@@ -114,7 +113,8 @@ A, B, C = "inductor/aa/a", "inductor/bb/b", "triton/cc/c"
 
 @pytest.fixture
 def warm(tmp_path):
-    """Runs one job over scripted answers; returns the outcome, the launcher and the written manifest."""
+    """Return a function that runs one job over scripted answers and returns the outcome, the launcher and the
+    written manifest."""
     key = SigningKey.generate()
     out = tmp_path / "out"
     out.mkdir()
@@ -126,7 +126,7 @@ def warm(tmp_path):
         (outcome,) = run(plan(parse_spec(text, tmp_path / "w.toml")), context)
         assert launcher.answers == [], outcome
         paths = list(out.iterdir())
-        manifest = opened(paths[0], str(key.public)) if paths else None
+        manifest = verified_manifest(paths[0], str(key.public)) if paths else None
         assert str(key.public) not in launcher.signers
         return outcome, launcher, manifest
 
@@ -138,7 +138,7 @@ def names(manifest: Manifest | None) -> set[str]:
     return {f"{file.kind}/{file.path}" for file in manifest.files}
 
 
-def test_settled_at_once(warm):
+def test_a_first_replay_without_work_settles_the_target(warm):
     outcome, launcher, manifest = warm(Answer((A, B)), Answer())
     assert (outcome.status, outcome.replays) == ("warm", 1)
     assert launcher.phases == ["eager", "compile", "replay"]
@@ -147,14 +147,14 @@ def test_settled_at_once(warm):
     assert str(manifest.statement.target) == "x/default"
 
 
-def test_what_no_replay_read_is_left_out_and_the_rest_is_proven_again(warm):
+def test_unread_files_are_left_out_and_the_rest_is_proven_again(warm):
     outcome, launcher, manifest = warm(Answer((A, B, C)), Answer(read=(A, C)), Answer())
     assert (outcome.status, outcome.files_before, outcome.files_after) == ("warm", 3, 2)
     assert launcher.restored == [{A, B, C}, {A, C}]
     assert names(manifest) == {A, C}
 
 
-def test_all_files_stay_if_leaving_them_out_makes_a_difference(warm):
+def test_all_files_stay_if_the_trim_makes_a_difference(warm):
     outcome, _, manifest = warm(Answer((A, B)), Answer(read=(A,)), Answer(observed=BUSY))
     assert (outcome.status, outcome.files_after) == ("warm", 2)
     assert names(manifest) == {A, B}
@@ -164,14 +164,14 @@ def test_all_files_stay_if_leaving_them_out_makes_a_difference(warm):
     assert outcome.observed == Observation()
 
 
-def test_a_file_that_had_to_be_there_stays(warm):
+def test_a_file_that_only_has_to_exist_stays(warm):
     outcome, _, manifest = warm(Answer((A, B, C)), Answer(read=(A,), required=(C,)), Answer())
     assert (outcome.status, outcome.files_after) == ("warm", 2)
     assert names(manifest) == {A, C}
 
 
-def test_files_beside_those_read_stay_if_one_of_them_matters(warm):
-    """What is only asked for is seen by no watch."""
+def test_neighbours_of_read_files_stay_if_one_of_them_matters(warm):
+    """No watch sees a mere test of existence."""
     beside = "triton/cc/c.json"
     outcome, launcher, manifest = warm(
         Answer((A, C, beside)), Answer(read=(C,)), Answer(observed=BUSY), Answer()
@@ -182,7 +182,7 @@ def test_files_beside_those_read_stay_if_one_of_them_matters(warm):
     assert len(outcome.notes) == 1
 
 
-def test_what_an_entry_holds_is_no_work(warm):
+def test_files_written_out_of_an_entry_are_no_work(warm):
     """A compiler that writes files out of an entry that it hit has produced nothing."""
     outcome, _, manifest = warm(Answer((A, C)), Answer(read=(A,)), Answer(emitted=(C,)))
     assert (outcome.status, outcome.notes) == ("warm", ())
@@ -194,14 +194,14 @@ def test_what_an_entry_holds_is_no_work(warm):
     }
 
 
-def test_no_read_seen_leaves_nothing_out(warm):
+def test_without_any_observed_read_nothing_is_left_out(warm):
     outcome, _, manifest = warm(Answer((A, B)), Answer(read=()))
     assert outcome.status == "warm"
     assert names(manifest) == {A, B}
     assert "nothing was left out" in outcome.notes[0]
 
 
-def test_each_replay_starts_from_what_the_one_before_ended_with(warm):
+def test_each_replay_starts_from_the_files_of_the_one_before(warm):
     third = Answer((A, B, C), added=(C,))
     outcome, launcher, manifest = warm(Answer((A,)), Answer((A, B), BUSY), third, Answer())
     assert (outcome.status, outcome.replays) == ("warm", 3)
@@ -209,7 +209,7 @@ def test_each_replay_starts_from_what_the_one_before_ended_with(warm):
     assert names(manifest) == {A, B, C}
 
 
-def test_what_never_settles_fails_with_the_reason_and_is_not_sealed(warm):
+def test_an_unsettled_target_fails_with_the_reason_and_is_not_sealed(warm):
     busy = [Answer((A,), BUSY) for _ in range(MAX_REPLAYS)]
     outcome, launcher, manifest = warm(Answer((A,)), *busy)
     assert manifest is None
@@ -225,14 +225,14 @@ def test_tuning_is_finalised_over_its_results(warm):
     assert names(manifest) == {A}
 
 
-def test_the_final_replay_has_the_last_word_on_numbers(warm):
+def test_the_final_replay_decides_on_numbers(warm):
     off = {"a": Compared(1.0, 1.0, 0.1)}
     outcome, _, manifest = warm(Answer((A,)), Answer(compared=off))
     assert manifest is None
     assert "restored output against the builder's" in outcome.reasons[0]
 
 
-def test_other_numbers_than_eagers_end_a_target_before_any_replay(warm):
+def test_numbers_that_differ_from_eager_end_a_target_before_any_replay(warm):
     outcome, launcher, _ = warm(Answer((A,), compared={"a": Compared(float("nan"), 1.0, 0.1)}))
     assert launcher.phases == ["eager", "compile"]
     assert "differs by nan" in outcome.reasons[0]
@@ -244,13 +244,13 @@ def test_a_replay_that_fails_is_not_repeated(warm):
     assert outcome.reasons == ("the replay failed: it died",)
 
 
-def test_nothing_compiled_is_nothing_to_publish(warm):
+def test_a_target_that_compiles_nothing_is_not_published(warm):
     outcome, _, manifest = warm(Answer(()))
     assert manifest is None
     assert "nothing was compiled" in outcome.reasons[0]
 
 
-def test_the_pack_holds_what_the_last_process_captured(warm, tmp_path):
+def test_the_pack_holds_the_files_of_the_last_process(warm, tmp_path):
     _, _, manifest = warm(Answer((A,)), Answer((A, B), BUSY), Answer())
     path = next((tmp_path / "out").iterdir())
     with PackReader(path, manifest, open_bundle(path)[1]) as reader:
@@ -260,7 +260,7 @@ def test_the_pack_holds_what_the_last_process_captured(warm, tmp_path):
         }
 
 
-def test_a_bug_in_one_job_is_its_outcome(tmp_path):
+def test_a_defect_during_one_job_is_its_outcome(tmp_path):
     text = 'name = "a/b"\n[[target]]\nid = "x"\nfactory = "m:f"\nmodes = ["default", "max-autotune"]\n'
 
     def bug(_: frozenset[str]) -> Answer:

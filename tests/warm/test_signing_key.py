@@ -1,5 +1,5 @@
-"""Neither the signing key nor the means to a token reaches the code of a model, as the example workflow
-passes them."""
+"""Test that neither the signing key nor the login of the job reaches the code of a model, with the variables
+of the example workflow."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def publish_step() -> dict:
 
 
 def as_a_plain_user() -> list[str]:
-    """Root may read the memory of all processes (CAP_SYS_PTRACE), so a test that runs as root gives its
-    capabilities up."""
+    """Return the words that run a command without capabilities: root may read the memory of all processes
+    (CAP_SYS_PTRACE)."""
     if os.getuid() != 0:
         return []
     if shutil.which("setpriv") is None:
@@ -54,7 +54,7 @@ def as_a_plain_user() -> list[str]:
 
 @pytest.mark.compiles
 @pytest.mark.skipif(sys.platform != "linux", reason="searches /proc")
-def test_a_model_finds_neither_the_signing_key_nor_the_job_s_token(registry, issuer, tmp_path):
+def test_a_model_finds_neither_the_signing_key_nor_the_token_of_the_job(registry, issuer, tmp_path):
     user, folder = as_a_plain_user(), tmp_path
     key = Path(registry["CACHESVC_SIGNING_KEY"]).read_text().strip()
     issuer.request_secret = "ed25519-" + secrets.token_hex(64)[: len(key) - len("ed25519-")]
@@ -92,11 +92,11 @@ def test_a_model_finds_neither_the_signing_key_nor_the_job_s_token(registry, iss
     assert result.returncode == 0, result.stdout + result.stderr
     assert "published" in result.stdout + result.stderr
     lines = [line.split() for line in (folder / "found").read_text().splitlines()]
-    assert len(lines) >= 3 and all(int(searched) > 3 for searched, *_ in lines), "it did not look"
+    assert len(lines) >= 3 and all(int(searched) > 3 for searched, *_ in lines), "the model did not search"
     assert not any(places for _, *places in lines), lines
 
 
-def test_a_key_that_is_not_there_is_told_before_anything_runs(plain_environment, tmp_path):
+def test_a_missing_key_is_reported_before_anything_runs(plain_environment, tmp_path):
     (tmp_path / "warm.toml").write_text(SPEC.format(digest="", size=1, answer="", tiny=TINY))
     for text, words in (("", "is not set"), (str(SigningKey.generate().public), "this is a public key")):
         env = {**plain_environment, "SIGNING_KEY": text}

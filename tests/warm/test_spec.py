@@ -1,4 +1,5 @@
-"""The warm spec: what it accepts, and that every mistake names file, line, key and what is allowed."""
+"""Test the warm spec: what it accepts, and that the message about a mistake names file, line, key and the
+allowed values."""
 
 from __future__ import annotations
 
@@ -61,7 +62,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_full_spec(folder):
+def test_a_full_spec_is_read(folder):
     (folder / "warm.toml").write_text(FULL)
     spec = load_spec(folder / "warm.toml")
     bert, train = spec.targets
@@ -94,7 +95,7 @@ def test_a_full_spec(folder):
     assert (train.args, train.cwd) == (("--steps", "2"), str(folder))
 
 
-def test_what_is_not_said_has_the_documented_defaults(folder):
+def test_omitted_keys_have_the_documented_defaults(folder):
     text = 'name = "a/b"\n[[target]]\nid = "x"\nfactory = "m:f"\n'
     target = parse_spec(text, folder / "w.toml").targets[0]
     assert (target.dtypes, target.modes, target.dynamic, target.fullgraph) == ((), ("default",), None, False)
@@ -104,7 +105,7 @@ def test_what_is_not_said_has_the_documented_defaults(folder):
     assert training.grad == "grad"
 
 
-HEAD = 'name = "a/b"\n[[target]]\nid = "x"\nfactory = "m:f"\n'  # lines 1 to 4
+HEAD = 'name = "a/b"\n[[target]]\nid = "x"\nfactory = "m:f"\n'  # Lines 1 to 4.
 
 MALFORMED = {
     "not toml": ("name = \n", "not TOML", "line 1"),
@@ -216,11 +217,11 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("case", MALFORMED)
-def test_a_mistake_is_one_line_with_file_line_key_and_remedy(folder, case):
+def test_a_mistake_is_one_line_with_file_line_key_and_fix(folder, case):
     text, *parts = MALFORMED[case]
-    with pytest.raises(SpecError) as caught:
+    with pytest.raises(SpecError) as error:
         parse_spec(text, folder / "warm.toml")
-    message = str(caught.value)
+    message = str(error.value)
     assert "\n" not in message
     assert "warm.toml" in message
     for part in parts:
@@ -228,7 +229,7 @@ def test_a_mistake_is_one_line_with_file_line_key_and_remedy(folder, case):
         assert re.search(re.escape(part) + (r"\b" if part[-1:].isdigit() else ""), message), message
 
 
-def test_files_that_cannot_be_read(folder):
+def test_unreadable_files_are_reported(folder):
     for path, part in ((folder / "no.toml", "No such file"), (folder, "directory")):
         with pytest.raises(SpecError, match=part):
             load_spec(path)
@@ -240,7 +241,7 @@ def test_files_that_cannot_be_read(folder):
         load_spec(folder / "large.toml")
 
 
-def test_lines_of_every_form_of_key():
+def test_every_form_of_key_has_a_line_number():
     text = (
         '# comment\na = 1\n[t]\nb = """\nc = 3\n""" # [x]\n"d e".f = [\n 1, # ]\n 2]\n'
         "[[u]]\ng = {h = 1}\n[[u]]\n\ng = '''\n[no]'''\n[u.v]\nw = \"#\"\n"

@@ -1,5 +1,6 @@
-"""Kernels travel once, and files that PyTorch writes out of an entry are not new. PyTorch's own bundler, no
-GPU."""
+"""Test that kernels travel once, and that files which PyTorch writes out of an entry are not new.
+
+The tests use PyTorch's own bundler, without a GPU."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def kernel_files(monkeypatch: pytest.MonkeyPatch) -> KernelFiles:
-    """PyTorch's classes with all hooks of the module, which are removed afterwards."""
+    """Load PyTorch's classes with all hooks of the module, which are removed afterwards."""
     from torch._inductor import triton_bundler
     from torch._inductor.runtime import triton_heuristics
 
@@ -47,7 +48,7 @@ def kernel_files(monkeypatch: pytest.MonkeyPatch) -> KernelFiles:
 
 
 def _compiled(folder: Path) -> set[Path]:
-    """A kernel folder as Triton 3.6 left it (file contents are of no matter here)."""
+    """Make a kernel folder as Triton 3.6 left it. The contents of the files do not matter here."""
     (folder / KEY).mkdir(parents=True)
     for path in GOLDEN["files"]:
         (folder / path).write_text(f"{folder}/{path}" if path.endswith(".json") else path)
@@ -56,7 +57,7 @@ def _compiled(folder: Path) -> set[Path]:
 
 
 def _bundle() -> Any:
-    """As an FX entry gets it, in a compilation that touched the kernel."""
+    """Return the bundle that an FX entry gets in a compilation that used the kernel."""
     from torch._inductor.triton_bundler import TritonBundler
 
     TritonBundler.begin_compile()
@@ -68,14 +69,14 @@ def _bundle() -> Any:
 
 
 def test_pytorch_puts_every_file_of_a_kernel_into_the_entry(folder: Path) -> None:
-    """Otherwise the hooks have nothing to change."""
+    """This test shows that the hooks have something to change."""
     files = _compiled(folder)
     (kernel,) = _bundle().kernel_artifacts
     assert {file.filename for file in kernel.artifacts} == {path.name for path in files}
 
 
 @pytest.mark.usefixtures("kernel_files")
-def test_an_entry_of_ours_holds_no_copy_of_a_kernel(folder: Path) -> None:
+def test_an_entry_of_cachesvc_holds_no_copy_of_a_kernel(folder: Path) -> None:
     _compiled(folder)
     bundle = _bundle()
     assert bundle.kernel_artifacts == []
@@ -96,8 +97,11 @@ def test_autotuners_stay_in_the_entry(folder: Path) -> None:
         TritonBundler.end_compile()
 
 
-def test_files_of_an_entry_are_not_new(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The entry is another builder's: it holds copies. What it writes is emitted; what was there is not."""
+def test_files_written_out_of_an_entry_are_not_new(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another builder made the entry, which holds copies. Files that it writes are emitted; files from before
+    are not."""
     from torch._inductor import triton_bundler
 
     emit = vars(triton_bundler.TritonBundler)["read_and_emit"]
@@ -143,8 +147,9 @@ print(json.dumps([hits, sorted(path.name for path in files.emitted)]))
 
 @pytest.mark.compiles
 @pytest.mark.parametrize("entries", ["without copies", "with copies"])
-def test_a_real_entry_is_hit_with_and_without_copies(tmp_path: Path, entries: str) -> None:
-    """Two processes, two Triton folders, one FX cache: only the builder's kernel folder has the files."""
+def test_a_real_entry_hits_with_and_without_copies(tmp_path: Path, entries: str) -> None:
+    """Two processes have two Triton folders and one FX cache: only the builder's kernel folder has the
+    files."""
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     names = sorted(path.name for path in _compiled(tmp_path / "builder"))
@@ -167,7 +172,7 @@ def test_a_real_entry_is_hit_with_and_without_copies(tmp_path: Path, entries: st
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="the path of a binary is Triton's")
-def test_a_binary_that_has_to_exist_is_recorded(folder: Path, kernel_files: KernelFiles) -> None:
+def test_a_binary_that_only_has_to_exist_is_recorded(folder: Path, kernel_files: KernelFiles) -> None:
     """PyTorch asks for the binary of every candidate of an autotuner, and reads only the winner's."""
     from torch._inductor.runtime.runtime_utils import triton_hash_to_path_key
     from torch._inductor.runtime.triton_heuristics import StaticTritonCompileResult
@@ -185,8 +190,8 @@ def test_a_binary_that_has_to_exist_is_recorded(folder: Path, kernel_files: Kern
     assert kernel_files.required == {binary}
 
 
-def test_a_bundle_of_before_torch_2_8_stays_as_it_is() -> None:
-    """It is a list of kernels, and holds no autotuners that could stay in it alone."""
+def test_a_bundle_from_before_torch_2_8_stays_as_it_is() -> None:
+    """Such a bundle is a list of kernels, and holds no autotuners that could stay in it alone."""
 
     class TritonBundler:
         @classmethod

@@ -1,4 +1,4 @@
-"""The command from end to end: real processes, the real compiler, a real registry."""
+"""Test the command from end to end: real processes, the real compiler, a real registry."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Result:
 
 @pytest.fixture
 def spec(tmp_path: Path):
-    """Writes a spec beside an otherwise empty folder."""
+    """Return a function that writes a spec beside an otherwise empty folder."""
 
     def write(body: str) -> Path:
         path = tmp_path / "warm.toml"
@@ -74,7 +74,7 @@ TARGET = '[[target]]\nid = "tiny"\nfactory = "models:tiny"\ninputs = {a = {x = {
 
 
 @pytest.mark.compiles
-def test_cold_then_published_then_fresh_then_proven(registry, spec, tmp_path):
+def test_a_cold_spec_is_published_then_found_and_proven(registry, spec, tmp_path):
     path = spec(TARGET + '[[target]]\nid = "bad"\nfactory = "models:raising"\n')
     # A CI system sets CI, which would change PyTorch's keys: the service below does not have it.
     ci = {**registry, "CI": "1"}
@@ -101,7 +101,7 @@ def test_cold_then_published_then_fresh_then_proven(registry, spec, tmp_path):
     assert built.targets["bad/default"]["reasons"] == ["models:raising raised ValueError: no checkpoint"]
     assert built.status == 9
     assert "| tiny/default | warm |" in (tmp_path / "report.md").read_text()
-    # Progress in plain lines, as standard error is no terminal.
+    # Progress is in plain lines, as standard error is no terminal.
     assert "tiny/default: compile\n" in built.err
 
     again = warm(registry, path, "--target", "tiny", "--json")
@@ -125,7 +125,8 @@ def test_cold_then_published_then_fresh_then_proven(registry, spec, tmp_path):
 
 
 def _report_inert(registry: dict[str, str], revision: str) -> None:
-    """Three hosts by two tokens, of the environment of a service that has not loaded torch yet."""
+    """Report inert starts of three hosts with two tokens, from the environment of a service that has not
+    loaded torch yet."""
     code = "import json; from cachesvc_client.environment.detect import detect; print(json.dumps(detect()))"
     known = subprocess.run([sys.executable, "-c", code], env=registry, capture_output=True, check=True)
     fingerprint = json.loads(known.stdout)
@@ -146,8 +147,9 @@ def _report_inert(registry: dict[str, str], revision: str) -> None:
 
 
 @pytest.mark.compiles
-def test_bundles_without_a_registry(plain_environment, spec, tmp_path):
-    """A script, and a training step with dropout and a graph break, into a folder."""
+def test_bundles_are_written_without_a_registry(plain_environment, spec, tmp_path):
+    """The targets are a script, and a training step with dropout and a graph break; the bundles go into a
+    folder."""
     path = spec(
         f'[[target]]\nid = "step"\nscript = "{TINY / "step.py"}"\nargs = ["64", "0"]\n'
         '[[target]]\nid = "train"\nfactory = "models:breaking"\nkind = "training"\n'
@@ -160,7 +162,7 @@ def test_bundles_without_a_registry(plain_environment, spec, tmp_path):
         envelope, _ = open_bundle(Path(target["bundle"]))
         manifest = check_envelope(envelope, trusted=[key.public], expected=None, now=time.time()).manifest
         assert (manifest.statement.target, manifest.scopes) == (name, ("host",))
-        assert manifest.asked and manifest.asked["dtype"] == ["float32"], "of a script too"
+        assert manifest.asked and manifest.asked["dtype"] == ["float32"], "the bundle of a script too"
         assert len(manifest.files) == target["files_after"]
         assert any(file.path.endswith(".so") for file in manifest.files)
     train = result.targets["train/default"]
@@ -172,7 +174,8 @@ def test_bundles_without_a_registry(plain_environment, spec, tmp_path):
 
 @pytest.mark.compiles
 def test_a_script_of_two_ranks_makes_one_entry(plain_environment, spec, tmp_path):
-    """Each rank has a cache folder of its own, so a replay shows that each got what it needs and no more."""
+    """Each rank has a cache folder of its own, so a replay shows that each rank got the files that it needs
+    and no others."""
     path = spec(f'[[target]]\nid = "two"\nscript = "{TINY / "ranks.py"}"\nnproc = 2\n')
     result = warm(plain_environment, path, "--out", tmp_path / "out", "--json")
     two = result.targets["two"]
@@ -202,7 +205,7 @@ FAILURES = {
 
 
 @pytest.mark.compiles
-def test_what_is_wrong_with_a_target_is_told_and_loses_no_other(plain_environment, spec, tmp_path):
+def test_the_fault_of_a_target_is_reported_and_loses_no_other_target(plain_environment, spec, tmp_path):
     body = "".join(f'[[target]]\nid = "{name}"\n{text}\n' for name, (text, _) in FAILURES.items())
     env = {**plain_environment, "TINY_PIDS": str(tmp_path / "pids")}
     result = warm(env, spec(body), "--out", tmp_path / "out", "--json", "-j", "2")
@@ -216,7 +219,7 @@ def test_what_is_wrong_with_a_target_is_told_and_loses_no_other(plain_environmen
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interruption_ends_what_was_started(plain_environment, spec, tmp_path, number):
+def test_an_interruption_ends_every_started_process(plain_environment, spec, tmp_path, number):
     path = spec('[[target]]\nid = "sleeping"\nfactory = "models:sleeping"\n' + TARGET)
     pids = tmp_path / "pids"
     run = subprocess.Popen(
@@ -244,7 +247,7 @@ def test_an_interruption_ends_what_was_started(plain_environment, spec, tmp_path
 
 
 def _lives(pid: int) -> bool:
-    """Whether it runs; a zombie that nobody has waited for yet does not."""
+    """Return whether the process runs; a zombie that nobody has waited for yet does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
@@ -262,7 +265,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_mistakes_of_the_command_are_one_line(plain_environment, spec, mistake):
+def test_mistakes_on_the_command_line_are_one_line(plain_environment, spec, mistake):
     arguments, status, part = MISTAKES[mistake]
     path = spec(TARGET)
     result = warm(plain_environment, *(item.format(spec=path) for item in arguments))
@@ -272,10 +275,10 @@ def test_mistakes_of_the_command_are_one_line(plain_environment, spec, mistake):
     assert result.err.count("\n") == 1
 
 
-def test_registry_and_token_are_asked_before_anything_runs(registry, spec):
+def test_registry_and_token_are_checked_before_anything_runs(registry, spec):
     path = spec(TARGET)
-    gone = warm({**registry, "CACHESVC_URL": "http://127.0.0.1:9"}, path)
-    assert (gone.status, gone.err.count("\n")) == (6, 1)
+    unreachable = warm({**registry, "CACHESVC_URL": "http://127.0.0.1:9"}, path)
+    assert (unreachable.status, unreachable.err.count("\n")) == (6, 1)
     refused = warm({**registry, "CACHESVC_TOKEN": "csv_wrong"}, path)
     assert (refused.status, refused.err.count("\n")) == (3, 1)
 
@@ -294,7 +297,7 @@ def job(tmp_path):
     return plan(parse_spec(text, tmp_path / "warm.toml"))[0]
 
 
-def test_a_fresh_process_finds_nothing_of_the_builders(job, tmp_path):
+def test_a_fresh_process_gets_nothing_of_the_builders(job, tmp_path):
     base = {
         "HOME": "/home/user",
         "PATH": "/bin",
@@ -308,20 +311,20 @@ def test_a_fresh_process_finds_nothing_of_the_builders(job, tmp_path):
         "CACHESVC_UNTESTED": "1",
         "TORCHINDUCTOR_MAX_AUTOTUNE": "1",
     }
-    made = environment(job, tmp_path / "f", {"CACHESVC_STRICT": "1"}, base)
+    environ = environment(job, tmp_path / "f", {"CACHESVC_STRICT": "1"}, base)
     assert {
         "PATH": "/bin",
         "OWN": "1",
         "CACHESVC_UNTESTED": "1",
         "CACHESVC_STRICT": "1",
-    }.items() <= made.items()
-    assert made["TORCHINDUCTOR_MAX_AUTOTUNE"] == "1"
-    assert made["HF_HOME"] == "/home/user/.cache/huggingface"
+    }.items() <= environ.items()
+    assert environ["TORCHINDUCTOR_MAX_AUTOTUNE"] == "1"
+    assert environ["HF_HOME"] == "/home/user/.cache/huggingface"
     for name in ("HOME", "TMPDIR", "CACHESVC_STORE"):
-        assert made[name].startswith(str(tmp_path / "f"))
+        assert environ[name].startswith(str(tmp_path / "f"))
     caches = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "CUDA_CACHE_PATH")
     for name in ("CI", *caches, "CACHESVC_NAME", "CACHESVC_TOKEN"):
-        assert name not in made
+        assert name not in environ
 
 
 def test_a_fresh_process_gets_no_secret_that_the_spec_does_not_name(job, tmp_path):
@@ -348,13 +351,13 @@ def test_a_fresh_process_gets_no_secret_that_the_spec_does_not_name(job, tmp_pat
         "https_proxy": "http://proxy:3128",
     }
     base = {**secrets, **needed, "HOME": "/home/user"}
-    made = environment(job, tmp_path / "f", {}, base)
-    assert not secrets.keys() & made.keys()
-    assert {**needed, "OMP_NUM_THREADS": "1"}.items() <= made.items(), "the spec's own value counts"
+    environ = environment(job, tmp_path / "f", {}, base)
+    assert not secrets.keys() & environ.keys()
+    assert {**needed, "OMP_NUM_THREADS": "1"}.items() <= environ.items(), "the spec's own value counts"
     named = replace(job, spec=replace(job.spec, pass_env=("HF_TOKEN", "MY_SETTING", "TRITON_CACHE_DIR")))
-    made = environment(named, tmp_path / "f", {}, {**base, "TRITON_CACHE_DIR": "/cache"})
-    assert secrets.keys() & made.keys() == {"HF_TOKEN", "MY_SETTING"}
-    assert "TRITON_CACHE_DIR" not in made, "nor the builder's folders"
+    environ = environment(named, tmp_path / "f", {}, {**base, "TRITON_CACHE_DIR": "/cache"})
+    assert secrets.keys() & environ.keys() == {"HF_TOKEN", "MY_SETTING"}
+    assert "TRITON_CACHE_DIR" not in environ, "the builder's folders do not count either"
 
 
 def test_a_cancelled_launcher_starts_nothing(job, tmp_path):

@@ -1,4 +1,4 @@
-"""How a process of `warm` names its files, what it captures, and what identifies a script."""
+"""Test how a process of `warm` names its files, which files it captures, and what identifies a script."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_a_file_belongs_to_the_innermost_kind(tmp_path: Path) -> None:
     assert name_files(roots, paths) == {"inductor/aa/a", f"triton/{KEY}/k.cubin"}
 
 
-def test_what_an_entry_holds_is_not_captured_beside_it(tmp_path: Path) -> None:
+def test_a_file_that_an_entry_holds_is_not_captured_beside_it(tmp_path: Path) -> None:
     class Session:
         def capture(self, whole: bool) -> list[SourceFile]:
             assert whole

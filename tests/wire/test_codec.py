@@ -1,4 +1,4 @@
-"""Tests that the codec writes canonical bytes and reads records strictly."""
+"""Test that the codec writes canonical bytes and reads records strictly."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_records_are_read_as_they_were_written(record):
 
 
 @given(json_values)
-def test_canonical_is_one_spelling(value):
+def test_each_value_has_one_canonical_spelling(value):
     data = codec.canonical(value)
     assert data == codec.canonical(json.loads(data))
     if isinstance(value, dict):
@@ -82,7 +82,7 @@ def test_canonical_bytes_never_change():
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), {"a": -float("inf")}])
-def test_numbers_that_json_does_not_have(value):
+def test_numbers_outside_of_json_are_refused(value):
     with pytest.raises(ValueError, match="JSON compliant"):
         codec.canonical(value)
 
@@ -107,12 +107,12 @@ GOOD = {"digest": "sha256:" + "0" * 64, "inner": {"count": 1}}
         ({"maybe": "1"}, r"Outer\.maybe: float"),
     ],
 )
-def test_values_of_another_shape_name_their_field(change, where):
+def test_values_of_another_shape_are_refused_with_the_name_of_their_field(change, where):
     with pytest.raises(ValueError, match=where):
         codec.build(Outer, {**GOOD, **change})
 
 
-def test_a_record_that_holds_its_like():
+def test_a_record_may_contain_records_of_its_type():
     tree = Tree("a", (Tree("b", (Tree("c"),)), Tree("d")))
     assert codec.build(Tree, json.loads(codec.canonical(tree))) == tree
     with pytest.raises(ValueError, match=r"^Tree\.branches\[1\]\.branches\[0\]\.name: str is expected"):
@@ -121,7 +121,7 @@ def test_a_record_that_holds_its_like():
         )
 
 
-def test_what_a_newer_peer_adds_is_ignored():
+def test_fields_of_a_newer_peer_are_ignored():
     assert codec.build(Outer, {**GOOD, "newer": 1}) == codec.build(Outer, GOOD)
     assert codec.build(Outer, {**GOOD, "maybe": 1}).maybe == 1.0
 
@@ -130,7 +130,7 @@ def test_what_a_newer_peer_adds_is_ignored():
     "data",
     [b"", b"{", b'{"a":1,"a":2}', b"NaN", b"[Infinity]", b"\xff", b"[" * 200_000, b"1e999x", b'{"a":1}}'],
 )
-def test_json_that_is_not_accepted(data):
+def test_invalid_json_is_refused(data):
     with pytest.raises(ValueError, match=r"^it: "):
         codec.parse_json(data, limit=1 << 20, what="it")
 

@@ -1,5 +1,6 @@
-"""Tests the factor table, ``compare`` and ``partition``. They are pure, so every machine can be tested
-here."""
+"""Test the factor table, ``compare`` and ``partition``.
+
+These functions are pure, so the tests cover every kind of machine here."""
 
 from __future__ import annotations
 
@@ -32,14 +33,13 @@ scopes = st.sets(st.sampled_from(["gpu", "host"]))
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_golden_partitions(case):
-    """Checks that partitions never change: an entry that was published stays in its partition for ever. Rows
-    are only added."""
+    """Partitions never change: a published entry stays in its partition for ever. Rows are only added."""
     for scope, digest in case["partitions"].items():
         assert partition(case["fingerprint"], filter(None, scope.split("+"))) == digest
 
 
 @pytest.mark.parametrize("factor", FACTORS, ids=lambda factor: factor.name)
-def test_each_row_is_whole(factor):
+def test_each_row_is_complete(factor):
     assert 1 <= factor.since <= SCHEMA
     assert factor.why
     assert bool(factor.fix) == (factor.decider != "nobody") or factor.name == "model"
@@ -47,13 +47,13 @@ def test_each_row_is_whole(factor):
 
 
 @given(fingerprints, scopes)
-def test_like_fits_like(fingerprint, scopes):
+def test_equal_fingerprints_fit(fingerprint, scopes):
     assert isinstance(compare(fingerprint, fingerprint, scopes), Compatible)
     assert compare(fingerprint, fingerprint, scopes).recorded == ()
 
 
 @given(fingerprints, fingerprints, scopes)
-def test_more_content_never_fits_more(mine, theirs, scopes):
+def test_an_entry_with_more_facts_never_fits_more(mine, theirs, scopes):
     if not compare(mine, theirs, scopes):
         assert not compare(mine, theirs, {"gpu", "host"})
 
@@ -73,13 +73,13 @@ def test_a_verdict_has_its_reasons(mine, theirs, scopes):
 
 @given(fingerprints, fingerprints, scopes)
 def test_equal_partitions_fit_each_other(mine, theirs, scopes):
-    """Unless one does not know what the other says: absence is no value."""
+    """Two fingerprints do not fit if one lacks a fact of the other: absence is no value."""
     if partition(mine, scopes) == partition(theirs, scopes):
         assert compare(mine, theirs, scopes)
 
 
 @given(fingerprints, scopes)
-def test_only_what_decides_is_part_of_a_partition(fingerprint, scopes):
+def test_only_deciding_factors_are_part_of_a_partition(fingerprint, scopes):
     without = {name: value for name, value in fingerprint.items() if BY_NAME[name].decider == "cachesvc"}
     assert partition(fingerprint, scopes) == partition(without, scopes)
 
@@ -111,7 +111,7 @@ def test_only_what_decides_is_part_of_a_partition(fingerprint, scopes):
         ({"platform": "linux-aarch64"}, (), False),
     ],
 )
-def test_what_fits_an_h200(changed, scopes, fits):
+def test_some_fingerprints_fit_an_h200(changed, scopes, fits):
     mine = {name: value for name, value in {**H200, **changed}.items() if value is not None}
     verdict = compare(mine, H200, scopes)
     assert bool(verdict) is fits
@@ -124,19 +124,19 @@ def test_a_newer_schema_is_a_doubt():
     verdict = compare(CPU, newer, ("host",))
     assert isinstance(verdict, Mismatch)
     assert verdict.differences[-1].fix == "upgrade cachesvc-client"
-    assert compare(newer, CPU, ("host",))  # a newer client reads an older entry
+    assert compare(newer, CPU, ("host",))  # A newer client reads an older entry.
 
 
-def test_lists_say_what_is_missing():
+def test_a_difference_of_lists_names_the_missing_values():
     verdict = compare(
         {**CPU, "cpu_flags": ["avx2"]}, {**CPU, "cpu_flags": ["avx2", "avx512f", "fma"]}, ("host",)
     )
     assert verdict.differences[0].theirs == "avx512f, fma"
 
 
-def test_the_cause_is_named_before_what_it_changes_with_it():
-    asked = {"dtype": ["float32"], "shapes": ["4x8"], "operations": ["linear x1"], "settings": []}
-    entry = {**CPU, **asked}
+def test_the_cause_is_named_before_its_consequences():
+    graphs = {"dtype": ["float32"], "shapes": ["4x8"], "operations": ["linear x1"], "settings": []}
+    entry = {**CPU, **graphs}
     mine = {**entry, "dtype": ["bfloat16"], "operations": ["linear x2"], "settings": ["CI=1"]}
     rows = differences(mine | {"torch": "0.1"}, entry, ("host",))
     assert [one.factor for one in rows] == ["torch", "dtype", "settings", "operations"]
@@ -145,7 +145,7 @@ def test_the_cause_is_named_before_what_it_changes_with_it():
     assert str(rows[1]) == "dtype: here bfloat16, entry float32" and rows[1].fix in rows[1].advice
 
 
-def test_a_workload_within_the_entrys_is_no_difference_and_never_a_refusal():
+def test_a_workload_that_the_entry_covers_is_no_difference_and_never_a_refusal():
     entry = {**CPU, "shapes": ["4x8", "8x8"], "model": "sha256:a"}
     assert differences({**CPU, "shapes": ["8x8"]}, entry, ("host",)) == ()
     [shapes] = differences({**CPU, "shapes": ["9x8"]}, entry, ("host",))
@@ -172,15 +172,15 @@ hostile = st.recursive(
     st.dictionaries(names | st.just("schema") | st.text(max_size=5), hostile),
     scopes,
 )
-def test_whatever_a_newer_side_says_compare_answers(mine, theirs, scopes):
-    """Values that no client of today writes: overlong, nested, of other types."""
+def test_compare_answers_whatever_a_newer_side_sends(mine, theirs, scopes):
+    """The values are such as no client of today writes: overlong, nested, of other types."""
     rows = differences(mine, theirs, scopes)
     assert all(len(str(one)) < 4 * MAX_TEXT * 3 for one in rows)
     assert bool(compare(mine, theirs, scopes)) is not any(one.decides for one in rows)
 
 
 @given(st.dictionaries(st.text(max_size=5), hostile))
-def test_what_travels_is_bounded(facts):
+def test_facts_on_the_wire_are_bounded(facts):
     for value in bounded(facts).values():
         assert isinstance(value, (bool, int, str, list))
         texts = value if isinstance(value, list) else [value]

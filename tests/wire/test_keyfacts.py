@@ -1,4 +1,4 @@
-"""Tests the components of keys: on the way through a manifest, against hostile text, and in format 1."""
+"""Test the components of keys: on the way through a manifest, against hostile text, and in format 1."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def manifest(**more) -> Manifest:
 
 
 @given(st.dictionaries(texts, components, min_size=1, max_size=12))
-def test_what_is_said_once_is_true_of_all_and_comes_back(keys: dict[str, dict[str, str]]) -> None:
+def test_shared_components_are_stored_once_and_come_back_for_all(keys: dict[str, dict[str, str]]) -> None:
     facts = decode(combine(keys).encode())
     for key, mine in keys.items():
         for component, text in mine.items():
@@ -41,7 +41,7 @@ def test_what_is_said_once_is_true_of_all_and_comes_back(keys: dict[str, dict[st
         assert {mine.get(component, text) for mine in keys.values()} == {text}
 
 
-def test_names_of_settings_do_not_travel_and_come_from_here() -> None:
+def test_names_of_settings_stay_out_of_the_record_and_come_from_the_client() -> None:
     settings = {f"inductor_config[setting_{part}_{part * 7919}]": str(part % 3) for part in range(600)}
     few = {f"fx_kwargs[{part}]": "x" for part in range(4)}
     facts = decode(
@@ -58,7 +58,7 @@ def test_names_of_settings_do_not_travel_and_come_from_here() -> None:
     assert {key: decoded.of(key) for key in one_differs} == one_differs
 
 
-def test_what_does_not_fit_is_left_out() -> None:
+def test_components_beyond_the_bound_are_left_out() -> None:
     noise = random.Random(1)
     keys = {
         f"f{number}": {f"c{part}": f"{noise.getrandbits(400):x}" for part in range(40)}
@@ -99,13 +99,13 @@ def test_hostile_text_is_a_value_error(text: str) -> None:
         decode(text)
 
 
-def test_a_bomb_is_not_inflated() -> None:
+def test_a_decompression_bomb_is_not_inflated() -> None:
     bomb = base64.b64encode(zlib.compress(b'{"keys": {"f": {"a": "' + b"x" * (200 << 20), 9)).decode()
     with pytest.raises(ValueError, match="key facts"):
         decode(bomb)
 
 
-def test_the_first_form_is_read_and_written_as_it_was() -> None:
+def test_format_1_is_read_and_written_unchanged() -> None:
     facts = KeyFacts(
         {"aone": {"grad_enabled": "True"}, "ftwo": {"gm": "another #aehtchy6ehv6"}},
         {"default_dtype": "torch.float32"},
@@ -117,7 +117,7 @@ def test_the_first_form_is_read_and_written_as_it_was() -> None:
     assert json.loads(manifest(key_facts=golden["key_facts"]).encode()) == golden["manifest"]
 
 
-def test_a_manifest_without_them_is_byte_for_byte_what_it_was() -> None:
+def test_a_manifest_without_components_is_byte_for_byte_unchanged() -> None:
     assert b"key_facts" not in manifest().encode()
     with pytest.raises(ValueError, match="key_facts"):
         manifest(key_facts="x" * (MAX_ENCODED + 1))

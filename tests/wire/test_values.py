@@ -1,4 +1,4 @@
-"""Names, digests, errors: what may exist, and nothing else."""
+"""Test names, digests and errors: which values may exist."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cachesvc_client.wire.names import LATEST, Lane, Name, Namespace, ShortName,
 
 
 @given(st.lists(st.binary(max_size=64), max_size=6))
-def test_digests_are_sha256(chunks):
+def test_a_digest_is_a_sha256(chunks):
     whole = b"".join(chunks)
     digest = Digest.of_chunks(chunks)
     assert digest == Digest.of(whole) == "sha256:" + hashlib.sha256(whole).hexdigest()
@@ -37,7 +37,7 @@ def test_digests_are_sha256(chunks):
         b"x",
     ],
 )
-def test_what_is_no_digest(text):
+def test_malformed_digests_are_refused(text):
     with pytest.raises(ValueError, match="not a digest"):
         Digest(text)
 
@@ -60,7 +60,7 @@ def test_names_are_read_as_they_are_written(namespace, name, tag):
     assert Name.parse(str(parsed)) == parsed
 
 
-def test_the_tag_is_latest_if_none_is_given():
+def test_the_tag_is_latest_by_default():
     assert Name.parse("team/group/bert") == Name(Namespace("team"), ShortName("group/bert"), LATEST)
 
 
@@ -85,7 +85,7 @@ def test_the_tag_is_latest_if_none_is_given():
         "team/" + "/".join("a" * 9),
     ],
 )
-def test_what_is_no_name(text):
+def test_malformed_names_are_refused(text):
     with pytest.raises(ValueError, match="not a"):
         Name.parse(text)
 
@@ -128,7 +128,7 @@ def test_codes_are_unique_and_statuses_are_errors():
         ),
     ),
 )
-def test_any_answer_is_some_error(status, body):
+def test_any_answer_becomes_an_error(status, body):
     error = errors.from_wire(status, body)
     assert isinstance(error, errors.CacheSvcError)
     assert len(str(error)) < 1200
@@ -136,6 +136,6 @@ def test_any_answer_is_some_error(status, body):
         assert error.retry
 
 
-def test_tags_are_tried_once_each_the_names_own_first():
+def test_each_tag_is_tried_once_and_the_names_own_tag_first():
     tags = Name.parse("team/bert:v3").tags((Tag("latest"), Tag("v3"), Tag("latest")))
     assert tags == (Tag("v3"), Tag("latest"))

@@ -41,8 +41,8 @@ class Verification:
 
     ``trusted_for``: the namespace for which the signer's key is trusted; ``*`` is every one.
     ``delegated_by``: the registry whose trust metadata name the signer; ``None`` without a pinned root.
-    ``signed`` and ``expires``: seconds of UTC. ``bytes``: whether the pack's bytes match. ``statement``: the provenance as
-    an in-toto statement. ``require``: the requirement that the build meets.
+    ``signed`` and ``expires``: seconds of UTC. ``bytes``: whether the pack's bytes match. ``statement``: the
+    provenance as an in-toto statement. ``require``: the requirement that the build meets.
     """
 
     what: str

@@ -1,5 +1,7 @@
-"""A service without any logging configuration: attaches to NAME, then runs a batch of as many rows as each
-line of stdin says, and answers with a line. It ends by os._exit, so no function of an exit runs."""
+"""Run a service that configures no logging: attach to NAME, then run a batch of as many rows as each line of
+stdin says, and answer with a line.
+
+The service ends by ``os._exit``, so no exit function runs."""
 
 import os
 import sys

@@ -1,5 +1,6 @@
-"""Compiles once in this process and packs what it produced: OUT KEY NAME [small|other]; ``small``: a function
-instead of the model; ``other``: another one with the same signature."""
+"""Compile once in this process and pack the files that it produced: OUT KEY NAME [small|other].
+
+``small``: a function instead of the model. ``other``: another function with the same signature."""
 
 import sys
 from pathlib import Path

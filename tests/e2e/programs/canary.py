@@ -1,5 +1,7 @@
-"""A service with a canary: attaches to a bundle, calls a compiled function three times, tells as JSON how far
-each output was from eager. BUNDLE; CACHESVC_CANARY decides."""
+"""Run a service with a canary: attach to a bundle, call a compiled function three times, and print as JSON
+how far each output was from eager.
+
+Usage: ``canary.py BUNDLE``; CACHESVC_CANARY decides."""
 
 import json
 import sys

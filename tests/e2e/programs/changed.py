@@ -1,9 +1,8 @@
-"""Compiles under all hooks in a torch that is not what they were made for; tells as JSON what came of it.
+"""Compile under all hooks in a torch that the hooks were not made for, and print the outcome as JSON.
 
-``changed.py absent|raises-before|raises-after|parameters``: the hooked names are not there when the hooks are
-put in; each hook raises, before or after it has run the original; each hooked function has one more
-parameter, and its callers give it.
-"""
+Usage: ``changed.py absent|raises-before|raises-after|parameters``: the hooked names are absent when the hooks
+are put in; each hook raises, before or after it has run the original; each hooked function has one more
+parameter, and its callers pass it."""
 
 import json
 import sys
@@ -45,7 +44,7 @@ model, x = Model(), torch.randn(3, 8)
 with torch.no_grad():
     expected = model(x)
     right = [torch.allclose(torch.compile(model)(x), expected, atol=1e-5)]
-    torch._dynamo.reset()  # the second time from PyTorch's own cache
+    torch._dynamo.reset()  # The second call reads PyTorch's own cache.
     right.append(torch.allclose(torch.compile(model)(x), expected, atol=1e-5))
 print(
     json.dumps(

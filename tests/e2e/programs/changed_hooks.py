@@ -1,5 +1,5 @@
-"""Puts hooks in place in a torch that is not what they were made for: for `changed.py` and for the
-conformance suite of kinds."""
+"""Put hooks in place in a torch that the hooks were not made for; `changed.py` and the conformance suite of
+kinds use it."""
 
 import functools
 import inspect
@@ -10,17 +10,16 @@ from cachesvc_client.hooks import imports
 
 
 class ChangedHooks:
-    """What a change does to the hooks that are put in place from now on, and what comes of them.
+    """Changes the hooks that are put in place from now on, and records the outcome.
 
     ``how``: *absent*: the hooked names are not there when the hooks are put in. *raises-before*,
     *raises-after*: each hook raises, before or after it has run the original. *parameters*: each hooked
-    function has one more parameter, and its callers give it. *none*: no change.
-    """
+    function has one more parameter, and its callers pass it. *none*: no change."""
 
     def __init__(self, how):
         self.how = how
         self.names = set()
-        """The names that were to be hooked."""
+        """The names that the client tried to hook."""
         self.calls, self.failures, self.warnings = Counter(), Counter(), []
         self._wrap, self._guarded, self._callback = imports.wrap, imports._Guarded, imports.callback
         changes = {"absent": self._absent, "parameters": self._with_parameter, "none": self._wrap}
@@ -32,30 +31,30 @@ class ChangedHooks:
         logging.getLogger("cachesvc").addHandler(_Log(self))
 
     def end(self):
-        """Have later hooks put in place as they are."""
+        """Stop changing: later hooks are put in place as they are."""
         imports.wrap, imports.callback = self._wrap, self._callback
 
     def _wrap_changed(self, module, path, around):
         try:
             functools.reduce(getattr, path.split("."), module)
         except AttributeError:
-            return False  # it is absent in this torch
+            return False  # The name is absent in this torch.
         self.names.add(f"{module.__name__}.{path}")
         return self._changed(module, path, around)
 
     def _absent(self, module, path, around):
-        """Hides the name while ours looks for it: torch itself goes on with it."""
+        """Hide the name while the client looks for it; torch itself goes on with it."""
         *parents, attribute = path.split(".")
         owner = functools.reduce(getattr, parents, module)
-        kept = vars(owner)[attribute]
+        value = vars(owner)[attribute]
         delattr(owner, attribute)
         try:
             return self._wrap(module, path, around)
         finally:
-            setattr(owner, attribute, kept)
+            setattr(owner, attribute, value)
 
     def _raising(self, module, path, around):
-        """Puts in a hook that fails, in the place of the one that is asked for."""
+        """Put in a hook that raises, in place of the hook that the client passes."""
 
         def body(call):
             self.calls[f"{module.__name__}.{path}"] += 1
@@ -66,7 +65,7 @@ class ChangedHooks:
         return self._wrap(module, path, self._guarded(body, around.reaches))
 
     def _failing(self, _ours, *, reaches=()):
-        """Makes a callback that fails."""
+        """Make a callback that raises."""
 
         def fails(*_, **__):
             self.calls["callback"] += 1
@@ -75,14 +74,14 @@ class ChangedHooks:
         return self._callback(fails, reaches=reaches)
 
     def _with_parameter(self, module, path, around):
-        """Puts the hook between a function with one more parameter and callers that give it."""
+        """Put the hook between a function with one more parameter and callers that pass the parameter."""
         longer = functools.partial(self._longer, f"{module.__name__}.{path}")
         if not self._wrap(module, path, longer):
             return False
         return self._wrap(module, path, around) and self._wrap(module, path, _giving)
 
     def _longer(self, name, original):
-        """Adds a parameter that has to be given."""
+        """Add a parameter without a default."""
 
         @functools.wraps(original)
         def function(*args, another, **kwargs):
@@ -98,7 +97,7 @@ class ChangedHooks:
 
 
 def _giving(original):
-    """Gives it, as torch's own callers would."""
+    """Pass the parameter, as torch's own callers would."""
 
     @functools.wraps(original)
     def caller(*args, **kwargs):

@@ -1,9 +1,8 @@
-"""Loads an extension, and tells as JSON what came of it: PROJECT [BUNDLE|- [KEY OUT]] [--flag FLAG].
+"""Load an extension and print the outcome as JSON: PROJECT [BUNDLE|- [KEY OUT]] [--flag FLAG].
 
-PROJECT holds ``ext.cpp`` and ``include/scale.h``. ``BUNDLE``: what is restored, ``-`` for nothing. With
-``KEY OUT`` what was built is packed and signed into ``OUT``. ``--inline``: loads by ``load_inline`` from
-source texts. ``--changed``: loads another source under the same name afterwards.
-"""
+PROJECT holds ``ext.cpp`` and ``include/scale.h``. ``BUNDLE``: the bundle to restore, ``-`` for none. With
+``KEY OUT``, the files of the build are packed and signed into ``OUT``. ``--inline``: load by ``load_inline``
+from source texts. ``--changed``: load another source under the same name afterwards."""
 
 import argparse
 import json
@@ -21,10 +20,10 @@ parser.add_argument("pack", nargs="*")
 parser.add_argument("--flag", action="append", default=[])
 parser.add_argument("--changed", action="store_true")
 parser.add_argument("--inline", action="store_true")
-given = parser.parse_args()
+options = parser.parse_args()
 
-local = given.bundle == "-"
-session = open_local(Config.read()) if local else cachesvc_client.attach(bundle=given.bundle)
+local = options.bundle == "-"
+session = open_local(Config.read()) if local else cachesvc_client.attach(bundle=options.bundle)
 
 from torch.utils import cpp_extension  # noqa: E402
 
@@ -32,9 +31,9 @@ from torch.utils import cpp_extension  # noqa: E402
 def load(source):
     return cpp_extension.load(
         "scaled",
-        [str(given.project / source)],
-        extra_cflags=given.flag or None,
-        extra_include_paths=[str(given.project / "include")],
+        [str(options.project / source)],
+        extra_cflags=options.flag or None,
+        extra_include_paths=[str(options.project / "include")],
     )
 
 
@@ -47,14 +46,14 @@ def inline():
 def factor(module):
     import torch
 
-    return int(module.scaled(torch.ones(1))) if given.inline else module.factor()
+    return int(module.scaled(torch.ones(1))) if options.inline else module.factor()
 
 
-modules = [inline()] if given.inline else [load("ext.cpp"), load("ext.cpp")]
-if given.changed:
+modules = [inline()] if options.inline else [load("ext.cpp"), load("ext.cpp")]
+if options.changed:
     modules += [load("other.cpp"), load("ext.cpp")]
 report = cachesvc_client.report()
-if given.pack:
+if options.pack:
     from cachesvc_client.bundle.seal import SigningKey
     from cachesvc_client.publication.build_bundle import Draft, build_bundle
     from cachesvc_client.wire.digest import Digest
@@ -68,7 +67,7 @@ if given.pack:
         workload=Workload(script=Digest.of(b"extension")),
         scopes=process().scopes(),
     )
-    build_bundle(session.capture(), draft, SigningKey.load(Path(given.pack[0])), Path(given.pack[1]))
+    build_bundle(session.capture(), draft, SigningKey.load(Path(options.pack[0])), Path(options.pack[1]))
 print(
     json.dumps(
         {

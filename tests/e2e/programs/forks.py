@@ -1,4 +1,5 @@
-"""NAME METHOD: starts a child of multiprocessing by METHOD, which attaches to NAME, compiles and returns."""
+"""Start a child of multiprocessing that attaches to a name, compiles and returns: ``forks.py NAME
+METHOD``."""
 
 import multiprocessing
 import sys

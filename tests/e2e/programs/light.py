@@ -1,5 +1,5 @@
-"""Attaches to the bundle that it is given; tells as JSON which modules the main thread imported for that, and
-which any thread did until the restore was over."""
+"""Attach to a bundle and print as JSON which modules the main thread imported for that, and which modules any
+thread imported until the restore was over."""
 
 import json
 import sys

@@ -1,11 +1,11 @@
-"""Small real models for the end-to-end tests; importable from any working directory."""
+"""Define small real models for the end-to-end tests; any working directory can import them."""
 
 import torch
 from torch import nn
 
 
 class Block(nn.Module):
-    """Attention-free, but with the things that make Inductor write C++: norms, softmax, gelu."""
+    """Has the operations that make Inductor write C++ (norms, softmax, gelu), and no attention."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

@@ -1,11 +1,11 @@
-"""One rank of a job that trains a step: what all ranks compile, and what this one alone does. One JSON line.
+"""Run one rank of a job that trains a step: what all ranks compile, and what this rank alone compiles. Print
+one JSON line per rank.
 
-Under torchrun it is told its rank at its start; run plainly it is the parent of two ranks of
-`torch.multiprocessing` that learn theirs when they join the group. Arguments: NAME=VALUE. ``name``: attach
-to it, else nothing is attached here; ``publish``: afterwards, on every rank; ``folders``: each rank's own
-cache folder below it; ``small``: one function,
-nothing is trained.
-"""
+Under torchrun the process knows its rank at its start. Run plainly, it is the parent of two ranks of
+`torch.multiprocessing`, which learn their ranks when they join the group. Arguments are NAME=VALUE. ``name``:
+attach to this name; without it nothing is attached here. ``publish``: publish afterwards, on every rank.
+``folders``: the folder below which each rank has its own cache folder. ``small``: compile one function and
+train nothing."""
 
 import json
 import os
@@ -15,7 +15,7 @@ options = dict(argument.split("=", 1) for argument in sys.argv[1:])
 
 
 def prepare(rank: int) -> None:
-    """What differs by rank, before torch is imported."""
+    """Set what differs by rank, before torch is imported."""
     if "folders" in options:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(options["folders"], str(rank))
     if "name" in options:
@@ -45,7 +45,7 @@ def step(rank: int, ranks: int) -> None:
         own = torch.compile(lambda x: x.cos() * (rank + 2))(batch)
     difference = float((own - batch.cos() * (rank + 2)).abs().max())
     tell(rank, difference)
-    dist.barrier()  # nobody ends while another one still asks
+    dist.barrier()  # No rank ends while another rank still asks.
     dist.destroy_process_group()
 
 
@@ -66,8 +66,8 @@ def tell(rank: int, difference: float) -> None:
         "folder": str(process().folders.roots().get("inductor", "")),
     }
     if "publish" in options:
-        done = cachesvc_client.publish()
-        answer |= {"revision": str(done.revision), "entry": str(done.entry)}
+        publication = cachesvc_client.publish()
+        answer |= {"revision": str(publication.revision), "entry": str(publication.entry)}
     print(json.dumps(answer) + "\n", end="", flush=True)
 
 

@@ -1,5 +1,7 @@
-"""A rank up to its first compile, without torch: attaches to NAME (empty: to what the variables say), waits
-as a compile does, and tells what it has."""
+"""Run a rank up to its first compile, without torch: attach to NAME, wait as a compile does, and print what
+is installed.
+
+An empty NAME attaches as the variables say."""
 
 import json
 import os
@@ -19,4 +21,4 @@ answer = {
     "reasons": list(report.reasons),
 }
 print(json.dumps(answer), flush=True)
-sys.stdin.read()  # a rank goes on to live
+sys.stdin.read()  # A rank stays alive after its compile.

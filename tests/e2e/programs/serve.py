@@ -1,12 +1,11 @@
-"""A service: attaches, compiles, answers once; prints its report as JSON on the last line.
+"""Run a service: attach, compile, answer once, and print the report as JSON on the last line.
 
-Arguments: NAME=VALUE. ``bundle``: attach to a file; ``name``: attach to a name; ``when``: before (default),
-after (import torch), late (after a compile), twice, fork, auto (import cachesvc_client.auto), never,
-compile (no attach: `prime`, `wait`, then cachesvc_client.compile with the name);
-``small``: a function instead of the model; ``grad``: with gradients, of the input too; ``threads``: torch's;
-``publish``: publish afterwards; ``quiet``: wait until the collector is let go;
-``expect``: a saved output to compare with.
-"""
+Arguments are NAME=VALUE. ``bundle``: attach to a file. ``name``: attach to a name. ``when``: before
+(default), after (import torch), late (after a compile), twice, fork, auto (import cachesvc_client.auto),
+never, or compile (no attach: `prime`, `wait`, then cachesvc_client.compile with the name). ``small``: a
+function instead of the model. ``grad``: with gradients, of the input too. ``threads``: the number of torch's
+threads. ``publish``: publish afterwards. ``quiet``: wait until the pause of the collector ends. ``expect``: a
+saved output to compare with."""
 
 import gc
 import json

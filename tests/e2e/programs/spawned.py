@@ -1,7 +1,6 @@
-"""A service whose workers compile: it knows nothing of cachesvc. Prints one JSON line per worker.
+"""Run a service that does not know cachesvc and whose workers compile. Print one JSON line per worker.
 
-Run plainly it spawns two workers with multiprocessing; under torchrun each rank is a worker.
-"""
+Run plainly, the program spawns two workers with multiprocessing; under torchrun each rank is a worker."""
 
 import json
 import multiprocessing

@@ -1,5 +1,5 @@
-"""A service up to its first compile, without torch: attaches to NAME, waits as a compile does, and tells what
-came of it."""
+"""Run a service up to its first compile, without torch: attach to NAME, wait as a compile does, and print the
+outcome."""
 
 import json
 import sys

@@ -1,5 +1,7 @@
-"""A service that compiles at its first request: ``app`` for ASGI servers, ``wsgi`` for WSGI servers. A
-request for /N runs a batch of N rows. It attaches to NAME of the environment and configures no logging."""
+"""Compile at the first request: ``app`` is for ASGI servers, ``wsgi`` for WSGI servers.
+
+A request for /N runs a batch of N rows. The program attaches to the NAME of the environment and configures no
+logging."""
 
 import os
 

@@ -1,5 +1,7 @@
-"""A service that uses the client in a way that nobody should: HOW BUNDLE. Tells as JSON how far its outputs
-were from eager and what it was told; in a forked child that is the child's."""
+"""Use the client in a way that nobody should: ``wrong.py HOW BUNDLE``. Print as JSON how far the outputs were
+from eager, and the report.
+
+In a forked child, the outputs and the report are the child's."""
 
 import json
 import os
@@ -14,14 +16,14 @@ def function(x):
 
 
 def call(space, **options):
-    """How far a fresh ``torch.compile`` is from eager."""
+    """Return how far a fresh ``torch.compile`` is from eager."""
     torch, inputs = space["torch"], space["inputs"]
     with torch.no_grad():
         return float((torch.compile(function, **options)(inputs()) - function(inputs())).abs().max())
 
 
 def compiles_and_runs_the_graph(graph, inputs):
-    """A backend that has a graph compiled and does not call what it was compiled to."""
+    """Compile a graph as a backend and never call the compiled graph."""
     import copy
 
     from torch._inductor.compile_fx import compile_fx

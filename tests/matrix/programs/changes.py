@@ -1,8 +1,7 @@
-"""The differences that a consumer can make inside its own process, by the names of the rows.
+"""Define the differences that a consumer can make inside its own process, by the names of the rows.
 
-Each is a context that answers what is compiled, its input and the arguments of ``torch.compile``; what it
-changes in this process it takes back.
-"""
+Each is a context that yields the function to compile, its input and the arguments of ``torch.compile``. It
+takes back what it changes in this process."""
 
 from __future__ import annotations
 
@@ -40,7 +39,7 @@ def batch(rows: int = 4, width: int = 8, dtype: torch.dtype = torch.float32) -> 
 
 @contextlib.contextmanager
 def setting(holder: Any, **values: Any) -> Iterator[None]:
-    """Attributes that are set back."""
+    """Set attributes, and restore them afterwards."""
     before = {name: getattr(holder, name) for name in values}
     for name, value in values.items():
         setattr(holder, name, value)
@@ -114,7 +113,7 @@ def unused_submodule():
 
 @change
 def dynamo_setting():
-    """What steers the tracing and leaves the graph as it is."""
+    """Change settings that steer the tracing and leave the graph as it is."""
     import torch._dynamo.config
 
     with setting(torch._dynamo.config, recompile_limit=3):
@@ -126,7 +125,8 @@ def dynamo_setting():
 
 @change
 def custom_op_body():
-    """Its Python body is in no key; what is called is the body of this process."""
+    """Change the Python body of a custom operator, which is in no key: the graph calls the body of this
+    process."""
     body = subject.shift._backend_fns.copy()
     subject.shift.register_kernel("cpu")(lambda x: x * 3)
     try:
@@ -302,14 +302,15 @@ def constant_in_forward():
 
 @change
 def traced_operator_body():
-    """A constant that only an operator's body reads: the graph, and PyTorch's own key, stay as they are."""
+    """Change a constant that only an operator's body reads: the graph, and PyTorch's own key, stay as they
+    are."""
     with setting(subject, SLOPE=2.0):
         yield Ask(subject.wave(), batch(8, 16), {"dynamic": True})
 
 
 @change
 def library():
-    """Another version of a model's library, whose code traces to something else."""
+    """Load another version of a model's library, whose code traces to another graph."""
     library = ModuleType("transformers")
     library.__version__ = "4.0.1"
     before = sys.modules.get("transformers")
@@ -329,7 +330,7 @@ def library():
 
 @change
 def training_flag():
-    """Dropout that is on: another graph."""
+    """Switch dropout on, which makes another graph."""
 
     class Dropping(subject.Net):
         def forward(self, x):

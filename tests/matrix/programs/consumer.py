@@ -1,8 +1,7 @@
-"""A consumer: attaches to the name, as a service does, and makes the differences that it is given, one after
-the other. ``consumer.py NAME CHANGE…``; prints one JSON line per change.
+"""Attach to the name, as a service does, and make the named differences one after the other.
 
-``FACTS`` in the environment is JSON that is put over what `detect` finds: what this machine has not.
-"""
+``consumer.py NAME CHANGE…`` prints one JSON line per change. ``FACTS`` in the environment is JSON whose facts
+replace those of `detect`: they describe hardware that this machine lacks."""
 
 import json
 import os
@@ -13,11 +12,11 @@ from cachesvc_client.environment import detect as detecting
 
 injected = json.loads(os.environ.get("FACTS", "{}"))
 more_flags = injected.pop("more cpu_flags", [])
-found = detecting.detect
+detect_here = detecting.detect
 
 
 def detect(environ=None):
-    facts = {**found(environ), **injected}
+    facts = {**detect_here(environ), **injected}
     return {**facts, "cpu_flags": [*facts["cpu_flags"], *more_flags]}
 
 
@@ -35,8 +34,9 @@ from cachesvc_client.wire.codec import plain  # noqa: E402
 
 
 def as_in_a_fresh_process():
-    """Forgets what was compiled and counted before, so that `report` tells of what comes. What the change
-    before compiled stays in the folder, under keys that only its own difference makes."""
+    """Forget all compiles and counts, so that `report` describes only what follows.
+
+    The files of the change before stay in the folder, under keys that only its own difference makes."""
     torch._dynamo.reset()
     state = process()
     state.observer = counters.start()
@@ -53,24 +53,24 @@ def one(name):
         output = torch.compile(ask.model, **ask.options)(ask.x)
         report = cachesvc_client.report()
     scale = max(float(expected.detach().abs().max()), 1e-9)
-    seen = observer.snapshot()
+    observation = observer.snapshot()
     return {
         "row": name,
         "state": report.state,
         "reasons": list(report.reasons),
         "facts": report.facts,
         "differences": [one.factor for one in report.differences],
-        "compiled": seen.compilations,
-        "tuned": seen.tuning_runs,
-        "compilers": seen.compiler_processes,
+        "compiled": observation.compilations,
+        "tuned": observation.tuning_runs,
+        "compilers": observation.compiler_processes,
         "difference": float((output.double() - expected.double()).abs().max()) / scale,
         "eps": torch.finfo(output.dtype).eps,
-        "counters": plain(seen)["counters"],
+        "counters": plain(observation)["counters"],
     }
 
 
 for change in sys.argv[2:]:
     try:
         print(json.dumps(one(change)), flush=True)
-    except Exception as error:  # noqa: BLE001 - told, and the other changes go on
+    except Exception as error:  # noqa: BLE001 - printed, and the other changes go on
         print(json.dumps({"row": change, "error": f"{type(error).__name__}: {error}"[:2000]}), flush=True)

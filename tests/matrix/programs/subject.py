@@ -1,4 +1,5 @@
-"""What the matrix warms: as small as still makes Inductor write host kernels, with a custom operator."""
+"""Define the models that the matrix warms: small, but large enough for host kernels, with a custom
+operator."""
 
 import torch
 from torch import nn
@@ -19,7 +20,7 @@ shift.register_autograd(lambda _, gradient: gradient)
 
 @torch.library.triton_op("matrix::traced", mutates_args=())
 def traced(x: torch.Tensor) -> torch.Tensor:
-    """Its body is traced by AOTAutograd, whose key holds its name alone."""
+    """Compute an operator that AOTAutograd traces, and whose name alone is in AOTAutograd's key."""
     return x * SLOPE
 
 

@@ -1,8 +1,7 @@
-"""Compiles a small model with cachesvc attached; tells as JSON what came of it and which hooks there are.
+"""Compile a small model with cachesvc attached. Print the outcome and the installed hooks as JSON.
 
-``service.py attach-first|torch-first [wait]``: in which order it attaches and imports torch. ``wait``: waits
-for the restore before it compiles.
-"""
+Usage: ``service.py attach-first|torch-first [wait]``: the order of the attach and the import of torch.
+``wait``: wait for the restore before the compile."""
 
 import json
 import sys
@@ -21,19 +20,21 @@ def compilers():
 
 
 def attributes():
-    """What every module and class of the compilers holds: (where, name) -> object. By ``type``, since some
-    objects of torch initialise CUDA when they are asked for an attribute."""
-    found = {}
+    """Return the attributes of every module and class of the compilers, by module and name.
+
+    The search asks for the ``type`` of each object, since some objects of torch initialise CUDA when an
+    attribute is read."""
+    values = {}
     for module_name, module in compilers().items():
         for name, value in list(getattr(module, "__dict__", {}).items()):
-            found[module_name, name] = value
+            values[module_name, name] = value
             if issubclass(type(value), type) and value.__module__ == module_name:
-                found.update({(f"{module_name}.{name}", inner): vars(value)[inner] for inner in vars(value)})
-    return found
+                values.update({(f"{module_name}.{name}", inner): vars(value)[inner] for inner in vars(value)})
+    return values
 
 
 def ours():
-    """The names in the compilers that lead to code of the client."""
+    """Return the names in the compilers that lead to code of the client."""
     mine = []
     for (where, name), value in attributes().items():
         function = value.__func__ if type(value) in (staticmethod, classmethod) else value

@@ -1,4 +1,4 @@
-"""Factories for the end-to-end tests: as small as still makes the compiler generate code."""
+"""Define factories for the end-to-end tests: small, but large enough to make the compiler generate code."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def tiny(width: int = 8) -> Tiny:
 
 
 class Breaking(Tiny):
-    """A graph break between the layers, and dropout while training."""
+    """Has a graph break between the layers, and dropout in training."""
 
     def forward(self, x: torch.Tensor, scale: float = 1.0) -> torch.Tensor:  # type: ignore[override]
         hidden = torch.nn.functional.dropout(self.first(x).relu(), 0.5, self.training)
@@ -59,7 +59,7 @@ def dying() -> None:
 
 
 def sleeping() -> None:
-    """Never ends by itself, nor does its child; tells both process ids."""
+    """Never end, start a child that never ends, and print both process ids."""
     child = os.fork()
     if child:
         pathlib.Path(os.environ["TINY_PIDS"]).write_text(f"{os.getpid()} {child}")
@@ -67,7 +67,7 @@ def sleeping() -> None:
 
 
 def wrong(width: int = 8) -> torch.nn.Module:
-    """Other numbers when it is compiled: what a tolerance is for."""
+    """Compute other numbers when compiled, to test the tolerance."""
 
     class Wrong(Tiny):
         def forward(self, x: torch.Tensor, scale: float = 1.0) -> torch.Tensor:  # type: ignore[override]
@@ -81,7 +81,7 @@ def compiled() -> object:
 
 
 def mode() -> object:
-    """Tells in which mode it is called."""
+    """Print the mode in which the model is called."""
 
     def function(x: torch.Tensor) -> torch.Tensor:
         del x

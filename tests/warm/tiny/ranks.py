@@ -1,4 +1,4 @@
-"""A script target that runs as several ranks: what they share, and what each compiles alone."""
+"""Run a script target as several ranks: each compiles a shared function and one of its own."""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-"""A model whose code looks for a secret in its own process, in its ancestors and in its folders."""
+"""Define a model whose code looks for a secret in its own process, in its ancestors and in its folders."""
 
 from __future__ import annotations
 
@@ -35,18 +35,19 @@ def places() -> Iterator[pathlib.Path]:
 
 
 def searching(digest: str, size: int, answer: str) -> torch.nn.Module:
-    """Write down where ``size`` bytes lie whose SHA-256 is in ``digest``, which has one or several with
-    commas: the spec cannot hold the secrets."""
-    found, looked_at = [], 0
+    """Write down where ``size`` bytes lie whose SHA-256 is in ``digest``.
+
+    ``digest`` is one digest or several with commas: the spec cannot hold the secrets."""
+    matches, places_read = [], 0
     for place in places():
         try:
             data = place.read_bytes()[: 1 << 20] if place.is_file() else b""
         except OSError:
             continue
-        looked_at += 1
+        places_read += 1
         texts = (data[at : at + size] for at in range(len(data)) if data[at : at + 8] == b"ed25519-")
         if any(hashlib.sha256(text).hexdigest() in digest.split(",") for text in texts):
-            found.append(str(place))
+            matches.append(str(place))
     with open(answer, "a") as file:
-        file.write(f"{looked_at} {' '.join(found)}\n")
+        file.write(f"{places_read} {' '.join(matches)}\n")
     return tiny()

@@ -1,4 +1,4 @@
-"""A script target: it compiles by itself, and says how it ended."""
+"""Run a script target, which compiles by itself and prints how it ended."""
 
 import sys
 

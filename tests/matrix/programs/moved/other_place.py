@@ -1,4 +1,5 @@
-"""``subject.Net`` in another file, on other lines, with other names for the class and its variables."""
+"""Define ``subject.Net`` in another file, on other lines, with other names for the class and its
+variables."""
 
 # A comment that was not there.
 
@@ -8,7 +9,7 @@ from subject import shift
 
 
 class Renamed(torch.nn.Module):
-    """What it does stays."""
+    """Computes what ``subject.Net`` computes."""
 
     def __init__(self, width: int = 8) -> None:
         super().__init__()

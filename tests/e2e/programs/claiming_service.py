@@ -1,7 +1,7 @@
-"""A service up to its first compile, without torch: attaches to NAME, then does as it is told, a word a line.
+"""Run a service up to its first compile, without torch: attach to NAME, then read one command a line.
 
-``compile``: as a compile begins; ``publish``: what it is said to have compiled; ``fork``: a child that ends;
-``end``. Answers each with a line of JSON."""
+``compile``: do what precedes a compile. ``publish``: publish a file as if this process had compiled it.
+``fork``: start a child that ends. ``end``: end. The service answers each command with a line of JSON."""
 
 import json
 import os
@@ -50,8 +50,8 @@ def publishing():
         NAME, Target("service"), process().prepare(config, RestoreResult())[1], Workload(), (), config.lane
     )
     path = Path(os.environ["TMPDIR"]) / "made.cachesvc"
-    made = [SourceFile("inductor", f"fxgraph/ab/f{'a' * 30}/{'b' * 30}", str(os.getpid()).encode())]
-    build_bundle(made, draft, SigningKey.load(config.signing_key), path)
+    files = [SourceFile("inductor", f"fxgraph/ab/f{'a' * 30}/{'b' * 30}", str(os.getpid()).encode())]
+    build_bundle(files, draft, SigningKey.load(config.signing_key), path)
     claim = claims().get(NAME)
     try:
         with Remote(config.url, config.token) as remote:

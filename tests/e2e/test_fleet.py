@@ -1,5 +1,7 @@
-"""A fleet that may publish, by real processes and a registry, without torch: one compiles, the others wait
-for it; no longer than their deadline, whatever becomes of the one."""
+"""Test a fleet that may publish, with real processes and a registry, without torch.
+
+One service compiles, and the others wait for its publication, no longer than their deadline, whatever happens
+to the first one."""
 
 from __future__ import annotations
 
@@ -51,7 +53,7 @@ class Service:
 
 
 class Fleet:
-    """Services of one registry, each on an empty node of its own unless ``node`` names one."""
+    """Starts services of one registry, each on an empty node of its own unless ``node`` names one."""
 
     def __init__(self, served: Served, folder: Path) -> None:
         self.served, self._folder, self._stack = served, folder, ExitStack()
@@ -64,15 +66,15 @@ class Fleet:
     def start_each(
         self, variables: list[dict[str, str]], *, deadline: float = 30, node: str = ""
     ) -> list[Service]:
-        """One service for each of these variables, all at once."""
-        made = []
+        """Start one service for each of these variables, all at once."""
+        services = []
         for more in variables:
             self._number += 1
             place = self._folder / (node or f"node-{self._number}")
             own = {**environment(place), **self.served.publisher, **MODE, "CACHESVC_DEADLINE": str(deadline)}
             (place / f"tmp-{self._number}").mkdir()
             process = subprocess.Popen(
-                [sys.executable, str(PROGRAMS / "takes_turn.py"), self.name],
+                [sys.executable, str(PROGRAMS / "claiming_service.py"), self.name],
                 env={**own, "TMPDIR": str(place / f"tmp-{self._number}"), **more},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -80,10 +82,10 @@ class Fleet:
                 text=True,
             )
             self._stack.callback(self._end, process)
-            made.append(Service(process))
-        for one in made:
+            services.append(Service(process))
+        for one in services:
             one.pid = one.answer()["pid"]
-        return made
+        return services
 
     def __enter__(self) -> Fleet:
         return self
@@ -104,8 +106,8 @@ class Fleet:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with registry(tmp_path_factory.mktemp("registry")) as made:
-        yield made
+    with registry(tmp_path_factory.mktemp("registry")) as server:
+        yield server
 
 
 def registry(folder: Path, settings: str = "") -> Any:
@@ -117,38 +119,43 @@ def registry(folder: Path, settings: str = "") -> Any:
 
 @pytest.fixture
 def fleet(served: Served, tmp_path: Path) -> Iterator[Fleet]:
-    with Fleet(served, tmp_path) as made:
-        yield made
+    with Fleet(served, tmp_path) as new_fleet:
+        yield new_fleet
 
 
-def test_of_eight_one_compiles_and_seven_have_what_it_published(fleet: Fleet) -> None:
+def test_one_of_eight_compiles_and_seven_install_its_publication(fleet: Fleet) -> None:
     services = fleet.start(8)
     for one in services:
         one.say("compile")
-    # The one whose compile goes on at once is the one that compiles; nobody else's does meanwhile.
+    # The service whose compile goes on at once is the one that compiles; no other compile goes on meanwhile.
     with ThreadPoolExecutor(8) as pool:
         answers = [pool.submit(one.answer) for one in services]
         until = time.monotonic() + 20
         while time.monotonic() < until and not any(answer.done() for answer in answers):
             time.sleep(0.02)
-        time.sleep(1.5 * CLAIM_SECONDS)  # a compile that takes longer than a claim lasts unless it is renewed
+        # The compile takes longer than a claim lasts unless the claim is renewed.
+        time.sleep(1.5 * CLAIM_SECONDS)
         [builder] = [number for number, answer in enumerate(answers) if answer.done()]
-        told = answers[builder].result()
-        assert (told["holds"], told["installed"], told["status"]) == (True, [], "failed")
+        first_answer = answers[builder].result()
+        assert (first_answer["holds"], first_answer["installed"], first_answer["status"]) == (
+            True,
+            [],
+            "failed",
+        )
         published = services[builder].does("publish")
         began = time.monotonic()
         others = [answer.result(30) for answer in answers if answer is not answers[builder]]
-    took = time.monotonic() - began
+    seconds = time.monotonic() - began
     assert published["created"] and fleet.revision() == published["revision"]
     assert [(one["installed"], one["holds"]) for one in others] == [([published["revision"]], False)] * 7
     assert {one["status"] for one in others} == {"restored"}
     assert all(4 < one["waited"] < 20 for one in others), others
-    assert took < 8, "told at once; what remains is seven restores on two cores"
+    assert seconds < 8, "the others hear of it at once; seven restores on two cores remain"
     [late] = fleet.start(1)
-    assert late.does("compile")["installed"] == [published["revision"]], "and later starts just restore"
+    assert late.does("compile")["installed"] == [published["revision"]], "later starts just restore"
 
 
-def test_when_the_one_is_killed_another_takes_over(fleet: Fleet) -> None:
+def test_another_service_takes_over_when_the_holder_is_killed(fleet: Fleet) -> None:
     first, *others = fleet.start(3)
     assert first.does("compile")["holds"]
     for one in others:
@@ -168,10 +175,10 @@ def test_when_the_one_is_killed_another_takes_over(fleet: Fleet) -> None:
     assert third["installed"] == [published["revision"]]
 
 
-def test_one_that_ends_gives_it_back_at_once(fleet: Fleet) -> None:
+def test_a_service_that_ends_releases_its_claim_at_once(fleet: Fleet) -> None:
     first, second = fleet.start(2)
     assert first.does("compile")["holds"]
-    assert first.does("fork")["status"] == 0, "a child that ends gives nothing back"
+    assert first.does("fork")["status"] == 0, "a child that ends releases nothing"
     second.say("compile")
     time.sleep(CLAIM_SECONDS + 1)
     began = time.monotonic()
@@ -180,7 +187,7 @@ def test_one_that_ends_gives_it_back_at_once(fleet: Fleet) -> None:
     assert time.monotonic() - began < CLAIM_SECONDS - 0.5
 
 
-def test_one_that_stalled_and_was_taken_over_may_not_publish(fleet: Fleet) -> None:
+def test_a_stalled_holder_that_lost_its_claim_may_not_publish(fleet: Fleet) -> None:
     first, second = fleet.start(2)
     assert first.does("compile")["holds"]
     first.process.send_signal(signal.SIGSTOP)
@@ -196,10 +203,11 @@ def test_nobody_waits_beyond_the_deadline(fleet: Fleet) -> None:
     [first] = fleet.start(1)
     assert first.does("compile")["holds"]
     [second] = fleet.start(1, deadline=3)
-    told = second.does("compile")
-    assert (told["holds"], told["installed"]) == (False, [])
-    assert 2 < told["waited"] < 3.8
-    # It compiles, and may publish what it made: that is nobody's loss, and who waits gets it.
+    answer = second.does("compile")
+    assert (answer["holds"], answer["installed"]) == (False, [])
+    assert 2 < answer["waited"] < 3.8
+    # The second service compiles and may publish its files: that costs nobody anything, and waiting services
+    # get them.
     assert second.does("publish")["created"]
     assert first.does("publish")["created"]
 
@@ -209,26 +217,28 @@ def test_nobody_waits_beyond_the_deadline(fleet: Fleet) -> None:
     [{"CACHESVC_MODE": "read"}, {"CACHESVC_SIGNING_KEY": ""}, {"CACHESVC_TOKEN": ""}],
     ids=["reader", "no-key", "no-token"],
 )
-def test_who_cannot_publish_neither_takes_nor_waits(fleet: Fleet, more: dict[str, str]) -> None:
+def test_a_service_that_cannot_publish_neither_takes_a_claim_nor_waits(
+    fleet: Fleet, more: dict[str, str]
+) -> None:
     [reader] = fleet.start(1, **more)
-    told = reader.does("compile")
-    assert not told["holds"] and told["waited"] < 2
+    answer = reader.does("compile")
+    assert not answer["holds"] and answer["waited"] < 2
     [first] = fleet.start(1)
     assert first.does("compile")["holds"]
     [reader] = fleet.start(1, **more)
-    told = reader.does("compile")
-    assert not told["holds"] and told["waited"] < 2
+    answer = reader.does("compile")
+    assert not answer["holds"] and answer["waited"] < 2
 
 
-def test_a_registry_that_ends_meanwhile_keeps_nobody(tmp_path: Path) -> None:
+def test_services_do_not_wait_for_a_registry_that_ends_meanwhile(tmp_path: Path) -> None:
     with registry(tmp_path / "registry") as served, Fleet(served, tmp_path) as fleet:
         first, second = fleet.start(2, deadline=20)
         assert first.does("compile")["holds"]
         second.say("compile")
         time.sleep(1)
         served.process.send_signal(signal.SIGKILL)
-        told = second.answer()
-        assert not told["holds"] and told["waited"] < 10
+        answer = second.answer()
+        assert not answer["holds"] and answer["waited"] < 10
         assert first.does("publish")["error"] == "unavailable"
 
 
@@ -253,7 +263,7 @@ def test_redis_that_ends_meanwhile_costs_a_second(tmp_path: Path) -> None:
         assert time.monotonic() - began < 5
 
 
-def test_the_ranks_of_a_job_are_one_and_another_job_waits_for_it(fleet: Fleet) -> None:
+def test_the_ranks_of_a_job_count_as_one_and_another_job_waits_for_them(fleet: Fleet) -> None:
     def job(port: int) -> list[Service]:
         common = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
         ranks = [{"RANK": "0"}, {"RANK": "1", "CACHESVC_SIGNING_KEY": ""}]
@@ -265,12 +275,12 @@ def test_the_ranks_of_a_job_are_one_and_another_job_waits_for_it(fleet: Fleet) -
     first, second = job(1), job(2)
     for rank in first:
         rank.say("compile")
-    told = [rank.answer() for rank in first]
-    assert [(one["holds"], one["installed"]) for one in told] == [(True, []), (False, [])], told
-    assert all(one["waited"] < 8 for one in told), "no rank waits for another one's claim"
+    answers = [rank.answer() for rank in first]
+    assert [(one["holds"], one["installed"]) for one in answers] == [(True, []), (False, [])], answers
+    assert all(one["waited"] < 8 for one in answers), "no rank waits for another rank's claim"
     for rank in second:
         rank.say("compile")
     time.sleep(CLAIM_SECONDS + 1)
     published = first[0].does("publish")
-    told = [rank.answer() for rank in second]
-    assert [one["installed"] for one in told] == [[published["revision"]]] * 2, told
+    answers = [rank.answer() for rank in second]
+    assert [one["installed"] for one in answers] == [[published["revision"]]] * 2, answers
