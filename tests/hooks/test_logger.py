@@ -23,7 +23,7 @@ from cachesvc_client.outcome.log import OutcomeLog
 use = RevisionUse("team/x", "t", "sha256:" + "0" * 64, 1, 1, 0)
 seen = Observation(compilations=2)
 OutcomeLog().say(Report("partial", (), seen, (use,)), "team/x", "compiled")
-OutcomeLog().say(Report("hit", (), Observation(), (use,)), "team/x", "quiet")
+OutcomeLog().say(Report("hit", (), Observation(), (use,)), "team/x", "compiled")
 """
 
 

@@ -1,5 +1,5 @@
-"""Logs the outcome of a restore: one line at a full hit, one warning as soon as something was compiled
-afterwards."""
+"""Logs the outcome of a restore: one line at the first full hit, one warning as soon as something was
+compiled afterwards."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class OutcomeLog:
             self._logged.add("compiled")
         elif names and report.revisions and not report.observed.clean:
             self._once(logging.WARNING, "compiled", compiled_line(report, names), report)
-        elif names and report.state == "hit" and moment != "compiled":
+        elif names and report.state == "hit":
             self._once(logging.INFO, "hit", hit_line(report, names), report)
         if moment == "exit" and report.line not in self._logged:
             logger.write(logging.INFO, "at exit: %s", report.line)
