@@ -7,7 +7,7 @@ from typing import Annotated
 from anyio import to_thread
 from fastapi import APIRouter, Query, Response
 
-from cachesvc.registry import audit, fsck, gc, tokens, upkeep
+from cachesvc.registry import audit, fsck, gc, provenance, tokens, upkeep
 from cachesvc_client.wire.admin import (
     MAX_PAGE,
     AuditPage,
@@ -18,6 +18,7 @@ from cachesvc_client.wire.admin import (
     NamespaceRecord,
     Policy,
     Repaired,
+    RequireRequest,
 )
 from cachesvc_client.wire.names import Namespace
 from cachesvc_client.wire.protocol import SignerRecord, TokenAnswer, TokenRequest
@@ -94,6 +95,14 @@ async def get_namespaces(registry: TheRegistry, token: TheToken) -> Json:
 async def put_policy(registry: TheRegistry, token: TheToken, namespace: Namespace, body: Policy) -> Json:
     """Replaces the policy of a namespace; the next collection applies it."""
     return Json(await to_thread.run_sync(upkeep.set_policy, registry, token, namespace, body))
+
+
+@router.put("/namespaces/{namespace}/require", response_model=RequireRequest)
+async def put_require(
+    registry: TheRegistry, token: TheToken, namespace: Namespace, body: RequireRequest
+) -> Json:
+    """Sets who must have built what the trunk of a namespace offers; everywhere within 5 s."""
+    return Json(await to_thread.run_sync(provenance.set_requirement, registry, token, namespace, body))
 
 
 @router.get("/audit", response_model=AuditPage)

@@ -8,10 +8,11 @@ from anyio import to_thread
 from fastapi import APIRouter, Query, Response
 
 from cachesvc.index.inventory import Search
-from cachesvc.registry import inventory, reports, upkeep
+from cachesvc.registry import inventory, provenance, reports, upkeep
 from cachesvc_client.wire.admin import (
     MAX_PAGE,
     EntryPage,
+    ProvenanceRecord,
     Reason,
     RevisionDifference,
     RevisionRecord,
@@ -111,6 +112,12 @@ async def get_revision(registry: TheRegistry, token: TheToken, revision: Digest)
 async def get_envelope(registry: TheRegistry, token: TheToken, revision: Digest) -> Json:
     """Returns the signed envelope, byte for byte."""
     return Json(await to_thread.run_sync(inventory.get_envelope, registry, token, revision))
+
+
+@router.get("/revisions/{revision}/provenance", response_model=ProvenanceRecord)
+async def get_provenance(registry: TheRegistry, token: TheToken, revision: Digest) -> Json:
+    """Shows who built a revision, from what: the statement that was signed with it, verified again."""
+    return Json(await to_thread.run_sync(provenance.show_provenance, registry, token, revision))
 
 
 @router.get("/revisions/{revision}/difference/{other}", response_model=RevisionDifference)

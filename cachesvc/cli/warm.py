@@ -190,6 +190,7 @@ def _run(
 ) -> list[Outcome]:
     from cachesvc.warm.context import WarmContext
     from cachesvc.warm.launcher import Launcher
+    from cachesvc.warm.provenance import BuildOrigin
     from cachesvc.warm.run import run
     from cachesvc_client.config import Config
 
@@ -205,6 +206,7 @@ def _run(
             force=force,
             check=check,
             provenance=_provenance(spec),
+            origin=BuildOrigin.of(spec),
             lifetime=lifetime,
         )
         context = _with_registry(context, config, job, stack)
@@ -233,12 +235,16 @@ def _with_registry(
             "run cachesvc login --signing-key, set CACHESVC_SIGNING_KEY, or give --signing-key-env",
         )
     remote, lane = _connect(context, config, job, stack)
-    role = remote.whoami().role
-    if not context.check and role not in ("write", "admin"):
-        raise Forbidden(f"the token may only {role}", "publishing needs a write token; --check does not")
+    token = remote.whoami()
+    if not context.check and token.role not in ("write", "admin"):
+        raise Forbidden(
+            f"the token may only {token.role}", "publishing needs a write token; --check does not"
+        )
     own = (TrustedKey(f"{context.name.namespace}={key.public}"),) if key else ()
     trusted = tuple(dict.fromkeys((*config.trusted_keys, *own)))
-    return replace(context, key=key, lane=lane, registry=RegistryAccess(remote, trusted))
+    # Who this job is says the registry, by the token that it verified: a builder cannot name itself.
+    origin = replace(context.origin, identity=token.builder) if context.origin else None
+    return replace(context, key=key, lane=lane, registry=RegistryAccess(remote, trusted), origin=origin)
 
 
 def _connect(

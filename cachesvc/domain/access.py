@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from cachesvc_client.wire.errors import Forbidden, Unauthenticated
 from cachesvc_client.wire.names import Lane
+from cachesvc_client.wire.provenance import BuilderIdentity
 
 ANY = "*"
 """The namespace of a token or signer of all namespaces."""
@@ -37,7 +38,8 @@ class Action(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What the registry knows of a bearer token; never its secret. Times are seconds of UTC."""
+    """What the registry knows of a bearer token; never its secret. Times are seconds of UTC. ``builder``: the
+    CI job to which the registry gave it; ``None`` for a token that an administrator made."""
 
     token: str
     label: str
@@ -47,6 +49,7 @@ class Token:
     created: int = 0
     expires: int | None = None
     revoked: int | None = None
+    builder: BuilderIdentity | None = None
 
 
 def alive(token: Token, now: float) -> None:

@@ -37,6 +37,8 @@ class Published:
     pack_key: str
     published: int
     published_by: str
+    builder: str | None = None
+    source_ref: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +188,8 @@ class Entries:
             expires=manifest.statement.expires,
             published=published.published,
             published_by=published.published_by,
+            builder=published.builder,
+            source_ref=published.source_ref,
         )
         new_head = {
             "entry_": entry,

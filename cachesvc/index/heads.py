@@ -14,7 +14,7 @@ from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag, Target
 
 from .sql import run_each_on_driver
-from .tables import EntryRow, RevisionRow, SignerRow, UsefulnessRow
+from .tables import EntryRow, NamespaceRow, RevisionRow, SignerRow, UsefulnessRow
 
 FEW = 16
 """Heads under most names and tags are fewer than this: one statement reads them with their envelopes."""
@@ -38,7 +38,7 @@ class Candidate:
     ``envelope``: its exact bytes, ``envelope_bytes`` of them, if they were read with the head; else
     ``Heads.envelopes`` reads them. ``fingerprint`` and ``scopes``: JSON, as it was stored. ``lane``: empty
     for the trunk. ``withheld``: the revision is quarantined in some environment. ``signer_removed``: the
-    namespace accepts the signer's key no more.
+    namespace accepts the signer's key no more. ``require``: what the namespace requires of builders.
 
     The values were checked when they were written. To check them again for each resolve took longer than to
     read them.
@@ -62,6 +62,9 @@ class Candidate:
     last_used: int | None
     quarantined: int | None
     quarantine_why: str | None
+    builder: str | None
+    source_ref: str | None
+    require: str | None
     envelope_bytes: int
     withheld: bool
     signer_removed: bool
@@ -123,6 +126,11 @@ def _heads(*more: Any) -> sa.Select[Any]:
         col(SignerRow.key) == revisions.signer,
         col(SignerRow.namespace).in_([entries.namespace, sa.literal_column(f"'{ANY}'")]),
     )
+    require = (
+        sa.select(col(NamespaceRow.require))
+        .where(col(NamespaceRow.namespace) == sa.bindparam("namespace"))
+        .scalar_subquery()
+    )
     return (
         sa.select(
             *(entries[name] for name in ("entry", "lane", "tag", "target", "partition", "workload", "model")),
@@ -130,6 +138,8 @@ def _heads(*more: Any) -> sa.Select[Any]:
             *(revisions[name] for name in ("pack", "pack_size", "pack_key", "expires")),
             *(sa.cast(revisions[name], sa.Text) for name in ("fingerprint", "scopes")),
             *(revisions[name] for name in ("last_used", "quarantined", "quarantine_why")),
+            *(revisions[name] for name in ("builder", "source_ref")),
+            require.label("require"),
             _ENVELOPE_BYTES,
             withheld.label("withheld"),
             sa.not_(accepted).label("signer_removed"),

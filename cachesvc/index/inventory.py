@@ -370,4 +370,6 @@ def _revision(row: Any) -> RevisionRecord:
         pinned=row.pinned,
         quarantined=row.quarantined,
         why=row.quarantine_why or "",
+        builder=row.builder,
+        source_ref=row.source_ref,
     )

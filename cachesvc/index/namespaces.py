@@ -42,6 +42,7 @@ class Namespaces:
                 revisions.get(row.namespace, 0),
                 sizes.get(row.namespace, 0),
                 _policy(row),
+                row.require,
             )
             for row in self._session.exec(query)
         ]
@@ -64,6 +65,19 @@ class Namespaces:
         query = _QUOTA_LOCKED if lock else _QUOTA
         quota: int | None = self._session.connection().execute(query, {"namespace": namespace}).scalar()
         return quota
+
+    def require(self, namespace: Namespace) -> str | None:
+        """Returns what a namespace requires of the builders of its trunk; ``None``: nothing."""
+        query = sa.select(col(NamespaceRow.require)).where(col(NamespaceRow.namespace) == namespace)
+        require: str | None = self._session.connection().execute(query).scalar()
+        return require
+
+    def set_require(self, namespace: Namespace, require: str | None, now: int) -> None:
+        """Sets what a namespace requires of the builders of its trunk."""
+        self._session.flush()
+        insert_unless_there(self._session, NamespaceRow, namespace=namespace, created=now)
+        row = sa.update(NamespaceRow).where(col(NamespaceRow.namespace) == namespace)
+        self._session.connection().execute(row.values(require=None if require is None else str(require)))
 
     def keep(self, namespace: Namespace, policy: Policy, now: int) -> None:
         """Sets what a namespace keeps."""

@@ -28,7 +28,8 @@ metadata.naming_convention = NAMING
 
 class NamespaceRow(SQLModel, table=True):
     """A namespace exists from its first commit on, or from its first policy. What it keeps: ``None`` is
-    as the settings say, or without a bound."""
+    as the settings say, or without a bound. ``require``: who must have built what its trunk offers
+    (``wire.requirement``)."""
 
     __tablename__ = "namespaces"
     namespace: str = Field(primary_key=True, max_length=128)
@@ -38,6 +39,7 @@ class NamespaceRow(SQLModel, table=True):
     unused_days: int | None = None
     keep_bytes: int | None = Field(default=None, sa_type=sa.BigInteger)
     quota_bytes: int | None = Field(default=None, sa_type=sa.BigInteger)
+    require: str | None = Field(default=None, max_length=1000)
 
 
 class SignerRow(SQLModel, table=True):
@@ -52,7 +54,8 @@ class SignerRow(SQLModel, table=True):
 
 class TokenRow(SQLModel, table=True):
     """A bearer token. ``secret_hash``: sha256 of the secret, which is random and so needs no slow hash.
-    ``publisher``: the rule that gave it to a CI job; ``None`` for a token that an administrator made."""
+    ``publisher``: the rule that gave it to a CI job; ``None`` for a token that an administrator made.
+    ``builder``: that job, as its verified token described it (``wire.provenance.BuilderIdentity``)."""
 
     __tablename__ = "tokens"
     token: str = Field(primary_key=True, max_length=40)
@@ -65,6 +68,7 @@ class TokenRow(SQLModel, table=True):
     expires: int | None = Field(default=None, sa_type=sa.BigInteger)
     revoked: int | None = Field(default=None, sa_type=sa.BigInteger)
     publisher: str | None = Field(default=None, max_length=40, index=True)
+    builder: dict[str, str] | None = Field(default=None, sa_type=sa.JSON(none_as_null=True))
 
 
 class PublisherRow(SQLModel, table=True):
@@ -183,7 +187,8 @@ class RevisionRow(SQLModel, table=True):
     ``envelope`` is what was received, byte for byte. ``fingerprint`` and ``scopes`` repeat the manifest's,
     for ``compare``; ``measured`` and ``files`` for listings. ``last_used``: when it was last offered to a
     start, to a few hours; ``pinned``: since when an operator keeps it; ``quarantined``: since when an
-    operator has it offered to nobody.
+    operator has it offered to nobody; ``builder`` and ``source_ref``: of its provenance, checked at its
+    commit.
     """
 
     __tablename__ = "revisions"
@@ -206,6 +211,8 @@ class RevisionRow(SQLModel, table=True):
     pinned: int | None = Field(default=None, sa_type=sa.BigInteger)
     quarantined: int | None = Field(default=None, sa_type=sa.BigInteger)
     quarantine_why: str | None = Field(default=None, max_length=300)
+    builder: str | None = Field(default=None, max_length=1000)
+    source_ref: str | None = Field(default=None, max_length=1000)
     __table_args__ = (
         sa.Index(None, "entry", "sequence"),
         # Sums and orders over all rows read these alone, and not the envelopes.

@@ -8,9 +8,11 @@ import sqlalchemy as sa
 from sqlmodel import Session, col, select
 
 from cachesvc.domain.access import ANY, Role, Token
+from cachesvc_client.wire.codec import build, plain
 from cachesvc_client.wire.errors import Unavailable
 from cachesvc_client.wire.names import Lane
 from cachesvc_client.wire.protocol import SignerRecord
+from cachesvc_client.wire.provenance import BuilderIdentity
 
 from .sql import insert_unless_there, run_change, run_on_driver, take_turns
 from .tables import NamespaceRow, SignerRow, TokenRow
@@ -36,6 +38,7 @@ class Tokens:
                 expires=token.expires,
                 revoked=token.revoked,
                 publisher=publisher,
+                builder=plain(token.builder) if token.builder else None,
             )
         )
 
@@ -156,4 +159,5 @@ def _token(row: TokenRow) -> Token:
         created=row.created,
         expires=row.expires,
         revoked=row.revoked,
+        builder=build(BuilderIdentity, row.builder) if row.builder else None,
     )

@@ -49,6 +49,7 @@ from .intake import (
     new_key,
     record_received,
 )
+from .provenance import demand_required, demand_vouched
 from .quota import demand_room, effective_quota
 
 _ID = re.compile(r"u-[0-9a-f]{32}")
@@ -202,6 +203,8 @@ def _commit(
             sequence=manifest.statement.sequence,
         )
         if created:
+            demand_vouched(unit, token, verified, request.deed)
+            demand_required(unit, verified)
             _record(registry, unit, token, upload, verified, received)
             if request.deed:
                 _note_in_audit(registry, unit, token, verified, request)
@@ -234,8 +237,16 @@ def _record(
     if verified.signer not in signers:
         raise Untrusted(f"key {verified.signer.keyid} may no longer sign for {upload.namespace}")
     demand_room(registry, unit, upload.namespace, manifest.pack.size, quota)
+    provenance = verified.provenance
     published = Published(
-        verified.revision, verified.envelope, verified.signer, upload.key, registry.now, token.token
+        revision=verified.revision,
+        envelope=verified.envelope,
+        signer=verified.signer,
+        pack_key=upload.key,
+        published=registry.now,
+        published_by=token.token,
+        builder=provenance.builder if provenance else None,
+        source_ref=(provenance.ref or None) if provenance else None,
     )
     unit.entries.advance(manifest, published)
 
@@ -261,5 +272,6 @@ def _note_in_audit(
         lane=statement.lane,
         over=request.head,
         bytes_of=manifest.provenance.get("bytes_of"),
+        builder=verified.provenance.builder if verified.provenance else None,
         signer=verified.signer,
     )

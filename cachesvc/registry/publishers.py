@@ -7,6 +7,7 @@ import secrets
 
 from cachesvc.domain import publishers as rules
 from cachesvc.domain.access import ANY, Action, Token, demand
+from cachesvc.domain.builders import identity_of
 from cachesvc.domain.retention import DAY
 from cachesvc.oidc import workload
 from cachesvc.oidc.issuers import check_issuer
@@ -94,6 +95,7 @@ def _give(registry: Registry, job: workload.Workload, grant: rules.Grant) -> Tok
         lane=grant.lane,
         created=now,
         expires=now + rule.minutes * 60,
+        builder=identity_of(job.issuer, job.subject, job.claims),
     )
     with registry.index.write() as unit:
         if not unit.publishers.lock(grant.record.publisher):

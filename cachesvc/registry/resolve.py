@@ -30,6 +30,7 @@ from cachesvc_client.wire.protocol import (
     ResolveRequest,
 )
 from cachesvc_client.wire.records import MAX_ENVELOPE_BYTES
+from cachesvc_client.wire.requirement import Requirement
 
 from .context import Registry
 from .download import pack_url
@@ -46,6 +47,8 @@ COMPARED_CHARACTERS = 24 << 20
 which are the oldest, are left out. 4096 heads of usual fingerprints are fewer."""
 CACHED_COMPARISONS = 512
 """Comparisons of two fingerprints whose result is cached."""
+CACHED_REQUIREMENTS = 64
+"""Requirements of namespaces whose parsed form is cached: each of 4096 heads is held to its namespace's."""
 CACHED_CHARACTERS = 32_000
 """Characters of the two fingerprints of a comparison that is cached, at most."""
 
@@ -203,18 +206,19 @@ def _deciding(verdict: Compatible | Mismatch) -> tuple[Difference, ...]:
 def _withhold(
     registry: Registry, fitting: list[Candidate], request: ResolveRequest
 ) -> tuple[list[Candidate], tuple[Rejected, ...]]:
-    """Leaves out the heads that an operator withholds, those whose signer was removed, and those that are
-    known to do nothing in this environment (``domain.usefulness``)."""
-    if not any(row.withheld or row.signer_removed or row.quarantined is not None for row in fitting):
+    """Leaves out the heads that an operator withholds, those whose signer was removed, those that were not
+    built as the namespace requires, and those that are known to do nothing in this environment
+    (``domain.usefulness``)."""
+    reasons = {row.revision: why for row in fitting if (why := _why_withdrawn(row)) is not None}
+    if not reasons and not any(row.withheld for row in fitting):
         return fitting, ()
     with registry.index.read() as unit:
         withheld = unit.usefulness.quarantined([row.revision for row in fitting if row.withheld])
     offered: list[Candidate] = []
     refused: list[Rejected] = []
     for row in fitting:
-        if row.quarantined is not None or row.signer_removed:
-            why = row.quarantine_why if row.quarantined is not None else "its signer was removed"
-            difference = withdrawn_difference(row.revision, why or "")
+        if row.revision in reasons:
+            difference = withdrawn_difference(row.revision, reasons[row.revision])
             refused.append(Rejected(row.entry, row.target, row.tag, (difference,)))
             continue
         here = environment(request.fingerprint, json.loads(row.fingerprint), json.loads(row.scopes))
@@ -224,6 +228,22 @@ def _withhold(
         else:
             refused.append(Rejected(row.entry, row.target, row.tag, (inert_difference(row.revision, why),)))
     return offered, tuple(refused)
+
+
+def _why_withdrawn(row: Candidate) -> str | None:
+    """Returns why a head is offered to nobody; ``None`` if it is offered. A lane is not held to what the
+    namespace requires of its trunk."""
+    if row.quarantined is not None:
+        return row.quarantine_why or ""
+    if row.signer_removed:
+        return "its signer was removed"
+    if row.require is None or row.lane:
+        return None
+    difference = _requirement(row.require).difference(row.builder, row.source_ref)
+    return None if difference is None else f"{difference}; the namespace requires {row.require}"
+
+
+_requirement = functools.lru_cache(CACHED_REQUIREMENTS)(Requirement)
 
 
 def _record_use(registry: Registry, rows: list[Candidate], answered: set[Digest]) -> None:

@@ -24,6 +24,7 @@ from cachesvc_client.wire.protocol import (
     TokenRequest,
     WhoAmI,
 )
+from cachesvc_client.wire.provenance import BuilderIdentity
 
 from .answers import forget_answers
 from .audit import note
@@ -65,7 +66,7 @@ def cached_token(registry: Registry, secret: str) -> Token | None:
 
 def whoami(token: Token) -> WhoAmI:
     """Returns what a token may do."""
-    return WhoAmI(token.token, token.role.name, token.namespace, token.expires)
+    return WhoAmI(token.token, token.role.name, token.namespace, token.expires, token.builder)
 
 
 def create_token(registry: Registry, by: Token | None, request: TokenRequest) -> TokenAnswer:
@@ -274,4 +275,5 @@ def _look_up(registry: Registry, secret_hash: str) -> Token | None:
 def _decode(cached: bytes) -> Token:
     fields = json.loads(cached)
     lane = Lane(fields.pop("lane")) if "lane" in fields else None
-    return Token(**{**fields, "role": Role(fields["role"])}, lane=lane)
+    builder = codec.build(BuilderIdentity, fields.pop("builder")) if "builder" in fields else None
+    return Token(**{**fields, "role": Role(fields["role"])}, lane=lane, builder=builder)

@@ -6,7 +6,9 @@ import shutil
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import cachesvc_client
 from cachesvc_client.bundle.file import SUFFIX
@@ -14,7 +16,7 @@ from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.publication.build_bundle import Draft, build_bundle
 from cachesvc_client.wire.key_components import KeyFacts
-from cachesvc_client.wire.records import Manifest
+from cachesvc_client.wire.records import Manifest, PackRecord
 
 from . import judge, kinds_used
 from .context import TargetContext
@@ -84,7 +86,8 @@ class EntryBuild:
 
     def seal(self, path: Path, key: SigningKey, measured: Mapping[str, float]) -> Manifest:
         """Write the entry into the bundle file ``path``, signed by ``key``, and return its manifest."""
-        return build_bundle(self._sources(self.files), self._draft(measured), key, path)
+        draft = replace(self._draft(measured), attest=self._attest)
+        return build_bundle(self._sources(self.files), draft, key, path)
 
     def outcome(
         self, status: str, reasons: tuple[str, ...], replay: PhaseResult | None, trace: str = ""
@@ -202,6 +205,16 @@ class EntryBuild:
             keys=self.keys,
             asked=self.compile_result.graph_requests,
         )
+
+    def _attest(self, pack: PackRecord) -> dict[str, Any] | None:
+        """Return the statement of who built the pack."""
+        warm, compiled = self.target.warm, self.compile_result
+        if warm.origin is None:
+            return None
+        provenance = warm.origin.provenance(
+            warm.name, warm.lane, self.target.job.target, compiled.fingerprint, compiled.scopes
+        )
+        return warm.origin.statement(provenance, pack)
 
     def _sources(self, files: Iterable[CapturedFile]) -> list[SourceFile]:
         return [

@@ -14,6 +14,7 @@ from cachesvc_client.wire.records import Workload
 from .launcher import Launcher
 from .phase import PhaseResult
 from .plan import Job
+from .provenance import BuildOrigin
 
 if TYPE_CHECKING:
     from cachesvc_client.http.registry import Remote
@@ -41,7 +42,7 @@ class WarmContext:
     ``key`` signs what is published or written; ``None`` in a check. ``interim_key`` lives as long as the run
     and signs the bundles of replays. ``out``: the folder for bundle files; ``None`` publishes to the
     registry. ``scratch``: the folder for temporary files; ``None`` is the system's. ``lifetime``: seconds
-    after its signing at which a revision expires; ``None``: never.
+    after its signing at which a revision expires; ``None``: never. ``origin``: what says who builds.
     """
 
     name: Name
@@ -57,6 +58,7 @@ class WarmContext:
     interim_key: SigningKey = field(default_factory=SigningKey.generate)
     provenance: Mapping[str, str] = field(default_factory=dict)
     lifetime: float | None = None
+    origin: BuildOrigin | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from .wire.codec import build, canonical, parse_json
 from .wire.durations import MAX_OFFLINE_SECONDS
 from .wire.errors import InvalidRequest, StorageFull
 from .wire.names import Lane, Name, Tag
+from .wire.requirement import Requirement
 
 if TYPE_CHECKING:
     from .http.registry import Probe
@@ -63,8 +64,9 @@ class Config:
     tried after a name's own tag, in order. ``report``: whether outcomes are reported to the registry.
     ``hold_collector``: see `session.gc_pause`. ``keep_own``: see `own_results`. ``offline``: seconds for
     which the last answer of a registry that cannot be reached is used. ``max_age``: seconds since the signing
-    of a revision, from which on it is refused; ``None`` accepts any age. ``allow_links``: networks to which
-    a registry's links may lead although they are not public.
+    of a revision, from which on it is refused; ``None`` accepts any age. ``require``: who must have built a
+    revision; ``None`` accepts every builder. ``allow_links``: networks to which a registry's links may lead
+    although they are not public.
     """
 
     url: str | None = None
@@ -86,6 +88,7 @@ class Config:
     keep_own: bool = True
     offline: float = DEFAULT_OFFLINE
     max_age: float | None = None
+    require: Requirement | None = None
     allow_links: tuple[Network, ...] = ()
 
     @classmethod
@@ -121,6 +124,7 @@ class Config:
             keep_own=_variable(environ, "CACHESVC_KEEP_OWN", parse_switch, True),
             offline=_variable(environ, "CACHESVC_OFFLINE", _offline, DEFAULT_OFFLINE),
             max_age=_variable(environ, "CACHESVC_MAX_AGE", parse_duration, None),
+            require=_variable(environ, "CACHESVC_REQUIRE", Requirement.parse, None),
             allow_links=_variable(environ, "CACHESVC_ALLOW_LINKS", parse_networks, ()),
         )
 

@@ -17,6 +17,7 @@ from cachesvc_client.bundle.seal import PublicKey, SigningKey
 from cachesvc_client.environment.detect import detect
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Lane, Name, Target
+from cachesvc_client.wire.provenance import Provenance
 from cachesvc_client.wire.records import Manifest, Statement, Workload
 from tests.e2e.registries import serve
 
@@ -86,6 +87,21 @@ def command(tmp_path, registry):
 
 
 @pytest.fixture
+def admin(tmp_path, registry):
+    """Runs ``cachesvc admin``, which must succeed; returns its stdout."""
+    environment = clean_environment(tmp_path)
+    environment |= {"CACHESVC_URL": registry.url, "CACHESVC_TOKEN": registry.token}
+
+    def run(*words: str) -> str:
+        program = [sys.executable, "-m", "cachesvc", "admin", *words]
+        done = subprocess.run(program, env=environment, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+@pytest.fixture
 def bundle(tmp_path, registry):
     """Makes a signed bundle file; its fingerprint is this machine's, changed by ``differs``.
     ``file``: the path inside of Inductor's folder; the default one is of no kind, so nobody installs it."""
@@ -101,6 +117,7 @@ def bundle(tmp_path, registry):
         lane: str | None = None,
         path: Path | None = None,
         asked: dict[str, list[str]] | None = None,
+        provenance: Provenance | None = None,
         **differs: object,
     ) -> Path:
         parsed = Name.parse(name)
@@ -125,6 +142,7 @@ def bundle(tmp_path, registry):
             Workload(script=Digest.of(target.encode())),
             scopes=("host",),
             asked=asked,
+            attestation=provenance.statement(name, contents.pack.digest) if provenance else None,
         )
         made = path or tmp_path / f"{len(list(tmp_path.iterdir()))}.cachesvc"
         write_bundle(made, (key or registry.key).sign(manifest), pack)

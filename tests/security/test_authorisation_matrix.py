@@ -128,6 +128,7 @@ ROWS: dict[tuple[str, str], Row] = {
     ("GET", "/v1/revisions/{revision}"): HIDDEN,
     ("GET", "/v1/revisions/{revision}/envelope"): HIDDEN,
     ("GET", "/v1/revisions/{revision}/difference/{other}"): HIDDEN,
+    ("GET", "/v1/revisions/{revision}/provenance"): HIDDEN,
     ("GET", "/v1/revisions/{revision}/pack"): HIDDEN,
     ("HEAD", "/v1/revisions/{revision}/pack"): HIDDEN,
     ("GET", "/v1/namespaces/{namespace}/names"): Row("read", "namespace"),
@@ -164,6 +165,7 @@ ROWS: dict[tuple[str, str], Row] = {
     ("DELETE", "/v1/signers"): Row("admin", "namespace"),
     ("GET", "/v1/namespaces"): Row("admin", "token"),
     ("PUT", "/v1/namespaces/{namespace}/policy"): Row("admin", "namespace"),
+    ("PUT", "/v1/namespaces/{namespace}/require"): Row("admin", "namespace"),
     ("GET", "/v1/audit"): Row("admin", "token"),
     ("GET", "/v1/gc"): OF_THE_SERVER,
     ("POST", "/v1/gc"): OF_THE_SERVER,
@@ -323,6 +325,7 @@ def _body(world: World, where: Where, method: str, path: str) -> Any:
         ("POST", "/v1/publishers"): codec.plain(_rule(namespace)),
         ("POST", "/v1/oidc/token"): {"token": "no.job's.token"},
         ("PUT", "/v1/namespaces/{namespace}/policy"): {"keep_days": 7},
+        ("PUT", "/v1/namespaces/{namespace}/require"): {"require": "builder=https://github.com/org/*"},
         ("POST", "/v1/fsck/repair"): {"problem": "orphan", "key": "packs/none", "said": "", "repair": ""},
     }
     return bodies.get((method, path))

@@ -9,10 +9,11 @@ from typing import Annotated, Any
 import typer
 
 from cachesvc_client.commands.tables import bytes_text
-from cachesvc_client.wire.admin import BOUNDS, AuditPage, Expiry, NamespaceRecord, Policy
+from cachesvc_client.wire.admin import BOUNDS, AuditPage, Expiry, NamespaceRecord, Policy, RequireRequest
 from cachesvc_client.wire.errors import InvalidRequest, NotFound
 from cachesvc_client.wire.names import Lane
 from cachesvc_client.wire.protocol import DEFAULT_TOKEN_DAYS, SignerRecord, TokenAnswer, TokenRequest
+from cachesvc_client.wire.requirement import Requirement
 
 from . import admin
 from .arguments import parse_namespace, parse_option
@@ -201,10 +202,16 @@ def set_namespace(
     unused_days: Annotated[str | None, typer.Option(help="Entries not used for so long are deleted.")] = None,
     keep_bytes: Annotated[str | None, typer.Option(help="Above it gc evicts, such as 200GiB.")] = None,
     quota: Annotated[str | None, typer.Option(help="Above it publishing is refused.")] = None,
+    require: Annotated[
+        str | None,
+        typer.Option(help="Who must have built what the trunk offers, such as 'builder=…, ref=…'; or none."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Set what a namespace keeps: bounds of its own, 'none', or 'default' for those of the settings. Nothing
-    is removed before the next gc."""
+    is removed before the next gc.
+
+    --require counts at once."""
     name = parse_namespace(namespace)
     options: dict[str, Any] = {
         "keep_revisions": _parse_number("--keep-revisions", keep_revisions, "keep_revisions"),
@@ -214,12 +221,19 @@ def set_namespace(
         "quota_bytes": _parse_size("--quota", quota, "quota_bytes"),
     }
     changes = {field: value for field, value in options.items() if value is not _UNCHANGED}
-    if not changes:
+    if not changes and require is None:
         raise InvalidRequest("nothing to set", "give --keep-days, --quota, … (see --help)")
+    wanted = RequireRequest(
+        None if require in (None, "none") else parse_option(lambda: Requirement.parse(require or ""))
+    )
     with connect(context) as registry:
         policies = {row.namespace: row.policy for row in registry.rows("/v1/namespaces", NamespaceRecord)}
         policy = parse_option(lambda: replace(policies.get(name, Policy()), **changes))
-        row = registry.call("PUT", f"/v1/namespaces/{name}/policy", policy, NamespaceRecord)
+        if changes:
+            registry.call("PUT", f"/v1/namespaces/{name}/policy", policy, NamespaceRecord)
+        if require is not None:
+            registry.call("PUT", f"/v1/namespaces/{name}/require", wanted, RequireRequest)
+        row = _namespace(registry, name)
     show_table([row], _NAMESPACES, as_json)
 
 
@@ -285,6 +299,7 @@ _NAMESPACES = {
     "keep revisions": lambda row: _bound_text(row, "keep_revisions"),
     "keep days": lambda row: _bound_text(row, "keep_days"),
     "unused days": lambda row: _bound_text(row, "unused_days"),
+    "requires": lambda row: row.require or "",
 }
 _AUDIT = {
     "when": lambda row: time_text(row.at),

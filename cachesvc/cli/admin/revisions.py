@@ -6,10 +6,19 @@ from typing import Annotated
 
 import typer
 
+from cachesvc_client.commands.provenance import provenance_facts
 from cachesvc_client.commands.tables import bytes_text
-from cachesvc_client.wire.admin import Reason, RevisionDifference, RevisionRecord, Withheld
+from cachesvc_client.wire import codec
+from cachesvc_client.wire.admin import (
+    ProvenanceRecord,
+    Reason,
+    RevisionDifference,
+    RevisionRecord,
+    Withheld,
+)
 from cachesvc_client.wire.durations import duration_text
-from cachesvc_client.wire.errors import InvalidRequest
+from cachesvc_client.wire.errors import InvalidRequest, NotFound, ProtocolMismatch
+from cachesvc_client.wire.provenance import read_statement
 
 from . import admin
 from .arguments import parse_option
@@ -56,6 +65,10 @@ def show_revision(context: typer.Context, revision: str, as_json: AsJson = False
     """Show one revision."""
     with connect(context) as registry:
         row = _revision(registry, revision)
+        provenance = _provenance(registry, row)
+    if as_json:
+        print_json({**codec.plain(row), "provenance": codec.plain(provenance)})
+        return
     facts: list[tuple[str, object]] = [
         ("revision", row.revision),
         ("entry", row.entry),
@@ -70,9 +83,10 @@ def show_revision(context: typer.Context, revision: str, as_json: AsJson = False
         ("pinned", time_text(row.pinned)),
         ("quarantined", " ".join(filter(None, [time_text(row.quarantined), row.why]))),
     ]
+    facts += _build_facts(row, provenance)
     facts += [(name, value) for name, value in sorted(row.fingerprint.items())]
     facts += [(f"measured {name}", duration_text(value)) for name, value in sorted(row.measured.items())]
-    show_facts(facts, row, as_json)
+    show_facts(facts, row, False)
 
 
 @revisions.command("diff")
@@ -168,6 +182,27 @@ def _revision(registry: Connection, text: str) -> RevisionRecord:
     return registry.call(
         "GET", f"/v1/revisions/{complete_digest(registry, 'revision', text)}", None, RevisionRecord
     )
+
+
+def _provenance(registry: Connection, row: RevisionRecord) -> ProvenanceRecord:
+    """Return who built a revision; nothing of a registry that is too old to say it."""
+    try:
+        return registry.call("GET", f"/v1/revisions/{row.revision}/provenance", None, ProvenanceRecord)
+    except (NotFound, ProtocolMismatch):
+        return ProvenanceRecord(row.revision)
+
+
+def _build_facts(row: RevisionRecord, record: ProvenanceRecord) -> list[tuple[str, object]]:
+    """Return who built a revision, for people."""
+    try:
+        provenance = read_statement(record.statement, row.pack) if record.statement else None
+    except ValueError as error:
+        return [("built by", f"the statement cannot be read: {error}")]
+    facts: list[tuple[str, object]] = [*provenance_facts(provenance)]
+    if provenance is not None and provenance.vouched:
+        accepted = "by this registry, at the commit" if record.accepted else "no: do not rely on the builder"
+        facts.insert(1, ("builder accepted", accepted))
+    return [fact for fact in facts if fact[0] not in ("target", "lane")]
 
 
 def _mark(context: typer.Context, revision: str, mark: str, why: str, as_json: bool) -> None:

@@ -17,7 +17,9 @@ from ..wire.digest import Digest
 from ..wire.durations import duration_text
 from ..wire.errors import Corrupt, Untrusted
 from ..wire.names import Lane, Namespace, ShortName, Tag
+from ..wire.provenance import Provenance, read_statement
 from ..wire.records import MAX_ENVELOPE_BYTES, MAX_MANIFEST_BYTES, PAYLOAD_TYPE, Manifest, Statement
+from ..wire.requirement import Requirement
 from .layout import Layout
 from .seal import PublicKey, TrustedKey, pae, strict_base64
 
@@ -26,7 +28,7 @@ CLOCK_SKEW_SECONDS = 300
 _MAX_SIGNATURES = 4
 """Largest number of signatures of one envelope."""
 _MAX_INPUT_DEPTH = 32
-"""Largest depth of the inputs that a workload describes."""
+"""Largest depth of the inputs that a workload describes, and of an attestation."""
 _CHUNK = 1 << 20
 """Number of bytes that are read from a pack at once."""
 
@@ -46,12 +48,14 @@ class ExpectedStatement:
 @dataclass(frozen=True, slots=True)
 class Verified:
     """Holds a manifest that passed; only :func:`check_envelope` makes one. ``revision``: digest of the
-    payload as received. ``envelope``: its exact bytes, to be passed on unchanged."""
+    payload as received. ``envelope``: its exact bytes, to be passed on unchanged. ``provenance``: who built
+    the pack from what; ``None`` if the manifest does not say it in a form that is read here."""
 
     manifest: Manifest
     revision: Digest
     envelope: bytes
     signer: PublicKey
+    provenance: Provenance | None = None
 
 
 def check_envelope(
@@ -83,7 +87,7 @@ def check_envelope(
     signer = _bound_signer(manifest.statement, signers)
     _check_statement(manifest.statement, signer, expected, now)
     Layout(manifest.pack, manifest.frames, manifest.files)
-    return Verified(manifest, Digest.of(payload), envelope, signer)
+    return Verified(manifest, Digest.of(payload), envelope, signer, _read_provenance(manifest))
 
 
 def check_sequence(verified: Verified, highest: int | None) -> None:
@@ -107,6 +111,19 @@ def check_age(verified: Verified, max_age: float | None, now: float) -> None:
             f"{statement.full_name}: signed {duration_text(age)} ago, more than the {duration_text(max_age)} "
             "of CACHESVC_MAX_AGE",
             "publish again with cachesvc warm --force",
+        )
+
+
+def check_requirement(verified: Verified, requirement: Requirement | None) -> None:
+    """Raises ``Untrusted`` if the revision was not built as this user requires. ``None`` accepts every
+    build."""
+    if requirement is None:
+        return
+    difference = requirement.difference_of(verified.provenance)
+    if difference is not None:
+        raise Untrusted(
+            f"{verified.manifest.statement.full_name}: {difference}; CACHESVC_REQUIRE asks for {requirement}",
+            "warm it in that CI job with --oidc",
         )
 
 
@@ -220,12 +237,23 @@ def _parse_manifest(payload: bytes) -> Manifest:
         manifest = codec.build(Manifest, value, "manifest")
         if not _is_shallow(manifest.workload.inputs, _MAX_INPUT_DEPTH):
             raise ValueError(f"manifest.workload.inputs: deeper than {_MAX_INPUT_DEPTH} levels")
+        if not _is_shallow(manifest.attestation, _MAX_INPUT_DEPTH):
+            raise ValueError(f"manifest.attestation: deeper than {_MAX_INPUT_DEPTH} levels")
         # What cannot be written again (infinities, half surrogates) has no key either.
         texts = (manifest.statement, manifest.facts, manifest.measured, manifest.provenance)
         codec.canonical([manifest.entry, *texts])
     except (ValueError, RecursionError, OverflowError) as error:
         raise Corrupt(_one_line(error)) from None
     return manifest
+
+
+def _read_provenance(manifest: Manifest) -> Provenance | None:
+    if manifest.attestation is None:
+        return None
+    try:
+        return read_statement(manifest.attestation, manifest.pack.digest)
+    except ValueError as error:
+        raise Corrupt(f"manifest.attestation: {_one_line(error)}") from None
 
 
 def _is_shallow(value: Any, levels: int) -> bool:

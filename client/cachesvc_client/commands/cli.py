@@ -12,12 +12,15 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import __version__
 from ..wire import codec
 from ..wire.errors import CacheSvcError, InvalidRequest
 from ..wire.names import Lane, Name, Tag
+
+if TYPE_CHECKING:
+    from ..config import Config
 
 T = TypeVar("T")
 
@@ -51,7 +54,16 @@ def parser(program: str) -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(program, description="Starts services with compiled code.")
     top.add_argument("--version", action="version", version=f"{program} {__version__}")
     commands = top.add_subparsers(required=True, metavar="COMMAND")
-    for add in (_add_keygen, _add_login, _add_run, _add_doctor, _add_explain, _add_pull, _add_push):
+    for add in (
+        _add_keygen,
+        _add_login,
+        _add_run,
+        _add_doctor,
+        _add_explain,
+        _add_pull,
+        _add_push,
+        _add_verify,
+    ):
         add(commands)
     return top
 
@@ -190,6 +202,9 @@ def _add_explain(commands: Any) -> None:
         metavar="FILE",
         help="another environment: what doctor --json printed there, or a report",
     )
+    explain.add_argument(
+        "--provenance", action="store_true", help="instead: who built each revision, from what and when"
+    )
     explain.add_argument("--json", action="store_true")
     explain.set_defaults(command=_explain)
 
@@ -200,6 +215,8 @@ def _explain(arguments: argparse.Namespace) -> int:
     from .explain import explain, read_facts, render
 
     config = Config.read()
+    if arguments.provenance:
+        return _explain_provenance(config, arguments)
     explanation = explain(
         config,
         arguments.name,
@@ -212,6 +229,19 @@ def _explain(arguments: argparse.Namespace) -> int:
     else:
         print(render(explanation))
     return 0 if explanation.fitting else Incompatible.exit_status
+
+
+def _explain_provenance(config: Config, arguments: argparse.Namespace) -> int:
+    from ..wire.errors import Untrusted
+    from .provenance import list_provenance, render_provenance
+
+    fallback = (*arguments.tag_fallback, *config.tag_fallback)
+    rows = list_provenance(config, arguments.name, fallback)
+    if arguments.json:
+        _print_json([_without_provenance(row) for row in rows])
+    else:
+        print(render_provenance(rows))
+    return Untrusted.exit_status if any(row.refused for row in rows) else 0
 
 
 def _add_pull(commands: Any) -> None:
@@ -277,6 +307,35 @@ def _push(arguments: argparse.Namespace) -> int:
             )
         )
     return failed.exit_status if failed else 0
+
+
+def _add_verify(commands: Any) -> None:
+    verify = commands.add_parser(
+        "verify", help="who signed and built a bundle, whether every byte matches, and why it is trusted"
+    )
+    verify.add_argument("what", metavar="FILE|NAME", help="a bundle file, or namespace/name[:tag]")
+    verify.add_argument("--json", action="store_true")
+    verify.set_defaults(command=_verify)
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    from ..config import Config
+    from .verify import render_verification, verify
+
+    trusted, refused = verify(Config.read(), arguments.what)
+    if arguments.json:
+        _print_json([_without_provenance(row) for row in trusted])
+    else:
+        for row in trusted:
+            print(render_verification(row))
+    for error in refused:
+        print(f"error: {error}", file=sys.stderr)
+    return max((error.exit_status for error in refused), default=0)
+
+
+def _without_provenance(row: object) -> dict[str, Any]:
+    """Return a row as JSON has it: the statement is whole, and what was read of it is left out."""
+    return {name: value for name, value in codec.plain(row).items() if name != "provenance"}
 
 
 def _print_json(value: object) -> None:

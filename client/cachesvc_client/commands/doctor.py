@@ -272,6 +272,8 @@ def _keys(config: Config, names: tuple[Name, ...]) -> Iterator[Check]:
             "no key is trusted: nothing is installed",
             "set CACHESVC_TRUSTED_KEYS or log in with --trust",
         )
+    if config.require is not None:
+        yield Check("ok", "require", f"every revision must be of {config.require}")
     if config.signing_key is not None:
         try:
             yield Check(

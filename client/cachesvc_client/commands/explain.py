@@ -190,7 +190,7 @@ def check_revisions(
 
     Where no key is trusted, both are empty: `doctor` says that once.
     """
-    from ..bundle.check import ExpectedStatement, check_age, check_envelope
+    from ..bundle.check import ExpectedStatement, check_age, check_envelope, check_requirement
 
     expected = ExpectedStatement(name.namespace, name.name, (name.tag,), config.lane)
     facts: dict[Digest, Facts] = {}
@@ -201,6 +201,7 @@ def check_revisions(
                 revision.envelope.encode(), trusted=config.trusted_keys, expected=expected, now=time.time()
             )
             check_age(checked, config.max_age, time.time())
+            check_requirement(checked, config.require)
             facts[revision.entry] = checked.manifest.facts
         except CacheSvcError as error:
             refused[revision.entry] = error

@@ -19,6 +19,7 @@ from ..bundle.check import (
     check_age,
     check_envelope,
     check_pack,
+    check_requirement,
     check_sequence,
 )
 from ..bundle.file import SUFFIX, open_bundle, write_bundle
@@ -88,7 +89,7 @@ def pull(
         raise StorageFull(f"{into}: {error.strerror}") from None
     store = NodeStore(config.store or default_root())
     with registry_of(config) as remote:
-        rows = _everything(remote, config, name, tags) if every else _fitting(remote, config, name, tags)
+        rows = every_revision(remote, config, name, tags) if every else _fitting(remote, config, name, tags)
         return [_pull_one(remote, config, store, expected, row, into) for row in rows]
 
 
@@ -105,10 +106,11 @@ def _fitting(
     return answer.revisions
 
 
-def _everything(
+def every_revision(
     remote: Remote, config: Config, name: Name, tags: tuple[Tag, ...]
 ) -> Iterator[ResolvedRevision]:
-    """Request each entry with the entry's own fingerprint, so that every entry fits."""
+    """Yield what the registry offers under a name, also what does not fit here: each entry is requested with
+    its own fingerprint."""
     tag = remote.resolve(_request(config, name, tags)).tag or name.tag
     for row in remote.entries(Name(name.namespace, name.name, tag)):
         if row.lane is None or row.lane == config.lane:
@@ -132,6 +134,7 @@ def _pull_one(
     manifest, statement = verified.manifest, verified.manifest.statement
     check_sequence(verified, store.highest_sequence(manifest.entry))
     check_age(verified, config.max_age, time.time())
+    check_requirement(verified, config.require)
     path = into / _file_name(verified)
     pack, moved = manifest.pack, 0
     if not _is(path, verified):

@@ -20,6 +20,7 @@ from ..wire.partitions import partition
 if TYPE_CHECKING:
     from ..bundle.seal import TrustedKey
     from ..wire.names import Lane, Name, Tag
+    from ..wire.requirement import Requirement
 
 
 class ScopeConfig(Protocol):
@@ -42,6 +43,10 @@ class ScopeConfig(Protocol):
         """Return the lane; ``None`` for the trunk alone."""
 
     @property
+    def require(self) -> Requirement | None:
+        """Return who must have built a revision; ``None`` for anybody."""
+
+    @property
     def url(self) -> str | None:
         """Return the registry's address."""
 
@@ -51,20 +56,19 @@ class ScopeConfig(Protocol):
 
 
 def trust_scope(config: ScopeConfig) -> Digest:
-    """Names whom a session trusts and what it asks for: keys, names, tags to fall back to, lane, and the
-    registry or the bundle."""
-    return Digest.of(
-        canonical(
-            {
-                "trusted": sorted(str(key) for key in config.trusted_keys),
-                "names": sorted(str(name) for name in config.names),
-                "fallback": [str(tag) for tag in config.tag_fallback],
-                "lane": str(config.lane or ""),
-                "registry": "" if config.bundle else config.url or "",
-                "bundle": str(config.bundle or ""),
-            }
-        )
-    )
+    """Names whom a session trusts and what it asks for: keys, names, tags to fall back to, lane, what it
+    requires of a builder, and the registry or the bundle."""
+    scope = {
+        "trusted": sorted(str(key) for key in config.trusted_keys),
+        "names": sorted(str(name) for name in config.names),
+        "fallback": [str(tag) for tag in config.tag_fallback],
+        "lane": str(config.lane or ""),
+        "registry": "" if config.bundle else config.url or "",
+        "bundle": str(config.bundle or ""),
+    }
+    # Without a requirement the scope is that of older clients, whose folders stay in use.
+    required = {"require": str(config.require)} if config.require else {}
+    return Digest.of(canonical({**scope, **required}))
 
 
 def folder_name(fingerprint: Fingerprint, accepted: Mapping[Digest, Collection[Digest]]) -> Digest:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..wire.errors import NotWarm, Untrusted
 from ..wire.factors import Facts, Fingerprint
 from ..wire.key_components import KeyFacts
 from ..wire.names import Lane, Name, Target
-from ..wire.records import Manifest, Statement, Workload
+from ..wire.records import Manifest, PackRecord, Statement, Workload
 
 if TYPE_CHECKING:
     from ..bundle.pack import SourceFile
@@ -26,7 +26,8 @@ further ahead is not signed over."""
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """Describes a bundle before it is built: its manifest without files, pack, frames and sequence."""
+    """Describes a bundle before it is built: its manifest without files, pack, frames and sequence.
+    ``attest``: returns the statement of who built a pack; ``None`` leaves it out."""
 
     name: Name
     target: Target
@@ -39,6 +40,7 @@ class Draft:
     provenance: Mapping[str, str] = field(default_factory=dict)
     keys: KeyFacts | None = None
     asked: Facts = field(default_factory=dict)
+    attest: Callable[[PackRecord], dict[str, Any] | None] | None = None
 
 
 def next_sequence(head: int = 0) -> int:
@@ -96,6 +98,7 @@ def build_bundle(
             provenance=dict(draft.provenance),
             key_facts=draft.keys.encode() or None if draft.keys else None,
             asked=dict(draft.asked) or None,
+            attestation=draft.attest(contents.pack) if draft.attest else None,
         )
         with PackReader(pack, manifest) as reader:
             reader.verify()

@@ -79,6 +79,7 @@ class SessionRestore:
             lane=config.lane,
             offline=config.offline,
             max_age=config.max_age,
+            require=config.require,
             ahead=this_job() is not None or may_become_rank(),
         )
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..config import Config
     from ..kinds.rules import KindRules
     from ..node.store import NodeStore
+    from ..wire.requirement import Requirement
 
 
 class RestoreProcess(OwnResultsProcess, Protocol):
@@ -57,6 +58,7 @@ class RestoreContext:
             before they install.
         offline: Seconds for which this node's last answer is used while the registry cannot be reached.
         max_age: Seconds since the signing of a revision, from which on it is refused; ``None``: any age.
+        require: Who must have built a revision; ``None``: anybody.
         fresh: Whether to ask the registry even if another process of this node asked the same a moment ago.
     """
 
@@ -71,6 +73,7 @@ class RestoreContext:
     ahead: bool = False
     offline: float = DEFAULT_OFFLINE
     max_age: float | None = None
+    require: Requirement | None = None
     fresh: bool = False
 
 

@@ -282,11 +282,12 @@ def _accept(verified: Verified, context: RestoreContext, result: RestoreResult) 
 
     The registry has compared the environments too, but a client does not rely on that.
     """
-    from ..bundle.check import check_age, check_sequence
+    from ..bundle.check import check_age, check_requirement, check_sequence
 
     manifest = verified.manifest
     check_sequence(verified, context.store.highest_sequence(manifest.entry))
     check_age(verified, context.max_age, time.time())
+    check_requirement(verified, context.require)
     _refuse_distrusted(verified, context)
     verdict = compare(context.fingerprint, manifest.fingerprint, manifest.scopes)
     if isinstance(verdict, Compatible):

@@ -7,6 +7,7 @@ and ``None`` on the last page.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from .digest import Digest
 from .factors import FactorValue
@@ -53,7 +54,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceRecord:
-    """Describes a namespace: its policy, and how much its revisions hold."""
+    """Describes a namespace: its policy, how much its revisions hold, and what it requires of builders."""
 
     namespace: Namespace
     created: int
@@ -61,6 +62,14 @@ class NamespaceRecord:
     revisions: int
     bytes: int
     policy: Policy
+    require: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RequireRequest:
+    """Sets what a namespace requires of the builders of its trunk (`requirement`); ``None``: nothing."""
+
+    require: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +110,7 @@ class EntryPage:
 @dataclass(frozen=True, slots=True)
 class RevisionRecord:
     """Describes one revision and the entry that it belongs to. ``head`` says whether it is the head of the
-    entry."""
+    entry. ``builder`` and ``source_ref``: those of its provenance, as they were checked at its commit."""
 
     revision: Digest
     entry: Digest
@@ -126,6 +135,18 @@ class RevisionRecord:
     pinned: int | None = None
     quarantined: int | None = None
     why: str = ""
+    builder: str | None = None
+    source_ref: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProvenanceRecord:
+    """Shows who built a revision. ``statement``: the in-toto statement that was signed with it; ``None`` if
+    it has none. ``accepted``: whether this registry accepted the builder at the commit."""
+
+    revision: Digest
+    statement: dict[str, Any] | None = None
+    accepted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

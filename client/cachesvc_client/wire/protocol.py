@@ -14,6 +14,7 @@ from .compare import INERT, WITHDRAWN, Difference
 from .digest import Digest
 from .factors import FactorValue
 from .names import Lane, Namespace, ShortName, Tag, Target
+from .provenance import BuilderIdentity
 
 API_VERSION = 1
 """Version of the API, in the answers and in the header."""
@@ -189,12 +190,13 @@ class InfoAnswer:
 
 @dataclass(frozen=True, slots=True)
 class WhoAmI:
-    """Describes the token in use."""
+    """Describes the token in use. ``builder``: the CI job to which it was given; absent for another token."""
 
     token: str
     role: str
     namespace: str
     expires: int | None = None
+    builder: BuilderIdentity | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from .factors import FactorValue, Facts, Fingerprint
 from .key_components import MAX_ENCODED
 from .names import LATEST, Lane, Name, Namespace, ShortName, Tag, Target
 from .partitions import partition
+from .provenance import MAX_STATEMENT_BYTES
 
 MANIFEST_FORMAT = "cachesvc.manifest/1"
 """Format of the manifests that this client writes and reads."""
@@ -162,6 +163,8 @@ class Manifest:
     ``asked``: what its compiles were asked for, by the workload rows of the factor table; absent in entries
     of older builders. ``measured``: seconds by name (``compile``, ``first_call``, ``steady``,
     ``eager_first``, ``eager_steady``, ``restored_first``). ``provenance``: free text by name, for people.
+    ``attestation``: an in-toto statement of who built the pack from what (`provenance`); absent in entries of
+    older builders, and older clients ignore it.
     """
 
     statement: Statement
@@ -176,6 +179,7 @@ class Manifest:
     format: str = MANIFEST_FORMAT
     key_facts: str | None = None
     asked: dict[str, FactorValue] | None = None
+    attestation: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         if self.format != MANIFEST_FORMAT:
@@ -186,6 +190,8 @@ class Manifest:
             raise ValueError(f"{len(self.files)} files, more than the {MAX_FILES} allowed")
         if len(self.key_facts or "") > MAX_ENCODED:
             raise ValueError(f"key_facts: {len(self.key_facts or '')} characters, at most {MAX_ENCODED}")
+        if self.attestation is not None and len(canonical(self.attestation)) > MAX_STATEMENT_BYTES:
+            raise ValueError(f"attestation: more than {MAX_STATEMENT_BYTES} bytes")
 
     @property
     def facts(self) -> Facts:

@@ -46,6 +46,7 @@ GOOD = {
     "CACHESVC_SIGNING_KEY": "~/signing.key",
     "CACHESVC_CANARY": "0",
     "CACHESVC_REPORT": "off",
+    "CACHESVC_REQUIRE": "builder=https://github.com/org/app/*, ref=refs/heads/main",
 }
 MODES = (0o600, 0o600, 0o644, 0o640, 0o620, 0o602, 0o666, 0o777)
 VALUES = ("nan", "inf", "-0", "1e999", "http://u:p@h/", "https://h:99999", "http://[::1", "~", "read,write")

@@ -66,7 +66,7 @@ def _peak() -> int:
 
 def all_parsers() -> dict[str, Parser]:
     """Returns every parser by name."""
-    from . import bundles, configuration, requests
+    from . import bundles, configuration, provenance, requests
 
-    parsers = (*bundles.PARSERS, *requests.PARSERS, *configuration.PARSERS)
+    parsers = (*bundles.PARSERS, *requests.PARSERS, *configuration.PARSERS, *provenance.PARSERS)
     return {parser.name: parser for parser in parsers}

@@ -1,0 +1,136 @@
+"""Owns how provenance is shown: who built a revision, from what, with what and when."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+from ..bundle.check import ExpectedStatement, Verified, check_age, check_envelope, check_requirement
+from ..config import Config
+from ..wire.digest import Digest
+from ..wire.errors import CacheSvcError, NotFound, Untrusted
+from ..wire.names import Name, Tag
+from ..wire.protocol import ResolvedRevision
+from ..wire.provenance import CHECKOUT, Dependency, Provenance
+from .tables import aligned
+from .transfer import every_revision, registry_of
+
+_DISTRIBUTION = "pkg:pypi/"
+"""Beginning of the URI of an installed distribution."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProvenanceRow:
+    """Holds the provenance of one revision. ``statement``: the in-toto statement; ``None`` if the revision
+    has none. ``refused``: why this client does not accept the revision; empty if it does."""
+
+    target: str
+    revision: Digest
+    signer: str = ""
+    refused: str = ""
+    statement: dict[str, Any] | None = None
+    provenance: Provenance | None = None
+
+
+def list_provenance(config: Config, name: Name, fallback: tuple[Tag, ...] = ()) -> list[ProvenanceRow]:
+    """Return the provenance of each revision under ``name``, also of those that do not fit here.
+
+    Of a revision that no trusted key has signed nothing is read. Raises ``NotFound`` if nothing is published
+    under the name, ``Untrusted`` if no key is trusted, and what ``Remote`` raises.
+    """
+    if not config.trusted_keys:
+        raise Untrusted("no key is trusted", "set CACHESVC_TRUSTED_KEYS, or log in with --trust KEY")
+    tags = name.tags(fallback)
+    with registry_of(config) as remote:
+        revisions = list(every_revision(remote, config, name, tags))
+    if not revisions:
+        raise NotFound(f"the registry offers no revision under {name}", "see: cachesvc-client explain")
+    return [
+        _row(revision, config, ExpectedStatement(name.namespace, name.name, tags, config.lane))
+        for revision in revisions
+    ]
+
+
+def _row(revision: ResolvedRevision, config: Config, expected: ExpectedStatement) -> ProvenanceRow:
+    try:
+        verified = check_accepted(revision.envelope.encode(errors="replace"), config, expected)
+    except CacheSvcError as error:
+        return ProvenanceRow("", revision.revision, refused=str(error))
+    return ProvenanceRow(
+        target=str(verified.manifest.statement.target),
+        revision=verified.revision,
+        signer=verified.signer.keyid,
+        statement=verified.manifest.attestation,
+        provenance=verified.provenance,
+    )
+
+
+def check_accepted(envelope: bytes, config: Config, expected: ExpectedStatement | None) -> Verified:
+    """Return the manifest of a revision that a restore with this configuration would accept, as far as the
+    envelope decides it. Raises ``Untrusted``, ``Corrupt``."""
+    now = time.time()
+    verified = check_envelope(envelope, trusted=config.trusted_keys, expected=expected, now=now)
+    check_age(verified, config.max_age, now)
+    check_requirement(verified, config.require)
+    return verified
+
+
+def render_provenance(rows: Sequence[ProvenanceRow]) -> str:
+    """Return the text for a terminal: a paragraph for each revision."""
+    parts = []
+    for row in rows:
+        facts = [("refused", row.refused)] if row.refused else provenance_facts(row.provenance)
+        signer = [("signed by", row.signer)] if row.signer else []
+        head = " ".join(filter(None, [row.target, row.revision.hex[:12]]))
+        parts.append(f"{aligned([(head,)])}\n{aligned([*signer, *facts], '  ')}")
+    return "\n".join(parts)
+
+
+def provenance_facts(provenance: Provenance | None) -> list[tuple[str, str]]:
+    """Return (what, value) of a build, for people."""
+    if provenance is None:
+        return [("built by", "the revision does not say")]
+    by = provenance.builder if provenance.vouched else f"{provenance.builder}: nobody vouches for the builder"
+    spec = provenance.parameters.get("spec")
+    spec_text = (
+        " ".join(str(spec[key]) for key in ("name", "sha256") if key in spec)
+        if isinstance(spec, dict)
+        else ""
+    )
+    checkout = provenance.named(CHECKOUT)
+    if checkout and provenance.source and checkout.commit == provenance.source.commit:
+        checkout = None
+    lane = provenance.parameters.get("lane")
+    facts = [
+        ("built by", by),
+        ("run", provenance.invocation),
+        ("source", _checkout_text(provenance.source)),
+        ("checkout", _checkout_text(checkout)),
+        ("spec", spec_text),
+        ("target", str(provenance.parameters.get("target", ""))),
+        ("lane", str(lane or "")),
+        ("with", _distributions(provenance)),
+        (
+            "on",
+            ", ".join(
+                f"{key} {value}"
+                for key, value in sorted(provenance.environment.items())
+                if key != "partition"
+            ),
+        ),
+        ("started", provenance.started),
+        ("finished", provenance.finished),
+    ]
+    return [(what, value) for what, value in facts if value]
+
+
+def _checkout_text(dependency: Dependency | None) -> str:
+    return " ".join(filter(None, [dependency.uri, dependency.commit])) if dependency else ""
+
+
+def _distributions(provenance: Provenance) -> str:
+    packages = [one for one in provenance.dependencies if one.uri.startswith(_DISTRIBUTION)]
+    return ", ".join(unquote(one.uri.removeprefix(_DISTRIBUTION)).replace("@", " ") for one in packages)

@@ -1,0 +1,192 @@
+"""Owns ``verify``: says offline who signed and built a bundle, whether every byte matches, and why it is
+trusted.
+
+Of what no trusted key has signed, nothing but the key ids is read.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..bundle.check import ExpectedStatement, Verified, check_pack
+from ..bundle.file import SUFFIX, open_bundle
+from ..bundle.pack import PackReader
+from ..config import Config
+from ..environment.detect import detect
+from ..http.registry import Remote, parse_resolved
+from ..node.store import NodeStore, default_root
+from ..restore.plan import NameRequest
+from ..wire.codec import canonical
+from ..wire.digest import Digest
+from ..wire.durations import MAX_OFFLINE_SECONDS, duration_text
+from ..wire.errors import CacheSvcError, InvalidRequest, NotFound, Untrusted
+from ..wire.names import Name
+from ..wire.protocol import ResolvedRevision
+from ..wire.provenance import Provenance
+from .provenance import check_accepted, provenance_facts
+from .tables import aligned, bytes_text
+from .transfer import every_revision, registry_of
+
+ALL_MATCH = "every frame and file has the digest that was signed"
+NOT_HERE = "not checked: the pack is not on this node"
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """Holds what is known of a revision that is trusted here.
+
+    ``trusted_for``: the namespace for which the signer's key is trusted; ``*`` is every one. ``signed`` and
+    ``expires``: seconds of UTC. ``bytes``: whether the pack's bytes match. ``statement``: the provenance as
+    an in-toto statement. ``require``: the requirement that the build meets.
+    """
+
+    what: str
+    name: str
+    target: str
+    entry: Digest
+    revision: Digest
+    signer: str
+    trusted_for: str
+    signed: int
+    pack_size: int
+    files: int
+    bytes: str
+    lane: str | None = None
+    expires: int | None = None
+    require: str | None = None
+    statement: dict[str, Any] | None = None
+    provenance: Provenance | None = None
+
+
+def verify(config: Config, what: str) -> tuple[list[Verification], list[CacheSvcError]]:
+    """Verify a bundle file, or each revision under a name. Return what is trusted, and why the rest is not.
+
+    Raises ``Untrusted`` if no key is trusted here, ``NotFound``, ``InvalidRequest`` for a text that is
+    neither a file nor a name, and what ``Remote`` raises where this node has no answer of its own.
+    """
+    if not config.trusted_keys:
+        raise Untrusted("no key is trusted", "set CACHESVC_TRUSTED_KEYS, or log in with --trust KEY")
+    if _names_file(what):
+        return [verify_bundle(config, Path(what).expanduser())], []
+    try:
+        name = Name.parse(what)
+    except ValueError as error:
+        raise InvalidRequest(f"neither a bundle file nor a name: {error}") from None
+    store = NodeStore(config.store or default_root())
+    trusted: list[Verification] = []
+    refused: list[CacheSvcError] = []
+    for revision in _revisions(config, name, store):
+        try:
+            trusted.append(_verify_resolved(config, name, revision, store))
+        except CacheSvcError as error:
+            refused.append(error)
+    if not trusted and not refused:
+        raise NotFound(f"no revision of {name} is offered", "see: cachesvc-client explain")
+    return trusted, refused
+
+
+def verify_bundle(config: Config, path: Path) -> Verification:
+    """Verify a bundle file, without a registry. Raises ``NotFound``, ``Untrusted``, ``Corrupt``."""
+    envelope, offset = open_bundle(path)
+    verified = check_accepted(envelope, config, None)
+    _check_bytes(path, verified, offset)
+    return _verification(config, str(path), verified, ALL_MATCH)
+
+
+def render_verification(row: Verification) -> str:
+    """Return the text for a terminal."""
+    where = "every namespace" if row.trusted_for == "*" else f"namespace {row.trusted_for}"
+    facts = [
+        ("name", row.name),
+        ("lane", row.lane or "trunk"),
+        ("target", row.target),
+        ("entry", str(row.entry)),
+        ("revision", str(row.revision)),
+        ("signed by", f"key {row.signer}, {_time_text(row.signed)}"),
+        ("expires", "never" if row.expires is None else _time_text(row.expires)),
+        ("size", f"{bytes_text(row.pack_size)}, {row.files} files"),
+        ("bytes", row.bytes),
+        *(fact for fact in provenance_facts(row.provenance) if fact[0] not in ("target", "lane")),
+        ("trusted", f"key {row.signer} is trusted here for {where}"),
+    ]
+    if row.require:
+        facts.append(("required", f"{row.require}: met"))
+    return f"{aligned([(row.what,)])}: trusted\n{aligned(facts, '  ')}"
+
+
+def _names_file(what: str) -> bool:
+    return what.endswith(SUFFIX) or what.startswith(("/", ".", "~")) or Path(what).is_file()
+
+
+def _revisions(config: Config, name: Name, store: NodeStore) -> list[ResolvedRevision]:
+    """Return what the registry offers under a name; while it cannot be reached, this node's last answer."""
+    with registry_of(config) as remote:
+        try:
+            return list(every_revision(remote, config, name, name.tags(config.tag_fallback)))
+        except CacheSvcError as error:
+            if not error.retry:
+                raise
+            return _last_answer(remote, config, name, store, error)
+
+
+def _last_answer(
+    remote: Remote, config: Config, name: Name, store: NodeStore, error: CacheSvcError
+) -> list[ResolvedRevision]:
+    request = NameRequest(name, config.tag_fallback, config.lane).request(detect())
+    raw = store.recent_answer(Digest.of(canonical([remote.identity, request])), MAX_OFFLINE_SECONDS)
+    if raw is None:
+        raise error
+    return list(parse_resolved(raw).revisions)
+
+
+def _verify_resolved(
+    config: Config, name: Name, revision: ResolvedRevision, store: NodeStore
+) -> Verification:
+    expected = ExpectedStatement(name.namespace, name.name, name.tags(config.tag_fallback), config.lane)
+    verified = check_accepted(revision.envelope.encode(errors="replace"), config, expected)
+    pack = store.pack(verified.manifest.pack.digest, verified.manifest.pack.size)
+    if pack is not None:
+        _check_bytes(pack, verified, 0)
+    return _verification(config, str(name), verified, ALL_MATCH if pack else NOT_HERE)
+
+
+def _check_bytes(path: Path, verified: Verified, offset: int) -> None:
+    """Raise ``Corrupt`` unless the pack, its frames and its files are those that were signed."""
+    with open(path, "rb") as file:
+        file.seek(offset)
+        check_pack(file, verified.manifest)
+    with PackReader(path, verified.manifest, offset) as reader:
+        reader.verify()
+
+
+def _verification(config: Config, what: str, verified: Verified, bytes_: str) -> Verification:
+    manifest, statement = verified.manifest, verified.manifest.statement
+    keys = [key for key in config.trusted_keys if key.key == verified.signer]
+    trust = next(key for key in keys if key.counts_for(statement.namespace))
+    return Verification(
+        what=what,
+        name=str(statement.full_name),
+        target=str(statement.target),
+        entry=manifest.entry,
+        revision=verified.revision,
+        signer=verified.signer.keyid,
+        trusted_for=trust.namespace or "*",
+        signed=statement.sequence // 1000,
+        pack_size=manifest.pack.size,
+        files=len(manifest.files),
+        bytes=bytes_,
+        lane=statement.lane,
+        expires=statement.expires,
+        require=config.require,
+        statement=manifest.attestation,
+        provenance=verified.provenance,
+    )
+
+
+def _time_text(seconds: int) -> str:
+    ahead = seconds - time.time()
+    distance = f"in {duration_text(ahead)}" if ahead > 0 else f"{duration_text(-ahead)} ago"
+    return f"{time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime(seconds))}, {distance}"
