@@ -26,7 +26,7 @@ COMPILE := $(BIN)/uv pip compile -q --universal --generate-hashes --no-python-do
 	--no-emit-index-url --no-emit-find-links --no-emit-package cachesvc --no-emit-package cachesvc-client
 
 .DEFAULT_GOAL := help
-.PHONY: help venv torch-env torch-envs demo test versions-tested test-fast test-services test-versions matrix deploy-check keys pages docs lint format \
+.PHONY: help venv torch-env torch-envs demo test versions-tested test-fast test-services test-security test-versions matrix deploy-check keys pages docs lint format \
 	types contracts release-check bench bench-registry bench-gpu requirements triton fuzz clean tools
 
 help:  ## this list
@@ -73,6 +73,9 @@ test-fast: $(STAMP)  ## those without compiler, servers and long runs; ARGS as f
 
 test-services: $(STAMP)  ## those over real PostgreSQL, Redis and Ceph S3; a server that is missing skips its tests
 	@$(PYTEST) -m services $(ARGS)
+
+test-security: $(STAMP)  ## every attack of docs/security/threat-model.md, and how many were tried; ARGS as for test
+	@$(PYTEST) tests/security $(ARGS)
 
 test-versions: $(STAMP) torch-envs  ## those on other versions of torch (VERSIONS="2.8.0 2.11.0")
 	@CACHESVC_TEST_VERSIONS="$(VERSIONS)" $(BIN)/python -m pytest -n $(JOBS) tests/versions $(ARGS)

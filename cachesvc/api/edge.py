@@ -68,6 +68,9 @@ class Edge:
         response = _ResponseObserver(send, request_id)
         began = time.monotonic()
         try:
+            if b"transfer-encoding" in headers and b"content-length" in headers:
+                await _two_lengths()(scope, receive, response)
+                return
             _check_version(headers.get(API_HEADER.lower().encode()))
             await self._app(scope, receive, response)
         except CacheSvcError as error:
@@ -135,6 +138,14 @@ def _check_version(version: str | None) -> None:
             f"the client speaks API {version[:20]!r}; this registry speaks {API_VERSION}",
             "install a cachesvc-client of the registry's version",
         )
+
+
+def _two_lengths() -> Json:
+    """Returns the answer to a request whose body ends in two places. A proxy may have taken the other one:
+    then what follows on the connection is not the next request (RFC 9112, section 6.3)."""
+    answer = failure(InvalidRequest("request: both Content-Length and Transfer-Encoding", "send one of them"))
+    answer.headers["Connection"] = "close"
+    return answer
 
 
 def failure(error: CacheSvcError) -> Json:

@@ -8,15 +8,26 @@ from contextvars import ContextVar
 from datetime import datetime, timezone
 from typing import Any
 
+from cachesvc_client.wire.errors import printable
+
 request_id: ContextVar[str] = ContextVar("request_id", default="")
 """Id of the request that is served, also in the threads that work for it. Empty outside of requests."""
 
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
+class TextLines(logging.Formatter):
+    """Formats a record as one printable line, and below it the exception where there is one: parts of a
+    message come from requests, and the line goes to a terminal."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return printable(super().formatMessage(record))
+
+
 class JsonLines(logging.Formatter):
     """Formats a record as JSON: ``time`` (UTC), ``level``, ``logger``, ``message``; ``request`` and
-    ``exception`` where there is one; and the fields of ``extra={"fields": {…}}``."""
+    ``exception`` where there is one; and the fields of ``extra={"fields": {…}}``. The line is ASCII:
+    terminals obey some control characters that JSON does not escape."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
@@ -29,14 +40,14 @@ class JsonLines(logging.Formatter):
             line["request"] = current_id
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return json.dumps({**line, **getattr(record, "fields", {})}, ensure_ascii=False, default=str)
+        return json.dumps({**line, **getattr(record, "fields", {})}, default=str)
 
 
 def configure(form: str) -> None:
     """Sends the logs of this process to stderr, as ``text`` or ``json``. Only ``json`` has a line for each
     request: people look at the proxy's log, or at the metrics."""
     handler = logging.StreamHandler()
-    handler.setFormatter(JsonLines() if form == "json" else logging.Formatter(TEXT))
+    handler.setFormatter(JsonLines() if form == "json" else TextLines(TEXT))
     logging.basicConfig(handlers=[handler], level=logging.INFO, force=True)
     for verbose in ("alembic", "botocore"):
         logging.getLogger(verbose).setLevel(logging.WARNING)

@@ -22,6 +22,7 @@ WRITTEN = [README, *(path for path in sorted(DOCS.rglob("*.md")) if "by `make" n
 FOR_USERS = [path for path in WRITTEN if path.parent.name != "adr"]
 FRONT = sorted(ROOT.glob("*.md"))
 """The README, and the pages beside it that GitHub shows."""
+THREAT_MODEL = DOCS / "security" / "threat-model.md"
 VARIABLES = DOCS / "reference" / "variables.md"
 
 
@@ -83,8 +84,10 @@ def test_every_link_of_a_page_leads_somewhere(path: Path) -> None:
 @pytest.mark.parametrize("path", FOR_USERS, ids=name_of)
 def test_a_page_reads_well(path: Path) -> None:
     """A page has no long lines and paragraphs, no dialect, no names of tests, and no links to missing
-    documents."""
+    documents. The threat model alone names tests: each is a line of its own."""
     text = prose(path.read_text())
+    if path == THREAT_MODEL:
+        text = re.sub(r"^  `tests/[^`]+`$", "", text, flags=re.MULTILINE)
     lines = [line for line in text.splitlines() if not line.startswith(("|", "    |"))]
     assert [line for line in lines if len(line) > 125] == []
     assert [unit[:60] for unit in units(text) if len(unit) > 900] == []

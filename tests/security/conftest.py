@@ -1,4 +1,4 @@
-"""One function's bundle, built once per session by a real compile."""
+"""One function's bundle, built once per session by a real compile; and the count of attacks."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from cachesvc_client.bundle.seal import SigningKey
 from tests.e2e.harness import run
 
 from .attacker import Made
+from .attacks import attacks
 
 NAME = "team-b/model"
 
@@ -31,3 +32,24 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> Made:
 def marker(tmp_path: Path) -> Path:
     """Where hostile code leaves a line."""
     return tmp_path / "marker"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many attacks of the threat model were tried, and which of them worked."""
+    cases = {
+        outcome: [
+            report.nodeid.partition("[")[0]
+            for report in terminalreporter.stats.get(outcome, ())
+            if report.nodeid.partition("[")[0] in attacks()
+        ]
+        for outcome in ("passed", "failed", "error", "skipped")
+    }
+    worked = {*cases["failed"], *cases["error"]}
+    tried = {*cases["passed"], *worked}
+    left = {*cases["skipped"]} - tried
+    if tried or left:
+        number = len(cases["passed"]) + len(cases["failed"])
+        terminalreporter.write_line(
+            f"attacks: {len(tried)} tried in {number} cases, {len(worked)} worked, {len(left)} skipped, of "
+            f"{len(attacks())} in docs/security/threat-model.md"
+        )

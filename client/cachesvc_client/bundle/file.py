@@ -6,6 +6,7 @@ the envelope inside; the file itself is not trusted.
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -50,7 +51,8 @@ def open_bundle(path: Path) -> tuple[bytes, int]:
     Reads no more than an envelope's bound. Raises ``NotFound`` or ``Corrupt``.
     """
     try:
-        with open(path, "rb") as file:
+        # A named pipe in its place has no bytes yet: nobody waits for its writer.
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
             return read_head(file, f"bundle {path}")
     except OSError as error:
         raise NotFound(f"bundle {path}: {error.strerror or error}") from None

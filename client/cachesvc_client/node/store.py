@@ -32,7 +32,7 @@ from ..wire.digest import Digest
 from ..wire.durations import MAX_OFFLINE_SECONDS
 from ..wire.errors import Corrupt, StorageFull, TooLarge, Unavailable, Untrusted
 from .private_folders import PrivateFolders
-from .store_files import FULL_ERRORS, StoreFiles, refuse_foreign, refuse_foreign_path
+from .store_files import FULL_ERRORS, StoreFiles, open_plain_file, refuse_foreign, refuse_foreign_path
 
 DEFAULT_MAX_BYTES = 20 << 30
 """Bytes of packs that a node keeps."""
@@ -42,6 +42,8 @@ _LEFTOVER_SECONDS = 24 * 3600
 """Age in seconds from which temporary files, locks and folders of jobs are removed."""
 _FOLDER_SECONDS = 30 * 24 * 3600
 """Seconds without use after which private folders and own results are removed."""
+_MAX_ANSWER_BYTES = 192 << 20
+"""Bytes of a kept answer, at most: as many as are read of a registry's (`http.registry`)."""
 _MAX_DISTRUSTED = 1000
 """Number of marks of distrusted revisions that are kept; the oldest are removed first."""
 
@@ -159,7 +161,7 @@ class NodeStore:
     def highest_sequence(self, entry: Digest) -> int | None:
         """Returns the highest sequence that was accepted for this entry on this node."""
         try:
-            return int(self._files.path("seen", entry.hex).read_text()[:32])
+            return int(self._files.read("seen", entry.hex, 32)[0])
         except (OSError, ValueError):
             return None
 
@@ -180,8 +182,8 @@ class NodeStore:
     def distrusts(self, entry: Digest, revision: Digest) -> bool:
         """Returns whether this revision is the marked one of its entry."""
         try:
-            return self._files.path("distrusted", entry.hex).read_text()[:200] == str(revision)
-        except (OSError, ValueError):
+            return self._files.read("distrusted", entry.hex, 200)[0] == str(revision).encode()
+        except OSError:
             return False
 
     def trust_again(self, entry: Digest) -> None:
@@ -198,11 +200,11 @@ class NodeStore:
     def recent_answer(self, key: Digest, max_age: float = 5.0) -> bytes | None:
         """Returns a kept answer that is at most ``max_age`` seconds old."""
         try:
-            with open(self._files.path("resolved", key.hex), "rb") as file:
-                age = time.time() - os.fstat(file.fileno()).st_mtime
-                return file.read() if 0 <= age <= max_age else None
+            answer, status = self._files.read("resolved", key.hex, _MAX_ANSWER_BYTES + 1)
         except OSError:
             return None
+        fresh = 0 <= time.time() - status.st_mtime <= max_age
+        return answer if fresh and len(answer) <= _MAX_ANSWER_BYTES else None
 
     def answer_age(self, key: Digest) -> float | None:
         """Returns how many seconds ago an answer was kept; ``None`` if there is none, or one of the
@@ -278,7 +280,8 @@ class NodeStore:
     ) -> tuple[int, bool]:
         """Downloads from where the partial file ends; returns the bytes moved and whether the whole is the
         pack."""
-        with open(partial, "ab+", buffering=0) as file:
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
+        with os.fdopen(open_plain_file(partial, flags), "ab+", buffering=0) as file:
             self._step("opened")
             size_before = os.fstat(file.fileno()).st_size
             if size_before > size:

@@ -49,7 +49,8 @@ class StoreFiles:
 
     def __init__(self, root: Path, step: Callable[[str], None]) -> None:
         """Makes the parts. Raises ``StorageFull`` if the root cannot be written, ``Untrusted`` if it is
-        another user's, or if another user could put another folder into its place."""
+        another user's, if another user could put another folder into its place, or if a part is a link: what
+        is old is removed from the parts, and a store may come from a cache that others filled."""
         self.root = root
         self.step = step
         self._base = root / LAYOUT
@@ -58,6 +59,8 @@ class StoreFiles:
             root.mkdir(mode=0o700, parents=True, exist_ok=True)
             for part in ("", *_PARTS):
                 (self._base / part).mkdir(mode=0o700, exist_ok=True)
+                if (self._base / part).is_symlink():
+                    raise Untrusted(f"node store: {self._base / part} is a link", "remove it")
         refuse_foreign(self._base)
         refuse_foreign_path(root)  # again: the folders that were missing are there now
 
@@ -79,6 +82,12 @@ class StoreFiles:
         """Lists the entries of a part that were last changed that long ago."""
         before = time.time() - seconds
         return [path for path, status in self.entries(part) if status.st_mtime < before]
+
+    def read(self, part: str, name: str, limit: int) -> tuple[bytes, os.stat_result]:
+        """Reads the first ``limit`` bytes of a file, and its status. Raises ``OSError`` for what is no plain
+        file."""
+        with os.fdopen(open_plain_file(self.path(part, name), os.O_RDONLY), "rb") as file:
+            return file.read(limit), os.fstat(file.fileno())
 
     def put(self, part: str, name: str, data: bytes) -> None:
         """Writes a whole file in place of an earlier one. Does not flush it to the disk, see `node.store`."""
@@ -139,6 +148,16 @@ class StoreFiles:
                 f"node store {self.root}: {error.strerror or error}",
                 "free some room" if error.errno in FULL_ERRORS else "set CACHESVC_STORE to a writable folder",
             ) from error
+
+
+def open_plain_file(path: Path, flags: int) -> int:
+    """Opens a regular file, and returns its handle. Follows no link in its place, and does not wait where a
+    named pipe is. Raises ``OSError`` for what is no regular file."""
+    handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "not a regular file")
+    return handle
 
 
 def is_same_file(handle: int, path: Path) -> bool:
