@@ -211,11 +211,11 @@ def with_limits_of(reg: Inside, settings: Settings) -> Inside:
 @pytest.mark.parametrize("whole", [True, False], ids=["bundles", "uploads"])
 def test_publishers_at_once_all_succeed_where_all_fit(reg: Inside, whole: bool) -> None:
     """From the first byte to the commit, side by side and with one token; their pending bytes fit too."""
-    packs = [made(reg, number, content=b"x" * 200 + b"%02d" % number) for number in range(8)]
+    packs = [new_publication(reg, number, content=b"x" * 200 + b"%02d" % number) for number in range(8)]
     keep(reg, quota_bytes=sum(len(one.pack) for one in packs))
     created: list[bool] = []
 
-    def publish(one: Made) -> None:
+    def publish(one: Publication) -> None:
         created.append((reg.bundle if whole else reg.publish)(one).created)
 
     threads = [threading.Thread(target=publish, args=(one,)) for one in packs]
@@ -225,7 +225,7 @@ def test_publishers_at_once_all_succeed_where_all_fit(reg: Inside, whole: bool) 
         thread.join()
     assert created == [True] * 8
     with pytest.raises(StorageFull, match="of its quota"):
-        reg.bundle(made(reg, 9))
+        reg.bundle(new_publication(reg, 9))
 
 
 @pytest.mark.parametrize("where", ["namespace", "settings"])

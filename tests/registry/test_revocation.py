@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from registry_inside import ROOT, Clock, Column, Inside, inside
-from registry_making import FINGERPRINT, Made, make
+from registry_making import FINGERPRINT, Publication, make
 
 from cachesvc.domain.access import Role, Token
 from cachesvc.domain.retention import DAY
@@ -41,7 +41,7 @@ def leaked(reg: Inside) -> SigningKey:
     return key
 
 
-def published(reg: Inside, key: SigningKey, **made: object) -> Made:
+def published(reg: Inside, key: SigningKey, **made: object) -> Publication:
     one = make(key, **made)
     assert reg.bundle(one).created
     return one
@@ -51,7 +51,7 @@ def revoke(reg: Inside, key: SigningKey, by: Token = ROOT, namespace: str | None
     return signers.revoke_signer(reg.registry, by, RevocationRequest(key.public, namespace, WHY))
 
 
-def reported(reg: Inside, made: Made, node: str, state: str) -> None:
+def reported(reg: Inside, made: Publication, node: str, state: str) -> None:
     rows = (RevisionReport(made.revision, state),)
     reports.report(reg.registry, SERVICE, ReportRequest(node, FINGERPRINT, rows))
 

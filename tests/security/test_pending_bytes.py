@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from registry_inside import LIMITS, ROOT, Clock, Inside, inside
-from registry_making import Made, make
+from registry_making import Publication, make
 
 from cachesvc.domain.access import Role, Token
 from cachesvc.registry import publish, upkeep
@@ -41,11 +41,11 @@ def reg(tmp_path: Path, key: SigningKey) -> Iterator[Inside]:
         yield registry
 
 
-def _made(key: SigningKey, number: int, lane: str | None = None) -> Made:
+def _made(key: SigningKey, number: int, lane: str | None = None) -> Publication:
     return make(key, target=f"t{number}", content=os.urandom(SIZE), lane=lane)
 
 
-def _received(reg: Inside, made: Made, token: Token) -> str:
+def _received(reg: Inside, made: Publication, token: Token) -> str:
     upload = reg.begin(made, token)
     reg.put(upload, made.pack, token)
     return upload

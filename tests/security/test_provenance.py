@@ -19,7 +19,7 @@ import httpx
 import pytest
 from fastapi.testclient import TestClient
 from registry_inside import Clock, inside
-from registry_making import FINGERPRINT, Made, make
+from registry_making import FINGERPRINT, Publication, make
 
 from cachesvc.api.app import create_app
 from cachesvc.domain.access import ANY
@@ -85,7 +85,7 @@ def origin(builder: BuilderIdentity | None, *dependencies: Dependency) -> BuildO
     return BuildOrigin("warm.toml", Digest.of(b"spec"), dependencies, builder)
 
 
-def built(world: World, by: BuildOrigin, *, change: Any = None, **made: Any) -> Made:
+def built(world: World, by: BuildOrigin, *, change: Any = None, **made: Any) -> Publication:
     """A revision with the provenance of ``by``, signed by a key that the namespace accepts."""
     plain = make(world.key, **{"name": "bert", **made})
     statement = plain.manifest.statement
@@ -95,10 +95,10 @@ def built(world: World, by: BuildOrigin, *, change: Any = None, **made: Any) -> 
     if change is not None:
         change(attestation)
     manifest = replace(plain.manifest, attestation=attestation)
-    return Made(manifest, world.key.sign(manifest), plain.pack)
+    return Publication(manifest, world.key.sign(manifest), plain.pack)
 
 
-def publish(world: World, secret: str, made: Made, **query: str) -> httpx.Response:
+def publish(world: World, secret: str, made: Publication, **query: str) -> httpx.Response:
     statement = made.manifest.statement
     query |= {"namespace": statement.namespace, "name": statement.name}
     query |= {"lane": statement.lane} if statement.lane else {}
@@ -115,7 +115,7 @@ def refused(answer: httpx.Response, *words: str) -> None:
     assert all(word in line for word in words), line
 
 
-def shown(world: World, made: Made) -> dict[str, Any]:
+def shown(world: World, made: Publication) -> dict[str, Any]:
     return world.call("GET", f"/v1/revisions/{made.revision}/provenance", world.admin).json()
 
 
@@ -281,10 +281,10 @@ def test_an_operator_tags_again_what_was_checked_and_a_thief_transplants_nothing
     before = made.manifest.statement
     bytes_of = {"bytes_of": f"{before.full_name}@{made.revision}"}
 
-    def again(tag: str = "stable", **changed: Any) -> Made:
+    def again(tag: str = "stable", **changed: Any) -> Publication:
         statement = replace(before, tag=tag, sequence=before.sequence + 1, **changed)
         manifest = replace(made.manifest, statement=statement, provenance=bytes_of)
-        return Made(manifest, world.key.sign(manifest), made.pack)
+        return Publication(manifest, world.key.sign(manifest), made.pack)
 
     assert publish(world, stolen(world), again()).status_code == 200
     refused(publish(world, stolen(world), again(target=Target("bert/other"))), "no job's")
@@ -292,7 +292,9 @@ def test_an_operator_tags_again_what_was_checked_and_a_thief_transplants_nothing
     refused(publish(world, stolen(world), lane), "no job's")
     evil = built(world, origin(builder), content=b"evil", tag="evil")
     manifest = replace(evil.manifest, provenance=bytes_of)
-    refused(publish(world, stolen(world), Made(manifest, world.key.sign(manifest), evil.pack)), "no job's")
+    refused(
+        publish(world, stolen(world), Publication(manifest, world.key.sign(manifest), evil.pack)), "no job's"
+    )
 
 
 def require(world: World, text: str | None, token: str | None = None) -> httpx.Response:
@@ -347,7 +349,7 @@ def test_a_clients_requirement_refuses_what_a_trusted_key_signed_elsewhere(world
     _, builder = job_of_main(world)
     requirement = Requirement.parse(f"builder={world.issuer.url}/org/app/*, ref=refs/heads/main")
 
-    def check(made: Made) -> None:
+    def check(made: Publication) -> None:
         verified = check_envelope(made.envelope, trusted=[world.key.public], expected=None, now=time.time())
         check_requirement(verified, requirement)
 

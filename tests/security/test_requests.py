@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 from registry_inside import START, Clock, Inside, inside
-from registry_making import FINGERPRINT, Made, Server, make, ok
+from registry_making import FINGERPRINT, Publication, Server, make, ok
 
 from cachesvc.api import logs
 from cachesvc.registry import tokens
@@ -43,7 +43,7 @@ class World:
         self.reg, self.application = reg, application
         roles = {"read": "team", "report": "team", "write": "team", "root": "*"}
         self.secrets = {title: self.secret(title, space) for title, space in roles.items()}
-        self.made: Made = make(reg.key, sequence=START * 1000)
+        self.made: Publication = make(reg.key, sequence=START * 1000)
         reg.publish(self.made)
 
     def secret(self, title: str, namespace: str) -> str:

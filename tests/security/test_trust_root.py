@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from registry_making import Made, Server, make, ok
+from registry_making import Publication, Server, make, ok
 
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.config import Config, login
@@ -54,7 +54,7 @@ def log_in(server: Server, home: Path, **more: Any) -> Path:
     return pin.path
 
 
-def publish(server: Server, key: SigningKey, name: str = "model") -> Made:
+def publish(server: Server, key: SigningKey, name: str = "model") -> Publication:
     made = make(
         key,
         name=name,
