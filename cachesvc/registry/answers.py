@@ -2,7 +2,8 @@
 
 Each namespace has a mark in the hot store, and a cached answer holds the mark under which it was made. A
 publication, a policy or an operator changes the mark (:func:`forget_answers`), and the cached answers of the
-namespace count no more.
+namespace count no more. This replica has a mark of its own beside it, which counts while the hot store cannot
+be reached.
 """
 
 from __future__ import annotations
@@ -78,7 +79,10 @@ def cached_answer(registry: Registry, token: Token, body: bytes) -> bytes | None
     mark = registry.hot.peek(_ANY_MARK)
     if mark:
         mark = registry.hot.peek(_mark_key(namespace)) if isinstance(namespace, str) else None
-    answer = None if mark is None else registry.memory.peek(_answer_key(body, mark))
+    if mark is None:
+        return None
+    own_mark = _own_mark(registry, namespace) if isinstance(namespace, str) else b""
+    answer = registry.memory.peek(_answer_key(body, mark + own_mark))
     if answer:
         demand(token, Action.read, Namespace(namespace), Lane(lane) if lane else None)
     return answer or None
@@ -94,6 +98,8 @@ def offers_revision(answer: bytes) -> bool:
 
 def forget_answers(registry: Registry, namespace: Namespace) -> None:
     """Ends the cached answers of a namespace. The new mark outlives every answer under the old one."""
+    if registry.own is not None:
+        registry.own.put(_mark_key(namespace), secrets.token_bytes(8))
     for key in (_mark_key(namespace), _ANY_MARK):  # in this order: who sees the second reads the first
         registry.hot.put(key, secrets.token_bytes(8))
 
@@ -109,7 +115,13 @@ def _mark_key(namespace: str) -> str:
 
 def _key(registry: Registry, question: Question) -> str:
     mark = registry.hot.get(_ANY_MARK) and registry.hot.get(_mark_key(question.request.namespace))
-    return _answer_key(question.body or codec.canonical(question.request), mark or b"")
+    mark = (mark or b"") + _own_mark(registry, question.request.namespace)
+    return _answer_key(question.body or codec.canonical(question.request), mark)
+
+
+def _own_mark(registry: Registry, namespace: str) -> bytes:
+    """Returns the mark of this replica; empty where the hot store is this replica's own."""
+    return (registry.own.get(_mark_key(namespace)) or b"") if registry.own is not None else b""
 
 
 def _answer_key(body: bytes, mark: bytes) -> str:

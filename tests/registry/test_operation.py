@@ -16,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from registry_making import FINGERPRINT, Server, make, ok, refused
 
 import cachesvc
+from cachesvc.hot.short_cache import FRESH_SECONDS
 from tests.services.process import free_port
 from tests.services.redis import redis_server
 
@@ -132,6 +133,24 @@ def until(ask: Callable[[], httpx.Response], status: int) -> httpx.Response:
             return answer
         time.sleep(0.05)
     raise AssertionError(f"never {status}: {answer.text}")
+
+
+def test_a_publication_counts_at_once_on_its_replica_while_redis_is_down(tmp_path: Path) -> None:
+    """Also once the replica remembers no more what it could not store."""
+    redis = {"CACHESVC_SERVER_REDIS": f"redis://127.0.0.1:{free_port()}"}
+    server = Server(tmp_path / "data", env=redis)
+    server.start()
+    try:
+        publication = make(server.key)
+        ok(server.api().publish(publication))
+        time.sleep(2 * FRESH_SECONDS)
+        assert ok(server.api().resolve())["revisions"][0]["revision"] == publication.revision
+        better = make(server.key, content=b"better")
+        ok(server.api().publish(better, publication.revision))
+        time.sleep(2 * FRESH_SECONDS)
+        assert ok(server.api().resolve())["revisions"][0]["revision"] == better.revision
+    finally:
+        server.end()
 
 
 @pytest.mark.services
