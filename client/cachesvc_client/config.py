@@ -241,16 +241,19 @@ def login(
     signing_key: Path | None = None,
     environ: Mapping[str, str] | None = None,
     root: Path | None = None,
+    new_root: bool = False,
 ) -> tuple[Path, Probe, Pin | None]:
     """Stores a registry for this user and makes it the default, after the registry has confirmed the token.
 
     Keeps the keys and the signing key that the user does not name again. Pins ``root``, or else the root that
-    the registry gives, unless one is pinned. Returns the file that was written, the registry's answers, and
-    the root if it was pinned now. Raises ``InvalidRequest`` for malformed arguments, and what ``Remote``
-    raises if the registry cannot be reached, is none, or does not know the token; then nothing is stored.
+    the registry gives, unless one is pinned; ``new_root`` pins it in place of that one. Returns the file that
+    was written, the registry's answers, and the root if it was pinned now. Raises ``InvalidRequest`` for
+    malformed arguments, ``Untrusted`` for a registry that does not follow from the root that is pinned for
+    it, and what ``Remote`` raises if the registry cannot be reached, is none, or does not know the token;
+    then nothing is stored.
     """
     from .http.registry import Remote
-    from .trust_root.pin import pin_root
+    from .trust_root.pin import check_pin, pin_root
 
     url = _argument("URL", registry_url, url)
     token = _argument("--token", _token, token) if token else None
@@ -263,14 +266,17 @@ def login(
     home = login_path(environ)
     with Remote(url, token) as remote:
         probe = remote.probe()
-        pin = None
-        if home is not None and probe.whoami is not None and (root is not None or stored.trust_root is None):
-            pin = pin_root(remote, root, home.parent / "roots")
+        pin, pinned = None, None if new_root else stored.trust_root
+        if home is not None and probe.whoami is not None:
+            if root is None and pinned is not None and Path(pinned).exists():
+                check_pin(remote, Path(pinned))
+            else:
+                pin = pin_root(remote, root, home.parent / "roots")
     entry = RegistryLogin(
         token=token or stored.token,
         trusted_keys=keys or stored.trusted_keys,
         signing_key=str(signing_key) if signing_key else stored.signing_key,
-        trust_root=str(pin.path) if pin is not None else stored.trust_root,
+        trust_root=str(pin.path) if pin is not None else pinned,
     )
     path = replace(file, registries={**file.registries, url: entry}, default=url).write(environ)
     return path, probe, pin

@@ -140,6 +140,29 @@ def test_a_login_with_another_root_stores_nothing(server: Server, root: Path, tm
     assert attacker.stop() == 0
 
 
+def test_a_login_at_an_address_with_another_registry_changes_nothing_unless_it_is_told(
+    server: Server, root: Path, tmp_path: Path
+) -> None:
+    """A user who made the registry anew says so; an attacker at the same address cannot."""
+    pinned = root.read_bytes()
+    environ = {"HOME": str(tmp_path / "operator")}
+    assert server.stop() == 0
+    (tmp_path / "second").mkdir()
+    second = Server(tmp_path / "second" / "data", ["--port", server.url.rpartition(":")[2]]).start()
+    try:
+        assert second.url == server.url
+        with pytest.raises(Untrusted, match="is not the registry whose root is pinned") as refusal:
+            login(second.url, second.token, environ=environ)
+        assert "cachesvc login --new-root" in str(refusal.value)
+        assert root.read_bytes() == pinned
+        pin = login(second.url, second.token, environ=environ, new_root=True)[2]
+        assert pin is not None and pin.path.read_bytes() != pinned
+        pin.path.unlink()
+        assert login(second.url, second.token, environ=environ)[2] is not None, "a lost file is pinned again"
+    finally:
+        assert second.stop() == 0
+
+
 def test_the_commands_hold_to_the_root(server: Server, root: Path, tmp_path: Path) -> None:
     key = SigningKey.generate()
     signers(server, "add", key)

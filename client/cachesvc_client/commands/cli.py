@@ -106,6 +106,11 @@ def _add_login(commands: Any) -> None:
         metavar="FILE",
         help="the registry's root of trust, got another way; else the root that the registry gives is pinned",
     )
+    login.add_argument(
+        "--new-root",
+        action="store_true",
+        help="pin the registry's present root in place of the one that is pinned for its address",
+    )
     login.set_defaults(command=_login)
 
 
@@ -115,7 +120,12 @@ def _login(arguments: argparse.Namespace) -> int:
 
     token = read_token(arguments.url, arguments.token, arguments.token_file)
     path, probe, pin = login(
-        arguments.url, token, tuple(arguments.trust), arguments.signing_key, root=arguments.root
+        arguments.url,
+        token,
+        tuple(arguments.trust),
+        arguments.signing_key,
+        root=arguments.root,
+        new_root=arguments.new_root,
     )
     who = (
         f"{probe.whoami.role} on {probe.whoami.namespace}"

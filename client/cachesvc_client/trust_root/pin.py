@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..atomic import replacing
 from ..wire.digest import Digest
-from ..wire.errors import StorageFull
+from ..wire.errors import Corrupt, NotFound, StorageFull, Untrusted
 from .metadata import Root
 from .registry_metadata import read_pinned, verify_first
 
@@ -42,6 +42,17 @@ def pin_root(remote: Remote, root: Path | None, folder: Path) -> Pin | None:
     except OSError as error:
         raise StorageFull(f"{path}: cannot be written: {error.strerror}") from None
     return Pin(path, _text(remote.url, metadata.root, root))
+
+
+def check_pin(remote: Remote, path: Path) -> None:
+    """Raise ``Untrusted`` if a registry's metadata do not follow from the root that is pinned for it."""
+    try:
+        verify_first(read_pinned(path), remote)
+    except (Untrusted, Corrupt, NotFound) as error:
+        raise Untrusted(
+            f"{remote.url} is not the registry whose root is pinned in {path}: {error.message}",
+            "if you set up another one there: cachesvc login --new-root",
+        ) from None
 
 
 def _text(url: str, root: Root, file: Path | None) -> str:

@@ -81,7 +81,8 @@ class SignedFile:
         if len(signers) < role.threshold:
             raise Untrusted(
                 f"{self.what}: signed by {len(signers)} of the keys that {whose} names; "
-                f"{role.threshold} must sign"
+                f"{role.threshold} must sign",
+                "is it another registry at this address? If it is yours: cachesvc login --new-root",
             )
 
 
