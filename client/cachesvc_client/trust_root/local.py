@@ -1,14 +1,17 @@
 """Keep verified trust metadata in a folder of the node store, for each registry and pinned root.
 
-A file is whole or absent. Nothing here is trusted: every file is verified again when it is read.
+A file is whole or absent. Nothing here is trusted: every file is verified again when it is read, and a store
+that somebody else filled neither holds a start up nor leads a write out of the store.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 
 from ..atomic import replacing
+from ..node.store_files import open_plain_file
 from ..wire.digest import Digest
 from .updater import MAX_METADATA_BYTES
 
@@ -27,7 +30,7 @@ class LocalMetadata:
     def read(self, name: str) -> bytes | None:
         """Return a file; ``None`` if it is not here, cannot be read, or is larger than any metadata."""
         try:
-            with open(self._folder / name, "rb") as file:
+            with os.fdopen(open_plain_file(self._folder / name, os.O_RDONLY), "rb") as file:
                 data = file.read(MAX_METADATA_BYTES + 1)
         except OSError:
             return None
@@ -37,6 +40,8 @@ class LocalMetadata:
         """Keep a file in place of an earlier one. A node store that is full or read-only keeps none."""
         with contextlib.suppress(OSError):
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if self._folder.is_symlink():
+                return
             with replacing(self._folder / name, 0o600) as file:
                 file.write(data)
 
