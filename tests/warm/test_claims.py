@@ -138,7 +138,7 @@ def test_the_second_run_waits_for_the_first_and_takes_its_publication(start) -> 
 def test_after_a_failed_run_the_next_starts_at_once(start) -> None:
     first = start(Answer((), error="it does not compile"))
     first.launcher.compiles.wait(30)
-    second = start(ended=True)
+    second = start(may_end=True)
     second.wait_for_step("waiting for ")
     began = time.monotonic()
     first.launcher.may_end.set()
@@ -161,7 +161,7 @@ def test_a_waiting_run_can_be_interrupted(start) -> None:
 def test_force_needs_no_claim(start) -> None:
     first = start()
     first.launcher.compiles.wait(30)
-    forced = start(ended=True, force=True).outcome.result(30)
+    forced = start(may_end=True, force=True).outcome.result(30)
     assert forced.status == "warm"
     first.launcher.may_end.set()
     outcome = first.outcome.result(30)
@@ -172,7 +172,7 @@ def test_a_silent_run_learns_that_another_run_has_published(start) -> None:
     first = start()
     first.launcher.compiles.wait(30)
     first.silent.set()
-    second = start(ended=True).outcome.result(30)
+    second = start(may_end=True).outcome.result(30)
     assert second.status == "warm"
     first.launcher.may_end.set()
     outcome = first.outcome.result(30)
