@@ -174,7 +174,7 @@ def test_explain_factor_by_factor(command, bundle):
 
 def test_explain_one_target_for_another_environment(command, bundle, tmp_path):
     graphs = {"dtype": ["float32"], "shapes": ["4x8"], "operations": ["linear x1"]}
-    command("push", bundle("team/elsewhere", "bert/float32", asked=graphs))
+    command("push", bundle("team/elsewhere", "bert/float32", graphs=graphs))
     command("push", bundle("team/elsewhere", "vit/float32"))
     doctor = json.loads(command("doctor", "--json")[1])
     here = tmp_path / "here.json"
