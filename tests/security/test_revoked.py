@@ -39,8 +39,11 @@ def trust_another_key(_served: Served, _signer: str) -> None:
     """The next start trusts another one."""
 
 
-@pytest.mark.parametrize("peer", [False, True], ids=["alone", "with-a-peer"])
-@pytest.mark.parametrize("revoke", [quarantine, remove_the_signer, trust_another_key])
+@pytest.mark.parametrize(
+    ("revoke", "peer"),
+    [(quarantine, False), (quarantine, True), (remove_the_signer, True), (trust_another_key, True)],
+    ids=["quarantine-alone", "quarantine-with-a-peer", "removed-with-a-peer", "untrusted-with-a-peer"],
+)
 def test_revoked_code_is_not_run_again(
     honest: Made, marker: Path, tmp_path: Path, revoke: Revoke, peer: bool
 ) -> None:
