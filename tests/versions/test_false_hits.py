@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -25,10 +24,18 @@ SAFETY = (
 pytestmark = [pytest.mark.compiles, pytest.mark.timeout(1500)]
 
 
-@pytest.mark.parametrize("version", ["2.8.0", "2.11.0", "this"])
+# From 2.13 on PyTorch's own keys hold these settings; rows of tests/matrix try them on the version here.
+OLDEST = pytest.param(
+    "2.8.0",
+    marks=pytest.mark.skipif(
+        os.environ.get("CI") == "true", reason="as 2.11.0, and slow: make test-versions runs it"
+    ),
+)
+
+
+@pytest.mark.parametrize("version", [OLDEST, "2.11.0"])
 def test_other_settings_compile_again_and_equal_settings_hit(version: str, tmp_path: Path) -> None:
-    python = sys.executable if version == "this" else python_of(version)
-    command = [python, SCRIPT, "--device", "cpu", "--one-way", "--out", tmp_path]
+    command = [python_of(version), SCRIPT, "--device", "cpu", "--one-way", "--out", tmp_path]
     outcome = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (tmp_path / "false_hits.json").exists(), outcome.stdout + outcome.stderr
     result = json.loads((tmp_path / "false_hits.json").read_text())
