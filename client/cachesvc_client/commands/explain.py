@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from ..bundle.check import ExpectedStatement
 from ..config import Config
 from ..environment.detect import detect
 from ..http.registry import Remote
@@ -24,6 +24,7 @@ from ..wire.names import Name, Tag
 from ..wire.partitions import environment
 from ..wire.protocol import EntrySummary, EnvironmentUse, ResolveAnswer, ResolveRequest
 from ..wire.reports import STATES
+from .acceptance import check_accepted, trusts_anybody
 from .tables import aligned, bytes_text
 from .transfer import registry_of
 
@@ -193,25 +194,15 @@ def check_revisions(
 
     Where no key is trusted, both are empty: `doctor` says that once.
     """
-    from ..bundle.check import ExpectedStatement, check_age, check_envelope, check_requirement
-
     expected = ExpectedStatement(name.namespace, name.name, (name.tag,), config.lane)
     facts: dict[Digest, Facts] = {}
     refused: dict[Digest, CacheSvcError] = {}
-    if not config.trusted_keys and config.trust_root is None:
+    if not trusts_anybody(config):
         return facts, refused
     policy = policy_of(config, NodeStore(config.store or default_root()), remote)
     for revision in answer.revisions:
         try:
-            checked = check_envelope(
-                revision.envelope.encode(),
-                trusted=config.trusted_keys,
-                expected=expected,
-                now=time.time(),
-                policy=policy,
-            )
-            check_age(checked, config.max_age, time.time())
-            check_requirement(checked, config.require)
+            checked = check_accepted(revision.envelope.encode(), config, expected, policy)
             facts[revision.entry] = checked.manifest.facts
         except CacheSvcError as error:
             refused[revision.entry] = error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,19 +10,16 @@ from urllib.parse import unquote
 from ..bundle.check import (
     ExpectedStatement,
     Policy,
-    Verified,
-    check_age,
-    check_envelope,
-    check_requirement,
 )
 from ..config import Config
 from ..node.store import NodeStore, default_root
 from ..trust_root.registry_metadata import policy_of
 from ..wire.digest import Digest
-from ..wire.errors import CacheSvcError, NotFound, Untrusted
+from ..wire.errors import CacheSvcError, NotFound
 from ..wire.names import Name, Tag
 from ..wire.protocol import ResolvedRevision
 from ..wire.provenance import CHECKOUT, Dependency, Provenance
+from .acceptance import check_accepted, demand_trust
 from .tables import aligned
 from .transfer import every_revision, registry_of
 
@@ -50,8 +46,7 @@ def list_provenance(config: Config, name: Name, fallback: tuple[Tag, ...] = ()) 
     Of a revision that no trusted key has signed nothing is read. Raises ``NotFound`` if nothing is published
     under the name, ``Untrusted`` if no key is trusted, and what ``Remote`` raises.
     """
-    if not config.trusted_keys and config.trust_root is None:
-        raise Untrusted("no key is trusted", "set CACHESVC_TRUSTED_KEYS, or log in with --trust KEY")
+    demand_trust(config)
     tags = name.tags(fallback)
     with registry_of(config) as remote:
         policy = policy_of(config, NodeStore(config.store or default_root()), remote)
@@ -76,20 +71,6 @@ def _row(
         statement=verified.manifest.attestation,
         provenance=verified.provenance,
     )
-
-
-def check_accepted(
-    envelope: bytes, config: Config, expected: ExpectedStatement | None, policy: Policy | None
-) -> Verified:
-    """Return the manifest of a revision that a restore with this configuration would accept, as far as the
-    envelope decides it. Raises ``Untrusted``, ``Corrupt``."""
-    now = time.time()
-    verified = check_envelope(
-        envelope, trusted=config.trusted_keys, expected=expected, now=now, policy=policy
-    )
-    check_age(verified, config.max_age, now)
-    check_requirement(verified, config.require)
-    return verified
 
 
 def render_provenance(rows: Sequence[ProvenanceRow]) -> str:

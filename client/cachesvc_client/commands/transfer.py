@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +16,7 @@ from ..bundle.check import (
     ExpectedStatement,
     Policy,
     Verified,
-    check_age,
-    check_envelope,
     check_pack,
-    check_requirement,
-    check_sequence,
 )
 from ..bundle.file import SUFFIX, open_bundle, write_bundle
 from ..bundle.seal import PublicKey, SigningKey, TrustedKey
@@ -33,9 +28,10 @@ from ..publication.publish_bundle import publish_signed
 from ..restore.revision_restore import nothing_offered
 from ..trust_root.registry_metadata import policy_of
 from ..wire.digest import Digest
-from ..wire.errors import Corrupt, InvalidRequest, NotFound, StorageFull, Untrusted
+from ..wire.errors import Corrupt, InvalidRequest, NotFound, StorageFull
 from ..wire.names import Name, Tag, Target
 from ..wire.protocol import ResolvedRevision, ResolveRequest
+from .acceptance import check_accepted, demand_trust
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +77,7 @@ def pull(
     leaves only whole, checked files behind. Raises ``NotFound``, ``Incompatible`` if nothing fits,
     ``Untrusted``, ``Corrupt``, ``Unavailable``, ``StorageFull``.
     """
-    if not config.trusted_keys and config.trust_root is None:
-        raise Untrusted("no key is trusted", "set CACHESVC_TRUSTED_KEYS, or log in with --trust KEY")
+    demand_trust(config)
     tags = name.tags(fallback)
     expected = ExpectedStatement(name.namespace, name.name, tags, config.lane)
     try:
@@ -132,17 +127,8 @@ def _pull_one(
     row: ResolvedRevision,
     into: Path,
 ) -> PulledBundle:
-    verified = check_envelope(
-        row.envelope.encode(errors="replace"),
-        trusted=config.trusted_keys,
-        expected=expected,
-        now=time.time(),
-        policy=policy,
-    )
+    verified = check_accepted(row.envelope.encode(errors="replace"), config, expected, policy, store)
     manifest, statement = verified.manifest, verified.manifest.statement
-    check_sequence(verified, store.highest_sequence(manifest.entry))
-    check_age(verified, config.max_age, time.time())
-    check_requirement(verified, config.require)
     path = into / _file_name(verified)
     pack, moved = manifest.pack, 0
     if not _is(path, verified):

@@ -23,11 +23,12 @@ from ..trust_root.registry_metadata import policy_of, policy_of_node
 from ..wire.codec import canonical
 from ..wire.digest import Digest
 from ..wire.durations import MAX_OFFLINE_SECONDS, duration_text
-from ..wire.errors import CacheSvcError, InvalidRequest, NotFound, Untrusted
+from ..wire.errors import CacheSvcError, InvalidRequest, NotFound
 from ..wire.names import Name
 from ..wire.protocol import ResolvedRevision
 from ..wire.provenance import Provenance
-from .provenance import check_accepted, provenance_facts
+from .acceptance import check_accepted, demand_trust
+from .provenance import provenance_facts
 from .tables import aligned, bytes_text
 from .transfer import every_revision, registry_of
 
@@ -70,8 +71,7 @@ def verify(config: Config, what: str) -> tuple[list[Verification], list[CacheSvc
     Raises ``Untrusted`` if no key is trusted here, ``NotFound``, ``InvalidRequest`` for a text that is
     neither a file nor a name, and what ``Remote`` raises where this node has no answer of its own.
     """
-    if not config.trusted_keys and config.trust_root is None:
-        raise Untrusted("no key is trusted", "set CACHESVC_TRUSTED_KEYS, or log in with --trust KEY")
+    demand_trust(config)
     if _names_file(what):
         return [verify_bundle(config, Path(what).expanduser())], []
     try:
