@@ -17,15 +17,9 @@ from typing import Any
 
 import httpx
 import pytest
-from fastapi.testclient import TestClient
-from registry_inside import Clock, inside
 from registry_making import FINGERPRINT, Publication, make
 
-from cachesvc.api.app import create_app
-from cachesvc.domain.access import ANY
 from cachesvc.domain.builders import identity_of
-from cachesvc.oidc.issuers import Issuers
-from cachesvc.registry import tokens
 from cachesvc.warm.provenance import BuildOrigin
 from cachesvc_client.bundle.check import check_envelope, check_requirement
 from cachesvc_client.bundle.file import bundle_head
@@ -34,12 +28,11 @@ from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Corrupt, Untrusted
 from cachesvc_client.wire.names import Lane, Name, Target
-from cachesvc_client.wire.protocol import TokenRequest, WhoAmI
+from cachesvc_client.wire.protocol import WhoAmI
 from cachesvc_client.wire.provenance import LOCAL_BUILDER, BuilderIdentity, Dependency
 from cachesvc_client.wire.requirement import Requirement
 
-from .issuer import running_issuer
-from .test_publishers import MAIN, PULL, World
+from .job_world import MAIN, PULL, World, job_world
 
 COMMIT = "c0ffee" * 6 + "beef"
 JOB = {
@@ -60,13 +53,8 @@ def key() -> SigningKey:
 
 @pytest.fixture
 def world(tmp_path: Path, key: SigningKey) -> Iterator[World]:
-    clock = Clock()
-    clock.now = time.time()
-    with running_issuer() as issuer, inside(tmp_path, key, clock) as registry:
-        object.__setattr__(registry.registry, "issuers", Issuers(clock))
-        secret = tokens.create_token(registry.registry, None, TokenRequest("admin", "admin", ANY)).secret
-        with TestClient(create_app(registry.registry), raise_server_exceptions=False) as http:
-            yield World(http, issuer, clock, key, secret or "")
+    with job_world(tmp_path, key) as running:
+        yield running
 
 
 def stolen(world: World) -> str:
