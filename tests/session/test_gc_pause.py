@@ -73,6 +73,31 @@ def test_only_the_oldest_generation_is_paused_during_a_compile(dynamo: tuple[GcP
     assert pause.seconds >= 4 * gc_pause.QUIET
 
 
+def test_the_pause_lasts_from_the_import_of_dynamo_to_the_first_compile(
+    dynamo: tuple[GcPause, Callbacks], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pause, callbacks = dynamo
+    pause.allow()
+    pause._begin_compile()  # as the hook of the import does
+    pause._end_compile(gc_pause.FIRST_COMPILE)
+    time.sleep(3 * gc_pause.QUIET)
+    assert pause.active, "the service builds its model"
+    callbacks.begins()
+    callbacks.ends()
+    assert until(lambda: not pause.active), "what follows the first compile is as short as ever"
+
+
+def test_the_pause_ends_if_dynamo_is_imported_and_nothing_compiles(
+    dynamo: tuple[GcPause, Callbacks], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gc_pause, "FIRST_COMPILE", 0.6)
+    pause, _ = dynamo
+    pause.allow()
+    pause._begin_compile()
+    pause._end_compile(gc_pause.FIRST_COMPILE)
+    assert until(lambda: gc.get_threshold() == NUMBERS)
+
+
 def test_nothing_is_paused_without_a_restore_and_a_late_restore_counts(
     dynamo: tuple[GcPause, Callbacks],
 ) -> None:

@@ -7,9 +7,9 @@ young generations, which hold the garbage of a trace.
 
 The pause begins where Dynamo is imported or starts to compile, and only after something was restored: a
 process that compiles for minutes makes garbage for minutes. The pause ends when nothing has compiled for
-``QUIET`` seconds, or after ``MOST`` seconds in all. The pause changes only the third number of
-``gc.set_threshold``, and restores it unless other code changed the numbers meanwhile. A collector that is
-switched off stays off.
+``QUIET`` seconds, or ``FIRST_COMPILE`` seconds after the import of Dynamo if nothing was compiled, or after
+``MOST`` seconds in all. The pause changes only the third number of ``gc.set_threshold``, and restores it
+unless other code changed the numbers meanwhile. A collector that is switched off stays off.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ _log = logging.getLogger("cachesvc")
 MOST = 60.0
 """Seconds that the pauses of one process take, at most and in all."""
 QUIET = 1.0
-"""Seconds from the last compile, or from the import of Dynamo, until the pause ends."""
+"""Seconds from the last compile until the pause ends."""
+FIRST_COMPILE = 10.0
+"""Seconds that the pause waits, after the import of Dynamo, for the first compile. Libraries import Dynamo
+before they build a model, and a full collection between the two searches the same objects once more."""
 _CHECK_SECONDS = 0.25
 """Seconds between two checks whether the pause is to end."""
 _NEVER = 1 << 30
@@ -54,7 +57,7 @@ class GcPause:
         self._lock = threading.Lock()
         self._allowed = False
         self._compiling = 0
-        self._last = 0.0
+        self._quiet_until = 0.0
         self._before: tuple[int, int, int] | None = None
         self._since = 0.0
         self._spent = 0.0
@@ -72,7 +75,7 @@ class GcPause:
     def install_hooks(self) -> None:
         """Put the hooks in place when the application imports Dynamo. Imports nothing."""
         imports.when_importing(_DYNAMO.module, self._begin_compile)
-        _DYNAMO.watch(lambda _: self._end_compile())
+        _DYNAMO.watch(lambda _: self._end_compile(FIRST_COMPILE))
         _CALLBACKS.watch(self._hook_callbacks)
         os.register_at_fork(after_in_child=self._after_fork)
 
@@ -106,10 +109,11 @@ class GcPause:
             self._compiling += 1
             self._begin_pause()
 
-    def _end_compile(self) -> None:
+    def _end_compile(self, quiet: float | None = None) -> None:
+        """End one compile, or the import of Dynamo; the next is awaited for ``quiet`` seconds."""
         with self._lock:
             self._compiling = max(0, self._compiling - 1)
-            self._last = time.monotonic()
+            self._quiet_until = time.monotonic() + (QUIET if quiet is None else quiet)
 
     def _begin_pause(self) -> None:
         if not self._allowed or not self._compiling or self.active or self._spent >= MOST:
@@ -125,7 +129,7 @@ class GcPause:
         while True:
             time.sleep(_CHECK_SECONDS)
             with self._lock:
-                quiet = not self._compiling and time.monotonic() - self._last > QUIET
+                quiet = not self._compiling and time.monotonic() > self._quiet_until
                 if not self.active:
                     return
                 if quiet or self.seconds > MOST:
