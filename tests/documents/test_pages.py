@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+import typer
 
 import cachesvc_client
+from cachesvc import cli
 from cachesvc_client.wire.errors import ALL
 from tests.deploy.words import unknown_words
 from tools import commands_page, exit_codes_page, rest_page, settings_page
@@ -33,6 +36,16 @@ def name_of(path: Path) -> str:
 @pytest.mark.parametrize("page", GENERATED, ids=lambda page: page.__name__)
 def test_a_generated_page_is_current(page: ModuleType) -> None:
     assert page.PAGE.read_text() == page.render(), "run `make pages`"
+
+
+def test_each_command_is_registered_by_the_module_that_is_imported_for_it() -> None:
+    for module in cli.COMMANDS:
+        importlib.import_module(f"{cli.__name__}.{module}")
+    commands = typer.main.get_group(cli.app).commands
+    assert list(commands) == [name for names in cli.COMMANDS.values() for name in names]
+    for name, command in commands.items():
+        assert [command.callback.__module__] == [f"{cli.__name__}.{one}" for one in cli.needed_modules(name)]
+    assert cli.needed_modules("--help") == cli.needed_modules("serv") == tuple(cli.COMMANDS)
 
 
 def test_every_setting_says_what_it_means() -> None:

@@ -60,22 +60,22 @@ class Built:
 @pytest.fixture(scope="session")
 def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Built:
     """A model, compiled as by a service that sets nothing."""
-    return _built_once(_folder_of_the_run(request, tmp_path_factory), "model")
+    return built_once(folder_of_the_run(request, tmp_path_factory), "model")
 
 
 @pytest.fixture(scope="session")
 def small(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Built:
     """A function, compiled with ``QUICK``, for what is neither about models nor about the compile."""
-    return _built_once(_folder_of_the_run(request, tmp_path_factory), "function", "small", **QUICK)
+    return built_once(folder_of_the_run(request, tmp_path_factory), "function", "small", **QUICK)
 
 
-def _folder_of_the_run(request: pytest.FixtureRequest, factory: pytest.TempPathFactory) -> Path:
+def folder_of_the_run(request: pytest.FixtureRequest, factory: pytest.TempPathFactory) -> Path:
     """Return a folder that all of xdist's workers have in common, if there are any."""
     own = factory.getbasetemp()
     return own.parent if hasattr(request.config, "workerinput") else own
 
 
-def _built_once(root: Path, folder: str, *arguments: str, **variables: str) -> Built:
+def built_once(root: Path, folder: str, *arguments: str, name: str = NAME, **variables: str) -> Built:
     """Build in ``folder``, unless another worker has; one that comes meanwhile waits."""
     place = root / folder
     bundle, key_file = place / "small.cachesvc", place / "signing.key"
@@ -84,7 +84,7 @@ def _built_once(root: Path, folder: str, *arguments: str, **variables: str) -> B
         if not bundle.exists():
             place.mkdir(exist_ok=True)
             SigningKey.generate().save(key_file)
-            done = run("build.py", str(bundle), str(key_file), NAME, *arguments, place=place, **variables)
+            done = run("build.py", str(bundle), str(key_file), name, *arguments, place=place, **variables)
             assert done.code == 0, done.err[-4000:]
     return Built(bundle, bundle.with_suffix(".pt"), SigningKey.load(key_file), key_file)
 

@@ -77,10 +77,23 @@ def test_without_a_canary_wrong_code_gives_wrong_numbers(tmp_path: Path, bundles
     assert all(difference > 1 for difference in answer["differences"])
 
 
-def test_a_canary_keeps_wrong_numbers_from_the_caller_and_the_node_remembers(
-    tmp_path: Path, bundles: Bundles
-) -> None:
-    first = _serve(tmp_path, bundles, bundles.wrong, CACHESVC_CANARY="1")
+@dataclass
+class Withdrawal:
+    """A start whose canary withdrew a revision, and its node."""
+
+    place: Path
+    first: ProgramResult
+
+
+@pytest.fixture(scope="module")
+def withdrawal(bundles: Bundles, tmp_path_factory: pytest.TempPathFactory) -> Withdrawal:
+    place = tmp_path_factory.mktemp("withdrawal")
+    return Withdrawal(place, _serve(place, bundles, bundles.wrong, CACHESVC_CANARY="1"))
+
+
+def test_a_canary_keeps_wrong_numbers_from_the_caller(withdrawal: Withdrawal) -> None:
+    """tests/versions runs this test on the oldest version of torch, too."""
+    first = withdrawal.first
     answer = first.answer
     assert max(answer["differences"]) < 1e-5, answer
     assert answer["compilations"][0] == 0, "the first output is eager's"
@@ -92,14 +105,18 @@ def test_a_canary_keeps_wrong_numbers_from_the_caller_and_the_node_remembers(
     assert "differs from eager by 2 " in answer["reasons"][0], answer["reasons"]
     assert first.err.count("differs from eager") == 1 and "Traceback" not in first.err
 
-    second = _serve(tmp_path, bundles, bundles.wrong)
+
+def test_the_node_remembers_the_revision_until_another_replaces_it(
+    withdrawal: Withdrawal, bundles: Bundles
+) -> None:
+    second = _serve(withdrawal.place, bundles, bundles.wrong)
     answer = second.answer
     assert max(answer["differences"]) < 1e-5 and answer["distrusted"] == [], answer
     assert any("a canary on this node found its numbers wrong" in reason for reason in answer["reasons"])
 
-    replaced = _serve(tmp_path, bundles, bundles.newer, CACHESVC_CANARY="1")
+    replaced = _serve(withdrawal.place, bundles, bundles.newer, CACHESVC_CANARY="1")
     assert replaced.answer["state"] == "hit" and replaced.answer["compilations"] == [0, 0, 0]
-    [store] = (tmp_path / "home").glob(".cache/cachesvc/v1")
+    [store] = (withdrawal.place / "home").glob(".cache/cachesvc/v1")
     assert not list((store / "distrusted").iterdir()), "the mark went away with the revision"
 
 

@@ -1,4 +1,4 @@
-"""One function's bundle, built once per session by a real compile; and the count of attacks."""
+"""One function's bundle, built once in a run by a real compile; and the count of attacks."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.hosts import QUICK
-from cachesvc_client.bundle.seal import SigningKey
-from tests.e2e.harness import run
+from tests.e2e.conftest import built_once, folder_of_the_run
 
 from .attacker import Made
 from .attacks import attacks
@@ -17,15 +16,10 @@ NAME = "team-b/model"
 
 
 @pytest.fixture(scope="session")
-def honest(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """Team B's bundle of what `programs/service.py` compiles."""
-    place = tmp_path_factory.mktemp("builder")
-    key = SigningKey.generate()
-    key.save(place / "signing.key")
-    bundle = place / "honest.cachesvc"
-    done = run("build.py", str(bundle), str(place / "signing.key"), NAME, "small", place=place, **QUICK)
-    assert done.code == 0, done.err[-4000:]
-    return Made(bundle, key)
+def honest(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """Team B's bundle of what `programs/service.py` compiles, built once for all workers."""
+    built = built_once(folder_of_the_run(request, tmp_path_factory), "honest", "small", name=NAME, **QUICK)
+    return Made(built.bundle, built.key)
 
 
 @pytest.fixture

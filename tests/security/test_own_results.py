@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,29 +18,59 @@ from .conftest import NAME
 pytestmark = pytest.mark.compiles
 
 
-def _own(place: Path) -> list[Path]:
-    return sorted((place / "home/.cache/cachesvc/v1/own").iterdir())
+@dataclass
+class Node:
+    """A node on which two services without an entry have started, each under a name of its own.
+
+    ``first`` and ``other``: what their starts said. ``results``: the own results that they left."""
+
+    place: Path
+    variables: dict[str, str]
+    first: dict[str, Any]
+    other: dict[str, Any]
+    results: list[Path]
 
 
-def test_a_service_with_nothing_to_restore_compiles_once_on_its_node(marker: Path, tmp_path: Path) -> None:
-    place = tmp_path / "node"
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Node:
+    """Start both services once for all tests."""
+    place = tmp_path_factory.mktemp("own") / "node"
     place.mkdir()
-    trusted = str(SigningKey.generate().public)
-    variables = {"CACHESVC_URL": free_url(), "CACHESVC_TRUSTED_KEYS": trusted}
+    variables = {"CACHESVC_URL": free_url(), "CACHESVC_TRUSTED_KEYS": str(SigningKey.generate().public)}
     first = start("service.py", NAME, place=place, **variables)
-    assert first["state"] == "miss" and first["compilations"] > 0, first
+    other = start("service.py", "team-b/other", place=place, CACHESVC_TAG_FALLBACK="x", **variables)
+    shutil.copytree(_own(place), place / "kept")
+    return Node(place, variables, first, other, sorted(_own(place).iterdir()))
+
+
+@pytest.fixture
+def node(started: Node) -> Node:
+    """Return the node as both starts left it."""
+    for path in started.results:
+        shutil.copy(started.place / "kept" / path.name, path)
+    return started
+
+
+def _own(place: Path) -> Path:
+    return place / "home/.cache/cachesvc/v1/own"
+
+
+def test_a_service_with_nothing_to_restore_compiles_once_on_its_node(
+    node: Node, marker: Path, tmp_path: Path
+) -> None:
+    place, variables = node.place, node.variables
+    assert node.first["state"] == "miss" and node.first["compilations"] > 0, node.first
+    assert node.other["state"] == "miss", "another name has other results"
     second = start("service.py", NAME, place=place, **variables)
     assert (second["state"], second["compilations"]) == ("unused", 0), second
     assert second["revisions"] == [] and second["difference"] < 1e-5
     assert any("earlier start of this node" in reason for reason in second["reasons"]), second
-    other = start("service.py", "team-b/other", place=place, **variables)
-    assert other["state"] == "miss", "another name has other results"
     off = start("service.py", NAME, place=place, CACHESVC_KEEP_OWN="0", **variables)
     assert off["state"] == "miss", off
 
     key = place / "home/.config/cachesvc/node.key"
     assert key.stat().st_mode & 0o077 == 0
-    mine, theirs = _own(place)
+    mine, theirs = node.results
     planted = Made(mine, SigningKey.load(key)).signed(
         "own/results", tmp_path / "planted", SigningKey.generate(), marker
     )
@@ -48,15 +80,10 @@ def test_a_service_with_nothing_to_restore_compiles_once_on_its_node(marker: Pat
     assert runs(marker) == 0 and again["state"] == "miss" and again["difference"] < 1e-5, again
 
 
-def test_results_of_another_folder_are_refused(tmp_path: Path) -> None:
-    place = tmp_path / "node"
-    place.mkdir()
-    variables = {"CACHESVC_URL": free_url(), "CACHESVC_TRUSTED_KEYS": str(SigningKey.generate().public)}
-    start("service.py", NAME, place=place, **variables)
-    start("service.py", "team-b/other", place=place, CACHESVC_TAG_FALLBACK="x", **variables)
-    one, other = _own(place)
-    shutil.copy(one, tmp_path / "kept")
-    shutil.copy(other, one)
-    shutil.copy(tmp_path / "kept", other)
-    swapped = start("service.py", NAME, place=place, **variables)
+def test_results_of_another_folder_are_refused(node: Node) -> None:
+    one, other = node.results
+    kept = node.place / "kept"
+    shutil.copy(kept / other.name, one)
+    shutil.copy(kept / one.name, other)
+    swapped = start("service.py", NAME, place=node.place, **node.variables)
     assert swapped["state"] == "miss", swapped

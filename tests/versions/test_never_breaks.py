@@ -16,6 +16,7 @@ import pytest
 
 from benchmarks.hosts import QUICK
 from cachesvc_client.bundle.seal import SigningKey
+from tests.e2e.harness import PROGRAMS
 
 from .environments import python_of
 
@@ -45,6 +46,7 @@ def environment(place: Path, **variables: str) -> dict[str, str]:
         **environ,
         "HOME": str(place / "home"),
         "TMPDIR": str(place / "tmp"),
+        "PYTHONPATH": str(PROGRAMS),
         "OMP_NUM_THREADS": "2",
         **QUICK,
         **variables,
@@ -158,7 +160,7 @@ def future(tmp_path: Path) -> tuple[Path, dict[str, str]]:
     changed = ["__version__ = '9.9.0'" if line.startswith("__version__ =") else line for line in lines]
     assert changed != lines
     (copy / "version.py").write_text("\n".join(changed) + "\n")
-    return Path(sys.executable), {"PYTHONPATH": str(copy.parent)}
+    return Path(sys.executable), {"PYTHONPATH": f"{copy.parent}{os.pathsep}{PROGRAMS}"}
 
 
 def test_a_version_that_does_not_exist_yet_is_refused(

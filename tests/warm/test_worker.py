@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -50,3 +52,27 @@ def test_a_script_is_identified_by_its_bytes_its_options_and_its_files(tmp_path:
     assert digest != script_digest(script_job(tmp_path / "2", script="print(1)"))
     assert digest != script_digest(script_job(tmp_path / "3", argument="-y"))
     assert digest != script_digest(script_job(tmp_path / "4", data="2"))
+
+
+ENDING = """
+import atexit, sys, threading, time
+from cachesvc.warm import worker
+
+def work(arguments):
+    atexit.register(print, "exit function")
+    threading.Thread(target=lambda: (time.sleep(0.2), print("thread"))).start()
+    print("work")
+    return 7
+
+class Left:
+    def __del__(self): print("taken apart")
+
+left, worker.main = Left(), work
+worker.run_to_the_end()
+"""
+
+
+def test_a_worker_ends_with_its_threads_and_exit_functions_and_is_not_taken_apart() -> None:
+    ended = subprocess.run([sys.executable, "-c", ENDING], capture_output=True, text=True, check=False)
+    assert ended.stdout.splitlines() == ["work", "thread", "exit function"], ended.stderr
+    assert ended.returncode == 7

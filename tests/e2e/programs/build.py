@@ -5,6 +5,8 @@
 import sys
 from pathlib import Path
 
+import short_life
+
 import cachesvc_client
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.config import Config
@@ -40,3 +42,4 @@ draft = Draft(
 )
 build_bundle(session.capture(), draft, SigningKey.load(key), out)
 print(cachesvc_client.report().line)
+short_life.end()

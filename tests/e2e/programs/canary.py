@@ -6,6 +6,8 @@ Usage: ``canary.py BUNDLE``; CACHESVC_CANARY decides."""
 import json
 import sys
 
+import short_life
+
 import cachesvc_client
 
 cachesvc_client.attach(bundle=sys.argv[1])
@@ -42,3 +44,4 @@ print(
         }
     )
 )
+short_life.end()

@@ -8,6 +8,8 @@ import argparse
 import json
 from pathlib import Path
 
+import short_life
+
 import cachesvc_client
 from cachesvc_client.config import Config
 from cachesvc_client.session.process import process
@@ -84,3 +86,4 @@ print(
         }
     )
 )
+short_life.end()

@@ -11,6 +11,8 @@ import json
 import os
 import sys
 
+import short_life
+
 options = dict(argument.split("=", 1) for argument in sys.argv[1:])
 
 
@@ -84,3 +86,4 @@ if __name__ == "__main__":
         import torch.multiprocessing
 
         torch.multiprocessing.spawn(spawned, args=(2,), nprocs=2)
+    short_life.end()

@@ -13,6 +13,8 @@ import os
 import sys
 import time
 
+import short_life
+
 numbers = gc.get_threshold()
 options = dict(argument.split("=", 1) for argument in sys.argv[1:])
 when = options.get("when", "before")
@@ -97,3 +99,4 @@ answer = {
 if "expect" in options:
     answer["same_as_builder"] = bool(torch.equal(output, torch.load(options["expect"])))
 print(json.dumps(answer))
+short_life.end()

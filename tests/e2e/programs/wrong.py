@@ -8,6 +8,8 @@ import os
 import sys
 import threading
 
+import short_life
+
 how, bundle = sys.argv[1:]
 
 
@@ -100,3 +102,4 @@ print(
     ),
     flush=True,
 )
+short_life.end()

@@ -7,6 +7,8 @@ import json
 import os
 import sys
 
+import short_life
+
 import cachesvc_client
 from cachesvc_client.environment import detect as detecting
 
@@ -74,3 +76,4 @@ for change in sys.argv[2:]:
         print(json.dumps(one(change)), flush=True)
     except Exception as error:  # noqa: BLE001 - printed, and the other changes go on
         print(json.dumps({"row": change, "error": f"{type(error).__name__}: {error}"[:2000]}), flush=True)
+short_life.end()

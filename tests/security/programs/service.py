@@ -4,6 +4,8 @@ input ends."""
 import json
 import sys
 
+import short_life
+
 import cachesvc_client
 
 cachesvc_client.attach(sys.argv[1])
@@ -32,3 +34,4 @@ print(
     flush=True,
 )
 sys.stdin.read()
+short_life.end()

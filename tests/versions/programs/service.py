@@ -7,6 +7,8 @@ import json
 import sys
 from types import FunctionType
 
+import short_life
+
 import cachesvc_client
 from cachesvc_client.hooks import imports
 
@@ -107,3 +109,4 @@ answer["pending after it"] = pending()
 wait()
 answer["status"] = session.status
 print(json.dumps(answer))
+short_life.end()
