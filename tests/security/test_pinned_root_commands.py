@@ -95,7 +95,7 @@ def revisions(server: Server, team: str) -> list[dict[str, Any]]:
     return ok(server.api().http.get(f"/v1/entries/{entry['entry']}/revisions"))
 
 
-def test_a_removed_signer_s_bytes_are_not_signed_again_by_an_operator_with_an_old_list_of_keys(
+def test_an_operator_with_an_old_list_of_keys_signs_no_bytes_of_a_removed_signer(
     server: Server, root: str, run: Run, removed: SigningKey, team: str
 ) -> None:
     old = next(row["revision"] for row in revisions(server, team) if not row["head"])
