@@ -58,7 +58,8 @@ def with_registry(
     if not context.check and key is None:
         raise InvalidRequest(
             "no signing key",
-            "run cachesvc login --signing-key, set CACHESVC_SIGNING_KEY, or give --signing-key-env",
+            "run cachesvc login --signing-key, set CACHESVC_SIGNING_KEY or CACHESVC_SIGNER, or use "
+            "--signing-key-env",
         )
     remote, lane = _connect(context, config, job, stack)
     token = remote.whoami()
@@ -87,13 +88,10 @@ def _registry_access(
     """Return the registry, with what decides which of its revisions a service would accept."""
     from cachesvc.warm.context import RegistryAccess
     from cachesvc_client.bundle.seal import TrustedKey
-    from cachesvc_client.commands.acceptance import Acceptance
-    from cachesvc_client.node.store import NodeStore, default_root
-    from cachesvc_client.trust_root.registry_metadata import policy_of
+    from cachesvc_client.commands.acceptance import Acceptance, registry_policy
 
-    policy = policy_of(config, NodeStore(config.store or default_root()), remote)
     own = (TrustedKey(f"{context.name.namespace}={key.public}"),) if key else ()
-    acceptance = Acceptance.of(config, policy).trusting(*own)
+    acceptance = Acceptance.of(config, registry_policy(config, remote)).trusting(*own)
     return RegistryAccess(remote, acceptance, config.trust_root)
 
 

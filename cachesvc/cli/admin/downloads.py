@@ -14,9 +14,7 @@ from typing import IO, TYPE_CHECKING
 
 from cachesvc_client.bundle.check import ExpectedStatement, Verified, check_pack
 from cachesvc_client.bundle.file import write_bundle
-from cachesvc_client.commands.acceptance import Acceptance
-from cachesvc_client.node.store import NodeStore, default_root
-from cachesvc_client.trust_root.registry_metadata import policy_of
+from cachesvc_client.commands.acceptance import Acceptance, registry_policy
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError, Corrupt, StorageFull
 from cachesvc_client.wire.records import MAX_ENVELOPE_BYTES
@@ -30,8 +28,7 @@ def acceptance_of(config: Config, remote: Remote) -> Acceptance:
     """Returns whose signatures this operator accepts: by the trusted keys and, where one is pinned, by the
     root. An operator names each revision, or all of a name, so neither age nor builder decides. Raises
     ``Untrusted`` for trust metadata that do not hold."""
-    policy = policy_of(config, NodeStore(config.store or default_root()), remote)
-    return Acceptance(config.trusted_keys, policy)
+    return Acceptance(config.trusted_keys, registry_policy(config, remote))
 
 
 def download_envelope(

@@ -161,7 +161,7 @@ class _Operator:
         if key is None:
             raise InvalidRequest(
                 "no signing key: the bytes are signed again as what they become",
-                "cachesvc login URL --signing-key FILE, or set CACHESVC_SIGNING_KEY",
+                "cachesvc login URL --signing-key FILE, or set CACHESVC_SIGNING_KEY or CACHESVC_SIGNER",
             )
         acceptance = acceptance_of(config, remote).trusting(key.public)
         return cls(key, acceptance, NodeStore(config.store or default_root()), lifetime)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from ..bundle.check import (
     ExpectedStatement,
@@ -20,11 +21,15 @@ from ..bundle.check import (
 )
 from ..bundle.seal import PublicKey, TrustedKey
 from ..config import Config
-from ..node.store import NodeStore
+from ..node.store import NodeStore, default_root
+from ..trust_root.registry_metadata import policy_of
 from ..wire.errors import Untrusted
 from ..wire.names import Lane, Name, Target
 from ..wire.records import Statement
 from ..wire.requirement import Requirement
+
+if TYPE_CHECKING:
+    from ..http.registry import Remote
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +95,14 @@ def demand_trust(config: Config) -> None:
     """Raise ``Untrusted`` if the configuration trusts nobody: then no revision can be accepted."""
     if not trusts_anybody(config):
         raise Untrusted("no key is trusted", "set CACHESVC_TRUSTED_KEYS, or log in with --trust KEY")
+
+
+def registry_policy(config: Config, remote: Remote) -> Policy | None:
+    """Return who decides about signers by the registry's present trust metadata; ``None`` without a pinned
+    root, and then the node store, which keeps the metadata, is not opened. Raise as `policy_of` does."""
+    if config.trust_root is None:
+        return None
+    return policy_of(config, NodeStore(config.store or default_root()), remote)
 
 
 def check_accepted(

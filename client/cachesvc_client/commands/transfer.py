@@ -32,7 +32,7 @@ from ..wire.digest import Digest
 from ..wire.errors import Corrupt, InvalidRequest, NotFound, StorageFull
 from ..wire.names import Name, Tag, Target
 from ..wire.protocol import ResolvedRevision, ResolveRequest
-from .acceptance import Acceptance, check_accepted, demand_trust
+from .acceptance import Acceptance, check_accepted, demand_trust, registry_policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ def push(config: Config, path: Path) -> PushedRevision:
     signer = signer_of(config)
     open_bundle(path)  # an error in the file is reported without a registry too
     with registry_of(config) as remote:
-        policy = policy_of(config, NodeStore(config.store or default_root()), remote)
+        policy = registry_policy(config, remote)
         accepted = Acceptance.of(config, policy).trusting(*([signer.public] if signer else []))
         verified, answer = publish_signed(remote, path, accepted.trusted, policy=policy)
     statement = verified.manifest.statement
