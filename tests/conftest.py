@@ -57,7 +57,9 @@ MARKS_OF_PLACES = {
             "security/fuzz",
             "security/test_authorisation_matrix.py",
             "security/test_imports.py",
+            "security/test_signer_program.py",
             "security/test_store_path.py",
+            "commands/test_signer_program.py",
         ),
     ),
 }

@@ -16,22 +16,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cachesvc_client.wire.errors import Forbidden, InvalidRequest, StorageFull
+from cachesvc_client.wire.errors import InvalidRequest, StorageFull
 from cachesvc_client.wire.names import Name, Tag
 
 from . import app
 from .lifetime import parse_lifetime
 from .signals import interruptible
+from .warm_access import take_job, take_key, with_registry
 
 if TYPE_CHECKING:
-    from cachesvc.warm.context import OnStep, WarmContext
+    from cachesvc.warm.context import OnStep
     from cachesvc.warm.job_token import JobTokenSource
     from cachesvc.warm.plan import Job
     from cachesvc.warm.results import Outcome
     from cachesvc_client.bundle.seal import SigningKey
-    from cachesvc_client.config import Config
-    from cachesvc_client.http.registry import Remote
-    from cachesvc_client.wire.names import Lane
 
 _PR_SET_DUMPABLE = 4
 """Option of prctl(2), Linux: whether other processes of the user may read this one's memory."""
@@ -85,8 +83,8 @@ def warm(
 ) -> None:
     """Compile declared models in fresh processes, prove that a restored process compiles nothing, publish."""
     _hide_from_other_processes()
-    key = _take_key(signing_key_env)
-    job = _take_job(oidc)
+    key = take_key(signing_key_env)
+    job = take_job(oidc)
     lifetime = parse_lifetime(expires)
     from cachesvc.warm import report as reports
     from cachesvc.warm.plan import plan
@@ -154,27 +152,6 @@ def _hide_from_other_processes() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
-def _take_key(variable: str | None) -> SigningKey | None:
-    """Take the signing key out of the environment, so that no child inherits it."""
-    if variable is None:
-        return None
-    from cachesvc_client.bundle.seal import SigningKey
-
-    text = os.environ.pop(variable, "")
-    if not text.strip():
-        raise InvalidRequest(f"--signing-key-env: {variable[:60]} is not set", "set it to what keygen wrote")
-    return SigningKey.from_text(text, f"--signing-key-env: {variable[:60]}")
-
-
-def _take_job(source: str | None) -> JobTokenSource | None:
-    """Take the means to a token of this CI job out of the environment, so that no child inherits them."""
-    if not source:
-        return None
-    from cachesvc.warm.job_token import take_source
-
-    return take_source(source, os.environ)
-
-
 def _run(
     jobs: Sequence[Job],
     name: Name,
@@ -209,81 +186,9 @@ def _run(
             origin=BuildOrigin.of(spec),
             lifetime=lifetime,
         )
-        context = _with_registry(context, config, job, stack)
+        context = with_registry(context, config, job, stack)
         stack.enter_context(interruptible())
         return run(jobs, context, workers)
-
-
-def _with_registry(
-    context: WarmContext, config: Config, job: JobTokenSource | None, stack: ExitStack
-) -> WarmContext:
-    """Add registry and keys, as far as this run needs them. What is missing is an error before anything
-    compiles."""
-    from cachesvc.warm.context import RegistryAccess
-    from cachesvc_client.bundle.seal import SigningKey, TrustedKey
-
-    key = None if context.check else context.key
-    if key is None and config.signing_key and not context.check:
-        key = SigningKey.load(config.signing_key)
-    if context.out and not context.check:
-        return replace(context, key=key or _own_key())
-    if not config.url:
-        raise InvalidRequest("no registry", "run cachesvc login, set CACHESVC_URL, or use --out DIR")
-    if not context.check and key is None:
-        raise InvalidRequest(
-            "no signing key",
-            "run cachesvc login --signing-key, set CACHESVC_SIGNING_KEY, or give --signing-key-env",
-        )
-    remote, lane = _connect(context, config, job, stack)
-    token = remote.whoami()
-    if not context.check and token.role not in ("write", "admin"):
-        raise Forbidden(
-            f"the token may only {token.role}", "publishing needs a write token; --check does not"
-        )
-    own = (TrustedKey(f"{context.name.namespace}={key.public}"),) if key else ()
-    trusted = tuple(dict.fromkeys((*config.trusted_keys, *own)))
-    # Who this job is says the registry, by the token that it verified: a builder cannot name itself.
-    origin = replace(context.origin, identity=token.builder) if context.origin else None
-    return replace(context, key=key, lane=lane, registry=RegistryAccess(remote, trusted), origin=origin)
-
-
-def _connect(
-    context: WarmContext, config: Config, job: JobTokenSource | None, stack: ExitStack
-) -> tuple[Remote, Lane | None]:
-    """Connect with the user's token, or with one that the registry gives to this CI job. Return the
-    connection and the lane to write to."""
-    from cachesvc.warm.job_login import TIMEOUT, JobLogin, logged_in
-    from cachesvc_client.http.registry import Remote
-
-    assert config.url is not None
-    if job is None:
-        return stack.enter_context(Remote(config.url, config.token, timeout=TIMEOUT)), context.lane
-    # The replays of a check are model code, and get the token: it must not be one that may write.
-    role = "read" if context.check else "write"
-    login = JobLogin(job, config.url, context.name.namespace, context.lane, role)
-    remote, token = stack.enter_context(logged_in(login, lambda line: typer.echo(line, err=True)))
-    return remote, token.lane
-
-
-def _own_key() -> SigningKey:
-    """Load the user's own signing key; the first run that has none makes it.
-
-    The key lies beside the login file and not beside the bundles, which are copied into images.
-    """
-    from cachesvc_client.bundle.seal import SigningKey
-    from cachesvc_client.config import login_path
-
-    login = login_path()
-    if login is None:
-        raise InvalidRequest("no signing key, and no home folder for one", "set CACHESVC_SIGNING_KEY")
-    path = login.parent / "signing.key"
-    if path.exists():
-        return SigningKey.load(path)
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    key = SigningKey.generate()
-    key.save(path)
-    typer.echo(f"made {path}; services need CACHESVC_TRUSTED_KEYS={key.public}", err=True)
-    return key
 
 
 def _folder(out: Path | None) -> Path | None:

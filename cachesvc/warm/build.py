@@ -13,7 +13,7 @@ from typing import Any
 import cachesvc_client
 from cachesvc_client.bundle.file import SUFFIX
 from cachesvc_client.bundle.pack import SourceFile
-from cachesvc_client.bundle.seal import SigningKey
+from cachesvc_client.bundle.seal import Signer
 from cachesvc_client.publication.build_bundle import Draft, build_bundle
 from cachesvc_client.wire.key_components import KeyFacts
 from cachesvc_client.wire.records import Manifest, PackRecord
@@ -84,7 +84,7 @@ class EntryBuild:
         """
         return self._trim(self._settle())
 
-    def seal(self, path: Path, key: SigningKey, measured: Mapping[str, float]) -> Manifest:
+    def seal(self, path: Path, key: Signer, measured: Mapping[str, float]) -> Manifest:
         """Write the entry into the bundle file ``path``, signed by ``key``, and return its manifest."""
         draft = replace(self._draft(measured), attest=self._attest)
         return build_bundle(self._sources(self.files), draft, key, path)

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cachesvc_client.bundle.seal import SigningKey, TrustedKey
+from cachesvc_client.bundle.seal import Signer, SigningKey
+from cachesvc_client.commands.acceptance import Acceptance
 from cachesvc_client.wire.names import Lane, Name
 from cachesvc_client.wire.records import Workload
 
@@ -27,12 +28,13 @@ OnStep = Callable[[Job, str], None]
 class RegistryAccess:
     """Reaches the registry in which entries are looked up and published.
 
-    ``trusted`` checks what the registry answers. The replays of a check get the token and the URL of
-    ``remote``.
+    ``acceptance`` decides which of its revisions a service would accept. The replays of a check get it as
+    variables, with the token and the URL of ``remote``, and with ``trust_root``, the file of the pinned root.
     """
 
     remote: Remote
-    trusted: tuple[TrustedKey, ...]
+    acceptance: Acceptance
+    trust_root: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ class WarmContext:
     launcher: Launcher
     on_step: OnStep
     registry: RegistryAccess | None = None
-    key: SigningKey | None = None
+    key: Signer | None = None
     lane: Lane | None = None
     out: Path | None = None
     force: bool = False

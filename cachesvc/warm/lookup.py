@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from cachesvc_client.wire.compare import INERT
-from cachesvc_client.wire.errors import NotFound
-from cachesvc_client.wire.protocol import ResolveRequest
+from cachesvc_client.bundle.check import ExpectedStatement, Verified
+from cachesvc_client.wire.compare import INERT, WITHDRAWN
+from cachesvc_client.wire.errors import Corrupt, NotFound, Untrusted
+from cachesvc_client.wire.protocol import Rejected, ResolveAnswer, ResolveRequest
 from cachesvc_client.wire.records import Manifest
 
 from . import judge
-from .context import TargetContext
+from .context import RegistryAccess, TargetContext
 from .phase import PhaseRequest
 from .results import Numbers, Outcome
 
@@ -27,10 +28,10 @@ class Lookup:
 def find_published(target: TargetContext) -> Lookup:
     """Return the registry's head for this target, workload and environment, verified; or why there is none.
 
-    Raises what ``Remote.resolve`` and ``check_envelope`` raise.
+    A head that services would refuse is none: a signer that the pinned root does not name, another builder
+    than the required one, too old. Raises what ``Remote.resolve`` raises; ``Corrupt``; without a pinned root
+    also ``Untrusted`` for a signer that is not trusted.
     """
-    from cachesvc_client.bundle.check import ExpectedStatement, check_envelope
-
     name, lane, registry = target.warm.name, target.warm.lane, target.warm.registry
     assert registry is not None
     request = ResolveRequest(
@@ -46,25 +47,55 @@ def find_published(target: TargetContext) -> Lookup:
         answer = registry.remote.resolve(request)
     except NotFound as error:
         return Lookup(None, error.message)
-    other_workload = False
+    return _judge(target, registry, answer, expected)
+
+
+def _judge(
+    target: TargetContext, registry: RegistryAccess, answer: ResolveAnswer, expected: ExpectedStatement
+) -> Lookup:
+    """Return the first head in the answer that this target needs no build for."""
+    name = target.warm.name
+    other_workload, refused = False, ""
     for revision in answer.revisions:
-        envelope = revision.envelope.encode()
-        verified = check_envelope(envelope, trusted=registry.trusted, expected=expected, now=time.time())
+        try:
+            verified = registry.acceptance.check_signed(revision.envelope.encode(), expected)
+        except Corrupt:
+            raise
+        except Untrusted as error:
+            if registry.acceptance.policy is None:
+                raise
+            refused = refused or f"services refuse what {name} has: {error.message}"
+            continue
         if verified.manifest.statement.target != target.job.target:
             continue
         if verified.manifest.workload.key == target.workload.key:
-            if _expires_late(verified.manifest, target.warm.lifetime):
-                return Lookup(verified.manifest)
-            return Lookup(None, f"{name} has this target, and it needs a new expiry")
+            return _judge_head(target, registry, verified)
         other_workload = True
     if other_workload:
         return Lookup(None, f"{name} has this target, but of another model, inputs or options")
     for rejected in answer.rejected:
         if rejected.target == target.job.target:
-            first = rejected.differences[0]
-            problem = "services report it useless" if first.factor == INERT else "for another environment"
-            return Lookup(None, f"{name} has this target, but {problem}: {first}")
-    return Lookup(None, f"{name} does not have this target")
+            return Lookup(None, f"{name} has this target, but {_rejection_text(rejected)}")
+    return Lookup(None, refused or f"{name} does not have this target")
+
+
+def _judge_head(target: TargetContext, registry: RegistryAccess, verified: Verified) -> Lookup:
+    """Return the head of this very target and workload; or why it must be built again."""
+    name = target.warm.name
+    try:
+        registry.acceptance.check_build(verified)
+    except Untrusted as error:
+        return Lookup(None, f"{name} has this target, but services refuse it: {error.message}")
+    if not _expires_late(verified.manifest, target.warm.lifetime):
+        return Lookup(None, f"{name} has this target, and it needs a new expiry")
+    return Lookup(verified.manifest)
+
+
+def _rejection_text(rejected: Rejected) -> str:
+    """Return why the registry does not offer an entry, by the factor that decides."""
+    first = rejected.differences[0]
+    problem = {INERT: "services report it useless", WITHDRAWN: "the registry withholds it"}
+    return f"{problem.get(first.factor, 'for another environment')}: {first}"
 
 
 def _expires_late(manifest: Manifest, lifetime: float | None) -> bool:
@@ -96,13 +127,13 @@ def check_published(target: TargetContext, lookup: Lookup) -> Outcome:
     target.show_step("replay")
     variables = {
         "CACHESVC_URL": warm.registry.remote.url,
-        "CACHESVC_TRUSTED_KEYS": ",".join(warm.registry.trusted),
         "CACHESVC_STRICT": "1",
         "CACHESVC_REPORT": "0",  # a check is no start of a service
     }
     token = warm.registry.remote.token
     variables |= {"CACHESVC_TOKEN": token} if token else {}
     variables |= {"CACHESVC_LANE": warm.lane} if warm.lane else {}
+    variables |= _trust_variables(warm.registry)
     request = PhaseRequest("replay", target.job, name=str(warm.name))
     replay = warm.launcher.run(request, target.folder / "check", variables)
     reasons = judge.remaining_work(replay)
@@ -118,3 +149,15 @@ def check_published(target: TargetContext, lookup: Lookup) -> Outcome:
         replays=1,
         trace=replay.trace,
     )
+
+
+def _trust_variables(registry: RegistryAccess) -> dict[str, str]:
+    """Return the variables by which a service accepts what this run accepts."""
+    acceptance, root = registry.acceptance, registry.trust_root
+    values = {
+        "CACHESVC_TRUSTED_KEYS": ",".join(map(str, acceptance.trusted)),
+        "CACHESVC_TRUST_ROOT": str(root) if root is not None else "",
+        "CACHESVC_MAX_AGE": f"{acceptance.max_age:.0f}s" if acceptance.max_age is not None else "",
+        "CACHESVC_REQUIRE": acceptance.require or "",
+    }
+    return {name: value for name, value in values.items() if value}

@@ -68,7 +68,8 @@ class Config:
     of a revision, from which on it is refused; ``None`` accepts any age. ``require``: who must have built a
     revision; ``None`` accepts every builder. ``allow_links``: networks to which a registry's links may lead
     although they are not public. ``trust_root``: file of the pinned root of the registry's trust metadata;
-    ``None`` if the trusted keys decide alone.
+    ``None`` if the trusted keys decide alone. ``signer``: the program that signs, and its arguments, instead
+    of a key file; empty without one.
     """
 
     url: str | None = None
@@ -84,6 +85,7 @@ class Config:
     trust_root: Path | None = None
     store: Path | None = None
     signing_key: Path | None = None
+    signer: tuple[str, ...] = ()
     untested: bool = False
     canary: bool = False
     report: bool = True
@@ -106,7 +108,10 @@ class Config:
         login = Login.read(environ)
         url = _variable(environ, "CACHESVC_URL", registry_url, login.default)
         stored = login.registries.get(url or "", RegistryLogin())
-        signing_key = Path(stored.signing_key) if stored.signing_key else None
+        signer: tuple[str, ...] = _variable(environ, "CACHESVC_SIGNER", _program, ())
+        if signer and environ.get("CACHESVC_SIGNING_KEY", "").strip():
+            raise InvalidRequest("CACHESVC_SIGNER and CACHESVC_SIGNING_KEY are both set", "unset one of them")
+        signing_key = Path(stored.signing_key) if stored.signing_key and not signer else None
         trust_root = Path(stored.trust_root) if stored.trust_root else None
         return cls(
             url=url,
@@ -122,6 +127,7 @@ class Config:
             trust_root=_variable(environ, "CACHESVC_TRUST_ROOT", _path, trust_root),
             store=_variable(environ, "CACHESVC_STORE", _path, None),
             signing_key=_variable(environ, "CACHESVC_SIGNING_KEY", _path, signing_key),
+            signer=signer,
             untested=_variable(environ, "CACHESVC_UNTESTED", parse_switch, False),
             canary=_variable(environ, "CACHESVC_CANARY", parse_switch, False),
             report=_variable(environ, "CACHESVC_REPORT", parse_switch, True),
@@ -132,6 +138,11 @@ class Config:
             require=_variable(environ, "CACHESVC_REQUIRE", Requirement.parse, None),
             allow_links=_variable(environ, "CACHESVC_ALLOW_LINKS", parse_networks, ()),
         )
+
+    @property
+    def can_sign(self) -> bool:
+        """Return whether a key file or a program is named that signs."""
+        return bool(self.signer) or self.signing_key is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,7 +329,8 @@ def _variable(environ: Mapping[str, str], name: str, parse: Callable[[str], T], 
     try:
         return parse(text)
     except ValueError as error:
-        shown_text = "" if name == "CACHESVC_TOKEN" else f" {without_secrets(text)[:120]!r}:"
+        secret = name in ("CACHESVC_TOKEN", "CACHESVC_SIGNER")  # a private key may stand there by mistake
+        shown_text = "" if secret else f" {without_secrets(text)[:120]!r}:"
         raise InvalidRequest(f"{name}:{shown_text} {error}") from None
 
 
@@ -345,6 +357,19 @@ def _tags(text: str) -> tuple[Tag, ...]:
 
 def _keys(text: str) -> tuple[TrustedKey, ...]:
     return tuple(TrustedKey(part) for part in text.replace(",", " ").split())
+
+
+def _program(text: str) -> tuple[str, ...]:
+    import shlex
+
+    door, _, command = text.partition(":")
+    try:
+        words = tuple(shlex.split(command)) if door == "cmd" else ()
+    except ValueError as error:
+        raise ValueError(f"{error}; allowed: cmd:PROGRAM ARGUMENT…, with the quotes of a shell") from None
+    if not words or not words[0]:
+        raise ValueError("allowed: cmd:PROGRAM ARGUMENT…")
+    return words
 
 
 def _seconds(text: str) -> float:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
+import termios
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from registry_making import Server
 
+from cachesvc_client.config import Login
 from tests.e2e.registries import client
 
 SECRET = "hunter2"
@@ -60,6 +63,37 @@ def test_a_reader_of_the_list_of_processes_learns_no_token_without_a_warning(
     status, said = login(server, tmp_path / "home", *words, stdin=stdin)
     assert status == 0 and "admin on *" in said, said
     assert ("warning: --token shows the token to every user" in said) == (way == "argument"), said
+
+
+def test_whoever_sees_the_terminal_learns_no_token_that_is_typed(server: Server, tmp_path: Path) -> None:
+    home = {"HOME": str(tmp_path)}
+    terminal, ours = os.openpty()
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("CACHESVC_")}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "cachesvc", "login", server.url],
+        env={**kept, **home},
+        stdin=ours,
+        stdout=ours,
+        stderr=ours,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # as a login shell's children have it
+    )
+    os.close(ours)
+    shown = b""
+    while b"token (empty for none): " not in shown:
+        shown += os.read(terminal, 1024)
+    assert not termios.tcgetattr(terminal)[3] & termios.ECHO
+    os.write(terminal, server.token.encode() + b"\n")
+    while True:
+        try:
+            shown += os.read(terminal, 1024)
+        except OSError:  # the other end is closed
+            break
+    os.close(terminal)
+    assert process.wait(30) == 0, shown
+    assert b"admin on *" in shown and server.token.encode() not in shown
+    stored = Login.read(home).registries[server.url]
+    assert stored.token == server.token
 
 
 @pytest.mark.parametrize(

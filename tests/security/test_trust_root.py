@@ -153,7 +153,7 @@ def test_a_login_at_an_address_with_another_registry_changes_nothing_unless_it_i
         assert second.url == server.url
         with pytest.raises(Untrusted, match="is not the registry whose root is pinned") as refusal:
             login(second.url, second.token, environ=environ)
-        assert "cachesvc login --new-root" in str(refusal.value)
+        assert f"cachesvc login {second.url} --new-root" in str(refusal.value)
         assert root.read_bytes() == pinned
         pin = login(second.url, second.token, environ=environ, new_root=True)[2]
         assert pin is not None and pin.path.read_bytes() != pinned

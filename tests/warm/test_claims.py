@@ -23,6 +23,7 @@ from cachesvc.warm.results import Outcome
 from cachesvc.warm.run import run
 from cachesvc.warm.spec import parse_spec
 from cachesvc_client.bundle.seal import SigningKey
+from cachesvc_client.commands.acceptance import Acceptance
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.errors import Unavailable
 from cachesvc_client.wire.names import Name
@@ -100,7 +101,7 @@ def start(served: Served, tmp_path: Path) -> Iterator[Callable[..., Run]]:
         launcher = Timed(*(answers or (Answer((A,)), Answer())))
         ci_run = Run(launcher, Future())
         remote = Partitioned(served.url, served.token, silent=ci_run.silent)
-        registry = RegistryAccess(remote, (key.public,))
+        registry = RegistryAccess(remote, Acceptance((key.public,)))
         context = WarmContext(
             name, launcher, lambda _, step: ci_run.steps.append(step), registry, key, scratch=tmp_path, **more
         )

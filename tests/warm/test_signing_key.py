@@ -1,5 +1,5 @@
-"""Test that neither the signing key nor the login of the job reaches the code of a model, with the variables
-of the example workflow."""
+"""Test that neither the signing key, nor the program that signs, nor the login of the job reaches the code of
+a model, with the variables of the example workflow."""
 
 from __future__ import annotations
 
@@ -42,6 +42,11 @@ def publish_step() -> dict:
     return step
 
 
+def secret_of(size: int) -> str:
+    """Return a secret that the model searches for: it begins as a key does."""
+    return "ed25519-" + secrets.token_hex(64)[: size - len("ed25519-")]
+
+
 def as_a_plain_user() -> list[str]:
     """Return the words that run a command without capabilities: root may read the memory of all processes
     (CAP_SYS_PTRACE)."""
@@ -57,8 +62,10 @@ def as_a_plain_user() -> list[str]:
 def test_a_model_finds_neither_the_signing_key_nor_the_token_of_the_job(registry, issuer, tmp_path):
     user, folder = as_a_plain_user(), tmp_path
     key = Path(registry["CACHESVC_SIGNING_KEY"]).read_text().strip()
-    issuer.request_secret = "ed25519-" + secrets.token_hex(64)[: len(key) - len("ed25519-")]
-    digests = ",".join(hashlib.sha256(text.encode()).hexdigest() for text in (key, issuer.request_secret))
+    issuer.request_secret = secret_of(len(key))
+    pin = secret_of(len(key))
+    searched = (key, issuer.request_secret, pin)
+    digests = ",".join(hashlib.sha256(text.encode()).hexdigest() for text in searched)
     allow_main(registry, issuer)
     (folder / "warm.toml").write_text(
         SPEC.format(digest=digests, size=len(key), answer=folder / "found", tiny=TINY)
@@ -81,6 +88,7 @@ def test_a_model_finds_neither_the_signing_key_nor_the_token_of_the_job(registry
             **variables,
             **issuer.github(),
             **step_variables,
+            "CACHESVC_SIGNER": f"cmd:/bin/sign --pin {pin}",  # the option decides
             "TMPDIR": str(folder),
             "GITHUB_STEP_SUMMARY": str(folder / "summary.md"),
         },

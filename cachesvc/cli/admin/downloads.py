@@ -1,38 +1,43 @@
 """Download revisions, and trust nothing that the registry says of what is signed.
 
-An envelope must verify under a key that the operator trusts, and state the very name or have the very digest
-that was typed.
+An envelope must verify under a key that the operator trusts and that the pinned root names, and state the
+very name or have the very digest that was typed.
 """
 
 from __future__ import annotations
 
 import tempfile
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from cachesvc_client.bundle.check import ExpectedStatement, Verified, check_envelope, check_pack
+from cachesvc_client.bundle.check import ExpectedStatement, Verified, check_pack
 from cachesvc_client.bundle.file import write_bundle
-from cachesvc_client.bundle.seal import PublicKey, TrustedKey
+from cachesvc_client.commands.acceptance import Acceptance, registry_policy
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError, Corrupt, StorageFull
 from cachesvc_client.wire.records import MAX_ENVELOPE_BYTES
 
 if TYPE_CHECKING:
+    from cachesvc_client.config import Config
     from cachesvc_client.http.registry import Remote
 
-TrustedKeys = Sequence[PublicKey | TrustedKey]
+
+def acceptance_of(config: Config, remote: Remote) -> Acceptance:
+    """Returns whose signatures this operator accepts: by the trusted keys and, where one is pinned, by the
+    root. An operator names each revision, or all of a name, so neither age nor builder decides. Raises
+    ``Untrusted`` for trust metadata that do not hold."""
+    return Acceptance(config.trusted_keys, registry_policy(config, remote))
 
 
 def download_envelope(
-    remote: Remote, revision: Digest, trusted: TrustedKeys, expected: ExpectedStatement | None = None
+    remote: Remote, revision: Digest, acceptance: Acceptance, expected: ExpectedStatement | None = None
 ) -> Verified:
-    """Downloads the envelope of ``revision``; its digest is that of the received bytes, and a key of
-    ``trusted`` has signed it for ``expected``. Raises ``Untrusted``, ``Corrupt``."""
+    """Downloads the envelope of ``revision``; its digest is that of the received bytes, and a signer that
+    ``acceptance`` accepts has signed it for ``expected``. Raises ``Untrusted``, ``Corrupt``."""
     raw = remote.raw(f"/v1/revisions/{revision}/envelope", MAX_ENVELOPE_BYTES)
-    verified = check_envelope(raw, trusted=trusted, expected=expected, now=time.time())
+    verified = acceptance.check_signed(raw, expected)
     if verified.revision != revision:
         raise Corrupt(f"revision {revision}: the registry sent the envelope of {verified.revision}")
     return verified

@@ -16,14 +16,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from cachesvc_client.bundle.check import Verified, check_envelope, check_pack
+from cachesvc_client.bundle.check import Verified, check_pack
 from cachesvc_client.bundle.file import open_bundle, read_head
+from cachesvc_client.commands.acceptance import Acceptance
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Corrupt, NotFound, StorageFull
 from cachesvc_client.wire.names import Namespace
 
-from .downloads import TrustedKeys, writable_file
+from .downloads import writable_file
 
 EXPORT_FORMAT = "cachesvc.export/1"
 _FIRST, _LAST = "cachesvc-export.json", "end.json"
@@ -70,7 +71,7 @@ def write_export(path: Path, namespace: Namespace) -> Iterator[ExportWriter]:
         temporary.unlink(missing_ok=True)
 
 
-def read_export(file: Path, keys: TrustedKeys) -> Iterator[tuple[Path, Verified]]:
+def read_export(file: Path, acceptance: Acceptance) -> Iterator[tuple[Path, Verified]]:
     """Yields each bundle of an export as a temporary file, after the checks of signature, statement and pack.
 
     A bundle is written to the disk after its signature was checked, and only as many bytes as were signed.
@@ -89,7 +90,7 @@ def read_export(file: Path, keys: TrustedKeys) -> Iterator[tuple[Path, Verified]
                 break
             if not (_is_plain(member) and _BUNDLE_NAME.fullmatch(member.name)):
                 raise Corrupt(f"{file}: {member.name[:80]!r} is no member of an export")
-            verified = _check_head(archive, member, keys, first.get("namespace"), file)
+            verified = _check_head(archive, member, acceptance, first.get("namespace"), file)
             path = Path(folder, "bundle")
             with writable_file(path) as out:
                 _copy_member(archive, member, out)
@@ -101,14 +102,14 @@ def read_export(file: Path, keys: TrustedKeys) -> Iterator[tuple[Path, Verified]
 
 
 def _check_head(
-    archive: tarfile.TarFile, member: tarfile.TarInfo, keys: TrustedKeys, namespace: object, file: Path
+    archive: tarfile.TarFile, member: tarfile.TarInfo, acceptance: Acceptance, namespace: object, file: Path
 ) -> Verified:
     """Checks a bundle's envelope in the archive, and that the member is as large as the signed manifest says:
     nothing is written for what nobody trusted has signed."""
     what = f"{file}: {member.name}"
     with _member_bytes(archive, member) as source:
         envelope, offset = read_head(source, what)
-    verified = check_envelope(envelope, trusted=keys, expected=None, now=time.time())
+    verified = acceptance.check_signed(envelope, None)
     if verified.manifest.statement.namespace != namespace:
         raise Corrupt(f"{verified.manifest.statement.full_name} in an export of {str(namespace)[:80]!r}")
     signed = offset + verified.manifest.pack.size

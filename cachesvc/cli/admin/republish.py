@@ -17,11 +17,13 @@ import typer
 
 from cachesvc_client.bundle.check import ExpectedStatement, Verified, check_sequence
 from cachesvc_client.bundle.file import open_bundle, write_bundle
-from cachesvc_client.bundle.seal import SigningKey
+from cachesvc_client.bundle.seal import Signer
+from cachesvc_client.commands.acceptance import Acceptance
 from cachesvc_client.commands.tables import bytes_text
 from cachesvc_client.node.store import NodeStore, default_root
 from cachesvc_client.publication.build_bundle import next_sequence
 from cachesvc_client.publication.publish_bundle import publish_bundle
+from cachesvc_client.publication.signer import signer_of
 from cachesvc_client.wire.admin import EntryPage, EntryRecord, RevisionRecord
 from cachesvc_client.wire.compare import signer_revoked
 from cachesvc_client.wire.digest import Digest
@@ -33,7 +35,7 @@ from ..lifetime import parse_lifetime
 from . import admin
 from .arguments import parse_option
 from .connection import all_pages, complete_digest, connect_over_http
-from .downloads import TrustedKeys, download_bundle, download_envelope, writable_file
+from .downloads import acceptance_of, download_bundle, download_envelope, writable_file
 from .output import Apply, AsJson, Columns, digest_text, show_plan, time_text
 from .revisions import revisions
 
@@ -95,13 +97,13 @@ def tag(
     if target == source.tag:
         raise InvalidRequest(f"{source}: that is its tag", "name another")
     config, remote = connect_over_http(context)
-    signer = _Signer.of(config, parse_lifetime(expires))
     query = {"namespace": source.namespace, "name": source.name, "tag": source.tag, "trunk": True}
     expected = ExpectedStatement(source.namespace, source.name, (source.tag,))
     with remote:
+        operator = _Operator.of(config, remote, parse_lifetime(expires))
         entries = all_pages(remote, "/v1/entries", EntryPage, None, **query)
-        heads = list(_checked_heads(remote, signer, entries, expected))  # all, before one is signed
-        rows = [_republish(remote, signer, verified, target, apply) for verified in heads]
+        heads = list(_checked_heads(remote, operator, entries, expected))  # all, before one is signed
+        rows = [_republish(remote, operator, verified, target, apply) for verified in heads]
     if not rows:
         raise NotFound(f"nothing is published as {source}", "see: cachesvc admin names list")
     moved = sum(row.state != "the same already" for row in rows)
@@ -120,61 +122,61 @@ def rollback(
     """Publish an older revision's bytes over the head of its entry, signed with your own key: clients refuse
     an older sequence. REVISION: its digest, or 12 or more of its first digits."""
     config, remote = connect_over_http(context)
-    signer = _Signer.of(config, parse_lifetime(expires))
     if len(revision.removeprefix("sha256:")) < _LEAST_DIGITS:
         raise InvalidRequest(
             f"revision: {revision[:80]!r} is too short for what is to be signed",
             f"give {_LEAST_DIGITS} or more of its first digits: cachesvc admin revisions list",
         )
     with remote:
-        verified = download_envelope(remote, complete_digest(remote, "revision", revision), signer.trusted)
+        operator = _Operator.of(config, remote, parse_lifetime(expires))
+        key = complete_digest(remote, "revision", revision)
+        verified = download_envelope(remote, key, operator.acceptance)
         statement = verified.manifest.statement
         head = _head(remote, verified.manifest.entry)
         if head is not None and head.revision == verified.revision:
             raise InvalidRequest(
                 f"revision {digest_text(head.revision)} is the head already", "name an older one"
             )
-        row = _republish(remote, signer, verified, statement.tag, apply)
+        row = _republish(remote, operator, verified, statement.tag, apply)
     summary = f"roll {row.name} {row.target} back to the bytes of {digest_text(row.revision)}"
     show_plan([row], _COLUMNS, applied=apply, as_json=as_json, summary=summary)
 
 
 @dataclass(frozen=True, slots=True)
-class _Signer:
-    """The operator's signing key, the keys that the operator trusts, and what this machine has seen.
+class _Operator:
+    """What signs for the operator, whose signatures the operator accepts, and what this machine has seen.
 
     ``lifetime``: seconds after its signing at which a revision expires; ``None`` keeps its expiry.
     """
 
-    key: SigningKey
-    trusted: TrustedKeys
+    key: Signer
+    acceptance: Acceptance
     store: NodeStore
     lifetime: float | None
 
     @classmethod
-    def of(cls, config: Config, lifetime: float | None) -> _Signer:
-        """Reads the keys that ``config`` names. Raises ``InvalidRequest`` without a signing key."""
-        if config.signing_key is None:
+    def of(cls, config: Config, remote: Remote, lifetime: float | None) -> _Operator:
+        """Reads what ``config`` names. Raises ``InvalidRequest`` without a signing key."""
+        key = signer_of(config)
+        if key is None:
             raise InvalidRequest(
                 "no signing key: the bytes are signed again as what they become",
-                "cachesvc login URL --signing-key FILE, or set CACHESVC_SIGNING_KEY",
+                "cachesvc login URL --signing-key FILE, or set CACHESVC_SIGNING_KEY or CACHESVC_SIGNER",
             )
-        key = SigningKey.load(config.signing_key)
-        return cls(
-            key, [*config.trusted_keys, key.public], NodeStore(config.store or default_root()), lifetime
-        )
+        acceptance = acceptance_of(config, remote).trusting(key.public)
+        return cls(key, acceptance, NodeStore(config.store or default_root()), lifetime)
 
 
 def _checked_heads(
-    remote: Remote, signer: _Signer, entries: Iterable[EntryRecord], expected: ExpectedStatement
+    remote: Remote, operator: _Operator, entries: Iterable[EntryRecord], expected: ExpectedStatement
 ) -> Iterator[Verified]:
     """Yields the heads of ``entries``, each checked: signed for ``expected``, not older than what this
     machine has seen, and one for each entry. Raises ``Untrusted``, ``Corrupt``."""
     checked: set[Digest] = set()
     for row in entries:
-        verified = download_envelope(remote, row.revision, signer.trusted, expected)
+        verified = download_envelope(remote, row.revision, operator.acceptance, expected)
         entry = verified.manifest.entry
-        check_sequence(verified, signer.store.highest_sequence(entry))
+        check_sequence(verified, operator.store.highest_sequence(entry))
         if entry in checked:
             raise Corrupt(
                 f"the registry lists entry {digest_text(entry)} twice: only one of its revisions is the head"
@@ -183,12 +185,14 @@ def _checked_heads(
         yield verified
 
 
-def _republish(remote: Remote, signer: _Signer, verified: Verified, tag: Tag, apply: bool) -> Republished:
+def _republish(remote: Remote, operator: _Operator, verified: Verified, tag: Tag, apply: bool) -> Republished:
     """Publishes the bytes of a revision under ``tag``, over the entry's head; without ``apply`` only says
     what it would publish."""
     _refuse_revoked(remote, verified.revision)
     before = verified.manifest.statement
-    manifest = _under_tag(verified, tag, signer)
+    manifest = _under_tag(verified, tag, operator)
+    published = manifest.statement
+    operator.acceptance.check_publisher(operator.key.public, published.full_name, published.lane)
     head = _head(remote, manifest.entry)
     if head is not None:
         next_sequence(head.sequence)  # refuses one of the far future in the plan already
@@ -198,13 +202,13 @@ def _republish(remote: Remote, signer: _Signer, verified: Verified, tag: Tag, ap
     elif apply:
         with download_bundle(remote, verified) as path:
             signed_again = path.with_suffix(".again")
-            _replace_envelope(path, signed_again, signer.key.sign(manifest))
+            _replace_envelope(path, signed_again, operator.key.sign(manifest))
             deed = "rollback" if tag == before.tag else "tag"
-            publish_bundle(remote, signed_again, signer.key, deed=deed)
-        signer.store.record_sequence(manifest.entry, manifest.statement.sequence)
+            publish_bundle(remote, signed_again, operator.key, deed=deed)
+        operator.store.record_sequence(manifest.entry, published.sequence)
         state = "published"
     return Republished(
-        name=f"{manifest.statement.full_name}" + (f" [{before.lane}]" if before.lane else ""),
+        name=f"{published.full_name}" + (f" [{before.lane}]" if before.lane else ""),
         target=str(before.target),
         revision=verified.revision,
         signed=before.sequence // 1000,
@@ -225,14 +229,14 @@ def _refuse_revoked(remote: Remote, revision: Digest) -> None:
         )
 
 
-def _under_tag(verified: Verified, tag: Tag, signer: _Signer) -> Manifest:
+def _under_tag(verified: Verified, tag: Tag, operator: _Operator) -> Manifest:
     """Returns the manifest under ``tag``, with a later sequence than any that this machine has seen, and with
     the expiry that the operator wants."""
     manifest, before = verified.manifest, verified.manifest.statement
     provenance = {**manifest.provenance, "bytes_of": f"{before.full_name}@{verified.revision}"}
     tagged = replace(manifest, statement=replace(before, tag=tag), provenance=provenance)
-    sequence = next_sequence(max(before.sequence, signer.store.highest_sequence(tagged.entry) or 0))
-    expires = before.expires if signer.lifetime is None else int(time.time() + signer.lifetime)
+    sequence = next_sequence(max(before.sequence, operator.store.highest_sequence(tagged.entry) or 0))
+    expires = before.expires if operator.lifetime is None else int(time.time() + operator.lifetime)
     return replace(tagged, statement=replace(tagged.statement, sequence=sequence, expires=expires))
 
 

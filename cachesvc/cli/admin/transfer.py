@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -9,21 +10,24 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cachesvc_client.bundle.check import Verified
-from cachesvc_client.bundle.seal import PublicKey, SigningKey, TrustedKey
+from cachesvc_client.bundle.check import Policy, Verified
+from cachesvc_client.bundle.seal import PublicKey, TrustedKey
+from cachesvc_client.commands.acceptance import Acceptance
 from cachesvc_client.commands.tables import bytes_text
 from cachesvc_client.publication.publish_bundle import publish_signed
-from cachesvc_client.wire.admin import EntryPage, RevisionRecord
+from cachesvc_client.publication.signer import signer_of
+from cachesvc_client.wire.admin import EntryPage, NamespaceRecord, RevisionRecord
 from cachesvc_client.wire.compare import signer_revoked
 from cachesvc_client.wire.digest import Digest
-from cachesvc_client.wire.errors import HeadConflict, NotFound
-from cachesvc_client.wire.names import LATEST, Name
-from cachesvc_client.wire.protocol import EntrySummary
+from cachesvc_client.wire.errors import Forbidden, HeadConflict, NotFound, Untrusted
+from cachesvc_client.wire.names import LATEST, Name, Namespace
+from cachesvc_client.wire.protocol import EntrySummary, SignerRecord
+from cachesvc_client.wire.requirement import Requirement
 
 from . import admin
 from .arguments import parse_namespace, parse_option
 from .connection import all_pages, connect_over_http
-from .downloads import TrustedKeys, download_bundle, download_envelope
+from .downloads import acceptance_of, download_bundle, download_envelope
 from .export_file import read_export, write_export
 from .output import Apply, AsJson, Columns, digest_text, name_text, show_plan
 
@@ -56,14 +60,61 @@ _COLUMNS: Columns = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    """Says which revisions of a namespace are offered to services.
+
+    ``signers``: keys that the registry accepts there. ``require``: what the registry requires of builders.
+    """
+
+    signers: frozenset[str]
+    require: Requirement | None
+    policy: Policy | None
+
+    @classmethod
+    def of(cls, remote: Remote, namespace: Namespace, policy: Policy | None) -> _Offer:
+        """Ask the registry. A token that administers nothing is not told the requirement."""
+        keys = remote.rows("/v1/signers", SignerRecord)
+        signers = frozenset(row.key for row in keys if row.namespace in ("*", namespace))
+        require: str | None = None
+        with suppress(Forbidden):
+            rows = remote.rows("/v1/namespaces", NamespaceRecord)
+            require = next((row.require for row in rows if row.namespace == namespace), None)
+        return cls(signers, Requirement(require) if require else None, policy)
+
+    def refusal(self, row: RevisionRecord, verified: Verified) -> str:
+        """Return why a revision of the trunk is offered to nobody; nothing if it is offered."""
+        if row.signer_revoked is not None:
+            return f"its {signer_revoked(row.signer_revoked)}"
+        if row.quarantined is not None:
+            return "an operator withholds it" + (f": {row.why}" if row.why else "")
+        if row.signer not in self.signers:
+            return "its signer was removed"
+        difference = self.require.difference(row.builder, row.source_ref) if self.require else None
+        if difference is not None:
+            return f"{difference}; the namespace requires {self.require}"
+        try:
+            Acceptance([verified.signer], self.policy).check_signed(verified.envelope, None)
+        except Untrusted as error:
+            return error.message
+        return ""
+
+
 @admin.command("export")
 def export(
     context: typer.Context,
     where: Annotated[str, typer.Argument(help="A namespace, namespace/name, or namespace/name:tag.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The file to write.")],
+    withheld: Annotated[
+        bool,
+        typer.Option(
+            "--withheld", help="Also what the registry offers to nobody, and what the pinned root refuses."
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write the heads of a namespace's trunk as one file, for a registry that cannot be reached from here."""
+    """Write the heads of a namespace's trunk as one file, for a registry that cannot be reached from here.
+    What is quarantined, revoked or withheld otherwise is left out, with the reason."""
     name = parse_option(lambda: Name.parse(where)) if "/" in where else None
     namespace = name.namespace if name else parse_namespace(where)
     query = {
@@ -72,22 +123,24 @@ def export(
         "tag": name.tag if name and (name.tag != LATEST or ":" in where) else None,
         "trunk": True,
     }
-    _, remote = connect_over_http(context)
+    config, remote = connect_over_http(context)
     rows: list[Transferred] = []
     with remote, write_export(out, namespace) as writer:
+        offer = None if withheld else _Offer.of(remote, namespace, acceptance_of(config, remote).policy)
         for entry in all_pages(remote, "/v1/entries", EntryPage, None, **query):
             row = remote.call("GET", f"/v1/revisions/{entry.revision}", None, RevisionRecord)
-            if row.signer_revoked is not None:
-                typer.echo(f"left out: {name_text(row)}: its {signer_revoked(row.signer_revoked)}", err=True)
-                continue
             # An export signs nothing, and an import decides by its own keys: any signer will do.
             signers = [parse_option(partial(PublicKey, row.signer))]
-            verified = download_envelope(remote, entry.revision, signers)
+            verified = download_envelope(remote, entry.revision, Acceptance(signers))
+            reason = offer.refusal(row, verified) if offer is not None else ""
+            if reason:
+                typer.echo(f"left out: {name_text(row)}: {reason}", err=True)
+                continue
             with download_bundle(remote, verified) as path:
                 writer.add(path, verified.revision)
             rows.append(_row(verified, "exported"))
         if not rows:
-            raise NotFound(f"nothing is published under {where}", "see: cachesvc admin names list")
+            raise NotFound(f"nothing is offered under {where}", "see: cachesvc admin entries list")
     summary = f"{len(rows)} revisions of {where} in {out}, {bytes_text(out.stat().st_size)}"
     show_plan(rows, _COLUMNS, applied=True, as_json=as_json, summary=summary)
 
@@ -105,16 +158,13 @@ def import_(
     """Publish an export as it was signed. All of it is verified before anything is sent; what the registry
     has newer is kept."""
     config, remote = connect_over_http(context)
-    keys: list[PublicKey | TrustedKey] = [
-        *config.trusted_keys,
-        *parse_option(lambda: [TrustedKey(key) for key in trust or ()]),
-    ]
-    if config.signing_key is not None:
-        keys.append(SigningKey.load(config.signing_key).public)
+    keys = parse_option(lambda: [TrustedKey(key) for key in trust or ()])
+    signer = signer_of(config)
     with remote:
-        rows = [_compare(remote, verified) for _, verified in read_export(file, keys)]
+        accepted = acceptance_of(config, remote).trusting(*keys, *([signer.public] if signer else []))
+        rows = [_compare(remote, verified) for _, verified in read_export(file, accepted)]
         if apply:
-            rows = [_publish(remote, path, verified, keys) for path, verified in read_export(file, keys)]
+            rows = [_publish(remote, path, one, accepted) for path, one in read_export(file, accepted)]
     moved = sum(row.state in ("new", "newer") for row in rows)
     summary = f"publish {moved} of {len(rows)} revisions"
     show_plan(rows, _COLUMNS, applied=apply, as_json=as_json, summary=summary)
@@ -140,11 +190,11 @@ def _compare(remote: Remote, verified: Verified) -> Transferred:
     return _row(verified, "newer" if head.sequence < statement.sequence else "kept")
 
 
-def _publish(remote: Remote, path: Path, verified: Verified, keys: TrustedKeys) -> Transferred:
+def _publish(remote: Remote, path: Path, verified: Verified, accepted: Acceptance) -> Transferred:
     row = _compare(remote, verified)
     if row.state in ("new", "newer"):
         try:
-            publish_signed(remote, path, keys, deed="import")
+            publish_signed(remote, path, accepted.trusted, "import", accepted.policy)
         except HeadConflict:  # somebody published meanwhile
             return replace(row, state="kept")
     return row

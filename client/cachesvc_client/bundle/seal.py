@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -138,7 +139,44 @@ def require_bound_keys(trusted: Iterable[TrustedKey], namespaces: Iterable[Names
         )
 
 
-class SigningKey:
+class Signer(ABC):
+    """Signs for one public key. The private key may lie elsewhere: see `publication.signer`."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def public(self) -> PublicKey:
+        """Returns the public key, which others trust."""
+
+    @abstractmethod
+    def sign_message(self, message: bytes) -> bytes:
+        """Returns the Ed25519 signature of exactly these bytes: 64 bytes that ``public`` verifies."""
+
+    def sign(self, manifest: Manifest) -> bytes:
+        """Returns the exact bytes of a DSSE envelope that holds ``manifest``. Deterministic.
+
+        Raises ``InvalidRequest`` if the manifest is larger than any reader accepts.
+        """
+        payload = manifest.encode()
+        if len(payload) > MAX_MANIFEST_BYTES:
+            raise InvalidRequest(
+                f"manifest: {len(payload)} bytes, more than the {MAX_MANIFEST_BYTES} allowed"
+            )
+        return self.sign_bytes(payload, PAYLOAD_TYPE)
+
+    def sign_bytes(self, payload: bytes, payload_type: str) -> bytes:
+        """Returns an envelope over any payload; publishing uses ``sign``."""
+        signature = self.sign_message(pae(payload_type, payload))
+        envelope = {
+            "payload": base64.b64encode(payload).decode(),
+            "payloadType": payload_type,
+            "signatures": [{"keyid": self.public.keyid, "sig": base64.b64encode(signature).decode()}],
+        }
+        return json.dumps(envelope, separators=(",", ":")).encode()
+
+
+class SigningKey(Signer):
     """Holds an Ed25519 private key. Its text, ``ed25519-private:<base64>``, is a secret, and no repr shows
     it."""
 
@@ -210,27 +248,9 @@ class SigningKey:
             file.flush()
             os.fsync(file.fileno())
 
-    def sign(self, manifest: Manifest) -> bytes:
-        """Returns the exact bytes of a DSSE envelope that holds ``manifest``. Deterministic.
-
-        Raises ``InvalidRequest`` if the manifest is larger than any reader accepts.
-        """
-        payload = manifest.encode()
-        if len(payload) > MAX_MANIFEST_BYTES:
-            raise InvalidRequest(
-                f"manifest: {len(payload)} bytes, more than the {MAX_MANIFEST_BYTES} allowed"
-            )
-        return self.sign_bytes(payload, PAYLOAD_TYPE)
-
-    def sign_bytes(self, payload: bytes, payload_type: str) -> bytes:
-        """Returns an envelope over any payload; publishing uses ``sign``."""
-        signature = self._key.sign(pae(payload_type, payload))
-        envelope = {
-            "payload": base64.b64encode(payload).decode(),
-            "payloadType": payload_type,
-            "signatures": [{"keyid": self.public.keyid, "sig": base64.b64encode(signature).decode()}],
-        }
-        return json.dumps(envelope, separators=(",", ":")).encode()
+    def sign_message(self, message: bytes) -> bytes:
+        """Returns the signature of ``message``."""
+        return self._key.sign(message)
 
 
 def strict_base64(text: str) -> bytes:

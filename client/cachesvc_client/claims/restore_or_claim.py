@@ -80,7 +80,7 @@ class ClaimedRestore:
 
     @property
     def _can_publish(self) -> bool:
-        has_key = self.config.signing_key is not None or not self._leads
+        has_key = self.config.can_sign or not self._leads
         return has_key and (self.job is None or self.job.one_node)
 
     def _holder(self) -> str:

@@ -14,7 +14,7 @@ from typing import Literal
 from .. import kinds
 from ..bundle.check import CLOCK_SKEW_SECONDS
 from ..bundle.file import SUFFIX
-from ..bundle.seal import SigningKey, require_bound_keys
+from ..bundle.seal import require_bound_keys
 from ..config import Config
 from ..environment import releases
 from ..environment.detect import detect, unsupported_reason
@@ -23,6 +23,7 @@ from ..hooks.lookup import HookState, look_up
 from ..http.registry import Probe, Remote
 from ..node.store import NodeStore, default_root
 from ..outcome.send import node_id
+from ..publication.signer import signer_of
 from ..restore.revision_restore import nothing_offered
 from ..session.every_hook import every_hook
 from ..wire.errors import CacheSvcError
@@ -277,15 +278,13 @@ def _keys(config: Config, names: tuple[Name, ...]) -> Iterator[Check]:
         )
     if config.require is not None:
         yield Check("ok", "require", f"every revision must be of {config.require}")
-    if config.signing_key is not None:
-        try:
-            yield Check(
-                "ok",
-                "signing key",
-                f"{config.signing_key}: {SigningKey.load(config.signing_key).public.keyid}",
-            )
-        except CacheSvcError as error:
-            yield Check("warn", "signing key", error.message, error.hint or "publishing needs it")
+    try:
+        signer = signer_of(config)
+        if signer is not None:
+            where = config.signing_key or f"the program {config.signer[0]}"
+            yield Check("ok", "signing key", f"{where}: {signer.public.keyid}")
+    except CacheSvcError as error:
+        yield Check("warn", "signing key", error.message, error.hint or "publishing needs it")
 
 
 def _registry(config: Config, here: Fingerprint, names: tuple[Name, ...]) -> Iterator[Check]:

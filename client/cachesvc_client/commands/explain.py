@@ -12,9 +12,7 @@ from ..bundle.check import ExpectedStatement
 from ..config import Config
 from ..environment.detect import detect
 from ..http.registry import Remote
-from ..node.store import NodeStore, default_root
 from ..outcome.judge import KeyDifference
-from ..trust_root.registry_metadata import policy_of
 from ..wire.compare import Difference, differences, explanatory_differences, nearness
 from ..wire.digest import Digest
 from ..wire.errors import CacheSvcError, InvalidRequest, NotFound
@@ -24,7 +22,7 @@ from ..wire.names import Name, Tag
 from ..wire.partitions import environment
 from ..wire.protocol import EntrySummary, EnvironmentUse, ResolveAnswer, ResolveRequest
 from ..wire.reports import STATES
-from .acceptance import check_accepted, trusts_anybody
+from .acceptance import check_accepted, registry_policy, trusts_anybody
 from .tables import aligned, bytes_text
 from .transfer import registry_of
 
@@ -199,7 +197,7 @@ def check_revisions(
     refused: dict[Digest, CacheSvcError] = {}
     if not trusts_anybody(config):
         return facts, refused
-    policy = policy_of(config, NodeStore(config.store or default_root()), remote)
+    policy = registry_policy(config, remote)
     for revision in answer.revisions:
         try:
             checked = check_accepted(revision.envelope.encode(), config, expected, policy)

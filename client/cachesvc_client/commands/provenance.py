@@ -12,14 +12,12 @@ from ..bundle.check import (
     Policy,
 )
 from ..config import Config
-from ..node.store import NodeStore, default_root
-from ..trust_root.registry_metadata import policy_of
 from ..wire.digest import Digest
 from ..wire.errors import CacheSvcError, NotFound
 from ..wire.names import Name, Tag
 from ..wire.protocol import ResolvedRevision
 from ..wire.provenance import CHECKOUT, Dependency, Provenance
-from .acceptance import check_accepted, demand_trust
+from .acceptance import check_accepted, demand_trust, registry_policy
 from .tables import aligned
 from .transfer import every_revision, registry_of
 
@@ -49,7 +47,7 @@ def list_provenance(config: Config, name: Name, fallback: tuple[Tag, ...] = ()) 
     demand_trust(config)
     tags = name.tags(fallback)
     with registry_of(config) as remote:
-        policy = policy_of(config, NodeStore(config.store or default_root()), remote)
+        policy = registry_policy(config, remote)
         revisions = list(every_revision(remote, config, name, tags))
     if not revisions:
         raise NotFound(f"the registry offers no revision under {name}", "see: cachesvc-client explain")

@@ -19,19 +19,20 @@ from ..bundle.check import (
     check_pack,
 )
 from ..bundle.file import SUFFIX, open_bundle, write_bundle
-from ..bundle.seal import PublicKey, SigningKey, TrustedKey
+from ..bundle.seal import PublicKey
 from ..config import Config
 from ..environment.detect import detect
 from ..http.registry import Remote
 from ..node.store import NodeStore, default_root
 from ..publication.publish_bundle import publish_signed
+from ..publication.signer import signer_of
 from ..restore.revision_restore import nothing_offered
 from ..trust_root.registry_metadata import policy_of
 from ..wire.digest import Digest
 from ..wire.errors import Corrupt, InvalidRequest, NotFound, StorageFull
 from ..wire.names import Name, Tag, Target
 from ..wire.protocol import ResolvedRevision, ResolveRequest
-from .acceptance import check_accepted, demand_trust
+from .acceptance import Acceptance, check_accepted, demand_trust, registry_policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,12 +167,12 @@ def push(config: Config, path: Path) -> PushedRevision:
     The registry decides whether the signer may publish. Raises ``Untrusted``, ``Corrupt``, ``HeadConflict``
     if another publication was first or the registry's revision is newer, ``Forbidden``, ``Unavailable``.
     """
-    trusted: list[PublicKey | TrustedKey] = list(config.trusted_keys)
-    if config.signing_key is not None:
-        trusted.append(SigningKey.load(config.signing_key).public)
+    signer = signer_of(config)
     open_bundle(path)  # an error in the file is reported without a registry too
     with registry_of(config) as remote:
-        verified, answer = publish_signed(remote, path, trusted)
+        policy = registry_policy(config, remote)
+        accepted = Acceptance.of(config, policy).trusting(*([signer.public] if signer else []))
+        verified, answer = publish_signed(remote, path, accepted.trusted, policy=policy)
     statement = verified.manifest.statement
     return PushedRevision(
         path=path,

@@ -17,7 +17,7 @@ from ..wire.records import Manifest, PackRecord, Statement, Workload
 
 if TYPE_CHECKING:
     from ..bundle.pack import SourceFile
-    from ..bundle.seal import SigningKey
+    from ..bundle.seal import Signer
 
 MAX_AHEAD_MILLISECONDS = 86_400_000
 """Milliseconds (a day) that the sequence of a head may be ahead of this machine's clock; a head that is
@@ -61,7 +61,7 @@ def next_sequence(head: int = 0) -> int:
 
 
 def build_bundle(
-    files: Sequence[SourceFile], draft: Draft, key: SigningKey, path: Path, *, quick: bool = False
+    files: Sequence[SourceFile], draft: Draft, key: Signer, path: Path, *, quick: bool = False
 ) -> Manifest:
     """Packs and signs ``files`` into the bundle file ``path``, whole or not at all.
 

@@ -16,8 +16,8 @@ from ..wire.records import Manifest
 from .build_bundle import next_sequence
 
 if TYPE_CHECKING:
-    from ..bundle.check import Verified
-    from ..bundle.seal import PublicKey, SigningKey, TrustedKey
+    from ..bundle.check import Policy, Verified
+    from ..bundle.seal import PublicKey, Signer, TrustedKey
     from ..http.registry import Remote
     from ..wire.claims import ClaimRef
 
@@ -30,7 +30,7 @@ large."""
 def publish_bundle(
     remote: Remote,
     path: Path,
-    key: SigningKey,
+    key: Signer,
     attempts: int = 3,
     *,
     claim: ClaimRef | None = None,
@@ -58,25 +58,33 @@ def publish_bundle(
 
 
 def publish_signed(
-    remote: Remote, path: Path, trusted: Sequence[PublicKey | TrustedKey], deed: str | None = None
+    remote: Remote,
+    path: Path,
+    trusted: Sequence[PublicKey | TrustedKey],
+    deed: str | None = None,
+    policy: Policy | None = None,
 ) -> tuple[Verified, CommitAnswer]:
-    """Publishes a bundle as it was signed, by a key of ``trusted``, over the entry's present head.
+    """Publishes a bundle as it was signed, by a key of ``trusted`` that ``policy`` accepts too, over the
+    entry's present head.
 
     To publish the head's own manifest again succeeds and moves no byte. The registry decides whether the
     signer may. Raises ``Untrusted``, ``Corrupt`` before the first byte is sent, ``HeadConflict`` if the
     registry's revision is newer or another publisher was faster, and what ``Remote`` raises.
     """
-    verified, offset = _open_bundle(path, trusted)
+    verified, offset = _open_bundle(path, trusted, policy)
     return verified, _publish(remote, path, verified, offset, lambda _: verified.envelope, 1, None, deed)
 
 
-def _open_bundle(path: Path, trusted: Sequence[PublicKey | TrustedKey]) -> tuple[Verified, int]:
+def _open_bundle(
+    path: Path, trusted: Sequence[PublicKey | TrustedKey], policy: Policy | None = None
+) -> tuple[Verified, int]:
     """Opens a bundle and checks its envelope; returns the checked envelope and where the pack begins."""
     from ..bundle.check import check_envelope
     from ..bundle.file import open_bundle
 
     envelope, offset = open_bundle(path)
-    return check_envelope(envelope, trusted=trusted, expected=None, now=time.time()), offset
+    verified = check_envelope(envelope, trusted=trusted, expected=None, now=time.time(), policy=policy)
+    return verified, offset
 
 
 def _publish(

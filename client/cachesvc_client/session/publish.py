@@ -103,14 +103,14 @@ def _publish(config: Config, files: Sequence[SourceFile], draft: Draft) -> Commi
     """Sign the files as one bundle and publish it, under this process's claim if it has one."""
     import tempfile
 
-    from ..bundle.seal import SigningKey
     from ..http.registry import Remote
     from ..publication.build_bundle import build_bundle
     from ..publication.publish_bundle import publish_bundle
+    from ..publication.signer import signer_of
 
-    if config.signing_key is None or not config.url:
+    key = signer_of(config)
+    if key is None or not config.url:
         raise InvalidRequest("publish: no signing key or registry", "set CACHESVC_SIGNING_KEY, CACHESVC_URL")
-    key = SigningKey.load(config.signing_key)
     remote = Remote(config.url, config.token)
     with remote, tempfile.TemporaryDirectory(prefix="cachesvc-") as folder:
         path = Path(folder) / "revision.cachesvc"

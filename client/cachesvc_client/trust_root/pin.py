@@ -51,7 +51,7 @@ def check_pin(remote: Remote, path: Path) -> None:
     except (Untrusted, Corrupt, NotFound) as error:
         raise Untrusted(
             f"{remote.url} is not the registry whose root is pinned in {path}: {error.message}",
-            "if you set up another one there: cachesvc login --new-root",
+            f"if you set up another one there: cachesvc login {remote.url} --new-root",
         ) from None
 
 

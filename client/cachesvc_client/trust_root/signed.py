@@ -67,11 +67,11 @@ class SignedFile:
         except (ValueError, RecursionError) as error:
             raise Corrupt(str(error)[:300]) from None
 
-    def require(self, role: Role, keys: Mapping[str, MetadataKey], whose: str) -> None:
+    def require(self, role: Role, keys: Mapping[str, MetadataKey], whose: str, hint: str = "") -> None:
         """Raise ``Untrusted`` unless ``role.threshold`` different keys of ``role`` signed the file.
 
         Keys are different if their key material is: two ids of one key count once. ``whose``: who names the
-        keys, for the message.
+        keys, and ``hint``: what the user can do, for the message.
         """
         signers: set[str] = set()
         for keyid in role.keyids:
@@ -82,7 +82,7 @@ class SignedFile:
             raise Untrusted(
                 f"{self.what}: signed by {len(signers)} of the keys that {whose} names; "
                 f"{role.threshold} must sign",
-                "is it another registry at this address? If it is yours: cachesvc login --new-root",
+                hint,
             )
 
 

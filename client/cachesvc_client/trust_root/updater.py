@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, cast
 
 from ..wire.durations import duration_text
 from ..wire.errors import CacheSvcError, NotFound, Untrusted
@@ -80,9 +80,12 @@ class Updater:
         """Read the pinned root and the local roots after it. Raise ``Untrusted`` if the pinned root does not
         hold."""
         self._local, self._where, self._now = local, where, now
+        self._verified: dict[tuple[str, bytes], object] = {}
+        # By role and bytes: what the present root's keys signed. Several steps read the same local file, and
+        # its signatures are checked once.
         file = self._parse(pinned, MAX_ROOT_BYTES, "root.json")
         root = read_root(file)
-        file.require(root.roles["root"], root.keys, "it")
+        self._require_signed(file, "root", root, "it")
         self._root = root
         self._follow_local_roots()
 
@@ -128,7 +131,7 @@ class Updater:
             if data is None:
                 return
             try:
-                self._root = self._next_root(data)
+                self._take_root(self._next_root(data))
             except Untrusted:  # a damaged file: the registry is asked for it again
                 return
 
@@ -146,16 +149,21 @@ class Updater:
                 self._local.remove("timestamp.json")
                 self._local.remove("snapshot.json")
             self._local.write(name, data)
-            self._root = root
+            self._take_root(root)
         self._require_current(self._root.common, "root.json")
+
+    def _take_root(self, root: Root) -> None:
+        """Go on with another root. What the earlier root's keys signed must be checked again."""
+        self._root = root
+        self._verified.clear()
 
     def _next_root(self, data: bytes) -> Root:
         """Return the root after the present one. Raise ``Untrusted`` unless both roots' keys signed it."""
         version = self._root.common.version + 1
         file = self._parse(data, MAX_ROOT_BYTES, f"{version}.root.json")
-        file.require(self._root.roles["root"], self._root.keys, f"root {version - 1}")
+        self._require_signed(file, "root", self._root, f"root {version - 1}")
         root = read_root(file)
-        file.require(root.roles["root"], root.keys, "it")
+        self._require_signed(file, "root", root, "it")
         if root.common.version != version:
             raise Untrusted(f"{self._where}: {file.what}: it is version {root.common.version}")
         return root
@@ -208,19 +216,28 @@ class Updater:
         return targets
 
     def _timestamp(self, data: bytes) -> Timestamp:
-        return read_timestamp(self._signed_by("timestamp", data, MAX_TIMESTAMP_BYTES))
+        return self._signed("timestamp", data, MAX_TIMESTAMP_BYTES, read_timestamp)
 
     def _snapshot(self, data: bytes) -> Snapshot:
-        return read_snapshot(self._signed_by("snapshot", data, MAX_METADATA_BYTES))
+        return self._signed("snapshot", data, MAX_METADATA_BYTES, read_snapshot)
 
     def _targets(self, data: bytes) -> Targets:
-        return read_targets(self._signed_by("targets", data, MAX_METADATA_BYTES))
+        return self._signed("targets", data, MAX_METADATA_BYTES, read_targets)
 
-    def _signed_by(self, role: str, data: bytes, limit: int) -> SignedFile:
-        """Return a file that enough keys of a role of the root signed. Raise ``Untrusted``."""
+    def _signed(self, role: str, data: bytes, limit: int, reader: Callable[[SignedFile], M]) -> M:
+        """Return what is in a file that enough keys of a role of the root signed. Raise ``Untrusted``,
+        ``Corrupt``."""
+        if (role, data) in self._verified:
+            return cast(M, self._verified[role, data])
         file = self._parse(data, limit, f"{role}.json")
-        file.require(self._root.roles[role], self._root.keys, f"root {self._root.common.version}")
-        return file
+        self._require_signed(file, role, self._root, f"root {self._root.common.version}")
+        content = self._verified[role, data] = reader(file)
+        return content
+
+    def _require_signed(self, file: SignedFile, role: str, root: Root, whose: str) -> None:
+        login = f"cachesvc login {self._where} --new-root"
+        hint = f"is it another registry at this address? If it is yours: {login}"
+        file.require(root.roles[role], root.keys, whose, hint)
 
     def _parse(self, data: bytes, limit: int, name: str) -> SignedFile:
         return SignedFile.parse(data, limit=limit, what=f"{self._where}: {name}")

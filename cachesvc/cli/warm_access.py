@@ -1,0 +1,151 @@
+"""Give a run of `warm` what signs, and its registry. What is missing is an error before anything compiles."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import typer
+
+from cachesvc_client.wire.errors import Forbidden, InvalidRequest
+
+if TYPE_CHECKING:
+    from cachesvc.warm.context import RegistryAccess, WarmContext
+    from cachesvc.warm.job_token import JobTokenSource
+    from cachesvc_client.bundle.seal import Signer, SigningKey
+    from cachesvc_client.config import Config
+    from cachesvc_client.http.registry import Remote
+    from cachesvc_client.wire.names import Lane
+    from cachesvc_client.wire.provenance import BuilderIdentity
+
+
+def take_key(variable: str | None) -> SigningKey | None:
+    """Take the signing key out of the environment, so that no child inherits it."""
+    if variable is None:
+        return None
+    from cachesvc_client.bundle.seal import SigningKey
+
+    text = os.environ.pop(variable, "")
+    if not text.strip():
+        raise InvalidRequest(f"--signing-key-env: {variable[:60]} is not set", "set it to what keygen wrote")
+    return SigningKey.from_text(text, f"--signing-key-env: {variable[:60]}")
+
+
+def take_job(source: str | None) -> JobTokenSource | None:
+    """Take the means to a token of this CI job out of the environment, so that no child inherits them."""
+    if not source:
+        return None
+    from cachesvc.warm.job_token import take_source
+
+    return take_source(source, os.environ)
+
+
+def with_registry(
+    context: WarmContext, config: Config, job: JobTokenSource | None, stack: ExitStack
+) -> WarmContext:
+    """Add registry and signer, as far as this run needs them.
+
+    Raise ``Untrusted`` if the pinned root does not let the signer sign here: services would refuse everything
+    that this run publishes.
+    """
+    key = None if context.check else context.key or _configured_signer(config)
+    if context.out and not context.check:
+        return replace(context, key=key or _own_key())
+    if not config.url:
+        raise InvalidRequest("no registry", "run cachesvc login, set CACHESVC_URL, or use --out DIR")
+    if not context.check and key is None:
+        raise InvalidRequest(
+            "no signing key",
+            "run cachesvc login --signing-key, set CACHESVC_SIGNING_KEY or CACHESVC_SIGNER, or use "
+            "--signing-key-env",
+        )
+    remote, lane = _connect(context, config, job, stack)
+    token = remote.whoami()
+    if not context.check and token.role not in ("write", "admin"):
+        raise Forbidden(
+            f"the token may only {token.role}", "publishing needs a write token; --check does not"
+        )
+    registry = _registry_access(context, config, remote, key)
+    if key is not None:
+        registry.acceptance.check_publisher(key.public, context.name, lane)
+        _warn_of_builder(config, token.builder)
+    # Who this job is says the registry, by the token that it verified: a builder cannot name itself.
+    origin = replace(context.origin, identity=token.builder) if context.origin else None
+    return replace(context, key=key, lane=lane, registry=registry, origin=origin)
+
+
+def _configured_signer(config: Config) -> Signer | None:
+    from cachesvc_client.publication.signer import signer_of
+
+    return signer_of(config)
+
+
+def _registry_access(
+    context: WarmContext, config: Config, remote: Remote, key: Signer | None
+) -> RegistryAccess:
+    """Return the registry, with what decides which of its revisions a service would accept."""
+    from cachesvc.warm.context import RegistryAccess
+    from cachesvc_client.bundle.seal import TrustedKey
+    from cachesvc_client.commands.acceptance import Acceptance, registry_policy
+
+    own = (TrustedKey(f"{context.name.namespace}={key.public}"),) if key else ()
+    acceptance = Acceptance.of(config, registry_policy(config, remote)).trusting(*own)
+    return RegistryAccess(remote, acceptance, config.trust_root)
+
+
+def _warn_of_builder(config: Config, identity: BuilderIdentity | None) -> None:
+    """Warn if what this run publishes does not meet the user's own requirement: then it is never fresh."""
+    from cachesvc_client.wire.provenance import LOCAL_BUILDER, SOURCE, Dependency
+
+    if config.require is None:
+        return
+    builder = identity.builder if identity else LOCAL_BUILDER
+    ref = Dependency(SOURCE, identity.source).ref if identity else None
+    difference = config.require.difference(builder, ref)
+    if difference is not None:
+        typer.echo(
+            f"warning: CACHESVC_REQUIRE asks for {config.require}; what this run publishes does not meet it: "
+            f"{difference}",
+            err=True,
+        )
+
+
+def _connect(
+    context: WarmContext, config: Config, job: JobTokenSource | None, stack: ExitStack
+) -> tuple[Remote, Lane | None]:
+    """Connect with the user's token, or with one that the registry gives to this CI job. Return the
+    connection and the lane to write to."""
+    from cachesvc.warm.job_login import TIMEOUT, JobLogin, logged_in
+    from cachesvc_client.http.registry import Remote
+
+    assert config.url is not None
+    if job is None:
+        return stack.enter_context(Remote(config.url, config.token, timeout=TIMEOUT)), context.lane
+    # The replays of a check are model code, and get the token: it must not be one that may write.
+    role = "read" if context.check else "write"
+    login = JobLogin(job, config.url, context.name.namespace, context.lane, role)
+    remote, token = stack.enter_context(logged_in(login, lambda line: typer.echo(line, err=True)))
+    return remote, token.lane
+
+
+def _own_key() -> SigningKey:
+    """Load the user's own signing key; the first run that has none makes it.
+
+    The key lies beside the login file and not beside the bundles, which are copied into images.
+    """
+    from cachesvc_client.bundle.seal import SigningKey
+    from cachesvc_client.config import login_path
+
+    login = login_path()
+    if login is None:
+        raise InvalidRequest("no signing key, and no home folder for one", "set CACHESVC_SIGNING_KEY")
+    path = login.parent / "signing.key"
+    if path.exists():
+        return SigningKey.load(path)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    key = SigningKey.generate()
+    key.save(path)
+    typer.echo(f"made {path}; services need CACHESVC_TRUSTED_KEYS={key.public}", err=True)
+    return key
