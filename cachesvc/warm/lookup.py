@@ -48,7 +48,7 @@ def find_published(target: TargetContext) -> Lookup:
         return Lookup(None, error.message)
     other_workload = False
     for revision in answer.revisions:
-        envelope = revision.envelope.encode()
+        envelope = revision.envelope_bytes
         verified = check_envelope(envelope, trusted=registry.trusted, expected=expected, now=time.time())
         if verified.manifest.statement.target != target.job.target:
             continue

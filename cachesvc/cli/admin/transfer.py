@@ -25,7 +25,7 @@ from .arguments import parse_namespace, parse_option
 from .connection import all_pages, connect_over_http
 from .downloads import TrustedKeys, download_bundle, download_envelope
 from .export_file import read_export, write_export
-from .output import Apply, AsJson, Columns, digest_text, name_text, show_plan
+from .output import Apply, AsJson, Columns, digest_text, name_text, show_line, show_plan
 
 if TYPE_CHECKING:
     from cachesvc_client.http.registry import Remote
@@ -78,7 +78,7 @@ def export(
         for entry in all_pages(remote, "/v1/entries", EntryPage, None, **query):
             row = remote.call("GET", f"/v1/revisions/{entry.revision}", None, RevisionRecord)
             if row.signer_revoked is not None:
-                typer.echo(f"left out: {name_text(row)}: its {signer_revoked(row.signer_revoked)}", err=True)
+                show_line(f"left out: {name_text(row)}: its {signer_revoked(row.signer_revoked)}", err=True)
                 continue
             # An export signs nothing, and an import decides by its own keys: any signer will do.
             signers = [parse_option(partial(PublicKey, row.signer))]
