@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from cachesvc.api.app import create_app
 from cachesvc.blobs.local import LocalBlobStore
 from cachesvc.blobs.s3 import S3BlobStore
 from cachesvc.blobs.store import BlobStore
+from cachesvc.cli.server import listening, url_of
 from cachesvc.domain.access import ANY, Role, Token
 from cachesvc.domain.retention import Retention
 from cachesvc.hot.memory import MemoryHot
@@ -130,14 +130,14 @@ def serving(registry: Registry) -> Iterator[str]:
     """Serve a registry of this process on loopback, and yield its URL."""
     config = uvicorn.Config(create_app(registry), log_config=None, lifespan="on", timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
-    listener = socket.create_server(("127.0.0.1", 0))
+    listener = listening("127.0.0.1", 0)
     thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
     try:
         while not server.started:
             assert thread.is_alive()
             time.sleep(0.01)
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        yield url_of(listener, "http")
     finally:
         server.should_exit = True
         thread.join(20)

@@ -1,5 +1,5 @@
-"""Require a builder of a namespace's trunk, over both databases: what a resolve and a replica offer, and what a
-reader downloads."""
+"""Require a builder of a namespace's trunk, over both databases: what a resolve and a replica offer, and what
+a reader downloads."""
 
 from __future__ import annotations
 

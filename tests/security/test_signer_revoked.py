@@ -102,9 +102,8 @@ def test_a_node_that_is_cut_off_says_how_long_it_goes_on_and_then_refuses(
         f"last answer, which is 3.0 h old (CACHESVC_OFFLINE allows 4.0 h), and refuses it from {ends} UTC on"
     )
     assert sum(line in each for each in log.splitlines()) == 1, log
-    assert within["revisions"] == [f"{NAME}:latest"], (
-        within
-    )  # the first start's own results may serve the model
+    # The first start's own results may serve the model.
+    assert within["revisions"] == [f"{NAME}:latest"], within
     before = runs(marker)
     after = start("service.py", NAME, place=place, CACHESVC_OFFLINE="2h", **variables)
     assert runs(marker) == before, after
