@@ -246,7 +246,7 @@ class Bench:
         name = Name.parse(self.name)
         request = ResolveRequest(name.namespace, name.name, detect(clean_environment()), (name.tag,))
         with Remote(self.registry.url, self.registry.token) as remote:
-            raw = remote.resolve_bytes(request)
+            raw, _ = remote.resolve_bytes(request)
         (revision,) = parse_resolved(raw).revisions
         trusted = [PublicKey(self.registry.trust)]
         verified = check_envelope(revision.envelope.encode(), trusted=trusted, expected=None, now=time.time())

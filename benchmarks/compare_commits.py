@@ -1,8 +1,8 @@
-"""Compare the speed of two commits by the ratios of the demo's starts and of the restore.
+"""Compare the speed of two commits by the ratios of the demo's starts, of the restore and of the registry.
 
-Each commit gets a worktree and an environment of its own (``make venv``). A round runs `cold_start.py` and
-`restore.py` of each commit once; odd rounds begin with the second commit, so that no commit always has the
-quieter half. A ratio compares two times of one run, so that a machine which becomes slower changes both.
+Each commit gets a worktree and an environment of its own (``make venv``). A round runs the benchmarks of each
+commit once; odd rounds begin with the second commit, so that no commit always has the quieter half. A ratio
+compares two numbers of one run, so that a machine which becomes slower changes both.
 
     cachesvc / cold                first output, from a registry on an empty host, to PyTorch alone
     cachesvc / PyTorch warm        the same to PyTorch alone over the folders of its cold process
@@ -10,11 +10,17 @@ quieter half. A ratio compares two times of one run, so that a machine which bec
     first fill / cp -r             a bundle of 4,000 files into an empty node, to a copy of the files
     second process / cp -r         the same with the node store filled
 
+With ``--parts registry``, of the embedded registry, each to a bare FastAPI endpoint or to FastAPI's files, in
+requests or bytes a second (more is better), and in CPU of the server for one request (less is better):
+
+    cached, uncached               a resolve that was answered in the last 5 s, and one that was not
+    download                       packs of 1 MiB
+
 The ratios of a commit are *within noise* of the other's if their ranges over the rounds overlap.
 
 Usage: ``python benchmarks/compare_commits.py OLD NEW [--rounds 3] [--models bert] [--place FOLDER]``. A round
-takes minutes for each model and commit. ``--place`` keeps worktrees and environments, and takes those that
-are there.
+takes minutes for each model and commit, and half a minute for the registry. ``--place`` keeps worktrees and
+environments, and takes those that are there.
 """
 
 from __future__ import annotations
@@ -45,6 +51,8 @@ STARTS = {
     "2nd process / PyTorch warm": ("cachesvc, 2nd process", "local warm, first"),
 }
 """The methods of `cold_start.py` whose first outputs are compared, by ratio."""
+PARTS = ("starts", "fills", "registry")
+"""What can be compared."""
 FILLS = ("first fill", "second process")
 """The methods of `restore.py` that are compared with ``cp -r``."""
 Ratios = dict[str, float]
@@ -75,6 +83,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--models", nargs="+", default=["bert", "llama", "vit"], help="of benchmarks/models.py"
     )
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS[:2], help="default: starts fills")
     parser.add_argument(
         "--place", type=Path, help="folder of worktrees that are kept; default: a temporary one"
     )
@@ -101,7 +110,7 @@ def _compared(options: argparse.Namespace, place: str | Path) -> dict[str, Any]:
             loads.append(os.getloadavg()[0])
             for checkout in order(old, new, number):
                 print(f"round {number + 1} of {options.rounds}: {checkout.commit[:10]}", flush=True)
-                checkout.measure(options.models)
+                checkout.measure(options.parts, options.models)
     return {
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "hardware": {"cpus": os.cpu_count(), "kernel": platform.release()},
@@ -127,18 +136,24 @@ class Checkout:
     def about(self) -> dict[str, str]:
         return {"commit": self.commit, "subject": self.subject}
 
-    def measure(self, models: Sequence[str]) -> None:
-        """Run both benchmarks of this commit once and keep their ratios. Raise ``Failed`` if one fails."""
-        methods = sorted({method for pair in STARTS.values() for method in pair})
-        starts = self._run("cold_start.py", "--rounds", "1", "--models", *models, "--methods", *methods)
-        fills = self._run("restore.py", "--rounds", "3")
-        self.rounds.append({**ratios_of_starts(starts), **ratios_of_fills(fills)})
+    def measure(self, parts: Sequence[str], models: Sequence[str]) -> None:
+        """Run the benchmarks of this commit once and keep their ratios. Raise ``Failed`` if one fails."""
+        ratios: Ratios = {}
+        if "starts" in parts:
+            methods = sorted({method for pair in STARTS.values() for method in pair})
+            options = ("--rounds", "1", "--models", *models, "--methods", *methods)
+            ratios |= ratios_of_starts(self._run("benchmarks/cold_start.py", *options))
+        if "fills" in parts:
+            ratios |= ratios_of_fills(self._run("benchmarks/restore.py", "--rounds", "3"))
+        if "registry" in parts:
+            options = ("--quick", "--columns", "embedded", "--parts", "rates", "transfers")
+            ratios |= ratios_of_registry(self._run("-m", "benchmarks.registry", *options))
+        self.rounds.append(ratios)
 
-    def _run(self, program: str, *options: str) -> dict[str, Any]:
+    def _run(self, *program: str) -> dict[str, Any]:
         with tempfile.TemporaryDirectory(prefix="cachesvc-report-") as folder:
             path = Path(folder, "report.json")
-            python, script = self.folder / ".venv/bin/python", f"benchmarks/{program}"
-            _finish([str(python), script, *options, "--json", str(path)], self.folder)
+            _finish([str(self.folder / ".venv/bin/python"), *program, "--json", str(path)], self.folder)
             report: dict[str, Any] = json.loads(path.read_text())
             return report
 
@@ -198,6 +213,19 @@ def ratios_of_fills(report: dict[str, Any]) -> Ratios:
         for run in report["runs"]
         for method in FILLS
     }
+
+
+def ratios_of_registry(report: dict[str, Any]) -> Ratios:
+    """Return the ratios of a report of `registry.py`."""
+    column = report["columns"]["embedded"]
+    ratios = {}
+    for name, row in column["requests"].items():
+        if name != "bare":
+            ratios[f"{name}: requests a second / bare"] = row["of_bare"]
+            ratios[f"{name}: CPU of a request / bare"] = row["cpu_of_bare"]
+    for row in column["transfers"]:
+        ratios[f"download of {row['MiB']} MiB / plain"] = row["download_ratio"]
+    return ratios
 
 
 def compared(old: Sequence[Ratios], new: Sequence[Ratios]) -> dict[str, dict[str, Any]]:

@@ -17,11 +17,14 @@ TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 class TextLines(logging.Formatter):
-    """Formats a record as one printable line, and below it the exception where there is one: parts of a
-    message come from requests, and the line goes to a terminal."""
+    """Formats a record as one printable line, and below it the exception where there is one, indented: parts
+    of both come from requests, and the lines go to a terminal."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         return printable(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:
+        return "\n".join(f"  {printable(line)}" for line in super().formatException(ei).split("\n"))
 
 
 class JsonLines(logging.Formatter):

@@ -17,6 +17,7 @@ from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import NotFound, RangeInvalid
 from cachesvc_client.wire.names import Namespace, ShortName, Tag
 from cachesvc_client.wire.protocol import (
+    AGE_HEADER,
     MAX_FINGERPRINT_BYTES,
     EntrySummary,
     NameSummary,
@@ -98,9 +99,9 @@ async def _resolve(request: Request, resolve_request: ResolveRequest, body: byte
     return _count_and_render(state.metrics, answer)
 
 
-def _count_and_render(metrics: Metrics, answer: bytes) -> Json:
-    metrics.resolved("offered" if answers.offers_revision(answer) else "none_fits")
-    return Json(answer)
+def _count_and_render(metrics: Metrics, answer: answers.AgedAnswer) -> Json:
+    metrics.resolved("offered" if answers.offers_revision(answer.body) else "none_fits")
+    return Json(answer.body, headers={AGE_HEADER: str(answer.age)})
 
 
 @max_body(MAX_RESOLVE_BYTES)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cachesvc_client.wire.errors import InvalidRequest, StorageFull
+from cachesvc_client.wire.errors import InvalidRequest, StorageFull, printable
 from cachesvc_client.wire.names import Name, Tag
 
 from . import app
@@ -138,7 +138,7 @@ def _print_plan(name: Name, jobs: Sequence[Job], as_json: bool) -> None:
         return
     typer.echo(f"{name}:")
     for line in reports.plan_lines(jobs):
-        typer.echo(f"  {line}")
+        _echo(f"  {line}")
 
 
 def _hide_from_other_processes() -> None:
@@ -218,7 +218,7 @@ def _progress(jobs: Sequence[Job]) -> Iterator[OnStep]:
 
     def print_step(job: Job, step: str) -> None:
         with lock:
-            typer.echo(f"[{time.monotonic() - begin:6.1f} s] {job.target}: {step}", err=True)
+            _echo(f"[{time.monotonic() - begin:6.1f} s] {job.target}: {step}", err=True)
 
     yield print_step
 
@@ -241,12 +241,21 @@ def _live(jobs: Sequence[Job]) -> Iterator[OnStep]:
         yield show_step
 
 
+def _echo(text: str, *, err: bool = False) -> None:
+    typer.echo(_printable_lines(text), err=err)
+
+
+def _printable_lines(text: str) -> str:
+    """Return text without what a terminal obeys beside the end of a line: parts of it come from models."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
 def _print(outcomes: Sequence[Outcome]) -> None:
     from cachesvc.warm import report as reports
 
     if not sys.stdout.isatty():
         for line in reports.lines(outcomes):
-            typer.echo(line)
+            _echo(line)
         return
     from rich.console import Console
     from rich.table import Table
@@ -265,14 +274,15 @@ def _print(outcomes: Sequence[Outcome]) -> None:
     console.print(table)
     for outcome in outcomes:
         for line in reports.details(outcome):
-            console.print(Text(f"{outcome.target}: {line}", "" if outcome.good else "red"))
+            text = _printable_lines(f"{outcome.target}: {line}")
+            console.print(Text(text, "" if outcome.good else "red"))
     console.print(Text(reports.summary(outcomes), "bold"))
 
 
 def _print_traces(outcomes: Sequence[Outcome]) -> None:
     for outcome in outcomes:
         if outcome.trace:
-            typer.echo(f"--- {outcome.target}\n{outcome.trace}", err=True)
+            _echo(f"--- {outcome.target}\n{outcome.trace}", err=True)
 
 
 def _write(path: Path, text: str) -> None:

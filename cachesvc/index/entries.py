@@ -18,6 +18,7 @@ from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag, Target
 from cachesvc_client.wire.protocol import EntrySummary, NameSummary
 from cachesvc_client.wire.records import Manifest
 
+from .signers import revoked_why, signer_removed
 from .sql import insert_unless_there, run_change, run_on_driver
 from .tables import EntryRow, NamespaceRow, RevisionRow
 
@@ -43,13 +44,22 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class PackPlace:
-    """Where a revision's bytes are, and to which namespace and lane they belong."""
+    """Where a revision's bytes are, to which namespace and lane they belong, and what decides whether it is
+    offered (`domain.offers.OfferFacts`)."""
 
+    revision: Digest
     namespace: Namespace
     lane: Lane | None
     key: str
     digest: Digest
     size: int
+    quarantined: int | None
+    quarantine_why: str | None
+    builder: str | None
+    source_ref: str | None
+    require: str | None
+    signer_removed: bool
+    revoked_why: str | None
 
 
 class Entries:
@@ -65,16 +75,13 @@ class Entries:
 
     def place(self, revision: Digest) -> PackPlace | None:
         """Returns where the pack of a revision is."""
-        query = (
-            select(EntryRow.namespace, EntryRow.lane, RevisionRow.pack_key, RevisionRow.pack)
-            .add_columns(col(RevisionRow.pack_size))
-            .join(RevisionRow, col(RevisionRow.entry) == col(EntryRow.entry))
-            .where(col(RevisionRow.revision) == revision)
-        )
-        row: Any = self._session.connection().execute(query).first()
+        row: Any = self._session.connection().execute(_PLACE, {"revision": revision}).first()
         if row is None:
             return None
-        return PackPlace(Namespace(row[0]), Lane(row[1]) if row[1] else None, row[2], Digest(row[3]), row[4])
+        namespace, lane, key, pack, *facts = row
+        return PackPlace(
+            revision, Namespace(namespace), Lane(lane) if lane else None, key, Digest(pack), *facts
+        )
 
     def summary(self, entry: Digest) -> tuple[Namespace, EntrySummary] | None:
         """Returns one entry with its head, and its namespace."""
@@ -356,3 +363,22 @@ def _summary(row: Any) -> EntrySummary:
         lane=Lane(row.lane) if row.lane else None,
         measured=row.measured,
     )
+
+
+_PLACE = (
+    sa.select(
+        col(EntryRow.namespace),
+        col(EntryRow.lane),
+        *map(col, (RevisionRow.pack_key, RevisionRow.pack, RevisionRow.pack_size)),
+        *map(col, (RevisionRow.quarantined, RevisionRow.quarantine_why)),
+        *map(col, (RevisionRow.builder, RevisionRow.source_ref)),
+        sa.select(col(NamespaceRow.require))
+        .where(col(NamespaceRow.namespace) == col(EntryRow.namespace))
+        .scalar_subquery(),
+        signer_removed(col(RevisionRow.signer), col(EntryRow.namespace)),
+        revoked_why(col(RevisionRow.signer), col(EntryRow.namespace)),
+    )
+    .join_from(RevisionRow, EntryRow, col(RevisionRow.entry) == col(EntryRow.entry))
+    .where(col(RevisionRow.revision) == sa.bindparam("revision"))
+)
+"""Selects the fields of a `PackPlace` in their order, without the first."""

@@ -9,13 +9,12 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 from sqlmodel import col
 
-from cachesvc.domain.access import ANY
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag, Target
 
-from .signers import revoked_why
+from .signers import revoked_why, signer_removed
 from .sql import run_each_on_driver
-from .tables import EntryRow, NamespaceRow, RevisionRow, SignerRow, UsefulnessRow
+from .tables import EntryRow, NamespaceRow, RevisionRow, UsefulnessRow
 
 FEW = 16
 """Heads under most names and tags are fewer than this: one statement reads them with their envelopes."""
@@ -125,10 +124,6 @@ def _heads(*more: Any) -> sa.Select[Any]:
     withheld = sa.exists().where(
         col(UsefulnessRow.revision) == entries.head, col(UsefulnessRow.quarantined).is_not(None)
     )
-    accepted = sa.exists().where(
-        col(SignerRow.key) == revisions.signer,
-        col(SignerRow.namespace).in_([entries.namespace, sa.literal_column(f"'{ANY}'")]),
-    )
     require = (
         sa.select(col(NamespaceRow.require))
         .where(col(NamespaceRow.namespace) == sa.bindparam("namespace"))
@@ -145,7 +140,7 @@ def _heads(*more: Any) -> sa.Select[Any]:
             require.label("require"),
             _ENVELOPE_BYTES,
             withheld.label("withheld"),
-            sa.not_(accepted).label("signer_removed"),
+            signer_removed(revisions.signer, entries.namespace).label("signer_removed"),
             revoked_why(revisions.signer, entries.namespace).label("revoked_why"),
             *more,
         )

@@ -151,3 +151,13 @@ def revoked_why(signer: Any, namespace: Any) -> Any:
         )
         .scalar_subquery()
     )
+
+
+def signer_removed(signer: Any, namespace: Any) -> Any:
+    """Returns the condition that ``namespace`` accepts ``signer`` no more. Both are columns of the query
+    around it."""
+    accepted = sa.exists().where(
+        col(SignerRow.key) == signer,
+        col(SignerRow.namespace).in_([namespace, sa.literal_column(f"'{ANY}'")]),
+    )
+    return sa.not_(accepted)

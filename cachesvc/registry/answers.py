@@ -1,5 +1,8 @@
 """The cache of answers to resolves: what was answered is answered again from memory for at most 5 s.
 
+The 5 s begin before the index is read, and each answer says how much of them is over: a node that remembers
+the answer uses it for the rest. So no start that begins 5 s after a revocation uses an answer from before it.
+
 Each namespace has a mark in the hot store, and a cached answer holds the mark under which it was made. A
 publication, a policy or an operator changes the mark (:func:`forget_answers`), and the cached answers of the
 namespace count no more. This replica has a mark of its own beside it, which counts while the hot store cannot
@@ -10,15 +13,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import secrets
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from cachesvc.domain.access import Action, Token, demand
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.errors import CacheSvcError
 from cachesvc_client.wire.names import Lane, Namespace
-from cachesvc_client.wire.protocol import ResolveRequest
+from cachesvc_client.wire.protocol import ANSWER_SECONDS, ResolveRequest
 
 from .context import Registry
 from .resolve import resolve_each
@@ -39,34 +45,45 @@ class Question:
         demand(self.token, Action.read, self.request.namespace, self.request.lane)
 
 
-def answer_each(registry: Registry, questions: Sequence[Question]) -> list[bytes | CacheSvcError]:
-    """Answers each question with a ``ResolveAnswer`` as canonical JSON, or with an error.
+class AgedAnswer(NamedTuple):
+    """A ``ResolveAnswer`` as canonical JSON. ``age``: whole seconds for which it has been in the cache,
+    rounded up; 0 if the index was read for this very request."""
 
-    A cached answer is at most 5 s old. The other questions are resolved together (:func:`resolve_each`), and
-    an error of the database is the answer to all of them. A publication through this replica counts at once,
-    and one through a replica that shares the hot store almost at once.
+    body: bytes
+    age: int = 0
+
+
+def answer_each(registry: Registry, questions: Sequence[Question]) -> list[AgedAnswer | CacheSvcError]:
+    """Answers each question, or gives its error.
+
+    A cached answer is at most ``ANSWER_SECONDS`` old. The other questions are resolved together
+    (:func:`resolve_each`), and an error of the database is the answer to all of them. A publication through
+    this replica counts at once, and one through a replica that shares the hot store almost at once.
     """
     keys = [_key(registry, question) for question in questions]
-    answers: dict[str, bytes | CacheSvcError] = {}
+    answers: dict[str, AgedAnswer | CacheSvcError] = {}
     new: dict[str, Question] = {}
     for key, question in zip(keys, questions, strict=True):
         cached = registry.memory.get(key)
         if cached is None:
             new[key] = question
         else:
-            answers[key] = cached
+            answers[key] = _aged(registry, cached)
     if new:
         requests = [question.request for question in new.values()]
+        began = registry.clock()
         for key, resolved in zip(new, resolve_each(registry, requests), strict=True):
             if isinstance(resolved, CacheSvcError):
                 answers[key] = resolved
                 continue
-            answers[key] = answer = codec.canonical(resolved)
-            registry.memory.put(key, answer)
+            answers[key] = answer = AgedAnswer(codec.canonical(resolved))
+            left = ANSWER_SECONDS - (registry.clock() - began)
+            if left > 0:
+                registry.memory.put(key, _BEGAN.pack(began) + answer.body, left)
     return [answers[key] for key in keys]
 
 
-def cached_answer(registry: Registry, token: Token, body: bytes) -> bytes | None:
+def cached_answer(registry: Registry, token: Token, body: bytes) -> AgedAnswer | None:
     """Returns the cached answer to ``body``, or ``None`` where a look-up would wait.
 
     Does not check the body: only a valid one has an answer. Raises ``Forbidden``.
@@ -82,10 +99,11 @@ def cached_answer(registry: Registry, token: Token, body: bytes) -> bytes | None
     if mark is None:
         return None
     own_mark = _own_mark(registry, namespace) if isinstance(namespace, str) else b""
-    answer = registry.memory.peek(_answer_key(body, mark + own_mark))
-    if answer:
-        demand(token, Action.read, Namespace(namespace), Lane(lane) if lane else None)
-    return answer or None
+    cached = registry.memory.peek(_answer_key(body, mark + own_mark))
+    if not cached:
+        return None
+    demand(token, Action.read, Namespace(namespace), Lane(lane) if lane else None)
+    return _aged(registry, cached)
 
 
 def offers_revision(answer: bytes) -> bool:
@@ -102,6 +120,18 @@ def forget_answers(registry: Registry, namespace: Namespace) -> None:
         registry.own.put(_mark_key(namespace), secrets.token_bytes(8))
     for key in (_mark_key(namespace), _ANY_MARK):  # in this order: who sees the second reads the first
         registry.hot.put(key, secrets.token_bytes(8))
+
+
+_BEGAN = struct.Struct("d")
+"""The form of the time in seconds of UTC that stands before each cached answer: the moment before the index
+was read."""
+
+
+def _aged(registry: Registry, cached: bytes) -> AgedAnswer:
+    """Returns a cached answer with its age. A clock that was set back or ahead makes it the oldest."""
+    age = registry.clock() - _BEGAN.unpack_from(cached)[0]
+    whole = math.ceil(age) if 0 <= age <= ANSWER_SECONDS else math.ceil(ANSWER_SECONDS)
+    return AgedAnswer(cached[_BEGAN.size :], whole)
 
 
 _ANY_MARK = "eras"

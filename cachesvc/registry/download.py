@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cachesvc.domain.access import Action, Token, may
+from cachesvc.domain.offers import withheld
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import NotFound
 from cachesvc_client.wire.protocol import pack_path
@@ -25,7 +26,8 @@ class Pack:
 def pack_url(registry: Registry, revision: Digest, key: str) -> str:
     """Returns a link to the object ``key``, a revision's pack, or else its path at this registry.
 
-    A client has ``link_seconds`` for a link, less the 5 s for which an answer that holds it is cached.
+    A client has ``link_seconds`` for a link, less the 5 s for which an answer that holds it is cached. The
+    store knows no revocation: a link holds to its end.
     """
     if registry.links is None:
         return pack_path(revision)
@@ -33,11 +35,19 @@ def pack_url(registry: Registry, revision: Digest, key: str) -> str:
 
 
 def find_pack(registry: Registry, token: Token, revision: Digest) -> Pack:
-    """Returns the pack of a revision. Raises ``NotFound``, also for what the token may not see."""
+    """Returns the pack of a revision. Raises ``NotFound``, also for what the token may not see.
+
+    What is offered to nobody (:func:`~cachesvc.domain.offers.withheld`) is not given to a reader either: the
+    error has the reason. Only an administrator of the namespace gets it, to examine it or to roll back.
+    Another revision with the same pack does not count: each has an object of its own.
+    """
     with registry.index.read() as unit:
         place = unit.entries.place(revision)
     if place is None or not may(token, Action.read, place.namespace, place.lane):
         raise NotFound(f"revision {revision} does not exist", "it may be gone: resolve again")
+    difference = withheld(place)
+    if difference is not None and not may(token, Action.admin, place.namespace, place.lane):
+        raise NotFound(f"revision {revision} is not offered: {difference.mine}", difference.fix)
     return Pack(place.digest, place.size, place.key)
 
 

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 
+from cachesvc.domain.offers import withheld as withheld_from_all
 from cachesvc.index.heads import Candidate, Heads, Place
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.compare import (
@@ -16,8 +17,6 @@ from cachesvc_client.wire.compare import (
     compare,
     inert_difference,
     nearness,
-    revoked_difference,
-    withdrawn_difference,
 )
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError, NotFound
@@ -31,7 +30,6 @@ from cachesvc_client.wire.protocol import (
     ResolveRequest,
 )
 from cachesvc_client.wire.records import MAX_ENVELOPE_BYTES
-from cachesvc_client.wire.requirement import Requirement
 
 from .context import Registry
 from .download import pack_url
@@ -48,8 +46,6 @@ COMPARED_CHARACTERS = 24 << 20
 which are the oldest, are left out. 4096 heads of usual fingerprints are fewer."""
 CACHED_COMPARISONS = 512
 """Comparisons of two fingerprints whose result is cached."""
-CACHED_REQUIREMENTS = 64
-"""Requirements of namespaces whose parsed form is cached: each of 4096 heads is held to its namespace's."""
 CACHED_CHARACTERS = 32_000
 """Characters of the two fingerprints of a comparison that is cached, at most."""
 
@@ -210,7 +206,7 @@ def _withhold(
     """Leaves out the heads that an operator withholds, those whose signer was removed or revoked, those that
     were not built as the namespace requires, and those that are known to do nothing in this environment
     (``domain.usefulness``)."""
-    withdrawn = {row.revision: cause for row in fitting if (cause := _withdrawn(row)) is not None}
+    withdrawn = {row.revision: cause for row in fitting if (cause := withheld_from_all(row)) is not None}
     if not withdrawn and not any(row.withheld for row in fitting):
         return fitting, ()
     with registry.index.read() as unit:
@@ -228,26 +224,6 @@ def _withhold(
         else:
             refused.append(Rejected(row.entry, row.target, row.tag, (inert_difference(row.revision, why),)))
     return offered, tuple(refused)
-
-
-def _withdrawn(row: Candidate) -> Difference | None:
-    """Returns why a head is offered to nobody; ``None`` if it is offered. A lane is not held to what the
-    namespace requires of its trunk."""
-    if row.revoked_why is not None:
-        return revoked_difference(row.revision, row.revoked_why)
-    if row.quarantined is not None:
-        return withdrawn_difference(row.revision, row.quarantine_why or "")
-    if row.signer_removed:
-        return withdrawn_difference(row.revision, "its signer was removed")
-    if row.require is None or row.lane:
-        return None
-    difference = _requirement(row.require).difference(row.builder, row.source_ref)
-    if difference is None:
-        return None
-    return withdrawn_difference(row.revision, f"{difference}; the namespace requires {row.require}")
-
-
-_requirement = functools.lru_cache(CACHED_REQUIREMENTS)(Requirement)
 
 
 def _record_use(registry: Registry, rows: list[Candidate], answered: set[Digest]) -> None:

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from cachesvc.domain.access import ANY, Action, Role, Token, alive, demand
 from cachesvc.domain.retention import DAY
+from cachesvc.hot.store import MAX_SECONDS
 from cachesvc.index.unit import Unit
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.admin import Expiry
@@ -208,10 +209,12 @@ def _memory_key(secret_hash: str) -> str:
 
 
 def _look_up(registry: Registry, secret_hash: str) -> Token | None:
+    began = registry.clock()
     with registry.index.read() as unit:
         token = unit.tokens.by_hash(secret_hash)
     if token is not None:
-        registry.memory.put(_memory_key(secret_hash), codec.canonical(token))
+        left = MAX_SECONDS - (registry.clock() - began)  # of the 5 s after a revocation that was not read
+        registry.memory.put(_memory_key(secret_hash), codec.canonical(token), left)
     return token
 
 

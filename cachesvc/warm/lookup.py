@@ -58,7 +58,7 @@ def _judge(
     other_workload, refused = False, ""
     for revision in answer.revisions:
         try:
-            verified = registry.acceptance.check_signed(revision.envelope.encode(), expected)
+            verified = registry.acceptance.check_signed(revision.envelope_bytes, expected)
         except Corrupt:
             raise
         except Untrusted as error:

@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 
 from benchmarks import compare_commits
-from benchmarks.compare_commits import Checkout, compared, order, ratios_of_fills, ratios_of_starts, table
+from benchmarks.compare_commits import (
+    Checkout,
+    compared,
+    order,
+    ratios_of_fills,
+    ratios_of_registry,
+    ratios_of_starts,
+    table,
+)
 from benchmarks.hosts import ROOT, Failed
 
 RESULTS = ROOT / "benchmarks" / "results"
@@ -32,6 +40,11 @@ def test_the_ratios_come_from_the_reports() -> None:
     assert len(fills) == 2 * len(report["runs"])
     kind = report["runs"][0]["filesystem"]
     assert fills[f"{kind}: first fill / cp -r"] == report["runs"][0]["ratio_to_cp"]["first fill"]
+    report = _report("registry")
+    column, registry = report["columns"]["embedded"], ratios_of_registry(report)
+    assert registry["cached: requests a second / bare"] == column["requests"]["cached"]["of_bare"]
+    downloads = [row["download_ratio"] for row in column["transfers"]]
+    assert [ratio for name, ratio in registry.items() if name.startswith("download")] == downloads
 
 
 def test_the_second_commit_begins_every_other_round() -> None:

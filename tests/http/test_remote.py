@@ -56,7 +56,7 @@ def test_a_path_prefix_of_the_url_is_kept():
 
 def test_resolve_returns_the_raw_bytes_and_their_record():
     with serve(lambda sock, _: answer(sock, {"revisions": [], "tag": "latest"})) as server:
-        raw = Remote(server.url).resolve_bytes(resolve_request())
+        raw, _ = Remote(server.url).resolve_bytes(resolve_request())
     assert parse_resolved(raw).tag == "latest"
     assert b'"torch":"2.13.0+cpu"' in server.requests[0].body
 

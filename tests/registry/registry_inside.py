@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
+import uvicorn
 from registry_making import FINGERPRINT, Publication
 
+from cachesvc.api.app import create_app
 from cachesvc.blobs.local import LocalBlobStore
 from cachesvc.blobs.s3 import S3BlobStore
 from cachesvc.blobs.store import BlobStore
+from cachesvc.cli.server import listening, url_of
 from cachesvc.domain.access import ANY, Role, Token
 from cachesvc.domain.retention import Retention
 from cachesvc.hot.memory import MemoryHot
@@ -100,7 +105,7 @@ class Inside:
         [answer] = answers.answer_each(registry or self.registry, [question])
         if isinstance(answer, CacheSvcError):
             raise answer
-        return answer
+        return answer.body
 
     def resolve(self, name: str = "bert", **more: Any) -> ResolveAnswer:
         request = ResolveRequest(Namespace("team"), ShortName(name), FINGERPRINT, **more)
@@ -118,6 +123,25 @@ class Inside:
     def referenced(self) -> set[str]:
         with self.registry.index.read() as unit:
             return {key for _, _, key, _, _ in unit.inventory.packs("", 10_000)}
+
+
+@contextlib.contextmanager
+def serving(registry: Registry) -> Iterator[str]:
+    """Serve a registry of this process on loopback, and yield its URL."""
+    config = uvicorn.Config(create_app(registry), log_config=None, lifespan="on", timeout_graceful_shutdown=1)
+    server = uvicorn.Server(config)
+    listener = listening("127.0.0.1", 0)
+    thread = threading.Thread(target=server.run, args=([listener],))
+    thread.start()
+    try:
+        while not server.started:
+            assert thread.is_alive()
+            time.sleep(0.01)
+        yield url_of(listener, "http")
+    finally:
+        server.should_exit = True
+        thread.join(20)
+        listener.close()
 
 
 class Column(Protocol):

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from registry_inside import ROOT, Clock, Column, Inside, inside
+from registry_inside import ROOT, Clock, Column, Inside, inside, serving
 from registry_making import FINGERPRINT, Publication, make
 
 from cachesvc.domain.access import Role, Token
 from cachesvc.domain.retention import DAY
 from cachesvc.hot.memory import MemoryHot
 from cachesvc.index.nodes import SEEN_STEP_SECONDS
-from cachesvc.registry import audit, gc, inventory, reports, signers
+from cachesvc.registry import audit, download, gc, inventory, provenance, reports, signers, tokens, upkeep
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.wire.errors import Forbidden, InvalidRequest, Untrusted
-from cachesvc_client.wire.names import Namespace, ShortName
-from cachesvc_client.wire.protocol import ResolveRequest, SignerRecord
+from cachesvc_client.http.registry import Remote
+from cachesvc_client.kinds import RULES
+from cachesvc_client.node.installed import RestoreResult
+from cachesvc_client.node.store import NodeStore
+from cachesvc_client.restore.plan import NameRequest, RestoreContext
+from cachesvc_client.restore.revision_restore import accept_revisions
+from cachesvc_client.wire.admin import RequireRequest
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.errors import Forbidden, Incompatible, InvalidRequest, NotFound, Untrusted
+from cachesvc_client.wire.names import Name, Namespace, ShortName
+from cachesvc_client.wire.protocol import ANSWER_SECONDS, ResolveRequest, SignerRecord, TokenRequest
 from cachesvc_client.wire.reports import ReportRequest, RevisionReport
 from cachesvc_client.wire.revocations import Revocation, RevocationRequest
 
@@ -85,6 +95,55 @@ def test_what_it_signed_before_it_was_removed_is_withheld_and_counted(
     assert (revocation.signer_of, revocation.revisions) == ((), 1)
     [rejected] = reg.resolve().rejected
     assert WHY in rejected.differences[0].mine
+
+
+def test_its_packs_are_not_given_any_more_and_equal_packs_of_others_are(
+    reg: Inside, leaked: SigningKey
+) -> None:
+    """Readers and builders of the namespace are refused with the reason, strangers without. Its
+    administrators may examine it."""
+    withheld, other = published(reg, leaked), published(reg, reg.key, target="other")
+    assert withheld.manifest.pack.digest == other.manifest.pack.digest
+    service = download.find_pack(reg.registry, SERVICE, withheld.revision)
+    assert service.digest == withheld.manifest.pack.digest
+    revoke(reg, leaked)
+    for token in (SERVICE, replace(SERVICE, role=Role.write)):
+        with pytest.raises(NotFound, match=f"is not offered: its signer was revoked: {WHY}"):
+            download.find_pack(reg.registry, token, withheld.revision)
+        assert download.find_pack(reg.registry, token, other.revision).digest == service.digest
+    with pytest.raises(NotFound, match="does not exist"):
+        download.find_pack(reg.registry, replace(SERVICE, namespace="other"), withheld.revision)
+    for token in (OWNER, ROOT):
+        assert download.find_pack(reg.registry, token, withheld.revision).digest == service.digest
+    signers.add_signer(reg.registry, ROOT, SignerRecord("team", leaked.public), again=True)
+    assert download.find_pack(reg.registry, SERVICE, withheld.revision).digest == service.digest
+
+
+def test_packs_are_not_given_for_each_reason_to_offer_them_to_nobody(reg: Inside, leaked: SigningKey) -> None:
+    made = published(reg, leaked)
+    lane = published(reg, leaked, lane="pr-1")
+    reader = replace(SERVICE, lane=None)
+
+    def refusal(revision: Digest = made.revision) -> str:
+        try:
+            download.find_pack(reg.registry, reader, revision)
+        except NotFound as error:
+            return error.message
+        return ""
+
+    assert refusal() == ""
+    upkeep.quarantine(reg.registry, ROOT, made.revision, "wrong numbers")
+    assert "withheld by an operator (wrong numbers)" in refusal()
+    reports.lift(reg.registry, ROOT, made.revision)
+    assert refusal() == ""
+    demand = RequireRequest("builder=https://github.com/org/app/*")
+    provenance.set_requirement(reg.registry, ROOT, Namespace("team"), demand)
+    assert "the namespace requires builder=" in refusal()
+    assert refusal(lane.revision) == "", "a lane is not held to what the trunk requires"
+    provenance.set_requirement(reg.registry, ROOT, Namespace("team"), RequireRequest(None))
+    assert refusal() == ""
+    signers.remove_signer(reg.registry, ROOT, "team", leaked.public)
+    assert "its signer was removed" in refusal()
 
 
 def test_it_signs_nothing_more_and_the_refusal_says_why(reg: Inside, leaked: SigningKey) -> None:
@@ -216,6 +275,40 @@ def test_another_replicas_cached_answer_ends_within_5_seconds(reg: Inside, leake
     answer = reg.answer(request, registry=replica)
     assert b'"revisions":[]' in answer
     assert WHY.encode() in answer
+
+
+@pytest.fixture
+def node(reg: Inside, leaked: SigningKey, tmp_path: Path) -> Callable[[str, str], list[str]]:
+    """Start a process on a node: return the revisions that it accepts of the registry at an address."""
+    token = tokens.create_token(reg.registry, None, TokenRequest("cluster-7", "report", "team"))
+
+    def begin(node_name: str, url: str) -> list[str]:
+        context = RestoreContext(
+            NodeStore(tmp_path / node_name), [leaked.public], FINGERPRINT, RULES, dict, lambda: False
+        )
+        with Remote(url, token.secret) as remote, contextlib.suppress(Incompatible):
+            accept_revisions(NameRequest(Name.parse("team/bert")), remote, context, RestoreResult())
+        return [staged.revision for staged in context.revisions]
+
+    return begin
+
+
+def test_a_node_of_another_replica_refuses_at_each_start_from_5_seconds_on(
+    reg: Inside, leaked: SigningKey, node: Callable[[str, str], list[str]]
+) -> None:
+    """Each replica has its own hot store, and nothing tells them. The node asks the other replica just before
+    that one forgets its answer, and must not remember the answer for longer than the replica would have."""
+    first, second = (replace(reg.registry, hot=MemoryHot(), clock=time.time) for _ in range(2))
+    published(reg, leaked)
+    with serving(second) as url:
+        [revision] = node("first node", url)
+        revoke(replace(reg, registry=first), leaked)
+        revoked = time.monotonic()
+        time.sleep(4.5)
+        assert node("second node", url) == [revision], "the replica remembers its answer for 5 s"
+        time.sleep(revoked + ANSWER_SECONDS - time.monotonic())
+        for name in ("first node", "second node", "third node"):
+            assert node(name, url) == [], name
 
 
 def test_a_text_that_is_no_key_is_refused(reg: Inside) -> None:

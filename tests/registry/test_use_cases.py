@@ -194,7 +194,9 @@ def test_a_remembered_answer_is_returned_without_waiting(reg: Inside) -> None:
     head = reg.publish(new_publication(reg, 1)).revision
     assert answers.cached_answer(reg.registry, ROOT, body) is None
     answer = reg.answer(request, body)
-    assert answers.cached_answer(reg.registry, ROOT, body) == answer
+    assert answers.cached_answer(reg.registry, ROOT, body) == answers.AgedAnswer(answer)
+    reg.clock.now += 2.1
+    assert answers.cached_answer(reg.registry, ROOT, body) == answers.AgedAnswer(answer, age=3)
     assert answers.cached_answer(reg.registry, ROOT, body.replace(b"team", b"meat")) is None
     for stranger in (
         Token("t-1", "other team", Role.admin, "other"),
@@ -228,9 +230,9 @@ def test_questions_that_come_together_each_have_their_answer(reg: Inside) -> Non
     questions = [question("none"), question("bert"), by_key, question("bart"), later, question("bart")]
     none, bert, keyed, bart, fallen, again = answers.answer_each(reg.registry, questions)
     assert isinstance(none, NotFound)
-    assert bert == known == fallen and first.revision.encode() in known
-    assert first.revision.encode() in keyed and keyed != bert
-    assert bart == again and b'"factor":"torch"' in bart and not answers.offers_revision(bart)
+    assert bert == known == fallen and first.revision.encode() in known.body
+    assert first.revision.encode() in keyed.body and keyed != bert
+    assert bart == again and b'"factor":"torch"' in bart.body and not answers.offers_revision(bart.body)
     with pytest.raises(Forbidden):
         answers.Question(Token("t-1", "other", Role.admin, "other"), questions[0].request)
 

@@ -26,6 +26,7 @@ from .output import (
     name_text,
     print_json,
     show_facts,
+    show_line,
     show_plan,
     show_table,
 )
@@ -114,7 +115,7 @@ def show_entry(context: typer.Context, entry: str, as_json: AsJson = False) -> N
             if getattr(use, state)
         )
         about = use.facts.get("gpu") or use.facts.get("cpu_isa", "")
-        typer.echo(
+        show_line(
             f"starts on {about or digest_text(use.environment)}: {starts}; {duration_text(use.saved)} saved"
         )
     show_table(revisions, REVISION_COLUMNS, False)
@@ -154,7 +155,7 @@ def delete_entries(
     summary = f"delete {len(rows) - len(failed)} entries, {bytes_text(size)} in their heads"
     show_plan(rows, ENTRY_COLUMNS, applied=apply, as_json=as_json, summary=summary)
     for row, error in failed:
-        typer.echo(f"not deleted: {digest_text(row.entry)}: {error}", err=True)
+        show_line(f"not deleted: {digest_text(row.entry)}: {error}", err=True)
     if failed:
         raise typer.Exit(failed[0][1].exit_status)
 

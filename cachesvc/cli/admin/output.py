@@ -11,6 +11,7 @@ import typer
 
 from cachesvc_client.commands.tables import aligned
 from cachesvc_client.wire import codec
+from cachesvc_client.wire.errors import printable
 
 AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout.")]
 Apply = Annotated[bool, typer.Option("--apply", help="Do it; without, the plan is printed.")]
@@ -19,13 +20,19 @@ Columns = Mapping[str, Callable[[Any], object]]
 """The headings of a table, and how each cell is made of a row."""
 
 
+def show_line(text: str, *, err: bool = False) -> None:
+    """Prints one line, on stdout or (``err``) on stderr. Parts of it come from registries and go to a
+    terminal: what is not printable becomes ``?``."""
+    typer.echo(printable(text), err=err)
+
+
 def show_table(rows: Sequence[Any], columns: Columns, as_json: bool, if_empty: str = "none") -> None:
     """Prints a table with headings, or the rows as JSON; where there are no rows, the line ``if_empty``."""
     if as_json:
         print_json(rows)
         return
     if not rows:
-        typer.echo(if_empty)
+        show_line(if_empty)
         return
     typer.echo(aligned([tuple(columns), *(tuple(cell(row) for cell in columns.values()) for row in rows)]))
 
@@ -50,9 +57,9 @@ def show_plan(rows: Sequence[Any], columns: Columns, *, applied: bool, as_json: 
         return
     if rows:
         show_table(rows, columns, False)
-    typer.echo(summary if applied else f"plan: {summary}")
+    show_line(summary if applied else f"plan: {summary}")
     if not applied:
-        typer.echo("nothing was changed; --apply does it", err=True)
+        show_line("nothing was changed; --apply does it", err=True)
 
 
 def digest_text(digest: str | None) -> str:

@@ -33,6 +33,7 @@ from .output import (
     name_text,
     print_json,
     show_facts,
+    show_line,
     show_plan,
     show_table,
     time_text,
@@ -108,8 +109,8 @@ def diff(context: typer.Context, first: str, second: str, as_json: AsJson = Fals
     show_table(difference.facts, columns, False, "no fact differs")
     for change in difference.files:
         mark = "+" if not change.before else "-" if not change.after else "~"
-        typer.echo(f"{mark} {change.what}")
-    typer.echo(
+        show_line(f"{mark} {change.what}")
+    show_line(
         f"files: {difference.files_added} added, {difference.files_removed} removed, "
         f"{difference.files_changed} changed, {difference.files_same} the same"
     )

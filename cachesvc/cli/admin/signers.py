@@ -14,7 +14,17 @@ from . import admin
 from .arguments import parse_option
 from .columns import SIGNER_COLUMNS
 from .connection import connect, path_with_query
-from .output import Apply, AsJson, Columns, name_and_lane, print_json, show_plan, show_table, time_text
+from .output import (
+    Apply,
+    AsJson,
+    Columns,
+    name_and_lane,
+    print_json,
+    show_line,
+    show_plan,
+    show_table,
+    time_text,
+)
 
 signers = typer.Typer(no_args_is_help=True, help="Whose signatures count.")
 admin.add_typer(signers, name="signers")
@@ -112,7 +122,7 @@ def revoke_signer(
         show_table(revocation.names, _NAMES, False)
     show_table(revocation.nodes, _NODES, False, "no node reported any of it in the last 30 days")
     if revocation.more_nodes:
-        typer.echo(f"and more nodes than these {len(revocation.nodes)}")
+        show_line(f"and more nodes than these {len(revocation.nodes)}")
     show_plan([], {}, applied=apply, as_json=False, summary=summary)
 
 

@@ -29,7 +29,7 @@ from .arguments import parse_namespace, parse_option
 from .connection import all_pages, connect_over_http
 from .downloads import acceptance_of, download_bundle, download_envelope
 from .export_file import read_export, write_export
-from .output import Apply, AsJson, Columns, digest_text, name_text, show_plan
+from .output import Apply, AsJson, Columns, digest_text, name_text, show_line, show_plan
 
 if TYPE_CHECKING:
     from cachesvc_client.http.registry import Remote
@@ -134,7 +134,7 @@ def export(
             verified = download_envelope(remote, entry.revision, Acceptance(signers))
             reason = offer.refusal(row, verified) if offer is not None else ""
             if reason:
-                typer.echo(f"left out: {name_text(row)}: {reason}", err=True)
+                show_line(f"left out: {name_text(row)}: {reason}", err=True)
                 continue
             with download_bundle(remote, verified) as path:
                 writer.add(path, verified.revision)

@@ -24,6 +24,7 @@ from .output import (
     name_text,
     print_json,
     show_facts,
+    show_line,
     show_plan,
     show_table,
     time_text,
@@ -153,7 +154,7 @@ def fsck(
     if findings or as_json:
         show_plan(findings, _FINDINGS, applied=apply, as_json=as_json, summary=summary)
     else:
-        typer.echo(f"{checked} checked, nothing is wrong")
+        show_line(f"{checked} checked, nothing is wrong")
     if findings and not apply:
         raise typer.Exit(1)
 
@@ -175,7 +176,7 @@ def migrate(context: typer.Context, apply: Apply = False, as_json: AsJson = Fals
     }
     rows = [{"step": step, "what": what} for step, what in steps]
     if not rows and not as_json:
-        typer.echo(summary)
+        show_line(summary)
         return
     show_plan(rows, columns, applied=apply, as_json=as_json, summary=summary)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import __version__
 from ..wire import codec
-from ..wire.errors import CacheSvcError, InvalidRequest
+from ..wire.errors import CacheSvcError, InvalidRequest, printable
 from ..wire.names import Lane, Name, Tag
 
 if TYPE_CHECKING:
@@ -132,9 +132,10 @@ def _login(arguments: argparse.Namespace) -> int:
         if probe.whoami
         else "no token: reading may be refused"
     )
-    print(f"logged in to {arguments.url} (cachesvc {probe.info.version}; {who}); stored in {path}")
+    version = probe.info.version
+    print(printable(f"logged in to {arguments.url} (cachesvc {version}; {who}); stored in {path}"))
     if pin is not None:
-        print(pin.text)
+        print(printable(pin.text))
     return 0
 
 
@@ -315,7 +316,7 @@ def _push(arguments: argparse.Namespace) -> int:
             revisions.append(push(config, path))
         except CacheSvcError as error:  # one bad file does not hold up the others
             failed = failed or error
-            print(f"error: {path}: {error}", file=sys.stderr)
+            print(printable(f"error: {path}: {error}"), file=sys.stderr)
     if arguments.json:
         _print_json([{**codec.plain(row), "path": str(row.path)} for row in revisions])
     else:

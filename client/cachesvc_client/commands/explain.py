@@ -200,7 +200,7 @@ def check_revisions(
     policy = registry_policy(config, remote)
     for revision in answer.revisions:
         try:
-            checked = check_accepted(revision.envelope.encode(), config, expected, policy)
+            checked = check_accepted(revision.envelope_bytes, config, expected, policy)
             facts[revision.entry] = checked.manifest.facts
         except CacheSvcError as error:
             refused[revision.entry] = error
@@ -298,7 +298,7 @@ def render(explanation: Explanation) -> str:
 
 
 def _use_row(here: Facts, row: EntrySummary, use: EnvironmentUse) -> tuple[str, str, str]:
-    where = "here" if use.environment == environment(here, row.fingerprint, row.scopes) else _elsewhere(use)
+    where = "here" if _is_here(here, row, use) else _elsewhere(use)
     counts = [f"{getattr(use, state)} {state}" for state in STATES if getattr(use, state)]
     text = f"{', '.join(counts)}; {use.saved:.1f} s saved, {use.spent:.1f} s spent compiling"
     if use.quarantined is not None:
@@ -306,6 +306,13 @@ def _use_row(here: Facts, row: EntrySummary, use: EnvironmentUse) -> tuple[str, 
     elif use.inert_hosts:
         text += f"; inert on {use.inert_hosts} host{'s' if use.inert_hosts > 1 else ''} since the last hit"
     return str(row.target), where, text + (f" ({use.why})" if use.why else "")
+
+
+def _is_here(here: Facts, row: EntrySummary, use: EnvironmentUse) -> bool:
+    try:
+        return use.environment == environment(here, row.fingerprint, row.scopes)
+    except ValueError:  # halves of characters have no digest, and no environment has them
+        return False
 
 
 def _elsewhere(use: EnvironmentUse) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 from ..hooks.child_processes import python_path
+from ..wire.errors import printable
 
 
 def environment(variables: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
@@ -31,8 +32,8 @@ def launch(command: Sequence[str], variables: Mapping[str, str]) -> NoReturn:
     try:
         os.execvpe(command[0], list(command), environ)
     except FileNotFoundError:
-        print(f"error: {command[0]}: command not found", file=sys.stderr)
+        print(printable(f"error: {command[0]}: command not found"), file=sys.stderr)
         sys.exit(127)
     except OSError as error:
-        print(f"error: {command[0]}: {error.strerror}", file=sys.stderr)
+        print(printable(f"error: {command[0]}: {error.strerror}"), file=sys.stderr)
         sys.exit(126)

@@ -59,7 +59,7 @@ def _row(
     revision: ResolvedRevision, config: Config, expected: ExpectedStatement, policy: Policy | None
 ) -> ProvenanceRow:
     try:
-        verified = check_accepted(revision.envelope.encode(errors="replace"), config, expected, policy)
+        verified = check_accepted(revision.envelope_bytes, config, expected, policy)
     except CacheSvcError as error:
         return ProvenanceRow("", revision.revision, refused=str(error))
     return ProvenanceRow(

@@ -128,7 +128,7 @@ def _pull_one(
     row: ResolvedRevision,
     into: Path,
 ) -> PulledBundle:
-    verified = check_accepted(row.envelope.encode(errors="replace"), config, expected, policy, store)
+    verified = check_accepted(row.envelope_bytes, config, expected, policy, store)
     manifest, statement = verified.manifest, verified.manifest.statement
     path = into / _file_name(verified)
     pack, moved = manifest.pack, 0

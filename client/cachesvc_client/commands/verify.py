@@ -154,7 +154,7 @@ def _verify_resolved(
     config: Config, name: Name, revision: ResolvedRevision, store: NodeStore, policy: Policy | None
 ) -> Verification:
     expected = ExpectedStatement(name.namespace, name.name, name.tags(config.tag_fallback), config.lane)
-    verified = check_accepted(revision.envelope.encode(errors="replace"), config, expected, policy)
+    verified = check_accepted(revision.envelope_bytes, config, expected, policy)
     pack = store.pack(verified.manifest.pack.digest, verified.manifest.pack.size)
     if pack is not None:
         _check_bytes(pack, verified, 0)

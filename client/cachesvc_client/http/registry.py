@@ -19,6 +19,8 @@ from ..wire.digest import Digest
 from ..wire.errors import ClaimLost, NotFound, ProtocolMismatch
 from ..wire.names import Name
 from ..wire.protocol import (
+    AGE_HEADER,
+    ANSWER_SECONDS,
     BundleRequest,
     CommitAnswer,
     CommitRequest,
@@ -142,14 +144,22 @@ class Remote:
 
     def resolve(self, request: ResolveRequest, deadline: float | None = None) -> ResolveAnswer:
         """Asks for the revisions that fit. Their envelopes are not checked yet."""
-        return parse_resolved(self.resolve_bytes(request, deadline))
+        return parse_resolved(self.resolve_bytes(request, deadline)[0])
 
-    def resolve_bytes(self, request: ResolveRequest, deadline: float | None = None) -> bytes:
-        """Returns the bytes of the answer, for the node's cache of answers; ``parse_resolved`` reads them."""
-        body = codec.canonical(request)
-        return self._exchange.call(
+    def resolve_bytes(self, request: ResolveRequest, deadline: float | None = None) -> tuple[bytes, float]:
+        """Returns the bytes of the answer and their age, for the node's cache of answers; ``parse_resolved``
+        reads them.
+
+        The age: seconds since the registry read its index, at most. An answer of a registry that sends no
+        age (an older version) is as old as a registry's answer may be.
+        """
+        body, began = codec.canonical(request), time.monotonic()
+        answer = self._exchange.call(
             "POST", "/v1/resolve", body, deadline=deadline, idempotent=True, limit=MAX_RESOLVE_BYTES
-        ).body
+        )
+        text = answer.headers.get(AGE_HEADER, "") or ""
+        in_registry = float(text) if text.isascii() and text.isdigit() and len(text) < 10 else ANSWER_SECONDS
+        return answer.body, time.monotonic() - began + in_registry
 
     def trust_update(
         self, root: int, snapshot: int, targets: int, deadline: float | None = None

@@ -31,6 +31,7 @@ from typing import Protocol
 from ..wire.digest import Digest
 from ..wire.durations import MAX_OFFLINE_SECONDS
 from ..wire.errors import Corrupt, StorageFull, TooLarge, Unavailable, Untrusted
+from ..wire.protocol import ANSWER_SECONDS
 from .private_folders import PrivateFolders
 from .store_files import FULL_ERRORS, StoreFiles, open_plain_file, refuse_foreign, refuse_foreign_path
 
@@ -191,13 +192,13 @@ class NodeStore:
         with contextlib.suppress(OSError):
             self._files.path("distrusted", entry.hex).unlink(missing_ok=True)
 
-    def remember_answer(self, key: Digest, answer: bytes) -> None:
-        """Keeps a resolve's answer for the other processes that start now."""
+    def remember_answer(self, key: Digest, answer: bytes, age: float = 0.0) -> None:
+        """Keeps a resolve's answer, which is ``age`` seconds old, for the other processes that start now."""
         with self._files.raise_storage_full():
             self._files.sweep("resolved", MAX_OFFLINE_SECONDS)
-            self._files.put("resolved", key.hex, answer)
+            self._files.put("resolved", key.hex, answer, age)
 
-    def recent_answer(self, key: Digest, max_age: float = 5.0) -> bytes | None:
+    def recent_answer(self, key: Digest, max_age: float = ANSWER_SECONDS) -> bytes | None:
         """Returns a kept answer that is at most ``max_age`` seconds old."""
         try:
             answer, status = self._files.read("resolved", key.hex, _MAX_ANSWER_BYTES + 1)
@@ -207,8 +208,7 @@ class NodeStore:
         return answer if fresh and len(answer) <= _MAX_ANSWER_BYTES else None
 
     def answer_age(self, key: Digest) -> float | None:
-        """Returns how many seconds ago an answer was kept; ``None`` if there is none, or one of the
-        future."""
+        """Returns how many seconds old a kept answer is; ``None`` if there is none, or one of the future."""
         try:
             age = time.time() - self._files.path("resolved", key.hex).stat().st_mtime
         except OSError:

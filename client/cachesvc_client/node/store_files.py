@@ -89,10 +89,15 @@ class StoreFiles:
         with os.fdopen(open_plain_file(self.path(part, name), os.O_RDONLY), "rb") as file:
             return file.read(limit), os.fstat(file.fileno())
 
-    def put(self, part: str, name: str, data: bytes) -> None:
-        """Writes a whole file in place of an earlier one. Does not flush it to the disk, see `node.store`."""
+    def put(self, part: str, name: str, data: bytes, age: float = 0.0) -> None:
+        """Writes a whole file in place of an earlier one. Does not flush it to the disk, see `node.store`.
+
+        ``age``: the time of its modification, as seconds before now.
+        """
         temporary = self.temporary()
         temporary.write_bytes(data)
+        if age:
+            os.utime(temporary, (time.time() - age,) * 2)
         os.replace(temporary, self.path(part, name))
 
     def sweep(self, part: str, seconds: float) -> None:

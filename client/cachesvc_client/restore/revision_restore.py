@@ -130,7 +130,7 @@ def _resolve(
         with suppress(CacheSvcError):
             return parse_resolved(recent)
     try:
-        raw = remote.resolve_bytes(request)
+        raw, age = remote.resolve_bytes(request)
     except CacheSvcError as error:
         if not error.retry:
             raise
@@ -138,7 +138,7 @@ def _resolve(
         result.warn(f"{name_request.name}: {problem}")
         return last
     answer = parse_resolved(raw)
-    context.store.remember_answer(key, raw)
+    context.store.remember_answer(key, raw, age)
     return answer
 
 
@@ -187,7 +187,7 @@ def _revision(
             lane=name_request.lane,
         )
         verified = check_envelope(
-            resolved.envelope.encode(),
+            resolved.envelope_bytes,
             trusted=context.trusted,
             expected=expected,
             now=time.time(),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import re
 import types
 import typing
 from collections.abc import Callable
@@ -66,12 +67,21 @@ def _field_names(record_type: Any) -> tuple[str, ...] | None:
     return tuple(field.name for field in dataclasses.fields(record_type))
 
 
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
+"""Matches the beginning of the escape of half a character. UTF-8 itself has none, and two halves that belong
+together are a whole one."""
+
+
 def parse_json(data: bytes, *, limit: int, what: str) -> Any:
-    """Parses JSON of at most ``limit`` bytes. Raises ``ValueError`` that names ``what``."""
+    """Parses JSON of at most ``limit`` bytes. Raises ``ValueError`` that names ``what``, also for a text with
+    half of a character, which no file, digest or terminal takes."""
     if len(data) > limit:
         raise ValueError(f"{what}: {len(data)} bytes, more than the {limit} allowed")
     try:
-        return json.loads(data, parse_constant=_refuse_constant, object_pairs_hook=_unique_keys)
+        value = json.loads(data, parse_constant=_refuse_constant, object_pairs_hook=_unique_keys)
+        if _HALF.search(data):
+            canonical(value)
+        return value
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{what}: not JSON that is accepted: {str(error)[:200]}") from None
 

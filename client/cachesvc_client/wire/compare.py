@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from .errors import printable
 from .factors import BY_NAME, DECIDERS, FACTORS, SCHEMA, Factor, FactorValue, Facts, Fingerprint
 from .facts import MAX_TEXT
 
@@ -23,7 +24,8 @@ _RANK = {name: rank for rank, name in enumerate(BY_NAME)}
 class Difference:
     """Describes one factor that differs: both values as text, and how to fix the difference.
 
-    ``mend`` is the name that the fix has on the wire; code reads `fix`.
+    ``mend`` is the name that the fix has on the wire; code reads `fix`. Every text is one printable line,
+    because it goes to logs and terminals, and parts of it come from registries and clients.
     """
 
     factor: str
@@ -31,6 +33,12 @@ class Difference:
     theirs: str
     decides: bool
     mend: str
+
+    def __post_init__(self) -> None:
+        for name in ("factor", "mine", "theirs", "mend"):
+            text = getattr(self, name)
+            if not text.isprintable():
+                object.__setattr__(self, name, printable(text))
 
     def __str__(self) -> str:
         return f"{self.factor}: here {self.mine}, entry {self.theirs}"

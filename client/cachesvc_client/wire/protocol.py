@@ -20,6 +20,11 @@ API_VERSION = 1
 """Version of the API, in the answers and in the header."""
 API_HEADER = "X-Cachesvc-Api"
 """Name of the header that carries the version of the API."""
+ANSWER_SECONDS = 5.0
+"""Seconds for which the answer to a resolve is used again, by replicas and nodes together: they begin before
+the registry reads its index. So a node refuses what was revoked at each start that begins 5 s later."""
+AGE_HEADER = "Age"
+"""Name of the header that carries the age of such an answer in whole seconds (RFC 9111, section 5.1)."""
 MAX_RESOLVED = 256
 """Largest number of revisions in one answer; the newest come first."""
 MAX_FINGERPRINT_BYTES = 64 << 10
@@ -75,6 +80,11 @@ class ResolvedRevision:
     pack: Digest
     pack_size: int
     pack_url: str
+
+    @property
+    def envelope_bytes(self) -> bytes:
+        """Returns the bytes of the envelope. A half of a character, which no envelope has, becomes ``?``."""
+        return self.envelope.encode(errors="replace")
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,8 @@ def _peak() -> int:
 
 def all_parsers() -> dict[str, Parser]:
     """Returns every parser by name."""
-    from . import bundles, configuration, provenance, requests
+    from . import bundles, configuration, provenance, requests, trust_metadata
 
-    parsers = (*bundles.PARSERS, *requests.PARSERS, *configuration.PARSERS, *provenance.PARSERS)
+    modules = (bundles, requests, configuration, provenance, trust_metadata)
+    parsers = [parser for module in modules for parser in module.PARSERS]
     return {parser.name: parser for parser in parsers}

@@ -180,6 +180,20 @@ def a_login_file_that_others_may_write_is_read() -> None:
     config.os = Lenient()
 
 
+@_fault("metadata")
+def metadata_count_without_the_signature_of_their_role() -> None:
+    from cachesvc_client.trust_root.signed import SignedFile
+
+    SignedFile.require = lambda *_: None
+
+
+@_fault("metadata")
+def older_metadata_count() -> None:
+    from cachesvc_client.trust_root import updater
+
+    updater._require_not_older = lambda *_: None
+
+
 def python_environment() -> dict[str, str]:
     """Returns the environment of a process that imports what the tests import."""
     places = [REPOSITORY, REPOSITORY / "tests/bundle", REPOSITORY / "tests/registry"]

@@ -21,7 +21,7 @@ from typing import Any
 from .choices import ByteRandom
 from .planted import FAULTS, REPOSITORY, python_environment, search
 
-RESULTS = REPOSITORY / "benchmarks/results/fuzz_1.json"
+RESULTS = REPOSITORY / "benchmarks/results/fuzz_2.json"
 MAX_BYTES = 600
 """Bytes of choices of one guided input."""
 PACKAGES = ("atheris", "cachesvc", "cryptography", "fastapi", "hypothesis", "zstandard")

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...hooks import imports
+from ...wire.errors import printable
 from .rules import HOST_FOLDER, RULES
 from .settings import switched_off
 from .used_files import UsedFiles
@@ -85,7 +86,8 @@ class HostKernels:
             try:
                 library = cls._load_library(str(path), key)
             except Exception as error:  # noqa: BLE001 - what cannot be loaded is built
-                _log.warning("host kernel %s does not load (%s): building it here", path.name, error)
+                what = printable(str(error))  # the loader's words, with names of symbols of the file
+                _log.warning("host kernel %s does not load (%s): building it here", path.name, what)
                 return build()()
             self.loads += 1
             self._used.kernels[f"{HOST_FOLDER}/{path.parent.name}/{path.name}"] = path

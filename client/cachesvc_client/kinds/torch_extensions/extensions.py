@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...hooks import counters, imports
+from ...wire.errors import printable
 from .rules import DEPENDS, HOST_FOLDER, RULES
 
 if TYPE_CHECKING:
@@ -116,7 +117,8 @@ class Extensions:
             try:
                 return self._load(request, version, folder)
             except Exception as error:  # noqa: BLE001 - what cannot be loaded is built
-                _log.warning("extension %s does not load (%s): building it here", request.name, error)
+                what = printable(str(error))  # the loader's words, with names of symbols of the file
+                _log.warning("extension %s does not load (%s): building it here", request.name, what)
         began = time.time_ns()
         answer = self._build(call)
         self._timed(lambda: self._record(request, began))

@@ -1,0 +1,62 @@
+"""Decide whether a revision is offered to anybody."""
+
+from __future__ import annotations
+
+import functools
+from typing import Protocol
+
+from cachesvc_client.wire.compare import Difference, revoked_difference, withdrawn_difference
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.requirement import Requirement
+
+CACHED_REQUIREMENTS = 64
+"""Requirements of namespaces whose parsed form is cached: each of 4096 heads is held to its namespace's."""
+
+
+class OfferFacts(Protocol):
+    """Declares what decides whether a revision is offered.
+
+    ``lane``: empty or ``None`` for the trunk. ``quarantined``: since when an operator withholds it.
+    ``signer_removed``: the namespace accepts the signer's key no more. ``revoked_why``: the reason for which
+    the key was revoked there, perhaps an empty one; ``None`` if it was not. ``require``: what the namespace
+    requires of builders.
+    """
+
+    @property
+    def revision(self) -> Digest: ...
+    @property
+    def lane(self) -> str | None: ...
+    @property
+    def quarantined(self) -> int | None: ...
+    @property
+    def quarantine_why(self) -> str | None: ...
+    @property
+    def builder(self) -> str | None: ...
+    @property
+    def source_ref(self) -> str | None: ...
+    @property
+    def require(self) -> str | None: ...
+    @property
+    def signer_removed(self) -> bool: ...
+    @property
+    def revoked_why(self) -> str | None: ...
+
+
+def withheld(row: OfferFacts) -> Difference | None:
+    """Returns why a revision is offered to nobody; ``None`` if it is offered. A lane is not held to what the
+    namespace requires of its trunk."""
+    if row.revoked_why is not None:
+        return revoked_difference(row.revision, row.revoked_why)
+    if row.quarantined is not None:
+        return withdrawn_difference(row.revision, row.quarantine_why or "")
+    if row.signer_removed:
+        return withdrawn_difference(row.revision, "its signer was removed")
+    if row.require is None or row.lane:
+        return None
+    difference = _requirement(row.require).difference(row.builder, row.source_ref)
+    if difference is None:
+        return None
+    return withdrawn_difference(row.revision, f"{difference}; the namespace requires {row.require}")
+
+
+_requirement = functools.lru_cache(CACHED_REQUIREMENTS)(Requirement)
