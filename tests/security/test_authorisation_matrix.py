@@ -275,7 +275,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("matrix")
     limits = Limits(lease_seconds=10**6, grace_seconds=10**6, claim_seconds=10**6)
     with inside(folder, SigningKey.generate(), Clock(), limits) as reg:
-        reg.registry = replace(reg.registry, trust_keys=TrustKeys.load_or_make(folder))
+        reg.registry = replace(reg.registry, trust_keys=TrustKeys(folder))
         trust.prepare(reg.registry)
         application = Application(reg.registry)
         with application.running():
