@@ -144,14 +144,21 @@ def finish(
         typer.echo("\n".join(counts))
 
 
-def send(registry: Connection, draft: Draft) -> TrustState:
-    """Send the files of a draft to the registry. Raise ``InvalidRequest`` if signatures are missing."""
+def require_signatures(draft: Draft, to: Path | None) -> None:
+    """Raise ``InvalidRequest`` if signatures are missing, unless the draft goes to other holders first."""
+    if to is not None:
+        return
     missing = [str(count) for count in draft.counts() if count.signatures < count.threshold]
     if missing:
         raise InvalidRequest(
             f"signatures are missing: {'; '.join(missing)}",
             "write it with --draft FILE, and let each holder run: cachesvc admin trust sign FILE",
         )
+
+
+def send(registry: Connection, draft: Draft) -> TrustState:
+    """Send the files of a draft to the registry. Raise ``InvalidRequest`` if signatures are missing."""
+    require_signatures(draft, None)
     if draft.root is not None:
         return registry.call("PUT", "/v1/trust/root", RootRequest(draft.root, draft.targets), TrustState)
     assert draft.targets is not None

@@ -26,6 +26,7 @@ from .trust_offline import (
     now,
     present_files,
     private_keys,
+    require_signatures,
 )
 from .trust_state import no_metadata_hint, read_state
 
@@ -69,6 +70,7 @@ def delegate(
         for one in private_keys(targets_key):
             signed = signed.sign(one, "targets")
         if apply:
+            require_signatures(signed, draft)
             for public in added:
                 registry.call("POST", "/v1/signers", SignerRecord(place, public), SignerRecord)
         summary = (
@@ -109,6 +111,8 @@ def revoke(
         signed = Draft(remote.url, root.decode(), targets=data.decode())
         for one in private_keys(targets_key):
             signed = signed.sign(one, "targets")
+        if apply:
+            require_signatures(signed, draft)
         withheld = revocation_summary(remote.call("POST", path, request, Revocation))
         summary = f"{withheld}; the key leaves {', '.join(left) or 'no role'}"
         finish(remote, signed, summary, apply=apply, as_json=as_json, to=draft)
