@@ -19,7 +19,7 @@ from cachesvc.tuf import files
 from cachesvc.tuf.keys import TrustKeys
 from cachesvc.tuf.read import Root
 from cachesvc_client.trust_root.updater import MAX_ROOTS
-from cachesvc_client.wire.errors import NotFound
+from cachesvc_client.wire.errors import InvalidRequest, NotFound
 from cachesvc_client.wire.protocol import TrustAnswer
 
 from .context import Registry
@@ -56,7 +56,7 @@ def prepare(registry: Registry) -> tuple[str, ...]:
     keys = registry.trust_keys
     with registry.index.read() as unit:
         missing = unit.trust.newest("root") is None
-    if missing and (keys is None or not keys.makes_root):
+    if missing and (keys is None or not keys.makes_keys):
         return ()
     if keys is None:
         _log.warning(_OTHER_KEYS)
@@ -136,7 +136,13 @@ def _renew(registry: Registry) -> None:
 
     Of several replicas one signs, and the others find that nothing is old any more.
     """
-    keys = registry.trust_keys
+    try:
+        _renew_by(registry, registry.trust_keys)
+    except InvalidRequest as error:  # a key file that cannot be read is no fault of the client that asks
+        _log.warning("the trust metadata are not signed anew: %s", error)
+
+
+def _renew_by(registry: Registry, keys: TrustKeys | None) -> None:
     if keys is None:
         return
     with registry.index.read() as unit:
@@ -181,17 +187,21 @@ def _log_keys(root: Root, keys: TrustKeys, unit: Unit) -> None:
     """Logs at a start which keys are not here, and what the operator has to do."""
     if not signs_online(root, keys):
         _log.warning(_OTHER_KEYS)
-    if signs_targets(root, keys):
-        return
+    elif not signs_targets(root, keys):
+        _log.info(_offline_keys(keys, unit))
+
+
+def _offline_keys(keys: TrustKeys, unit: Unit) -> str:
+    """Returns a line about the keys that the operator holds."""
     ends = {role: time.strftime("%Y-%m-%d", time.gmtime(newest_file(unit, role).expires)) for role in _HELD}
     unneeded = [f"{role}.key" for role in _HELD if keys.newest(role) is not None]
-    _log.info(
-        "the operator holds the keys of root (expires %s) and targets (expires %s): cachesvc admin trust "
-        "renew signs them anew%s",
-        ends["root"],
-        ends["targets"],
-        f"; {' and '.join(unneeded)} in the data folder are not needed any more" if unneeded else "",
+    line = (
+        f"the operator holds the keys of root (expires {ends['root']}) and targets (expires "
+        f"{ends['targets']}): cachesvc admin trust renew signs them anew"
     )
+    if unneeded:
+        line += f"; {' and '.join(unneeded)} in the data folder are not needed any more: delete them"
+    return line
 
 
 _HELD = ("root", "targets")

@@ -109,13 +109,13 @@ def make_keys(registry: Registry, by: Token, request: KeysRequest) -> TrustState
             raise InvalidRequest(
                 "the operator holds the keys of root and targets", "cachesvc admin trust rotate-root"
             )
-        if not keys.makes_online:
+        if "online" in request.keys and not keys.makes_keys and keys.names_newest_online(last):
             raise InvalidRequest(
                 "the online key comes from the settings, so this registry makes none",
                 "put a new one into CACHESVC_SERVER_ONLINE_KEY, restart every replica, and then: "
                 "cachesvc admin trust rotate-online",
             )
-        keys.prepare_next(request.keys)
+        keys.prepare_next(name for name in request.keys if name != "online" or keys.makes_keys)
         if signs_all(last, keys):
             root = add_own_root(registry, keys, unit)
             sign_own_targets(registry, keys, unit)
@@ -178,7 +178,7 @@ def _state(registry: Registry, unit: Unit) -> TrustState:
     keys = registry.trust_keys
     online = keys.newest("online") if keys is not None else None
     if unit.trust.newest("root") is None:
-        own = keys is not None and keys.makes_root
+        own = keys is not None and keys.makes_keys
         return TrustState(own, own, online.public if online is not None else None)
     root = newest_root(unit)
     return TrustState(

@@ -31,13 +31,9 @@ class TrustKeys:
         self._folder, self._online = folder, online
 
     @property
-    def makes_root(self) -> bool:
-        """Whether the registry makes a root of its own if there is none."""
-        return self._folder is not None and self._online is None
-
-    @property
-    def makes_online(self) -> bool:
-        """Whether the registry makes its own online keys; else the operator puts one into the settings."""
+    def makes_keys(self) -> bool:
+        """Whether the registry makes a root of its own if there is none, and its own online keys. Else the
+        operator puts an online key into the settings."""
         return self._folder is not None and self._online is None
 
     def make_missing(self) -> None:
@@ -64,6 +60,11 @@ class TrustKeys:
     def newest(self, name: str) -> SigningKey | None:
         """Returns the key of a name that the next root is to name; ``None`` if there is none here."""
         return next(iter(self._keys(name)), None)
+
+    def names_newest_online(self, root: Root) -> bool:
+        """Returns whether ``root`` names the online key that is the newest here."""
+        key = self.newest("online")
+        return key is not None and _named(root, "timestamp", key.public) is not None
 
     def signers(self, root: Root, role: str) -> list[CryptoSigner]:
         """Returns what signs the files of a role: the keys that are here and that ``root`` names."""

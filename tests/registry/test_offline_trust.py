@@ -13,6 +13,7 @@ import pytest
 from registry_inside import ROOT, START, Clock, Column, Inside, inside
 from trust_operator import Operator, generate, own_keys, role_keys
 
+from cachesvc.cli.admin.trust_state import no_metadata_hint
 from cachesvc.domain.access import ANY, Role, Token
 from cachesvc.registry import signers, trust, trust_changes
 from cachesvc.registry.context import Registry
@@ -88,6 +89,7 @@ def test_without_an_online_key_nothing_is_made_and_nothing_is_taken(inner: Insid
         holder.put(draft)
     assert "CACHESVC_SERVER_ONLINE_KEY" in refusal.value.hint
     assert not holder.state().root and not list(tmp_path.glob("*.key"))
+    assert "CACHESVC_SERVER_ONLINE_KEY" in no_metadata_hint(holder.state())  # what `trust show` says
 
 
 def test_the_registry_renews_what_it_signs_and_leaves_the_rest_to_the_operator(
@@ -241,6 +243,34 @@ def test_a_registry_with_its_own_root_makes_new_keys(inner: Inside, tmp_path: Pa
         inner.clock.now += 60
     inner.clock.now += 200 * DAY  # it goes on to renew all of them
     assert holder.refresh(local, pinned).root.common.version == 5
+
+
+def test_a_registry_with_its_own_root_takes_an_online_key_from_the_settings(
+    inner: Inside, tmp_path: Path
+) -> None:
+    holder, new, local = Operator(own_keys(inner, tmp_path)), SigningKey.generate(), Files()
+    pinned = holder.file("1.root.json")
+    holder.refresh(local, pinned)
+    inner.registry = replace(inner.registry, trust_keys=TrustKeys(tmp_path, new))
+    trust.prepare(inner.registry)
+    holder.refresh(local, pinned)  # the old one signs until a root names the new one
+    assert trust_changes.make_keys(inner.registry, ROOT, KeysRequest(("online",))).online == new.public
+    (tmp_path / "online.key").unlink()
+    inner.clock.now += 5 * DAY
+    assert holder.refresh(local, pinned).timestamp.common.version == START + 5 * DAY
+    with pytest.raises(InvalidRequest, match="comes from the settings"):
+        trust_changes.make_keys(inner.registry, ROOT, KeysRequest(("online",)))
+
+
+def test_a_damaged_key_file_fails_no_client(
+    inner: Inside, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    holder = Operator(own_keys(inner, tmp_path))
+    before = holder.file("timestamp.json")
+    (tmp_path / "online.key").write_text("damaged")
+    inner.clock.now += 5 * DAY
+    assert holder.file("timestamp.json") == before
+    assert "online.key: not a signing key" in caplog.text
 
 
 def test_a_killed_rotation_goes_on_with_the_keys_that_the_root_names(inner: Inside, tmp_path: Path) -> None:

@@ -240,3 +240,6 @@ def test_an_operator_signs_nothing_that_follows_from_older_targets(
     assert b"leaked" in read_to_sign(pinned, store, new)[1]  # type: ignore[arg-type]
     with pytest.raises(Untrusted, match="this node has seen version"):
         read_to_sign(pinned, store, old)  # type: ignore[arg-type]
+    operator.reg.clock.now += 400 * 86_400  # after their time the operator signs them anew
+    expired = read_to_sign(pinned, store, Deceiver(operator))  # type: ignore[arg-type]
+    assert expired == tuple(operator.present(role).encode() for role in ("root", "targets"))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import typer
 
-from cachesvc_client.wire.errors import NotFound
+from cachesvc_client.wire.errors import InvalidRequest, NotFound
 
 from . import admin
 from .connection import connect_over_http
@@ -45,6 +46,19 @@ TRUST_COLUMNS: Columns = {
     "version": lambda row: row.version or "",
     "expires": lambda row: time_text(row.expires),
 }
+
+
+@trust.callback()
+def _require_server(context: typer.Context) -> None:
+    """Refuse a command that signs where python-tuf is not installed. `show` needs it not."""
+    if context.invoked_subcommand == "show":
+        return
+    try:
+        importlib.import_module("cachesvc.tuf.files")
+    except ModuleNotFoundError as error:
+        raise InvalidRequest(
+            f"cachesvc admin trust needs {error.name}", "pip install 'cachesvc[server]'"
+        ) from None
 
 
 @trust.command("show")
