@@ -4,7 +4,7 @@ key, an old draft, too few keys, and a registry that deceives the operator."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,7 +22,7 @@ from cachesvc.tuf.keys import TrustKeys, signer
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.trust_root import registry_metadata
 from cachesvc_client.trust_root.policy import SignerPolicy
-from cachesvc_client.trust_root.registry_metadata import read_to_sign
+from cachesvc_client.trust_root.registry_metadata import read_root_to_sign, read_to_sign
 from cachesvc_client.trust_root.updater import Updater
 from cachesvc_client.wire.errors import CacheSvcError, HeadConflict, Untrusted
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Target
@@ -125,12 +125,21 @@ def test_a_stolen_online_key_names_no_signer(operator: Operator, online: Signing
 
 
 def test_a_stolen_online_key_that_raised_all_versions_is_recovered_from(
-    operator: Operator, online: SigningKey
+    operator: Operator, online: SigningKey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    local = Files()
+    monkeypatch.setattr(registry_metadata, "time", SimpleNamespace(time=operator.reg.clock))
+    local, pinned, store = Files(), tmp_path / "root.json", tmp_path / "trust"
+    pinned.write_bytes(operator.file("1.root.json"))
     operator.refresh(local)
     served = _forged(operator, online, 2**40, None)
-    _served(operator, local, served)  # the client has seen the far versions
+    _served(
+        operator, local, served
+    )  # the client has seen the far versions; so has the operator
+    read_to_sign(pinned, store, Deceiver(operator, served))  # type: ignore[arg-type]
+    with pytest.raises(Untrusted, match="this node has seen version"):
+        read_to_sign(pinned, store, Deceiver(operator))  # type: ignore[arg-type]
+    honest = Deceiver(operator)
+    assert read_root_to_sign(pinned, store, honest) == pinned.read_bytes()  # type: ignore[arg-type]
     with pytest.raises(Untrusted, match="this node has seen version"):
         operator.refresh(local)
     new = SigningKey.generate()
@@ -213,12 +222,13 @@ class Deceiver:
 
     url = "https://cache.example"
 
-    def __init__(self, operator: Operator) -> None:
-        self._answer = dict(trust.read_update(operator.reg.registry, ROOT, 0, 0, 0).files)
+    def __init__(self, operator: Operator, forged: Mapping[str, bytes] | None = None) -> None:
+        files = trust.read_update(operator.reg.registry, ROOT, 0, 0, 0).files
+        self._answer = {name: text.encode() for name, text in files.items()} | dict(forged or {})
 
     def trust_update(self, root: int, snapshot: int, targets: int, **_: Any) -> dict[str, bytes]:
         del root, snapshot, targets
-        return {name: text.encode() for name, text in self._answer.items()}
+        return self._answer
 
 
 def test_an_operator_signs_nothing_that_follows_from_older_targets(

@@ -15,7 +15,7 @@ from cachesvc_client.atomic import replacing
 from cachesvc_client.bundle.seal import PublicKey, SigningKey
 from cachesvc_client.node.store import NodeStore, default_root
 from cachesvc_client.trust_root.metadata import read_root, read_targets
-from cachesvc_client.trust_root.registry_metadata import read_to_sign
+from cachesvc_client.trust_root.registry_metadata import read_root_to_sign, read_to_sign
 from cachesvc_client.trust_root.signed import SignedFile
 from cachesvc_client.trust_root.updater import MAX_METADATA_BYTES
 from cachesvc_client.wire.errors import InvalidRequest, StorageFull
@@ -104,6 +104,17 @@ def present_files(config: Config, remote: Remote) -> tuple[bytes, bytes]:
     machine has seen passes."""
     store = NodeStore(config.store or default_root())
     return read_to_sign(require_root_pinned(config), store.trust_folder, remote)
+
+
+def present_root(config: Config, remote: Remote) -> bytes:
+    """Return the present root alone, verified from the pinned root."""
+    store = NodeStore(config.store or default_root())
+    return read_root_to_sign(require_root_pinned(config), store.trust_folder, remote)
+
+
+def rows_of_targets(data: bytes) -> list[TrustRow]:
+    """Return what targets say, in rows."""
+    return target_rows(read_targets(_parsed(data.decode(), "targets.json")))
 
 
 def draft_rows(draft: Draft) -> list[TrustRow]:

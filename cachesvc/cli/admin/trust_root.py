@@ -27,8 +27,10 @@ from .trust_offline import (
     finish,
     now,
     present_files,
+    present_root,
     private_keys,
     read_keys,
+    rows_of_targets,
 )
 from .trust_state import no_metadata_hint, read_state
 
@@ -100,7 +102,11 @@ def init(
                 f"{registry.url} has an operator's root already",
                 "see: cachesvc admin trust rotate-root",
             )
-        present, targets = present_files(config, registry) if state.root else (None, None)
+        present: bytes | None = None
+        if state.root:
+            present, targets = present_files(config, registry)
+        else:
+            targets = _first_targets(registry)
         keys = NewKeys(
             read_keys(root_key, make=apply),
             threshold,
@@ -115,10 +121,9 @@ def init(
         if not apply:
             missing = [one.text for one in (*keys.root, *keys.targets) if one.public is None]
             summary += f"; make the key files {', '.join(missing)}" if missing else ""
-            show_plan(keys.rows(online), TRUST_COLUMNS, applied=False, as_json=as_json, summary=summary)
+            rows = [*keys.rows(online), *rows_of_targets(targets)]
+            show_plan(rows, TRUST_COLUMNS, applied=False, as_json=as_json, summary=summary)
             return
-        if targets is None:
-            targets = _first_targets(registry)
         signed = _next_root(registry.url, present, targets, keys, online)
         finish(registry, signed, summary, apply=True, as_json=as_json, to=draft, out=out)
     if draft is None and not as_json:
@@ -157,7 +162,9 @@ def rotate_root(
     config, remote = connect_over_http(context)
     with remote:
         _require_offline_root(state)
-        present, targets = present_files(config, remote)
+        present, targets = present_root(config, remote), None
+        if targets_key:
+            present, targets = present_files(config, remote)
         root_keys = read_keys(root_key, make=apply)
         if not root_keys:
             raise InvalidRequest("--root-key is needed", "name every key that the next root is to have")
@@ -170,7 +177,7 @@ def rotate_root(
             rows = [row for row in keys.rows("") if row.threshold and row.role in ("root", "targets")]
             show_plan(rows, TRUST_COLUMNS, applied=False, as_json=as_json, summary=summary)
             return
-        signed = _next_root(remote.url, present, targets if new_targets else None, keys, None)
+        signed = _next_root(remote.url, present, targets, keys, None)
         finish(remote, signed, summary, apply=True, as_json=as_json, to=draft, out=out)
 
 
@@ -198,7 +205,7 @@ def rotate_online(
     config, remote = connect_over_http(context)
     with remote:
         _require_offline_root(state)
-        present, _ = present_files(config, remote)
+        present = present_root(config, remote)
         online, state = _online_key(remote)
         if _names_online(present, online):
             if not apply:

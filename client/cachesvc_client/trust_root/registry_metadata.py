@@ -108,10 +108,19 @@ def read_to_sign(pinned: Path, store: Path, remote: Remote) -> tuple[bytes, byte
     local = Remembering(LocalMetadata.of_registry(store, remote.url, root))
     updater = Updater(root, local, remote.url, time.time(), allow_expired=True)
     metadata = updater.refresh(_fetch_from(remote, updater))
-    newest = local.read(f"{metadata.root.common.version}.root.json") or root
     targets = local.read("targets.json")
     assert targets is not None
-    return newest, targets
+    return local.read(f"{metadata.root.common.version}.root.json") or root, targets
+
+
+def read_root_to_sign(pinned: Path, store: Path, remote: Remote) -> bytes:
+    """Return the present root alone, as `read_to_sign` does: the other files may be those of a thief, whose
+    online key the next root takes away."""
+    root = read_pinned(pinned)
+    local = Remembering(LocalMetadata.of_registry(store, remote.url, root))
+    updater = Updater(root, local, remote.url, time.time(), allow_expired=True)
+    version = updater.refresh_root(_fetch_from(remote, updater)).common.version
+    return local.read(f"{version}.root.json") or root
 
 
 def last_policy(pinned: Path, store: Path, url: str) -> SignerPolicy:

@@ -109,6 +109,11 @@ class Updater:
         snapshot = self._update_snapshot(timestamp, fetch)
         return TrustMetadata(self._root, timestamp, snapshot, self._update_targets(snapshot, fetch))
 
+    def refresh_root(self, fetch: Fetch) -> Root:
+        """Bring the root alone up to date, and return it. Raise as `refresh` does."""
+        self._update_root(fetch)
+        return self._root
+
     def last(self) -> TrustMetadata | None:
         """Return the local metadata, without asking the registry; ``None`` if there are none.
 
