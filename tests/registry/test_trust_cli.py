@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from test_admin_cli import CommandResult, command  # noqa: F401
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.config import login
 from cachesvc_client.environment.detect import detect
+from cachesvc_client.http.registry import Remote
+from cachesvc_client.trust_root.registry_metadata import refresh_policy
 from tests.security.attacker import start
 
 Admin = Callable[..., CommandResult]
@@ -201,11 +204,6 @@ def test_a_namespace_and_its_lanes_are_delegated(site: Site, monkeypatch: pytest
     refused(site.admin(*lane[:-1], "../x", *targets), 2, "lane")
     refused(site.admin(*words, "--threshold", 2, *targets), 2, "2 of 1 keys would have to sign")
     refused(site.admin("trust", "delegate", "team", *targets), 2, "nothing to change")
-    site.publish(robot)
-    revision = site.publish(builder, "other")
-    seen = site.attach("node")
-    assert seen["installed"] == [] and "demands" in seen["problems"][0], seen
-    assert revision
     added = site.admin("signers", "add", SigningKey.generate().public, "-n", "team")
     assert "cachesvc admin trust delegate team --key" in added.err and added.err.count("\n") == 1
     removed = site.admin("signers", "remove", builder.public, "-n", "team", "--apply")
@@ -274,6 +272,50 @@ def test_a_registry_of_one_machine_changes_its_own_keys_and_hands_them_over(
     assert "root.key and targets.key are not needed any more" in out
     seen = json.loads(done(site.admin("trust", "show", "--json")))
     assert [row["keys"] for row in seen if row["role"] == "revoked"] == [[leaked.public.keyid]]
-    assert site.attach("node")["installed"] == [revision]
     done(site.admin("trust", "rotate-online", *site.root_keys("alice"), "--apply"))
     assert site.attach("node")["installed"] == [revision]
+
+
+class OneAddress(Remote):
+    """A replica behind the address of all: a node keeps one set of files for both."""
+
+    @property
+    def url(self) -> str:
+        return "https://cache.example"
+
+
+def test_two_replicas_on_postgresql_sign_one_line_of_metadata(
+    tmp_path: Path,
+    database: str,
+    command: Admin,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They start together, again and again, and a client that asks now one and now the other goes on."""
+    online = SigningKey.generate()
+    token = "csv_" + "chosen-by-the-operator-" * 2
+    variables = {
+        "CACHESVC_SERVER_DATABASE": database,
+        "CACHESVC_SERVER_FIRST_TOKEN": token,
+        "CACHESVC_SERVER_ONLINE_KEY": online.text,
+    }
+    servers = [Server(tmp_path / name / "data", env=variables, token=token) for name in ("one", "two")]
+    for server in servers:
+        server.data.parent.mkdir()
+        server.start()
+    site = machine(servers[0], tmp_path, command, monkeypatch)
+    refused(site.admin("trust", "show"), 4, "cachesvc admin trust init")
+    init(site)
+    pin(site, monkeypatch)
+    builder = SigningKey.generate()
+    words = ("trust", "delegate", "team", "--key", builder.public, "--targets-key", site.key("targets"))
+    done(site.admin(*words, "--apply"))
+    root, store = tmp_path / "out" / "root.json", tmp_path / "node"
+    for _ in range(2):
+        with ThreadPoolExecutor(2) as threads:
+            assert list(threads.map(Server.stop, servers)) == [0, 0]
+            list(threads.map(Server.start, servers))
+        for server in (*servers, *reversed(servers)):
+            with OneAddress(server.url, token) as remote:
+                policy, warning = refresh_policy(root, store, remote)
+            assert policy.keys == (builder.public,) and warning == ""
+    assert [server.stop() for server in servers] == [0, 0]
