@@ -19,6 +19,7 @@ from cachesvc.index.engine import open_postgresql, open_sqlite, pending_postgres
 from cachesvc.registry.context import Limits, Registry
 from cachesvc.settings import Settings
 from cachesvc.tuf.keys import TrustKeys
+from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.wire.errors import InvalidRequest, StorageFull, Unavailable
 
 _log = logging.getLogger("cachesvc.bootstrap")
@@ -43,7 +44,6 @@ def open_registry(settings: Settings, *, prove_bucket: bool = False) -> Iterator
                 meter = Meter()
                 blobs, links = _blobs(settings, meter, prove_bucket)
                 own = MemoryHot() if settings.redis else None
-                trust_keys = None if settings.database else TrustKeys.load_or_make(settings.data)
                 yield Registry(
                     index,
                     blobs,
@@ -52,7 +52,7 @@ def open_registry(settings: Settings, *, prove_bucket: bool = False) -> Iterator
                     links=links,
                     meter=meter,
                     own=own,
-                    trust_keys=trust_keys,
+                    trust_keys=_trust_keys(settings),
                 )
             finally:
                 hot.close()
@@ -137,6 +137,18 @@ def _hot(settings: Settings) -> Hot:
         # The start goes on: without Redis the registry is slower, never wrong.
         _log.warning("%s", error)
     return hot
+
+
+def _trust_keys(settings: Settings) -> TrustKeys | None:
+    """Returns the keys of trust metadata that the settings name or the data folder holds; ``None`` for a
+    registry that signs none."""
+    online = None
+    if settings.online_key_file is not None:
+        online = SigningKey.load(settings.online_key_file)
+    elif settings.online_key:
+        online = SigningKey.from_text(settings.online_key, "the setting online_key")
+    folder = None if settings.database else settings.data
+    return TrustKeys(folder, online) if folder is not None or online is not None else None
 
 
 def _limits(settings: Settings) -> Limits:

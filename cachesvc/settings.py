@@ -20,7 +20,7 @@ from cachesvc_client.wire.records import MAX_PACK_BYTES
 
 PREFIX = "CACHESVC_SERVER_"
 """Beginning of the variables' names."""
-SECRET = frozenset({"database", "redis", "first_token"})
+SECRET = frozenset({"database", "redis", "first_token", "online_key"})
 """Settings that hold passwords: their values are not shown."""
 
 
@@ -85,6 +85,13 @@ class Settings(BaseSettings):
     """Secret of the first admin's token, for deployments that store secrets: a database without an admin gets
     this token, and no signing key is made. Empty: the first start makes both, in the data
     folder."""
+    online_key: str = Field(default="", pattern="^$|^ed25519-private:[A-Za-z0-9+/]{43}=$")
+    """Private key with which the registry signs snapshot and timestamp of its trust metadata, as ``cachesvc
+    keygen`` writes one; the same for every replica. The operator signs root and targets
+    (``cachesvc admin trust init``). Empty: a registry with its index in ``data`` makes all keys itself, and
+    one with ``database`` has no trust metadata."""
+    online_key_file: Path | None = None
+    """File with that key, in the place of ``online_key``."""
     lease_seconds: int = Field(default=900, ge=60, le=86_400)
     """How long an upload may be silent before its bytes may be collected."""
     grace_seconds: int = Field(default=7200, ge=0)
@@ -161,6 +168,8 @@ def _check_together(settings: Settings) -> None:
     for name in ("bucket_prefix", "bucket_endpoint", "bucket_public_endpoint"):
         if getattr(settings, name) and not settings.bucket:
             raise InvalidRequest(f"{name}: is set, and bucket is not", "name the bucket, or remove it")
+    if settings.online_key and settings.online_key_file is not None:
+        raise InvalidRequest("online_key, online_key_file: both are set", "set one of them")
     if (settings.tls_certificate is None) != (settings.tls_key is None):
         raise InvalidRequest("tls_certificate, tls_key: one is set without the other", "set both or none")
 

@@ -38,6 +38,7 @@ MARKS_OF_PLACES = {
         *(
             "registry/test_replicas.py",
             "registry/test_serve.py",
+            "registry/test_trust_cli.py",
             "security/test_old_answers.py",
             "security/test_provenance.py",
             "security/test_publishers.py",

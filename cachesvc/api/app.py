@@ -77,6 +77,7 @@ def create_app(registry: Registry, *, gc_seconds: float | None = None, token_req
         app.include_router(module.router)
     app.include_router(publisher_routes.open_router)
     app.include_router(trust_routes.router)
+    app.include_router(trust_routes.admin_router)
     app.include_router(publisher_routes.router)
     edge.install(app, metrics)
     return app

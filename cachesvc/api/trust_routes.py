@@ -1,4 +1,5 @@
-"""Routes of the trust metadata: TUF's files by their names, and all that a client lacks in one answer."""
+"""Routes of the trust metadata: TUF's files by their names, all that a client lacks in one answer, and what
+an operator signs offline."""
 
 from __future__ import annotations
 
@@ -7,10 +8,13 @@ from typing import Annotated
 from anyio import to_thread
 from fastapi import APIRouter, Query, Response
 
-from cachesvc.registry import trust
+from cachesvc.registry import trust, trust_changes
+from cachesvc_client.trust_root.updater import MAX_METADATA_BYTES, MAX_ROOT_BYTES
 from cachesvc_client.wire.protocol import TrustAnswer
+from cachesvc_client.wire.trust_changes import KeysRequest, RootRequest, TargetsRequest, TrustState
 
-from .access import SECURED, TheRegistry, TheToken, TokenRoute
+from .access import SECURED, AdminRoute, TheRegistry, TheToken, TokenRoute
+from .body import max_body
 from .edge import Json
 from .openapi import errors
 
@@ -25,6 +29,16 @@ router = APIRouter(
     responses=errors("unauthenticated", "forbidden", "not_found"),
 )
 
+admin_router = APIRouter(
+    prefix="/v1/trust",
+    tags=["admin"],
+    route_class=AdminRoute,
+    dependencies=SECURED,
+    responses=errors("unauthenticated", "forbidden", "not_found", "head_conflict", "untrusted"),
+)
+MAX_TRUST_BODY_BYTES = 2 * (MAX_ROOT_BYTES + MAX_METADATA_BYTES)
+"""Bytes of a body with a root and targets, at most: as text in JSON, each of their quotation marks is two."""
+
 
 @router.get("/update", response_model=TrustAnswer)
 async def get_update(
@@ -34,9 +48,37 @@ async def get_update(
     return Json(await to_thread.run_sync(trust.read_update, registry, token, root, snapshot, targets))
 
 
+@router.get("/state", response_model=TrustState)
+async def get_state(registry: TheRegistry, token: TheToken) -> Json:
+    """Returns which roles the registry signs itself, and the online key that the next root is to name."""
+    return Json(await to_thread.run_sync(trust_changes.read_state, registry, token))
+
+
 @router.get("/{file}", response_class=Response, responses={200: {"content": {"application/json": {}}}})
 async def get_file(registry: TheRegistry, token: TheToken, file: str) -> Response:
     """Returns one file of the trust metadata by TUF's name of it, such as `timestamp.json` or
     `1.root.json`."""
     data = await to_thread.run_sync(trust.read_file, registry, token, file)
     return Response(data, media_type="application/json")
+
+
+@admin_router.put("/root", response_model=TrustState)
+@max_body(MAX_TRUST_BODY_BYTES)
+async def put_root(registry: TheRegistry, token: TheToken, body: RootRequest) -> Json:
+    """Stores the next root, perhaps with new targets, if enough of the operator's keys signed them. Somebody
+    who was faster is answered with 409."""
+    return Json(await to_thread.run_sync(trust_changes.put_root, registry, token, body))
+
+
+@admin_router.put("/targets", response_model=TrustState)
+@max_body(MAX_TRUST_BODY_BYTES)
+async def put_targets(registry: TheRegistry, token: TheToken, body: TargetsRequest) -> Json:
+    """Stores the next targets, if enough keys that the root names signed them. Somebody who was faster is
+    answered with 409."""
+    return Json(await to_thread.run_sync(trust_changes.put_targets, registry, token, body))
+
+
+@admin_router.post("/keys", response_model=TrustState)
+async def post_keys(registry: TheRegistry, token: TheToken, body: KeysRequest) -> Json:
+    """Makes new keys of the registry's own; a registry that signs its own root signs the next one."""
+    return Json(await to_thread.run_sync(trust_changes.make_keys, registry, token, body))

@@ -2,59 +2,80 @@
 clients.
 
 Clients pin the root. The targets say whose signatures count in which namespace; they follow the registry's
-signers where the registry has the key of the targets, which is a registry of one machine.
+signers where the registry has the key of the targets, which is a registry of one machine. Elsewhere the
+operator signs root and targets, and the registry signs snapshot and timestamp alone.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import re
+import time
 
-from cachesvc.domain.access import ANY, Action, Token, demand
+from cachesvc.domain.access import Action, Token, demand
 from cachesvc.index.trust import TrustFile
 from cachesvc.index.unit import Unit
 from cachesvc.tuf import files
 from cachesvc.tuf.keys import TrustKeys
-from cachesvc_client.bundle.seal import PublicKey
-from cachesvc_client.trust_root.metadata import REVOKED, Revocation
+from cachesvc.tuf.read import Root
 from cachesvc_client.trust_root.updater import MAX_ROOTS
-from cachesvc_client.wire.errors import NotFound
+from cachesvc_client.wire.errors import InvalidRequest, NotFound
 from cachesvc_client.wire.protocol import TrustAnswer
 
 from .context import Registry
+from .trust_files import (
+    add_own_root,
+    newest_file,
+    newest_root,
+    no_metadata,
+    sign_online,
+    sign_own_targets,
+    signs_all,
+    signs_online,
+    signs_targets,
+)
 
 _log = logging.getLogger("cachesvc.trust")
 _OTHER_KEYS = (
-    "the trust metadata cannot be signed anew, because the root names other keys than root.key, targets.key "
-    "and online.key in the data folder: restore these files, or services with a pinned root stop restoring"
+    "the trust metadata cannot be signed anew, because the root names other keys than this registry has: "
+    "restore root.key, targets.key and online.key in the data folder, or the setting online_key; or let the "
+    "root name the present online key: cachesvc admin trust rotate-online. Else services with a pinned root "
+    "stop restoring"
 )
 """Warning for an index whose keys are gone."""
-_KEPT_FILES = 10
-"""Files of each role but the root that are kept: a client may read while others are signed."""
 _NAME = re.compile(r"(?:([1-9][0-9]{0,15})\.(root|snapshot|targets)|(timestamp))\.json")
 """Matches the name of a file that clients ask for."""
 
 
 def prepare(registry: Registry) -> tuple[str, ...]:
-    """Makes the first root, and signs targets anew from the signers that the registry has.
+    """Makes the first root of a registry of one machine, and signs anew what the registry has keys for.
 
     Each start signs: after a restore from a backup, clients have seen newer versions than the index holds.
-    Returns the ids of the root's keys; none in a registry without trust keys, which gets no metadata.
+    Returns the ids of the root's keys; none in a registry without trust metadata.
     """
-    if registry.trust_keys is None:
+    keys = registry.trust_keys
+    with registry.index.read() as unit:
+        missing = unit.trust.newest("root") is None
+    if missing and (keys is None or not keys.makes_keys):
         return ()
+    if keys is None:
+        _log.warning(_OTHER_KEYS)
+        with registry.index.read() as unit:
+            return tuple(newest_root(unit).roles["root"].keyids)
     with registry.index.write() as unit:
         unit.trust.take_turns()
         if unit.trust.newest("root") is None:
-            _add(unit, "root", 1, files.make_root(registry.trust_keys, 1, registry.now), registry.now)
-        if _signs(unit, registry.trust_keys):
-            _sign_targets(registry, registry.trust_keys, unit)
-        else:
-            _log.warning(_OTHER_KEYS)
-        root = json.loads(_newest(unit, "root").data)["signed"]
+            keys.make_missing()
+            add_own_root(registry, keys, unit)
+        root = newest_root(unit)
+        if signs_targets(root, keys):
+            sign_own_targets(registry, keys, unit)
+        elif signs_online(root, keys):
+            sign_online(registry, keys, unit, with_snapshot=True)
+        _log_keys(root, keys, unit)
+    keys.settle(root)
     _renew(registry)
-    return tuple(root["roles"]["root"]["keyids"])
+    return tuple(root.roles["root"].keyids)
 
 
 def follow_signers(registry: Registry, unit: Unit) -> None:
@@ -66,8 +87,8 @@ def follow_signers(registry: Registry, unit: Unit) -> None:
     if keys is None or unit.trust.newest("root") is None:
         return
     unit.trust.take_turns()
-    if _signs(unit, keys):
-        _sign_targets(registry, keys, unit)
+    if signs_targets(newest_root(unit), keys):
+        sign_own_targets(registry, keys, unit)
 
 
 def read_update(registry: Registry, by: Token, root: int, snapshot: int, targets: int) -> TrustAnswer:
@@ -88,7 +109,7 @@ def read_update(registry: Registry, by: Token, root: int, snapshot: int, targets
     for role, known in (("timestamp", -1), ("snapshot", snapshot), ("targets", targets)):
         file = newest[role]
         if file is None:
-            raise _no_metadata()
+            raise no_metadata()
         if file.version != known:
             answer[f"{role}.json" if role == "timestamp" else f"{file.version}.{role}.json"] = (
                 file.data.decode()
@@ -111,128 +132,77 @@ def read_file(registry: Registry, by: Token, name: str) -> bytes:
 
 
 def _renew(registry: Registry) -> None:
-    """Signs each file anew whose time is half over, if there is one and its key is here."""
-    keys = registry.trust_keys
+    """Signs each file anew whose time is half over, if there is one and its key is here.
+
+    Of several replicas one signs, and the others find that nothing is old any more.
+    """
+    try:
+        _renew_by(registry, registry.trust_keys)
+    except InvalidRequest as error:  # a key file that cannot be read is no fault of the client that asks
+        _log.warning("the trust metadata are not signed anew: %s", error)
+
+
+def _renew_by(registry: Registry, keys: TrustKeys | None) -> None:
     if keys is None:
         return
     with registry.index.read() as unit:
-        if not _old_roles(registry, unit):
+        old = _old_roles(registry, unit)
+        if not old:
+            return
+        root = newest_root(unit)
+        if not signs_online(root, keys):
+            _log.warning(_OTHER_KEYS)
+            return
+        if not _signable(root, keys, old):
             return
     with registry.index.write() as unit:
         unit.trust.take_turns()
-        old = _old_roles(registry, unit)
-        if not _signs(unit, keys):
-            _log.warning(_OTHER_KEYS)
-            return
+        root = newest_root(unit)
+        old = _signable(root, keys, _old_roles(registry, unit))
         if "root" in old:
-            version = _newest(unit, "root").version + 1
-            _add(unit, "root", version, files.make_root(keys, version, registry.now), registry.now)
+            add_own_root(registry, keys, unit)
         if "targets" in old:
-            _sign_targets(registry, keys, unit)
+            sign_own_targets(registry, keys, unit)
         elif old:
-            _sign_online(registry, keys, unit, with_snapshot="snapshot" in old)
+            sign_online(registry, keys, unit, with_snapshot="snapshot" in old)
 
 
 def _old_roles(registry: Registry, unit: Unit) -> list[str]:
     """Lists the roles whose newest file has less than half of its time left."""
     newest = [unit.trust.newest(role) for role in files.LIFETIME]
-    return [
-        file.role
-        for file in newest
-        if file is not None and file.expires - registry.now < files.LIFETIME[file.role] // 2
-    ]
+    return [file.role for file in newest if file is not None and _is_old(file, registry.now)]
 
 
-def _sign_targets(registry: Registry, keys: TrustKeys, unit: Unit) -> None:
-    """Adds targets of the present signers, and what names them. A signer that was revoked is listed with the
-    reason; one that was removed is listed without."""
-    before = unit.trust.newest("targets")
-    refused = unit.revoked.all(ANY)
-    places = {(row.key, row.namespace) for row in refused}
-    signers = [
-        row
-        for row in unit.signers.all(ANY)
-        if (row.key, row.namespace) not in places and (row.key, ANY) not in places and _is_usable(row.key)
-    ]
-    listed = [
-        Revocation(PublicKey(row.key), row.revoked, row.why, None if row.namespace == ANY else row.namespace)
-        for row in refused
-        if _is_usable(row.key)
-    ]
-    named = {row.key for row in signers} | {one.key for one in listed if one.namespace is None}
-    gone = [Revocation(key, at, "") for key, at in _named_before(before, registry.now).items()]
-    revoked = sorted(
-        [*listed, *(one for one in gone if one.key not in named)],
-        key=lambda one: (one.key, one.namespace or ""),
+def _is_old(file: TrustFile, now: int) -> bool:
+    return file.expires - now < files.LIFETIME[file.role] // 2
+
+
+def _signable(root: Root, keys: TrustKeys, roles: list[str]) -> list[str]:
+    """Returns those of ``roles`` that the registry signs itself: an operator's root and targets are not."""
+    own = {"root": signs_all, "targets": signs_targets}
+    return [role for role in roles if own.get(role, signs_online)(root, keys)]
+
+
+def _log_keys(root: Root, keys: TrustKeys, unit: Unit) -> None:
+    """Logs at a start which keys are not here, and what the operator has to do."""
+    if not signs_online(root, keys):
+        _log.warning(_OTHER_KEYS)
+    elif not signs_targets(root, keys):
+        _log.info(_offline_keys(keys, unit))
+
+
+def _offline_keys(keys: TrustKeys, unit: Unit) -> str:
+    """Returns a line about the keys that the operator holds."""
+    ends = {role: time.strftime("%Y-%m-%d", time.gmtime(newest_file(unit, role).expires)) for role in _HELD}
+    unneeded = [f"{role}.key" for role in _HELD if keys.newest(role) is not None]
+    line = (
+        f"the operator holds the keys of root (expires {ends['root']}) and targets (expires "
+        f"{ends['targets']}): cachesvc admin trust renew signs them anew"
     )
-    version = _next_version(before, registry.now)
-    data = files.make_targets(keys, version, registry.now, signers, revoked)
-    _add(unit, "targets", version, data, registry.now)
-    _sign_online(registry, keys, unit, with_snapshot=True)
+    if unneeded:
+        line += f"; {' and '.join(unneeded)} in the data folder are not needed any more: delete them"
+    return line
 
 
-def _is_usable(text: str) -> bool:
-    """Returns whether a stored text is a key whose signatures count. An older version stored keys that
-    anybody can sign for."""
-    try:
-        PublicKey(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _named_before(targets: TrustFile | None, now: int) -> dict[PublicKey, int]:
-    """Returns the keys that earlier targets named, as signers or as revoked everywhere, with the time of a
-    revocation."""
-    if targets is None:
-        return {}
-    signed = json.loads(targets.data)["signed"]
-    named = {
-        PublicKey.from_raw(bytes.fromhex(key["keyval"]["public"])): now
-        for key in signed["delegations"]["keys"].values()
-    }
-    revoked = [row for row in signed.get(REVOKED, []) if "namespace" not in row]
-    return named | {PublicKey(row["key"]): row["at"] for row in revoked}
-
-
-def _sign_online(registry: Registry, keys: TrustKeys, unit: Unit, *, with_snapshot: bool) -> None:
-    now, targets = registry.now, _newest(unit, "targets")
-    before = unit.trust.newest("snapshot")
-    if with_snapshot or before is None:
-        version = _next_version(before, now)
-        data = files.make_snapshot(keys, version, now, targets.version, targets.data)
-        _add(unit, "snapshot", version, data, now)
-    snapshot = _newest(unit, "snapshot")
-    version = _next_version(unit.trust.newest("timestamp"), now)
-    data = files.make_timestamp(keys, version, now, snapshot.version, snapshot.data)
-    _add(unit, "timestamp", version, data, now)
-
-
-def _next_version(before: TrustFile | None, now: int) -> int:
-    """Returns a version above all earlier ones, also above those that an index from a backup has lost."""
-    return max(before.version + 1 if before else 1, now)
-
-
-def _signs(unit: Unit, keys: TrustKeys) -> bool:
-    """Returns whether the newest root names this registry's keys: a backup may be older than a key."""
-    roles = json.loads(_newest(unit, "root").data)["signed"]["roles"]
-    return all(keys.signer(role).public_key.keyid in roles[role]["keyids"] for role in files.LIFETIME)
-
-
-def _add(unit: Unit, role: str, version: int, data: bytes, now: int) -> None:
-    unit.trust.add(TrustFile(role, version, now + files.LIFETIME[role], data), now)
-    if role != "root":  # a client follows the roots one by one
-        unit.trust.keep(role, _KEPT_FILES)
-
-
-def _newest(unit: Unit, role: str) -> TrustFile:
-    file = unit.trust.newest(role)
-    if file is None:
-        raise _no_metadata()
-    return file
-
-
-def _no_metadata() -> NotFound:
-    return NotFound(
-        "this registry has no trust metadata", "its start makes them, where its data folder has the keys"
-    )
+_HELD = ("root", "targets")
+"""Roles whose keys an operator may hold."""

@@ -1,16 +1,18 @@
 """Make the files of trust metadata: the root, the targets with a role for each namespace, snapshot and
 timestamp.
 
-Times are seconds of UTC. Each function returns the exact bytes of one signed file.
+Times are seconds of UTC. Each function returns the exact bytes of one file, signed by the ``signers``.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
+from securesystemslib.signer import CryptoSigner
 from tuf.api.metadata import (
     DelegatedRole,
     Delegations,
@@ -27,7 +29,7 @@ from cachesvc_client.bundle.seal import PublicKey
 from cachesvc_client.trust_root.metadata import REVOKED, SIGNED_AT, Revocation
 from cachesvc_client.wire.protocol import SignerRecord
 
-from .keys import TrustKeys, tuf_key
+from .keys import tuf_key
 
 DAY = 86_400
 """Seconds of a day."""
@@ -37,64 +39,95 @@ EVERY_NAMESPACE = "every-namespace"
 """Name of the role of the signers that count in every namespace."""
 
 
-def make_root(keys: TrustKeys, version: int, now: int) -> bytes:
-    """Returns a root of one key for each role."""
-    root = Root(version=version, expires=_expiry("root", now), consistent_snapshot=True)
+@dataclass(frozen=True, slots=True)
+class RoleKeys:
+    """The keys of one role of a root. ``threshold``: how many of them must sign."""
+
+    keys: tuple[PublicKey, ...]
+    threshold: int = 1
+
+
+def make_root(
+    version: int, now: int, roles: Mapping[str, RoleKeys], signers: Sequence[CryptoSigner]
+) -> bytes:
+    """Returns a root that names the keys of each role."""
+    root = Root(version=version, consistent_snapshot=True)
     for role in LIFETIME:
-        root.add_key(keys.signer(role).public_key, role)
-    return _signed(root, "root", keys, now)
+        for key in roles[role].keys:
+            root.add_key(tuf_key(key), role)
+        root.roles[role].threshold = roles[role].threshold
+    return sign_file(root, now, signers)
 
 
 def make_targets(
-    keys: TrustKeys,
     version: int,
     now: int,
-    signers: Iterable[SignerRecord],
+    delegated: Iterable[SignerRecord],
     revoked: Sequence[Revocation],
+    signers: Sequence[CryptoSigner],
 ) -> bytes:
     """Returns targets that delegate each namespace, with its lanes, to its signers, and list ``revoked``."""
     roles: dict[str, DelegatedRole] = {}
-    targets = Targets(version=version, expires=_expiry("targets", now), delegations=Delegations({}, roles))
-    for signer in sorted(signers, key=lambda one: (one.namespace, one.key)):
-        name = EVERY_NAMESPACE if signer.namespace == "*" else f"namespace-{signer.namespace}"
-        paths = [f"{signer.namespace}/trunk/*/*", f"{signer.namespace}/lane/*/*/*"]
-        roles.setdefault(name, DelegatedRole(name, [], 1, False, paths))
-        targets.add_key(tuf_key(PublicKey(signer.key)), name)
-    targets.unrecognized_fields[REVOKED] = [_revocation(one) for one in revoked]
-    return _signed(targets, "targets", keys, now)
+    targets = Targets(version=version, delegations=Delegations({}, roles))
+    for one in sorted(delegated, key=lambda one: (one.namespace, one.key)):
+        name = role_name(one.namespace)
+        roles.setdefault(name, DelegatedRole(name, [], 1, False, role_paths(one.namespace)))
+        targets.add_key(tuf_key(PublicKey(one.key)), name)
+    targets.unrecognized_fields[REVOKED] = [revocation_row(one) for one in revoked]
+    return sign_file(targets, now, signers)
 
 
-def make_snapshot(keys: TrustKeys, version: int, now: int, targets_version: int, targets: bytes) -> bytes:
+def make_snapshot(
+    version: int, now: int, targets_version: int, targets: bytes, signers: Sequence[CryptoSigner]
+) -> bytes:
     """Returns a snapshot that names the targets."""
-    meta = {"targets.json": _info(targets_version, targets)}
-    return _signed(
-        Snapshot(version=version, expires=_expiry("snapshot", now), meta=meta), "snapshot", keys, now
-    )
+    snapshot = Snapshot(version=version, meta={"targets.json": _info(targets_version, targets)})
+    return sign_file(snapshot, now, signers)
 
 
-def make_timestamp(keys: TrustKeys, version: int, now: int, snapshot_version: int, snapshot: bytes) -> bytes:
+def make_timestamp(
+    version: int, now: int, snapshot_version: int, snapshot: bytes, signers: Sequence[CryptoSigner]
+) -> bytes:
     """Returns a timestamp that names the snapshot."""
-    timestamp = Timestamp(
-        version=version, expires=_expiry("timestamp", now), snapshot_meta=_info(snapshot_version, snapshot)
+    return sign_file(
+        Timestamp(version=version, snapshot_meta=_info(snapshot_version, snapshot)), now, signers
     )
-    return _signed(timestamp, "timestamp", keys, now)
 
 
-def _revocation(revoked: Revocation) -> dict[str, Any]:
+def role_name(namespace: str, lane: str | None = None) -> str:
+    """Returns the name of the role of a namespace's signers, or of those of a pattern of its lanes."""
+    name = EVERY_NAMESPACE if namespace == "*" else f"namespace-{namespace}"
+    # No namespace has a `+`, and other clients make file names of the names of roles.
+    return name if lane is None else f"{name}+lane-{lane.replace('*', '%2A').replace('?', '%3F')}"
+
+
+def role_paths(namespace: str, lane: str | None = None) -> list[str]:
+    """Returns the patterns of the paths of a namespace's revisions, or of those in a pattern of its lanes."""
+    if lane is not None:
+        return [f"{namespace}/lane/{lane}/*/*"]
+    return [f"{namespace}/trunk/*/*", f"{namespace}/lane/*/*/*"]
+
+
+def revocation_row(revoked: Revocation) -> dict[str, Any]:
+    """Returns the row of a revoked key in targets."""
     row = {"key": str(revoked.key), "at": revoked.at, "reason": revoked.reason}
     return row if revoked.namespace is None else {**row, "namespace": revoked.namespace}
 
 
-def _signed(signed: Signed, role: str, keys: TrustKeys, now: int) -> bytes:
+def sign_file(signed: Signed, now: int, signers: Sequence[CryptoSigner]) -> bytes:
+    """Returns the file of ``signed``, with the time of the signature and the end of its role's time."""
+    signed.expires = datetime.fromtimestamp(now + LIFETIME[signed.type], timezone.utc)
     signed.unrecognized_fields[SIGNED_AT] = now
     metadata: Metadata[Any] = Metadata(signed)
-    metadata.sign(keys.signer(role))
+    for one in signers:
+        metadata.sign(one, append=True)
     return metadata.to_bytes()
+
+
+def next_version(before: int | None, now: int) -> int:
+    """Returns a version above the one before, also above those that an index from a backup has lost."""
+    return max((before or 0) + 1, now)
 
 
 def _info(version: int, data: bytes) -> MetaFile:
     return MetaFile(version, len(data), {"sha256": hashlib.sha256(data).hexdigest()})
-
-
-def _expiry(role: str, now: int) -> datetime:
-    return datetime.fromtimestamp(now + LIFETIME[role], timezone.utc)

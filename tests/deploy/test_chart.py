@@ -19,7 +19,7 @@ from .words import unknown_words
 
 VALUES = ("embedded", "production", "everything")
 BY_THE_CHART = {
-    *("data", "host", "port", "database", "redis", "first_token", "gc_seconds"),
+    *("data", "host", "port", "database", "redis", "first_token", "online_key", "gc_seconds"),
     *("bucket", "bucket_prefix", "bucket_endpoint", "bucket_public_endpoint", "tls_certificate", "tls_key"),
 }
 """Settings that other values, the image or the chart itself decide."""

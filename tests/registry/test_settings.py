@@ -94,7 +94,7 @@ def test_settings_that_belong_together_may_come_from_two_places(
     assert (settings.grace_seconds, settings.link_seconds) == (9000, 8000)
 
 
-@pytest.mark.parametrize("name", ["database", "redis", "first_token"])
+@pytest.mark.parametrize("name", ["database", "redis", "first_token", "online_key"])
 def test_a_value_that_holds_a_password_is_not_printed(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv(f"CACHESVC_SERVER_{name.upper()}", "mysql://me:hunter2@host")
     with pytest.raises(InvalidRequest, match=name) as error:

@@ -37,7 +37,7 @@ PATH = "team/trunk/bert/latest"
 @pytest.fixture
 def inner(tmp_path: Path, column: Column) -> Iterator[Inside]:
     with inside(tmp_path, SigningKey.generate(), Clock(), column=column) as reg:
-        reg.registry = replace(reg.registry, trust_keys=TrustKeys.load_or_make(tmp_path))
+        reg.registry = replace(reg.registry, trust_keys=TrustKeys(tmp_path))
         trust.prepare(reg.registry)
         yield reg
 
@@ -82,7 +82,7 @@ def test_an_older_registry_gets_metadata_with_its_signers(tmp_path: Path, column
             trust.read_update(reg.registry, ROOT, 0, 0, 0)
         team = SigningKey.generate()
         registry_signers.add_signer(reg.registry, None, SignerRecord("team", team.public))
-        reg.registry = replace(reg.registry, trust_keys=TrustKeys.load_or_make(tmp_path))
+        reg.registry = replace(reg.registry, trust_keys=TrustKeys(tmp_path))
         [root_key] = trust.prepare(reg.registry)
         assert trust.prepare(reg.registry) == (root_key,)
         assert signers(reg, Files()) == {key.public, team.public}
@@ -178,7 +178,7 @@ def test_keys_that_the_root_does_not_name_sign_nothing(
 ) -> None:
     (tmp_path / "other").mkdir()
     before = file(inner, "timestamp.json")
-    inner.registry = replace(inner.registry, trust_keys=TrustKeys.load_or_make(tmp_path / "other"))
+    inner.registry = replace(inner.registry, trust_keys=TrustKeys(tmp_path / "other"))
     inner.clock.now += 5 * DAY
     with caplog.at_level(logging.WARNING):
         assert file(inner, "timestamp.json") == before
@@ -205,7 +205,7 @@ def test_a_start_from_a_backup_is_newer_than_what_clients_saw(tmp_path: Path) ->
         return inside(data, key, clock)
 
     def start(reg: Inside) -> None:
-        reg.registry = replace(reg.registry, trust_keys=TrustKeys.load_or_make(data))
+        reg.registry = replace(reg.registry, trust_keys=TrustKeys(data))
         trust.prepare(reg.registry)
 
     with opened() as reg:

@@ -22,6 +22,8 @@ from registry_making import FINGERPRINT, Publication, make
 from cachesvc.index.uploads import Upload
 from cachesvc.registry import claims, publishers, signers, tokens, trust, upkeep
 from cachesvc.registry.context import Limits
+from cachesvc.tuf.changes import next_root, next_targets
+from cachesvc.tuf.draft import Draft
 from cachesvc.tuf.keys import TrustKeys
 from cachesvc_client.bundle.file import bundle_head
 from cachesvc_client.bundle.seal import SigningKey
@@ -134,6 +136,11 @@ ROWS: dict[tuple[str, str], Row] = {
     ("HEAD", "/v1/revisions/{revision}/pack"): HIDDEN,
     ("GET", "/v1/trust/update"): Row("read", "token"),
     ("GET", "/v1/trust/{file}"): Row("read", "token"),
+    ("GET", "/v1/trust/state"): Row("read", "token"),
+    ("PUT", "/v1/trust/root"): OF_THE_SERVER,
+    ("PUT", "/v1/trust/targets"): OF_THE_SERVER,
+    # No key is named: new key files would stay when the world is put back to what it was.
+    ("POST", "/v1/trust/keys"): Row("admin", "every", allowed=(422,)),
     ("GET", "/v1/namespaces/{namespace}/names"): Row("read", "namespace"),
     ("GET", "/v1/namespaces/{namespace}/entries"): Row("read", "namespace"),
     ("GET", "/v1/entries"): Row("read", "namespace"),
@@ -195,6 +202,7 @@ class World:
         self.removable = {space: SigningKey.generate().public for space in (OWN, OTHER)}
         for space in (OWN, OTHER):
             self._fill(space)
+        self.trust = self._next_trust(folder)
         self._index = sqlite3.connect(folder / "index.sqlite3", check_same_thread=False)
         self._pristine = sqlite3.connect(":memory:", check_same_thread=False)
         self._index.backup(self._pristine)
@@ -244,6 +252,16 @@ class World:
                         )
                     )
 
+    def _next_trust(self, folder: Path) -> Draft:
+        """Make the root and the targets that the registry would take next."""
+        with self.reg.registry.index.read() as unit:
+            root, targets = unit.trust.newest("root").data, unit.trust.newest("targets").data
+        following, _ = next_targets(targets, START, lambda _: None)
+        draft = Draft("", root.decode(), next_root(root, START, {}).decode(), following.decode())
+        for role in ("root", "targets"):
+            draft = draft.sign(SigningKey.load(folder / f"{role}.key"), role)
+        return draft
+
     def upload(self, holder: Holder, where: Where) -> str:
         """The upload that this token began there, before its rights were what they are now."""
         return "u-" + hashlib.sha256(repr((holder.title, where)).encode()).hexdigest()[:32]
@@ -275,7 +293,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("matrix")
     limits = Limits(lease_seconds=10**6, grace_seconds=10**6, claim_seconds=10**6)
     with inside(folder, SigningKey.generate(), Clock(), limits) as reg:
-        reg.registry = replace(reg.registry, trust_keys=TrustKeys.load_or_make(folder))
+        reg.registry = replace(reg.registry, trust_keys=TrustKeys(folder))
         trust.prepare(reg.registry)
         application = Application(reg.registry)
         with application.running():
@@ -335,6 +353,9 @@ def _body(world: World, where: Where, method: str, path: str) -> Any:
         ("POST", "/v1/revocations/plan"): {"namespace": namespace, "key": world.removable[namespace]},
         ("POST", "/v1/publishers"): codec.plain(_rule(namespace)),
         ("POST", "/v1/oidc/token"): {"token": "no.job's.token"},
+        ("PUT", "/v1/trust/root"): {"root": world.trust.root},
+        ("PUT", "/v1/trust/targets"): {"targets": world.trust.targets},
+        ("POST", "/v1/trust/keys"): {"keys": []},
         ("PUT", "/v1/namespaces/{namespace}/policy"): {"keep_days": 7},
         ("PUT", "/v1/namespaces/{namespace}/require"): {"require": "builder=https://github.com/org/*"},
         ("POST", "/v1/fsck/repair"): {"problem": "orphan", "key": "packs/none", "said": "", "repair": ""},

@@ -74,7 +74,7 @@ def test_only_the_oldest_generation_is_paused_during_a_compile(dynamo: tuple[GcP
 
 
 def test_the_pause_lasts_from_the_import_of_dynamo_to_the_first_compile(
-    dynamo: tuple[GcPause, Callbacks], monkeypatch: pytest.MonkeyPatch
+    dynamo: tuple[GcPause, Callbacks],
 ) -> None:
     pause, callbacks = dynamo
     pause.allow()

@@ -38,7 +38,7 @@ def _admin(
 
 
 for _module in (
-    *("access", "signers", "publishers", "trust", "entries", "revisions"),
-    *("upkeep", "doctor", "republish", "transfer"),
+    *("access", "signers", "publishers", "entries", "revisions"),
+    *("trust", "trust_root", "trust_targets", "trust_draft", "upkeep", "doctor", "republish", "transfer"),
 ):
     importlib.import_module(f"{__name__}.{_module}")

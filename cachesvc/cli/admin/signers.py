@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Annotated
 
 import typer
@@ -25,6 +26,7 @@ from .output import (
     show_table,
     time_text,
 )
+from .trust_state import say_if_offline
 
 signers = typer.Typer(no_args_is_help=True, help="Whose signatures count.")
 admin.add_typer(signers, name="signers")
@@ -75,6 +77,7 @@ def add_signer(
     with connect(context) as registry:
         path = path_with_query("/v1/signers", again="true" if again else None)
         row = registry.call("POST", path, SignerRecord(namespace, key, label), SignerRecord)
+        say_if_offline(registry, f"delegate {shlex.quote(namespace)} --key {row.key}")
     show_table([row], SIGNER_COLUMNS, as_json)
 
 
@@ -92,6 +95,7 @@ def remove_signer(
             raise NotFound(f"{key[:60]} is no signer of {namespace}", f"namespaces that have it: {names}")
         if apply:
             registry.tell("DELETE", path_with_query("/v1/signers", namespace=namespace, key=key))
+        say_if_offline(registry, f"delegate {shlex.quote(namespace)} --remove {key}")
     summary = f"accept {key[:20]}… no more in {namespace}"
     show_plan([row], SIGNER_COLUMNS, applied=apply, as_json=as_json, summary=summary)
 
@@ -114,7 +118,8 @@ def revoke_signer(
     with connect(context) as registry:
         path = "/v1/revocations" if apply else "/v1/revocations/plan"
         revocation = registry.call("POST", path, request, Revocation)
-    summary = _summary(revocation)
+        say_if_offline(registry, f"revoke {revocation.key} --why TEXT")
+    summary = revocation_summary(revocation)
     if as_json:
         print_json({"applied": apply, "plan": revocation, "summary": summary})
         return
@@ -126,7 +131,8 @@ def revoke_signer(
     show_plan([], {}, applied=apply, as_json=False, summary=summary)
 
 
-def _summary(revocation: Revocation) -> str:
+def revocation_summary(revocation: Revocation) -> str:
+    """Returns what a revocation withholds, in one line."""
     where = "every namespace" if revocation.namespace == "*" else f"namespace {revocation.namespace}"
     used = sum(node.used for node in revocation.nodes)
     return (

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import typer
 
-from cachesvc_client.wire.errors import NotFound
+from cachesvc_client.wire.errors import InvalidRequest, NotFound
 
 from . import admin
 from .connection import connect_over_http
-from .output import AsJson, show_table, time_text
+from .output import AsJson, Columns, show_table, time_text
+from .trust_state import no_metadata_hint, read_state
 
 if TYPE_CHECKING:
-    from cachesvc_client.trust_root.metadata import Targets
-    from cachesvc_client.trust_root.updater import TrustMetadata
+    from cachesvc_client.trust_root.metadata import Common, Root, Targets
 
+TOP_ROLES = ("root", "targets", "snapshot", "timestamp")
+"""Names of the roles that a root defines, in the order in which they are shown."""
 trust = typer.Typer(no_args_is_help=True, help="The signed metadata that say whose signatures count.")
 admin.add_typer(trust, name="trust")
 
@@ -34,14 +38,27 @@ class TrustRow:
     expires: int | None = None
 
 
-_TRUST = {
+TRUST_COLUMNS: Columns = {
     "role": lambda row: row.role,
     "signs": lambda row: " ".join(row.paths),
-    "keys": lambda row: " ".join(key[:16] for key in row.keys) or "none",
+    "keys": lambda row: " ".join(key if " " in key else key[:16] for key in row.keys) or "none",
     "must sign": lambda row: row.threshold or "",
     "version": lambda row: row.version or "",
     "expires": lambda row: time_text(row.expires),
 }
+
+
+@trust.callback()
+def _require_server(context: typer.Context) -> None:
+    """Refuse a command that signs where python-tuf is not installed. `show` needs it not."""
+    if context.invoked_subcommand == "show":
+        return
+    try:
+        importlib.import_module("cachesvc.tuf.files")
+    except ModuleNotFoundError as error:
+        raise InvalidRequest(
+            f"cachesvc admin trust needs {error.name}", "pip install 'cachesvc[server]'"
+        ) from None
 
 
 @trust.command("show")
@@ -53,30 +70,39 @@ def show(context: typer.Context, as_json: AsJson = False) -> None:
     with remote:
         pinned = read_pinned(config.trust_root) if config.trust_root is not None else None
         verified = verify_first(pinned, remote)
+        state = read_state(remote)
     if verified is None:
-        raise NotFound(
-            f"{remote.url} has no trust metadata", "a registry with its index in a folder makes them"
-        )
-    show_table([*_top_roles(verified[1]), *_signers(verified[1].targets)], _TRUST, as_json)
-    if config.trust_root is None:
-        typer.echo("not verified: no root is pinned (cachesvc login pins it)", err=True)
-
-
-def _top_roles(metadata: TrustMetadata) -> list[TrustRow]:
-    files = {
-        "root": metadata.root.common,
+        raise NotFound(f"{remote.url} has no trust metadata", no_metadata_hint(state))
+    metadata = verified[1]
+    others = {
         "targets": metadata.targets.common,
         "snapshot": metadata.snapshot.common,
         "timestamp": metadata.timestamp.common,
     }
-    roles = metadata.root.roles
-    return [
-        TrustRow(name, (), roles[name].keyids, roles[name].threshold, common.version, common.expires)
-        for name, common in files.items()
-    ]
+    rows = [*root_rows(metadata.root, others), *target_rows(metadata.targets)]
+    show_table(rows, TRUST_COLUMNS, as_json)
+    if state is not None and not state.signs_online:
+        typer.echo(
+            "the registry cannot sign snapshot and timestamp anew: the root names another online key than it "
+            "has; cachesvc admin trust rotate-online names the present one",
+            err=True,
+        )
+    if config.trust_root is None:
+        typer.echo("not verified: no root is pinned (cachesvc login pins it)", err=True)
 
 
-def _signers(targets: Targets) -> list[TrustRow]:
+def root_rows(root: Root, others: Mapping[str, Common]) -> list[TrustRow]:
+    """Returns a row for each role of a root, with version and expiry as far as ``others`` has the file."""
+    files = {"root": root.common, **others}
+    rows = []
+    for name in TOP_ROLES:
+        role, common = root.roles[name], files.get(name)
+        ends = (common.version, common.expires) if common is not None else (None, None)
+        rows.append(TrustRow(name, (), role.keyids, role.threshold, *ends))
+    return rows
+
+
+def target_rows(targets: Targets) -> list[TrustRow]:
     """Returns a row for each delegation, with the ids that envelopes and messages have of its keys."""
     rows = []
     for delegation in targets.delegations:

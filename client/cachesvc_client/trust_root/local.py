@@ -49,3 +49,25 @@ class LocalMetadata:
         """Remove a file if it is here."""
         with contextlib.suppress(OSError):
             (self._folder / name).unlink()
+
+
+class Remembering:
+    """Keep files in memory too, for a node store that is full or read-only."""
+
+    def __init__(self, local: LocalMetadata) -> None:
+        self._local = local
+        self._files: dict[str, bytes] = {}
+
+    def read(self, name: str) -> bytes | None:
+        """Return a file; ``None`` if it is not here."""
+        return self._files.get(name) or self._local.read(name)
+
+    def write(self, name: str, data: bytes) -> None:
+        """Keep a file in place of an earlier one."""
+        self._files[name] = data
+        self._local.write(name, data)
+
+    def remove(self, name: str) -> None:
+        """Remove a file if it is here."""
+        self._files.pop(name, None)
+        self._local.remove(name)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from ..wire.errors import CacheSvcError, Corrupt, InvalidRequest, NotFound, Untrusted
-from .local import LocalMetadata
+from .local import LocalMetadata, Remembering
 from .policy import SignerPolicy
 from .updater import MAX_ROOT_BYTES, Fetch, TrustMetadata, Updater
 
@@ -97,6 +97,32 @@ def refresh_policy(
     return SignerPolicy(metadata.targets, remote.url), f"the trust metadata of this node are used: {reason}"
 
 
+def read_to_sign(pinned: Path, store: Path, remote: Remote) -> tuple[bytes, bytes]:
+    """Return the present root and targets of a registry, verified from the pinned root, for the operator who
+    signs the next ones. Their time may be over.
+
+    ``store``: folder of the node store for trust metadata, by which older files are refused. Raise
+    ``Untrusted`` for metadata that do not hold.
+    """
+    root = read_pinned(pinned)
+    local = Remembering(LocalMetadata.of_registry(store, remote.url, root))
+    updater = Updater(root, local, remote.url, time.time(), allow_expired=True)
+    metadata = updater.refresh(_fetch_from(remote, updater))
+    targets = local.read("targets.json")
+    assert targets is not None
+    return local.read(f"{metadata.root.common.version}.root.json") or root, targets
+
+
+def read_root_to_sign(pinned: Path, store: Path, remote: Remote) -> bytes:
+    """Return the present root alone, as `read_to_sign` does: the other files may be those of a thief, whose
+    online key the next root takes away."""
+    root = read_pinned(pinned)
+    local = Remembering(LocalMetadata.of_registry(store, remote.url, root))
+    updater = Updater(root, local, remote.url, time.time(), allow_expired=True)
+    version = updater.refresh_root(_fetch_from(remote, updater)).common.version
+    return local.read(f"{version}.root.json") or root
+
+
 def last_policy(pinned: Path, store: Path, url: str) -> SignerPolicy:
     """Return whose signatures count by the metadata that this node has. Raise ``Untrusted`` without any."""
     root = read_pinned(pinned)
@@ -125,7 +151,7 @@ def verify_first(pinned: bytes | None, remote: Remote) -> tuple[bytes, TrustMeta
         if not roots:
             raise Corrupt(f"{remote.url}: trust metadata without a root")
         pinned = files[roots[max(roots)]]
-    updater = Updater(pinned, _Nowhere(), remote.url, time.time())
+    updater = Updater(pinned, NoFiles(), remote.url, time.time())
     return pinned, updater.refresh(_fetch_from(remote, updater))
 
 
@@ -146,15 +172,19 @@ def _fetch_from(remote: Remote, updater: Updater, deadline: float | None = None)
     return fetch
 
 
-class _Nowhere:
-    """Keeps nothing: before a root is pinned, this node keeps no metadata."""
+class NoFiles:
+    """Keep nothing: before a root is pinned, this node keeps no metadata; nor does a registry that checks a
+    file as a client does."""
 
     def read(self, name: str) -> bytes | None:
+        """Return nothing."""
         del name
         return None
 
     def write(self, name: str, data: bytes) -> None:
+        """Drop a file."""
         del name, data
 
     def remove(self, name: str) -> None:
+        """Do nothing."""
         del name

@@ -73,13 +73,17 @@ class Updater:
     """Verify the trust metadata of one registry.
 
     ``pinned``: bytes of the root that the user trusts. ``where``: the registry, for messages. ``now``:
-    seconds of UTC; the time of the whole update.
+    seconds of UTC; the time of the whole update. ``allow_expired``: accept files after their time, for the
+    operator who signs them anew.
     """
 
-    def __init__(self, pinned: bytes, local: LocalFiles, where: str, now: float) -> None:
+    def __init__(
+        self, pinned: bytes, local: LocalFiles, where: str, now: float, *, allow_expired: bool = False
+    ) -> None:
         """Read the pinned root and the local roots after it. Raise ``Untrusted`` if the pinned root does not
         hold."""
         self._local, self._where, self._now = local, where, now
+        self._allow_expired = allow_expired
         self._verified: dict[tuple[str, bytes], object] = {}
         # By role and bytes: what the present root's keys signed. Several steps read the same local file, and
         # its signatures are checked once.
@@ -107,6 +111,11 @@ class Updater:
         timestamp = self._update_timestamp(fetch)
         snapshot = self._update_snapshot(timestamp, fetch)
         return TrustMetadata(self._root, timestamp, snapshot, self._update_targets(snapshot, fetch))
+
+    def refresh_root(self, fetch: Fetch) -> Root:
+        """Bring the root alone up to date, and return it. Raise as `refresh` does."""
+        self._update_root(fetch)
+        return self._root
 
     def last(self) -> TrustMetadata | None:
         """Return the local metadata, without asking the registry; ``None`` if there are none.
@@ -283,11 +292,14 @@ class Updater:
                 "this clock's time",
                 "set the clock",
             )
-        if common.expires <= self._now:
+        if common.expires <= self._now and not self._allow_expired:
             ago = duration_text(self._now - common.expires)
+            renewal = "the registry must be reached and sign anew"
+            if name in ("root.json", "targets.json"):
+                renewal = "its operator must sign anew (cachesvc admin trust renew)"
             raise Untrusted(
                 f"the trust metadata of {self._where} expired {ago} ago ({name})",
-                "the registry must be reached and sign anew, or this machine's clock is wrong",
+                f"{renewal}, or this machine's clock is wrong",
             )
 
 

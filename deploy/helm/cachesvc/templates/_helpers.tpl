@@ -120,6 +120,13 @@ capabilities:
       name: {{ .Values.firstToken.existingSecret }}
       key: {{ .Values.firstToken.key }}
 {{- end }}
+{{- if .Values.onlineKey.existingSecret }}
+- name: CACHESVC_SERVER_ONLINE_KEY
+  valueFrom:
+    secretKeyRef:
+      name: {{ .Values.onlineKey.existingSecret }}
+      key: {{ .Values.onlineKey.key }}
+{{- end }}
 {{- range $name, $value := .Values.settings }}
 - name: CACHESVC_SERVER_{{ upper $name }}
   value: {{ ternary (printf "%.0f" (float64 (default 0 $value))) (toString $value) (kindIs "float64" $value) | quote }}

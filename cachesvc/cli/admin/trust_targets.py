@@ -1,0 +1,167 @@
+"""``cachesvc admin trust delegate``, ``revoke`` and ``renew``: what the operator's targets say."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cachesvc_client.bundle.seal import PublicKey
+from cachesvc_client.wire.errors import InvalidRequest
+from cachesvc_client.wire.names import Lane
+from cachesvc_client.wire.protocol import SignerRecord
+from cachesvc_client.wire.revocations import Revocation, RevocationRequest
+from cachesvc_client.wire.trust_changes import TrustState
+
+from .arguments import parse_namespace, parse_option
+from .connection import connect, connect_over_http
+from .output import Apply, AsJson, show_plan
+from .signers import revocation_summary
+from .trust import trust
+from .trust_offline import (
+    DraftFile,
+    RootKeys,
+    TargetsKeys,
+    finish,
+    now,
+    present_files,
+    private_keys,
+    require_signatures,
+)
+from .trust_state import no_metadata_hint, read_state
+
+
+@trust.command("delegate")
+def delegate(
+    context: typer.Context,
+    namespace: Annotated[str, typer.Argument(help="A namespace, or '*' for all.")],
+    key: Annotated[list[str] | None, typer.Option(help="ed25519:… that may sign there; repeat it.")] = None,
+    remove: Annotated[
+        list[str] | None, typer.Option(help="ed25519:… that may sign there no more, and did not leak.")
+    ] = None,
+    lane: Annotated[
+        str | None, typer.Option(help="Only for lanes of this pattern, such as 'pr-*'; never for the trunk.")
+    ] = None,
+    threshold: Annotated[int | None, typer.Option(min=1, help="How many of the keys must sign.")] = None,
+    targets_key: TargetsKeys = None,
+    draft: DraftFile = None,
+    apply: Apply = False,
+    as_json: AsJson = False,
+) -> None:
+    """Let keys sign for a namespace, or for a pattern of its lanes, and let the registry accept them. Prints
+    the targets that it signs: read them."""
+    from cachesvc.tuf import changes
+    from cachesvc.tuf.draft import Draft
+
+    place = namespace if namespace == "*" else parse_namespace(namespace)
+    pattern = None if lane is None else _lane_pattern(lane)
+    added = [parse_option(lambda one=one: PublicKey(one)) for one in key or []]  # type: ignore[misc]
+    removed = [parse_option(lambda one=one: PublicKey(one)) for one in remove or []]  # type: ignore[misc]
+    if not (added or removed or threshold):
+        raise InvalidRequest("nothing to change", "name --key, --remove or --threshold")
+    config, registry = connect_over_http(context)
+    with registry:
+        _require_offline_targets(read_state(registry), f"signers add KEY -n {place}")
+        root, targets = present_files(config, registry)
+        data, role = changes.next_targets(
+            targets, now(), lambda one: changes.delegate(one, place, pattern, added, removed, threshold)
+        )
+        signed = Draft(registry.url, root.decode(), targets=data.decode())
+        for one in private_keys(targets_key):
+            signed = signed.sign(one, "targets")
+        if apply:
+            require_signatures(signed, draft)
+            for public in added:
+                registry.call("POST", "/v1/signers", SignerRecord(place, public), SignerRecord)
+        summary = (
+            f"delegate {' '.join(role.paths or [])} to {len(role.keyids)} keys; {role.threshold} must sign"
+        )
+        finish(registry, signed, summary, apply=apply, as_json=as_json, to=draft)
+
+
+@trust.command("revoke")
+def revoke(
+    context: typer.Context,
+    key: Annotated[str, typer.Argument(help="ed25519:…")],
+    why: Annotated[str, typer.Option(help="The reason, which the targets list and services log.")],
+    targets_key: TargetsKeys = None,
+    draft: DraftFile = None,
+    apply: Apply = False,
+    as_json: AsJson = False,
+) -> None:
+    """Revoke a key that leaked: the registry withholds what it signed, the key leaves every delegation, and
+    the targets list it with the reason. A registry that made its own root signs the targets itself."""
+    request = parse_option(lambda: RevocationRequest(PublicKey(key), "*", why))
+    path = "/v1/revocations" if apply else "/v1/revocations/plan"
+    with connect(context) as registry:
+        state = read_state(registry)
+        if state is None or state.signs_all or not state.root:
+            summary = revocation_summary(registry.call("POST", path, request, Revocation))
+            show_plan([], {}, applied=apply, as_json=as_json, summary=summary)
+            return
+    from cachesvc.tuf import changes
+    from cachesvc.tuf.draft import Draft
+
+    config, remote = connect_over_http(context)
+    with remote:
+        root, targets = present_files(config, remote)
+        data, left = changes.next_targets(
+            targets, now(), lambda one: changes.revoke(one, PublicKey(key), now(), why)
+        )
+        signed = Draft(remote.url, root.decode(), targets=data.decode())
+        for one in private_keys(targets_key):
+            signed = signed.sign(one, "targets")
+        if apply:
+            require_signatures(signed, draft)
+        withheld = revocation_summary(remote.call("POST", path, request, Revocation))
+        summary = f"{withheld}; the key leaves {', '.join(left) or 'no role'}"
+        finish(remote, signed, summary, apply=apply, as_json=as_json, to=draft)
+
+
+@trust.command("renew")
+def renew(
+    context: typer.Context,
+    root_key: RootKeys = None,
+    targets_key: TargetsKeys = None,
+    draft: DraftFile = None,
+    apply: Apply = False,
+    as_json: AsJson = False,
+) -> None:
+    """Sign targets and root anew, for another year, before their time is over or after it: the targets with
+    --targets-key, the root with --root-key."""
+    from cachesvc.tuf import changes
+    from cachesvc.tuf.draft import Draft
+
+    if not (root_key or targets_key):
+        raise InvalidRequest("nothing to renew", "--targets-key renews the targets, --root-key the root")
+    config, registry = connect_over_http(context)
+    with registry:
+        state = read_state(registry)
+        if state is not None and state.signs_all:
+            raise InvalidRequest(f"{registry.url} renews its own root and targets", "nothing is to be done")
+        root, targets = present_files(config, registry)
+        following = changes.next_root(root, now(), {}).decode() if root_key else None
+        data = changes.next_targets(targets, now(), lambda _: None)[0].decode() if targets_key else None
+        signed = Draft(registry.url, root.decode(), following, data)
+        for one in private_keys(root_key):
+            signed = signed.sign(one, "root")
+        for one in private_keys(targets_key):
+            signed = signed.sign(one, "targets")
+        names = [name for name, text in (("root", following), ("targets", data)) if text is not None]
+        summary = f"sign {' and '.join(names)} anew for 365 days"
+        finish(registry, signed, summary, apply=apply, as_json=as_json, to=draft)
+
+
+def _lane_pattern(text: str) -> str:
+    """Return a pattern of lanes. Raise ``InvalidRequest`` for what no lane fits."""
+    parse_option(lambda: Lane(text.replace("*", "x").replace("?", "x")))
+    return text
+
+
+def _require_offline_targets(state: TrustState | None, instead: str) -> None:
+    if state is None or not state.root:
+        raise InvalidRequest("the registry has no root of trust", no_metadata_hint(state))
+    if state.signs_all:
+        raise InvalidRequest(
+            "this registry signs its own targets, from its list of signers", f"cachesvc admin {instead}"
+        )
