@@ -161,8 +161,8 @@ def _sign_and_check(registry: Registry, unit: Unit, before: TrustFile | None) ->
 
 
 def _check_as_client(registry: Registry, unit: Unit, pinned: bytes) -> None:
-    """Raises ``Untrusted`` or ``Corrupt`` if a client that has pinned this root would refuse what is
-    stored."""
+    """Raises ``Untrusted`` or ``Corrupt`` if a client that has pinned this root would refuse what is stored.
+    The reader's own hints are for a client."""
 
     def fetch(name: str, _limit: int) -> bytes:
         version, _, role = name.removesuffix(".json").rpartition(".")
@@ -171,7 +171,13 @@ def _check_as_client(registry: Registry, unit: Unit, pinned: bytes) -> None:
             raise NotFound(f"{name}: there is no such file")
         return file.data
 
-    Updater(pinned, NoFiles(), "this registry", registry.now).refresh(fetch)
+    try:
+        Updater(pinned, NoFiles(), "this registry", registry.now).refresh(fetch)
+    except Untrusted as error:
+        raise type(error)(
+            f"clients would refuse this: {error.message}",
+            "root and targets must fit together: sign both anew, and send them as one draft",
+        ) from None
 
 
 def _state(registry: Registry, unit: Unit) -> TrustState:

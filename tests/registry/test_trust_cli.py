@@ -186,7 +186,9 @@ def test_holders_on_different_machines_sign_one_draft(site: Site, monkeypatch: p
     assert "must sign" in done(site.admin("trust", "show"))
 
 
-def test_a_namespace_and_its_lanes_are_delegated(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_namespace_and_its_lanes_are_delegated_and_files_are_renewed(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     init(site)
     builder, robot = SigningKey.generate(), SigningKey.generate()
     targets = ("--targets-key", site.key("targets"))
@@ -211,11 +213,6 @@ def test_a_namespace_and_its_lanes_are_delegated(site: Site, monkeypatch: pytest
     done(site.admin("trust", "delegate", "team", "--remove", builder.public, *targets, "--apply"))
     revoked = site.admin("signers", "revoke", robot.public, "--apply")
     assert f"cachesvc admin trust revoke {robot.public} --why TEXT --targets-key FILE" in revoked.err
-
-
-def test_root_and_targets_are_renewed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    init(site)
-    pin(site, monkeypatch)
     refused(site.admin("trust", "renew"), 2, "nothing to renew")
     keys = (*site.root_keys("alice"), "--targets-key", site.key("targets"))
     assert "sign root and targets anew" in done(site.admin("trust", "renew", *keys, "--apply"))
@@ -290,7 +287,7 @@ def test_two_replicas_on_postgresql_sign_one_line_of_metadata(
     command: Admin,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """They start together, again and again, and a client that asks now one and now the other goes on."""
+    """They start together, and a client that asks now one and now the other goes on."""
     online = SigningKey.generate()
     token = "csv_" + "chosen-by-the-operator-" * 2
     variables = {
@@ -310,12 +307,11 @@ def test_two_replicas_on_postgresql_sign_one_line_of_metadata(
     words = ("trust", "delegate", "team", "--key", builder.public, "--targets-key", site.key("targets"))
     done(site.admin(*words, "--apply"))
     root, store = tmp_path / "out" / "root.json", tmp_path / "node"
-    for _ in range(2):
-        with ThreadPoolExecutor(2) as threads:
-            assert list(threads.map(Server.stop, servers)) == [0, 0]
-            list(threads.map(Server.start, servers))
-        for server in (*servers, *reversed(servers)):
-            with OneAddress(server.url, token) as remote:
-                policy, warning = refresh_policy(root, store, remote)
-            assert policy.keys == (builder.public,) and warning == ""
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(Server.stop, servers)) == [0, 0]
+        list(threads.map(Server.start, servers))
+    for server in (*servers, *reversed(servers)):
+        with OneAddress(server.url, token) as remote:
+            policy, warning = refresh_policy(root, store, remote)
+        assert policy.keys == (builder.public,) and warning == ""
     assert [server.stop() for server in servers] == [0, 0]
