@@ -36,6 +36,13 @@ SHOWN_BY: dict[str, tuple[str, ...]] = {
         "tests/registry/test_outages.py::test_after_the_loss_of_the_signing_key_a_new_key_publishes",
     ),
     "a signing key leaked": ("tests/security/test_revoked.py::test_revoked_code_is_not_run_again",),
+    "the online key is lost, or leaked": (
+        "tests/registry/test_trust_cli.py::test_an_online_key_that_leaked_is_replaced",
+    ),
+    "nobody renewed root or targets for a year": (
+        "tests/registry/test_offline_trust.py"
+        "::test_the_registry_renews_what_it_signs_and_leaves_the_rest_to_the_operator",
+    ),
     "a token leaked": (
         "tests/registry/test_production.py::test_two_replicas_share_publications_and_revocations",
     ),
