@@ -126,8 +126,9 @@ def draft_rows(draft: Draft) -> list[TrustRow]:
     if draft.root is not None:
         others = {"targets": targets.common} if targets is not None else {}
         rows += root_rows(read_root(_parsed(draft.root, "root.json")), others)
-    elif targets is not None:
-        rows.append(TrustRow("targets", (), (), 0, targets.common.version, targets.common.expires))
+    elif targets is not None and draft.present is not None:
+        present = read_root(_parsed(draft.present, "root.json"))
+        rows += [row for row in root_rows(present, {"targets": targets.common}) if row.role == "targets"]
     return rows + (target_rows(targets) if targets is not None else [])
 
 

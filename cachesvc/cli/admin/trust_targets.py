@@ -74,7 +74,7 @@ def delegate(
             for public in added:
                 registry.call("POST", "/v1/signers", SignerRecord(place, public), SignerRecord)
         summary = (
-            f"delegate {' '.join(role.paths or [])} to {len(role.keyids)} keys; {role.threshold} must sign"
+            f"delegate {' '.join(role.paths or [])}: {role.threshold} of {len(role.keyids)} keys must sign"
         )
         finish(registry, signed, summary, apply=apply, as_json=as_json, to=draft)
 
