@@ -15,6 +15,8 @@ import pytest
 
 from .markdown import DOCS, README, ROOT, blocks, section
 
+SECURITY, LEAKED = DOCS / "security.md", "A key leaked"
+"""The page with what an administrator types when a key leaked, and its section."""
 SECONDS = 1400
 """The limit of the whole quick start. It takes a minute on a machine with nothing else to do, and eight times
 as long on one that is busy."""
@@ -24,6 +26,17 @@ def shell_blocks(path: Path) -> list[str]:
     """Return every shell command of a page's quick start, except those that install."""
     text = section(path, "Quick start") if path == README else path.read_text("utf-8")
     return [block for block in blocks(text, "sh") if "pip install" not in block]
+
+
+def leaked_key_block() -> str:
+    """Return the shell commands about a key that leaked."""
+    [block] = blocks(section(SECURITY, LEAKED), "sh")
+    return block
+
+
+def anonymous(text: str) -> str:
+    """Return text without the digests of one run."""
+    return re.sub(r"sha256:[0-9a-f]+", "sha256:", text)
 
 
 def user_environment(folder: Path) -> dict[str, str]:
@@ -66,11 +79,18 @@ def run_script(script: str, folder: Path, environ: dict[str, str]) -> str:
     return printed
 
 
+STOP = "kill %1\n"
+"""The last command of the quick start, which stops the registry."""
+
+
 @pytest.mark.compiles
 @pytest.mark.timeout(SECONDS + 60)
-def test_the_quick_start_hits_as_it_is_typed(tmp_path: Path) -> None:
+def test_the_quick_start_hits_as_it_is_typed_and_a_leaked_key_is_refused(tmp_path: Path) -> None:
+    """The commands about a leaked key are for the registry and the node of the quick start."""
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
-    script = "\n".join(shell_blocks(README))
+    start = "\n".join(shell_blocks(README))
+    assert start.endswith(STOP)
+    script = start.removesuffix(STOP) + leaked_key_block() + STOP
 
     printed = run_script(script, tmp_path, user_environment(tmp_path))
 
@@ -80,6 +100,16 @@ def test_the_quick_start_hits_as_it_is_typed(tmp_path: Path) -> None:
     assert "cachesvc: demo/classifier:latest: hit: nothing compiled, " in printed, printed
     assert "compiled here after a restore" not in printed, printed
     assert re.search(r"classifier/default .* 1 hit;", printed), printed
+    expected = blocks(section(SECURITY, LEAKED), "")[0]
+    revoked, refused = re.findall(r"^(refuse .*|cachesvc: .*(?:\n.*)*)", expected, flags=re.MULTILINE)
+    assert re.sub(r"ed25519:\S+", "", revoked) in re.sub(r"ed25519:\S+", "", printed), printed
+    assert anonymous(" ".join(refused.split())) in anonymous(printed), printed
+
+
+def test_the_readme_revokes_as_the_page_does() -> None:
+    typed = [line for line in section(README, "Trust").splitlines() if line.startswith("$ ")]
+    assert typed[0].removeprefix("$ ") in leaked_key_block()
+    assert typed[1].removeprefix("$ ") in leaked_key_block()
 
 
 def test_the_page_has_the_commands_of_the_readme() -> None:
