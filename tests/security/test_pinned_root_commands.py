@@ -188,8 +188,8 @@ def test_an_export_leaves_out_what_services_would_refuse(
         status, said = run("admin", "export", team, "-o", out, **variables)
         assert status == 0 and "1 revisions of" in said and said.count(left_out) == 3, said
         for reason in (
-            "quarantined:latest: an operator withholds it: wrong numbers",
-            "removed:latest: its signer was removed",
+            "quarantined:latest: withheld by an operator (wrong numbers)",
+            "removed:latest: withheld by an operator (its signer was removed)",
             "revoked:latest: its signer was revoked: leaked",
         ):
             assert f"{left_out}{reason}\n" in said, said

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cachesvc.domain.offers import withheld
 from cachesvc_client.bundle.check import Policy, Verified
 from cachesvc_client.bundle.seal import PublicKey, TrustedKey
 from cachesvc_client.commands.acceptance import Acceptance
@@ -17,12 +18,10 @@ from cachesvc_client.commands.tables import bytes_text
 from cachesvc_client.publication.publish_bundle import publish_signed
 from cachesvc_client.publication.signer import signer_of
 from cachesvc_client.wire.admin import EntryPage, NamespaceRecord, RevisionRecord
-from cachesvc_client.wire.compare import signer_revoked
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Forbidden, HeadConflict, NotFound, Untrusted
-from cachesvc_client.wire.names import LATEST, Name, Namespace
+from cachesvc_client.wire.names import LATEST, Lane, Name, Namespace
 from cachesvc_client.wire.protocol import EntrySummary, SignerRecord
-from cachesvc_client.wire.requirement import Requirement
 
 from . import admin
 from .arguments import parse_namespace, parse_option
@@ -61,14 +60,29 @@ _COLUMNS: Columns = {
 
 
 @dataclass(frozen=True, slots=True)
+class _OfferFacts:
+    """What decides whether the registry offers a revision: see `domain.offers`."""
+
+    revision: Digest
+    lane: Lane | None
+    quarantined: int | None
+    quarantine_why: str
+    builder: str | None
+    source_ref: str | None
+    require: str | None
+    signer_removed: bool
+    revoked_why: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class _Offer:
-    """Says which revisions of a namespace are offered to services.
+    """Says which revisions of a namespace services would accept.
 
     ``signers``: keys that the registry accepts there. ``require``: what the registry requires of builders.
     """
 
     signers: frozenset[str]
-    require: Requirement | None
+    require: str | None
     policy: Policy | None
 
     @classmethod
@@ -80,19 +94,24 @@ class _Offer:
         with suppress(Forbidden):
             rows = remote.rows("/v1/namespaces", NamespaceRecord)
             require = next((row.require for row in rows if row.namespace == namespace), None)
-        return cls(signers, Requirement(require) if require else None, policy)
+        return cls(signers, require, policy)
 
     def refusal(self, row: RevisionRecord, verified: Verified) -> str:
-        """Return why a revision of the trunk is offered to nobody; nothing if it is offered."""
-        if row.signer_revoked is not None:
-            return f"its {signer_revoked(row.signer_revoked)}"
-        if row.quarantined is not None:
-            return "an operator withholds it" + (f": {row.why}" if row.why else "")
-        if row.signer not in self.signers:
-            return "its signer was removed"
-        difference = self.require.difference(row.builder, row.source_ref) if self.require else None
+        """Return why services do not get a revision, or would refuse it; nothing if they accept it."""
+        facts = _OfferFacts(
+            revision=row.revision,
+            lane=row.lane,
+            quarantined=row.quarantined,
+            quarantine_why=row.why,
+            builder=row.builder,
+            source_ref=row.source_ref,
+            require=self.require,
+            signer_removed=row.signer not in self.signers,
+            revoked_why=row.signer_revoked,
+        )
+        difference = withheld(facts)
         if difference is not None:
-            return f"{difference}; the namespace requires {self.require}"
+            return difference.mine
         try:
             Acceptance([verified.signer], self.policy).check_signed(verified.envelope, None)
         except Untrusted as error:
@@ -105,7 +124,7 @@ def export(
     context: typer.Context,
     where: Annotated[str, typer.Argument(help="A namespace, namespace/name, or namespace/name:tag.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The file to write.")],
-    withheld: Annotated[
+    all_revisions: Annotated[
         bool,
         typer.Option(
             "--withheld", help="Also what the registry offers to nobody, and what the pinned root refuses."
@@ -126,7 +145,7 @@ def export(
     config, remote = connect_over_http(context)
     rows: list[Transferred] = []
     with remote, write_export(out, namespace) as writer:
-        offer = None if withheld else _Offer.of(remote, namespace, acceptance_of(config, remote).policy)
+        offer = None if all_revisions else _Offer.of(remote, namespace, acceptance_of(config, remote).policy)
         for entry in all_pages(remote, "/v1/entries", EntryPage, None, **query):
             row = remote.call("GET", f"/v1/revisions/{entry.revision}", None, RevisionRecord)
             # An export signs nothing, and an import decides by its own keys: any signer will do.
