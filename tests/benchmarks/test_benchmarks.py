@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from benchmarks import cold_start, demo, hosts
+from tests.e2e.harness import SCALAR
 
 SPEC = f"""
 name = "demo/tiny"
@@ -25,7 +26,7 @@ id = "tiny"
 factory = "benchmarks.models:tiny"
 paths = ["{hosts.ROOT}"]
 runs = 1
-""" + "".join(f'env.{name} = "{value}"\n' for name, value in hosts.QUICK.items())
+""" + "".join(f'env.{name} = "{value}"\n' for name, value in SCALAR.items())
 
 SECONDS = {"first": 1.0, "process": 2.0}
 OBSERVED = {"compilations": 0, "tuning_runs": 0, "compiler_processes": 0, "processes": {}}

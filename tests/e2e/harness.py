@@ -14,9 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.hosts import trap
+from benchmarks.hosts import QUICK, trap
 
 PROGRAMS = Path(__file__).parent / "programs"
+SCALAR = {**QUICK, "TORCHINDUCTOR_VEC_ISA_OK": "0"}
+"""Variables of a compile without vector instructions, which saves a third of its CPU time: PyTorch does not
+probe the instructions of newer CPUs, and the compiler reads fewer headers. For tests whose processes all have
+them and that ask nothing of the CPU's instructions, which are in the fingerprint."""
 _INHERITED = ("CACHESVC_UNTESTED", "PIP_FIND_LINKS", "LANG", "LC_ALL", "LD_LIBRARY_PATH")
 
 

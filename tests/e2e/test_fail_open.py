@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.hosts import QUICK
-
-from .harness import run
+from .harness import SCALAR, run
 
 NOWHERE = "http://127.0.0.1:9"
 
@@ -27,7 +25,7 @@ CALLED = {
 @pytest.mark.compiles
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_hook_that_raises_leaves_the_original_in_place(tmp_path: Path, when: str) -> None:
-    result = run("changed.py", f"raises-{when}", place=tmp_path, timeout=550, CACHESVC_URL=NOWHERE, **QUICK)
+    result = run("changed.py", f"raises-{when}", place=tmp_path, timeout=550, CACHESVC_URL=NOWHERE, **SCALAR)
     answer = result.answer
     assert answer["right"] == [True, True]
     for module, name in CALLED.items():
@@ -38,7 +36,7 @@ def test_a_hook_that_raises_leaves_the_original_in_place(tmp_path: Path, when: s
 
 @pytest.mark.compiles
 def test_missing_names_are_reported_and_the_compile_goes_on(tmp_path: Path) -> None:
-    answer = run("changed.py", "absent", place=tmp_path, timeout=550, CACHESVC_URL=NOWHERE, **QUICK).answer
+    answer = run("changed.py", "absent", place=tmp_path, timeout=550, CACHESVC_URL=NOWHERE, **SCALAR).answer
     assert answer["right"] == [True, True] and not answer["failures"]
     assert "torch._inductor.compile_fx.fx_codegen_and_compile" in answer["missing"]
     assert len(answer["names"]) >= 15
@@ -47,7 +45,7 @@ def test_missing_names_are_reported_and_the_compile_goes_on(tmp_path: Path) -> N
 @pytest.mark.compiles
 def test_new_parameters_are_passed_on(tmp_path: Path) -> None:
     answer = run(
-        "changed.py", "parameters", place=tmp_path, timeout=550, CACHESVC_URL=NOWHERE, **QUICK
+        "changed.py", "parameters", place=tmp_path, timeout=550, CACHESVC_URL=NOWHERE, **SCALAR
     ).answer
     assert answer["right"] == [True, True]
     for module, name in CALLED.items():

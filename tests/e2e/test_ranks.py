@@ -12,12 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.hosts import QUICK
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.wire.records import Manifest
 
-from .harness import ProgramResult, run
+from .harness import SCALAR, ProgramResult, run
 from .registries import Served, prepare, serve
 
 pytestmark = pytest.mark.compiles
@@ -27,7 +26,7 @@ NAME = "team/ranks"
 
 def torchrun(place: Path, ranks: int, *arguments: str, **more) -> ProgramResult:
     launcher = ("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}")
-    return run("rank.py", *arguments, place=place, launcher=launcher, **QUICK, **more)
+    return run("rank.py", *arguments, place=place, launcher=launcher, **SCALAR, **more)
 
 
 def answers(result: ProgramResult) -> list[dict]:
@@ -62,7 +61,7 @@ def _manifest(served: Served, key: SigningKey, entry: str) -> Manifest:
     from cachesvc_client.wire.names import Namespace, ShortName, Tag
     from cachesvc_client.wire.protocol import ResolveRequest
 
-    fingerprint = detect({"OMP_NUM_THREADS": "2"})
+    fingerprint = detect({"OMP_NUM_THREADS": "2", **SCALAR})
     with Remote(served.url, served.token) as remote:
         request = ResolveRequest(Namespace("team"), ShortName("ranks"), fingerprint, (Tag("latest"),))
         [revision] = remote.resolve(request).revisions
@@ -118,7 +117,7 @@ def test_ranks_that_learn_their_rank_late_agree_too(published: PublishedRanks, t
             place=tmp_path,
             compilers=False,
             before=(sys.executable, "-m", "cachesvc_client", "run", NAME, "--"),
-            **QUICK,
+            **SCALAR,
             **published.registry.variables,
         )
     )

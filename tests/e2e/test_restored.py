@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.hosts import QUICK
 from cachesvc_client.hooks.child_processes import python_path
 
 from .conftest import Built
@@ -55,11 +56,9 @@ def test_the_collector_is_restored_to_its_settings(tmp_path: Path, built: Built,
     assert (collector["held"] > 0.5) is (not hold)
 
 
-def test_a_process_that_restores_nothing_keeps_its_collector(tmp_path: Path, built: Built) -> None:
+def test_a_process_that_restores_nothing_keeps_its_collector(tmp_path: Path, small: Built) -> None:
     (tmp_path / "none").mkdir()
-    result = _serve(
-        tmp_path, built, f"bundle={tmp_path / 'none'}", "small=1", compilers=True, TMPDIR=built.headers
-    )
+    result = _serve(tmp_path, small, f"bundle={tmp_path / 'none'}", "small=1", compilers=True, **QUICK)
     assert result.answer["collector"]["held"] == 0, result.answer
 
 
@@ -104,9 +103,9 @@ def test_another_path_of_the_virtual_environment_counts_as_the_same_environment(
     assert (observed["compilations"], observed["processes"], result.compilers) == (0, [], [])
 
 
-def test_without_a_bundle_the_same_process_compiles(tmp_path: Path, built: Built) -> None:
+def test_without_a_bundle_the_same_process_compiles(tmp_path: Path) -> None:
     """The counters can count: otherwise the tests above would prove nothing."""
-    result = run("serve.py", "when=never", f"expect={built.expect}", place=tmp_path, TMPDIR=built.headers)
+    result = run("serve.py", "when=never", "small=1", place=tmp_path, **QUICK)
     observed = result.answer["observed"]
     assert (
         observed["graphs_compiled"] >= 1
@@ -156,18 +155,18 @@ def test_an_attach_after_a_compile_serves_the_next_compile_and_says_so(tmp_path:
 
 
 def test_a_bundle_of_an_unknown_signer_is_refused_and_the_service_runs_on(
-    tmp_path: Path, built: Built
+    tmp_path: Path, small: Built
 ) -> None:
     from cachesvc_client.bundle.seal import SigningKey
 
     other = str(SigningKey.generate().public)
     result = run(
         "serve.py",
-        f"bundle={built.bundle}",
-        f"expect={built.expect}",
+        f"bundle={small.bundle}",
+        "small=1",
         place=tmp_path,
         CACHESVC_TRUSTED_KEYS=other,
-        TMPDIR=built.headers,
+        **QUICK,
     )
     answer = result.answer
     assert answer["state"] == "miss" and answer["eager_difference"] < 1e-5
@@ -175,8 +174,8 @@ def test_a_bundle_of_an_unknown_signer_is_refused_and_the_service_runs_on(
     assert not list((tmp_path / "home").rglob("fxgraph/*/*/*.so"))
 
 
-def test_another_isa_is_a_miss_with_a_reason_and_right_numbers(tmp_path: Path, built: Built) -> None:
-    result = _serve(tmp_path, built, compilers=True, ATEN_CPU_CAPABILITY="avx2")
+def test_another_isa_is_a_miss_with_a_reason_and_right_numbers(tmp_path: Path, small: Built) -> None:
+    result = _serve(tmp_path, small, "small=1", compilers=True, ATEN_CPU_CAPABILITY="avx2", **QUICK)
     answer = result.answer
     assert answer["state"] == "miss" and answer["eager_difference"] < 1e-5
     assert any("cpu_isa" in reason for reason in answer["reasons"]), answer["reasons"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 from registry_making import Server, launch, make, ok, refused
 
+from cachesvc.cli.serve import no_collections
 from cachesvc.cli.server import listening, url_of
 from cachesvc_client.bundle.seal import SigningKey
 
@@ -289,3 +291,10 @@ def test_a_publish_after_kill_9_at_any_step_ends_in_the_same_state(own_server: S
     assert ok(server.api().commit(upload, publication))["created"] is False
     [row] = ok(server.api().resolve())["revisions"]
     assert server.api().fetch(row["pack_url"]).content == publication.pack
+
+
+def test_the_server_collects_garbage_again_after_its_imports() -> None:
+    with pytest.raises(ImportError), no_collections():
+        assert not gc.isenabled()
+        raise ImportError
+    assert gc.isenabled()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from cachesvc_client.bundle.seal import SigningKey
+from tests.e2e.harness import SCALAR
 from tests.e2e.registries import free_url
 
 from .attacker import Made, runs, start
@@ -36,7 +37,11 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Node:
     """Start both services once for all tests."""
     place = tmp_path_factory.mktemp("own") / "node"
     place.mkdir()
-    variables = {"CACHESVC_URL": free_url(), "CACHESVC_TRUSTED_KEYS": str(SigningKey.generate().public)}
+    variables = {
+        "CACHESVC_URL": free_url(),
+        "CACHESVC_TRUSTED_KEYS": str(SigningKey.generate().public),
+        **SCALAR,
+    }
     first = start("service.py", NAME, place=place, **variables)
     other = start("service.py", "team-b/other", place=place, CACHESVC_TAG_FALLBACK="x", **variables)
     shutil.copytree(_own(place), place / "kept")

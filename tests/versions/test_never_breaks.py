@@ -14,9 +14,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.hosts import QUICK
 from cachesvc_client.bundle.seal import SigningKey
-from tests.e2e.harness import PROGRAMS
+from tests.e2e.harness import PROGRAMS, SCALAR
 
 from .environments import python_of
 
@@ -48,7 +47,7 @@ def environment(place: Path, **variables: str) -> dict[str, str]:
         "TMPDIR": str(place / "tmp"),
         "PYTHONPATH": str(PROGRAMS),
         "OMP_NUM_THREADS": "2",
-        **QUICK,
+        **SCALAR,
         **variables,
     }
 

@@ -33,7 +33,7 @@ paths = ["{tiny}"]
 pass_env = ["TINY_PIDS"]
 [defaults.env]
 OMP_NUM_THREADS = "1"
-TORCHINDUCTOR_VEC_ISA_OK = "1"
+TORCHINDUCTOR_VEC_ISA_OK = "0"
 TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS = "0"
 """
 
@@ -128,7 +128,8 @@ def _report_inert(registry: dict[str, str], revision: str) -> None:
     """Report inert starts of three hosts with two tokens, from the environment of a service that has not
     loaded torch yet."""
     code = "import json; from cachesvc_client.environment.detect import detect; print(json.dumps(detect()))"
-    known = subprocess.run([sys.executable, "-c", code], env=registry, capture_output=True, check=True)
+    environ = {**registry, "TORCHINDUCTOR_VEC_ISA_OK": "0"}
+    known = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, check=True)
     fingerprint = json.loads(known.stdout)
     assert "threads" not in fingerprint
     url, admin = registry["CACHESVC_URL"], {"Authorization": f"Bearer {registry['CACHESVC_TOKEN']}"}

@@ -7,6 +7,7 @@ parameter, and its callers pass it."""
 import json
 import sys
 
+import short_life
 from changed_hooks import ChangedHooks
 
 import cachesvc_client
@@ -59,3 +60,4 @@ print(
         }
     )
 )
+short_life.end()
