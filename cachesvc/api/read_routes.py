@@ -45,6 +45,8 @@ LONG_BYTES = 8 << 10
 """Bytes of a resolve above which it waits for a thread of its own: it costs more, and no honest client sends
 one. Others do not wait for it."""
 
+_AGE = AGE_HEADER.lower().encode()
+
 router = APIRouter(
     prefix="/v1",
     tags=["read"],
@@ -101,7 +103,9 @@ async def _resolve(request: Request, resolve_request: ResolveRequest, body: byte
 
 def _count_and_render(metrics: Metrics, answer: answers.AgedAnswer) -> Json:
     metrics.resolved("offered" if answers.offers_revision(answer.body) else "none_fits")
-    return Json(answer.body, headers={AGE_HEADER: str(answer.age)})
+    rendered = Json(answer.body)
+    rendered.raw_headers.append((_AGE, b"%d" % answer.age))
+    return rendered
 
 
 @max_body(MAX_RESOLVE_BYTES)

@@ -61,6 +61,15 @@ def test_resolve_returns_the_raw_bytes_and_their_record():
     assert b'"torch":"2.13.0+cpu"' in server.requests[0].body
 
 
+@pytest.mark.parametrize(("sent", "least"), [("0", 0), ("3", 3), (None, 5), ("-1", 5), ("1e9", 5), ("٣", 5)])
+def test_an_answer_is_as_old_as_the_registry_says(sent: str | None, least: int):
+    """An answer of a registry that does not say it is as old as one may be."""
+    headers = {} if sent is None else {"Age": sent}
+    with serve(lambda sock, _: answer(sock, {"revisions": []}, **headers)) as server:
+        _, age = Remote(server.url).resolve_bytes(resolve_request())
+    assert least <= age < least + 1
+
+
 def test_listings_are_read_as_records():
     row = {"namespace": "team", "name": "bert", "tags": ["latest"], "entries": 1, "bytes": 5}
     with serve(lambda sock, _: answer(sock, [row])) as server:

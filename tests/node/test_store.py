@@ -341,6 +341,11 @@ def test_answers_are_valid_for_seconds(tmp_path):
     assert store.recent_answer(DIGEST) is None
     set_age(tmp_path / "v1/resolved" / DIGEST.hex, -100)
     assert store.recent_answer(DIGEST) is None, "the clock went back"
+    store.remember_answer(DIGEST, b"answer", age=4.9)
+    assert store.recent_answer(DIGEST) == b"answer"
+    store.remember_answer(DIGEST, b"answer", age=5.1)
+    assert store.recent_answer(DIGEST) is None, "the registry had remembered it before"
+    assert store.answer_age(DIGEST) >= 5.1 and store.recent_answer(DIGEST, max_age=3600) == b"answer"
 
 
 @pytest.mark.parametrize("leftover", [b"", DATA[:-1]])

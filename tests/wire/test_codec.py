@@ -135,6 +135,19 @@ def test_invalid_json_is_refused(data):
         codec.parse_json(data, limit=1 << 20, what="it")
 
 
+@pytest.mark.parametrize("text", ['"\\ud800"', '{"a\\uDfff":1}', '["\\ude00\\ud83d"]', '"\\\\\\udead"'])
+def test_half_of_a_character_is_refused(text):
+    with pytest.raises(ValueError, match=r"^it: not JSON that is accepted"):
+        codec.parse_json(text.encode(), limit=100, what="it")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [('"\\ud83d\\ude00"', "\U0001f600"), ('"\\\\ud800"', "\\ud800"), ('"é"', "é")]
+)
+def test_whole_characters_and_their_spellings_are_accepted(text, value):
+    assert codec.parse_json(text.encode(), limit=100, what="it") == value
+
+
 def test_json_over_its_limit_is_not_parsed():
     with pytest.raises(ValueError, match="it: 11 bytes, more than the 10 allowed"):
         codec.parse_json(b"x" * 11, limit=10, what="it")
