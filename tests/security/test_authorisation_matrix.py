@@ -188,14 +188,14 @@ ROWS: dict[tuple[str, str], Row] = {
 
 
 class World:
-    """A registry that holds two revisions (one is withheld), a claim and uploads in each namespace and lane, and can be put
-    back to what it was."""
+    """A registry that holds two revisions (one is withheld), a claim and uploads in each namespace and lane,
+    and can be put back to what it was."""
 
     def __init__(self, folder: Path, reg: Inside, application: Application) -> None:
         self.reg, self.application, self._folder = reg, application, folder
         self.secrets = {holder: self._secret(holder) for holder in HOLDERS}
         self.made: dict[Where, Publication] = {}
-        self.withheld: dict[Where, Publication] = {}
+        self.offered: dict[Where, Publication] = {}
         self.fresh: dict[Where, Publication] = {}
         self.claims: dict[Where, Any] = {}
         self.victims: dict[str, str] = {}
@@ -234,11 +234,11 @@ class World:
             where = (space, text)
             common = {"namespace": space, "lane": text, "sequence": START * 1000}
             self.made[where] = make(self.reg.key, name="model", **common)
-            self.withheld[where] = make(self.reg.key, name="withheld", **common)
+            self.offered[where] = make(self.reg.key, name="offered", **common)
             self.fresh[where] = make(self.reg.key, name="fresh", **common)
             self.reg.publish(self.made[where])
-            self.reg.publish(self.withheld[where])
-            upkeep.quarantine(registry, ROOT, self.withheld[where].revision, "so that it can be lifted")
+            self.reg.publish(self.offered[where])
+            upkeep.quarantine(registry, ROOT, self.made[where].revision, "so that it can be lifted")
             subject = ClaimSubject(namespace, name, Digest.of(b"environment"), lane=lane)
             self.claims[where] = claims.take(registry, ROOT, ClaimRequest(subject, HOLDER))
             with registry.index.write() as unit:
@@ -313,7 +313,7 @@ Request = tuple[str, dict[str, Any], Any]
 
 
 def _path(world: World, holder: Holder, where: Where, template: str) -> str:
-    made = (world.withheld if template.endswith("/quarantine") else world.made)[where]
+    made = (world.offered if template.endswith("/pack") else world.made)[where]
     values = {
         "namespace": where[0],
         "entry": made.manifest.entry,
