@@ -188,6 +188,7 @@ class World:
         self.reg, self.application, self._folder = reg, application, folder
         self.secrets = {holder: self._secret(holder) for holder in HOLDERS}
         self.made: dict[Where, Publication] = {}
+        self.withheld: dict[Where, Publication] = {}
         self.fresh: dict[Where, Publication] = {}
         self.claims: dict[Where, Any] = {}
         self.victims: dict[str, str] = {}
@@ -227,10 +228,13 @@ class World:
             self.made[where] = make(self.reg.key, name="model", **common)
             self.fresh[where] = make(self.reg.key, name="fresh", **common)
             self.reg.publish(self.made[where])
-            upkeep.quarantine(registry, ROOT, self.made[where].revision, "so that it can be lifted")
+            self.withheld[where] = make(self.reg.key, name="model", target="withheld", **common)
+            self.reg.publish(self.withheld[where])
+            upkeep.quarantine(registry, ROOT, self.withheld[where].revision, "so that it can be lifted")
             subject = ClaimSubject(namespace, name, Digest.of(b"environment"), lane=lane)
             self.claims[where] = claims.take(registry, ROOT, ClaimRequest(subject, HOLDER))
             with registry.index.write() as unit:
+                unit.entries.used([self.made[where].revision], registry.now)  # a resolve notes no second use
                 for holder in self.ids:
                     unit.uploads.add(
                         Upload(
@@ -292,7 +296,7 @@ Request = tuple[str, dict[str, Any], Any]
 
 
 def _path(world: World, holder: Holder, where: Where, template: str) -> str:
-    made = world.made[where]
+    made = (world.withheld if template.endswith("/quarantine") else world.made)[where]
     values = {
         "namespace": where[0],
         "entry": made.manifest.entry,
