@@ -125,7 +125,9 @@ def _without_indexes(url: sa.URL | str) -> Iterator[None]:
     engine.dispose()
 
 
-TABLES = ("namespaces", "objects", "entries", "revisions")
+_SIGNER = "ed25519:bench"
+"""The signer of all revisions. A registry withholds those of a signer that it does not know."""
+TABLES = ("namespaces", "signers", "objects", "entries", "revisions")
 """The filled tables, in the order that foreign keys need."""
 
 
@@ -137,6 +139,7 @@ def _tables(entries: int) -> Iterator[tuple[str, tuple[str, ...], Iterator[tuple
     now = int(time.time())
     namespaces = -(-entries // (PER_NAME * NAMES))
     yield "namespaces", ("namespace", "created"), ((place(n * NAMES)[0], now) for n in range(namespaces))
+    yield "signers", _words("namespace key label created"), iter([("*", _SIGNER, "", now)])
     yield (
         "objects",
         ("key", "digest", "size", "state", "leased_until"),
@@ -178,7 +181,7 @@ def _revisions(entries: int, now: int) -> Iterator[tuple[Any, ...]]:
     facts = [json.dumps(fingerprint) for fingerprint in (FINGERPRINT, ELSEWHERE)]
     rest = (json.dumps(SCOPES), json.dumps({"compile": 21.0, "first_call": 21.1}))
     for n in sorted(range(entries), key=lambda n: _id("revision", n)):
-        what = (_id("revision", n), _id("entry", n), now * 1000, sealed, "ed25519:bench", _id("pack", n))
+        what = (_id("revision", n), _id("entry", n), now * 1000, sealed, _SIGNER, _id("pack", n))
         where = (_key(n), 74_000, 4, facts[n % 2], *rest)
         yield (*what, *where, now - n % 100_000, "t-bench", now)
 

@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from benchmarks import hosts, registry
 from benchmarks.load import filling
 from benchmarks.load.rates import Rate, summary
+from cachesvc.domain.offers import withheld
 from cachesvc.index.engine import open_sqlite
 from cachesvc.index.heads import Place
 from cachesvc.index.tables import metadata
@@ -90,6 +91,7 @@ def test_a_filled_index_is_what_resolves_expect(tmp_path: Path) -> None:
                 ]
                 assert [isinstance(verdict, Compatible) for verdict in verdicts].count(True) == 2
                 assert len(rows) == filling.PER_NAME and all(row.envelope_bytes > 2000 for row in rows)
+                assert [withheld(row) for row in rows] == [None] * filling.PER_NAME, "all are offered"
     finally:
         index.close()
     engine = sa.create_engine(f"sqlite:///{path}")
