@@ -17,8 +17,8 @@ mkdir -p "$folder/wheels" "$folder/models"
 "$python" - "$tree/requirements/server.txt" >"$folder/requirements.txt" <<'END'
 import re, sys
 wanted = """alembic annotated-doc annotated-types cffi click cryptography fastapi h11 idna anyio mako
-opentelemetry-api pycparser pydantic pydantic-core pydantic-settings python-dotenv redis sqlalchemy sqlmodel
-starlette typer typing-extensions typing-inspection uvicorn zstandard""".split()
+joserfc opentelemetry-api pycparser pydantic pydantic-core pydantic-settings python-dotenv redis securesystemslib
+sqlalchemy sqlmodel starlette tuf typer typing-extensions typing-inspection uvicorn zstandard""".split()
 locked = dict(re.findall(r"^([a-z0-9._-]+)==([^ ;\\]+)", open(sys.argv[1]).read(), re.M))
 for name in wanted:
     if name not in locked:
