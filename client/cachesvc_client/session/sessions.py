@@ -199,29 +199,30 @@ class Sessions:
             self._canary_lines.setdefault(f"canary: not compared: {why}")
         _log.debug("canary: not compared: %s", why)
 
-    def _uncalled_lines(self) -> Iterable[str]:
-        """Yield a line where a canary was asked for and restored graphs do not call it."""
-        if self._canary_uncalled:
+    def _uncalled_lines(self, moment: Moment | None = None) -> Iterable[str]:
+        """Yield a line where a canary was asked for and restored graphs do not call it. At the moment
+        *compiled* none: the first call of that graph follows."""
+        if self._canary_uncalled and moment != "compiled":
             yield (
                 f"canary: {len(self._canary_uncalled)} restored graphs were not called through the canary: "
                 "nothing of them was compared"
             )
 
-    def _warn_of_uncalled(self) -> None:
-        for text in self._uncalled_lines():
+    def _warn_of_uncalled(self, moment: Moment) -> None:
+        for text in self._uncalled_lines(moment):
             if not self._canary_warned:
                 logger.write(logging.WARNING, "%s", text)
             self._canary_warned = True
 
     # Reports --------------------------------------------------------------------------------------
 
-    def report(self) -> Report:
-        """Return the `outcome.judge.Report` of this process."""
+    def report(self, moment: Moment | None = None) -> Report:
+        """Return the `outcome.judge.Report` of this process. ``moment``: why the watch asks for it."""
         from ..outcome.report import make_report
 
         results = [session.result for session in self.sessions if session.result is not None]
         ends = (line for session in self.sessions for line in session.explain_end())
-        return make_report(self.process, results, ends, [*self._canary_lines, *self._uncalled_lines()])
+        return make_report(self.process, results, ends, [*self._canary_lines, *self._uncalled_lines(moment)])
 
     def send_report(self, timeout: float) -> bool:
         """Do what `cachesvc_client.send_report` says."""
@@ -240,8 +241,8 @@ class Sessions:
         """Log the outcome of the restore and send it to the registries; runs on the watch's thread."""
         from ..outcome.log import OutcomeLog
 
-        self._warn_of_uncalled()
-        report = self.report()
+        self._warn_of_uncalled(moment)
+        report = self.report(moment)
         if self._outcome is None:
             self._outcome = OutcomeLog()
         names = [session.label for session in self.sessions if session.has_revisions]
