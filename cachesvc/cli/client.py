@@ -16,6 +16,7 @@ _CLIENT_COMMANDS = {
     "doctor": "Say whether this environment can hit, and how to fix it.",
     "pull": "Write what fits this environment as bundle files.",
     "push": "Publish bundle files.",
+    "cosign": "Add your signature to bundle files that others have signed.",
     "verify": "Say who signed and built a bundle, whether every byte matches, and why it is trusted.",
 }
 

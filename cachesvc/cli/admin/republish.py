@@ -10,13 +10,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cachesvc_client.bundle.check import ExpectedStatement, Verified, check_sequence
-from cachesvc_client.bundle.file import open_bundle, write_bundle
+from cachesvc_client.bundle.file import replace_envelope
 from cachesvc_client.bundle.seal import Signer
 from cachesvc_client.commands.acceptance import Acceptance
 from cachesvc_client.commands.tables import bytes_text
@@ -35,7 +34,7 @@ from ..lifetime import parse_lifetime
 from . import admin
 from .arguments import parse_option
 from .connection import all_pages, complete_digest, connect_over_http
-from .downloads import acceptance_of, download_bundle, download_envelope, writable_file
+from .downloads import acceptance_of, download_bundle, download_envelope
 from .output import Apply, AsJson, Columns, digest_text, show_plan, time_text
 from .revisions import revisions
 
@@ -202,7 +201,7 @@ def _republish(remote: Remote, operator: _Operator, verified: Verified, tag: Tag
     elif apply:
         with download_bundle(remote, verified) as path:
             signed_again = path.with_suffix(".again")
-            _replace_envelope(path, signed_again, operator.key.sign(manifest))
+            replace_envelope(path, signed_again, operator.key.sign(manifest))
             deed = "rollback" if tag == before.tag else "tag"
             publish_bundle(remote, signed_again, operator.key, deed=deed)
         operator.store.record_sequence(manifest.entry, published.sequence)
@@ -246,15 +245,3 @@ def _head(remote: Remote, entry: Digest) -> RevisionRecord | None:
     except NotFound:
         return None
     return next((row for row in rows if row.head), None)
-
-
-def _replace_envelope(path: Path, out: Path, envelope: bytes) -> None:
-    """Writes the bundle at ``path`` to ``out``, under another envelope."""
-    _, offset = open_bundle(path)
-    pack = out.with_suffix(".pack")
-    with open(path, "rb") as source, writable_file(pack) as copy:
-        source.seek(offset)
-        while chunk := source.read(1 << 20):
-            copy.write(chunk)
-    write_bundle(out, envelope, pack)
-    pack.unlink()

@@ -39,6 +39,19 @@ def write_bundle(path: Path, envelope: bytes, pack: Path) -> None:
         shutil.copyfileobj(source, out, 1 << 20)
 
 
+def replace_envelope(path: Path, out: Path, envelope: bytes) -> None:
+    """Writes the bundle ``path`` to ``out`` under another envelope, whole or not at all; both may be one
+    file.
+
+    Raises ``StorageFull`` if it cannot be written, ``NotFound`` and ``Corrupt`` as ``open_bundle`` does.
+    """
+    _, offset = open_bundle(path)
+    with open(path, "rb") as source, _replacing(out) as target:
+        source.seek(offset)
+        target.write(bundle_head(envelope))
+        shutil.copyfileobj(source, target, 1 << 20)
+
+
 def bundle_head(envelope: bytes) -> bytes:
     """Returns the bytes of a bundle that stand before the pack."""
     return BUNDLE_MAGIC + len(envelope).to_bytes(8, "big") + envelope

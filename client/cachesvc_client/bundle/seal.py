@@ -167,13 +167,25 @@ class Signer(ABC):
 
     def sign_bytes(self, payload: bytes, payload_type: str) -> bytes:
         """Returns an envelope over any payload; publishing uses ``sign``."""
-        signature = self.sign_message(pae(payload_type, payload))
         envelope = {
             "payload": base64.b64encode(payload).decode(),
             "payloadType": payload_type,
-            "signatures": [{"keyid": self.public.keyid, "sig": base64.b64encode(signature).decode()}],
+            "signatures": [self._signature(payload, payload_type)],
         }
         return json.dumps(envelope, separators=(",", ":")).encode()
+
+    def add_signature(self, envelope: bytes) -> bytes:
+        """Returns ``envelope``, which the caller has checked, with this key's signature beside the others. An
+        older signature of this key is replaced."""
+        value = json.loads(envelope)
+        payload = strict_base64(value["payload"])
+        others = [one for one in value["signatures"] if one["keyid"] != self.public.keyid]
+        signatures = [*others, self._signature(payload, value["payloadType"])]
+        return json.dumps({**value, "signatures": signatures}, separators=(",", ":")).encode()
+
+    def _signature(self, payload: bytes, payload_type: str) -> dict[str, str]:
+        signature = self.sign_message(pae(payload_type, payload))
+        return {"keyid": self.public.keyid, "sig": base64.b64encode(signature).decode()}
 
 
 class SigningKey(Signer):

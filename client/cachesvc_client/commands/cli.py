@@ -18,6 +18,7 @@ from .. import __version__
 from ..wire import codec
 from ..wire.errors import CacheSvcError, InvalidRequest, printable
 from ..wire.names import Lane, Name, Tag
+from .cosign import add_cosign
 
 if TYPE_CHECKING:
     from ..config import Config
@@ -62,6 +63,7 @@ def parser(program: str) -> argparse.ArgumentParser:
         _add_explain,
         _add_pull,
         _add_push,
+        add_cosign,
         _add_verify,
     ):
         add(commands)

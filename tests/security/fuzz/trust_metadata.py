@@ -10,8 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from securesystemslib.signer import CryptoSigner
+
 from cachesvc.tuf import files
-from cachesvc.tuf.keys import TrustKeys
+from cachesvc.tuf.files import RoleKeys
+from cachesvc.tuf.keys import signer
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.trust_root.policy import SignerPolicy
 from cachesvc_client.trust_root.signed import canonical_json
@@ -51,18 +54,24 @@ class Node(dict[str, bytes]):
 class Registry:
     """Signs metadata of any content with the keys of a registry whose root the node has pinned."""
 
-    def __init__(self, folder: Path) -> None:
-        self.keys = TrustKeys.load_or_make(folder)
-        signers = [SignerRecord("team", SigningKey.generate().public), SignerRecord("*", STRANGER)]
-        targets = files.make_targets(self.keys, SEEN, NOW, signers[:1], [])
-        snapshot = files.make_snapshot(self.keys, SEEN, NOW, SEEN, targets)
-        self.pinned = files.make_root(self.keys, 1, NOW)
+    def __init__(self) -> None:
+        root, targets_key, online = (SigningKey.generate() for _ in range(3))
+        keys = {"root": root, "targets": targets_key, "snapshot": online, "timestamp": online}
+        self._signers = {role: signer(key) for role, key in keys.items()}
+        roles = {role: RoleKeys((key.public,)) for role, key in keys.items()}
+        team = SignerRecord("team", SigningKey.generate().public)
+        targets = files.make_targets(SEEN, NOW, [team], [], self._by("targets"))
+        snapshot = files.make_snapshot(SEEN, NOW, SEEN, targets, self._by("snapshot"))
+        self.pinned = files.make_root(1, NOW, roles, self._by("root"))
         self.good: dict[str, bytes] = {
-            "timestamp": files.make_timestamp(self.keys, SEEN, NOW, SEEN, snapshot),
+            "timestamp": files.make_timestamp(SEEN, NOW, SEEN, snapshot, self._by("timestamp")),
             "snapshot": snapshot,
             "targets": targets,
-            "root": files.make_root(self.keys, 2, NOW),
+            "root": files.make_root(2, NOW, roles, self._by("root")),
         }
+
+    def _by(self, role: str) -> list[CryptoSigner]:
+        return [self._signers[role]]
 
     def sign(self, role: str, content: Any) -> bytes:
         """Returns a file of a role with ``content``, which may be anything."""
@@ -70,7 +79,7 @@ class Registry:
             message = canonical_json(content)
         except (ValueError, TypeError, RecursionError):
             message = b"no canonical form"
-        signature = self.keys.signer(role).sign(message)
+        signature = self._signers[role].sign(message)
         entry = {"keyid": signature.keyid, "sig": signature.signature}
         return json.dumps({"signatures": [entry], "signed": content}).encode()
 
@@ -100,7 +109,8 @@ def _content(data: bytes) -> Role:
 def open_metadata(folder: Path) -> Iterator[Check]:
     """Yields the check of metadata: what is accepted is current, not older than what the node has seen, and
     gives rights to nobody whom it does not name."""
-    registry = Registry(folder)
+    del folder  # the files of this registry are in memory
+    registry = Registry()
 
     def one(choose: random.Random) -> str:
         role = choose.choice(("timestamp", "snapshot", "targets", "targets", "root"))

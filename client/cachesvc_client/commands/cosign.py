@@ -1,0 +1,70 @@
+"""The command ``cosign``: add a signature to bundle files that others have signed."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..wire.errors import InvalidRequest, printable
+
+if TYPE_CHECKING:
+    from ..bundle.check import Verified
+    from ..bundle.seal import PublicKey, Signer, TrustedKey
+    from ..config import Config
+
+
+def add_cosign(commands: Any) -> None:
+    """Add the command to the parser of all commands."""
+    cosign = commands.add_parser("cosign", help="add your signature to bundle files that others have signed")
+    cosign.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    cosign.set_defaults(command=_cosign)
+
+
+def _cosign(arguments: argparse.Namespace) -> int:
+    from ..config import Config
+    from ..publication.signer import signer_of
+
+    config = Config.read()
+    signer = signer_of(config)
+    if signer is None:
+        raise InvalidRequest(
+            "no signing key",
+            "cachesvc login URL --signing-key FILE, or set CACHESVC_SIGNING_KEY or CACHESVC_SIGNER",
+        )
+    for path in arguments.files:
+        verified = cosign_bundle(path, signer, config)
+        statement = verified.manifest.statement
+        signers = f"signed by {verified.signer.keyid}, and now by {signer.public.keyid}"
+        print(printable(f"{path}: {statement.full_name} {statement.target}: {signers}"))
+    return 0
+
+
+def cosign_bundle(path: Path, signer: Signer, config: Config) -> Verified:
+    """Add the signature of ``signer`` to a bundle file, and return what it signed.
+
+    The bundle is whole, and another key has signed it that this configuration trusts: a trusted key, or one
+    that the pinned root names, although one alone may be too few there. Raise ``Untrusted``, ``Corrupt``,
+    ``NotFound``, ``StorageFull``; the file is then as it was.
+    """
+    import time
+
+    from ..bundle.check import check_envelope, check_pack
+    from ..bundle.file import open_bundle, replace_envelope
+    from ..node.store import NodeStore, default_root
+    from ..trust_root.registry_metadata import policy_of_node
+
+    envelope, offset = open_bundle(path)
+    trusted: list[PublicKey | TrustedKey] = [*config.trusted_keys]
+    if config.trust_root is not None:
+        policy, _ = policy_of_node(config, NodeStore(config.store or default_root()))
+        trusted += policy.keys if policy is not None else ()
+    others = [trust for trust in trusted if getattr(trust, "key", trust) != signer.public]
+    verified = check_envelope(envelope, trusted=others, expected=None, now=time.time())
+    with path.open("rb") as pack:
+        pack.seek(offset)
+        check_pack(pack, verified.manifest)
+    cosigned = signer.add_signature(envelope)
+    check_envelope(cosigned, trusted=[signer.public], expected=None, now=time.time())
+    replace_envelope(path, path, cosigned)
+    return verified
