@@ -244,7 +244,7 @@ def _require_time(registry: Registry, at: int | None, what: str) -> None:
 
 
 def _bounded(text: str, limit: int, what: str) -> bytes:
-    data = text.encode()
+    data = text.encode(errors="replace")  # half of a character has no UTF-8: no signature fits the file then
     if len(data) > limit:
         raise TooLarge(f"{what}: {len(data)} bytes; at most {limit} are allowed")
     return data

@@ -162,8 +162,9 @@ def test_a_forger_without_a_key_signs_nothing(world: World) -> None:
     own = forger.keys["one"][1].as_dict(private=False)
     world.refused(forger.sign(world.claims(), jwk=own), 401)
     world.refused(world.issuer.sign(world.claims(), crit=["b64"], b64=True), 401)
-    for issuer in ("a\0b", "\ud800", 7, None):
+    for issuer in ("a\0b", 7, None):
         world.refused(world.issuer.unsigned(world.claims(iss=issuer)), 401, "no issuer")
+    world.refused(world.issuer.unsigned(world.claims(iss="\ud800")), 401, "claims cannot be read")
     for text in ("a.b", "a.b.c", "....", "e30.e30.e30", "x" * 16384):
         world.refused(text, 401)
 
