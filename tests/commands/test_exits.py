@@ -119,7 +119,10 @@ def test_a_process_ends_as_it_does_without_cachesvc(
             process.stdin.flush()
         assert process.stdout.readline() == "there\n", (tmp_path / "err").read_text()
         begin = time.monotonic()
-        assert process.wait(30) == status
+        # CPython forgets that nobody handled an interrupt (status -2) and ends with 1 if another thread runs
+        # `exec` of a text meanwhile, as imports of dataclasses do (`run_eval_code_obj` in pythonrun.c).
+        allowed = {status, 1} if ending == "SIGINT" else {status}
+        assert process.wait(30) in allowed, (tmp_path / "err").read_text()
     assert time.monotonic() - begin < 15, "an exit waits one second; the machine may be busy"
     if step == "report" and status in (0, 1, 3):
         assert registry_relay.holds.is_set(), "the exit began to report"
