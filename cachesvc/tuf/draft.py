@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -106,6 +107,10 @@ class Draft:
     def is_complete(self) -> bool:
         """Return whether no signature is missing."""
         return all(count.signatures >= count.threshold for count in self.counts())
+
+    def sign_all(self, keys: Iterable[SigningKey], role: str) -> Draft:
+        """Return the draft with the signatures of all ``keys`` of one role. Raise as `sign`."""
+        return functools.reduce(lambda draft, key: draft.sign(key, role), keys, self)
 
     def sign(self, key: SigningKey, role: str) -> Draft:
         """Return the draft with the signature of a key of the root or of the targets. Raise

@@ -9,7 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ import httpx
 from cachesvc_client.bundle.file import bundle_head
 from cachesvc_client.bundle.pack import SourceFile, write_pack
 from cachesvc_client.bundle.seal import SigningKey
+from cachesvc_client.config import login
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag, Target
 from cachesvc_client.wire.records import Manifest, Statement, Workload
@@ -193,6 +195,18 @@ class Server:
         self.ready = json.loads(ready.read_text())
         self.token = self.ready.get("token", self.token)
         return self
+
+    @contextmanager
+    def running(self) -> Iterator[Server]:
+        """Run the server for the block; it must end well."""
+        yield self.start()
+        assert self.stop() == 0
+
+    def pin_root(self, home: Path) -> Path:
+        """Log in as a user with this home, and return the file of the pinned root."""
+        pin = login(self.url, self.token, environ={"HOME": str(home)})[2]
+        assert pin is not None
+        return pin.path
 
     @property
     def url(self) -> str:

@@ -78,9 +78,8 @@ class Liar:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    made = Server(tmp_path_factory.mktemp("registry") / "data").start()
-    yield made
-    assert made.stop() == 0
+    with Server(tmp_path_factory.mktemp("registry") / "data").running() as running:
+        yield running
 
 
 @pytest.fixture

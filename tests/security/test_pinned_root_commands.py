@@ -16,7 +16,6 @@ from registry_making import Publication, Server, make, ok
 from cachesvc import cli
 from cachesvc_client.bundle.file import write_bundle
 from cachesvc_client.bundle.seal import PublicKey, SigningKey
-from cachesvc_client.config import login
 from tests.e2e.registries import client
 
 from .signer_programs import REPOSITORY
@@ -27,17 +26,14 @@ Run = Callable[..., tuple[int, str]]
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    made = Server(tmp_path_factory.mktemp("registry") / "data").start()
-    yield made
-    assert made.stop() == 0
+    with Server(tmp_path_factory.mktemp("registry") / "data").running() as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
 def root(server: Server, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The file of the pinned root."""
-    pin = login(server.url, server.token, environ={"HOME": str(tmp_path_factory.mktemp("home"))})[2]
-    assert pin is not None
-    return str(pin.path)
+    return str(server.pin_root(tmp_path_factory.mktemp("home")))
 
 
 @pytest.fixture

@@ -287,9 +287,8 @@ def test_a_path_of_an_upload_leads_to_no_file(world: World, upload: str) -> None
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    made = Server(tmp_path_factory.mktemp("server") / "data").start()
-    yield made
-    assert made.stop() == 0
+    with Server(tmp_path_factory.mktemp("server") / "data").running() as running:
+        yield running
 
 
 def talk(server: Server, data: bytes, seconds: float = 1.0) -> bytes:

@@ -21,9 +21,8 @@ SECRET = "hunter2"
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    made = Server(tmp_path_factory.mktemp("registry") / "data").start()
-    yield made
-    assert made.stop() == 0
+    with Server(tmp_path_factory.mktemp("registry") / "data").running() as running:
+        yield running
 
 
 def login(server: Server, home: Path, *words: str, stdin: object = subprocess.DEVNULL) -> tuple[int, str]:

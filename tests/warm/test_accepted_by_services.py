@@ -18,7 +18,7 @@ from cachesvc.warm.plan import plan
 from cachesvc.warm.spec import parse_spec
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.commands.acceptance import Acceptance
-from cachesvc_client.config import Config, login
+from cachesvc_client.config import Config
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.trust_root.registry_metadata import refresh_policy
 from cachesvc_client.wire.errors import Untrusted
@@ -45,17 +45,14 @@ class Recording(Scripted):
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    made = Server(tmp_path_factory.mktemp("registry") / "data").start()
-    yield made
-    assert made.stop() == 0
+    with Server(tmp_path_factory.mktemp("registry") / "data").running() as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
 def root(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the file of the pinned root."""
-    pin = login(server.url, server.token, environ={"HOME": str(tmp_path_factory.mktemp("home"))})[2]
-    assert pin is not None
-    return pin.path
+    return server.pin_root(tmp_path_factory.mktemp("home"))
 
 
 @pytest.fixture

@@ -94,7 +94,7 @@ def read_export(file: Path, acceptance: Acceptance) -> Iterator[tuple[Path, Veri
             path = Path(folder, "bundle")
             with writable_file(path) as out:
                 _copy_member(archive, member, out)
-            _check_pack(path, verified)
+            check_pack(path, verified.manifest, open_bundle(path)[1])
             revisions.append(verified.revision)
             yield path, verified
     if not whole:
@@ -116,13 +116,6 @@ def _check_head(
     if member.size != signed:
         raise Corrupt(f"{what}: {member.size} bytes, the manifest says {signed}")
     return verified
-
-
-def _check_pack(path: Path, verified: Verified) -> None:
-    _, offset = open_bundle(path)
-    with open(path, "rb") as file:
-        file.seek(offset)
-        check_pack(file, verified.manifest)
 
 
 def _is_plain(member: tarfile.TarInfo) -> bool:

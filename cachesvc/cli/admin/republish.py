@@ -22,7 +22,7 @@ from cachesvc_client.commands.tables import bytes_text
 from cachesvc_client.node.store import NodeStore, default_root
 from cachesvc_client.publication.build_bundle import next_sequence
 from cachesvc_client.publication.publish_bundle import publish_bundle
-from cachesvc_client.publication.signer import signer_of
+from cachesvc_client.publication.signer import demand_signer
 from cachesvc_client.wire.admin import EntryPage, EntryRecord, RevisionRecord
 from cachesvc_client.wire.compare import signer_revoked
 from cachesvc_client.wire.digest import Digest
@@ -156,12 +156,7 @@ class _Operator:
     @classmethod
     def of(cls, config: Config, remote: Remote, lifetime: float | None) -> _Operator:
         """Reads what ``config`` names. Raises ``InvalidRequest`` without a signing key."""
-        key = signer_of(config)
-        if key is None:
-            raise InvalidRequest(
-                "no signing key: the bytes are signed again as what they become",
-                "cachesvc login URL --signing-key FILE, or set CACHESVC_SIGNING_KEY or CACHESVC_SIGNER",
-            )
+        key = demand_signer(config, "no signing key: the bytes are signed again as what they become")
         acceptance = acceptance_of(config, remote).trusting(key.public)
         return cls(key, acceptance, NodeStore(config.store or default_root()), lifetime)
 

@@ -40,10 +40,8 @@ def sign(
     draft = _read(file)
     if not (root_key or targets_key):
         raise InvalidRequest("no key to sign with", "--root-key FILE or --targets-key FILE")
-    for key in private_keys(root_key):
-        draft = draft.sign(key, "root")
-    for key in private_keys(targets_key):
-        draft = draft.sign(key, "targets")
+    draft = draft.sign_all(private_keys(root_key), "root")
+    draft = draft.sign_all(private_keys(targets_key), "targets")
     if apply:
         write_draft(draft, file)
     counts = [str(count) for count in draft.counts()]

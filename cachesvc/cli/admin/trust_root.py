@@ -219,8 +219,7 @@ def rotate_online(
         key = RoleKeys((PublicKey(online),))
         text = next_root(present, now(), {"snapshot": key, "timestamp": key}).decode()
         signed = Draft(remote.url, present.decode(), text)
-        for one in private_keys(root_key):
-            signed = signed.sign(one, "root")
+        signed = signed.sign_all(private_keys(root_key), "root")
         summary = f"name {online[:20]}… as the key of snapshot and timestamp"
         finish(remote, signed, summary, apply=apply, as_json=as_json, to=draft, out=out)
 
@@ -246,11 +245,8 @@ def _next_root(
     draft = Draft(url, None if present is None else present.decode(), root)
     if targets is not None:
         draft = replace(draft, targets=next_targets(targets, now(), lambda _: None)[0].decode())
-        for one in keys.targets:
-            draft = draft.sign(one.private, "targets") if one.private is not None else draft
-    for private in (*keys.old_root, *(one.private for one in keys.root)):
-        draft = draft.sign(private, "root") if private is not None else draft
-    return draft
+        draft = draft.sign_all(_private(keys.targets), "targets")
+    return draft.sign_all((*keys.old_root, *_private(keys.root)), "root")
 
 
 def _first_targets(registry: Connection) -> bytes:
@@ -302,6 +298,10 @@ def _names_online(root: bytes, online: str) -> bool:
 
 def _public(keys: Sequence[RoleKey]) -> tuple[PublicKey, ...]:
     return tuple(key.public for key in keys if key.public is not None)
+
+
+def _private(keys: Sequence[RoleKey]) -> tuple[SigningKey, ...]:
+    return tuple(key.private for key in keys if key.private is not None)
 
 
 def _labels(keys: Sequence[RoleKey]) -> tuple[str, ...]:

@@ -67,8 +67,7 @@ def delegate(
             targets, now(), lambda one: changes.delegate(one, place, pattern, added, removed, threshold)
         )
         signed = Draft(registry.url, root.decode(), targets=data.decode())
-        for one in private_keys(targets_key):
-            signed = signed.sign(one, "targets")
+        signed = signed.sign_all(private_keys(targets_key), "targets")
         if apply:
             require_signatures(signed, draft)
             for public in added:
@@ -109,8 +108,7 @@ def revoke(
             targets, now(), lambda one: changes.revoke(one, PublicKey(key), now(), why)
         )
         signed = Draft(remote.url, root.decode(), targets=data.decode())
-        for one in private_keys(targets_key):
-            signed = signed.sign(one, "targets")
+        signed = signed.sign_all(private_keys(targets_key), "targets")
         if apply:
             require_signatures(signed, draft)
         withheld = revocation_summary(remote.call("POST", path, request, Revocation))
@@ -143,10 +141,8 @@ def renew(
         following = changes.next_root(root, now(), {}).decode() if root_key else None
         data = changes.next_targets(targets, now(), lambda _: None)[0].decode() if targets_key else None
         signed = Draft(registry.url, root.decode(), following, data)
-        for one in private_keys(root_key):
-            signed = signed.sign(one, "root")
-        for one in private_keys(targets_key):
-            signed = signed.sign(one, "targets")
+        signed = signed.sign_all(private_keys(root_key), "root")
+        signed = signed.sign_all(private_keys(targets_key), "targets")
         names = [name for name, text in (("root", following), ("targets", data)) if text is not None]
         summary = f"sign {' and '.join(names)} anew for 365 days"
         finish(registry, signed, summary, apply=apply, as_json=as_json, to=draft)

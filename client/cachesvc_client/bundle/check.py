@@ -152,11 +152,12 @@ def check_requirement(verified: Verified, requirement: Requirement | None) -> No
         )
 
 
-def check_pack(pack: Path | BinaryIO, manifest: Manifest) -> None:
-    """Raises ``Corrupt`` unless ``pack`` (a path, or a file from its position to its end) has exactly the
-    size and digest that the manifest names. Reads the pack once, in chunks of 1 MiB."""
+def check_pack(pack: Path | BinaryIO, manifest: Manifest, offset: int = 0) -> None:
+    """Raises ``Corrupt`` unless ``pack`` (a path, from ``offset`` on; or a file from its position to its end)
+    has exactly the size and digest that the manifest names. Reads the pack once, in chunks of 1 MiB."""
     if isinstance(pack, (str, os.PathLike)):
         with open(pack, "rb") as file:
+            file.seek(offset)
             return check_pack(file, manifest)
     expected, read = manifest.pack, 0
 

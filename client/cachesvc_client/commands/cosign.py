@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..wire.errors import InvalidRequest, printable
+from ..wire.errors import printable
 
 if TYPE_CHECKING:
     from ..bundle.check import Verified
@@ -23,15 +23,10 @@ def add_cosign(commands: Any) -> None:
 
 def _cosign(arguments: argparse.Namespace) -> int:
     from ..config import Config
-    from ..publication.signer import signer_of
+    from ..publication.signer import demand_signer
 
     config = Config.read()
-    signer = signer_of(config)
-    if signer is None:
-        raise InvalidRequest(
-            "no signing key",
-            "cachesvc login URL --signing-key FILE, or set CACHESVC_SIGNING_KEY or CACHESVC_SIGNER",
-        )
+    signer = demand_signer(config, "no signing key")
     for path in arguments.files:
         verified = cosign_bundle(path, signer, config)
         statement = verified.manifest.statement
@@ -61,9 +56,7 @@ def cosign_bundle(path: Path, signer: Signer, config: Config) -> Verified:
         trusted += policy.keys if policy is not None else ()
     others = [trust for trust in trusted if getattr(trust, "key", trust) != signer.public]
     verified = check_envelope(envelope, trusted=others, expected=None, now=time.time())
-    with path.open("rb") as pack:
-        pack.seek(offset)
-        check_pack(pack, verified.manifest)
+    check_pack(path, verified.manifest, offset)
     cosigned = signer.add_signature(envelope)
     check_envelope(cosigned, trusted=[signer.public], expected=None, now=time.time())
     replace_envelope(path, path, cosigned)

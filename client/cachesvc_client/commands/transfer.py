@@ -154,9 +154,7 @@ def _is(path: Path, verified: Verified) -> bool:
     with contextlib.suppress(NotFound, Corrupt, OSError):
         envelope, offset = open_bundle(path)
         if envelope == verified.envelope:
-            with open(path, "rb") as file:
-                file.seek(offset)
-                check_pack(file, verified.manifest)
+            check_pack(path, verified.manifest, offset)
             return True
     return False
 

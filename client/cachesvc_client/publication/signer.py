@@ -48,6 +48,17 @@ def signer_of(config: Config) -> Signer | None:
     return SigningKey.load(config.signing_key) if config.signing_key is not None else None
 
 
+def demand_signer(config: Config, problem: str) -> Signer:
+    """Return what signs by this configuration. Raise ``InvalidRequest`` that begins with ``problem`` if
+    nothing does, and what `signer_of` raises."""
+    signer = signer_of(config)
+    if signer is None:
+        raise InvalidRequest(
+            problem, "cachesvc login URL --signing-key FILE, or set CACHESVC_SIGNING_KEY or CACHESVC_SIGNER"
+        )
+    return signer
+
+
 class ProgramSigner(Signer):
     """Has a program sign. ``words``: the program and its arguments. ``public``: the key that it signs for."""
 
