@@ -115,7 +115,7 @@ def sign_online(registry: Registry, keys: TrustKeys, unit: Unit, *, with_snapsho
 
 
 def add_file(unit: Unit, role: str, version: int, expires: int, data: bytes, now: int) -> None:
-    """Stores a file, and removes the oldest of its role."""
+    """Stores a file. Of each role but the root, only the newest ``_KEPT_FILES`` files are kept."""
     unit.trust.add(TrustFile(role, version, expires, data), now)
     if role != "root":  # a client follows the roots one by one
         unit.trust.keep(role, _KEPT_FILES)

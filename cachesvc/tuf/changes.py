@@ -54,7 +54,7 @@ def delegate(
     removed: Iterable[PublicKey],
     threshold: int | None,
 ) -> DelegatedRole:
-    """Let more ``keys`` sign for a namespace, or for a pattern of its lanes, and ``removed`` no more.
+    """Add ``keys`` to the signers of a namespace, or of a pattern of its lanes, and remove ``removed``.
 
     ``threshold``: how many of the keys must sign; ``None`` keeps the present number. Raise ``InvalidRequest``
     for a revoked key, and for a threshold that the keys cannot reach.
@@ -79,8 +79,11 @@ def delegate(
 
 
 def revoke(targets: Targets, key: PublicKey, now: int, why: str) -> list[str]:
-    """Take a key out of every role, and list it as revoked everywhere, with the reason. Return the names of
-    the roles that it leaves, with what is left of each that too few keys can sign for."""
+    """Remove a key from every role, and list it as revoked in all namespaces, with the reason.
+
+    Return the names of the roles that had the key. Where the keys that are left are fewer than the threshold,
+    the name says so.
+    """
     left = []
     for name, role in list(_roles(targets).items()):
         if not _remove(targets, name, key):

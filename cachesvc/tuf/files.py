@@ -125,7 +125,7 @@ def sign_file(signed: Signed, now: int, signers: Sequence[CryptoSigner]) -> byte
 
 
 def next_version(before: int | None, now: int) -> int:
-    """Returns a version above the one before, also above those that an index from a backup has lost."""
+    """Returns the next version. It is above all that clients have seen, also if the index is of a backup."""
     return max((before or 0) + 1, now)
 
 

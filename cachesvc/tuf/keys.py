@@ -43,7 +43,7 @@ class TrustKeys:
                 SigningKey.generate().save(self._path(name))
 
     def prepare_next(self, names: Iterable[str]) -> None:
-        """Makes a key that waits for a root which names it, for each name that has none yet."""
+        """Makes the next key of each name, unless there is one. It counts from the root on that names it."""
         for name in names:
             if self._folder is not None and not self._path(name, ".new").exists():
                 SigningKey.generate().save(self._path(name, ".new"))

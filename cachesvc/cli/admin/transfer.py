@@ -87,7 +87,7 @@ class _Offer:
 
     @classmethod
     def of(cls, remote: Remote, namespace: Namespace, policy: Policy | None) -> _Offer:
-        """Ask the registry. A token that administers nothing is not told the requirement."""
+        """Ask the registry. It shows the requirement to administrators of the namespace only."""
         keys = remote.rows("/v1/signers", SignerRecord)
         signers = frozenset(row.key for row in keys if row.namespace in ("*", namespace))
         require: str | None = None

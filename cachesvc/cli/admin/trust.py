@@ -50,7 +50,7 @@ TRUST_COLUMNS: Columns = {
 
 @trust.callback()
 def _require_server(context: typer.Context) -> None:
-    """Refuse a command that signs where python-tuf is not installed. `show` needs it not."""
+    """Refuse a command that signs where python-tuf is not installed. `show` works without it."""
     if context.invoked_subcommand == "show":
         return
     try:

@@ -1,5 +1,5 @@
-"""Do what the commands for offline keys share: key files, the present metadata, drafts, and their way to the
-registry."""
+"""What the commands for offline keys share: read key files, read the present metadata, and write a draft or
+send it to the registry."""
 
 from __future__ import annotations
 
