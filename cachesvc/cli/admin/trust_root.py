@@ -266,7 +266,7 @@ def _rotate_own(registry: Connection, names: tuple[str, ...], apply: bool, as_js
     if apply:
         registry.call("POST", "/v1/trust/keys", KeysRequest(names), TrustState, idempotent=False)
     keys = " and ".join(f"{name}.key" for name in names)
-    summary = f"the registry makes a new {keys} in its data folder, and signs the root that names them"
+    summary = f"the registry makes a new {keys} in its data folder, and signs the next root"
     show_plan([], {}, applied=apply, as_json=as_json, summary=summary)
 
 
