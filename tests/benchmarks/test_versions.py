@@ -32,6 +32,11 @@ def test_a_model_that_is_as_it_must_be_is_no_problem() -> None:
     assert len(header) == len(line)
 
 
+def test_a_model_that_never_restored_has_no_ratio() -> None:
+    entry = {**ENTRY, "hit": False, "runs": {}, "first": {"local settled": 2.0}}
+    assert "ratio" not in summarise(entry)
+
+
 @pytest.mark.parametrize(
     ("path", "value"),
     [
