@@ -95,7 +95,7 @@ def test_a_graph_that_enters_autocast_has_the_current_dtype_in_its_key() -> None
 
 
 def test_a_graph_without_metadata_has_no_nested_options() -> None:
-    """As torch 2.8 makes some of a Llama's: a part that cannot be worked out would be a miss at each start."""
+    """Torch 2.8 makes such graphs of a Llama. A part that cannot be worked out is a miss at each start."""
     traced = graph()
     traced.meta = None
     parts = ambient.of_graph(Old(traced, graph_on("cpu")), traced)
