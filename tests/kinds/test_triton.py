@@ -151,9 +151,11 @@ def test_the_c_library_decides_for_an_entry_of_the_gpu() -> None:
     assert isinstance(compare({**built, "libc": "2.41"}, built, ("gpu",)), Compatible)
 
 
-def test_a_call_of_ptxas_for_its_version_is_no_compilation() -> None:
-    name = child_processes.program_name("/site/triton/bin/ptxas", ["/site/triton/bin/ptxas", "--version"])
-    assert name.endswith("ptxas --version")
+@pytest.mark.parametrize("ptxas", ["ptxas", "ptxas-blackwell"])
+def test_a_call_of_ptxas_for_its_version_is_no_compilation(ptxas: str) -> None:
+    program = f"/site/triton/bin/{ptxas}"
+    name = child_processes.program_name(program, [program, "--version"])
+    assert name == f"{program} --version"
     assert child_processes.program_name("/site/ptxas", ["/site/ptxas", "-v", "k.ptx"]) == "/site/ptxas"
     before = len(child_processes._programs)
     observer = counters.Observer()
@@ -244,7 +246,7 @@ def test_keys_hold_the_version_of_the_ptxas_that_compiles(
     from torch._inductor.runtime import compile_tasks, triton_heuristics
     from triton.backends.nvidia.compiler import get_ptxas_version
 
-    # For architectures from 90 on, Triton 3.9 asks another program, which PyTorch does not name. Triton 3.4 and
+    # From architecture 90 on, Triton 3.9 asks another program, which PyTorch does not name. Triton 3.4 and
     # 3.5 ask one program for all architectures.
     arch = [80] if inspect.signature(get_ptxas_version).parameters else []
     monkeypatch.setenv("TRITON_PTXAS_PATH", "")  # Triton keeps the value; the fixture restores it.

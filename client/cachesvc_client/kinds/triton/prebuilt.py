@@ -58,7 +58,10 @@ class HelperRequest:
         return cls(asked["name"], (portable, *own) if portable else own, portable, bool(asked["load_module"]))
 
     def answer(self) -> Any:
-        """Return the library as its caller wants it if the cache folder has it, else ``None``. Never raises."""
+        """Return the library, as its caller wants it, if the cache folder has it; else ``None``.
+
+        Never raises.
+        """
         try:
             from triton.runtime import build
 
