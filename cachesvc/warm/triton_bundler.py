@@ -45,6 +45,7 @@ _RELOAD = Hook(
     "records the binaries that have to be there",
     "binaries that are not read may be left out",
 )
+HOOKS = (_COLLECT, _EMIT, _RELOAD)
 
 
 class KernelFiles:

@@ -63,7 +63,7 @@ def trace(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str
     from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table
     from torch._inductor.codecache import compiled_fx_graph_hash
 
-    monkeypatch.setattr("torch.utils._triton.has_triton", lambda: True)
+    monkeypatch.setattr("torch.utils._triton.has_triton", lambda *_, **__: True)
     requests, keys = GraphRequests(RegisteredFunctions()), []
 
     def backend(graph: Any, inputs: Any) -> Any:

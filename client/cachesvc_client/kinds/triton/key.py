@@ -21,6 +21,7 @@ _KEY = Hook(
     "triton_key",
     "computes Triton's key once, ahead of the first compile",
     "the first compile computes the key itself, in 0.3 s",
+    since="3.5",
 )
 _IMPORT = Hook("triton", "", "begins to compute Triton's key", "")
 _PTXAS = Hook(
