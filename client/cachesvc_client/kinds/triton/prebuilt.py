@@ -9,7 +9,6 @@ builder, and run gcc.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 from collections.abc import Mapping
@@ -17,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...atomic import replacing
 from ...hooks import imports
 from .versions import ARCHITECTURES, KEY_LISTS
 
@@ -80,6 +78,8 @@ class HelperRequest:
         """
         if not self.portable or (kept := self._path(self.portable)) == built:
             return built
+        from ...atomic import replacing
+
         kept.parent.mkdir(parents=True, exist_ok=True)
         with replacing(kept) as out:
             out.write(built.read_bytes())
@@ -159,4 +159,6 @@ def _portable_key(asked: Mapping[str, Any]) -> str:
 
 
 def _hexdigest(*parts: bytes) -> str:
+    import hashlib  # here: it loads OpenSSL, for which `attach` has no time
+
     return hashlib.sha256(b"".join(parts)).hexdigest()
