@@ -35,12 +35,14 @@ GRAPH_KEY = Hook(
     "FxGraphHashDetails.__init__",
     "adds to the key of a graph what PyTorch's key lacks",
     _UNSAFE,
+    role="safety",
 )
 AUTOGRAD_KEY = Hook(
     "torch._functorch._aot_autograd.autograd_cache",
     "AOTAutogradCacheDetails.__init__",
     "adds to the key of a traced graph what PyTorch's key lacks",
     _UNSAFE,
+    role="safety",
 )
 SAFETY_HOOKS = (GRAPH_KEY, AUTOGRAD_KEY)
 """Functions of PyTorch that must be hooked: without the hook a false hit is possible."""

@@ -22,11 +22,12 @@ from pathlib import Path
 from typing import Any
 
 from . import child_processes, imports
-from .table import Hook
+from .table import Hook, Role
 
 
 def _row(module: str, path: str, what: str) -> Hook:
-    return Hook(module, path, f"counts {what}", f"{what} are not counted, and a report says so")
+    role: Role = "gpu" if module.startswith("triton.") else "count"
+    return Hook(module, path, f"counts {what}", f"{what} are not counted, and a report says so", role=role)
 
 
 _AUTOTUNER = "torch._inductor.runtime.triton_heuristics"
@@ -275,6 +276,7 @@ _BYPASSING: tuple[tuple[Hook, imports.Body], ...] = (
             "FxGraphCache.prepare_key",
             f"notes {_UNCACHED}",
             f"a report does not say {_UNCACHED}",
+            role="explain",
         ),
         _prepare_key,
     ),
@@ -284,6 +286,7 @@ _BYPASSING: tuple[tuple[Hook, imports.Body], ...] = (
             "autograd_cache_key",
             f"notes {_UNCACHED}",
             f"a report does not say {_UNCACHED}",
+            role="explain",
         ),
         _autograd_key,
     ),
