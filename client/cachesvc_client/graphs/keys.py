@@ -1,4 +1,4 @@
-"""Adds to PyTorch's own cache keys what they lack, and says which of these hooks a restore depends on.
+"""Adds to PyTorch's own cache keys what they lack, and says whether these hooks are in place.
 
 PyTorch makes a key of all attributes of a *details* object: ``FxGraphHashDetails`` for a graph that Inductor
 compiles, and its subclass ``AOTAutogradCacheDetails`` for a graph as Dynamo traced it. An attribute that is
@@ -11,10 +11,8 @@ from __future__ import annotations
 import functools
 import logging
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -55,23 +53,6 @@ def complete(hook: Hook, parts: Parts) -> None:
     process has: a doubt is a miss.
     """
     hook.watch(functools.partial(_install, hook, parts))
-
-
-def missing_in_source(torch_folder: Path) -> str | None:
-    """Return the line that says which safety hook this torch has no place for; ``None`` if it has all.
-
-    It reads PyTorch's sources and imports nothing, so that a restore can be refused before it begins.
-    """
-    for hook in SAFETY_HOOKS:
-        source = torch_folder.parent.joinpath(*hook.module.split(".")).with_suffix(".py")
-        try:
-            text = source.read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            text = ""
-        body = re.search(rf"^class {_class_of(hook)}\b.*?(?=^(?:class|def|@)|\Z)", text, re.M | re.S)
-        if body is None or not re.search(r"^    def __init__\b", body[0], re.M):
-            return _refusal(hook)
-    return None
 
 
 def missing_here() -> str | None:
