@@ -190,7 +190,7 @@ def proven(tmp_path_factory: pytest.TempPathFactory) -> Proven:
 @pytest.mark.compiles
 @pytest.mark.timeout(900)
 def test_a_proven_entry_is_restored_on_a_torch_that_nobody_knows(proven: Proven, tmp_path: Path) -> None:
-    variables = {**proven.variables, "CACHESVC_BUNDLE": str(proven.bundle), "CACHESVC_LOG": "info"}
+    variables = {**proven.variables, "SERVICE_BUNDLE": str(proven.bundle), "CACHESVC_LOG": "info"}
     path = trap(tmp_path / "trap")
     service = serve(sys.executable, tmp_path, "attach-first", "wait", PATH=str(path), **variables)
     assert service.code == 0, service.err[-4000:]
@@ -213,12 +213,12 @@ def unproven_entry(place: Path, torch: str) -> dict[str, str]:
     draft = Draft(
         name=Name.parse("team/x"),
         target=Target("x"),
-        fingerprint={**detect({}), "torch": torch},
+        fingerprint={**detect({**os.environ, **SCALAR, "OMP_NUM_THREADS": "2"}), "torch": torch},
         workload=Workload(script=Digest.of(b"x")),
         scopes=("host",),
     )
     build_bundle([SourceFile("inductor", path, b"graph", 0o644)], draft, key, bundle)
-    return {"CACHESVC_TRUSTED_KEYS": str(key.public), "CACHESVC_BUNDLE": str(bundle)}
+    return {"CACHESVC_TRUSTED_KEYS": str(key.public), "SERVICE_BUNDLE": str(bundle)}
 
 
 @pytest.mark.parametrize(
