@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import pytest
 from benchmarks.hosts import trap
 from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.bundle.seal import SigningKey
+from cachesvc_client.environment import releases
 from cachesvc_client.environment.detect import detect
 from cachesvc_client.publication.build_bundle import Draft, build_bundle
 from cachesvc_client.wire.digest import Digest
@@ -237,12 +239,7 @@ def test_an_entry_without_a_proof_for_this_torch_is_refused(torch: str, says: st
 @pytest.mark.parametrize("order", ["attach-first", "torch-first"])
 def test_hooks_are_removed_where_a_needed_one_is_missing(order: str, tmp_path: Path) -> None:
     """The sources say it on the session's thread, when the other hooks are in place already."""
-    renamed = {
-        "_inductor/cpp_builder.py": (
-            "def run_compile_cmd(",
-            "run_compile_cmd = lambda *a: run_it(*a)\ndef run_it(",
-        )
-    }
+    renamed = {"_inductor/cpp_builder.py": ("run_compile_cmd(", "run_the_command(")}
     variables = made(tmp_path / "site", changes=renamed)
     service = serve(sys.executable, tmp_path, order, **variables)
     hook = "hook torch._inductor.cpp_builder.run_compile_cmd is missing in torch 9.9.0"
@@ -268,6 +265,24 @@ def test_a_torch_that_works_otherwise_fails_the_probe(version: str, tmp_path: Pa
     assert f"error: torch {version}: {says}" in line
     assert list((tmp_path / "out").iterdir()) == []
     assert "eager" not in warmed.stderr, "the target was not run"
+
+
+def test_two_versions_in_one_job_compile_and_each_rank_says_why_in_one_line(tmp_path: Path) -> None:
+    entry = unproven_entry(tmp_path, releases.torch()[0] or "")
+    job = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}
+    job |= {"CACHESVC_STORE": str(tmp_path / "store"), "CACHESVC_DEADLINE": "60"}
+
+    def rank(number: int, variables: dict[str, str]) -> ServiceResult:
+        mine = {"RANK": str(number), "LOCAL_RANK": str(number), **job, **entry, **variables}
+        return serve(sys.executable, tmp_path / f"rank-{number}", "attach-first", "wait", **mine)
+
+    future = made(tmp_path / "site")
+    here = {"PYTHONPATH": os.pathsep.join(map(str, (PROGRAMS, HERE)))}
+    with ThreadPoolExecutor() as pool:
+        first, second = pool.map(rank, (0, 1), (here, future))
+    differs = f"torch: here 9.9.0, entry {releases.torch()[0]}"
+    assert_compiled(first, "the ranks of this job install all or nothing: rank 1 of this node", differs)
+    assert_compiled(second, differs)
 
 
 BAD_VERSIONS = {

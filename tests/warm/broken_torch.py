@@ -1,5 +1,5 @@
-"""Run the conformance probe in this process, then break one thing after the other and run the check again that
-must notice. Print the reasons as JSON, by what was broken."""
+"""Run the conformance probe in this process, then break one thing after the other and run the check that must
+notice. Print the reasons as JSON, by what was broken."""
 
 import contextlib
 import importlib
@@ -54,14 +54,14 @@ def called_and_unused(trial, compiled):
     return watched
 
 
-def without_keywords(guarded, original):
+def without_keywords(_, original):
     return lambda *args: original(*args)
 
 
 for name in checks:
     run(f"nothing: {name}", name)
 probe.arm()
-with mock.patch.object(Trial, "watch", lambda trial, compiled: compiled):
+with mock.patch.object(Trial, "watch", lambda _, compiled: compiled):
     run("the canary is left out", "the canary is called")
 with mock.patch.object(Trial, "watch", called_and_unused):
     run("the canary judges nothing", "the canary is called")
@@ -76,7 +76,7 @@ with mock.patch.object(probe.state.kinds["inductor"], "_used", UsedFiles()):
     run("nothing is recorded", "every file is captured")
 with mock.patch.object(imports._Guarded, "__call__", without_keywords):
     run("wrappers have fixed parameters", "hooks pass arguments on")
-with mock.patch.object(imports, "wrap", lambda *_: True):
+with mock.patch.object(imports, "wrap", return_value=True):
     run("hooks are not put in place", "hooks pass arguments on")
 probe.state.disarm()
 run("nothing is hooked", "compiles are counted")
