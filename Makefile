@@ -152,6 +152,7 @@ requirements: $(STAMP)  ## compile requirements/*.in again; ARGS=--upgrade for n
 		-c requirements/dev.txt
 	@$(COMPILE) $(ARGS) --python-version 3.11 requirements/triton.in -o requirements/triton.txt
 	@$(COMPILE) $(ARGS) --python-version 3.11 requirements/fuzz.in -o requirements/fuzz.txt
+	@$(COMPILE) $(ARGS) --no-deps --python-version 3.11 requirements/models.in -o requirements/models.txt
 
 triton: $(STAMP)  ## adds Triton (280 MB), for tests without a GPU
 	@$(BIN)/python -m pip install -q --require-hashes -r requirements/triton.txt

@@ -39,7 +39,7 @@ from cachesvc_client.node.store import NodeStore
 from cachesvc_client.wire.names import Namespace, ShortName, Target
 from cachesvc_client.wire.records import Manifest, Statement, Workload
 
-RULES = {"inductor": KindRules("inductor", (FileRule(re.compile(r"[a-z0-9/_.]+")),))}
+RULES = {"inductor": KindRules("inductor", (FileRule(r"[a-z0-9/_.]+"),))}
 METHODS = ("cp -r", "tar|zstd create", "tar|zstd extract", "first fill", "second process")
 
 

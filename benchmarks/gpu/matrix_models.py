@@ -70,6 +70,47 @@ def bert(layers: int, width: int, heads: int = 12, dropout: float = 0.0) -> nn.M
     return BertModel(config, add_pooling_layer=False).eval()
 
 
+def t5(layers: int, width: int, heads: int = 8) -> nn.Module:
+    """Build T5's encoder, with its relative positions."""
+    from transformers import T5Config, T5EncoderModel
+
+    config = T5Config(
+        d_model=width,
+        d_kv=width // heads,
+        d_ff=4 * width,
+        num_layers=layers,
+        num_heads=heads,
+        use_cache=False,
+    )
+    return T5EncoderModel(config).eval()
+
+
+def mixtral(
+    layers: int, width: int, heads: int = 16, inner: int = 0, vocabulary: int = 32000, experts: int = 8
+) -> nn.Module:
+    """Build Mixtral's decoder: of the experts of a layer, a router chooses two for each token."""
+    from transformers import MixtralConfig, MixtralForCausalLM
+
+    config = MixtralConfig(
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=max(1, heads // 4),
+        intermediate_size=inner or width * 7 // 2,
+        vocab_size=vocabulary,
+        num_local_experts=experts,
+        use_cache=False,
+    )
+    return MixtralForCausalLM(config).eval()
+
+
+def gat(layers: int, width: int, features: int = 64) -> nn.Module:
+    """Build a graph attention network of PyTorch Geometric."""
+    from torch_geometric.nn import GAT
+
+    return GAT(features, width, layers, out_channels=16).eval()
+
+
 def vit(layers: int, width: int, heads: int = 16) -> nn.Module:
     """Build a vision transformer on images of 224 x 224."""
     from transformers import ViTConfig, ViTModel

@@ -281,6 +281,28 @@ ROWS = (
         {"batch": 2, "heads": 8, "length": 1024, "head_dim": 64},
         {"heads": 2, "length": 256, "head_dim": 32},
     ),
+    Row(
+        "25",
+        "T5 encoder, 8 layers",
+        "text",
+        _text("t5", (4, 128), layers=8, width=512),
+        TINY | {"shapes": [[1, 16]]},
+    ),
+    Row(
+        "26",
+        "Mixtral 2 layers, 8 experts",
+        "text",
+        _text("mixtral", (1, 128), layers=2, width=1024),
+        TINY_TEXT | {"shapes": [[1, 16]], "experts": 4},
+    ),
+    Row(
+        "27",
+        "a graph attention network (PyTorch Geometric)",
+        "network",
+        {"nodes": 10_000, "edges": 100_000, "layers": 3, "width": 256},
+        {"nodes": 50, "edges": 200, "layers": 2, "width": 32},
+        needs=True,
+    ),
     *(
         Row(
             ident,

@@ -130,6 +130,16 @@ def images(row: Row, model: str, batch: int, **arguments: Any) -> Run:
     return _inference(row, _model(row, model, arguments), [_images(row, batch)])
 
 
+def network(row: Row, nodes: int, edges: int, layers: int, width: int, features: int = 64) -> Run:
+    """Run a network over a graph of random edges."""
+    model = _model(row, "gat", {"layers": layers, "width": width, "features": features})
+    inputs = {
+        "x": torch.randn(nodes, features, dtype=_dtype(row)),
+        "edge_index": torch.randint(0, nodes, (2, edges)),
+    }
+    return _inference(row, model, [inputs])
+
+
 def diffusion(row: Row, model: str, batch: int, **arguments: Any) -> Run:
     """Run one denoising step of a DiT (class labels) or a UNet (text states)."""
     built = _model(row, model, arguments)

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import re
 import signal
 from pathlib import Path
 
@@ -57,18 +56,18 @@ def _union(local: bytes, incoming: bytes) -> bytes:
 
 
 RULES = {
-    "inductor": KindRules("inductor", (FileRule(re.compile(r"[a-z]{2}/[a-z0-9]+\.(?:so|py)")),)),
+    "inductor": KindRules("inductor", (FileRule(r"[a-z]{2}/[a-z0-9]+\.(?:so|py)"),)),
     "triton": KindRules(
         "triton",
         (
-            FileRule(re.compile(r"tuned\.json"), "merge", merge=_union),
+            FileRule(r"tuned\.json", "merge", merge=_union),
             FileRule(
-                re.compile(r"K\d+/__grp__k\.json"),
+                r"K\d+/__grp__k\.json",
                 portable=lambda data, root: data.replace(str(root).encode(), b"@ROOT@"),
                 local=lambda data, root: data.replace(b"@ROOT@", str(root).encode()),
                 last=True,
             ),
-            FileRule(re.compile(r"K\d+/[a-z]+\.cubin")),
+            FileRule(r"K\d+/[a-z]+\.cubin"),
         ),
     ),
 }

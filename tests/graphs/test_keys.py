@@ -94,6 +94,14 @@ def test_a_graph_that_enters_autocast_has_the_current_dtype_in_its_key() -> None
     assert ambient.of_autograd(complete, entered) == {}, "this version holds the dtypes of all devices"
 
 
+def test_a_graph_without_metadata_has_no_nested_options() -> None:
+    """As torch 2.8 makes some of a Llama's: a part that cannot be worked out would be a miss at each start."""
+    traced = graph()
+    traced.meta = None
+    parts = ambient.of_graph(Old(traced, graph_on("cpu")), traced)
+    assert "nested_inductor_config_patches" not in parts
+
+
 def test_a_nested_region_with_options_has_a_key_of_this_process_alone() -> None:
     inner = graph()
     inner.meta["nested_region_config"] = object()

@@ -7,7 +7,6 @@ import json
 import logging
 import os
 import random
-import re
 import signal
 import stat
 import subprocess
@@ -347,7 +346,7 @@ def test_capture_omits_everything_but_plain_files_of_the_kind(tmp_path):
     (root / "K1/other.txt").write_bytes(b"1")
     (root / "K2").symlink_to(root / "K1")
     (tmp_path / "secret.cubin").write_bytes(b"secret")
-    loose = {"triton": KindRules("triton", (FileRule(re.compile(r".*\.cubin")),))}
+    loose = {"triton": KindRules("triton", (FileRule(r".*\.cubin"),))}
     names = ["good", "link", "pipe", "dir", "gone"]
     present = [*(f"K1/{name}.cubin" for name in names), "K1/other.txt", "K2/good.cubin", "../secret.cubin"]
     captured = capture({"triton": present, "unknown": ["x"]}, loose, {"triton": root})

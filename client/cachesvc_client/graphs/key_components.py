@@ -29,9 +29,9 @@ _log = logging.getLogger("cachesvc")
 
 MAX_INPUTS = 16
 """Inputs of a graph whose components are recorded, at most."""
-_LINE = re.compile(r"\[(\w+)\] (\w+)(?:\[([^\]]*)\])?: (.*)", re.DOTALL)
+_LINE = r"\[(\w+)\] (\w+)(?:\[([^\]]*)\])?: ((?s:.*))"
 """Matches a line of PyTorch's: digest, component, part of it, text."""
-_TENSOR = re.compile(
+_TENSOR = (
     r"TensorMetadata\(dtype=(?:torch\.)?(\w+), shape=(?:torch\.Size\()?(\[[^\]]*\])\)?, stride=(\([^)]*\)), "
     r"device=device\(type='(\w+)'(?:, index=(\d+))?\)"
 )
@@ -143,7 +143,7 @@ def parse_lines(lines: Iterable[str]) -> dict[str, str]:
     """Return PyTorch's lines as component -> text, without lines of another form."""
     components: dict[str, str] = {}
     for line in lines:
-        match = _LINE.fullmatch(line)
+        match = re.fullmatch(_LINE, line)
         if match is None:
             continue
         digest, name, part, text = match.groups()
@@ -209,7 +209,7 @@ def _shown(mine: str, theirs: str) -> tuple[str, str]:
 
 
 def _text(digest: str, text: str) -> str:
-    tensor = _TENSOR.match(text)
+    tensor = re.match(_TENSOR, text)
     if tensor is not None:
         dtype, shape, stride, device, index = tensor.groups()
         where = device + (f":{index}" if index else "")

@@ -33,12 +33,11 @@ ATTRIBUTE = "python_operators"
 """Name of the component in the details that AOTAutograd's key is made of."""
 _CORE = frozenset({"aten", "prim", "prims"})
 """Namespaces of PyTorch's own operators, whose code is in every key as torch's version."""
-_TRACED = re.compile(
-    r"^(Autograd\w*|CompositeImplicitAutograd)(?:\[alias\])?: registered at (?:.+\.py|/dev/null):\d+",
-    re.MULTILINE,
+_TRACED = (
+    r"(?m)^(Autograd\w*|CompositeImplicitAutograd)(?:\[alias\])?: registered at (?:.+\.py|/dev/null):\d+"
 )
 """Matches a registration from Python; torch 2.8 says ``/dev/null`` in the place of its file."""
-_DEFINED = re.compile(r"^debug: registered at (.+):\d+", re.MULTILINE)
+_DEFINED = r"(?m)^debug: registered at (.+):\d+"
 """Matches the place where an operator is defined."""
 _LIBRARY = Hook(
     "torch.library",
@@ -140,10 +139,10 @@ def _functions(name: str, target: Any, registered: RegisteredFunctions) -> tuple
     if name in torch._library.custom_ops.OPDEFS:
         return functions, ""
     dump = torch._C._dispatch_dump(str(getattr(target, "_name", name)))
-    if _is_torchs_own("".join(_DEFINED.findall(dump)[:1]), os.path.dirname(torch.__file__)):
+    if _is_torchs_own("".join(re.findall(_DEFINED, dump)[:1]), os.path.dirname(torch.__file__)):
         return [], ""
     by_key = registered.by_operator.get(name, {})
-    if any(key not in by_key for key in _TRACED.findall(dump)):
+    if any(key not in by_key for key in re.findall(_TRACED, dump)):
         return [], nonce("registered before cachesvc was attached")
     functions += [by_key[key] for key in sorted(by_key) if _is_traced(key)]
     entry = torch._library.simple_registry.singleton._data.get(name)

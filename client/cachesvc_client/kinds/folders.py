@@ -9,7 +9,7 @@ from pathlib import Path
 
 from .kind import Kind
 
-_PRIVATE = re.compile(r"/v1/folders/[0-9a-f]{64}(/inductor(/[a-z0-9_]+(/0)?)?)?$")
+_PRIVATE = r"/v1/folders/[0-9a-f]{64}(/inductor(/[a-z0-9_]+(/0)?)?)?$"
 """The end of a path of a private folder, see `node.store`."""
 
 
@@ -108,7 +108,7 @@ def _inherit(variable: str) -> Path | None:
     variable is removed, so that this process never opens the folder by chance.
     """
     named = os.environ.get(variable)
-    if named and _PRIVATE.search(named):
+    if named and re.search(_PRIVATE, named):
         del os.environ[variable]
         return None
     return Path(named) if named else None

@@ -1,7 +1,8 @@
 """What a kind says about its files, in a form that needs neither torch nor Triton.
 
 Install and capture, `warm` and the check gate read these rules; the hooks that need the compilers
-live in the kind's own module.
+live in the kind's own module. `attach` imports these modules and needs nothing of them, so a library that
+only the rules' functions need is imported inside of them.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ Rewrite = Callable[[bytes, Path], bytes]
 class FileRule:
     """Files of one pattern.
 
-    ``pattern`` matches the whole path relative to the kind's folder. ``write``: *immutable* files are
+    ``pattern``: a regular expression that matches the whole path relative to the kind's folder. It is
+    compiled when it is first needed, since `attach` has no time for it. ``write``: *immutable* files are
     replaced only if their content is not what was verified; *merge* files are joined with what is there by
     ``merge(local, incoming)``; *ours* are written by nobody else, so one whose bytes differ is a damaged one
     and is replaced.
@@ -32,7 +34,7 @@ class FileRule:
     serves for both: ranks write the same twice. Raises ``ValueError`` for what it cannot read.
     """
 
-    pattern: re.Pattern[str]
+    pattern: str
     write: Literal["immutable", "merge", "ours"] = "immutable"
     portable: Rewrite | None = None
     local: Rewrite | None = None
@@ -51,7 +53,7 @@ class KindRules:
 
     def rule(self, path: str) -> FileRule | None:
         """Return the first rule for a relative path, or ``None``."""
-        return next((rule for rule in self.rules if rule.pattern.fullmatch(path)), None)
+        return next((rule for rule in self.rules if re.fullmatch(rule.pattern, path)), None)
 
     def files_in(self, root: Path) -> set[str]:
         """Return the relative paths of all files under ``root`` that a rule matches. Follows no link."""

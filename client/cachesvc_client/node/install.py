@@ -323,7 +323,7 @@ class _Writer:
 
 def _merge_contents(task: InstallTask, existing: bytes, incoming: bytes) -> bytes:
     """Joins two contents of a merge file; returns the existing one, with a warning, if that fails."""
-    assert task.rule.merge is not None, f"{task.rule.pattern.pattern}: a merge rule without merge"
+    assert task.rule.merge is not None, f"{task.rule.pattern}: a merge rule without merge"
     try:
         return task.rule.merge(existing, incoming)
     except ValueError as error:

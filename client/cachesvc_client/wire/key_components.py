@@ -8,7 +8,6 @@ same torch, and so the same names in the same order.
 from __future__ import annotations
 
 import binascii
-import hashlib
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -116,4 +115,6 @@ def _parts(component: str, names: Iterable[str]) -> list[str]:
 
 
 def _names_digest(names: Iterable[str]) -> str:
+    import hashlib  # here: it loads OpenSSL, for which `attach` has no time
+
     return hashlib.sha256("\n".join(names).encode()).hexdigest()[:16]

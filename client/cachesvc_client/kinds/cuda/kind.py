@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import struct
 from collections.abc import Collection, Iterable
 from pathlib import Path
@@ -31,7 +30,7 @@ from pathlib import Path
 from ..kind import Kind, KindState, RestoredFacts
 from ..rules import FileRule, KindRules
 
-RULES = KindRules("cuda", (FileRule(re.compile(r"[0-9a-f]/[0-9a-f]/[0-9a-f]{14}")),))
+RULES = KindRules("cuda", (FileRule(r"[0-9a-f]/[0-9a-f]/[0-9a-f]{14}"),))
 _EMPTY_INDEX = struct.pack("<IIQ", 0x41, 0, 0)
 """An index that lists nothing, in the format of driver 580."""
 

@@ -15,7 +15,6 @@ them (docs/pytorch.md, 3).
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
@@ -26,7 +25,7 @@ HOST_FOLDER = "cachesvc"
 GRAPH_FOLDERS = ("fxgraph", "aotautograd")
 """The folders of compiled graphs."""
 
-_OF_PROCESS = re.compile(r"0x[0-9a-f]+|^os\.environ\[.*$", re.MULTILINE)
+_OF_PROCESS = r"0x[0-9a-f]+|(?m:^os\.environ\[.*$)"
 """What a process puts of itself into a graph entry: addresses, and its variables, in a program kept for
 debugging (``torch/_dynamo/debug_utils.py``, ``generate_env_vars_string``)."""
 
@@ -36,6 +35,8 @@ def _merge_json(local: bytes, incoming: bytes) -> bytes:
 
     A local file that is no JSON object is returned as it is.
     """
+    import json
+
     try:
         mine, theirs = json.loads(local), json.loads(incoming)
     except ValueError:
@@ -55,11 +56,12 @@ def _texts(entry: bytes) -> bytes:
     Unpickles nothing. Entries of one key differ by their guards, by the seconds that the compile took, and by
     what is kept for debugging (seen with torch 2.13). Raises ``ValueError`` for what is no pickle.
     """
+    import json
     import pickletools
 
     try:
         texts = [
-            _OF_PROCESS.sub("", text) for _, text, _ in pickletools.genops(entry) if isinstance(text, str)
+            re.sub(_OF_PROCESS, "", text) for _, text, _ in pickletools.genops(entry) if isinstance(text, str)
         ]
     except Exception as error:  # noqa: BLE001 - damaged bytes raise anything
         raise ValueError(f"no pickle: {type(error).__name__}") from None
@@ -70,13 +72,11 @@ RULES = KindRules(
     "inductor",
     (
         # Last: a graph that is hit without its kernels compiles them one by one, which is slower than a miss.
-        FileRule(
-            re.compile(r"fxgraph/[a-z0-9]{2}/f[a-z0-9]{20,80}/[a-z0-9]{20,80}"), last=True, alike=_texts
-        ),
-        FileRule(re.compile(r"aotautograd/a[a-z0-9]{20,80}/[a-z0-9]{20,80}"), last=True, alike=_texts),
-        FileRule(re.compile(HOST_FOLDER + r"/[0-9a-f]{16}/[0-9a-f]{64}\.so"), write="ours"),
-        FileRule(re.compile(r"[a-z0-9]{2}/[a-z0-9_]{20,120}\.best_config"), write="merge", merge=_merge_json),
-        FileRule(re.compile(r"cache/[0-9a-f]{40,64}"), write="merge", merge=_merge_json),
-        FileRule(re.compile(r"[a-z0-9]{2}/c[a-z0-9]{20,80}\.picked_kernel")),
+        FileRule(r"fxgraph/[a-z0-9]{2}/f[a-z0-9]{20,80}/[a-z0-9]{20,80}", last=True, alike=_texts),
+        FileRule(r"aotautograd/a[a-z0-9]{20,80}/[a-z0-9]{20,80}", last=True, alike=_texts),
+        FileRule(HOST_FOLDER + r"/[0-9a-f]{16}/[0-9a-f]{64}\.so", write="ours"),
+        FileRule(r"[a-z0-9]{2}/[a-z0-9_]{20,120}\.best_config", write="merge", merge=_merge_json),
+        FileRule(r"cache/[0-9a-f]{40,64}", write="merge", merge=_merge_json),
+        FileRule(r"[a-z0-9]{2}/c[a-z0-9]{20,80}\.picked_kernel"),
     ),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import sysconfig
 from collections.abc import Mapping
@@ -76,7 +77,7 @@ def read_request(module: Any, arguments: Mapping[str, Any]) -> BuildRequest:
     with_cuda = _with_cuda(module, arguments)
     includes = [os.path.abspath(path.strip()) for path in arguments.get("extra_include_paths") or ()]
     linker = _without_pytorchs(module, arguments.get("extra_ldflags") or (), with_cuda)
-    if not LIBRARY_NAME.fullmatch(arguments["name"]):
+    if not re.fullmatch(LIBRARY_NAME, arguments["name"]):
         raise Doubt("its name is none that a file can have")
     return BuildRequest(
         name=arguments["name"],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from pathlib import Path
 from types import ModuleType
@@ -20,6 +19,7 @@ def load_prebuilt(source: str, name: str) -> ModuleType | None:
     Triton's name holds what ``platform.architecture()`` answers, which asks the program ``file``: a slim
     image without that program would look elsewhere than its builder, and run gcc.
     """
+    import hashlib
     import platform
     import sysconfig
 

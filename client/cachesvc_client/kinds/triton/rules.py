@@ -20,8 +20,6 @@ a placeholder. The key is in the last two parts of a path, whatever the folder w
 
 from __future__ import annotations
 
-import json
-import re
 from pathlib import Path, PurePosixPath
 
 from ..rules import FileRule, KindRules
@@ -33,6 +31,8 @@ PLACEHOLDER = "{cachesvc:triton}"
 def _portable(data: bytes, root: Path) -> bytes:
     """Return a group file with a placeholder for the folder; data of another form is returned as it is."""
     del root
+    import json
+
     try:
         group = json.loads(data)
         paths = {name: PurePosixPath(path) for name, path in group["child_paths"].items()}
@@ -48,6 +48,8 @@ def _local(data: bytes, root: Path) -> bytes:
     Raises ``ValueError`` for anything but paths of this kind below the placeholder: Triton opens what a group
     file names.
     """
+    import json
+
     try:
         group = json.loads(data)
         children = dict(group["child_paths"])
@@ -66,16 +68,14 @@ RULES = KindRules(
     "triton",
     (
         FileRule(
-            re.compile(_KEY + r"/__grp__[A-Za-z0-9_.+-]{1,200}\.json"),
+            _KEY + r"/__grp__[A-Za-z0-9_.+-]{1,200}\.json",
             portable=_portable,
             local=_local,
             last=True,
         ),
         FileRule(
-            re.compile(
-                _KEY + r"/[A-Za-z0-9_][A-Za-z0-9_.+-]{0,200}"
-                r"\.(json|ttir|ttgir|llir|ptx|cubin|hsaco|amdgcn|source|so)"
-            )
+            _KEY + r"/[A-Za-z0-9_][A-Za-z0-9_.+-]{0,200}"
+            r"\.(json|ttir|ttgir|llir|ptx|cubin|hsaco|amdgcn|source|so)"
         ),
     ),
 )
