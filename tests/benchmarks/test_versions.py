@@ -1,4 +1,4 @@
-"""Test that the benchmark of versions calls a version's run a problem wherever a model is not as it must be."""
+"""Test that the benchmark of versions calls a version's run a problem where a model is not as it must be."""
 
 from __future__ import annotations
 

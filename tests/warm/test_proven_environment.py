@@ -107,7 +107,7 @@ def test_a_torch_that_is_not_usable_is_refused_before_the_probe(
     torch, real = make_torch(tmp_path / "site", "2.7.1"), releases.package
     monkeypatch.setattr(releases, "package", lambda name: torch if name == "torch" else real(name))
     probes = Probes()
-    with pytest.raises(Unsupported, match="not usable: torch 2.7.1 is older than 2.8"):
+    with pytest.raises(Unsupported, match=r"not usable: torch 2\.7\.1 is older than 2\.8"):
         prove(job, config, probes)
     assert probes.requests == []
 
@@ -122,5 +122,7 @@ def test_a_proof_names_the_hooks_that_the_kinds_of_an_entry_need() -> None:
     lost = here.present - {"torch.utils.cpp_extension._jit_compile"}
     unknown = replace(here, support=replace(here.support, state="by proof"), present=lost)
     assert isinstance(unknown.support, Support) and unknown.proof({"inductor"}).hooks == proof.hooks
-    with pytest.raises(Unsupported, match="hook torch.utils.cpp_extension._jit_compile is missing in torch"):
+    with pytest.raises(
+        Unsupported, match=r"hook torch\.utils\.cpp_extension\._jit_compile is missing in torch"
+    ):
         unknown.proof({"torch_extensions"})

@@ -50,7 +50,7 @@ def complete(hook: Hook, parts: Parts) -> None:
     """Put ``parts`` into the key that ``hook`` makes, from the import of its module on.
 
     An attribute that PyTorch has set itself stays. If ``parts`` raises, the key becomes one that no other
-    process has: a doubt is a miss.
+    compile has: a doubt is a miss.
     """
     hook.watch(functools.partial(_install, hook, parts))
 
@@ -120,7 +120,8 @@ def _parts(parts: Parts, details: Any, graph: Any) -> Mapping[str, Any]:
         return dict(parts(details, graph))
     except Exception:  # noqa: BLE001 - a torch whose internals differ
         _log.debug("what a key lacks is not known: no other process has this key", exc_info=True)
-        return {"cachesvc": nonce("not known")}
+        # Not `nonce`: this process may have another setting at the next compile of the same graph.
+        return {"cachesvc": f"not known ({os.urandom(6).hex()})"}
 
 
 def _is_installed(hook: Hook, module: ModuleType) -> bool:
