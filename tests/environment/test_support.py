@@ -85,9 +85,8 @@ def test_without_torch_or_on_another_system_nothing_is_usable() -> None:
 
 
 def test_a_line_holds_no_character_that_a_terminal_obeys() -> None:
-    for version in ("\x1b[31mx", "2.6\x1b[31m"):
-        line = releases.refusal(version)
-        assert line is not None and line.isprintable()
+    for version in ("\x1b[31mx", "2.6\x1b[31m", "9.9\x1b[31m"):
+        assert support_of({**LINUX, "torch": version}).line.isprintable()
 
 
 # Sources ----------------------------------------------------------------------------------------
@@ -228,6 +227,10 @@ def test_an_entry_counts_with_a_proof_of_this_very_torch(manifest: Manifest) -> 
     assert "with triton 3.1" in refusal(
         replace(manifest, scopes=("gpu",), proof=replace(proof, triton="3.1"))
     )
+
+
+def test_on_a_torch_that_is_not_usable_no_proof_counts(manifest: Manifest) -> None:
+    assert "not usable: torch 2.7.1 is older" in refusal(manifest, {**LINUX, "torch": "2.7.1"})
 
 
 def test_a_supported_torch_needs_no_proof(manifest: Manifest) -> None:

@@ -285,6 +285,11 @@ def test_two_versions_in_one_job_compile_and_each_rank_says_why_in_one_line(tmp_
     assert_compiled(second, differs)
 
 
+def own_results(place: Path) -> list[Path]:
+    """Return what a process kept for the next start of its node."""
+    return list((place / "home" / ".cache" / "cachesvc" / "v1" / "own").glob("*"))
+
+
 BAD_VERSIONS = {
     "2.16.0.dev20261101+cpu": "not proven on torch 2.16.0.dev20261101+cpu",
     "2.13.0+acme.5": "not proven on torch 2.13.0+acme.5",
@@ -298,10 +303,12 @@ def test_a_torch_of_another_version_compiles_and_says_why_in_one_line(version: s
     variables = {**made(tmp_path / "site", version), **unproven_entry(tmp_path, version)}
     service = serve(sys.executable, tmp_path, "attach-first", **variables)
     assert_compiled(service, BAD_VERSIONS[version])
+    assert own_results(tmp_path) == [], "nobody has proven what was compiled here"
 
 
 def test_a_variable_that_does_nothing_any_more_is_one_line(tmp_path: Path) -> None:
     service = serve(sys.executable, tmp_path, "attach-first", CACHESVC_UNTESTED="1")
     assert service.code == 0 and service.answer["right"], service.err[-4000:]
+    assert own_results(tmp_path), "a supported torch keeps what was compiled here"
     lines = [line for line in service.log_lines if "CACHESVC_UNTESTED" in line]
     assert len(lines) == 1 and "does nothing any more" in lines[0], service.err

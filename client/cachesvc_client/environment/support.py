@@ -13,7 +13,7 @@ from typing import Literal
 
 from ..hooks.lookup import LOST, look_up
 from ..hooks.table import Hook
-from ..wire.errors import Incompatible
+from ..wire.errors import Incompatible, printable
 from ..wire.factors import Fingerprint
 from ..wire.records import Manifest
 from . import releases
@@ -67,7 +67,8 @@ def decide(
     refusal = releases.refusal(None if torch is None else str(torch))
     if refusal is not None:
         return Support("not usable", refusal)
-    versions = f"torch {torch}" + (f" with triton {triton or '(none)'} on a GPU" if gpu else "")
+    on_gpu = f" with triton {triton or '(none)'} on a GPU" if gpu else ""
+    versions = printable(f"torch {torch}{on_gpu}")
     needed = _needed(general, gpu)
     by_kind = {kind: _needed(hooks, gpu) for kind, hooks in of_kinds.items()}
     names, kinds = _names(needed), {kind: _names(hooks) for kind, hooks in by_kind.items()}
@@ -93,6 +94,8 @@ def check_proof(manifest: Manifest, support: Support, fingerprint: Fingerprint) 
     if support.state == "supported":
         return
     name = f"{manifest.statement.full_name} {manifest.statement.target}"
+    if support.state == "not usable":
+        raise Incompatible(f"{name}: {support.line}")
     here, proof = str(fingerprint.get("torch")), manifest.proof
     if proof is None:
         raise Incompatible(f"{name}: not proven on torch {here}: its manifest has no proof", _WARM_HERE)

@@ -14,7 +14,7 @@ from ..wire.factors import Fingerprint
 from . import compile_hook, gc_pause
 
 _OF_EVERY_ENTRY = (*compile_hook.HOOKS, *keys.SAFETY_HOOKS, *operators.HOOKS)
-"""Hooks that are safe and restore at all, whatever the kinds of an entry are."""
+"""Hooks without which an entry is not safe, or not restored in time, whatever its kinds are."""
 
 
 def every_hook() -> Iterator[Hook]:
