@@ -95,7 +95,7 @@ def check_proof(manifest: Manifest, support: Support, fingerprint: Fingerprint) 
         return
     name = f"{manifest.statement.full_name} {manifest.statement.target}"
     if support.state == "not usable":
-        raise Incompatible(f"{name}: {support.line}")
+        raise Incompatible(f"{name}: {support.line}", "see: cachesvc-client doctor")
     here, proof = str(fingerprint.get("torch")), manifest.proof
     if proof is None:
         raise Incompatible(f"{name}: not proven on torch {here}: its manifest has no proof", _WARM_HERE)
