@@ -22,11 +22,13 @@ from pathlib import Path
 from typing import Any
 
 from . import child_processes, imports
-from .table import Hook
+from .table import Hook, Role
 
 
 def _row(module: str, path: str, what: str, since: str = "") -> Hook:
-    return Hook(module, path, f"counts {what}", f"{what} are not counted, and a report says so", since)
+    role: Role = "gpu" if module.startswith("triton.") else "count"
+    if_missing = f"{what} are not counted, and a report says so"
+    return Hook(module, path, f"counts {what}", if_missing, since, role=role)
 
 
 _AUTOTUNER = "torch._inductor.runtime.triton_heuristics"
@@ -281,6 +283,7 @@ _BYPASSING: tuple[tuple[Hook, imports.Body], ...] = (
             "FxGraphCache.prepare_key",
             f"notes {_UNCACHED}",
             f"a report does not say {_UNCACHED}",
+            role="explain",
         ),
         _prepare_key,
     ),
@@ -290,6 +293,7 @@ _BYPASSING: tuple[tuple[Hook, imports.Body], ...] = (
             "autograd_cache_key",
             f"notes {_UNCACHED}",
             f"a report does not say {_UNCACHED}",
+            role="explain",
         ),
         _autograd_key,
     ),

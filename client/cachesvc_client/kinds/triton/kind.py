@@ -27,12 +27,14 @@ _COMPILED = Hook(
     "compilation.listener",
     "records the kernels that this process compiled or found in the folder",
     "no kernel that the application launches itself is captured",
+    role="gpu",
 )
 _LOOKED_UP = Hook(
     "triton.knobs",
     "runtime.jit_cache_hook",
     "waits for the restore before the first kernel that the application launches itself",
     "such a kernel may be compiled before its entry is restored",
+    role="gpu",
 )
 _HELPERS = tuple(
     Hook(
@@ -42,6 +44,7 @@ _HELPERS = tuple(
         "the driver's helper library is built with gcc in every fresh folder",
         since,
         until,
+        role="gpu",
     )
     for module, function, since, until in HELPER_BUILDERS
 )
@@ -50,6 +53,7 @@ _AUTOTUNER = Hook(
     "Autotuner.__init__",
     "keeps the timings of triton.autotune in the folder",
     "kernels of the application under triton.autotune may be tuned again",
+    role="gpu",
 )
 
 
