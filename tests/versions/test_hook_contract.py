@@ -35,7 +35,8 @@ for package in ("torch", "triton"):
         versions[package] = importlib.import_module(package).__version__
     except ModuleNotFoundError:
         pass
-print(json.dumps([versions, [look(*name) if name[0].split(".")[0] in versions else None for name in names]]), flush=True)
+forms = [look(*name) if name[0].split(".")[0] in versions else None for name in names]
+print(json.dumps([versions, forms]), flush=True)
 os._exit(0)  # some of these modules start processes, which nobody needs here
 """
 VERSIONS = ("2.8.0", "2.9.1", "2.10.0", "2.11.0", "2.12.1", "", "2.14.1", "2.15.0")
