@@ -6,7 +6,9 @@ JOBS ?= 2
 ARGS ?=
 # The version of torch of `make torch-env`, and those of `make test-versions`.
 VERSION ?= 2.7.1
-VERSIONS ?= 2.7.1 2.8.0 2.11.0
+VERSIONS ?= 2.7.1 2.8.0 2.11.0 2.15.0
+# Those of `make versions`: the newest patch of each release that is supported; 2.13 is in `.venv` too.
+SUPPORTED ?= 2.8.0 2.9.1 2.10.0 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -85,6 +87,9 @@ contract: $(STAMP)  ## the private names of torch and Triton that cachesvc wraps
 	@$(BIN)/python -m tools.hook_contract $(or $(ARGS),check) \
 		$(wildcard $(VENV)/lib/python*/site-packages .torch/*/lib/python*/site-packages .whl/*.whl)
 
+versions: $(STAMP) $(SUPPORTED:%=.torch/%/.ready)  ## tests of every supported torch, and docs/reference/versions.md
+	@$(BIN)/python -m tools.versions $(SUPPORTED); status=$$?; $(BIN)/python -m tools.versions_page; exit $$status
+
 versions-new: $(STAMP)  ## what VERSION=X.Y.Z of torch changes for cachesvc's hooks; downloads that wheel alone
 	@$(BIN)/python -m pip download -q --disable-pip-version-check --no-deps -d .whl "torch==$(VERSION)"
 	@$(BIN)/python -m tools.hook_contract compare $$(ls .whl/torch-$(VERSION)[-+]*.whl)
@@ -99,9 +104,9 @@ keys: $(STAMP)  ## docs/keys.md from the factor table
 	@$(BIN)/python -m tools.keys
 
 pages: $(STAMP)  ## every generated page of docs/: keys, settings, commands, REST, exit codes; and the table of names
-	@for page in keys settings_page commands_page rest_page exit_codes_page; do \
-		$(BIN)/python -m tools.$$page || exit 1; done
 	@$(BIN)/python -m tools.hook_contract record
+	@for page in keys settings_page commands_page rest_page exit_codes_page versions_page; do \
+		$(BIN)/python -m tools.$$page || exit 1; done
 
 $(DOCS)/.installed: requirements/docs.txt | tools
 	@test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)

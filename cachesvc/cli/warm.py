@@ -201,14 +201,15 @@ def _run(
 
 
 def _prove(context: WarmContext, jobs: Sequence[Job], config: Config) -> WarmContext:
-    """Return the context with its environment, in which the conformance probe has passed before a target is
-    built. Raises ``Unsupported``."""
+    """Return the context with its environment. If entries of this environment need a proof, the conformance
+    probe has passed in it before a target is built. Raises ``Unsupported``."""
     from cachesvc.warm.proven_environment import judge_environment, prove_environment
 
-    if context.check or not jobs:
-        return replace(context, environment=judge_environment())
-    context.on_step(jobs[0], "probe")
-    return replace(context, environment=prove_environment(jobs[0], context.launcher, config))
+    environment = judge_environment()
+    if environment.needs_probe and jobs and not context.check:
+        context.on_step(jobs[0], "probe")
+        prove_environment(environment, jobs[0], context.launcher, config)
+    return replace(context, environment=environment)
 
 
 def _folder(out: Path | None) -> Path | None:

@@ -1,5 +1,5 @@
 """Prove an environment once, before any target: run the conformance probe in a fresh process, and keep that
-it passed.
+it passed. A supported release needs no probe: the project's tests ran on it.
 
 The node store keeps it by the digest of the environment, with this node's own signature: a store may come
 from a cache that others filled. A probe that failed is not kept, so the next run tries again.
@@ -56,18 +56,24 @@ class ProvenEnvironment:
     support: Support
     present: frozenset[str]
 
-    def proof(self, kinds: Iterable[str]) -> Proof:
-        """Return the proof of an entry with files of these kinds.
+    @property
+    def needs_probe(self) -> bool:
+        """Return whether services use an entry of this environment only with a proof."""
+        return self.support.state != "supported"
 
-        Raises ``Unsupported`` if such an entry needs a hook that is missing in a torch that is not supported.
+    def proof(self, kinds: Iterable[str]) -> Proof | None:
+        """Return the proof of an entry with files of these kinds; ``None`` where an entry needs none.
+
+        Raises ``Unsupported`` if such an entry needs a hook that is missing.
         """
+        if not self.needs_probe:
+            return None
         needed = self.support.needs(kinds)
         missing = next((name for name in needed if name not in self.present), None)
-        if missing is not None and self.support.state != "supported":
+        if missing is not None:
             raise Unsupported(f"not usable: hook {missing} is missing in torch {self.fingerprint['torch']}")
         triton = self.fingerprint.get("triton")
-        hooks = tuple(name for name in needed if name in self.present)
-        return Proof(str(self.fingerprint["torch"]), hooks, None if triton is None else str(triton))
+        return Proof(str(self.fingerprint["torch"]), needed, None if triton is None else str(triton))
 
     def refusal_of(self, manifest: Manifest) -> str:
         """Return why services of this environment refuse an entry for its proof; empty if they do not."""
@@ -90,21 +96,19 @@ def judge_environment() -> ProvenEnvironment:
     return ProvenEnvironment(fingerprint, support, present_names(every_hook(), fingerprint))
 
 
-def prove_environment(job: Job, launcher: Launcher, config: Config) -> ProvenEnvironment:
-    """Return this environment once the conformance probe has passed in it, now or in an earlier run.
+def prove_environment(environment: ProvenEnvironment, job: Job, launcher: Launcher, config: Config) -> None:
+    """Return once the conformance probe has passed in this environment, now or in an earlier run.
 
-    ``job``: names the processes' limits; nothing of it runs. Raises ``Unsupported`` for a torch that is not
-    usable, or with the check that failed; ``Cancelled``.
+    ``job``: names the processes' limits; nothing of it runs. Raises ``Unsupported`` with the check that
+    failed; ``Cancelled``.
     """
-    environment = judge_environment()
     digest = _digest(environment.fingerprint)
     store = _store(config)
     if store is not None and _has_passed(store, digest):
-        return environment
+        return
     _run_probe(job, launcher, environment)
     if store is not None:
         _keep(store, digest)
-    return environment
 
 
 def _run_probe(job: Job, launcher: Launcher, environment: ProvenEnvironment) -> None:

@@ -18,6 +18,7 @@ import torch
 
 from cachesvc_client.graphs import ambient, keys
 from tests.e2e.harness import environment
+from tests.releases import TORCH
 
 CODECACHE, AUTOGRAD = (hook.module for hook in keys.SAFETY_HOOKS)
 
@@ -89,6 +90,8 @@ def test_a_graph_that_enters_autocast_has_the_current_dtype_in_its_key() -> None
     [entered] = graphs
     parts = ambient.of_autograd(Old(entered, graph_on("cpu")), entered)
     assert parts["ambient_autocast_dtypes"]["cpu"] == "torch.bfloat16"
+    if TORCH < (2, 9):
+        return  # 2.8 does not say which devices it supports, so the parts are always added there
     complete = New(entered, graph_on("cpu"))
     complete.autocast_state = dict.fromkeys(torch._C._autocast_supported_devices())
     assert ambient.of_autograd(complete, entered) == {}, "this version holds the dtypes of all devices"
@@ -156,8 +159,9 @@ def test_a_hook_that_is_not_in_place_is_reported(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.compiles
+@pytest.mark.skipif(TORCH < (2, 13), reason="cachesvc adds to the keys of earlier versions")
 def test_keys_of_a_version_that_holds_these_facts_are_pytorchs_own(tmp_path: Path) -> None:
-    """The keys are computed in fresh processes and compared byte for byte; this torch is 2.13 or later."""
+    """The keys are computed in fresh processes and compared byte for byte."""
 
     def looked_for(how: str) -> list[str]:
         program = str(Path(__file__).with_name("keys_program.py"))

@@ -1,4 +1,4 @@
-"""Test that the conformance probe runs once for each environment, and what a run without it does.
+"""Test that the conformance probe runs once for each environment that is not supported.
 
 The probe's own process is not started here: tests/versions/test_never_breaks.py starts it."""
 
@@ -11,14 +11,12 @@ from typing import Any
 
 import pytest
 
-from cachesvc.warm import proven_environment
 from cachesvc.warm.phase import PhaseRequest, PhaseResult
 from cachesvc.warm.plan import Job, plan
-from cachesvc.warm.proven_environment import judge_environment, prove_environment
+from cachesvc.warm.proven_environment import ProvenEnvironment, judge_environment, prove_environment
 from cachesvc.warm.spec import parse_spec
 from cachesvc_client.config import Config
 from cachesvc_client.environment import releases
-from cachesvc_client.environment.support import Support
 from cachesvc_client.wire.errors import Unsupported
 from tests.made_torch import make_torch
 
@@ -49,8 +47,10 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
     return Config(store=tmp_path / "store")
 
 
-def prove(job: Job, config: Config, launcher: Any) -> proven_environment.ProvenEnvironment:
-    return prove_environment(job, launcher, config)
+def prove(job: Job, config: Config, launcher: Any) -> ProvenEnvironment:
+    environment = judge_environment()
+    prove_environment(environment, job, launcher, config)
+    return environment
 
 
 def test_a_probe_that_passed_is_not_repeated(job: Job, config: Config) -> None:
@@ -112,16 +112,23 @@ def test_a_torch_that_is_not_usable_is_refused_before_the_probe(
     assert probes.requests == []
 
 
-def test_a_proof_names_the_hooks_that_the_kinds_of_an_entry_need() -> None:
+def test_an_entry_of_a_supported_release_needs_no_proof() -> None:
     here = judge_environment()
+    assert here.support.state == "supported"
+    assert not here.needs_probe and here.proof({"inductor"}) is None
+
+
+def test_a_proof_names_the_hooks_that_the_kinds_of_an_entry_need() -> None:
+    supported = judge_environment()
+    here = replace(supported, support=replace(supported.support, state="by proof"))
     proof = here.proof({"inductor"})
     assert proof.torch == here.fingerprint["torch"] and proof.triton == here.fingerprint.get("triton")
     assert "torch._inductor.codecache.CppCodeCache.load_async" in proof.hooks
     assert not any("cpp_extension" in hook for hook in proof.hooks)
     assert any("cpp_extension" in hook for hook in here.proof({"torch_extensions"}).hooks)
     lost = here.present - {"torch.utils.cpp_extension._jit_compile"}
-    unknown = replace(here, support=replace(here.support, state="by proof"), present=lost)
-    assert isinstance(unknown.support, Support) and unknown.proof({"inductor"}).hooks == proof.hooks
+    unknown = replace(here, present=lost)
+    assert unknown.proof({"inductor"}).hooks == proof.hooks
     with pytest.raises(
         Unsupported, match=r"hook torch\.utils\.cpp_extension\._jit_compile is missing in torch"
     ):
