@@ -29,8 +29,8 @@ time and runs nothing wrong ([ADR 25](../adr/0025-what-libraries-compile.md)).
 """
 TRITON_3_4 = """\
 Triton 3.4 (torch 2.8) leaves the values of a module's constants (`tl.constexpr`) out of its own key: after an
-edit of such a constant, its cache folder has the old kernel. For that reason it is not safe to restore
-kernels on a GPU with torch 2.8.
+edit of such a constant, its cache folder has the old kernel. For that reason cachesvc restores nothing on a
+GPU with Triton 3.4.
 """
 
 HEAD = f"""\

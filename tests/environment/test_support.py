@@ -67,6 +67,12 @@ def test_the_text_of_a_version_decides_on_a_cpu(version: str, state: str) -> Non
         ("2.11.0+cu130", "3.5.1", "not usable", "is missing in torch 2.11.0+cu130 with triton 3.5.1"),
         ("2.13.0+cu130", "3.7.1", "not usable", "is missing in torch 2.13.0+cu130 with triton 3.7.1"),
         ("2.11.0+cu130", None, "not usable", "is missing in torch 2.11.0+cu130 with triton (none)"),
+        (
+            "2.8.0+cu128",
+            "3.4.0",
+            "not usable",
+            "triton 3.4.0 is older than 3.5, which a GPU needs",
+        ),
     ],
 )
 def test_on_a_gpu_the_pair_with_triton_decides(

@@ -17,6 +17,10 @@ from ..wire.errors import printable
 OLDEST = (2, 8)
 """The oldest release of torch that cachesvc works with: before it, the hooks broke the compile."""
 
+OLDEST_TRITON = (3, 5)
+"""The oldest release of Triton that cachesvc works with on a GPU: a key of 3.4 holds no value of a constant
+(``tl.constexpr``) that a kernel reads from its module, so the code of another value would be a hit."""
+
 
 class TestedRelease(NamedTuple):
     """Says what the project ran on one release of torch.
@@ -68,6 +72,20 @@ def refusal(version: str | None) -> str | None:
         oldest = ".".join(map(str, OLDEST))
         return f"not usable: torch {printable(version)[:80]} is older than {oldest}, which cachesvc needs"
     return None
+
+
+def triton_refusal(version: str) -> str | None:
+    """Returns the line that says why nothing is restored on a GPU with this Triton; ``None`` if it may be.
+
+    An empty ``version``: there is no Triton.
+    """
+    number = _NUMBER.match(version)
+    if number is None or (int(number[1]), int(number[2])) >= OLDEST_TRITON:
+        return None
+    oldest = ".".join(map(str, OLDEST_TRITON))
+    return (
+        f"not usable: triton {printable(version)[:80]} is older than {oldest}, which cachesvc needs on a GPU"
+    )
 
 
 def is_tested(torch: str, triton: str, *, gpu: bool) -> bool:

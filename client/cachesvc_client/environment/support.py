@@ -65,6 +65,8 @@ def decide(
     if not platform.startswith("linux"):
         return Support("not usable", f"cachesvc works on Linux; this is {platform or 'unknown'}")
     refusal = releases.refusal(None if torch is None else str(torch))
+    if refusal is None and gpu:
+        refusal = releases.triton_refusal(triton)
     if refusal is not None:
         return Support("not usable", refusal)
     on_gpu = f" with triton {triton or '(none)'} on a GPU" if gpu else ""
