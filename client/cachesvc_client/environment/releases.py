@@ -83,9 +83,7 @@ def triton_refusal(version: str) -> str | None:
     if number is None or (int(number[1]), int(number[2])) >= OLDEST_TRITON:
         return None
     oldest = ".".join(map(str, OLDEST_TRITON))
-    return (
-        f"not usable: triton {printable(version)[:80]} is older than {oldest}, which cachesvc needs on a GPU"
-    )
+    return f"not usable: triton {printable(version)[:80]} is older than {oldest}, which a GPU needs"
 
 
 def is_tested(torch: str, triton: str, *, gpu: bool) -> bool:
