@@ -1,4 +1,5 @@
-"""Print as JSON the keys that PyTorch looks for under several settings: ``keys_program.py plain|armed``.
+"""Print as JSON the keys that PyTorch looks for under several settings, by function: ``keys_program.py
+plain|armed``.
 
 *armed*: with the hooks of cachesvc. Nothing is compiled: the program stops Inductor after the lookup."""
 
@@ -16,7 +17,7 @@ import torch._functorch._aot_autograd.autograd_cache as autograd_cache
 import torch._inductor.codecache as codecache
 import torch._inductor.compile_fx as compile_fx
 
-keys: list[str] = []
+keys: dict[str, list[str]] = {}
 
 
 class Stopped(Exception):
@@ -30,7 +31,7 @@ def stop_after_lookup(*_, **__):
 def noting(original, position):
     def looked_up(*args, **kwargs):
         answer = original(*args, **kwargs)
-        keys.append(args[0] if position is None else answer[position])
+        keys[program.__name__].append(args[0] if position is None else answer[position])
         return answer
 
     return looked_up
@@ -56,6 +57,7 @@ SETTINGS = {
     "grad": torch.enable_grad,
 }
 for program in (function, inside):
+    keys[program.__name__] = []
     for setting in SETTINGS.values():
         torch._dynamo.reset()
         with torch.no_grad(), setting(), contextlib.suppress(Exception):
@@ -63,6 +65,7 @@ for program in (function, inside):
 torch.set_default_dtype(torch.float64)
 torch.set_num_threads(3)
 torch._dynamo.reset()
+program = function
 with torch.no_grad(), contextlib.suppress(Exception):
-    torch.compile(function)(torch.ones(8, 8))
+    torch.compile(program)(torch.ones(8, 8))
 print(json.dumps(keys))

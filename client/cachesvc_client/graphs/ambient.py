@@ -6,8 +6,8 @@ size's from 2.11, options of a nested region from 2.14. Before that, code for on
 another [measured, 2.8 and 2.11: a service under autocast to float16 computed in bfloat16].
 
 A graph that enters autocast by itself and names no dtype takes that of ``torch.set_autocast_dtype``. No key
-of 2.8 and 2.11 holds it, 2.13 keeps such a graph out of AOTAutograd's cache, and 2.15 has the dtypes of all
-devices in its key. Run on 2.8, 2.11 and 2.13; read in 2.15.
+of 2.8, 2.11 and 2.14 holds it, 2.13 keeps such a graph out of AOTAutograd's cache, and 2.15 has the dtypes of
+all devices in its key. Run on these five versions.
 
 A part is added only where the details lack it: no method of their class names the attribute in which later
 versions keep the part. So the keys of a version that has the part stay as they are.
