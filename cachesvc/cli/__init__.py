@@ -22,7 +22,7 @@ app = typer.Typer(
 COMMANDS = {
     "serve": ("serve",),
     "warm": ("warm",),
-    "client": ("keygen", "login", "run", "explain", "doctor", "pull", "push", "cosign", "verify"),
+    "client": ("keygen", "login", "run", "explain", "coverage", "doctor", "pull", "push", "cosign", "verify"),
     "admin": ("admin",),
 }
 """Modules of this package, in the order of the help, with the commands that each registers."""

@@ -13,6 +13,7 @@ _CLIENT_COMMANDS = {
     "login": "Store a registry, its token and trusted keys for this user.",
     "run": "Start a command with every Python process of it attached.",
     "explain": "Show which entries fit here, and what differs from the others.",
+    "coverage": "Show which targets of a name are warm in which environments.",
     "doctor": "Say whether this environment can hit, and how to fix it.",
     "pull": "Write what fits this environment as bundle files.",
     "push": "Publish bundle files.",

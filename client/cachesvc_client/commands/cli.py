@@ -2,7 +2,8 @@
 
 Exit status: 0 done; 1 ``doctor`` found a failure, or an internal error; 2 bad usage or a malformed value;
 3 token; 4 nothing there, or nothing fits; 5 somebody else published first; 6 registry or disk;
-7 a check failed; 8 not usable; 126 and 127 ``run`` could not start the command.
+7 a check failed; 8 not usable; 9 ``coverage``: something is not warm; 126 and 127 ``run`` could not start the
+command.
 """
 
 from __future__ import annotations
@@ -10,18 +11,19 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import __version__
 from ..wire import codec
 from ..wire.errors import CacheSvcError, InvalidRequest, printable
-from ..wire.names import Lane, Name, Tag
+from .arguments import lane_argument, name_argument, print_json, tag_argument, without_provenance
 from .cosign import add_cosign
+from .entry_commands import add_coverage, add_explain
 
 if TYPE_CHECKING:
-    from ..config import Config
+    pass
 
 T = TypeVar("T")
 
@@ -60,7 +62,8 @@ def parser(program: str) -> argparse.ArgumentParser:
         _add_login,
         _add_run,
         _add_doctor,
-        _add_explain,
+        add_explain,
+        add_coverage,
         _add_pull,
         _add_push,
         add_cosign,
@@ -147,9 +150,9 @@ def _add_run(commands: Any) -> None:
         help="start a command with every Python process of it attached",
         usage="%(prog)s [options] NAME -- command…",
     )
-    run.add_argument("name", type=_name, help="namespace/name[:tag]")
-    run.add_argument("--tag-fallback", action="append", default=[], type=_tag, metavar="TAG")
-    run.add_argument("--lane", type=_lane)
+    run.add_argument("name", type=name_argument, help="namespace/name[:tag]")
+    run.add_argument("--tag-fallback", action="append", default=[], type=tag_argument, metavar="TAG")
+    run.add_argument("--lane", type=lane_argument)
     run.add_argument("--mode", choices=("read", "readwrite", "off"))
     run.add_argument(
         "--deadline", metavar="SECONDS", help="seconds that the first compile waits for the restore"
@@ -181,7 +184,7 @@ def _run(arguments: argparse.Namespace) -> int:
 def _add_doctor(commands: Any) -> None:
     doctor = commands.add_parser("doctor", help="whether this environment can hit, and how to fix it")
     doctor.add_argument(
-        "names", nargs="*", type=_name, metavar="NAME", help="also whether its entries fit here"
+        "names", nargs="*", type=name_argument, metavar="NAME", help="also whether its entries fit here"
     )
     doctor.add_argument(
         "--hooks",
@@ -201,77 +204,24 @@ def _doctor(arguments: argparse.Namespace) -> int:
     if arguments.hooks:
         states = hook_states()
         if arguments.json:
-            _print_json([{"presence": state.presence, **asdict(state.hook)} for state in states])
+            print_json([{"presence": state.presence, **asdict(state.hook)} for state in states])
         else:
             print(render_hooks(states))
         return 0
     checks = diagnose(tuple(arguments.names))
     failed = any(check.status == "fail" for check in checks)
     if arguments.json:
-        _print_json({"ok": not failed, "checks": checks, "fingerprint": detect()})
+        print_json({"ok": not failed, "checks": checks, "fingerprint": detect()})
     else:
         print(render(checks))
     return 1 if failed else 0
 
 
-def _add_explain(commands: Any) -> None:
-    explain = commands.add_parser("explain", help="which entries fit here, and what differs from the others")
-    explain.add_argument("name", type=_name)
-    explain.add_argument("--tag-fallback", action="append", default=[], type=_tag, metavar="TAG")
-    explain.add_argument("--target", help="one target, or a beginning of it such as bert")
-    explain.add_argument(
-        "--here",
-        type=Path,
-        metavar="FILE",
-        help="another environment: what doctor --json printed there, or a report",
-    )
-    explain.add_argument(
-        "--provenance", action="store_true", help="instead: who built each revision, from what and when"
-    )
-    explain.add_argument("--json", action="store_true")
-    explain.set_defaults(command=_explain)
-
-
-def _explain(arguments: argparse.Namespace) -> int:
-    from ..config import Config
-    from ..wire.errors import Incompatible
-    from .explain import explain, read_facts, render
-
-    config = Config.read()
-    if arguments.provenance:
-        return _explain_provenance(config, arguments)
-    explanation = explain(
-        config,
-        arguments.name,
-        fallback=(*arguments.tag_fallback, *config.tag_fallback),
-        target=arguments.target,
-        here=read_facts(arguments.here) if arguments.here else None,
-    )
-    if arguments.json:
-        _print_json(explanation)
-    else:
-        print(render(explanation))
-    return 0 if explanation.fitting else Incompatible.exit_status
-
-
-def _explain_provenance(config: Config, arguments: argparse.Namespace) -> int:
-    from ..wire.errors import Untrusted
-    from .provenance import list_provenance, render_provenance
-
-    fallback = (*arguments.tag_fallback, *config.tag_fallback)
-    rows = list_provenance(config, arguments.name, fallback)
-    if arguments.json:
-        _print_json([_without_provenance(row) for row in rows])
-    else:
-        print(render_provenance(rows))
-    return Untrusted.exit_status if any(row.refused for row in rows) else 0
-
-
 def _add_pull(commands: Any) -> None:
     pull = commands.add_parser("pull", help="write what fits this environment as bundle files")
-    pull.add_argument("name", type=_name)
+    pull.add_argument("name", type=name_argument)
     pull.add_argument("--into", type=Path, required=True, metavar="DIR")
-    pull.add_argument("--tag-fallback", action="append", default=[], type=_tag, metavar="TAG")
+    pull.add_argument("--tag-fallback", action="append", default=[], type=tag_argument, metavar="TAG")
     pull.add_argument(
         "--all", action="store_true", help="also what does not fit here: for an image that runs elsewhere"
     )
@@ -288,7 +238,7 @@ def _pull(arguments: argparse.Namespace) -> int:
     fallback = (*arguments.tag_fallback, *config.tag_fallback)
     bundles = pull(config, arguments.name, arguments.into, fallback=fallback, every=arguments.all)
     if arguments.json:
-        _print_json([{**codec.plain(row), "path": str(row.path)} for row in bundles])
+        print_json([{**codec.plain(row), "path": str(row.path)} for row in bundles])
         return 0
     rows = [
         (row.target, bytes_text(row.bytes), bytes_text(row.moved), row.signer.keyid, row.path)
@@ -320,7 +270,7 @@ def _push(arguments: argparse.Namespace) -> int:
             failed = failed or error
             print(printable(f"error: {path}: {error}"), file=sys.stderr)
     if arguments.json:
-        _print_json([{**codec.plain(row), "path": str(row.path)} for row in revisions])
+        print_json([{**codec.plain(row), "path": str(row.path)} for row in revisions])
     else:
         states = {True: "published", False: "there already"}
         print(
@@ -347,41 +297,10 @@ def _verify(arguments: argparse.Namespace) -> int:
 
     trusted, refused = verify(Config.read(), arguments.what)
     if arguments.json:
-        _print_json([_without_provenance(row) for row in trusted])
+        print_json([without_provenance(row) for row in trusted])
     else:
         for row in trusted:
             print(render_verification(row))
     for error in refused:
         print(f"error: {error}", file=sys.stderr)
     return max((error.exit_status for error in refused), default=0)
-
-
-def _without_provenance(row: object) -> dict[str, Any]:
-    """Return a row as JSON has it: the statement is whole, and what was read of it is left out."""
-    return {name: value for name, value in codec.plain(row).items() if name != "provenance"}
-
-
-def _print_json(value: object) -> None:
-    import json
-
-    print(json.dumps(codec.plain(value), indent=2))
-
-
-def _name(text: str) -> Name:
-    return _parse(Name.parse, text)
-
-
-def _tag(text: str) -> Tag:
-    return _parse(Tag, text)
-
-
-def _lane(text: str) -> Lane:
-    return _parse(Lane, text)
-
-
-def _parse(parse: Callable[[str], T], text: str) -> T:
-    """Parse an argument. A ``ValueError`` becomes argparse's error, which names the argument."""
-    try:
-        return parse(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None

@@ -107,7 +107,7 @@ def explain(
     fingerprint_here = detect() if here is None else None
     here = fingerprint_here or here or {}
     tags = name.tags(fallback)
-    fingerprint = {key: value for key, value in here.items() if _of_the_environment(key)}
+    fingerprint = environment_facts(here)
     with registry_of(config) as remote:
         answer = remote.resolve(
             ResolveRequest(name.namespace, name.name, fingerprint, tags=tags, lane=config.lane)
@@ -175,9 +175,13 @@ def not_installed(
     return reasons
 
 
-def _of_the_environment(name: str) -> bool:
-    factor = BY_NAME.get(name)
-    return factor is None or factor.group == "environment"
+def environment_facts(facts: Facts) -> Facts:
+    """Return the facts that say where something runs, without those of a workload."""
+    return {
+        name: value
+        for name, value in facts.items()
+        if name not in BY_NAME or BY_NAME[name].group == "environment"
+    }
 
 
 def _of_target(rows: Sequence[EntrySummary], target: str, name: Name) -> list[EntrySummary]:
@@ -305,7 +309,7 @@ def render(explanation: Explanation) -> str:
 
 
 def _use_row(here: Facts, row: EntrySummary, use: EnvironmentUse) -> tuple[str, str, str]:
-    where = "here" if _is_here(here, row, use) else _elsewhere(use)
+    where = "here" if is_use_here(here, row, use) else _elsewhere(use)
     counts = [f"{getattr(use, state)} {state}" for state in STATES if getattr(use, state)]
     text = f"{', '.join(counts)}; {use.saved:.1f} s saved, {use.spent:.1f} s spent compiling"
     if use.quarantined is not None:
@@ -315,7 +319,8 @@ def _use_row(here: Facts, row: EntrySummary, use: EnvironmentUse) -> tuple[str, 
     return str(row.target), where, text + (f" ({use.why})" if use.why else "")
 
 
-def _is_here(here: Facts, row: EntrySummary, use: EnvironmentUse) -> bool:
+def is_use_here(here: Facts, row: EntrySummary, use: EnvironmentUse) -> bool:
+    """Return whether a use of an entry was in the environment ``here``."""
     try:
         return use.environment == environment(here, row.fingerprint, row.scopes)
     except ValueError:  # halves of characters have no digest, and no environment has them

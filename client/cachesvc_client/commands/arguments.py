@@ -1,0 +1,50 @@
+"""Parse arguments that several commands have, and print JSON.
+
+Every command imports this module, so it imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from ..wire import codec
+from ..wire.names import Lane, Name, Tag
+
+T = TypeVar("T")
+
+
+def print_json(value: object) -> None:
+    """Print a value of the wire as indented JSON."""
+    import json
+
+    print(json.dumps(codec.plain(value), indent=2))
+
+
+def without_provenance(row: object) -> dict[str, Any]:
+    """Return a row as JSON has it: the statement is whole, and what was read of it is left out."""
+    return {name: value for name, value in codec.plain(row).items() if name != "provenance"}
+
+
+def name_argument(text: str) -> Name:
+    """Parse ``namespace/name[:tag]`` of a command line."""
+    return _parse(Name.parse, text)
+
+
+def tag_argument(text: str) -> Tag:
+    """Parse a tag of a command line."""
+    return _parse(Tag, text)
+
+
+def lane_argument(text: str) -> Lane:
+    """Parse a lane of a command line."""
+    return _parse(Lane, text)
+
+
+def _parse(parse: Callable[[str], T], text: str) -> T:
+    """Parse an argument. A ``ValueError`` becomes argparse's error, which names the argument."""
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

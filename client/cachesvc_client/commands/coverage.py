@@ -1,0 +1,192 @@
+"""Owns ``coverage``: which targets of a name are warm in which environments."""
+
+from __future__ import annotations
+
+import urllib.parse
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ..config import Config
+from ..http.registry import Remote
+from ..wire.admin import EntryPage, EntryRecord
+from ..wire.compare import Difference
+from ..wire.digest import Digest
+from ..wire.factors import Facts, Fingerprint
+from ..wire.names import Name, Tag
+from ..wire.partitions import known_partition
+from ..wire.protocol import EntrySummary, ResolveAnswer, ResolveRequest
+from .explain import environment_facts, is_use_here
+from .tables import aligned
+from .transfer import registry_of
+
+CellState = Literal["warm", "stale", "cold", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Holds what a service of one environment finds for one target.
+
+    ``state``: *warm* (the registry offers an entry of the newest model), *stale* (it offers an entry of an
+    older model), *failed* (it withholds the entry there, or the last starts there compiled all the same), or
+    *cold* (no entry fits). ``entry``: the entry that fits, or the nearest that does not. ``why``: why the
+    cell is not warm.
+    """
+
+    target: str
+    state: CellState
+    entry: Digest | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentCells:
+    """Holds the row of one environment. ``facts``: its fingerprint. ``cells``: one for each target."""
+
+    environment: Digest
+    facts: Fingerprint
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """Holds the grid of a name: ``targets`` are its columns, and ``environments`` its rows, by torch."""
+
+    name: str
+    targets: tuple[str, ...]
+    environments: tuple[EnvironmentCells, ...]
+
+    @property
+    def cells(self) -> list[Cell]:
+        """Return all cells."""
+        return [cell for row in self.environments for cell in row.cells]
+
+
+def cover(
+    config: Config, name: Name, *, fallback: tuple[Tag, ...] = (), others: Iterable[Facts] = ()
+) -> Coverage:
+    """Ask the registry what it offers under ``name`` to each environment that an entry of the name is for.
+
+    ``others``: environments to be asked for too, such as one that no pod runs yet. One request for each
+    environment. Raises ``NotFound`` if nothing is published under the name, and what `Remote` raises.
+    """
+    with registry_of(config) as remote:
+        tags = name.tags(fallback)
+        first = remote.resolve(ResolveRequest(name.namespace, name.name, {}, tags=tags, lane=config.lane))
+        chosen = Name(name.namespace, name.name, first.tag or name.tag)
+        summaries = [row for row in remote.entries(chosen) if row.lane is None or row.lane == config.lane]
+        models = _newest_models(_records(remote, chosen))
+        facts = [*(row.fingerprint for row in summaries), *map(environment_facts, others)]
+        rows = []
+        for digest, here in _environments(facts).items():
+            request = ResolveRequest(
+                chosen.namespace, chosen.name, here, tags=(chosen.tag,), lane=config.lane
+            )
+            cells = _cells(here, summaries, remote.resolve(request), models)
+            rows.append(EnvironmentCells(digest, here, cells))
+    rows.sort(key=lambda row: [_version(row.facts.get("torch")), *_label(row.facts)])
+    return Coverage(str(chosen), tuple(sorted({row.target for row in summaries})), tuple(rows))
+
+
+def _environments(fingerprints: Iterable[Fingerprint]) -> dict[Digest, Fingerprint]:
+    """Return the environments, each once."""
+    return {known_partition(one): one for one in fingerprints}
+
+
+def _records(remote: Remote, name: Name) -> list[EntryRecord]:
+    query = {"namespace": name.namespace, "name": name.name, "tag": name.tag}
+    rows: list[EntryRecord] = []
+    cursor: str | None = ""
+    while cursor is not None:
+        path = "/v1/entries?" + urllib.parse.urlencode({**query, **({"cursor": cursor} if cursor else {})})
+        page = remote.call("GET", path, None, EntryPage)
+        rows += page.rows
+        cursor = page.next
+    return rows
+
+
+def _newest_models(records: Sequence[EntryRecord]) -> dict[Digest, tuple[Digest, Digest]]:
+    """Return by entry the model that it is for and the newest model of its target; nothing where either is
+    not known."""
+    newest: dict[str, EntryRecord] = {}
+    for row in records:
+        if row.model is not None and row.sequence >= newest.get(row.target, row).sequence:
+            newest[row.target] = row
+    return {
+        row.entry: (row.model, model)
+        for row in records
+        if row.model is not None and (model := newest[row.target].model) is not None
+    }
+
+
+def _cells(
+    here: Fingerprint,
+    summaries: Sequence[EntrySummary],
+    answer: ResolveAnswer,
+    models: dict[Digest, tuple[Digest, Digest]],
+) -> tuple[Cell, ...]:
+    offered = {revision.entry for revision in answer.revisions}
+    rejected = {row.entry: row for row in answer.rejected}
+    cells = []
+    for target in sorted({row.target for row in summaries}):
+        rows = [row for row in summaries if row.target == target]
+        found = [_offered_cell(here, row, models.get(row.entry)) for row in rows if row.entry in offered]
+        # A target may have entries of several models or input sets: the worst that is offered counts.
+        found.sort(key=lambda cell: ("failed", "stale", "warm").index(cell.state))
+        kept_out = [rejected[row.entry] for row in rows if row.entry in rejected]
+        withheld = next((row for row in kept_out if row.withheld), None)
+        if found:
+            cells.append(found[0])
+        elif withheld is not None:
+            cells.append(Cell(target, "failed", withheld.entry, _text(withheld.differences)))
+        elif kept_out:
+            cells.append(Cell(target, "cold", kept_out[0].entry, _text(kept_out[0].differences)))
+        else:
+            cells.append(Cell(target, "cold", None, "no entry is offered"))
+    return tuple(cells)
+
+
+def _offered_cell(here: Fingerprint, row: EntrySummary, models: tuple[Digest, Digest] | None) -> Cell:
+    used = next((use for use in row.usefulness if is_use_here(here, row, use)), None)
+    if used is not None and used.inert_hosts:
+        return Cell(
+            row.target, "failed", row.entry, f"services compiled all the same: {used.why}".rstrip(": ")
+        )
+    if models is not None and models[0] != models[1]:
+        return Cell(
+            row.target, "stale", row.entry, f"for model {models[0][:19]}, the newest is {models[1][:19]}"
+        )
+    return Cell(row.target, "warm", row.entry)
+
+
+def _text(found: Sequence[Difference]) -> str:
+    first = found[0] if found else None
+    return "" if first is None else f"{first.factor}: {first.mine} here, {first.theirs} in the entry"
+
+
+def render(coverage: Coverage) -> str:
+    """Return the text for a terminal: the grid, and a line for each cell that is not warm."""
+    cells = coverage.cells
+    warm = sum(cell.state == "warm" for cell in cells)
+    head = ("torch", "device", "python", *coverage.targets)
+    grid = [(*_label(row.facts), *(cell.state for cell in row.cells)) for row in coverage.environments]
+    parts = [f"{coverage.name}: {warm} of {len(cells)} are warm", aligned([head, *grid], "  ")]
+    reasons = [
+        (f"{cell.target} is {cell.state} on {', '.join(_label(row.facts)[:2])}", cell.why)
+        for row in coverage.environments
+        for cell in row.cells
+        if cell.state != "warm"
+    ]
+    if reasons:
+        parts.append("\nnot warm:\n" + aligned(reasons, "  "))
+    return "\n".join(parts)
+
+
+def _label(facts: Fingerprint) -> tuple[str, str, str]:
+    device = facts.get("gpu") or f"cpu {facts.get('cpu_isa', '')}".rstrip()
+    return str(facts.get("torch", "-")), str(device), str(facts.get("python_abi", "-"))
+
+
+def _version(torch: object) -> list[int]:
+    numbers = str(torch).partition("+")[0].split(".")
+    return [int(number) if number.isascii() and number.isdigit() else 0 for number in numbers]
