@@ -78,17 +78,19 @@ def test_a_rollout_is_warmed_before_its_first_service(reg: Inside) -> None:
 
 
 def test_revisions_of_one_environment_do_not_push_out_another_s(reg: Inside) -> None:
-    old = built(reg, "2.13.0")
-    reg.publish(old)
+    previous, old = built(reg, "2.13.0", number=1), built(reg, "2.13.0", number=2)
+    reg.publish(previous)
+    reg.publish(old, previous.revision)
     head = None
     for number in range(1, 6):
         reg.clock.now = START + number
         head = reg.publish(built(reg, "2.15.0", number=number), head).revision
     reg.clock.now = START + 3 * DAY
-    assert gc.collect(reg.registry).revisions == 3  # Two are kept of an entry, by the registry's policy.
+    assert gc.collect(reg.registry).revisions == 3  # Two of each entry are kept, by the registry's policy.
     assert offered(reg, "2.13.0") == [old.revision]
     assert offered(reg, "2.15.0") == [head]
     assert reg.pack(old.revision) == old.pack
+    assert reg.pack(previous.revision) == previous.pack
 
 
 def test_a_deleted_entry_leaves_the_other_environments_alone(reg: Inside) -> None:
