@@ -122,6 +122,7 @@ def bundle(tmp_path, registry):
         path: Path | None = None,
         graphs: dict[str, list[str]] | None = None,
         provenance: Provenance | None = None,
+        model: bytes | None = None,
         **differs: object,
     ) -> Path:
         parsed = Name.parse(name)
@@ -143,7 +144,9 @@ def bundle(tmp_path, registry):
             contents.frames,
             contents.files,
             fingerprint,  # type: ignore[arg-type]
-            Workload(script=Digest.of(target.encode())),
+            Workload(model=Digest.of(model))
+            if model is not None
+            else Workload(script=Digest.of(target.encode())),
             scopes=("host",),
             asked=graphs,
             attestation=provenance.statement(name, contents.pack.digest) if provenance else None,

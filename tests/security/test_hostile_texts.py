@@ -199,6 +199,7 @@ COMMANDS = [
     "admin trust show",
     "client login {url} --token csv_x",
     "client doctor team/bert",
+    "client coverage team/bert",
     "client explain team/bert",
     "client explain team/bert --provenance",
     "client pull team/bert --into {folder}/bundles",

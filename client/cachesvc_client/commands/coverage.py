@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import urllib.parse
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
@@ -90,7 +91,11 @@ def cover(
 
 def _environments(fingerprints: Iterable[Fingerprint]) -> dict[Digest, Fingerprint]:
     """Return the environments, each once."""
-    return {known_partition(one): one for one in fingerprints}
+    environments: dict[Digest, Fingerprint] = {}
+    for one in fingerprints:
+        with suppress(ValueError):  # halves of characters have no digest, and no environment has them
+            environments[known_partition(one)] = one
+    return environments
 
 
 def _records(remote: Remote, name: Name) -> list[EntryRecord]:

@@ -1,0 +1,96 @@
+"""Test ``coverage`` against a real registry: one name, entries of several environments and targets."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from cachesvc_client.http.registry import Remote
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.reports import ReportRequest, RevisionReport
+
+NEW_TORCH = {"torch": "2.15.0+cpu"}
+
+
+def states(command, name: str, *words: object) -> tuple[int, dict[tuple[str, str], str]]:
+    """Return the exit status, and the state of each cell by torch and target."""
+    status, out, err = command("coverage", name, "--json", *words)
+    assert err == "", err
+    cells = {
+        (row["facts"]["torch"], cell["target"]): cell["state"]
+        for row in json.loads(out)["environments"]
+        for cell in row["cells"]
+    }
+    return status, cells
+
+
+def test_a_rollout_is_cold_until_its_entry_is_there(command, bundle, tmp_path: Path) -> None:
+    for target in ("bert/default", "bert/autocast"):
+        assert command("push", bundle("team/rollout", target))[0] == 0
+    assert states(command, "team/rollout") == (
+        0,
+        {("2.13.0+cpu", "bert/default"): "warm", ("2.13.0+cpu", "bert/autocast"): "warm"},
+    )
+    here = json.loads(command("doctor", "--json")[1])["fingerprint"]
+    (tmp_path / "new.json").write_text(json.dumps({"fingerprint": {**here, **NEW_TORCH}}))
+    status, cells = states(command, "team/rollout", "--environment", tmp_path / "new.json")
+    assert status == 9 and len(cells) == 4
+    assert {state for (torch, _), state in cells.items() if torch.startswith("2.15")} == {"cold"}
+    status, out, _ = command("coverage", "team/rollout", "--environment", tmp_path / "new.json")
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    assert lines[0] == "team/rollout:latest: 2 of 4 are warm" and status == 9
+    assert lines[1] == "torch device python bert/autocast bert/default"
+    assert [line.split()[0] for line in lines[2:4]] == ["2.13.0+cpu", "2.15.0+cpu"], "the oldest torch first"
+    assert any(
+        line.startswith("bert/default is cold on 2.15.0+cpu")
+        and "torch: 2.15.0+cpu here, 2.13.0+cpu in the entry" in line
+        for line in lines
+    ), out
+    for target in ("bert/default", "bert/autocast"):
+        assert command("push", bundle("team/rollout", target, content=b"of 2.15", **NEW_TORCH))[0] == 0
+    assert states(command, "team/rollout") == (
+        0,
+        {(torch, target): "warm" for torch in ("2.13.0+cpu", "2.15.0+cpu") for target in
+         ("bert/default", "bert/autocast")},
+    )  # fmt: skip
+
+
+def test_an_environment_with_an_older_model_is_stale(command, bundle) -> None:
+    command("push", bundle("team/models", model=b"first", content=b"1"))
+    command("push", bundle("team/models", model=b"second", content=b"2", **NEW_TORCH))
+    status, cells = states(command, "team/models")
+    assert (status, cells) == (
+        9,
+        {("2.13.0+cpu", "bert/default"): "stale", ("2.15.0+cpu", "bert/default"): "warm"},
+    )
+
+
+def test_what_the_registry_withholds_is_failed(command, bundle, admin) -> None:
+    command("push", bundle("team/withheld"))
+    [entry] = json.loads(admin("entries", "list", "team/withheld", "--json"))
+    admin("quarantine", "set", entry["revision"], "--why", "wrong numbers")
+    assert states(command, "team/withheld") == (9, {("2.13.0+cpu", "bert/default"): "failed"})
+    assert "wrong numbers" in command("coverage", "team/withheld")[1]
+
+
+def test_an_entry_that_the_last_start_did_not_use_is_failed(command, bundle, registry, admin) -> None:
+    command("push", bundle("team/inert"))
+    [entry] = json.loads(admin("entries", "list", "team/inert", "--json"))
+    revision = RevisionReport(Digest(entry["revision"]), "inert", files=1)
+    with Remote(registry.url, registry.token) as remote:
+        remote.report(ReportRequest("0" * 32, entry["fingerprint"], (revision,), why=("grad mode",)))
+    assert states(command, "team/inert") == (9, {("2.13.0+cpu", "bert/default"): "failed"})
+    assert "services compiled all the same: grad mode" in command("coverage", "team/inert")[1]
+
+
+def test_wrong_uses_are_one_line(command, tmp_path: Path) -> None:
+    cases = [
+        (("team/nothing",), {}, 4, "nothing is published as team/nothing:latest"),
+        (("team/nothing",), {"CACHESVC_TOKEN": "csv_wrong"}, 3, "token"),
+        (("team/nothing",), {"CACHESVC_URL": "http://127.0.0.1:9"}, 6, "127.0.0.1:9"),
+        (("team/nothing", "--environment", tmp_path / "none.json"), {}, 2, "none.json"),
+    ]
+    for words, variables, status, expected in cases:
+        result = command("coverage", *words, **variables)
+        assert result[0] == status and result[1] == "", result
+        assert expected in result[2] and result[2].count("\n") == 1 and "Traceback" not in result[2], result
