@@ -81,6 +81,13 @@ def warm(
             metavar="DURATION", help="Sign that nodes refuse it after this time, such as 90d; warm it before."
         ),
     ] = None,
+    env_matrix: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Build nothing: merge the reports (--json) of several environments' runners.",
+        ),
+    ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Show the traceback of a failure.")] = False,
 ) -> None:
     """Compile declared models in fresh processes, prove that a restored process compiles nothing, publish."""
@@ -102,6 +109,9 @@ def warm(
         return
     if report and not report.absolute().parent.is_dir():
         raise InvalidRequest(f"--report {report}: no such folder", "make the folder first")
+    if env_matrix is not None:
+        _merge(env_matrix, name, jobs, report, as_json)
+        return
     outcomes = _run(
         jobs,
         name,
@@ -117,7 +127,9 @@ def warm(
     if report:
         _write(report, reports.markdown(str(name), outcomes))
     if as_json:
-        typer.echo(json.dumps(reports.document(str(name), str(spec), outcomes), indent=1))
+        from cachesvc_client.environment.detect import detect
+
+        typer.echo(json.dumps(reports.document(str(name), str(spec), outcomes, detect()), indent=1))
     else:
         _print(outcomes)
     if verbose:
@@ -143,6 +155,20 @@ def _print_plan(name: Name, jobs: Sequence[Job], as_json: bool) -> None:
     typer.echo(f"{name}:")
     for line in reports.plan_lines(jobs):
         _echo(f"  {line}")
+
+
+def _merge(folder: Path, name: Name, jobs: Sequence[Job], report: Path | None, as_json: bool) -> None:
+    """Show the reports of several environments as one; end with its status."""
+    from cachesvc.warm.env_matrix import read_reports
+
+    matrix = read_reports(folder, str(name), [str(job.target) for job in jobs])
+    if report:
+        _write(report, matrix.markdown())
+    if as_json:
+        typer.echo(json.dumps(matrix.document(), indent=1))
+    else:
+        _echo(matrix.text())
+    raise typer.Exit(matrix.exit_status)
 
 
 def _hide_from_other_processes() -> None:

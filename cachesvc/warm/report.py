@@ -8,6 +8,7 @@ from typing import Any
 
 from cachesvc_client.wire.codec import plain
 from cachesvc_client.wire.errors import NotWarm
+from cachesvc_client.wire.factors import Fingerprint
 
 from .plan import Job
 from .results import Outcome
@@ -121,14 +122,18 @@ def summary(outcomes: Sequence[Outcome]) -> str:
 _STATUSES = ("warm", "fresh", "cold", "failed", "cancelled")
 
 
-def document(name: str, spec: str, outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """Return the JSON form: seconds and bytes as numbers. Numbers that JSON lacks become ``null``."""
+def document(name: str, spec: str, outcomes: Sequence[Outcome], environment: Fingerprint) -> dict[str, Any]:
+    """Return the JSON form: seconds and bytes as numbers. Numbers that JSON lacks become ``null``.
+
+    ``environment``: the fingerprint of this machine.
+    """
     report = {
         "format": FORMAT,
         "name": name,
         "spec": spec,
         "warm": all(outcome.good for outcome in outcomes),
         "exit_status": exit_status(outcomes),
+        "environment": dict(environment),
         "targets": [plain(outcome) for outcome in outcomes],
     }
     finite: dict[str, Any] = _finite(report)
@@ -141,11 +146,11 @@ def markdown(name: str, outcomes: Sequence[Outcome]) -> str:
     text = [f"# Warm report: {name}", "", summary(outcomes) + ".", ""]
     text.append("| " + " | ".join(COLUMNS) + " |")
     text.append("|---|---|" + "---:|" * (len(COLUMNS) - 2))
-    text += ["| " + " | ".join(_escape(row[column]) for column in COLUMNS) + " |" for row in rows]
+    text += ["| " + " | ".join(escape(row[column]) for column in COLUMNS) + " |" for row in rows]
     for outcome in outcomes:
         if more := details(outcome):
             text += ["", f"## {outcome.target}", ""]
-            text += [f"- {_escape(line)}" for line in more]
+            text += [f"- {escape(line)}" for line in more]
     return "\n".join([*text, ""])
 
 
@@ -210,7 +215,8 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _escape(text: str) -> str:
+def escape(text: str) -> str:
+    """Return text for one cell or line of Markdown."""
     return text.replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")
 
 

@@ -17,18 +17,22 @@ from tests.e2e.registries import serve as serve_registry
 from .environments import python_of
 from .services import HERE, run_command, serve
 
+SPEC = str(HERE / "warm.toml")
 pytestmark = [pytest.mark.compiles, pytest.mark.timeout(900)]
 
 
 def test_the_next_torch_is_warm_before_its_first_service(tmp_path: Path) -> None:
     today, following = sys.executable, python_of("2.15.0")
+    reports = tmp_path / "reports"
+    reports.mkdir()
     prepare(tmp_path, SigningKey.generate().text)
     with serve_registry(tmp_path) as served:
 
         def warm(python: Path | str, place: str) -> None:
-            words = ("warm", str(HERE / "warm.toml"))
+            words = ("warm", SPEC, "--json")
             done = run_command(python, tmp_path / place, *words, **served.publisher)
             assert done.returncode == 0, done.stdout + done.stderr
+            (reports / f"{place}.json").write_text(done.stdout)
 
         def coverage(*words: str) -> tuple[int, dict[str, str]]:
             done = run_command(
@@ -58,5 +62,8 @@ def test_the_next_torch_is_warm_before_its_first_service(tmp_path: Path) -> None
         assert coverage(*with_next) == (9, {now: "warm", mine: "cold"})
         warm(following, "builder_of_the_next_torch")
         assert coverage(*with_next) == (0, {now: "warm", mine: "warm"})
+        merged = run_command(today, tmp_path / "ops", "warm", SPEC, "--env-matrix", str(reports))
+        assert merged.returncode == 0, merged.stdout + merged.stderr
+        assert merged.stdout.startswith("team/x:latest: 2 of 2 are warm, in 2 environments\n")
         demand_hit(following, "first_pod")
         demand_hit(today, "a_pod_of_today")

@@ -85,7 +85,7 @@ def cover(
             )
             cells = _cells(here, summaries, remote.resolve(request), models)
             rows.append(EnvironmentCells(digest, here, cells))
-    rows.sort(key=lambda row: [_version(row.facts.get("torch")), *_label(row.facts)])
+    rows.sort(key=lambda row: [_version(row.facts.get("torch")), *environment_label(row.facts)])
     return Coverage(str(chosen), tuple(sorted({row.target for row in summaries})), tuple(rows))
 
 
@@ -174,10 +174,12 @@ def render(coverage: Coverage) -> str:
     cells = coverage.cells
     warm = sum(cell.state == "warm" for cell in cells)
     head = ("torch", "device", "python", *coverage.targets)
-    grid = [(*_label(row.facts), *(cell.state for cell in row.cells)) for row in coverage.environments]
+    grid = [
+        (*environment_label(row.facts), *(cell.state for cell in row.cells)) for row in coverage.environments
+    ]
     parts = [f"{coverage.name}: {warm} of {len(cells)} are warm", aligned([head, *grid], "  ")]
     reasons = [
-        (f"{cell.target} is {cell.state} on {', '.join(_label(row.facts)[:2])}", cell.why)
+        (f"{cell.target} is {cell.state} on {', '.join(environment_label(row.facts)[:2])}", cell.why)
         for row in coverage.environments
         for cell in row.cells
         if cell.state != "warm"
@@ -187,7 +189,8 @@ def render(coverage: Coverage) -> str:
     return "\n".join(parts)
 
 
-def _label(facts: Fingerprint) -> tuple[str, str, str]:
+def environment_label(facts: Fingerprint) -> tuple[str, str, str]:
+    """Return torch, device and interpreter of an environment, as tables show them."""
     device = facts.get("gpu") or f"cpu {facts.get('cpu_isa', '')}".rstrip()
     return str(facts.get("torch", "-")), str(device), str(facts.get("python_abi", "-"))
 

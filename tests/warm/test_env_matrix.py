@@ -1,0 +1,116 @@
+"""Test the merge of reports of several environments, by the command. The reports are what `warm` writes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from cachesvc.warm import report
+from cachesvc.warm.results import Outcome
+from tests.warm.conftest import command
+
+SPEC = """name = "team/bert"
+[[target]]
+id = "bert"
+factory = "models:bert"
+inputs = {a = {x = {shape = [3, 8]}}}
+[[target]]
+id = "vit"
+factory = "models:vit"
+inputs = {a = {x = {shape = [3, 8]}}}
+"""
+BOTH = (Outcome("bert/default", "warm"), Outcome("vit/default", "fresh", ("published already",)))
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def facts(torch: str) -> dict[str, str]:
+    return {"torch": torch, "cpu_isa": "avx2", "python_abi": "cpython-311"}
+
+
+@pytest.fixture
+def run(tmp_path: Path, plain_environment: dict[str, str]) -> Run:
+    """Return a function that merges the folder ``reports``."""
+    (tmp_path / "reports").mkdir()
+    (tmp_path / "warm.toml").write_text(SPEC)
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command("warm", tmp_path / "warm.toml", "--env-matrix", "reports", *words),
+            cwd=tmp_path,
+            env=plain_environment,
+            capture_output=True,
+            text=True,
+        )
+
+    return run
+
+
+def write(
+    place: Path, file: str, torch: str, outcomes: Sequence[Outcome], name: str = "team/bert:latest"
+) -> None:
+    document = report.document(name, "warm.toml", outcomes, facts(torch))
+    (place / "reports" / file).write_text(json.dumps(document))
+
+
+def test_all_is_warm_in_every_environment(run: Run, tmp_path: Path) -> None:
+    write(tmp_path, "new.json", "2.15.0", BOTH)
+    write(tmp_path, "today.json", "2.13.0", BOTH)
+    done = run()
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "team/bert:latest: 4 of 4 are warm, in 2 environments",
+        "  torch   device    python       bert/default  vit/default",
+        "  2.13.0  cpu avx2  cpython-311  warm          fresh",
+        "  2.15.0  cpu avx2  cpython-311  warm          fresh",
+    ]
+
+
+def test_what_failed_or_is_missing_somewhere_is_named(run: Run, tmp_path: Path) -> None:
+    failed = Outcome("bert/default", "failed", ("a <b> | \x1b[2Jc",))
+    write(tmp_path, "today.json", "2.13.0", BOTH)
+    write(tmp_path, "new.json", "2.15.0", [failed])
+    done = run("--report", "out.md")
+    assert done.returncode == 9, done.stderr
+    assert done.stdout.splitlines()[-2:] == [
+        "bert/default is failed on 2.15.0, cpu avx2 (new.json): a <b> | ?[2Jc",
+        "vit/default is missing on 2.15.0, cpu avx2 (new.json)",
+    ]
+    markdown = (tmp_path / "out.md").read_text()
+    assert "| 2.15.0 | cpu avx2 | cpython-311 | failed | missing |" in markdown and "<b>" not in markdown
+    document = json.loads(run("--json").stdout)
+    assert document["warm"] is False
+    assert document["environments"][1]["targets"] == {"bert/default": "failed", "vit/default": "missing"}
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "says"),
+    [
+        (None, 4, "no report (*.json) in it"),
+        ("", 2, "not JSON"),
+        ("[" * 10_000, 2, "not JSON"),
+        ("[]", 2, "no report of cachesvc.warm/1 with its environment"),
+        (
+            '{"format": "cachesvc.warm/1", "name": "team/bert:latest", "targets": []}',
+            2,
+            "with its environment",
+        ),
+    ],
+)
+def test_what_is_no_report_is_refused_in_one_line(
+    run: Run, tmp_path: Path, text: str | None, status: int, says: str
+) -> None:
+    if text is not None:
+        (tmp_path / "reports" / "x.json").write_text(text)
+    done = run()
+    assert (done.returncode, done.stdout) == (status, ""), done.stderr
+    assert says in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_a_report_on_another_name_is_refused(run: Run, tmp_path: Path) -> None:
+    write(tmp_path, "x.json", "2.13.0", BOTH, name="team/other:latest")
+    done = run()
+    assert done.returncode == 2 and "a report on team/other:latest" in done.stderr
