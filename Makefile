@@ -6,7 +6,9 @@ JOBS ?= 2
 ARGS ?=
 # The version of torch of `make torch-env`, and those of `make test-versions`.
 VERSION ?= 2.7.1
-VERSIONS ?= 2.7.1 2.8.0 2.11.0
+VERSIONS ?= 2.7.1 2.8.0 2.11.0 2.15.0
+# Those of `make versions`: the newest patch of each release that is supported; 2.13 is in `.venv` too.
+SUPPORTED ?= 2.8.0 2.9.1 2.10.0 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -26,7 +28,7 @@ COMPILE := $(BIN)/uv pip compile -q --universal --generate-hashes --no-python-do
 	--no-emit-index-url --no-emit-find-links --no-emit-package cachesvc --no-emit-package cachesvc-client
 
 .DEFAULT_GOAL := help
-.PHONY: help venv torch-env torch-envs demo test versions-tested test-fast test-services test-security test-versions matrix deploy-check keys pages docs lint format \
+.PHONY: contract versions versions-new help venv torch-env torch-envs demo test versions-tested test-fast test-services test-security test-versions matrix deploy-check keys pages docs lint format \
 	types contracts release-check bench bench-registry bench-gpu requirements triton fuzz clean tools
 
 help:  ## this list
@@ -80,6 +82,18 @@ test-security: $(STAMP)  ## every attack of docs/security/threat-model.md, and h
 test-versions: $(STAMP) torch-envs  ## those on other versions of torch (VERSIONS="2.8.0 2.11.0")
 	@CACHESVC_TEST_VERSIONS="$(VERSIONS)" $(BIN)/python -m pytest -n $(JOBS) tests/versions $(ARGS)
 
+# Sources of every torch and Triton that is here: .venv, those of make torch-env, wheels of make versions-new.
+contract: $(STAMP)  ## the private names of torch and Triton that cachesvc wraps, in each version that is here; ARGS=record writes the table
+	@$(BIN)/python -m tools.hook_contract $(or $(ARGS),check) \
+		$(wildcard $(VENV)/lib/python*/site-packages .torch/*/lib/python*/site-packages .whl/*.whl)
+
+versions: $(STAMP) $(SUPPORTED:%=.torch/%/.ready)  ## tests of every supported torch, and docs/reference/versions.md
+	@$(BIN)/python -m tools.versions $(SUPPORTED); status=$$?; $(BIN)/python -m tools.versions_page; exit $$status
+
+versions-new: $(STAMP)  ## what VERSION=X.Y.Z of torch changes for cachesvc's hooks; downloads that wheel alone
+	@$(BIN)/python -m pip download -q --disable-pip-version-check --no-deps -d .whl "torch==$(VERSION)"
+	@$(BIN)/python -m tools.hook_contract compare $$(ls .whl/torch-$(VERSION)[-+]*.whl)
+
 matrix: $(STAMP)  ## every difference between builder and consumer, and what it does; ARGS="hit" for some rows
 	@$(BIN)/python -m tests.matrix $(ARGS)
 
@@ -89,8 +103,9 @@ deploy-check: $(STAMP)  ## renders, lints and judges deploy/, offline; runs what
 keys: $(STAMP)  ## docs/keys.md from the factor table
 	@$(BIN)/python -m tools.keys
 
-pages: $(STAMP)  ## every generated page of docs/: keys, settings, commands, REST, exit codes
-	@for page in keys settings_page commands_page rest_page exit_codes_page; do \
+pages: $(STAMP)  ## every generated page of docs/: keys, settings, commands, REST, exit codes; and the table of names
+	@$(BIN)/python -m tools.hook_contract record
+	@for page in keys settings_page commands_page rest_page exit_codes_page versions_page; do \
 		$(BIN)/python -m tools.$$page || exit 1; done
 
 $(DOCS)/.installed: requirements/docs.txt | tools

@@ -22,7 +22,6 @@ import datetime
 import json
 import os
 import platform
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -72,7 +71,7 @@ def main() -> int:
             libraries = _libraries(Path(scratch, "models"))
             for name, python in _interpreters(options):
                 print(f"torch {name}", flush=True)
-                out = Path(scratch, name)
+                out = (options.keep or Path(scratch)).absolute() / name
                 measured[name] = versions[name] = _measure(python, options.models, out, libraries)
                 report |= {"date": _now(), "machine": {"cpus": os.cpu_count(), "cpu": platform.machine()}}
                 report["versions"] = dict(sorted(versions.items(), key=lambda item: _numbers(item[0])))
@@ -93,6 +92,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--models", help=f"of {', '.join(MODELS)}; separated by commas; by default all")
     parser.add_argument("--environments", type=Path, default=ENVIRONMENTS, help="the folder of environments")
     parser.add_argument("--json", type=Path, default=RESULTS)
+    parser.add_argument("--keep", type=Path, help="a folder that gets what each run of the matrix wrote")
     options = parser.parse_args()
     options.models = options.models.split(",") if options.models else list(MODELS)
     if unknown := [name for name in options.models if name not in MODELS]:
@@ -147,7 +147,6 @@ def _measure(python: str, models: Sequence[str], out: Path, libraries: Path) -> 
         "triton": facts.get("triton"),
         "models": {name: summarise(matrix["rows"][MODELS[name]]) for name in models},
     }
-    shutil.rmtree(out, ignore_errors=True)
     return result
 
 
@@ -166,8 +165,9 @@ def summarise(entry: Answer) -> Answer:
     }
     for name in ("compilations", "tuning_runs"):
         result[name] = max((each[name] for each in observed), default=None)
-    if settled := entry["first"].get("local settled"):
-        result |= {"first": entry["first"], "ratio": round(entry["first"]["ours"] / settled, 3)}
+    first = entry["first"]
+    if {"ours", "local settled"} <= first.keys():
+        result |= {"first": first, "ratio": round(first["ours"] / first["local settled"], 3)}
     reasons = [*warm.get("reasons", []), *(run.get("error", "") for run in restored)]
     if told := [reason[-500:] for reason in reasons if reason]:
         result["reasons"] = told

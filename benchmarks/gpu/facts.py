@@ -14,7 +14,8 @@ import time
 
 def main() -> None:
     import cachesvc_client.auto  # noqa: F401
-    from cachesvc_client.environment.detect import detect, unsupported_reason
+    from cachesvc_client.environment.detect import detect
+    from cachesvc_client.session.every_hook import support_of
 
     before = device_memory()
     seconds = []
@@ -24,7 +25,7 @@ def main() -> None:
         seconds.append(round(time.perf_counter() - begin, 4))
     facts = {
         "fingerprint": {key: value for key, value in fingerprint.items() if key != "cpu_flags"},
-        "supported": unsupported_reason(fingerprint, untested=False) or "yes",
+        "supported": support_of(fingerprint).line,
         "detect_seconds": seconds,
         "device_memory_before_after": [before, device_memory()],
         "torch_imported_by_detect": "torch" in sys.modules,

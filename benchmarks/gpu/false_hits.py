@@ -91,7 +91,6 @@ def _process(
     """Run one process on a host of its own. Return the answer that it wrote."""
     answer = place / f"{name}.json"
     common = {
-        "CACHESVC_UNTESTED": "1",
         "CACHESVC_DEADLINE": "60",
         "OMP_NUM_THREADS": "2",
         "PYTHONPATH": f"{ROOT}:{ROOT / 'client'}:{_pythonpath()}",

@@ -525,7 +525,7 @@ class Matrix:
 
         The process and its children are ended after ``seconds``."""
         begin = time.monotonic()
-        environment = host.environment() | {"CACHESVC_UNTESTED": "1"} | variables
+        environment = host.environment() | variables
         with running_process(
             [sys.executable, *map(str, arguments)],
             env=environment,

@@ -15,9 +15,11 @@ import contextlib
 import gc
 import json
 import os
+import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -90,6 +92,7 @@ def _publish(session: Any, options: argparse.Namespace) -> None:
     from cachesvc_client.wire.records import Workload
 
     _, fingerprint = process().prepare(Config.read(), session.result)
+    files = session.capture()
     draft = Draft(
         name=Name.parse("team/settings"),
         target=Target(f"{options.device}/{options.which}"),
@@ -98,8 +101,27 @@ def _publish(session: Any, options: argparse.Namespace) -> None:
         scopes=process().scopes(),
         keys=process().key_facts(),
         asked=process().asked.facts(),
+        proof=_prove(files),
     )
-    build_bundle(session.capture(), draft, SigningKey.load(options.key), options.publish)
+    build_bundle(files, draft, SigningKey.load(options.key), options.publish)
+
+
+def _prove(files: Sequence[Any]) -> Any:
+    """Return the proof that an entry needs on a torch that is not supported; ``None`` on a supported one.
+
+    The conformance probe runs in a process of its own, and must pass."""
+    from cachesvc.warm.proven_environment import judge_environment
+
+    environment = judge_environment()
+    if environment.support.state == "supported":
+        return None
+    program = (
+        "import sys; from cachesvc.warm.conformance import failures; sys.exit(str(failures() or '') or None)"
+    )
+    with tempfile.TemporaryDirectory() as store:
+        variables = {**os.environ, "CACHESVC_STORE": store}
+        subprocess.run([sys.executable, "-c", program], env=variables, check=True)
+    return environment.proof({file.kind for file in files})
 
 
 # Settings -------------------------------------------------------------------------------------

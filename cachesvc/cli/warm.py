@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cachesvc_client.environment.variables import obsolete_line
 from cachesvc_client.wire.errors import InvalidRequest, StorageFull, printable
 from cachesvc_client.wire.names import Name, Tag
 
@@ -25,11 +26,12 @@ from .signals import interruptible
 from .warm_access import take_job, take_key, with_registry
 
 if TYPE_CHECKING:
-    from cachesvc.warm.context import OnStep
+    from cachesvc.warm.context import OnStep, WarmContext
     from cachesvc.warm.job_token import JobTokenSource
     from cachesvc.warm.plan import Job
     from cachesvc.warm.results import Outcome
     from cachesvc_client.bundle.seal import SigningKey
+    from cachesvc_client.config import Config
 
 _PR_SET_DUMPABLE = 4
 """Option of prctl(2), Linux: whether other processes of the user may read this one's memory."""
@@ -91,6 +93,8 @@ def warm(
     from cachesvc.warm.spec import load_spec
 
     warm_spec = load_spec(spec)
+    if line := obsolete_line():
+        _echo(f"warning: {line}", err=True)
     name = _with_tag(warm_spec.name, tag)
     jobs = plan(warm_spec, target or ())
     if dry_run:
@@ -166,8 +170,9 @@ def _run(
     lifetime: float | None,
 ) -> list[Outcome]:
     from cachesvc.warm.context import WarmContext
-    from cachesvc.warm.launcher import Launcher
+    from cachesvc.warm.launcher import Cancelled, Launcher
     from cachesvc.warm.provenance import BuildOrigin
+    from cachesvc.warm.results import Outcome
     from cachesvc.warm.run import run
     from cachesvc_client.config import Config
 
@@ -188,7 +193,23 @@ def _run(
         )
         context = with_registry(context, config, job, stack)
         stack.enter_context(interruptible())
+        try:
+            context = _prove(context, jobs, config)
+        except (KeyboardInterrupt, Cancelled):
+            return [Outcome(str(one.target), "cancelled", ("interrupted",)) for one in jobs]
         return run(jobs, context, workers)
+
+
+def _prove(context: WarmContext, jobs: Sequence[Job], config: Config) -> WarmContext:
+    """Return the context with its environment. If entries of this environment need a proof, the conformance
+    probe has passed in it before a target is built. Raises ``Unsupported``."""
+    from cachesvc.warm.proven_environment import judge_environment, prove_environment
+
+    environment = judge_environment()
+    if environment.needs_probe and jobs and not context.check:
+        context.on_step(jobs[0], "probe")
+        prove_environment(environment, jobs[0], context.launcher, config)
+    return replace(context, environment=environment)
 
 
 def _folder(out: Path | None) -> Path | None:

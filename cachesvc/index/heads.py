@@ -13,7 +13,7 @@ from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag, Target
 
 from .signers import revoked_why, signer_removed
-from .sql import run_each_on_driver
+from .sql import fetch_each_on_driver
 from .tables import EntryRow, NamespaceRow, RevisionRow, UsefulnessRow
 
 FEW = 16
@@ -83,13 +83,13 @@ class Heads:
         """Returns the newest heads under each place, newest first; fewer than ``FEW`` with their small
         envelopes."""
         few = min(limit, FEW)
-        rows_of_each = self._fetch_each(
-            _FEW_HEADS, [{**_parameters(place), "limit": few} for place in places]
+        rows_of_each = fetch_each_on_driver(
+            self._connection, _FEW_HEADS, [{**_parameters(place), "limit": few} for place in places]
         )
         for number, rows in enumerate(rows_of_each):
             if len(rows) == few < limit:
-                [rows_of_each[number]] = self._fetch_each(
-                    _HEADS, [{**_parameters(places[number]), "limit": limit}]
+                [rows_of_each[number]] = fetch_each_on_driver(
+                    self._connection, _HEADS, [{**_parameters(places[number]), "limit": limit}]
                 )
         return [[Candidate(*row) for row in rows] for rows in rows_of_each]
 
@@ -104,9 +104,6 @@ class Heads:
         """Returns the exact bytes of the envelopes that exist."""
         rows = self._connection.execute(_ENVELOPES, {"revisions": revisions})
         return {Digest(revision): bytes(envelope) for revision, envelope in rows}
-
-    def _fetch_each(self, statement: sa.Select[Any], parameters: list[dict[str, Any]]) -> list[list[Any]]:
-        return [cursor.fetchall() for cursor in run_each_on_driver(self._connection, statement, parameters)]
 
 
 def _parameters(place: Place) -> dict[str, Any]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import sqlalchemy as sa
@@ -49,33 +49,52 @@ def run_change(session: Session, statement: sa.Update | sa.Delete) -> int:
 
 
 def run_on_driver(connection: sa.Connection, statement: sa.Executable, values: Mapping[str, Any]) -> Any:
-    """Runs a statement on the driver's own cursor and returns the cursor. See :func:`run_each_on_driver`."""
-    [cursor] = run_each_on_driver(connection, statement, [values])
-    return cursor
-
-
-def run_each_on_driver(
-    connection: sa.Connection, statement: sa.Executable, values_of_each: Sequence[Mapping[str, Any]]
-) -> list[Any]:
-    """Runs a statement once for each mapping, and returns the driver's cursors; PostgreSQL in one round trip.
+    """Runs a statement on the driver's own cursor and returns the cursor.
 
     SQLAlchemy's work around a statement, and for each row, takes longer than most statements do. The
-    statement is compiled once. Each mapping has a value for each of its names (an ``INSERT``: for each
+    statement is compiled once. ``values`` has a value for each name of the statement (an ``INSERT``: for each
     column), as SQLAlchemy's types have them; rows are the driver's. Raises what SQLAlchemy raises.
     """
+    run = _compile(statement, connection.dialect, tuple(values))(values)
+    with _errors_of_sqlalchemy(connection, run[0]):
+        return _cursor(connection).execute(*run)
+
+
+def fetch_each_on_driver(
+    connection: sa.Connection, statement: sa.Executable, values_of_each: Sequence[Mapping[str, Any]]
+) -> list[list[Any]]:
+    """Runs a statement as ``run_on_driver`` does, once for each mapping, and returns the rows of each run;
+    PostgreSQL in one round trip."""
     dialect: Any = connection.dialect
     runs = [_compile(statement, dialect, tuple(values))(values) for values in values_of_each]
-    driver: Any = connection.connection
-    try:
+    with _errors_of_sqlalchemy(connection, runs[0][0] if runs else None):
         if dialect.name != "postgresql":
-            return [driver.cursor().execute(*run) for run in runs]
+            # Each run reads its rows before the next one begins: SQLite's driver parses a statement anew that
+            # another cursor still reads, which took twice as long as the reading.
+            return [_cursor(connection).execute(*run).fetchall() for run in runs]
+        driver: Any = connection.connection
         with driver.pipeline() if len(runs) > 1 else nullcontext():
-            return [driver.cursor(binary=True).execute(*run) for run in runs]
+            cursors = [_cursor(connection).execute(*run) for run in runs]
+        return [cursor.fetchall() for cursor in cursors]
+
+
+def _cursor(connection: sa.Connection) -> Any:
+    driver: Any = connection.connection
+    return driver.cursor(binary=True) if connection.dialect.name == "postgresql" else driver.cursor()
+
+
+@contextmanager
+def _errors_of_sqlalchemy(connection: sa.Connection, text: str | None) -> Iterator[None]:
+    """Raises SQLAlchemy's error for the driver's, and drops a connection that is lost."""
+    dialect: Any = connection.dialect
+    try:
+        yield
     except dialect.loaded_dbapi.Error as error:
+        driver: Any = connection.connection
         if dialect.is_disconnect(error, driver.dbapi_connection, None):
             connection.invalidate(error)
         raise sa.exc.DBAPIError.instance(
-            runs[0][0], None, error, dialect.loaded_dbapi.Error, dialect=dialect
+            text, None, error, dialect.loaded_dbapi.Error, dialect=dialect
         ) from error
 
 

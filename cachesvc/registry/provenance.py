@@ -81,11 +81,13 @@ def set_requirement(
 
 
 def show_provenance(registry: Registry, by: Token, revision: Digest) -> ProvenanceRecord:
-    """Return the statement of a revision. Verifies the envelope again: the index is not trusted."""
+    """Return the statement and the proof of a revision. Verifies the envelope again: the index is not
+    trusted."""
     row = get_revision(registry, by, revision)
     verified = verify_revision(revision, row.signer, get_envelope(registry, by, revision))
     accepted = verified.provenance is not None and row.builder == verified.provenance.builder
-    return ProvenanceRecord(revision, verified.manifest.attestation, accepted)
+    manifest = verified.manifest
+    return ProvenanceRecord(revision, manifest.attestation, accepted, manifest.proof)
 
 
 def _repeats_checked(unit: Unit, verified: Verified) -> bool:

@@ -15,7 +15,9 @@ from cachesvc_client.bundle.file import SUFFIX
 from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.bundle.seal import Signer
 from cachesvc_client.publication.build_bundle import Draft, build_bundle
+from cachesvc_client.wire.errors import Unsupported
 from cachesvc_client.wire.key_components import KeyFacts
+from cachesvc_client.wire.proof import Proof
 from cachesvc_client.wire.records import Manifest, PackRecord
 
 from . import judge, kinds_used
@@ -204,7 +206,19 @@ class EntryBuild:
             provenance={"tool": f"cachesvc warm {cachesvc_client.__version__}", **warm.provenance},
             keys=self.keys,
             asked=self.compile_result.graph_requests,
+            proof=self._proof(),
         )
+
+    def _proof(self) -> Proof | None:
+        """Return on what the replays show that the entry works. Raises ``BuildFailed`` where a hook that it
+        needs is missing."""
+        environment = self.target.warm.environment
+        if environment is None:
+            return None
+        try:
+            return environment.proof({file.kind for file in self.files})
+        except Unsupported as error:
+            raise BuildFailed((error.message,)) from None
 
     def _attest(self, pack: PackRecord) -> dict[str, Any] | None:
         """Return the statement of who built the pack."""

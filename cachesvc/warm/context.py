@@ -15,6 +15,7 @@ from cachesvc_client.wire.records import Workload
 from .launcher import Launcher
 from .phase import PhaseResult
 from .plan import Job
+from .proven_environment import ProvenEnvironment
 from .provenance import BuildOrigin
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class WarmContext:
     and signs the bundles of replays. ``out``: the folder for bundle files; ``None`` publishes to the
     registry. ``scratch``: the folder for temporary files; ``None`` is the system's. ``lifetime``: seconds
     after its signing at which a revision expires; ``None``: never. ``origin``: what says who builds.
+    ``environment``: in which the entries are proven; ``None`` makes entries without a proof.
     """
 
     name: Name
@@ -61,6 +63,7 @@ class WarmContext:
     provenance: Mapping[str, str] = field(default_factory=dict)
     lifetime: float | None = None
     origin: BuildOrigin | None = None
+    environment: ProvenEnvironment | None = None
 
 
 @dataclass(frozen=True, slots=True)

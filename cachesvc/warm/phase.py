@@ -18,10 +18,10 @@ from .plan import Job
 class PhaseRequest:
     """Asks one process to do one phase of a job.
 
-    ``phase``: ``eager``, ``compile``, ``finalise`` or ``replay``. A replay restores ``bundle``, or ``name``
-    from the registry that the environment names. ``reference``: the file to which a compile writes its
-    outputs, and from which a replay reads them, if the file exists. ``stage``: the folder that captured files
-    are copied to; if it is empty, nothing is captured.
+    ``phase``: ``probe``, ``eager``, ``compile``, ``finalise`` or ``replay``. A replay restores ``bundle``, or
+    ``name`` from the registry that the environment names. ``reference``: the file to which a compile writes
+    its outputs, and from which a replay reads them, if the file exists. ``stage``: the folder that captured
+    files are copied to; if it is empty, nothing is captured.
     """
 
     phase: str
@@ -35,9 +35,10 @@ class PhaseRequest:
     def ranks(self) -> int:
         """Return how many ranks torchrun starts; 0 for one process without torchrun.
 
-        The phase ``eager`` runs no part of a script, so it has no ranks.
+        The phases ``probe`` and ``eager`` run no part of a script, so they have no ranks.
         """
-        return self.job.spec.nproc if self.job.spec.nproc > 1 and self.phase != "eager" else 0
+        alone = self.phase in ("probe", "eager")
+        return self.job.spec.nproc if self.job.spec.nproc > 1 and not alone else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,8 @@ class PhaseResult:
     ``CacheSvcError``. ``observation``: what was compiled, tuned and started. ``comparisons``: by input set,
     compiled outputs with eager ones (compile), or restored outputs with the builder's (replay).
     ``capture``: the files that the process copied to the stage. ``keys``: the components of the keys that
-    were compiled for. ``graph_requests``: what the compiled graphs were asked for.
+    were compiled for. ``graph_requests``: what the compiled graphs were asked for. ``probe``: the reason of
+    each check of the conformance probe that failed, by the name of the check.
 
     The fields that begin with ``files_`` name files as ``kind/path``. ``files_read`` were read.
     ``files_required`` had to exist, whether or not they were read. ``files_added`` were produced by this
@@ -125,3 +127,4 @@ class PhaseResult:
     scopes: tuple[str, ...] = ()
     graph_requests: dict[str, FactorValue] = field(default_factory=dict)
     keys: KeyFacts | None = None
+    probe: dict[str, str] = field(default_factory=dict)

@@ -32,19 +32,23 @@ _COLLECT = Hook(
     "TritonBundler.collect",
     "leaves copies of kernels out of FX entries",
     "kernels travel twice",
+    role="gpu",
 )
 _EMIT = Hook(
     "torch._inductor.triton_bundler",
     "TritonBundler.read_and_emit",
     "records the files that PyTorch writes out of FX entries",
     "files of FX entries may count as new",
+    role="gpu",
 )
 _RELOAD = Hook(
     "torch._inductor.runtime.triton_heuristics",
     "StaticTritonCompileResult.reload_cubin_path",
     "records the binaries that have to be there",
     "binaries that are not read may be left out",
+    role="gpu",
 )
+HOOKS = (_COLLECT, _EMIT, _RELOAD)
 
 
 class KernelFiles:

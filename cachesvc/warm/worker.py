@@ -1,5 +1,6 @@
 """Do one phase of one job, in a fresh process: ``python -m cachesvc.warm.worker REQUEST.json RESULT.json``.
 
+    probe     checks whether cachesvc's hooks work in this environment; runs nothing of the job
     eager     builds the model, describes it, times eager calls; compiles nothing
     compile   compiles all input sets into this process's folders, compares with eager, captures
     finalise  does the same in the folders of an earlier compile, whose graphs are dropped and whose tuning
@@ -28,10 +29,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import cachesvc_client
-from cachesvc_client.environment.detect import detect, unsupported_reason
+from cachesvc_client.environment.detect import detect
 from cachesvc_client.hooks import counters
 from cachesvc_client.wire import codec
-from cachesvc_client.wire.errors import CacheSvcError, Unavailable, Unsupported
+from cachesvc_client.wire.errors import CacheSvcError, Unavailable
 
 from . import kinds_used, ranks, triton_bundler
 from .cache_files import cache_roots, capture_files, list_files, name_files, outermost
@@ -92,7 +93,7 @@ def name_cache_folders(request: PhaseRequest) -> None:
 
 def perform(request: PhaseRequest) -> PhaseResult:
     """Do one phase and return its result. An error of the user's code, the compiler or the cache is in it."""
-    phases = {"eager": _eager, "compile": _compile, "finalise": _compile, "replay": _replay}
+    phases = {"probe": _probe, "eager": _eager, "compile": _compile, "finalise": _compile, "replay": _replay}
     try:
         return phases[request.phase](request)
     except CacheSvcError as error:
@@ -105,10 +106,14 @@ def perform(request: PhaseRequest) -> PhaseResult:
     return PhaseResult(request.phase, error=text, error_status=status, trace=trace)
 
 
+def _probe(request: PhaseRequest) -> PhaseResult:
+    from .conformance import failures
+
+    return PhaseResult(request.phase, probe=failures())
+
+
 def _eager(request: PhaseRequest) -> PhaseResult:
     job = request.job
-    if reason := unsupported_reason(detect()):
-        raise Unsupported(reason)
     if job.is_script:
         return PhaseResult(request.phase, script=script_digest(job), fingerprint=detect())
     model = build_model(job)

@@ -86,7 +86,6 @@ class Config:
     store: Path | None = None
     signing_key: Path | None = None
     signer: tuple[str, ...] = ()
-    untested: bool = False
     canary: bool = False
     report: bool = True
     hold_collector: bool = True
@@ -128,7 +127,6 @@ class Config:
             store=_variable(environ, "CACHESVC_STORE", _path, None),
             signing_key=_variable(environ, "CACHESVC_SIGNING_KEY", _path, signing_key),
             signer=signer,
-            untested=_variable(environ, "CACHESVC_UNTESTED", parse_switch, False),
             canary=_variable(environ, "CACHESVC_CANARY", parse_switch, False),
             report=_variable(environ, "CACHESVC_REPORT", parse_switch, True),
             hold_collector=_variable(environ, "CACHESVC_HOLD_COLLECTOR", parse_switch, True),

@@ -1,4 +1,4 @@
-"""Test that the benchmark of versions calls a version's run a problem wherever a model is not as it must be."""
+"""Test that the benchmark of versions tells of every model that is not as it must be."""
 
 from __future__ import annotations
 
@@ -30,6 +30,11 @@ def test_a_model_that_is_as_it_must_be_is_no_problem() -> None:
     header, line = table({"2.13.0": version})
     assert line.split() == ["2.13.0", "3.11.7", "1", "1", "0", "0", "1", "0.5"]
     assert len(header) == len(line)
+
+
+def test_a_model_that_never_restored_has_no_ratio() -> None:
+    entry = {**ENTRY, "hit": False, "runs": {}, "first": {"local settled": 2.0}}
+    assert "ratio" not in summarise(entry)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Test that formats of version 1 stay readable for ever, as they were first written."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,8 +11,11 @@ from packing import FILES, KEY, make_pack
 from cachesvc_client.bundle.check import ExpectedStatement, check_envelope, check_pack
 from cachesvc_client.bundle.file import open_bundle
 from cachesvc_client.bundle.pack import PackReader
+from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Namespace, ShortName
+from cachesvc_client.wire.proof import Proof
+from cachesvc_client.wire.records import Manifest
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 
@@ -28,6 +33,21 @@ def test_envelope_and_manifest(verified):
     assert verified.manifest.encode() == payload
     assert verified.signer == KEY.public
     assert KEY.sign(verified.manifest) == verified.envelope
+
+
+PROOF = Proof(
+    "2.16.0.dev20261101+cpu", ("torch._inductor.compile_fx.compile_fx", "torch.library.Library.impl")
+)
+
+
+def test_a_proof_is_read_and_older_manifests_have_none(verified):
+    assert verified.manifest.proof is None
+    payload = (GOLDEN / "manifest-proof-1.json").read_bytes()
+    proven = replace(verified.manifest, proof=PROOF)
+    assert codec.build(Manifest, codec.parse_json(payload, limit=1 << 20, what="manifest")) == proven
+    assert proven.encode() == payload
+    without = {name: value for name, value in json.loads(payload).items() if name != "proof"}
+    assert codec.canonical(without) == verified.manifest.encode(), "an older client reads the same"
 
 
 def test_pack_is_read(verified):

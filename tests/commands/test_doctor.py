@@ -26,7 +26,7 @@ def lines(out: str) -> dict[str, str]:
 
 def test_a_healthy_environment_has_no_warning(command, bundle, registry):
     command("push", bundle("team/healthy"))
-    status, out, err = command("doctor", "team/healthy", OMP_NUM_THREADS="2", CACHESVC_UNTESTED="1")
+    status, out, err = command("doctor", "team/healthy", OMP_NUM_THREADS="2")
     subjects = lines(out)
     assert (status, err) == (0, ""), out
     assert subjects["name"] == "ok: team/healthy:latest: 1 fit here, 0 do not"

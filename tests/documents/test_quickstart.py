@@ -45,7 +45,7 @@ def user_environment(folder: Path) -> dict[str, str]:
 
     The text names no port. The registry takes its default port, which another process of this machine may
     have, so the variable asks for any free one; the ``login`` line then has that port."""
-    names = ("LANG", "LD_LIBRARY_PATH", "CACHESVC_UNTESTED")
+    names = ("LANG", "LD_LIBRARY_PATH")
     home, temporary = folder / "home", folder / "tmp"
     home.mkdir()
     temporary.mkdir()

@@ -30,7 +30,7 @@ from .harness import PROGRAMS, environment
 from .registries import Served, prepare, serve
 
 CLAIM_SECONDS = 3
-MODE = {"CACHESVC_MODE": "readwrite", "CACHESVC_UNTESTED": "1", "CACHESVC_REPORT": "0"}
+MODE = {"CACHESVC_MODE": "readwrite", "CACHESVC_REPORT": "0"}
 
 
 @dataclass

@@ -25,7 +25,7 @@ from .harness import PROGRAMS, environment
 from .registries import Served, free_url, prepare, serve
 
 GRAPH = "fxgraph/ab/f" + "a" * 30 + "/" + "b" * 30
-JOB = {"MASTER_ADDR": "localhost", "MASTER_PORT": "1", "CACHESVC_UNTESTED": "1"}
+JOB = {"MASTER_ADDR": "localhost", "MASTER_PORT": "1"}
 
 
 class Registry:

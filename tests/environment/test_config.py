@@ -46,7 +46,6 @@ def test_all_variables_are_read():
             "CACHESVC_TRUSTED_KEYS": f"{KEY},{OTHER}",
             "CACHESVC_STORE": "/var/cache/x",
             "CACHESVC_SIGNING_KEY": "/keys/k",
-            "CACHESVC_UNTESTED": "yes",
         }
     )
     assert config.url == "https://cache.example/x"
@@ -57,7 +56,7 @@ def test_all_variables_are_read():
         "readwrite",
         2.5,
     )
-    assert (config.strict, config.untested, config.trusted_keys) == (True, True, (KEY, OTHER))
+    assert (config.strict, config.trusted_keys) == (True, (KEY, OTHER))
     assert (config.store, config.signing_key) == (Path("/var/cache/x"), Path("/keys/k"))
     assert config.bundle == Path("/bundles")
     assert "csv_1" not in repr(config)

@@ -25,6 +25,7 @@ from cachesvc_client.environment.instruction_sets import (
     X86_FLAG_OF_OPTION,
     X86_WITHOUT_FLAG,
 )
+from tests.releases import TORCH
 
 X86_ONLY_ON_REQUEST = frozenset(
     """
@@ -214,6 +215,9 @@ for name, flags in json.loads(sys.argv[1]).items():
 """
 
 
+@pytest.mark.skipif(
+    TORCH < (2, 10), reason="Inductor tells fewer CPUs apart there; cachesvc tells all of them apart"
+)
 def test_the_isa_of_recorded_cpus_is_inductors_choice():
     """PyTorch's own choice is made for the record instead of the CPU of this machine."""
     flags = {name: record(name)["flags"].split() for name in ISAS}

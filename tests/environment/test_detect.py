@@ -14,9 +14,10 @@ import pytest
 
 import cachesvc_client
 from cachesvc_client.environment.cpu import cpu_isa
-from cachesvc_client.environment.detect import detect, unsupported_reason
+from cachesvc_client.environment.detect import detect
 from cachesvc_client.environment.settings import settings
 from cachesvc_client.wire.factors import BY_NAME
+from tests.releases import TORCH
 
 HERE = {name: value for name, value in os.environ.items() if name not in ("ATEN_CPU_CAPABILITY", "CXX")}
 SKYLAKE = frozenset("avx2 avx512f avx512bw avx512dq avx512vl fma f16c".split())
@@ -59,12 +60,18 @@ def torch_says():
     return json.loads(result.stdout.splitlines()[-1])
 
 
+coarser = pytest.mark.skipif(
+    TORCH < (2, 10), reason="Inductor tells fewer CPUs apart there; cachesvc tells all of them apart"
+)
+
+
 def test_versions_are_those_of_torch(torch_says):
     facts = detect()
     assert facts["torch"] == torch_says["torch"]
     assert facts.get("cuda") == torch_says["cuda"]
 
 
+@coarser
 @pytest.mark.parametrize("value", ["None", "avx2", "avx512", "default", "zvector", "nonsense"])
 def test_the_isa_is_inductors_choice(torch_says, value):
     environ = {} if value == "None" else {"ATEN_CPU_CAPABILITY": value}
@@ -116,7 +123,6 @@ def test_without_torch_there_is_no_version(tmp_path, monkeypatch):
     facts = detect({})
     assert "torch" not in facts
     assert "triton" not in facts
-    assert unsupported_reason(facts, untested=True) == "torch is not installed"
 
 
 def test_the_version_is_read_as_text(tmp_path, monkeypatch):
@@ -215,33 +221,7 @@ def test_a_half_imported_torch_is_not_asked(monkeypatch):
     assert detect({"OMP_NUM_THREADS": "3"})["threads"] == 3
 
 
-# Tested versions.
-
-
-@pytest.mark.parametrize(
-    ("facts", "good"),
-    [
-        ({"torch": "2.13.0+cpu"}, True),
-        ({"torch": "2.13.1"}, True),
-        ({"torch": "2.12.0+cpu"}, False),
-        ({"torch": "2.11.0+cu130", "triton": "3.6.0", "gpu": "NVIDIA H200"}, True),
-        ({"torch": "2.11.0+cu130", "triton": "3.7.0", "gpu": "NVIDIA H200"}, False),
-        ({"torch": "2.13.0+cu130", "triton": "3.6.0", "gpu": "NVIDIA H200"}, False),
-    ],
-)
-def test_supported_means_tested(facts, good, monkeypatch):
-    monkeypatch.delenv("CACHESVC_UNTESTED", raising=False)
-    facts = {"platform": "linux-x86_64", **facts}
-    reason = unsupported_reason(facts)
-    assert (reason is None) == good
-    if not good:
-        assert "tested" in reason
-        assert "CACHESVC_UNTESTED=1" in reason
-        monkeypatch.setenv("CACHESVC_UNTESTED", "1")
-        assert unsupported_reason(facts) is None
-    assert "Linux" in unsupported_reason({**facts, "platform": "darwin-arm64"}, untested=True)
-
-
+@coarser
 @pytest.mark.compiles
 @pytest.mark.skipif(shutil.which("g++") is None, reason="Inductor's probes need a compiler")
 def test_the_isa_is_the_result_of_inductors_probes(tmp_path):

@@ -18,6 +18,7 @@ import torch
 
 from cachesvc_client.graphs import ambient, keys
 from tests.e2e.harness import environment
+from tests.releases import TORCH
 
 CODECACHE, AUTOGRAD = (hook.module for hook in keys.SAFETY_HOOKS)
 
@@ -89,9 +90,19 @@ def test_a_graph_that_enters_autocast_has_the_current_dtype_in_its_key() -> None
     [entered] = graphs
     parts = ambient.of_autograd(Old(entered, graph_on("cpu")), entered)
     assert parts["ambient_autocast_dtypes"]["cpu"] == "torch.bfloat16"
+    if TORCH < (2, 9):
+        return  # 2.8 does not say which devices it supports, so the parts are always added there
     complete = New(entered, graph_on("cpu"))
     complete.autocast_state = dict.fromkeys(torch._C._autocast_supported_devices())
     assert ambient.of_autograd(complete, entered) == {}, "this version holds the dtypes of all devices"
+
+
+def test_a_graph_without_metadata_has_no_nested_options() -> None:
+    """Torch 2.8 makes such graphs of a Llama. A part that cannot be worked out is a miss at each start."""
+    traced = graph()
+    traced.meta = None
+    parts = ambient.of_graph(Old(traced, graph_on("cpu")), traced)
+    assert "nested_inductor_config_patches" not in parts
 
 
 def test_a_nested_region_with_options_has_a_key_of_this_process_alone() -> None:
@@ -112,12 +123,13 @@ def with_parts(parts: keys.Parts, details: type = Old) -> Any:
     return getattr(module, keys._class_of(keys.GRAPH_KEY))
 
 
-def test_an_unknown_part_makes_a_key_of_this_process_alone() -> None:
+def test_an_unknown_part_makes_a_key_of_this_compile_alone() -> None:
     def fails(_: Any, __: Any) -> dict[str, Any]:
         raise AttributeError("PyTorch changed")
 
-    result = with_parts(fails)(graph(), [])
-    assert result.cachesvc == keys.nonce("not known")
+    first, second = (with_parts(fails)(graph(), []).cachesvc for _ in range(2))
+    assert first.startswith("not known (")
+    assert first != second, "the setting that is not known may have changed between the two"
 
 
 def test_arguments_may_be_passed_by_name_and_pytorchs_values_are_kept() -> None:
@@ -130,48 +142,6 @@ def test_arguments_may_be_passed_by_name_and_pytorchs_values_are_kept() -> None:
 
 
 # A torch without the hooks' places -------------------------------------------------------------
-
-
-def torch_with(folder: Path, **sources: str) -> Path:
-    """Write a package whose modules of the safety hooks have these texts."""
-    for name, source in sources.items():
-        path = folder / "torch" / Path(*keys.SAFETY_HOOKS[name == "autograd"].module.split(".")[1:])
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.with_suffix(".py").write_text(source)
-    return folder / "torch"
-
-
-GRAPH = "class FxGraphHashDetails:\n    def __init__(self):\n        pass\n"
-OTHER = "\nclass Other:\n    def __init__(self):\n        pass\n"
-DERIVED = "class AOTAutogradCacheDetails(FxGraphHashDetails):\n    def __init__(\n        self\n    ):\n"
-
-
-def test_a_torch_is_judged_by_its_sources(tmp_path: Path) -> None:
-    assert keys.missing_in_source(Path(torch.__file__).parent) is None
-    assert keys.missing_in_source(torch_with(tmp_path / "a", graph=GRAPH, autograd=DERIVED)) is None
-    inherited = "class AOTAutogradCacheDetails(FxGraphHashDetails):\n    pass\n" + OTHER
-    for number, (graph_key, autograd_key, lacking) in enumerate(
-        [
-            (GRAPH, inherited, keys.AUTOGRAD_KEY),
-            (GRAPH.replace("HashDetails", "HashParts"), DERIVED, keys.GRAPH_KEY),
-        ]
-    ):
-        folder = torch_with(tmp_path / str(number), graph=graph_key, autograd=autograd_key)
-        reason = keys.missing_in_source(folder)
-        assert reason is not None and reason.startswith(f"hook {lacking.name} is missing in this torch")
-    assert keys.GRAPH_KEY.name in (keys.missing_in_source(tmp_path / "empty") or "")
-
-
-def test_a_torch_without_the_place_of_a_hook_is_refused_whatever_a_variable_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from cachesvc_client.environment import detect, releases
-
-    here = detect.detect()
-    assert detect.unsupported_reason(here, untested=True) is None
-    monkeypatch.setattr(releases, "package", lambda _: torch_with(tmp_path, graph=GRAPH))
-    reason = detect.unsupported_reason(here, untested=True)
-    assert reason is not None and f"hook {keys.AUTOGRAD_KEY.name} is missing in this torch" in reason
 
 
 def test_a_hook_that_is_not_in_place_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,8 +159,9 @@ def test_a_hook_that_is_not_in_place_is_reported(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.compiles
+@pytest.mark.skipif(TORCH < (2, 13), reason="cachesvc adds to the keys of earlier versions")
 def test_keys_of_a_version_that_holds_these_facts_are_pytorchs_own(tmp_path: Path) -> None:
-    """The keys are computed in fresh processes and compared byte for byte; this torch is 2.13 or later."""
+    """The keys are computed in fresh processes and compared byte for byte."""
 
     def looked_for(how: str) -> list[str]:
         program = str(Path(__file__).with_name("keys_program.py"))

@@ -22,6 +22,7 @@ from cachesvc_client.graphs import user_kernels
 from cachesvc_client.graphs.operators import RegisteredFunctions
 from cachesvc_client.graphs.request import GraphRequests
 from cachesvc_client.wire.compare import differences
+from tests.releases import TRITON
 
 PROGRAM = Path(__file__).parent / "kernels_program.py"
 GOLDEN = Path(__file__).parents[1] / "golden" / "triton-kernels-1.json"
@@ -63,7 +64,7 @@ def trace(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str
     from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table
     from torch._inductor.codecache import compiled_fx_graph_hash
 
-    monkeypatch.setattr("torch.utils._triton.has_triton", lambda: True)
+    monkeypatch.setattr("torch.utils._triton.has_triton", lambda *_, **__: True)
     requests, keys = GraphRequests(RegisteredFunctions()), []
 
     def backend(graph: Any, inputs: Any) -> Any:
@@ -143,6 +144,11 @@ def test_an_event_of_another_form_is_no_error(event: dict[str, Any]) -> None:
 
 
 @needs_triton
+@pytest.mark.xfail(
+    bool(TRITON) and TRITON < (3, 5),
+    reason="Triton 3.4's own key lacks the values of a module's constants: its folder is no safe entry there",
+    strict=True,
+)
 def test_an_eagerly_launched_kernel_is_a_fact(tmp_path: Path) -> None:
     """Triton's own code makes the event (`JITFunction._call_hook`)."""
     from triton.runtime.jit import JitFunctionInfo

@@ -50,12 +50,12 @@ def package(tmp_path: Path) -> Path:
     [
         ("made.deep.module", "later", "there"),
         ("made.deep.module", "never", "there"),
-        ("made.deep.module", "there", "there"),
+        ("made.deep.module", "there", "missing"),
         ("made.deep.module", "fallback", "there"),
         ("made.deep.module", "plain", "there"),
         ("made.deep.module", "declared", "there"),
         ("made.deep.module", "Cache.load", "there"),
-        ("made.deep.module", "Cache.inherited", "there"),
+        ("made.deep.module", "Cache.inherited", "missing"),
         ("made.deep.module", "Cache.Inner.value", "there"),
         ("made.deep.module", "settings.listener", "there"),
         ("made.deep.module", "settings.load", "there"),
@@ -72,7 +72,7 @@ def package(tmp_path: Path) -> Path:
     ],
 )
 def test_a_name_is_looked_up_without_import(package: Path, module: str, path: str, presence: str) -> None:
-    hook = Hook(module, path, "looks", "nothing is seen")
+    hook = Hook(module, path, "looks", "nothing is seen", role="explain")
     (state,) = look_up(
         [hook],
         lambda name: package if name == "made" else None,
@@ -86,7 +86,9 @@ def test_a_name_is_looked_up_without_import(package: Path, module: str, path: st
     [("2.8", "not in this release"), ("2.9", "there"), ("2.10", "there"), ("2.13", "not in this release")],
 )
 def test_a_release_without_the_name_loses_nothing(package: Path, release: str, presence: str) -> None:
-    hook = Hook("made.deep.module", "later", "looks", "nothing is seen", since="2.9", until="2.13")
+    hook = Hook(
+        "made.deep.module", "later", "looks", "nothing is seen", since="2.9", until="2.13", role="explain"
+    )
     (state,) = look_up([hook], lambda _: package, lambda _: release)
     assert state.presence == presence
 

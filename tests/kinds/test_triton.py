@@ -5,8 +5,10 @@ A real Triton takes part if one is installed; compiling for a GPU needs no GPU."
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -29,6 +31,7 @@ from cachesvc_client.wire.compare import Compatible, Mismatch, compare
 from cachesvc_client.wire.errors import Corrupt
 from cachesvc_client.wire.names import Namespace, ShortName, Target
 from cachesvc_client.wire.records import Manifest, Statement, Workload
+from tests.releases import TRITON
 
 from .conformance import Example, KindConformance
 
@@ -149,9 +152,11 @@ def test_the_c_library_decides_for_an_entry_of_the_gpu() -> None:
     assert isinstance(compare({**built, "libc": "2.41"}, built, ("gpu",)), Compatible)
 
 
-def test_a_call_of_ptxas_for_its_version_is_no_compilation() -> None:
-    name = child_processes.program_name("/site/triton/bin/ptxas", ["/site/triton/bin/ptxas", "--version"])
-    assert name.endswith("ptxas --version")
+@pytest.mark.parametrize("ptxas", ["ptxas", "ptxas-blackwell"])
+def test_a_call_of_ptxas_for_its_version_is_no_compilation(ptxas: str) -> None:
+    program = f"/site/triton/bin/{ptxas}"
+    name = child_processes.program_name(program, [program, "--version"])
+    assert name == f"{program} --version"
     assert child_processes.program_name("/site/ptxas", ["/site/ptxas", "-v", "k.ptx"]) == "/site/ptxas"
     before = len(child_processes._programs)
     observer = counters.Observer()
@@ -203,7 +208,6 @@ def test_a_private_folder_inherited_from_the_parent_process_is_not_used(
 
 PROGRAM = """
 import sys
-from pathlib import Path
 from cachesvc_client.kinds.kind import ProcessCallbacks
 from cachesvc_client.kinds.triton.kind import TritonState
 from cachesvc_client.hooks import counters
@@ -216,11 +220,12 @@ from triton.compiler import ASTSource
 import kernel
 kinds = {"x": "*fp32", "out": "*fp32", "n": "i32", "BLOCK": "constexpr"}
 triton.compile(ASTSource(kernel.doubled, kinds, {"BLOCK": 128}), target=GPUTarget("cuda", 90, 32))
-module = driver.compile_module_from_src(src=Path("helper.c").read_text(), name="helper")
-assert module.answer() == 42 and waited
+utils = driver.CudaUtils()
+assert callable(utils.load_binary) and waited
 seen = observer.snapshot()
-print(seen.triton_compilations, seen.cpp_builds, seen.compiler_processes, len(recorded.folders))
-print(triton.autotune(configs=[triton.Config({"BLOCK": 1})], key=[])(kernel.doubled).cache_results)
+counted = (seen.triton_compilations, seen.cpp_builds, seen.compiler_processes, len(recorded.folders))
+print(*counted, triton.autotune(configs=[triton.Config({"BLOCK": 1})], key=[])(kernel.doubled).cache_results)
+print(driver.__file__)
 """
 KERNEL = """
 import triton, triton.language as tl
@@ -228,13 +233,6 @@ import triton, triton.language as tl
 def doubled(x, out, n, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(out + i, tl.load(x + i, mask=i < n) * 2, mask=i < n)
-"""
-HELPER = """
-#include <Python.h>
-static PyObject *answer(PyObject *self, PyObject *none) { return PyLong_FromLong(42); }
-static PyMethodDef methods[] = {{"answer", answer, METH_NOARGS, ""}, {0, 0, 0, 0}};
-static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "helper", 0, -1, methods};
-PyMODINIT_FUNC PyInit_helper(void) { return PyModule_Create(&module); }
 """
 
 
@@ -249,9 +247,12 @@ def test_keys_hold_the_version_of_the_ptxas_that_compiles(
     from torch._inductor.runtime import compile_tasks, triton_heuristics
     from triton.backends.nvidia.compiler import get_ptxas_version
 
+    # From architecture 90 on, Triton 3.9 asks another program, which PyTorch does not name. Triton 3.4 and
+    # 3.5 ask one program for all architectures.
+    arch = [80] if inspect.signature(get_ptxas_version).parameters else []
     monkeypatch.setenv("TRITON_PTXAS_PATH", "")  # Triton keeps the value; the fixture restores it.
     monkeypatch.delenv("TRITON_PTXAS_PATH")
-    before = get_ptxas_version(90)
+    before = get_ptxas_version(*arch)
     # Torch 2.11, and torch 2.13, which counts its folders wrongly.
     for place in ("torch/bin", "torch/_inductor/bin"):
         ptxas = tmp_path / place / "ptxas"
@@ -260,8 +261,8 @@ def test_keys_hold_the_version_of_the_ptxas_that_compiles(
         ptxas.chmod(0o755)
     monkeypatch.setattr(compile_tasks, "__file__", str(tmp_path / "torch/_inductor/runtime/compile_tasks.py"))
     settle_ptxas(triton_heuristics)
-    assert get_ptxas_version(90) != before
-    assert "V13.0.48" in get_ptxas_version(90)
+    assert get_ptxas_version(*arch) != before
+    assert "V13.0.48" in get_ptxas_version(*arch)
 
     monkeypatch.setenv("TRITON_PTXAS_PATH", "/the/users/own")
     settle_ptxas(triton_heuristics)
@@ -273,21 +274,61 @@ def test_keys_hold_the_version_of_the_ptxas_that_compiles(
     importlib.util.find_spec("triton") is None, reason="Triton is not installed (make triton)"
 )
 def test_another_folder_and_an_image_without_programs_compile_nothing(tmp_path: Path) -> None:
-    for name, text in (("program.py", PROGRAM), ("kernel.py", KERNEL), ("helper.c", HELPER)):
+    """The service has Triton in another virtual environment, libcuda elsewhere, and no program at all. The
+    helper is the driver's own; it is built and loaded here, and run on a GPU in benchmarks/gpu alone."""
+    for name, text in (("program.py", PROGRAM), ("kernel.py", KERNEL)):
         (tmp_path / name).write_text(text)
+    for place in ("builder", "service"):
+        copy_triton(tmp_path / f"site-{place}")
+        build_libcuda(tmp_path / f"cuda-{place}")
 
     def count_programs(place: str, path: str) -> list[str]:
-        env = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path / place), "PATH": path}
+        env = {
+            **os.environ,
+            "TRITON_CACHE_DIR": str(tmp_path / place),
+            "PATH": path,
+            "PYTHONPATH": f"{tmp_path / f'site-{place}'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
+            "TRITON_LIBCUDA_PATH": str(tmp_path / f"cuda-{place}"),
+            "LD_LIBRARY_PATH": str(tmp_path / f"cuda-{place}"),
+        }
         env.pop("TRITON_CACHE_AUTOTUNING", None)
         program = [sys.executable, str(tmp_path / "program.py")]
         result = subprocess.run(program, env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert result.returncode == 0, result.stderr[-3000:]
-        return result.stdout.split()
+        assert str(tmp_path / f"site-{place}") in result.stdout
+        return result.stdout.split()[:5]
 
     assert count_programs("builder", os.environ["PATH"])[:2] == ["1", "1"]
+    # A second start on the builder finds what the first one kept.
+    assert count_programs("builder", os.environ["PATH"])[:3] == ["0", "0", "0"]
     move_folder(tmp_path / "builder", tmp_path / "service", tmp_path)
     assert count_programs("service", "/nonexistent") == ["0", "0", "0", "2", "True"]
     assert KIND.variable == "TRITON_CACHE_DIR"
+
+
+def copy_triton(site: Path) -> None:
+    """Install Triton in another place: the files are links, which Python does not resolve."""
+    [installed] = importlib.util.find_spec("triton").submodule_search_locations
+    shutil.copytree(installed, site / "triton", copy_function=link_or_copy, ignore=lambda *_: {"__pycache__"})
+
+
+def link_or_copy(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # another file system
+        shutil.copy(source, target)
+
+
+def build_libcuda(folder: Path) -> None:
+    """Build a libcuda that has every function which the driver's helper names; none of them does anything."""
+    [installed] = importlib.util.find_spec("triton").submodule_search_locations
+    source = Path(installed, "backends/nvidia/driver.c").read_text()
+    folder.mkdir()
+    names = sorted(set(re.findall(r"\b(cu[A-Z]\w+)\(", source)))
+    (folder / "cuda.c").write_text("\n".join(f"int {name}(void) {{ return 100; }}" for name in names))
+    command = ["gcc", "-shared", "-fPIC", "-w", "-o", str(folder / "libcuda.so.1"), str(folder / "cuda.c")]
+    subprocess.run(command, check=True)
+    (folder / "libcuda.so").symlink_to("libcuda.so.1")  # the name that Triton 3.4 links with
 
 
 KEY_PROGRAM = """
@@ -304,9 +345,7 @@ print(len(ahead), known.cache_info().misses, triton_key() == known.__wrapped__()
 """
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("triton") is None, reason="Triton is not installed (make triton)"
-)
+@pytest.mark.skipif(TRITON < (3, 5), reason="Triton is not installed (make triton), or has the key elsewhere")
 def test_tritons_key_is_computed_ahead_once_and_is_unchanged() -> None:
     result = subprocess.run([sys.executable, "-c", KEY_PROGRAM], capture_output=True, text=True, check=False)
     assert result.stdout.split("\n")[0] == "1 1 True set()", result.stdout + result.stderr

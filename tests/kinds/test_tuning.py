@@ -63,6 +63,9 @@ def load_autotuner(heuristics: Any, filename: Path, candidates: list[Config], me
     tuner.filename, tuner.inductor_meta, tuner.autotune_cache_info = str(filename), meta, None
     tuner.fn, tuner.save_cache_hook, tuner.launchers = SimpleNamespace(fn=None), None, []
     tuner.compile_results = []
+    # Torch 2.14 and 2.15 ask with these whether candidates may be added on this device.
+    tuner.size_hints, tuner.device_props = None, None
+    tuner.heuristic_type = heuristics.HeuristicType.POINTWISE
     for config in candidates:
         result = heuristics.StaticTritonCompileResult.__new__(heuristics.StaticTritonCompileResult)
         result.config = copy.deepcopy(config)

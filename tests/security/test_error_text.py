@@ -67,7 +67,6 @@ def test_logs_and_commands_show_one_printable_line(url: str, tmp_path: Path, wor
         "CACHESVC_TOKEN": "csv_x",
         "CACHESVC_TRUSTED_KEYS": "ed25519:REPLACE+THIS+BY+THE+KEY+OF+CACHESVC+KEYGEN0=",
         "CACHESVC_STORE": str(tmp_path / "store"),
-        "CACHESVC_UNTESTED": "1",
         "PYTHONPATH": f"{REPOSITORY}{os.pathsep}{REPOSITORY / 'client'}",
         "PYTHONIOENCODING": "utf-8",
     }

@@ -77,7 +77,7 @@ class World:
     def environment(self, **variables: str) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("CACHESVC_")}
         kept |= {"HOME": str(self.place), "CACHESVC_STORE": str(self.place / "store")}
-        kept |= {"TORCHINDUCTOR_CACHE_DIR": str(self.place / "cache"), "CACHESVC_UNTESTED": "1"}
+        kept |= {"TORCHINDUCTOR_CACHE_DIR": str(self.place / "cache")}
         kept.pop("XDG_CONFIG_HOME", None)
         kept["PYTHONPATH"] = f"{REPOSITORY}{os.pathsep}{REPOSITORY / 'client'}"
         return {name: value for name, value in {**kept, **variables}.items() if value}

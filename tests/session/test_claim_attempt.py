@@ -47,7 +47,6 @@ def start(registry: Registry, place: Path) -> tuple[subprocess.Popen[str], dict]
         "CACHESVC_SIGNING_KEY": str(registry.key_path),
         "CACHESVC_TRUSTED_KEYS": str(registry.trust),
         "CACHESVC_MODE": "readwrite",
-        "CACHESVC_UNTESTED": "1",
         "CACHESVC_DEADLINE": "3",
     }
     process = subprocess.Popen(

@@ -15,10 +15,12 @@ from cachesvc.warm.context import RegistryAccess, TargetContext, WarmContext
 from cachesvc.warm.lookup import check_published, find_published
 from cachesvc.warm.phase import PhaseRequest, PhaseResult
 from cachesvc.warm.plan import plan
+from cachesvc.warm.proven_environment import ProvenEnvironment
 from cachesvc.warm.spec import parse_spec
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.commands.acceptance import Acceptance
 from cachesvc_client.config import Config
+from cachesvc_client.environment.support import Support
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.trust_root.registry_metadata import refresh_policy
 from cachesvc_client.wire.errors import Untrusted
@@ -128,6 +130,16 @@ def test_what_is_older_than_services_accept_is_cold(server: Server, team: str, t
     trusted = Acceptance((server.key.public,))
     assert find_published(target(trusted)).manifest is not None
     assert "of CACHESVC_MAX_AGE" in find_published(target(replace(trusted, max_age=YEAR / 4))).reason
+
+
+def test_what_is_not_proven_on_this_torch_is_cold(server: Server, team: str, target) -> None:
+    publish(server, server.key, team)
+    context = target(Acceptance((server.key.public,)))
+    for state, found in (("supported", True), ("by proof", False)):
+        here = ProvenEnvironment(FINGERPRINT, Support(state, ""), frozenset())
+        lookup = find_published(replace(context, warm=replace(context.warm, environment=here)))
+        assert (lookup.manifest is not None) == found
+    assert "services refuse it: " in lookup.reason and "its manifest has no proof" in lookup.reason
 
 
 def test_a_signer_that_the_root_does_not_name_is_cold(

@@ -309,14 +309,12 @@ def test_a_fresh_process_gets_nothing_of_the_builders(job, tmp_path):
         "CUDA_CACHE_PATH": "/cache/cuda",
         "CACHESVC_NAME": "team/x",
         "CACHESVC_TOKEN": "secret",
-        "CACHESVC_UNTESTED": "1",
         "TORCHINDUCTOR_MAX_AUTOTUNE": "1",
     }
     environ = environment(job, tmp_path / "f", {"CACHESVC_STRICT": "1"}, base)
     assert {
         "PATH": "/bin",
         "OWN": "1",
-        "CACHESVC_UNTESTED": "1",
         "CACHESVC_STRICT": "1",
     }.items() <= environ.items()
     assert environ["TORCHINDUCTOR_MAX_AUTOTUNE"] == "1"

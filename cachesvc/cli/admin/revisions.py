@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cachesvc_client.commands.provenance import provenance_facts
+from cachesvc_client.commands.provenance import proof_facts, provenance_facts
 from cachesvc_client.commands.tables import bytes_text
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.admin import (
@@ -86,7 +86,7 @@ def show_revision(context: typer.Context, revision: str, as_json: AsJson = False
         ("pinned", time_text(row.pinned)),
         ("quarantined", " ".join(filter(None, [time_text(row.quarantined), row.why]))),
     ]
-    facts += _build_facts(row, provenance)
+    facts += [*_build_facts(row, provenance), *proof_facts(provenance.proof)]
     facts += [(name, value) for name, value in sorted(row.fingerprint.items())]
     facts += [(f"measured {name}", duration_text(value)) for name, value in sorted(row.measured.items())]
     show_facts(facts, row, False)

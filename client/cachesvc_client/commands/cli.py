@@ -2,7 +2,7 @@
 
 Exit status: 0 done; 1 ``doctor`` found a failure, or an internal error; 2 bad usage or a malformed value;
 3 token; 4 nothing there, or nothing fits; 5 somebody else published first; 6 registry or disk;
-7 a check failed; 8 untested versions; 126 and 127 ``run`` could not start the command.
+7 a check failed; 8 not usable; 126 and 127 ``run`` could not start the command.
 """
 
 from __future__ import annotations

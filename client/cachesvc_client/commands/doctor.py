@@ -17,15 +17,15 @@ from ..bundle.file import SUFFIX
 from ..bundle.seal import require_bound_keys
 from ..config import Config
 from ..environment import releases
-from ..environment.detect import detect, unsupported_reason
-from ..environment.variables import is_switched_on
+from ..environment.detect import detect
+from ..environment.variables import obsolete_line
 from ..hooks.lookup import HookState, look_up
 from ..http.registry import Probe, Remote
 from ..node.store import NodeStore, default_root
 from ..outcome.send import node_id
 from ..publication.signer import signer_of
 from ..restore.revision_restore import nothing_offered
-from ..session.every_hook import every_hook
+from ..session.every_hook import every_hook, support_of
 from ..wire.errors import CacheSvcError
 from ..wire.factors import Fingerprint
 from ..wire.names import Name
@@ -99,17 +99,13 @@ def render(checks: list[Check]) -> str:
 
 
 def _torch(here: Fingerprint) -> Check:
-    versions = f"torch {here.get('torch', 'none')}, triton {here.get('triton', 'none')}, {here['python_abi']}"
-    reason = unsupported_reason(here, untested=False)
-    if reason is None:
-        return Check("ok", "versions", f"{versions}, {here['platform']}: tested")
-    if unsupported_reason(here, untested=True) is not None:
-        return Check(
-            "fail", "versions", reason, "install torch in this environment" if "torch" not in here else ""
-        )
-    if is_switched_on("CACHESVC_UNTESTED"):
-        return Check("warn", "versions", f"{versions}: untested, tried as CACHESVC_UNTESTED says")
-    return Check("fail", "versions", reason)
+    support = support_of(here)
+    if support.state == "not usable":
+        fix = "install torch in this environment" if "torch" not in here else ""
+        return Check("fail", "versions", support.line, fix)
+    versions = f"torch {here['torch']}, triton {here.get('triton', 'none')}, {here['python_abi']}"
+    text = f"{versions}, {here['platform']}: {support.line}"
+    return Check("ok" if support.state == "supported" else "warn", "versions", text)
 
 
 def hook_states() -> list[HookState]:
@@ -176,6 +172,8 @@ def _settings(here: Fingerprint) -> Iterator[Check]:
     for name, value in _OFF.items():
         if os.environ.get(name) == value:
             yield Check("fail", "settings", f"{name}={value}: PyTorch reads no cache", f"unset {name}")
+    if line := obsolete_line():
+        yield Check("warn", "settings", line)
     for name, fix in _RISKY.items():
         if os.environ.get(name):
             yield Check("warn", "settings", f"{name}={os.environ[name][:40]}", fix)
@@ -341,7 +339,7 @@ def _name_check(remote: Remote, config: Config, here: Fingerprint, name: Name) -
         if not answer.revisions:
             raise nothing_offered(name, answer.rejected)
         chosen = Name(name.namespace, name.name, answer.tag or name.tag)
-        _, refused = check_revisions(answer, chosen, config, remote)
+        _, refused = check_revisions(answer, chosen, config, remote, here)
         if len(refused) == len(answer.revisions):
             raise next(iter(refused.values()))
     except CacheSvcError as error:

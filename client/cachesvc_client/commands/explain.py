@@ -11,12 +11,14 @@ from typing import Literal
 from ..bundle.check import ExpectedStatement
 from ..config import Config
 from ..environment.detect import detect
+from ..environment.support import check_proof
 from ..http.registry import Remote
 from ..outcome.judge import KeyDifference
+from ..session.every_hook import support_of
 from ..wire.compare import Difference, differences, explanatory_differences, nearness
 from ..wire.digest import Digest
 from ..wire.errors import CacheSvcError, InvalidRequest, NotFound
-from ..wire.factors import BY_NAME, FACTORS, Factor, FactorValue, Facts
+from ..wire.factors import BY_NAME, FACTORS, Factor, FactorValue, Facts, Fingerprint
 from ..wire.facts import bounded
 from ..wire.names import Name, Tag
 from ..wire.partitions import environment
@@ -102,7 +104,8 @@ def explain(
     ``here`` holds workload factors (a report's ``facts``). Raises ``NotFound`` (no such name, or no such
     target: then the message names the existing ones), ``Unavailable`` and what else ``Remote`` raises.
     """
-    here = detect() if here is None else here
+    fingerprint_here = detect() if here is None else None
+    here = fingerprint_here or here or {}
     tags = name.tags(fallback)
     fingerprint = {key: value for key, value in here.items() if _of_the_environment(key)}
     with registry_of(config) as remote:
@@ -111,7 +114,7 @@ def explain(
         )
         chosen = Name(name.namespace, name.name, answer.tag or name.tag)
         rows = [row for row in remote.entries(chosen) if row.lane is None or row.lane == config.lane]
-        asked, refused = check_revisions(answer, chosen, config, remote)
+        asked, refused = check_revisions(answer, chosen, config, remote, fingerprint_here)
     if target is not None:
         rows = _of_target(rows, target, chosen)
     return judge(str(chosen), here, rows, asked, not_installed(answer, rows, refused))
@@ -186,11 +189,12 @@ def _of_target(rows: Sequence[EntrySummary], target: str, name: Name) -> list[En
 
 
 def check_revisions(
-    answer: ResolveAnswer, name: Name, config: Config, remote: Remote
+    answer: ResolveAnswer, name: Name, config: Config, remote: Remote, here: Fingerprint | None
 ) -> tuple[dict[Digest, Facts], dict[Digest, CacheSvcError]]:
     """Return the facts of the revisions that this client accepts, and why it refuses the others, by entry.
 
-    Where no key is trusted, both are empty: `doctor` says that once.
+    ``here``: the fingerprint of this environment; ``None`` to compare with another one, whose torch cannot be
+    asked for proofs. Where no key is trusted, both are empty: `doctor` says that once.
     """
     expected = ExpectedStatement(name.namespace, name.name, (name.tag,), config.lane)
     facts: dict[Digest, Facts] = {}
@@ -198,9 +202,12 @@ def check_revisions(
     if not trusts_anybody(config):
         return facts, refused
     policy = registry_policy(config, remote)
+    support = support_of(here) if here is not None else None
     for revision in answer.revisions:
         try:
             checked = check_accepted(revision.envelope_bytes, config, expected, policy)
+            if here is not None and support is not None:
+                check_proof(checked.manifest, support, here)
             facts[revision.entry] = checked.manifest.facts
         except CacheSvcError as error:
             refused[revision.entry] = error

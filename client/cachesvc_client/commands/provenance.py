@@ -15,6 +15,7 @@ from ..config import Config
 from ..wire.digest import Digest
 from ..wire.errors import CacheSvcError, NotFound
 from ..wire.names import Name, Tag
+from ..wire.proof import Proof
 from ..wire.protocol import ResolvedRevision
 from ..wire.provenance import CHECKOUT, Dependency, Provenance
 from .acceptance import check_accepted, demand_trust, registry_policy
@@ -28,7 +29,8 @@ _DISTRIBUTION = "pkg:pypi/"
 @dataclass(frozen=True, slots=True)
 class ProvenanceRow:
     """Holds the provenance of one revision. ``statement``: the in-toto statement; ``None`` if the revision
-    has none. ``refused``: why this client does not accept the revision; empty if it does."""
+    has none. ``refused``: why this client does not accept the revision; empty if it does. ``proof``: on what
+    the revision was shown to work."""
 
     target: str
     revision: Digest
@@ -36,6 +38,7 @@ class ProvenanceRow:
     refused: str = ""
     statement: dict[str, Any] | None = None
     provenance: Provenance | None = None
+    proof: Proof | None = None
 
 
 def list_provenance(config: Config, name: Name, fallback: tuple[Tag, ...] = ()) -> list[ProvenanceRow]:
@@ -68,6 +71,7 @@ def _row(
         signer=verified.signer.keyid,
         statement=verified.manifest.attestation,
         provenance=verified.provenance,
+        proof=verified.manifest.proof,
     )
 
 
@@ -75,7 +79,8 @@ def render_provenance(rows: Sequence[ProvenanceRow]) -> str:
     """Return the text for a terminal: a paragraph for each revision."""
     parts = []
     for row in rows:
-        facts = [("refused", row.refused)] if row.refused else provenance_facts(row.provenance)
+        built = [*provenance_facts(row.provenance), *proof_facts(row.proof)]
+        facts = [("refused", row.refused)] if row.refused else built
         signer = [("signed by", row.signer)] if row.signer else []
         head = " ".join(filter(None, [row.target, row.revision.hex[:12]]))
         parts.append(f"{aligned([(head,)])}\n{aligned([*signer, *facts], '  ')}")
@@ -118,6 +123,11 @@ def provenance_facts(provenance: Provenance | None) -> list[tuple[str, str]]:
         ("finished", provenance.finished),
     ]
     return [(what, value) for what, value in facts if value]
+
+
+def proof_facts(proof: Proof | None) -> list[tuple[str, str]]:
+    """Return (what, value) of a proof, for people; nothing for a revision without one."""
+    return [] if proof is None else [("proven", str(proof))]
 
 
 def _checkout_text(dependency: Dependency | None) -> str:

@@ -25,10 +25,11 @@ from ..wire.digest import Digest
 from ..wire.durations import MAX_OFFLINE_SECONDS, duration_text
 from ..wire.errors import CacheSvcError, InvalidRequest, NotFound
 from ..wire.names import Name
+from ..wire.proof import Proof
 from ..wire.protocol import ResolvedRevision
 from ..wire.provenance import Provenance
 from .acceptance import check_accepted, demand_trust
-from .provenance import provenance_facts
+from .provenance import proof_facts, provenance_facts
 from .tables import aligned, bytes_text
 from .transfer import every_revision, registry_of
 
@@ -43,7 +44,8 @@ class Verification:
     ``trusted_for``: the namespace for which the signer's key is trusted; ``*`` is every one.
     ``delegated_by``: the registry whose trust metadata name the signer; ``None`` without a pinned root.
     ``signed`` and ``expires``: seconds of UTC. ``bytes``: whether the pack's bytes match. ``statement``: the
-    provenance as an in-toto statement. ``require``: the requirement that the build meets.
+    provenance as an in-toto statement. ``require``: the requirement that the build meets. ``proof``: on what
+    the revision was shown to work.
     """
 
     what: str
@@ -63,6 +65,7 @@ class Verification:
     delegated_by: str | None = None
     statement: dict[str, Any] | None = None
     provenance: Provenance | None = None
+    proof: Proof | None = None
 
 
 def verify(config: Config, what: str) -> tuple[list[Verification], list[CacheSvcError]]:
@@ -117,6 +120,7 @@ def render_verification(row: Verification) -> str:
         ("size", f"{bytes_text(row.pack_size)}, {row.files} files"),
         ("bytes", row.bytes),
         *(fact for fact in provenance_facts(row.provenance) if fact[0] not in ("target", "lane")),
+        *proof_facts(row.proof),
         ("trusted", f"key {row.signer} is trusted here for {where}"),
     ]
     if row.delegated_by:
@@ -194,6 +198,7 @@ def _verification(
         delegated_by=None if policy is None else config.url,
         statement=manifest.attestation,
         provenance=verified.provenance,
+        proof=manifest.proof,
     )
 
 

@@ -11,10 +11,8 @@ import os
 import sys
 from collections.abc import Mapping
 
-from ..graphs import keys
 from ..wire.factors import SCHEMA, FactorValue, Fingerprint
 from . import cpu, cxx, gpu, releases
-from .releases import TESTED_CPU, TESTED_GPU
 from .settings import settings
 
 
@@ -45,42 +43,6 @@ def detect(environ: Mapping[str, str] | None = None) -> Fingerprint:
     if accelerator is not None:
         facts.update(gpu.first_gpu(environ))
     return {name: value for name, value in facts.items() if value is not None}
-
-
-def unsupported_reason(fingerprint: Fingerprint, *, untested: bool | None = None) -> str | None:
-    """Returns why cachesvc was not tested on this environment; ``None`` if it was.
-
-    ``untested``: whether to go on without tests; by default the value of ``CACHESVC_UNTESTED``. Three reasons
-    count in any case: there is no torch, this is not Linux, or this torch has no place for a hook without
-    which nothing may be restored (`graphs.keys`).
-    """
-    platform, torch = str(fingerprint.get("platform", "")), str(fingerprint.get("torch", ""))
-    if not platform.startswith("linux"):
-        return f"cachesvc works on Linux; this is {platform or 'unknown'}"
-    if not torch:
-        return "torch is not installed"
-    folder = releases.package("torch")
-    if folder is not None and (missing := keys.missing_in_source(folder)):
-        return missing
-    if untested is None:
-        untested = releases.allows_untested()
-    release = releases.release(torch)
-    triton = releases.release(str(fingerprint.get("triton", "")))
-    if "gpu" in fingerprint:
-        tested, description = (
-            (release, triton) in TESTED_GPU,
-            f"torch {torch} with triton {triton or '(none)'} on CUDA",
-        )
-        allowed = ", ".join(f"torch {left} with triton {right}" for left, right in TESTED_GPU)
-    else:
-        tested, description = release in TESTED_CPU, f"torch {torch} on CPU"
-        allowed = ", ".join(f"torch {left}" for left in TESTED_CPU)
-    if tested or untested:
-        return None
-    return (
-        f"{description} is not tested with this client (tested: {allowed}); "
-        "CACHESVC_UNTESTED=1 tries all the same"
-    )
 
 
 def _libc() -> str | None:

@@ -1,4 +1,4 @@
-"""Knows which releases of torch and Triton cachesvc was tested with, and which are installed.
+"""Knows which releases of torch and Triton the project ran on, and which are installed.
 
 `attach` asks before it installs any hook, on the application's own thread: nothing here imports torch, asks a
 driver or imports much, and an answer takes less than a millisecond.
@@ -10,14 +10,47 @@ import importlib.machinery
 import importlib.util
 import re
 from pathlib import Path
+from typing import NamedTuple
 
-from .variables import is_switched_on
+from ..wire.errors import printable
 
-TESTED_CPU = ("2.13",)
-"""Releases of torch whose CPU path was tested."""
-TESTED_GPU = (("2.11", "3.6"),)
-"""Pairs of releases (torch, triton) whose CUDA path was tested: docs/gpu.md says when, and on which
-hardware."""
+OLDEST = (2, 8)
+"""The oldest release of torch that cachesvc works with: before it, the hooks broke the compile."""
+
+OLDEST_TRITON = (3, 5)
+"""The oldest release of Triton that cachesvc works with on a GPU: a key of 3.4 holds no value of a constant
+(``tl.constexpr``) that a kernel reads from its module, so the code of another value would be a hit."""
+
+
+class TestedRelease(NamedTuple):
+    """Says what the project ran on one release of torch.
+
+    ``torch``: the release. ``cpu``: the version that services and builders ran with on a CPU. ``triton``: the
+    release of Triton that they ran with on a GPU; empty if they ran on none (docs/gpu.md says on which).
+    """
+
+    torch: str
+    cpu: str
+    triton: str = ""
+
+
+TESTED = (
+    TestedRelease("2.8", "2.8.0"),
+    TestedRelease("2.9", "2.9.1"),
+    TestedRelease("2.10", "2.10.0"),
+    TestedRelease("2.11", "2.11.0", triton="3.6"),
+    TestedRelease("2.12", "2.12.1"),
+    TestedRelease("2.13", "2.13.0"),
+    TestedRelease("2.14", "2.14.1"),
+    TestedRelease("2.15", "2.15.0"),
+)
+"""The releases of torch that are supported. Any other one needs entries with a proof."""
+
+_NUMBER = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(?![0-9])")
+"""Matches the release at the begin of a version."""
+_PUBLISHED = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+(?:\.post[0-9]+)?(?:\+(?:cpu|cu[0-9]+))?")
+"""Matches the versions that PyTorch publishes for CPUs and for CUDA: no nightly, no candidate, no fork,
+nothing that was built from source."""
 
 
 def release(version: str) -> str:
@@ -25,19 +58,41 @@ def release(version: str) -> str:
     return ".".join(version.split("+")[0].split(".")[:2])
 
 
-def allows_untested() -> bool:
-    """Returns whether CACHESVC_UNTESTED asks to go on with a release that was not tested."""
-    return is_switched_on("CACHESVC_UNTESTED")
+def refusal(version: str | None) -> str | None:
+    """Returns the line that says why no hook is put into a torch of this version; ``None`` if hooks are.
 
-
-def refuses_installed_torch() -> bool:
-    """Returns whether `detect.unsupported_reason` refuses the installed torch whatever the rest of this
-    machine is like: there is no torch, or no path of its release was tested."""
-    version = torch()[0]
+    Only the text of the version decides. ``None`` as the version: there is no torch.
+    """
     if version is None:
-        return True
-    tested = {*TESTED_CPU, *(pair[0] for pair in TESTED_GPU)}
-    return release(version) not in tested and not allows_untested()
+        return "torch is not installed"
+    number = _NUMBER.match(version)
+    if number is None:
+        return f"not usable: {printable(version)[:80]!r} is no version of torch"
+    if (int(number[1]), int(number[2])) < OLDEST:
+        oldest = ".".join(map(str, OLDEST))
+        return f"not usable: torch {printable(version)[:80]} is older than {oldest}, which cachesvc needs"
+    return None
+
+
+def triton_refusal(version: str) -> str | None:
+    """Returns the line that says why nothing is restored on a GPU with this Triton; ``None`` if it may be.
+
+    An empty ``version``: there is no Triton.
+    """
+    number = _NUMBER.match(version)
+    if number is None or (int(number[1]), int(number[2])) >= OLDEST_TRITON:
+        return None
+    oldest = ".".join(map(str, OLDEST_TRITON))
+    return f"not usable: triton {printable(version)[:80]} is older than {oldest}, which a GPU needs"
+
+
+def is_tested(torch: str, triton: str, *, gpu: bool) -> bool:
+    """Returns whether the project's tests ran on this release of torch: on the CPU, or with this Triton on a
+    GPU."""
+    if not _PUBLISHED.fullmatch(torch):
+        return False
+    row = next((row for row in TESTED if row.torch == release(torch)), None)
+    return row is not None and (not gpu or bool(row.triton and row.triton == release(triton)))
 
 
 # Packages. ``importlib.metadata`` takes 30 ms to import, and wheels on PyPI leave out the local part

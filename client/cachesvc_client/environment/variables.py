@@ -41,6 +41,17 @@ def is_switched_on(name: str, environ: Mapping[str, str] | None = None) -> bool:
         return False
 
 
+def obsolete_line(environ: Mapping[str, str] | None = None) -> str | None:
+    """Return the line for a user who sets a variable that does nothing any more; ``None`` if there is
+    none."""
+    if not (os.environ if environ is None else environ).get("CACHESVC_UNTESTED"):
+        return None
+    return (
+        "CACHESVC_UNTESTED does nothing any more: on a torch that is not among the tested releases, entries "
+        "are used that cachesvc warm has proven on it; unset it"
+    )
+
+
 def is_mode_off(environ: Mapping[str, str] | None = None) -> bool:
     """Return whether ``CACHESVC_MODE`` turns cachesvc off. A malformed value does not."""
     try:

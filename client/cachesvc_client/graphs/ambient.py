@@ -119,7 +119,8 @@ def _counts_threads(graph: Any, inputs: Any) -> bool:
 
 
 def _has_nested_options(graph: Any) -> bool:
-    return any(module.meta.get("nested_region_config") is not None for module in graph_modules(graph))
+    # torch 2.8 leaves ``None`` as ``meta`` of some graphs (a Llama of transformers).
+    return any((module.meta or {}).get("nested_region_config") is not None for module in graph_modules(graph))
 
 
 def _tensors(graph: Any, inputs: Any) -> Iterator[Any]:

@@ -77,9 +77,13 @@ _OTHER_RANK = _RANK["source of a Triton kernel"] - 0.5
 _AUTOGRAD = "torch._functorch._aot_autograd.autograd_cache"
 _PURPOSE = "records what a key was made of that was looked up and not found"
 _IF_MISSING = "a miss is not explained by the part of the key that differs"
-_GRAPH_LOOKUP = Hook("torch._inductor.codecache", "FxGraphCache.load_with_key", _PURPOSE, _IF_MISSING)
-_AUTOGRAD_LINES = Hook(_AUTOGRAD, "_get_debug_lines_for_cache_key", _PURPOSE, _IF_MISSING, since="2.13")
-_AUTOGRAD_LOOKUP = Hook(_AUTOGRAD, "autograd_cache_key", _PURPOSE, _IF_MISSING, until="2.13")
+_GRAPH_LOOKUP = Hook(
+    "torch._inductor.codecache", "FxGraphCache.load_with_key", _PURPOSE, _IF_MISSING, role="explain"
+)
+_AUTOGRAD_LINES = Hook(
+    _AUTOGRAD, "_get_debug_lines_for_cache_key", _PURPOSE, _IF_MISSING, since="2.13", role="explain"
+)
+_AUTOGRAD_LOOKUP = Hook(_AUTOGRAD, "autograd_cache_key", _PURPOSE, _IF_MISSING, until="2.13", role="explain")
 HOOKS = (_GRAPH_LOOKUP, _AUTOGRAD_LINES, _AUTOGRAD_LOOKUP)
 
 

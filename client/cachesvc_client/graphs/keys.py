@@ -1,4 +1,4 @@
-"""Adds to PyTorch's own cache keys what they lack, and says which of these hooks a restore depends on.
+"""Adds to PyTorch's own cache keys what they lack, and says whether these hooks are in place.
 
 PyTorch makes a key of all attributes of a *details* object: ``FxGraphHashDetails`` for a graph that Inductor
 compiles, and its subclass ``AOTAutogradCacheDetails`` for a graph as Dynamo traced it. An attribute that is
@@ -11,10 +11,8 @@ from __future__ import annotations
 import functools
 import logging
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -35,12 +33,14 @@ GRAPH_KEY = Hook(
     "FxGraphHashDetails.__init__",
     "adds to the key of a graph what PyTorch's key lacks",
     _UNSAFE,
+    role="safety",
 )
 AUTOGRAD_KEY = Hook(
     "torch._functorch._aot_autograd.autograd_cache",
     "AOTAutogradCacheDetails.__init__",
     "adds to the key of a traced graph what PyTorch's key lacks",
     _UNSAFE,
+    role="safety",
 )
 SAFETY_HOOKS = (GRAPH_KEY, AUTOGRAD_KEY)
 """Functions of PyTorch that must be hooked: without the hook a false hit is possible."""
@@ -50,26 +50,9 @@ def complete(hook: Hook, parts: Parts) -> None:
     """Put ``parts`` into the key that ``hook`` makes, from the import of its module on.
 
     An attribute that PyTorch has set itself stays. If ``parts`` raises, the key becomes one that no other
-    process has: a doubt is a miss.
+    compile has: a doubt is a miss.
     """
     hook.watch(functools.partial(_install, hook, parts))
-
-
-def missing_in_source(torch_folder: Path) -> str | None:
-    """Return the line that says which safety hook this torch has no place for; ``None`` if it has all.
-
-    It reads PyTorch's sources and imports nothing, so that a restore can be refused before it begins.
-    """
-    for hook in SAFETY_HOOKS:
-        source = torch_folder.parent.joinpath(*hook.module.split(".")).with_suffix(".py")
-        try:
-            text = source.read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            text = ""
-        body = re.search(rf"^class {_class_of(hook)}\b.*?(?=^(?:class|def|@)|\Z)", text, re.M | re.S)
-        if body is None or not re.search(r"^    def __init__\b", body[0], re.M):
-            return _refusal(hook)
-    return None
 
 
 def missing_here() -> str | None:
@@ -137,7 +120,8 @@ def _parts(parts: Parts, details: Any, graph: Any) -> Mapping[str, Any]:
         return dict(parts(details, graph))
     except Exception:  # noqa: BLE001 - a torch whose internals differ
         _log.debug("what a key lacks is not known: no other process has this key", exc_info=True)
-        return {"cachesvc": nonce("not known")}
+        # Not `nonce`: this process may have another setting at the next compile of the same graph.
+        return {"cachesvc": f"not known ({os.urandom(6).hex()})"}
 
 
 def _is_installed(hook: Hook, module: ModuleType) -> bool:

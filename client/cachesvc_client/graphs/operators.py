@@ -44,6 +44,7 @@ _LIBRARY = Hook(
     "Library.impl",
     "records the Python functions that libraries register for their operators",
     "the code of such functions is not in a key, so a graph that traces them is cached nowhere",
+    role="safety",  # a function under the key Meta would be in no key of PyTorch either
 )
 HOOKS = (_LIBRARY,)
 

@@ -22,11 +22,13 @@ from pathlib import Path
 from typing import Any
 
 from . import child_processes, imports
-from .table import Hook
+from .table import Hook, Role
 
 
-def _row(module: str, path: str, what: str) -> Hook:
-    return Hook(module, path, f"counts {what}", f"{what} are not counted, and a report says so")
+def _row(module: str, path: str, what: str, since: str = "") -> Hook:
+    role: Role = "gpu" if module.startswith("triton.") else "count"
+    if_missing = f"{what} are not counted, and a report says so"
+    return Hook(module, path, f"counts {what}", if_missing, since, role=role)
 
 
 _AUTOTUNER = "torch._inductor.runtime.triton_heuristics"
@@ -36,7 +38,7 @@ _COUNTED: tuple[tuple[Hook, str], ...] = (
     (_row("torch._inductor.cpp_builder", "run_compile_cmd", "compile commands"), "cpp_commands"),
     (_row(_AUTOTUNER, "CachingAutotuner.bench", "timings of candidates"), "tuning_benchmarks"),
     (_row(_AUTOTUNER, "CachingAutotuner.autotune_to_one_config", "tuned kernels"), "tuning_runs"),
-    (_row(_AUTOTUNER, "CachingAutotuner._coordinate_descent_tuning", "descents"), "tuning_runs"),
+    (_row(_AUTOTUNER, "CachingAutotuner._coordinate_descent_tuning", "descents", "2.9"), "tuning_runs"),
     (
         _row("torch._inductor.select_algorithm", "AlgorithmSelectorCache.benchmark_choices", "choices"),
         "tuning_runs",
@@ -51,8 +53,8 @@ _COUNTED: tuple[tuple[Hook, str], ...] = (
     (_row("triton.runtime.build", "_build", "builds of host libraries"), "cpp_builds"),
     (_row("triton.runtime.build", "_build", "compile commands of host libraries"), "cpp_commands"),
 )
-"""Functions of torch 2.11 and 2.13 and of Triton 3.6, and the name of the count of each; `missing` lists
-those that another version does not have."""
+"""Functions of torch 2.8 to 2.15 and of Triton 3.4 to 3.9, and the name of the count of each; `missing` lists
+those that a version does not have. 2.8 has no function of its own for a descent."""
 _WORKER_JOBS = _row(
     "torch._inductor.compile_worker.subproc_pool", "SubprocPool.submit", "kernels compiled by workers"
 )
@@ -146,7 +148,7 @@ class Observer:
         )
         counters = _torch_counters()
         counters.subtract(self._counters_before)
-        compilers = sum(Path(name).name.split("-")[0] in COMPILERS for name in processes)
+        compilers = sum(map(_is_compiler, processes))
         return Observation(
             compilations=sum(now[name] for name in _COMPILATIONS),
             tuning_runs=now["tuning_runs"] + (now["tuning_benchmarks"] > 0 and not now["tuning_runs"]),
@@ -173,6 +175,12 @@ class Observer:
     def _processes_now() -> tuple[int, int]:
         """Return how many processes are listed, by this process and by its children."""
         return len(child_processes.started_here()), len(child_processes.started_by_children())
+
+
+def _is_compiler(name: str) -> bool:
+    """Return whether a started program compiles, by the name that `child_processes` lists."""
+    program = Path(name).name
+    return program.split("-")[0] in COMPILERS and not program.endswith(" --version")
 
 
 def compiling() -> bool:
@@ -275,6 +283,7 @@ _BYPASSING: tuple[tuple[Hook, imports.Body], ...] = (
             "FxGraphCache.prepare_key",
             f"notes {_UNCACHED}",
             f"a report does not say {_UNCACHED}",
+            role="explain",
         ),
         _prepare_key,
     ),
@@ -284,6 +293,7 @@ _BYPASSING: tuple[tuple[Hook, imports.Body], ...] = (
             "autograd_cache_key",
             f"notes {_UNCACHED}",
             f"a report does not say {_UNCACHED}",
+            role="explain",
         ),
         _autograd_key,
     ),

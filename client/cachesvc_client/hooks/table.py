@@ -10,13 +10,19 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 from . import imports
 
 _log = logging.getLogger("cachesvc")
+
+Role = Literal["safety", "restore", "count", "gpu", "speed", "explain"]
+"""What depends on a hook. *safety*: without it code of other settings could be restored. *restore*: without
+it nothing can be restored or captured. *count*: without it work of a compiler is not counted, so no hit is
+proven. *gpu*: one of these three, where code for a GPU is compiled. *speed*: without it a start takes longer.
+*explain*: without it a miss is explained less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +36,7 @@ class Hook:
         if_missing: What a user loses if the name is not there.
         since: The first release of the module's package that has the name, such as ``2.13``; empty for all.
         until: The first release that no longer has the name; empty for all.
+        role: What depends on the hook.
         warns: Whether a missing name is worth a warning in the log of every process.
     """
 
@@ -39,6 +46,8 @@ class Hook:
     if_missing: str
     since: str = ""
     until: str = ""
+    _: KW_ONLY
+    role: Role
     warns: bool = False
 
     @property

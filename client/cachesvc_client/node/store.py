@@ -3,14 +3,14 @@
     <root>/v1/packs/<hex>      whole packs; the time of modification is that of the last use
     <root>/v1/partial/<hex>    beginning of a pack: a download under way, or a part on which the next goes on
     <root>/v1/locks/<name>     held (flock) by a process that downloads, evicts or updates; empty files
-    <root>/v1/seen/<hex>       per entry, the highest sequence that was accepted
-    <root>/v1/distrusted/<hex> per entry, the revision whose numbers a canary found wrong
-    <root>/v1/resolved/<hex>   the last answers to resolves: good for seconds, and for an outage
-    <root>/v1/folders/<hex>/   private cache folders, 0700: each is named by what it may hold
-    <root>/v1/own/<hex>.cachesvc  what was compiled in the folder of this name, signed by this node's own key
-    <root>/v1/jobs/<hex>/      what the ranks of one job leave for each other, see `ranks.job_folder`
-    <root>/v1/trust/<hex>/     verified trust metadata, for each registry and pinned root
-    <root>/v1/tmp/             files and folders that are being made or removed
+    <root>/v1/seen/<hex>       per entry, the highest sequence that was accepted <root>/v1/distrusted/<hex>
+    per entry, the revision whose numbers a canary found wrong <root>/v1/resolved/<hex>   the last answers to
+    resolves: good for seconds, and for an outage <root>/v1/folders/<hex>/   private cache folders, 0700: each
+    is named by what it may hold <root>/v1/own/<hex>.cachesvc  what was compiled in the folder of this name,
+    signed by this node's own key <root>/v1/jobs/<hex>/      what the ranks of one job leave for each other,
+    see `ranks.job_folder` <root>/v1/trust/<hex>/     verified trust metadata, for each registry and pinned
+    root <root>/v1/probes/<hex>     environments in which the conformance probe of `warm` passed, signed by
+    that key <root>/v1/tmp/             files and folders that are being made or removed
 
 Everything here may be deleted at any time. Nothing here is trusted: packs are verified frame by frame when
 they are installed, and answers are checked as if they came from the network. So nothing is flushed to the
@@ -231,6 +231,20 @@ class NodeStore:
         """Names the file that keeps what was compiled in a private folder, for the next process that uses
         it."""
         return self._files.path("own", f"{folder.hex}.cachesvc")
+
+    def probe_mark(self, environment: Digest) -> bytes | None:
+        """Returns the mark that the conformance probe left for an environment; ``None`` if there is none. The
+        caller checks it: a store may come from a cache that others filled."""
+        try:
+            return self._files.read("probes", environment.hex, 200)[0]
+        except OSError:
+            return None
+
+    def keep_probe_mark(self, environment: Digest, mark: bytes) -> None:
+        """Keeps the mark of an environment in which the conformance probe passed. Raises ``StorageFull``."""
+        with self._files.raise_storage_full():
+            self._files.sweep("probes", _FOLDER_SECONDS)
+            self._files.put("probes", environment.hex, mark)
 
     def job(self, key: Digest) -> Path:
         """Makes the folder in which the ranks of a job leave files for each other. It is removed a day after

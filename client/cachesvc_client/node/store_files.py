@@ -36,6 +36,7 @@ _PARTS = (
     "own",
     "jobs",
     "trust",
+    "probes",
     "tmp",
 )
 """Names of the folders of a store, see `node.store`."""

@@ -13,6 +13,7 @@ from ..wire.errors import NotWarm, Untrusted
 from ..wire.factors import Facts, Fingerprint
 from ..wire.key_components import KeyFacts
 from ..wire.names import Lane, Name, Target
+from ..wire.proof import Proof
 from ..wire.records import Manifest, PackRecord, Statement, Workload
 
 if TYPE_CHECKING:
@@ -27,7 +28,8 @@ further ahead is not signed over."""
 @dataclass(frozen=True, slots=True)
 class Draft:
     """Describes a bundle before it is built: its manifest without files, pack, frames and sequence.
-    ``attest``: returns the statement of who built a pack; ``None`` leaves it out."""
+    ``attest``: returns the statement of who built a pack; ``None`` leaves it out. ``proof``: on what the
+    entry was shown to work; ``None`` for an entry that nobody has proven."""
 
     name: Name
     target: Target
@@ -41,6 +43,7 @@ class Draft:
     keys: KeyFacts | None = None
     asked: Facts = field(default_factory=dict)
     attest: Callable[[PackRecord], dict[str, Any] | None] | None = None
+    proof: Proof | None = None
 
 
 def next_sequence(head: int = 0) -> int:
@@ -99,6 +102,7 @@ def build_bundle(
             key_facts=draft.keys.encode() or None if draft.keys else None,
             asked=dict(draft.asked) or None,
             attestation=draft.attest(contents.pack) if draft.attest else None,
+            proof=draft.proof,
         )
         with PackReader(pack, manifest) as reader:
             reader.verify()

@@ -83,7 +83,9 @@ class SessionRestore:
             max_age=config.max_age,
             require=config.require,
             ahead=this_job() is not None or may_become_rank(),
+            support=process.support,
         )
+        self._supported = process.support is None or process.support.state == "supported"
 
     def restore(self, name_requests: Iterable[NameRequest], agreement: Agreement) -> None:
         """Restores the configuration's bundle files, or else ``name_requests``; then this node's own results.
@@ -134,9 +136,11 @@ class SessionRestore:
         """Installs what this node compiled itself.
 
         A rank of a job skips this step, because either all ranks of a job hit or none does. So does a process
-        that publishes.
+        that publishes, and one on a torch that is not supported: nobody has proven these results.
         """
         if self._config.mode != "read" or not self._config.keep_own or this_job() is not None:
+            return
+        if not self._supported:
             return
         try:
             with self._process.installing, self._result.timed("install"):
@@ -188,7 +192,8 @@ class SessionRestore:
                     if isinstance(error, (NotFound, Incompatible)):
                         missed.append(name_request)
             rank = agreement.reach(context, failures)
-            if config.mode == "readwrite" and config.token:
+            # What a service publishes has no proof, so on a torch that is not supported nobody waits for it.
+            if config.mode == "readwrite" and config.token and self._supported:
                 self.missed = tuple(missed)
             self._install(context, rank, failures)
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..bundle.check import Policy
     from ..bundle.seal import TrustedKey
     from ..config import Config
+    from ..environment.support import Support
     from ..kinds.rules import KindRules
     from ..node.store import NodeStore
     from ..wire.requirement import Requirement
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
 
 class RestoreProcess(OwnResultsProcess, Protocol):
     """Declares what a restore needs of the process that it installs into."""
+
+    @property
+    def support(self) -> Support | None:
+        """Return what may be restored in this environment; ``None`` before `prepare`."""
 
     @property
     def installing(self) -> AbstractContextManager[object]:
@@ -61,6 +66,7 @@ class RestoreContext:
         max_age: Seconds since the signing of a revision, from which on it is refused; ``None``: any age.
         require: Who must have built a revision; ``None``: anybody.
         policy: Decides about signers by the registry's trust metadata; ``None`` without a pinned root.
+        support: What may be restored in this environment; ``None``: every entry that fits.
         fresh: Whether to ask the registry even if another process of this node asked the same a moment ago.
     """
 
@@ -77,6 +83,7 @@ class RestoreContext:
     max_age: float | None = None
     require: Requirement | None = None
     policy: Policy | None = None
+    support: Support | None = None
     fresh: bool = False
 
 

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..environment.support import check_proof
 from ..node.installed import InstalledRevision, RestoreResult, StagedRevision
 from ..wire.codec import canonical
 from ..wire.compare import Compatible, compare
@@ -298,6 +299,8 @@ def _accept(verified: Verified, context: RestoreContext, result: RestoreResult) 
     _refuse_distrusted(verified, context)
     verdict = compare(context.fingerprint, manifest.fingerprint, manifest.scopes)
     if isinstance(verdict, Compatible):
+        if context.support is not None:
+            check_proof(manifest, context.support, context.fingerprint)
         return
     statement = manifest.statement
     result.rejected.append(Rejected(manifest.entry, statement.target, statement.tag, verdict.differences))

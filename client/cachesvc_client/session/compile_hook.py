@@ -14,6 +14,7 @@ _COMPILE = Hook(
     "compile_fx",
     "waits for the restore before the first compile",
     "no compile waits, so nothing may be restored in time",
+    role="restore",
     warns=True,
 )
 HOOKS = (_COMPILE,)

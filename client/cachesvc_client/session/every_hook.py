@@ -1,23 +1,32 @@
-"""Lists every name of torch and Triton that cachesvc wraps in a service."""
+"""Lists every name of torch and Triton that cachesvc wraps in a service, and asks what may be restored
+there."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..environment.support import Support, decide
 from ..graphs import key_components, keys, operators
 from ..hooks import counters
 from ..hooks.table import Hook
 from ..kinds import KINDS
+from ..wire.factors import Fingerprint
 from . import compile_hook, gc_pause
+
+_OF_EVERY_ENTRY = (*compile_hook.HOOKS, *keys.SAFETY_HOOKS, *operators.HOOKS)
+"""Hooks without which an entry is not safe, or not restored in time, whatever its kinds are."""
 
 
 def every_hook() -> Iterator[Hook]:
     """Yield the rows of all rooms: those that a restore depends on first, those that only count last."""
-    yield from compile_hook.HOOKS
-    yield from keys.SAFETY_HOOKS
-    yield from operators.HOOKS
-    yield from gc_pause.HOOKS
+    yield from _OF_EVERY_ENTRY
     for kind in KINDS:
         yield from kind.hooks
+    yield from gc_pause.HOOKS
     yield from key_components.HOOKS
     yield from counters.HOOKS
+
+
+def support_of(fingerprint: Fingerprint) -> Support:
+    """Return what may be restored in the environment of a fingerprint. Never raises."""
+    return decide(fingerprint, (*_OF_EVERY_ENTRY, *counters.HOOKS), {kind.name: kind.hooks for kind in KINDS})

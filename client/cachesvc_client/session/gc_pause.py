@@ -39,13 +39,18 @@ _CHECK_SECONDS = 0.25
 _NEVER = 1 << 30
 """A threshold that no process reaches."""
 _DYNAMO = Hook(
-    "torch._dynamo", "", "puts full garbage collections off while it is imported, after a restore", ""
+    "torch._dynamo",
+    "",
+    "puts full garbage collections off while it is imported, after a restore",
+    "",
+    role="speed",
 )
 _CALLBACKS = Hook(
     "torch._dynamo.callback",
     "callback_handler",
     "puts full garbage collections off during the first compiles, after a restore",
     "a restored start takes up to 0.5 s longer",
+    role="speed",
 )
 HOOKS = (_DYNAMO, _CALLBACKS)
 

@@ -18,6 +18,7 @@ from ..wire.errors import Unsupported
 
 if TYPE_CHECKING:
     from ..config import Config
+    from ..environment.support import Support
     from ..node.installed import InstalledRevision, RestoreResult, StagedRevision
     from ..node.store import NodeStore
     from ..wire.digest import Digest
@@ -40,6 +41,8 @@ class ProcessFolders:
         self.folders = Folders(KINDS)
         self.fingerprint: Fingerprint | None = None
         """The environment; ``None`` before the first `prepare`."""
+        self.support: Support | None = None
+        """What may be restored in this environment; ``None`` before the first `prepare`."""
         self._store: NodeStore | None = None
         self._accepted: dict[Digest, dict[Digest, StagedRevision]] = {}
         """By trust scope and revision, what was accepted for the present folder."""
@@ -50,6 +53,13 @@ class ProcessFolders:
         self._used = False
         """Whether a compiler may have opened a file of the folder."""
 
+    @property
+    def support_text(self) -> str:
+        """Return in words why entries may be restored here, for the log."""
+        if self.support is None or self.support.state == "supported":
+            return "this torch is supported"
+        return "proven by this entry"
+
     def begin_again(self) -> None:
         """Replace the locks in a forked child: the threads that held them are not there."""
         self.lock, self._preparing, self.installing = (threading.RLock() for _ in range(3))
@@ -58,13 +68,14 @@ class ProcessFolders:
     def prepare(self, config: Config, result: RestoreResult) -> tuple[NodeStore, Fingerprint]:
         """Open the node store, detect this environment and decide the folders, once for all sessions.
 
-        ``result``: where the seconds of the detection are counted. Raises ``Unsupported`` for a torch that
-        cachesvc was not tested on (unless CACHESVC_UNTESTED allows it), and ``StorageFull`` if there is no
-        node store to put a private folder into.
+        ``result``: where the seconds of the detection are counted. Raises ``Unsupported`` for a torch that is
+        not usable (`environment.support`), and ``StorageFull`` if there is no node store to put a private
+        folder into.
         """
-        from ..environment.detect import detect, unsupported_reason
+        from ..environment.detect import detect
         from ..node.store import NodeStore, default_root
         from ..node.trust_scope import folder_name, trust_scope
+        from .every_hook import support_of
 
         store = NodeStore(config.store or default_root())
         with self._preparing:
@@ -75,10 +86,11 @@ class ProcessFolders:
                 self.folders.settle_early(store.own_folder)
                 with result.timed("detect"):
                     fingerprint = detect()
-                reason = unsupported_reason(fingerprint, untested=config.untested)
-                if reason:
+                    support = support_of(fingerprint)
+                if support.state == "not usable":
                     self.folders.leave_early()
-                    raise Unsupported(reason)
+                    raise Unsupported(support.line)
+                self.support = support
                 for state in self.kinds.values():
                     state.set_environment(fingerprint)
                 without_revisions = folder_name(fingerprint, {scope: ()})

@@ -5,8 +5,7 @@ The first compile waits for the thread once, at the entry of ``compile_fx``, for
 that wait the cache folders belong to the compilers; a late restore fills only the node store. A session
 raises nothing into a service unless CACHESVC_STRICT asks for errors.
 
-`attach` imports this module on the application's own thread, so the module imports little at its top: the
-background thread imports configuration, records, cryptography and HTTP.
+`attach` imports this module on the application's own thread, so the module imports little at its top.
 """
 
 from __future__ import annotations
@@ -391,10 +390,11 @@ class Session:
             self._process.collector.allow()
         self._process.accept(result.installed)
         _log.info(
-            "%s: %s, %s restored in %.2f s, %s moved",
+            "%s: %s, %s restored in %.2f s, %s moved; %s",
             self.label,
             count_text(len(result.installed), "revision"),
             count_text(sum(entry.files for entry in result.installed), "file"),
             sum(result.seconds.values()),
             count_text(result.moved, "byte"),
+            self._process.support_text,
         )

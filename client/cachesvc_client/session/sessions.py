@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ..environment import releases
-from ..environment.variables import is_switched_on
+from ..environment.variables import is_switched_on, obsolete_line
 from ..graphs import keys
 from ..hooks import counters, imports, logger
 from ..hooks.activity import ActivityWatch, Moment
@@ -83,7 +83,7 @@ class Sessions:
         if self.process.armed:
             return
         # Without the lock: this call may wait for an import that waits for the lock.
-        refused = releases.refuses_installed_torch()
+        refused = releases.refusal(releases.torch()[0]) is not None
         with self.process.lock:
             if not self._follows_process:
                 self._follow_process()
@@ -93,7 +93,7 @@ class Sessions:
                 self.process.arm(self.before_compile, self._watch_graph, self.watch.compiled)
 
     def disarm(self) -> None:
-        """Take the hooks out: this torch is refused after all, with the GPU that is here."""
+        """Take the hooks out: this torch is refused after all, for a hook that its sources lack."""
         with self.process.lock:
             self.process.disarm()
             self._raise_at_compile()
@@ -120,6 +120,8 @@ class Sessions:
         os.register_at_fork(after_in_child=self._after_fork)
         atexit.register(self._begin_exit)  # runs after the functions that are registered later
         self.watch.at_exit()
+        if line := obsolete_line():
+            logger.write(logging.WARNING, "%s", line)
         if os.environ.get("CACHESVC_LOG"):
             from ..outcome.show_log import show
 

@@ -12,6 +12,7 @@ from typing import Any
 from .digest import Digest
 from .factors import FactorValue
 from .names import Lane, Namespace, ShortName, Tag, Target
+from .proof import Proof
 
 MAX_PAGE = 1000
 """Largest number of rows of one page."""
@@ -145,11 +146,13 @@ class RevisionRecord:
 @dataclass(frozen=True, slots=True)
 class ProvenanceRecord:
     """Shows who built a revision. ``statement``: the in-toto statement that was signed with it; ``None`` if
-    it has none. ``accepted``: whether this registry accepted the builder at the commit."""
+    it has none. ``accepted``: whether this registry accepted the builder at the commit. ``proof``: on what
+    the revision was shown to work; ``None`` if nobody has proven it."""
 
     revision: Digest
     statement: dict[str, Any] | None = None
     accepted: bool = False
+    proof: Proof | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,7 +144,7 @@ class Incompatible(CacheSvcError):
 
 
 class Unsupported(CacheSvcError):
-    """Reports a platform or a version of torch that cachesvc was not tested on."""
+    """Reports a platform or a torch on which nothing can be restored or built."""
 
     code, exit_status = "unsupported", 8
 

@@ -16,6 +16,7 @@ from .factors import FactorValue, Facts, Fingerprint
 from .key_components import MAX_ENCODED
 from .names import LATEST, Lane, Name, Namespace, ShortName, Tag, Target
 from .partitions import partition
+from .proof import Proof
 from .provenance import MAX_STATEMENT_BYTES
 
 MANIFEST_FORMAT = "cachesvc.manifest/1"
@@ -163,8 +164,9 @@ class Manifest:
     ``asked``: what its compiles were asked for, by the workload rows of the factor table; absent in entries
     of older builders. ``measured``: seconds by name (``compile``, ``first_call``, ``steady``,
     ``eager_first``, ``eager_steady``, ``restored_first``). ``provenance``: free text by name, for people.
-    ``attestation``: an in-toto statement of who built the pack from what (`provenance`); absent in entries of
-    older builders, and older clients ignore it.
+    ``attestation``: an in-toto statement of who built the pack from what (`provenance`). ``proof``: on what
+    it was shown to work (`proof`). Both are absent in entries of older builders, and older clients ignore
+    them.
     """
 
     statement: Statement
@@ -180,6 +182,7 @@ class Manifest:
     key_facts: str | None = None
     asked: dict[str, FactorValue] | None = None
     attestation: dict[str, Any] | None = None
+    proof: Proof | None = None
 
     def __post_init__(self) -> None:
         if self.format != MANIFEST_FORMAT:

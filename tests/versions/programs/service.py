@@ -1,9 +1,10 @@
 """Compile a small model with cachesvc attached. Print the outcome and the installed hooks as JSON.
 
 Usage: ``service.py attach-first|torch-first [wait]``: the order of the attach and the import of torch.
-``wait``: wait for the restore before the compile."""
+``wait``: wait for the restore before the compile. The variable SERVICE_BUNDLE names a bundle to attach to."""
 
 import json
+import os
 import sys
 from types import FunctionType
 
@@ -63,7 +64,7 @@ def wait():
 
 answer = {}
 if order == "attach-first":
-    session = cachesvc_client.attach("team/x")
+    session = cachesvc_client.attach("team/x", bundle=os.environ.get("SERVICE_BUNDLE"))
     answer["pending"] = pending()
     import torch
     import torch._dynamo.callback
@@ -76,7 +77,7 @@ else:
     import torch._inductor.runtime.triton_heuristics
 
     before = attributes()
-    session = cachesvc_client.attach("team/x")
+    session = cachesvc_client.attach("team/x", bundle=os.environ.get("SERVICE_BUNDLE"))
     wait()
     after = attributes()
     answer["changed"] = [".".join(key) for key in before if key in after and before[key] is not after[key]]
@@ -86,14 +87,7 @@ if waits:
 answer["ours"] = ours()
 
 
-class Model(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = torch.nn.Linear(8, 4)
-
-    def forward(self, x):
-        return torch.sin(self.linear(x)) + 1
-
+from linear import Model  # noqa: E402 - it imports torch, which the attach shall see or not
 
 torch.manual_seed(0)
 model, x = Model(), torch.randn(3, 8)
@@ -108,5 +102,7 @@ answer["ours after it"] = ours()
 answer["pending after it"] = pending()
 wait()
 answer["status"] = session.status
+report = cachesvc_client.report()
+answer |= {"state": report.state, "compilations": report.compilations, "reasons": list(report.reasons)}
 print(json.dumps(answer))
 short_life.end()

@@ -28,6 +28,7 @@ _HOST_KERNELS = Hook(
     "CppCodeCache.load_async",
     "loads C++ kernels of an entry, and records those that are built",
     "C++ kernels are built in every process, and no entry holds them",
+    role="restore",
     warns=True,
 )
 _RECORDS = Hook(
@@ -35,6 +36,7 @@ _RECORDS = Hook(
     "CacheArtifactManager.record_artifact",
     "records which cached graphs and tuning results were saved or used",
     "nothing of Inductor's folder is captured, and no use is counted",
+    role="restore",
 )
 
 

@@ -41,7 +41,7 @@ _NO_ARGUMENTS = frozenset(
 
 def _hook(name: str, purpose: str) -> Hook:
     module = "torch._inductor.runtime.triton_heuristics"
-    return Hook(module, f"CachingAutotuner.{name}", purpose, "tuned kernels may be tuned again")
+    return Hook(module, f"CachingAutotuner.{name}", purpose, "tuned kernels may be tuned again", role="gpu")
 
 
 _RECHECK = _hook("recheck_autotune_cache", "finds a tuning result for a kernel of a cached graph")

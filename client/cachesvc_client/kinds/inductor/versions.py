@@ -1,6 +1,6 @@
 """What torch's releases do differently in Inductor's cache folder, in one place.
 
-Read in the wheels of 2.8 to 2.15; run on those that docs/reference/support.md names. What a hook finds
+Read in the wheels of 2.8 to 2.15; docs/reference/versions.md says on which it was run. What a hook finds
 decides, and not the number of the release: a row says what is known, and an unknown value is a doubt, for
 which this kind does nothing.
 """

@@ -24,12 +24,14 @@ _LOADS = Hook(
     "_jit_compile",
     "loads C++ and CUDA extensions of an entry, and records those that are built",
     "extensions are built on every fresh host, and no entry holds them",
+    role="restore",
 )
 _BUILDS = Hook(
     "torch.utils.cpp_extension",
     "_run_ninja_build",
     "counts the extensions that are built",
     "a build of an extension is not counted, and no entry holds its library",
+    role="count",
 )
 
 

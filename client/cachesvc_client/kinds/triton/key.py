@@ -21,13 +21,16 @@ _KEY = Hook(
     "triton_key",
     "computes Triton's key once, ahead of the first compile",
     "the first compile computes the key itself, in 0.3 s",
+    since="3.5",
+    role="speed",
 )
-_IMPORT = Hook("triton", "", "begins to compute Triton's key", "")
+_IMPORT = Hook("triton", "", "begins to compute Triton's key", "", role="speed")
 _PTXAS = Hook(
     "torch._inductor.runtime.triton_heuristics",
     "",
     "names the ptxas that Inductor compiles with, before a key holds its version",
     "",
+    role="gpu",
 )
 HOOKS = (_KEY, _IMPORT, _PTXAS)
 

@@ -14,7 +14,7 @@ from .. import inductor
 from ..inductor.kind import default_folder
 from ..kind import Kind, KindState, ProcessCallbacks
 from . import key
-from .prebuilt import load_prebuilt
+from .prebuilt import helper_request
 from .rules import RULES
 from .versions import HELPER_BUILDERS
 
@@ -27,29 +27,33 @@ _COMPILED = Hook(
     "compilation.listener",
     "records the kernels that this process compiled or found in the folder",
     "no kernel that the application launches itself is captured",
+    role="gpu",
 )
 _LOOKED_UP = Hook(
     "triton.knobs",
     "runtime.jit_cache_hook",
     "waits for the restore before the first kernel that the application launches itself",
     "such a kernel may be compiled before its entry is restored",
+    role="gpu",
 )
 _HELPERS = tuple(
     Hook(
         module,
-        "compile_module_from_src",
+        function,
         "loads the driver's helper library of an entry, and records one that is built",
         "the driver's helper library is built with gcc in every fresh folder",
         since,
         until,
+        role="gpu",
     )
-    for module, since, until in HELPER_BUILDERS
+    for module, function, since, until in HELPER_BUILDERS
 )
 _AUTOTUNER = Hook(
     "triton.runtime.autotuner",
     "Autotuner.__init__",
     "keeps the timings of triton.autotune in the folder",
     "kernels of the application under triton.autotune may be tuned again",
+    role="gpu",
 )
 
 
@@ -82,6 +86,7 @@ class TritonState(KindState):
 
         for helper in _HELPERS:
             # One function under two names: where the first was wrapped in time, the second changes nothing.
+            # Triton 3.8 has the first name too and calls the third from it, which finds the library loaded.
             helper.install(build, reaches=(CacheSvcError,))
         _AUTOTUNER.install(_keep_timings)
         self._key.install_hooks()
@@ -118,11 +123,19 @@ class TritonState(KindState):
             self.folders.add(Path(path).parent)
 
     def _load_helper(self, call: imports.Call) -> Any:
-        """Run in the place of Triton's function that builds a host library."""
-        module = load_prebuilt(call.argument("src"), call.argument("name")) or call()
-        if path := getattr(module, "__file__", None):
-            self.folders.add(Path(path).parent)
-        return module
+        """Run in the place of Triton's function that builds a host library.
+
+        Triton's answer is the loaded module, or the library's path where the caller asks for that.
+        """
+        request = helper_request(call)
+        library = request.answer() if request else None
+        if library is None:
+            library = call()
+        path = library if isinstance(library, str) else getattr(library, "__file__", None)
+        if path:
+            kept = request.keep(Path(path)) if request else Path(path)
+            self.folders.add(kept.parent)
+        return library
 
 
 def _keep_timings(call: imports.Call) -> None:

@@ -10,14 +10,17 @@ KEY_PACKAGES = ("compiler", "backends", "language")
 """Packages of Triton that ``triton_key`` walks through (3.4 to 3.9)."""
 
 HELPER_BUILDERS = (
-    ("triton.runtime.build", "", ""),
-    ("triton.backends.nvidia.driver", "", "3.8"),
+    ("triton.runtime.build", "compile_module_from_src", "", "3.8"),
+    ("triton.backends.nvidia.driver", "compile_module_from_src", "", "3.8"),
+    ("triton.runtime.build", "_compile_so", "3.8", ""),
 )
-"""Modules that hold ``compile_module_from_src``, which builds the driver's helper: (module, first release,
-first release without it). The driver's module holds it by name, so it is wrapped there too where the driver
-was imported first. From 3.8 on the driver calls another function, so its helper is built in every fresh
-folder."""
+"""Functions that build the driver's helper: (module, name, first release, first release without a use of it).
+Until 3.7 the driver's module holds the function by name, so it is wrapped there too where the driver was
+imported first. From 3.8 on all builders call ``_compile_so`` by its name in the module."""
 
 ARCHITECTURES = (("64bit", "ELF"), ("64bit", ""))
 """What ``platform.architecture()`` answers on Linux with and without the program ``file``. The name of a
-helper's folder holds it in 3.4 to 3.7."""
+helper's folder holds it (3.4 to 3.9)."""
+
+KEY_LISTS = ("library_dirs", "include_dirs", "libraries", "ccflags")
+"""Parameters of ``_compile_so`` that the name of a helper's folder holds, in Triton's order (3.8, 3.9)."""

@@ -1,0 +1,138 @@
+"""``python -m tools.versions_page``: writes docs/reference/versions.md.
+
+`make versions` runs the tests and then this; `make pages` runs this alone, over the results that are noted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from cachesvc_client.wire.factors import BY_NAME
+from tools.hook_contract import Row, Table, rows
+from tools.markdown import DOCS, generated, table
+from tools.private_names import MISSING
+from tools.versions import RESULTS
+
+PAGE = DOCS / "reference" / "versions.md"
+MODELS = RESULTS.with_name("versions.json")
+"""Results of `benchmarks/versions.py`: models that were compiled, published and restored on each release."""
+
+LIBRARIES = ("torch", "triton", "python_abi", "cuda", "driver", "cxx", "libc")
+"""Factors that are versions of what an entry was built with; `wire.factors` has their rules."""
+RULES = {"equal": "the version is the same", "at_least": "the consumer's version is not lower"}
+CUDNN = """\
+What cuDNN and the driver compile themselves (the kind `cuda`) is found by the driver. It compiles anew what
+another compiler made or what is for another GPU (seen with driver 580), so another version of either costs
+time and runs nothing wrong ([ADR 25](../adr/0025-what-libraries-compile.md)).
+"""
+TRITON_3_4 = """\
+Triton 3.4 (torch 2.8) leaves the values of a module's constants (`tl.constexpr`) out of its own key: after an
+edit of such a constant, its cache folder has the old kernel. For that reason cachesvc restores nothing on a
+GPU with Triton 3.4.
+"""
+
+HEAD = f"""\
+# Versions of PyTorch and Triton
+
+{generated("tools/hook_contract.json and benchmarks/results")}
+
+What is known of each release, and how it is known. *Names* are the private names of the release that cachesvc
+wraps or waits for, read in its sources. *Tests* are those of hooks, keys and kinds, the canary and a restored
+process, run with that release on a CPU. *Models* were compiled, published and restored in a fresh process by
+`benchmarks/versions.py`. On a GPU only torch 2.11 with Triton 3.6 was run ([GPU](../gpu.md)): what cachesvc
+does with other releases of Triton was read, and run as far as it needs no GPU.
+"""
+
+
+def render() -> str:
+    """Return the whole page."""
+    contract = Table.read()
+    tests = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    models = json.loads(MODELS.read_text())["versions"] if MODELS.exists() else {}
+    lines = [HEAD, "## torch", ""]
+    lines += table(
+        ("torch", "names", "tests", "of", "models", "on a GPU"),
+        (_torch_row(contract, release, tests, models) for release in contract.releases["torch"]),
+    )
+    lines += ["", "## Triton", ""]
+    lines += table(
+        ("Triton", "names", "on a GPU"),
+        (
+            (release, _names(contract, "triton", release), _gpu(release, "3.6"))
+            for release in contract.releases["triton"]
+        ),
+    )
+    lines += ["", TRITON_3_4, "", *_missing(contract), "", *_meanings(), "", *_failed(tests)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _torch_row(
+    contract: Table, release: str, tests: dict[str, Any], models: dict[str, Any]
+) -> tuple[str, ...]:
+    run, measured = tests.get(release), models.get(release, {}).get("models", {})
+    outcome, of = "not run", ""
+    if run:
+        outcome = f"{run['passed']} passed, {len(run['failed'])} failed, {run['skipped']} skipped"
+        of = f"{run['date']}, Python {run['python']}, Triton {run['triton'] or 'not installed'}"
+    clean = sum(
+        not (model.get("compilations") or model.get("compilers")) and bool(model.get("equal"))
+        for model in measured.values()
+    )
+    said = f"{clean} of {len(measured)} compile nothing, with equal outputs" if measured else "not run"
+    return release, _names(contract, "torch", release), outcome, of, said, _gpu(release, "2.11")
+
+
+def _names(contract: Table, package: str, release: str) -> str:
+    expected = [row for row in rows() if row.package == package and _expected(row, release)]
+    present = sum(contract.form(row, release) != MISSING for row in expected)
+    return f"{present} of {len(expected)}"
+
+
+def _expected(row: Row, release: str) -> bool:
+    return not row.hooks or any(hook.expected_in(release) for hook in row.hooks)
+
+
+def _gpu(release: str, ran: str) -> str:
+    return "yes" if release.startswith(f"{ran}.") else "not run on a GPU"
+
+
+def _missing(contract: Table) -> Iterator[str]:
+    """Yield a table of the names that some releases do not have."""
+    lacking = []
+    for row in rows():
+        without = [known for known in contract.releases[row.package] if contract.form(row, known) == MISSING]
+        if without:
+            lacking.append((f"`{row.name}`", ", ".join(without), row.meaning()))
+    yield "## Names that some releases do not have"
+    yield ""
+    yield from table(("name", "not in", "what cachesvc does there"), lacking)
+
+
+def _meanings() -> Iterator[str]:
+    """Yield what a version of each library means for an entry."""
+    yield "## What another version of a library means for an entry"
+    yield ""
+    yield from table(("factor", "the entry fits if", "why"), map(_meaning, LIBRARIES))
+    yield ""
+    yield CUDNN
+
+
+def _meaning(name: str) -> tuple[str, str, str]:
+    factor = BY_NAME[name]
+    decides = RULES[factor.rule] if factor.decider == "cachesvc" else "in any case: it decides nothing"
+    return f"`{name}`", decides, factor.why
+
+
+def _failed(tests: dict[str, Any]) -> Iterator[str]:
+    """Yield the tests that failed, by release."""
+    failed = [(release, f"`{name}`") for release, run in tests.items() for name in run["failed"]]
+    if failed:
+        yield "## Tests that failed"
+        yield ""
+        yield from table(("torch", "test"), failed)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(render())
