@@ -26,14 +26,12 @@ FEW = ("inference", "training", "views")
 class Difference:
     """Is one fact that differs. ``change`` returns a context in which it does.
 
-    ``deep``: where no graph is reused, go on to the C++ kernels, which have a cache of their own.
     ``probes``: those to run; all if empty.
     """
 
     group: str
     name: str
     change: Callable[[], contextlib.AbstractContextManager[Any]]
-    deep: bool = True
     probes: tuple[str, ...] = ()
 
 
@@ -94,9 +92,8 @@ def of_configurations(left_out: list[str]) -> Iterator[Difference]:
             if other is None or _NOT_TRIED.search(name):
                 left_out.append(f"{module_name}.{name}")
                 continue
-            deep = name.startswith("cpp.") or group in ("fx", "compiler")
             change = _config_patch(module, name, other)
-            yield Difference(f"config {group}", f"{name}={other!r}"[:90], change, deep, FEW)
+            yield Difference(f"config {group}", f"{name}={other!r}"[:90], change, FEW)
 
 
 def _config_patch(module: Any, name: str, value: Any) -> Any:

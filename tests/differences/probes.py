@@ -111,6 +111,7 @@ def training() -> tuple[Callable[..., Any], tuple[Any, ...]]:
     def step(x: Any) -> Any:
         return torch.ops.differences_composite.double(shift(model(x))).square().mean(0)
 
+    step.module = model  # type: ignore[attr-defined]
     return step, (HERE.inputs(ramp(4, WIDTH)).detach().requires_grad_(),)
 
 
