@@ -67,9 +67,7 @@ CONTEXTS: dict[str, Change] = {
     "saved tensors disabled": lambda: torch.autograd.graph.disable_saved_tensors_hooks("not here"),
     "detect_anomaly": lambda: torch.autograd.detect_anomaly(check_nan=False),
     "one backward thread": lambda: torch.autograd.set_multithreading_enabled(False),
-    "set_force_original_view_tracking": called(
-        torch.autograd.grad_mode.set_multithreading_enabled, True
-    ),
+    "set_force_original_view_tracking": called(torch.autograd.grad_mode.set_multithreading_enabled, True),
     "view replay": lambda: torch.autograd._force_original_view_tracking(True),
     "function mode": SwapsFunctions,
     "function modes disabled": torch._C.DisableTorchFunction,

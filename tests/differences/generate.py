@@ -75,7 +75,9 @@ CONFIGURATIONS = {
     "compiler": "torch.compiler.config",
     "distributed": "torch.distributed.config",
 }
-_NOT_TRIED = re.compile(r"remote|_cache$|^force_disable_caches|upload|compile_threads|worker|autotune_in_subproc")
+_NOT_TRIED = re.compile(
+    r"remote|_cache$|^force_disable_caches|upload|compile_threads|worker|autotune_in_subproc"
+)
 """Entries that switch caches off, or reach other machines or processes."""
 
 
@@ -215,11 +217,21 @@ _READ = re.compile(
     r"(?:environ\.get\(|getenv\(|environ\[|env_name\w*\s*=\s*|\bin os\.environ\b.{0,0})\s*[\"']([A-Z][A-Z0-9_]{3,})[\"']"
     r"(?:\s*,\s*[\"']([^\"']*)[\"'])?"
 )
-_SAFE_VARIABLE = re.compile(r"^(TORCH|PYTORCH|INDUCTOR|AOT|PARTITIONER|DYNAMO|FAKE|FX|FUNCTORCH|ENABLE|ATEN|TRITON|OMP|MKL)")
+_SAFE_VARIABLE = re.compile(
+    r"^(TORCH|PYTORCH|INDUCTOR|AOT|PARTITIONER|DYNAMO|FAKE|FX|FUNCTORCH|ENABLE|ATEN|TRITON|OMP|MKL)"
+)
 _NO_VARIABLE = re.compile(
     r"CACHE|REMOTE|UPLOAD|_DIR|_PATH|THREADS|WORKER|LOG|TRACE|HOME|FBCODE|RANK|PORT|HOST|SEARCH_SPACE|FORCE_DISABLE"
 )
-SOURCES = ("_inductor", "_dynamo", "_functorch", "fx/experimental", "_higher_order_ops", "_subclasses", "utils")
+SOURCES = (
+    "_inductor",
+    "_dynamo",
+    "_functorch",
+    "fx/experimental",
+    "_higher_order_ops",
+    "_subclasses",
+    "utils",
+)
 
 
 def variables() -> dict[str, str]:

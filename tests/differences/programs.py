@@ -139,7 +139,9 @@ PROGRAMS: dict[str, Change] = {
     "parameter: bfloat16": model(lambda one: one.bfloat16() and None),
     "parameter: no bias": model(lambda one: setattr(one.first, "bias", None)),
     "parameter: subclass": model(
-        lambda one: setattr(one.first, "weight", nn.Parameter(one.first.weight.detach().as_subclass(Subclass)))
+        lambda one: setattr(
+            one.first, "weight", nn.Parameter(one.first.weight.detach().as_subclass(Subclass))
+        )
     ),
     "parametrization": model(
         lambda one: parametrize.register_parametrization(one.first, "weight", Doubled()) and None
@@ -149,8 +151,10 @@ PROGRAMS: dict[str, Change] = {
         lambda one: one.first.register_forward_pre_hook(lambda m, args: (args[0] + 1,)) and None
     ),
     "backward hook": model(
-        lambda one: one.first.register_full_backward_hook(lambda m, i, o: (i[0] * 3,) if i[0] is not None else None)
-        and None
+        lambda one: (
+            one.first.register_full_backward_hook(lambda m, i, o: (i[0] * 3,) if i[0] is not None else None)
+            and None
+        )
     ),
     "tensor hook": model(lambda one: one.first.weight.register_hook(lambda grad: grad * 3) and None),
     "global forward hook": _functional_operator(

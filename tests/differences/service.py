@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -16,7 +17,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,20 +29,27 @@ def main() -> None:
     options = _options()
     if options.plant:
         leave_out(options.plant)
-    if options.what == "build":
-        build(options.bundle, options.out)
+    if options.what == "variables":
+        from . import generate
+
+        options.out.write_text(json.dumps(generate.variables()))
+    elif options.what == "build":
+        build(options.bundle, options.out, options.probes.split())
     else:
         serve(options)
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("build", "try"))
+    parser.add_argument("what", choices=("build", "try", "variables"))
     parser.add_argument("bundle", type=Path)
-    parser.add_argument("out", type=Path, help="build: the signing key; try: the JSON to write")
+    parser.add_argument("out", type=Path, help="build: the signing key; else: the JSON to write")
+    parser.add_argument("--probes", default="", help="names of probes; all if empty")
     parser.add_argument("--only", default="", help="regular expression for 'group: name'")
     parser.add_argument("--share", default="0/1", help="I/N: every Nth difference, from the Ith")
-    parser.add_argument("--variable", default="", help="the name of the variable that differs in this process")
+    parser.add_argument(
+        "--variable", default="", help="the name of the variable that differs in this process"
+    )
     parser.add_argument("--plant", default="", help="a part that keys shall lack: a fault that must be found")
     return parser.parse_args()
 
@@ -61,8 +69,8 @@ def leave_out(part: str) -> None:
 # The builder ----------------------------------------------------------------------------------
 
 
-def build(bundle: Path, key: Path) -> None:
-    """Compile all probes and write a bundle of what was compiled."""
+def build(bundle: Path, key: Path, names: Sequence[str]) -> None:
+    """Compile the probes ``names``, all if empty, and write a bundle of what was compiled."""
     from cachesvc_client.bundle.seal import SigningKey
     from cachesvc_client.config import Config
     from cachesvc_client.publication.build_bundle import Draft, build_bundle
@@ -75,7 +83,7 @@ def build(bundle: Path, key: Path) -> None:
     session = open_local(Config.read())
     from . import probes, trial
 
-    for name in probes.PROBES:
+    for name in names or probes.PROBES:
         result = trial.one_probe(name, "mixed", trial.Recorder())
         if result["error"]:
             print(f"the probe {name} does not compile: {result['error']}", file=sys.stderr)
@@ -100,6 +108,13 @@ def serve(options: argparse.Namespace) -> None:
     """Restore the bundle, try the differences and write one row for each."""
     import cachesvc_client
 
+    from . import trial
+
+    for module in ("torch._dynamo", "torch._inductor.compile_fx", "torch._inductor.codecache"):
+        importlib.import_module(module)
+    recorder = trial.Recorder()
+    # Before attach: the hooks of cachesvc are then around these, and count a compilation that is stopped.
+    recorder.install()
     cachesvc_client.attach("team/differences", bundle=options.bundle)
     if not cachesvc_client.wait(60):
         sys.exit("the restore is not over after 60 s")
@@ -107,28 +122,45 @@ def serve(options: argparse.Namespace) -> None:
 
     from . import generate, probes
 
-    for module in ("torch._dynamo", "torch._inductor.compile_fx", "torch._inductor.codecache"):
-        importlib.import_module(module)
     folder = RestoredFolder(list(process().folders.roots().values()))
     everything, left_out = generate.differences()
     chosen = _chosen(everything, options)
-    names = tuple(probes.PROBES)
-    begin, rows = time.process_time(), []
+    names = tuple(options.probes.split()) or tuple(probes.PROBES)
+    rows = []
+
+    def child(difference: Any, some: tuple[str, ...], say_modules: bool = False) -> dict[str, Any]:
+        def work() -> dict[str, Any]:
+            row = trial.try_difference(difference, some, recorder)
+            loaded = [name for name in sys.modules if name.partition(".")[0] in ("torch", "sympy")]
+            return {**row, "modules": loaded} if say_modules else row
+
+        row = in_child(work, options.out.with_suffix(".row"))
+        folder.put_back()
+        named = {"group": difference.group, "name": difference.name}
+        return row if "probes" in row else {**named, "applied": False, "probes": {}, **row}
+
     # What a compile imports is imported once, here.
-    for module in _child(everything[0], names[:2], options.out, folder, say_modules=True).get("modules", ()):
+    for module in child(everything[0], names[:2], say_modules=True).get("modules", ()):
         with contextlib.suppress(Exception):
             importlib.import_module(module)
+    _register_patterns()
+    gc.collect()
+    gc.freeze()
     for difference in chosen:
-        row = _child(difference, difference.probes or names, options.out, folder)
+        row = child(difference, tuple(name for name in names if name in (difference.probes or names)))
         rows.append(row)
         print(json.dumps(row), flush=True)
-    result = {
-        "rows": rows,
-        "left_out": left_out,
-        "cpu_seconds": round(time.process_time() - begin + sum(os.times()[2:4])),
-        "torch": sys.modules["torch"].__version__,
-    }
+    result = {"rows": rows, "left_out": left_out, "torch": sys.modules["torch"].__version__}
     options.out.write_text(json.dumps(result))
+
+
+def _register_patterns() -> None:
+    """Have Inductor trace the patterns that it looks for, once for all children: two seconds of CPU for each."""
+    from torch._inductor.fx_passes import joint_graph, post_grad
+
+    for module in (joint_graph, post_grad):
+        with contextlib.suppress(Exception):
+            module.lazy_init()
 
 
 def _chosen(everything: Sequence[Any], options: argparse.Namespace) -> list[Any]:
@@ -177,39 +209,32 @@ class RestoredFolder:
         return status.st_ino, status.st_mtime_ns, status.st_size
 
 
-def _child(
-    difference: Any, probes: tuple[str, ...], out: Path, folder: RestoredFolder, say_modules: bool = False
-) -> dict[str, Any]:
-    """Try a difference in a child of this process, and put the folder back."""
-    answer = out.with_suffix(".row")
+def in_child(work: Callable[[], dict[str, Any]], answer: Path) -> dict[str, Any]:
+    """Run ``work`` in a forked child and return what it returns, by way of the file ``answer``.
+
+    Return ``{"why": ...}`` if there is no answer. No exit function runs in the child, so that cachesvc keeps
+    nothing of it for a next start.
+    """
     answer.unlink(missing_ok=True)
     sys.stdout.flush()
     pid = os.fork()
     if pid == 0:
-        _in_child(difference, probes, answer, say_modules)
+        _work_and_exit(work, answer)
     ended = _wait(pid, LIMIT)
-    folder.put_back()
     if answer.exists():
         return dict(json.loads(answer.read_text()))
-    why = "the child ended without an answer" if ended else f"not over after {LIMIT:.0f} s"
-    return {"group": difference.group, "name": difference.name, "applied": False, "probes": {}, "why": why}
+    return {"why": "the child ended without an answer" if ended else f"not over after {LIMIT:.0f} s"}
 
 
-def _in_child(difference: Any, probes: tuple[str, ...], answer: Path, say_modules: bool) -> None:
-    """Write a row. No exit function runs, so no result of a child is kept for a next start."""
-    from . import trial
-
+def _work_and_exit(work: Callable[[], dict[str, Any]], answer: Path) -> None:
     try:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, 1)
         os.dup2(null, 2)
-        row = trial.try_difference(difference, probes)
-        if say_modules:
-            row["modules"] = [name for name in sys.modules if name.partition(".")[0] in ("torch", "sympy")]
         written = answer.with_suffix(".part")
-        written.write_text(json.dumps(row))
+        written.write_text(json.dumps(work()))
         written.rename(answer)
-    except BaseException:  # noqa: BLE001 - the parent tells that there is no answer
+    except BaseException:  # noqa: BLE001 - the parent says that there is no answer
         answer.with_suffix(".error").write_text(traceback.format_exc())
     finally:
         os._exit(0)

@@ -140,14 +140,12 @@ def _gradients(value: Any, function: Any, inputs: tuple[Any, ...]) -> list[Any]:
     return [one.grad for one in leaves if one.grad is not None]
 
 
-def try_difference(difference: Difference, probes: tuple[str, ...]) -> dict[str, Any]:
+def try_difference(difference: Difference, probes: tuple[str, ...], recorder: Recorder) -> dict[str, Any]:
     """Apply a difference in this process, run its probes and return a row of the result.
 
     The row has ``applied`` (or ``why`` it was not), and of each probe its verdict (`judge.verdict`).
     """
     row: dict[str, Any] = {"group": difference.group, "name": difference.name, "applied": False, "probes": {}}
-    recorder = Recorder()
-    recorder.install()
     try:
         with difference.change():
             row["applied"] = True
@@ -174,11 +172,11 @@ def _run(row: dict[str, Any], probes: tuple[str, ...], recorder: Recorder) -> No
         if restored[name]["compiled"] and restored[name]["loaded"]:
             restored[name] = {**run(name, "mixed"), "compiled": 0}
     report = cachesvc_client.report()
-    row["outcome"] = str(getattr(report, "state", ""))
+    row["report"] = report.state
     for name, result in restored.items():
         row["probes"][name] = _judged(result, functools.partial(run, name))
     compiled = sum(result["compiled"] for result in restored.values())
-    row["silent"] = row["outcome"] == "hit" and compiled > 0
+    row["silent"] = row["report"] == "hit" and compiled > 0
 
 
 def _judged(result: dict[str, Any], run: Callable[[str], dict[str, Any]]) -> dict[str, Any]:

@@ -97,6 +97,17 @@ def test_a_graph_that_enters_autocast_has_the_current_dtype_in_its_key() -> None
     assert ambient.of_autograd(complete, entered) == {}, "this version holds the dtypes of all devices"
 
 
+@pytest.mark.parametrize("function", [torch.nn.functional.scaled_dot_product_attention, torch.softmax])
+def test_a_graph_with_attention_has_the_allowed_backends_in_its_key(function: Any) -> None:
+    traced = torch.fx.Graph()
+    traced.call_function(function, (traced.placeholder("x"),))
+    details = New(torch.fx.GraphModule({}, traced), graph_on("cpu"))
+    first = ambient.of_autograd(details, details.gm)["attention_backends"]
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        assert ambient.of_autograd(details, details.gm)["attention_backends"] != first
+    assert ambient.of_autograd(details, details.gm)["attention_backends"] == first
+
+
 def test_a_graph_without_metadata_has_no_nested_options() -> None:
     """Torch 2.8 makes such graphs of a Llama. A part that cannot be worked out is a miss at each start."""
     traced = graph()

@@ -9,6 +9,10 @@ A graph that enters autocast by itself and names no dtype takes that of ``torch.
 of 2.8 and 2.11 holds it, 2.13 keeps such a graph out of AOTAutograd's cache, and 2.15 has the dtypes of all
 devices in its key. Run on 2.8, 2.11 and 2.13; read in 2.15.
 
+Which attention backends are allowed (``torch.nn.attention.sdpa_kernel``) decides what an attention operator is
+traced into, and no key of 2.8 to 2.15 holds it [measured, 2.13: under ``SDPBackend.MATH`` a process restored the
+fused operator]. Inductor makes attention operators of plain softmaxes too.
+
 A part is added only where the details lack it: no method of their class names the attribute in which later
 versions keep the part. So the keys of a version that has the part stay as they are.
 """
@@ -35,6 +39,7 @@ PARTS = {
     "cpp_runtime_thread_count": "the number of CPU threads",
     "var_to_hint_override": "the hints of dynamic sizes",
     "nested_inductor_config_patches": "the options of nested regions",
+    "attention_backends": "the allowed attention backends",
 }
 """Names that parts have in a key -> words for a reason of an outcome."""
 
@@ -76,6 +81,8 @@ def of_autograd(details: Any, graph: Any) -> dict[str, Any]:
     has_all = autocast is not None and dtypes.keys() <= autocast.keys()
     if not has_all and any(_enters_autocast(node) for node in graph_nodes(graph)):
         parts["ambient_autocast_dtypes"] = dtypes
+    if any(_may_be_attention(node) for node in graph_nodes(graph)):
+        parts["attention_backends"] = {name: getattr(torch._C, name)() for name in _backend_getters()}
     return parts
 
 
@@ -147,6 +154,20 @@ def _hint_overrides() -> dict[str, int]:
     mode = getattr(context, "fake_mode", None)
     hints = getattr(getattr(mode, "shape_env", None), "var_to_hint_override", None) or {}
     return {str(symbol): hint for symbol, hint in sorted(hints.items(), key=lambda item: str(item[0]))}
+
+
+@functools.cache
+def _backend_getters() -> tuple[str, ...]:
+    """Return the names of the functions that say which attention backends are allowed, and in which order."""
+    import torch
+
+    return tuple(name for name in sorted(dir(torch._C)) if name.startswith("_get_") and "sdp" in name)
+
+
+def _may_be_attention(node: Any) -> bool:
+    """Return whether a node is an attention operator, or may be part of a pattern that Inductor makes one of."""
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    return "attention" in name or "softmax" in name or name.partition(".")[0] == "exp"
 
 
 def _enters_autocast(node: Any) -> bool:
