@@ -1,8 +1,8 @@
-"""Try every difference on versions of torch: ``python -m tests.differences [--versions "2.13 2.11.0"] [WORD…]``.
+"""Try every difference on versions of torch: ``python -m tests.differences [--versions "2.11.0"] [WORD…]``.
 
-For each version one builder compiles the probes, and services restore its bundle and try the differences whose
-group or name matches one of the words. Writes benchmarks/results/differences.json with ``--out``, prints what
-is wrong, and ends with status 1 if anything is.
+For each version one builder compiles the probes. Services restore its bundle and try the differences whose
+group or name holds one of the words. Prints how many differences came to which outcome and what is wrong, and
+ends with status 1 if anything is. ``--out`` writes all outcomes as JSON.
 """
 
 from __future__ import annotations
@@ -52,20 +52,22 @@ def run(
     only: str = "",
     probes: Sequence[str] = (),
     plant: str = "",
+    under: str = "",
     jobs: int = 1,
     **variables: str,
 ) -> dict[str, Any]:
     """Build and try differences with one interpreter. Return the rows, and what has no other value.
 
-    ``only``: a regular expression for ``group: name`` of differences. ``probes``: all if empty. ``plant``: see
-    `service.leave_out`. Raises ``Failed`` if a process fails.
+    ``only``: a regular expression for ``group: name`` of differences. ``probes``: all if empty.
+    ``plant``: see `service.leave_out`. ``under``: the difference that the builder has. Raises ``Failed`` if
+    a process fails.
     """
     place.mkdir(parents=True, exist_ok=True)
     key, bundle = place / "signing.key", place / "probes.cachesvc"
     SigningKey.generate().save(key)
     common = ["--probes", " ".join(probes), "--plant", plant]
     environ = {**variables, "CACHESVC_TRUSTED_KEYS": str(SigningKey.load(key).public)}
-    _service(python, place / "builder", environ, "build", bundle, key, *common)
+    _service(python, place / "builder", environ, "build", bundle, key, *common, "--under", under)
 
     def share(index: int) -> dict[str, Any]:
         out, host = place / f"{index}.json", place / f"service{index}"

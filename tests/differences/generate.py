@@ -51,7 +51,10 @@ def patched(holder: Any, name: str, value: Any) -> Difference | Any:
 
 
 def called(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-    """Return a context that begins with a call. Nothing is taken back: each difference has its own process."""
+    """Return a context that begins with a call.
+
+    Nothing is taken back: each difference has its own process.
+    """
 
     @contextlib.contextmanager
     def change() -> Iterator[None]:
@@ -173,7 +176,7 @@ def of_backends(left_out: list[str]) -> Iterator[Difference]:
             module = importlib.import_module(f"torch.backends.{module_name}")
         except Exception:  # noqa: BLE001 - a backend of another platform
             continue
-        holders = {"": module, **{key: value for key, value in sorted(vars(module).items())}}
+        holders = {"": module, **dict(sorted(vars(module).items()))}
         for key, holder in holders.items():
             if id(holder) in seen or inspect.isclass(holder) or not _is_holder(holder):
                 continue
@@ -214,7 +217,7 @@ def _properties(where: str, holder: Any, left_out: list[str]) -> Iterator[Differ
 # Variables -----------------------------------------------------------------------------------
 
 _READ = re.compile(
-    r"(?:environ\.get\(|getenv\(|environ\[|env_name\w*\s*=\s*|\bin os\.environ\b.{0,0})\s*[\"']([A-Z][A-Z0-9_]{3,})[\"']"
+    r"(?:environ\.get\(|getenv\(|environ\[|env_name\w*\s*=\s*)\s*[\"']([A-Z][A-Z0-9_]{3,})[\"']"
     r"(?:\s*,\s*[\"']([^\"']*)[\"'])?"
 )
 _SAFE_VARIABLE = re.compile(

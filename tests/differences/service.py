@@ -34,7 +34,7 @@ def main() -> None:
 
         options.out.write_text(json.dumps(generate.variables()))
     elif options.what == "build":
-        build(options.bundle, options.out, options.probes.split())
+        build(options.bundle, options.out, options.probes.split(), options.under)
     else:
         serve(options)
 
@@ -50,6 +50,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--variable", default="", help="the name of the variable that differs in this process"
     )
+    parser.add_argument("--under", default="", help="build: 'group: name' of the builder's difference")
     parser.add_argument("--plant", default="", help="a part that keys shall lack: a fault that must be found")
     return parser.parse_args()
 
@@ -69,8 +70,11 @@ def leave_out(part: str) -> None:
 # The builder ----------------------------------------------------------------------------------
 
 
-def build(bundle: Path, key: Path, names: Sequence[str]) -> None:
-    """Compile the probes ``names``, all if empty, and write a bundle of what was compiled."""
+def build(bundle: Path, key: Path, names: Sequence[str], under: str) -> None:
+    """Compile the probes ``names``, all if empty, and write a bundle of what was compiled.
+
+    ``under``: the difference that holds meanwhile; none if empty.
+    """
     from cachesvc_client.bundle.seal import SigningKey
     from cachesvc_client.config import Config
     from cachesvc_client.publication.build_bundle import Draft, build_bundle
@@ -81,12 +85,17 @@ def build(bundle: Path, key: Path, names: Sequence[str]) -> None:
     from cachesvc_client.wire.records import Workload
 
     session = open_local(Config.read())
-    from . import probes, trial
+    from . import generate, probes, trial
 
-    for name in names or probes.PROBES:
-        result = trial.one_probe(name, "mixed", trial.Recorder())
-        if result["error"]:
-            print(f"the probe {name} does not compile: {result['error']}", file=sys.stderr)
+    everything = generate.differences()[0] if under else []
+    changes = [one.change() for one in everything if f"{one.group}: {one.name}" == under]
+    if under and not changes:
+        sys.exit(f"no difference has the name {under!r}")
+    with changes[0] if changes else contextlib.nullcontext():
+        for name in names or probes.PROBES:
+            result = trial.one_probe(name, "mixed", trial.Recorder())
+            if result["error"]:
+                print(f"the probe {name} does not compile: {result['error']}", file=sys.stderr)
     _, fingerprint = process().prepare(Config.read(), session.result)
     draft = Draft(
         name=Name.parse("team/differences"),
@@ -155,7 +164,7 @@ def serve(options: argparse.Namespace) -> None:
 
 
 def _register_patterns() -> None:
-    """Have Inductor trace the patterns that it looks for, once for all children: two seconds of CPU for each."""
+    """Have Inductor trace the patterns that it looks for once, which would take each child two seconds."""
     from torch._inductor.fx_passes import joint_graph, post_grad
 
     for module in (joint_graph, post_grad):

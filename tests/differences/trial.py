@@ -51,17 +51,20 @@ class Recorder:
 
 _NO_CODE = ("#", "//", "compiled_module_main(")
 """What lines begin with that are comments, or hold the id of a compile."""
+_BENCHMARK = ("rand_strided(", "_shared_storage")
+"""Words in lines that make inputs for a benchmark of the code, which nothing runs here."""
 
 
 def _code(source: str) -> str:
     lines = (line for line in source.splitlines() if line.strip())
-    return "\n".join(line for line in lines if not line.lstrip().startswith(_NO_CODE))
+    kept = (line for line in lines if not line.lstrip().startswith(_NO_CODE))
+    return "\n".join(line for line in kept if not any(word in line for word in _BENCHMARK))
 
 
 def one_probe(name: str, mode: str, recorder: Recorder) -> dict[str, Any]:
     """Run a probe and return what came of it: its answer or its error, and what was loaded and compiled.
 
-    ``mode``: *eager*, *restored* (a compilation ends the run), *mixed* (from the cache, where a compilation may
+    ``mode``: *eager*, *restored* (a compilation ends the run), *mixed* (from the cache, and a compilation may
     go on) or *without* (neither graphs nor traces come from a cache; C++ kernels, whose keys are their whole
     sources, do).
     """
