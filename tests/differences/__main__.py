@@ -154,8 +154,7 @@ def main() -> int:
         results[result["torch"].partition("+")[0]] = result
         print(table(result))
     if options.out:
-        before = json.loads(options.out.read_text()) if options.out.exists() else {}
-        options.out.write_text(json.dumps({**before, **results}, indent=1) + "\n")
+        write(options.out, results)
     return int(any(problems(result["rows"]) for result in results.values()))
 
 
@@ -170,6 +169,17 @@ def _one_version(version: str, options: argparse.Namespace) -> dict[str, Any]:
             result["rows"] += try_variables(python, Path(folder), options.jobs)
     date = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
     return {"date": date, **result, "rows": [_short(row) for row in result["rows"]]}
+
+
+def write(path: Path, results: dict[str, dict[str, Any]]) -> None:
+    """Write the results of versions, one line for each difference; other versions in the file stay."""
+    before = json.loads(path.read_text()) if path.exists() else {}
+    versions = []
+    for version, result in sorted({**before, **results}.items()):
+        rows = ",\n".join(json.dumps(row) for row in result["rows"])
+        about = json.dumps({name: value for name, value in result.items() if name != "rows"})
+        versions.append(f'{json.dumps(version)}: {about[:-1]}, "rows": [\n{rows}]}}')
+    path.write_text("{" + ",\n".join(versions) + "}\n")
 
 
 def _short(row: dict[str, Any]) -> dict[str, Any]:

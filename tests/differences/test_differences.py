@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -48,13 +49,13 @@ def test_a_false_hit_is_found_where_keys_lack_the_code_of_operators(tmp_path: Pa
     result = run(Path(sys.executable), tmp_path, only, ["training"], plant="python_operators", **SCALAR)
     wrong = {"training": "false hit"}
     assert verdicts(result) == {NOTHING: {"training": "right"}, BACKWARD: wrong, READS: wrong}
-    lines = problems(result["rows"])
-    assert [line.partition(", probe")[0] for line in lines] == [
-        f"false hit: {BACKWARD}",
-        f"false hit: {READS}",
-    ], lines
+    begins = {line.partition(", probe")[0] for line in problems(result["rows"])}
+    assert begins == {f"false hit: {BACKWARD}", f"false hit: {READS}"}
 
 
+@pytest.mark.skipif(
+    os.environ.get("CI") == "true", reason="slow: make test runs it where there is torch 2.11"
+)
 @pytest.mark.parametrize(("plant", "verdict"), [("", "compiled"), ("autocast_state", "false hit")])
 def test_a_false_hit_is_found_where_keys_lack_the_dtype_of_autocast(
     plant: str, verdict: str, tmp_path: Path

@@ -211,7 +211,8 @@ WORST_FIRST = ("false hit", "unknown", "other code", "right", "compiled")
 
 def outcome_of(row: dict[str, Any]) -> str:
     """Return *not applied*, or the worst verdict on a probe of a difference."""
-    verdicts = {probe["verdict"] for probe in row["probes"].values()}
+    probes = row["probes"].values()
+    verdicts = {probe if isinstance(probe, str) else probe["verdict"] for probe in probes}
     if not row["applied"] or not verdicts:
         return "not applied"
     return next(one for one in WORST_FIRST if one in verdicts)
