@@ -185,7 +185,7 @@ def write(path: Path, results: dict[str, dict[str, Any]]) -> None:
 def _short(row: dict[str, Any]) -> dict[str, Any]:
     """Return a row with the verdicts on its probes, and why for those that need a word."""
     probes = {
-        name: probe["verdict"] if probe["verdict"] in ("right", "compiled") else probe
+        name: probe["verdict"] if probe["verdict"] in ("right", "compiled", "not reached") else probe
         for name, probe in row["probes"].items()
     }
     return {**row, "probes": probes, "outcome": outcome_of(row)}

@@ -74,12 +74,15 @@ def _shares(tensor: Any, other: Any) -> bool:
 def verdict(restored: dict[str, Any], reference: dict[str, Any]) -> tuple[str, str]:
     """Return the verdict on one probe, and why.
 
-    *compiled*: nothing was reused. *right*: the answer and the code are those of a compile without a cache.
-    *other code*: a compile without a cache makes other code, whose answer is equal. *false hit*: the answer
-    differs. *unknown*: without a cache this probe does not compile, and eager does not say more.
+    *not reached*: nothing was looked up or compiled, mostly since the probe raises before. *compiled*: nothing
+    was reused. *right*: the answer and the code are those of a compile without a cache. *other code*: a compile
+    without a cache makes other code, whose answer is equal. *false hit*: the answer differs. *unknown*: without
+    a cache this probe does not compile, and eager does not say more.
     """
-    if restored["compiled"] or not restored["loaded"]:
+    if restored["compiled"]:
         return "compiled", ""
+    if not restored["loaded"]:
+        return "not reached", restored.get("error", "")
     if restored.get("error") and not reference.get("error"):
         return "false hit", f"raises {restored['error']}"
     if reference.get("error"):

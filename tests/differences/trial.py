@@ -185,7 +185,8 @@ def _run(row: dict[str, Any], probes: tuple[str, ...], recorder: Recorder) -> No
 def _judged(result: dict[str, Any], run: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
     """Return the verdict on a probe. Eager and a compile without a cache run only where they are needed."""
     if result["compiled"] or not result["loaded"]:
-        return {"verdict": "compiled", "why": result["error"]}
+        verdict, why = judge.verdict(result, {})
+        return {"verdict": verdict, "why": why}
     reference, eager = run("without"), run("eager")
     result["eager"] = eager["answer"] or []
     verdict, why = judge.verdict(result, reference)
@@ -206,7 +207,7 @@ def count(rows: list[dict[str, Any]]) -> dict[str, Counter[str]]:
     return result
 
 
-WORST_FIRST = ("false hit", "unknown", "other code", "right", "compiled")
+WORST_FIRST = ("false hit", "unknown", "other code", "right", "compiled", "not reached")
 
 
 def outcome_of(row: dict[str, Any]) -> str:
