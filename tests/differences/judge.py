@@ -74,10 +74,10 @@ def _shares(tensor: Any, other: Any) -> bool:
 def verdict(restored: dict[str, Any], reference: dict[str, Any]) -> tuple[str, str]:
     """Return the verdict on one probe, and why.
 
-    *not reached*: nothing was looked up or compiled, mostly since the probe raises before. *compiled*: nothing
-    was reused. *right*: the answer and the code are those of a compile without a cache. *other code*: a compile
-    without a cache makes other code, whose answer is equal. *false hit*: the answer differs. *unknown*: without
-    a cache this probe does not compile, and eager does not say more.
+    *not reached*: nothing was looked up or compiled, mostly since the probe raises before. *compiled*:
+    nothing was reused. *right*: the answer and the code are those of a compile without a cache. *other
+    code*: a compile without a cache makes other code, whose answer is equal. *false hit*: the answer
+    differs. *unknown*: without a cache this probe does not compile, and eager does not say more.
     """
     if restored["compiled"]:
         return "compiled", ""
