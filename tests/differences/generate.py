@@ -35,7 +35,7 @@ class Difference:
     probes: tuple[str, ...] = ()
 
 
-def patched(holder: Any, name: str, value: Any) -> Difference | Any:
+def patched(holder: Any, name: str, value: Any) -> Any:
     """Return a context in which an attribute has another value."""
 
     @contextlib.contextmanager
