@@ -32,7 +32,7 @@ COMPILE := $(BIN)/uv pip compile -q --universal --generate-hashes --no-python-do
 	--no-emit-index-url --no-emit-find-links --no-emit-package cachesvc --no-emit-package cachesvc-client
 
 .DEFAULT_GOAL := help
-.PHONY: contract versions versions-new help venv torch-env torch-envs demo test versions-tested test-fast test-services test-security test-versions matrix deploy-check keys pages docs lint format \
+.PHONY: contract versions versions-new help venv torch-env torch-envs demo test versions-tested test-fast test-services test-security test-versions matrix differences deploy-check keys pages docs lint format \
 	types contracts release-check bench bench-registry bench-gpu requirements triton fuzz clean tools
 
 help:  ## this list
@@ -100,6 +100,9 @@ versions-new: $(STAMP)  ## what VERSION=X.Y.Z of torch changes for cachesvc's ho
 
 matrix: $(STAMP)  ## every difference between builder and consumer, and what it does; ARGS="hit" for some rows
 	@$(BIN)/python -m tests.matrix $(ARGS)
+
+differences: $(STAMP)  ## differences between builder and service, and false hits (VERSIONS="2.11.0"; ARGS="--small")
+	@$(BIN)/python -m tests.differences $(if $(filter command line environment,$(origin VERSIONS)),--versions "$(VERSIONS)") $(ARGS)
 
 deploy-check: $(STAMP)  ## renders, lints and judges deploy/, offline; runs what it says where servers are there
 	@$(PYTEST) tests/deploy $(ARGS)

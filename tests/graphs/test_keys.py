@@ -97,6 +97,29 @@ def test_a_graph_that_enters_autocast_has_the_current_dtype_in_its_key() -> None
     assert ambient.of_autograd(complete, entered) == {}, "this version holds the dtypes of all devices"
 
 
+@pytest.mark.parametrize("function", [torch.nn.functional.scaled_dot_product_attention, torch.softmax])
+def test_a_graph_with_attention_has_the_allowed_backends_in_its_key(function: Any) -> None:
+    traced = torch.fx.Graph()
+    traced.call_function(function, (traced.placeholder("x"),))
+    details = New(torch.fx.GraphModule({}, traced), graph_on("cpu"))
+    first = ambient.of_autograd(details, details.gm)["attention_backends"]
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        assert ambient.of_autograd(details, details.gm)["attention_backends"] != first
+    assert ambient.of_autograd(details, details.gm)["attention_backends"] == first
+
+
+def test_a_method_of_tensors_that_the_program_replaced_is_in_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    details = New(torch.fx.symbolic_trace(lambda x: x.sin().split(2)), graph_on("cpu"))
+    assert ambient.of_autograd(details, details.gm) == {}
+    monkeypatch.setattr(torch.Tensor, "sin", torch.Tensor.cos)
+    other_method = ambient.of_autograd(details, details.gm)["replaced_methods"]
+    monkeypatch.setattr(torch.Tensor, "sin", lambda x: x + 1)
+    own_code = ambient.of_autograd(details, details.gm)["replaced_methods"]
+    monkeypatch.setattr(torch.Tensor, "sin", lambda x: x + 2)
+    assert len({str(one) for one in (other_method, own_code)}) == 2
+    assert ambient.of_autograd(details, details.gm)["replaced_methods"] != own_code
+
+
 def test_a_graph_without_metadata_has_no_nested_options() -> None:
     """Torch 2.8 makes such graphs of a Llama. A part that cannot be worked out is a miss at each start."""
     traced = graph()

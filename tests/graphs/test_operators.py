@@ -151,3 +151,60 @@ def test_the_search_through_calls_is_bounded_and_never_raises() -> None:
     assert FollowedCode([recursive]).digest == FollowedCode([recursive]).digest
     odd = Odd()
     assert len(code(custom(lambda _, gradient: (gradient, odd)))) == 12
+
+
+class Settings:
+    factor = 1
+
+    def scaled(self, x: Any) -> Any:
+        return x * self.factor
+
+
+class Slotted:
+    __slots__ = ("factor",)
+
+    def __init__(self) -> None:
+        self.factor = 1
+
+
+@pytest.mark.parametrize(
+    ("read", "change"),
+    [
+        (types.SimpleNamespace(factor=1), lambda read: setattr(read, "factor", 2)),
+        (types.SimpleNamespace(factor=torch.float16), lambda read: setattr(read, "factor", torch.float32)),
+        (types.SimpleNamespace(factor=[1, {"a": 1}]), lambda read: read.factor[1].update(a=2)),
+        (Settings(), lambda read: setattr(read, "factor", 2)),
+        (Slotted(), lambda read: setattr(read, "factor", 2)),
+        ({"factor": 1}, lambda read: read.update(factor=2)),
+        ([1, 2], lambda read: read.append(3)),
+        ({1, 2}, lambda read: read.add(3)),
+    ],
+)
+def test_what_code_reads_of_an_object_is_in_the_digest(read: Any, change: Callable[[Any], Any]) -> None:
+    def function(x: Any) -> Any:
+        return x * (read.factor if hasattr(read, "factor") else read)
+
+    before = FollowedCode([function]).digest
+    assert FollowedCode([function]).digest == before
+    change(read)
+    assert FollowedCode([function]).digest != before
+
+
+def test_what_code_does_not_read_of_an_object_is_not_in_the_digest() -> None:
+    read = types.SimpleNamespace(factor=1, calls=0)
+    before = FollowedCode([lambda x: x * read.factor]).digest
+    read.calls += 1
+    assert FollowedCode([lambda x: x * read.factor]).digest == before
+
+
+def test_what_a_method_reads_of_its_object_is_in_the_digest() -> None:
+    settings = Settings()
+    before = FollowedCode([settings.scaled]).digest
+    settings.factor = 2
+    assert FollowedCode([settings.scaled]).digest != before
+
+
+def test_an_object_that_holds_itself_ends_the_digest() -> None:
+    read = types.SimpleNamespace(factor=1)
+    read.factor = read
+    assert FollowedCode([lambda x: x * read.factor]).digest

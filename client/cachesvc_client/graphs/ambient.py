@@ -9,6 +9,14 @@ A graph that enters autocast by itself and names no dtype takes that of ``torch.
 of 2.8, 2.11 and 2.14 holds it, 2.13 keeps such a graph out of AOTAutograd's cache, and 2.15 has the dtypes of
 all devices in its key. Run on these five versions.
 
+No key of PyTorch holds these two:
+
+- Which attention backends are allowed (``torch.nn.attention.sdpa_kernel``) decides what an attention operator
+  is traced into, and what Inductor makes of a softmax between two matrix products [measured, 2.13: under
+  ``SDPBackend.MATH`` a process restored the fused operator].
+- A graph names methods of tensors, and its trace calls them. Where a program replaced ``torch.Tensor.sin``,
+  the key says ``sin`` all the same [measured, 2.13: wrong numbers].
+
 A part is added only where the details lack it: no method of their class names the attribute in which later
 versions keep the part. So the keys of a version that has the part stay as they are.
 """
@@ -35,6 +43,8 @@ PARTS = {
     "cpp_runtime_thread_count": "the number of CPU threads",
     "var_to_hint_override": "the hints of dynamic sizes",
     "nested_inductor_config_patches": "the options of nested regions",
+    "attention_backends": "the allowed attention backends",
+    "replaced_methods": "methods of tensors that the program replaced",
 }
 """Names that parts have in a key -> words for a reason of an outcome."""
 
@@ -76,6 +86,11 @@ def of_autograd(details: Any, graph: Any) -> dict[str, Any]:
     has_all = autocast is not None and dtypes.keys() <= autocast.keys()
     if not has_all and any(_enters_autocast(node) for node in graph_nodes(graph)):
         parts["ambient_autocast_dtypes"] = dtypes
+    if any(_may_be_attention(node) for node in graph_nodes(graph)):
+        parts["attention_backends"] = {name: getattr(torch._C, name)() for name in _backend_getters()}
+    methods = {node.target for node in graph_nodes(graph) if node.op == "call_method"}
+    if replaced := [text for method in sorted(methods) if (text := _replacement(method))]:
+        parts["replaced_methods"] = replaced
     return parts
 
 
@@ -147,6 +162,33 @@ def _hint_overrides() -> dict[str, int]:
     mode = getattr(context, "fake_mode", None)
     hints = getattr(getattr(mode, "shape_env", None), "var_to_hint_override", None) or {}
     return {str(symbol): hint for symbol, hint in sorted(hints.items(), key=lambda item: str(item[0]))}
+
+
+@functools.cache
+def _backend_getters() -> tuple[str, ...]:
+    """Return the names of the functions that say which attention backends are allowed, and in which order."""
+    import torch
+
+    return tuple(name for name in sorted(dir(torch._C)) if name.startswith("_get_") and "sdp" in name)
+
+
+def _may_be_attention(node: Any) -> bool:
+    """Return whether a node is an attention operator, or Inductor may make one of it and others."""
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    return "attention" in name or "softmax" in name or name.partition(".")[0] == "exp"
+
+
+def _replacement(method: str) -> str:
+    """Return what a method of tensors is where the program replaced it, else an empty text."""
+    import torch
+
+    value = inspect.getattr_static(torch.Tensor, method, None)
+    module = str(getattr(value, "__module__", None) or "torch")
+    if value is None or (getattr(value, "__name__", "") == method and module.partition(".")[0] == "torch"):
+        return ""
+    from .code_digest import FollowedCode
+
+    return f"{method} is {module}.{getattr(value, '__qualname__', '')} code {FollowedCode([value]).digest}"
 
 
 def _enters_autocast(node: Any) -> bool:

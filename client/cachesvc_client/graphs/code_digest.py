@@ -2,8 +2,10 @@
 
 A digest covers the code and its constants, also the constants of a module that the code reads. It covers no
 places or names of files, comments, line numbers or annotations. PyTorch, Triton and the standard library are
-not followed, since their versions are in every key. Values that change while a program runs (lists, dicts,
-objects) are left out. This module calls, imports and parses nothing, and never raises. A function takes a few
+not followed, since their versions are in every key. Of an object that the code reads, such as one with the
+settings of an application, a digest covers the attributes that the code names; of a list or dict all plain
+values. They are as they are when the digest is made: an application that changes them has another digest.
+Tensors are left out. This module calls, imports and parses nothing, and never raises. A function takes a few
 microseconds.
 """
 
@@ -15,6 +17,7 @@ import hashlib
 import sys
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 MAX_FOLLOWED = 500
@@ -23,6 +26,14 @@ _LIBRARIES = frozenset({"torch", "torchgen", "triton", *sys.stdlib_module_names}
 """Packages that are not followed."""
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
 """Types of the constants that a digest covers."""
+_PLAIN_OF_TORCH = frozenset({"dtype", "device", "layout", "memory_format"})
+"""Names of torch's types whose values a digest covers."""
+_DEEPEST = 4
+"""How many attributes or containers deep a digest covers the values of an object."""
+_LARGEST = 1000
+"""Items of the largest container that a digest covers."""
+_MOST_VALUES = 10_000
+"""Values of one object that a digest covers, at most."""
 
 
 class FollowedCode:
@@ -59,6 +70,10 @@ class FollowedCode:
             self._function(value)
         elif isinstance(value, (types.MethodType, classmethod, staticmethod)):
             self._waiting.append(value.__func__)
+            function, instance = value.__func__, getattr(value, "__self__", None)
+            if isinstance(function, types.FunctionType) and not _is_of_library(function):
+                names = frozenset(_names(function.__code__))
+                self.lines += islice(_state(instance, names), _MOST_VALUES)
         elif isinstance(value, functools.partial):
             self._waiting += [value.func, *value.args, *value.keywords.values()]
         elif isinstance(value, type):
@@ -90,6 +105,9 @@ class FollowedCode:
             self.lines += _plain(tuple((function.__kwdefaults__ or {}).items()))
             for name in _names(function.__code__):
                 self._waiting += self._named.get(name, ())
+            names = frozenset(_names(function.__code__))
+            for name, value in _read(function):
+                self.lines += (f"{name}: {text}" for text in islice(_state(value, names), _MOST_VALUES))
         self.lines += _constants(function)
         self._waiting += [value for _, value in _read(function) if _is_followed(value)]
         self._waiting += _cells(function).values()
@@ -149,7 +167,50 @@ def _plain(value: Any) -> list[str]:
         return sorted(text for item in value for text in _plain(item))
     if isinstance(value, tuple):
         return [text for item in value for text in _plain(item)]
-    return [repr(value)] if type(value) in _PLAIN else []
+    return [repr(value)] if type(value) in _PLAIN or _is_plain_of_torch(value) else []
+
+
+def _state(value: Any, names: frozenset[str], depth: int = 0) -> Iterator[str]:
+    """Yield the plain values in a container, or in the attributes of an object that the code names."""
+    if type(value) in _PLAIN or _is_plain_of_torch(value):
+        if depth:  # `_constants` has those that the code reads by name
+            yield repr(value)
+        return
+    if depth == _DEEPEST or isinstance(value, (types.ModuleType, types.FunctionType)):
+        return
+    for label, item in _parts(value, names):
+        for text in _state(item, names, depth + 1):
+            yield f"{label}={text}"
+
+
+def _parts(value: Any, names: frozenset[str]) -> list[tuple[str, Any]]:
+    """Return the items of a container, or the attributes of another object that the code names."""
+    if not isinstance(value, (Mapping, set, frozenset, list, tuple)):
+        return [(name, _attribute(value, name)) for name in sorted(names)]
+    if len(value) > _LARGEST:
+        return []
+    if isinstance(value, Mapping):
+        items = ((repr(key), item) for key, item in value.items() if type(key) in _PLAIN)
+        return sorted(items, key=lambda item: item[0])
+    if isinstance(value, (list, tuple)):
+        return [("", item) for item in value]
+    return [(text, True) for text in sorted(repr(item) for item in value if type(item) in _PLAIN)]
+
+
+def _is_plain_of_torch(value: Any) -> bool:
+    kind = type(value)
+    return kind.__module__ == "torch" and kind.__name__ in _PLAIN_OF_TORCH
+
+
+def _attribute(value: Any, name: str) -> Any:
+    """Return an attribute of an object without calling anything; an empty tuple if there is none."""
+    classes = value.__mro__ if isinstance(value, type) else (value, *type(value).__mro__)
+    for holder in classes:
+        kept = getattr(holder, "__dict__", {})
+        if name in kept:
+            slot = kept[name]
+            return getattr(value, name, ()) if isinstance(slot, types.MemberDescriptorType) else slot
+    return ()
 
 
 def _is_followed(value: Any) -> bool:

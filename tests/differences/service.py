@@ -1,0 +1,265 @@
+"""The builder and the service of a run: ``build BUNDLE KEY`` and ``try BUNDLE OUT [options]``.
+
+The service restores a bundle once and forks a child for each difference, so that the children share the
+imports and the restored folder, and nothing else. After each child the folder is as cachesvc restored it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import importlib
+import json
+import os
+import re
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+LIMIT = 120.0
+"""Seconds that one difference may take."""
+
+
+def main() -> None:
+    options = _options()
+    if options.plant:
+        leave_out(options.plant)
+    if options.what == "variables":
+        from . import generate
+
+        options.out.write_text(json.dumps(generate.variables()))
+    elif options.what == "build":
+        build(options.bundle, options.out, options.probes.split(), options.under)
+    else:
+        serve(options)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=("build", "try", "variables"))
+    parser.add_argument("bundle", type=Path)
+    parser.add_argument("out", type=Path, help="build: the signing key; else: the JSON to write")
+    parser.add_argument("--probes", default="", help="names of probes; all if empty")
+    parser.add_argument("--only", default="", help="regular expression for 'group: name'")
+    parser.add_argument("--share", default="0/1", help="I/N: every Nth difference, from the Ith")
+    parser.add_argument(
+        "--variable", default="", help="the name of the variable that differs in this process"
+    )
+    parser.add_argument("--under", default="", help="build: 'group: name' of the builder's difference")
+    parser.add_argument("--plant", default="", help="a part that keys shall lack: a fault that must be found")
+    return parser.parse_args()
+
+
+def leave_out(part: str) -> None:
+    """Plant a fault: no key of this process gets the part ``part``. To be called before attach."""
+    from cachesvc_client.graphs import keys
+
+    completed = keys._parts
+
+    def without(parts: Any, details: Any, graph: Any) -> Any:
+        return {name: value for name, value in completed(parts, details, graph).items() if name != part}
+
+    keys._parts = without
+
+
+# The builder ----------------------------------------------------------------------------------
+
+
+def build(bundle: Path, key: Path, names: Sequence[str], under: str) -> None:
+    """Compile the probes ``names``, all if empty, and write a bundle of what was compiled.
+
+    ``under``: the difference that holds meanwhile; none if empty.
+    """
+    from cachesvc_client.bundle.seal import SigningKey
+    from cachesvc_client.config import Config
+    from cachesvc_client.publication.build_bundle import Draft, build_bundle
+    from cachesvc_client.session.process import process
+    from cachesvc_client.session.sessions import open_local
+    from cachesvc_client.wire.digest import Digest
+    from cachesvc_client.wire.names import Name, Target
+    from cachesvc_client.wire.records import Workload
+
+    session = open_local(Config.read())
+    from . import generate, probes, trial
+
+    everything = generate.differences()[0] if under else []
+    changes = [one.change() for one in everything if f"{one.group}: {one.name}" == under]
+    if under and not changes:
+        sys.exit(f"no difference has the name {under!r}")
+    with changes[0] if changes else contextlib.nullcontext():
+        for name in names or probes.PROBES:
+            result = trial.one_probe(name, "mixed", trial.Recorder())
+            if result["error"]:
+                print(f"the probe {name} does not compile: {result['error']}", file=sys.stderr)
+    _, fingerprint = process().prepare(Config.read(), session.result)
+    draft = Draft(
+        name=Name.parse("team/differences"),
+        target=Target("probes/float32/default"),
+        fingerprint=fingerprint,
+        workload=Workload(script=Digest.of(b"differences"), dtype="float32"),
+        scopes=process().scopes(),
+        measured={"first_call": 10.0},
+        keys=process().key_facts(),
+        asked=process().asked.facts(),
+    )
+    build_bundle(session.capture(), draft, SigningKey.load(key), bundle)
+
+
+# The service ----------------------------------------------------------------------------------
+
+
+def serve(options: argparse.Namespace) -> None:
+    """Restore the bundle, try the differences and write one row for each."""
+    import cachesvc_client
+
+    from . import trial
+
+    for module in ("torch._dynamo", "torch._inductor.compile_fx", "torch._inductor.codecache"):
+        importlib.import_module(module)
+    recorder = trial.Recorder()
+    # Before attach: the hooks of cachesvc are then around these, and count a compilation that is stopped.
+    recorder.install()
+    cachesvc_client.attach("team/differences", bundle=options.bundle)
+    if not cachesvc_client.wait(60):
+        sys.exit("the restore is not over after 60 s")
+    from cachesvc_client.session.process import process
+
+    from . import generate, probes
+
+    folder = RestoredFolder(list(process().folders.roots().values()))
+    everything, left_out = generate.differences()
+    chosen = _chosen(everything, options)
+    names = tuple(options.probes.split()) or tuple(probes.PROBES)
+    rows = []
+
+    def child(difference: Any, some: tuple[str, ...], say_modules: bool = False) -> dict[str, Any]:
+        def work() -> dict[str, Any]:
+            row = trial.try_difference(difference, some, recorder)
+            loaded = [name for name in sys.modules if name.partition(".")[0] in ("torch", "sympy")]
+            return {**row, "modules": loaded} if say_modules else row
+
+        row = in_child(work, options.out.with_suffix(".row"))
+        folder.put_back()
+        named = {"group": difference.group, "name": difference.name}
+        return row if "probes" in row else {**named, "applied": False, "probes": {}, **row}
+
+    # What a compile imports is imported once, here.
+    for module in child(everything[0], names[:2], say_modules=True).get("modules", ()):
+        with contextlib.suppress(Exception):
+            importlib.import_module(module)
+    _register_patterns()
+    gc.collect()
+    gc.freeze()
+    for difference in chosen:
+        row = child(difference, tuple(name for name in names if name in (difference.probes or names)))
+        rows.append(row)
+        print(json.dumps(row), flush=True)
+    result = {"rows": rows, "left_out": left_out, "torch": sys.modules["torch"].__version__}
+    options.out.write_text(json.dumps(result))
+
+
+def _register_patterns() -> None:
+    """Have Inductor trace the patterns that it looks for once, which would take each child two seconds."""
+    from torch._inductor.fx_passes import joint_graph, post_grad
+
+    for module in (joint_graph, post_grad):
+        with contextlib.suppress(Exception):
+            module.lazy_init()
+
+
+def _chosen(everything: Sequence[Any], options: argparse.Namespace) -> list[Any]:
+    from . import generate
+
+    if options.variable:
+        value = os.environ[options.variable]
+        named = generate.Difference(
+            "variable", f"{options.variable}={value}", contextlib.nullcontext, probes=generate.FEW
+        )
+        return [named]
+    index, count = map(int, options.share.split("/"))
+    wanted = re.compile(options.only)
+    return [one for one in everything if wanted.search(f"{one.group}: {one.name}")][index::count]
+
+
+class RestoredFolder:
+    """Keeps a copy of the cache folders as they were restored."""
+
+    def __init__(self, roots: Sequence[Path]) -> None:
+        self._roots = roots
+        self._files = {path: path.read_bytes() for path in self._paths()}
+        self._modes = {path: path.stat().st_mode for path in self._files}
+        self._stamps = {path: self._stamp(path) for path in self._files}
+
+    def put_back(self) -> None:
+        """Delete what is new, and write again what was changed or deleted."""
+        for path in self._paths():
+            if path not in self._files:
+                path.unlink(missing_ok=True)
+        for path, content in self._files.items():
+            if not path.exists() or self._stamp(path) != self._stamps[path]:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.unlink(missing_ok=True)
+                path.write_bytes(content)
+                path.chmod(self._modes[path])
+                self._stamps[path] = self._stamp(path)
+
+    def _paths(self) -> Iterator[Path]:
+        for root in self._roots:
+            yield from (path for path in list(root.rglob("*")) if path.is_file() and not path.is_symlink())
+
+    @staticmethod
+    def _stamp(path: Path) -> tuple[int, int, int]:
+        status = path.stat()
+        return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def in_child(work: Callable[[], dict[str, Any]], answer: Path) -> dict[str, Any]:
+    """Run ``work`` in a forked child and return what it returns, by way of the file ``answer``.
+
+    Return ``{"why": ...}`` if there is no answer. No exit function runs in the child, so that cachesvc keeps
+    nothing of it for a next start.
+    """
+    answer.unlink(missing_ok=True)
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid == 0:
+        _work_and_exit(work, answer)
+    ended = _wait(pid, LIMIT)
+    if answer.exists():
+        return dict(json.loads(answer.read_text()))
+    return {"why": "the child ended without an answer" if ended else f"not over after {LIMIT:.0f} s"}
+
+
+def _work_and_exit(work: Callable[[], dict[str, Any]], answer: Path) -> None:
+    try:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, 1)
+        os.dup2(null, 2)
+        written = answer.with_suffix(".part")
+        written.write_text(json.dumps(work()))
+        written.rename(answer)
+    except BaseException:  # noqa: BLE001 - the parent says that there is no answer
+        answer.with_suffix(".error").write_text(traceback.format_exc())
+    finally:
+        os._exit(0)
+
+
+def _wait(pid: int, seconds: float) -> bool:
+    """Wait for a child. Return whether it ended by itself; else it is killed."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if os.waitpid(pid, os.WNOHANG)[0]:
+            return True
+        time.sleep(0.02)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return False
+
+
+if __name__ == "__main__":
+    main()
