@@ -204,6 +204,19 @@ def test_what_a_method_reads_of_its_object_is_in_the_digest() -> None:
     assert FollowedCode([settings.scaled]).digest != before
 
 
+def test_the_methods_of_an_applications_dict_do_not_run_for_a_digest() -> None:
+    class Loud(dict):
+        def items(self) -> Any:
+            raise AssertionError("called")
+
+        __len__ = __iter__ = items
+
+    read = Loud(factor=1)
+    before = FollowedCode([lambda x: x * read["factor"]]).digest
+    dict.__setitem__(read, "factor", 2)
+    assert FollowedCode([lambda x: x * read["factor"]]).digest != before
+
+
 def test_an_object_that_holds_itself_ends_the_digest() -> None:
     read = types.SimpleNamespace(factor=1)
     read.factor = read

@@ -185,16 +185,20 @@ def _state(value: Any, names: frozenset[str], depth: int = 0) -> Iterator[str]:
 
 def _parts(value: Any, names: frozenset[str]) -> list[tuple[str, Any]]:
     """Return the items of a container, or the attributes of another object that the code names."""
-    if not isinstance(value, (Mapping, set, frozenset, list, tuple)):
+    # The methods of the base classes: a subclass of an application could run its own code.
+    base = next((kind for kind in (dict, list, tuple, set, frozenset) if isinstance(value, kind)), None)
+    if base is None:
         return [(name, _attribute(value, name)) for name in sorted(names)]
-    if len(value) > _LARGEST:
+    if base.__len__(value) > _LARGEST:
         return []
-    if isinstance(value, Mapping):
-        items = ((repr(key), item) for key, item in value.items() if type(key) in _PLAIN)
+    if base is dict:
+        items = ((repr(key), item) for key, item in dict.items(value) if type(key) in _PLAIN)
         return sorted(items, key=lambda item: item[0])
-    if isinstance(value, (list, tuple)):
-        return [("", item) for item in value]
-    return [(text, True) for text in sorted(repr(item) for item in value if type(item) in _PLAIN)]
+    if base in (list, tuple):
+        return [("", item) for item in base.__iter__(value)]
+    return [
+        (text, True) for text in sorted(repr(item) for item in base.__iter__(value) if type(item) in _PLAIN)
+    ]
 
 
 def _is_plain_of_torch(value: Any) -> bool:
@@ -206,7 +210,10 @@ def _attribute(value: Any, name: str) -> Any:
     """Return an attribute of an object without calling anything; an empty tuple if there is none."""
     classes = value.__mro__ if isinstance(value, type) else (value, *type(value).__mro__)
     for holder in classes:
-        kept = getattr(holder, "__dict__", {})
+        try:  # not what a class of an application puts in the place of this
+            kept = (type if isinstance(holder, type) else object).__getattribute__(holder, "__dict__")
+        except AttributeError:  # an object with slots alone
+            continue
         if name in kept:
             slot = kept[name]
             return getattr(value, name, ()) if isinstance(slot, types.MemberDescriptorType) else slot
