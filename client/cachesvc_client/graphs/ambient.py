@@ -175,7 +175,7 @@ def _backend_getters() -> tuple[str, ...]:
 def _may_be_attention(node: Any) -> bool:
     """Return whether a node is an attention operator, or Inductor may make one of it and others."""
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    return "attention" in name or "softmax" in name or name.partition(".")[0] == "exp"
+    return "attention" in name or "softmax" in name or name.partition(".")[0] in ("exp", "exp_")
 
 
 def _replacement(method: str) -> str:
