@@ -17,7 +17,7 @@ STAMP := $(VENV)/.installed-$(subst /,_,$(subst =,-,$(TORCH)))
 LOCKS := requirements/build.txt requirements/client.txt requirements/server.txt requirements/dev.txt
 
 # Tests start hundreds of processes. In an environment of `make torch-env` each would compile PyTorch's Python
-# anew, 15 s of CPU, if the first one could not write what it compiled.
+# anew, 13 s of CPU, if the first one could not write what it compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
 # The site of the documents has an environment of its own, so that `make demo` does not pay for it.
