@@ -32,7 +32,7 @@ COMPILE := $(BIN)/uv pip compile -q --universal --generate-hashes --no-python-do
 	--no-emit-index-url --no-emit-find-links --no-emit-package cachesvc --no-emit-package cachesvc-client
 
 .DEFAULT_GOAL := help
-.PHONY: contract versions versions-new help venv torch-env torch-envs demo test versions-tested test-fast test-services test-security test-versions matrix differences deploy-check keys pages docs lint format \
+.PHONY: contract versions versions-new help venv torch-env torch-envs demo test test-all versions-tested test-fast test-services test-security test-versions matrix differences deploy-check keys pages docs lint format \
 	types contracts release-check bench bench-registry bench-gpu requirements triton fuzz clean tools
 
 help:  ## this list
@@ -71,7 +71,10 @@ versions-tested:  ## their versions, for CACHESVC_TEST_VERSIONS
 demo: $(STAMP)  ## registry, warm of three models, one fresh process for each that compiles nothing
 	@$(BIN)/python -m benchmarks.demo $(ARGS)
 
-test: $(STAMP)  ## all tests that this machine can run; ARGS="-k name" and JOBS=1 are passed on
+test: $(STAMP)  ## the tests that this machine can run; ARGS="-k name" and JOBS=1 are passed on
+	@$(PYTEST) -m "not long" $(ARGS)
+
+test-all: $(STAMP)  ## those that take minutes of CPU for one promise, too; ARGS as for test
 	@$(PYTEST) $(ARGS)
 
 test-fast: $(STAMP)  ## those without compiler, servers and long runs; ARGS as for test

@@ -11,7 +11,11 @@ from pathlib import Path
 
 @contextmanager
 def running_python(
-    arguments: Sequence[str], place: Path, variables: Mapping[str, str], cwd: Path | None = None
+    arguments: Sequence[str],
+    place: Path,
+    variables: Mapping[str, str],
+    cwd: Path | None = None,
+    python: Sequence[str] = (sys.executable,),
 ) -> Iterator[subprocess.Popen[str]]:
     """Start Python with ``arguments`` and ``variables`` alone, and kill it if it lives when the block ends.
 
@@ -19,7 +23,7 @@ def running_python(
     """
     with open(place / "err", "wb") as err:
         process = subprocess.Popen(
-            [sys.executable, *arguments],
+            [*python, *arguments],
             cwd=cwd,
             env=variables,
             stdin=subprocess.PIPE,

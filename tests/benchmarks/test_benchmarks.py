@@ -137,6 +137,7 @@ def test_the_demo_restores_without_compiling(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.long
 @pytest.mark.compiles
 def test_the_benchmark_measures_a_tiny_model(tmp_path: Path) -> None:
     report = tmp_path / "results" / "cold_start.json"

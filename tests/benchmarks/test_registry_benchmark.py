@@ -10,6 +10,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+import pytest
 import sqlalchemy as sa
 
 from benchmarks import hosts, registry
@@ -99,6 +100,7 @@ def test_a_filled_index_is_what_resolves_expect(tmp_path: Path) -> None:
     assert indexes == {str(index.name) for name in filling.TABLES for index in metadata.tables[name].indexes}
 
 
+@pytest.mark.long
 def test_a_quick_run_measures_the_embedded_column_completely(tmp_path: Path) -> None:
     if shutil.which("wrk") is None:
         absent("wrk", "wrk")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,7 @@ def verdicts(result: dict[str, Any]) -> dict[str, dict[str, str]]:
     }
 
 
+@pytest.mark.long
 def test_a_few_differences_make_no_false_hit(tmp_path: Path) -> None:
     """No key of PyTorch's own holds what differs here."""
     only, probes = exactly((NOTHING, PATCHED, MATH)), ("views", "layout")
@@ -44,6 +44,7 @@ def test_a_few_differences_make_no_false_hit(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.long
 def test_a_false_hit_is_found_where_keys_lack_the_code_of_operators(tmp_path: Path) -> None:
     only = exactly((NOTHING, BACKWARD, READS))
     result = run(Path(sys.executable), tmp_path, only, ["training"], plant="python_operators", **SCALAR)
@@ -53,9 +54,7 @@ def test_a_false_hit_is_found_where_keys_lack_the_code_of_operators(tmp_path: Pa
     assert begins == {f"false hit: {BACKWARD}", f"false hit: {READS}"}
 
 
-@pytest.mark.skipif(
-    os.environ.get("CI") == "true", reason="slow: make test runs it where there is torch 2.11"
-)
+@pytest.mark.long
 @pytest.mark.parametrize(("plant", "verdict"), [("", "compiled"), ("autocast_state", "false hit")])
 def test_a_false_hit_is_found_where_keys_lack_the_dtype_of_autocast(
     plant: str, verdict: str, tmp_path: Path

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.hosts import QUICK, trap
+from tests.prepared import COMPILES, prepared_python
 
 PROGRAMS = Path(__file__).parent / "programs"
 SCALAR = {**QUICK, "TORCHINDUCTOR_VEC_ISA_OK": "0"}
@@ -69,15 +70,23 @@ def run(
     python: str = sys.executable,
     before: tuple[str, ...] = (),
     launcher: tuple[str, ...] = (),
+    prepared: bool = False,
     **variables: str,
 ) -> ProgramResult:
-    """Run a program of ``programs/`` in ``place``; without ``compilers``, on a PATH of traps."""
+    """Run a program of ``programs/`` in ``place``; without ``compilers``, on a PATH of traps.
+
+    ``prepared``: in an interpreter that has imported torch already, see `tests.prepared`."""
     env = {**environment(place), **variables}
     called = place / "trap" / "called"
     if not compilers:
         env["PATH"] = str(trap(place / "trap"))
+    if prepared:
+        assert (before, python, launcher) == ((), sys.executable, ())
+        start = prepared_python(COMPILES, env)
+    else:
+        start = [*before, python, *launcher]
     result = subprocess.run(
-        [*before, python, *launcher, str(PROGRAMS / program), *arguments],
+        [*start, str(PROGRAMS / program), *arguments],
         cwd=place / "work",
         env=env,
         capture_output=True,

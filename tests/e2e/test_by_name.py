@@ -59,7 +59,7 @@ def test_a_fresh_host_hits_and_its_second_process_downloads_nothing(
 
 
 def test_a_damaged_node_store_is_repaired(tmp_path: Path, built: Built, registry: Served) -> None:
-    assert _serve(tmp_path, built, registry, compilers=False).answer["state"] == "hit"
+    assert _serve(tmp_path, built, registry, compilers=False, prepared=True).answer["state"] == "hit"
     store = tmp_path / "home" / ".cache" / "cachesvc" / "v1"
     [pack] = (store / "packs").iterdir()
     data = bytearray(pack.read_bytes())
@@ -69,7 +69,7 @@ def test_a_damaged_node_store_is_repaired(tmp_path: Path, built: Built, registry
     kernel.write_bytes(kernel.read_bytes()[:100])
     for path in (store / "folders").rglob("fxgraph/*/*/*"):
         path.unlink()
-    result = _serve(tmp_path, built, registry, compilers=False)
+    result = _serve(tmp_path, built, registry, compilers=False, prepared=True)
     assert result.answer["state"] == "hit" and result.answer["same_as_builder"], result.answer
 
 
@@ -125,11 +125,11 @@ def test_a_node_starts_from_its_last_answer_while_the_registry_is_down(tmp_path:
     (tmp_path / "data" / "signing.key").chmod(0o600)
     with serve(tmp_path) as served:
         assert client("push", str(built.bundle), **served.publisher).returncode == 0
-        assert _serve(tmp_path, built, served, compilers=False).answer["state"] == "hit"
+        assert _serve(tmp_path, built, served, compilers=False, prepared=True).answer["state"] == "hit"
     [answer] = (tmp_path / "home" / ".cache" / "cachesvc" / "v1" / "resolved").iterdir()
     hour_ago = answer.stat().st_mtime - 3600
     os.utime(answer, (hour_ago, hour_ago))
-    result = _serve(tmp_path, built, served, compilers=False)
+    result = _serve(tmp_path, built, served, compilers=False, prepared=True)
     assert result.answer["state"] == "hit" and result.compilers == [], result.answer
     assert any("last answer" in reason for reason in result.answer["reasons"]), result.answer["reasons"]
 
@@ -169,7 +169,7 @@ def wrong(registry: Served) -> Iterator[Callable[[str], tuple[str, dict[str, str
 @pytest.mark.parametrize("what", ["unknown name", "hung"])
 def test_a_service_with_a_wrong_setting_compiles_and_says_why(tmp_path: Path, wrong, what: str) -> None:
     name, variables = wrong(what)
-    result = run("serve.py", f"name={name}", "small=1", place=tmp_path, **variables)
+    result = run("serve.py", f"name={name}", "small=1", place=tmp_path, prepared=True, **variables)
     answer = result.answer
     assert answer["state"] == "miss" and answer["eager_difference"] < 1e-5, what
     assert WRONG[what][1] in " ".join(answer["reasons"]) + result.err, (answer["reasons"], result.err[-2000:])
@@ -195,6 +195,7 @@ def test_strict_makes_a_wrong_setting_an_error(tmp_path: Path, registry: Served)
         "name=team/nothing",
         "small=1",
         place=tmp_path,
+        prepared=True,
         **QUICK,
         **registry.variables,
         CACHESVC_STRICT="1",
@@ -222,6 +223,7 @@ def test_pull_writes_a_bundle_that_needs_no_registry(tmp_path: Path, built: Buil
         f"expect={built.expect}",
         place=tmp_path,
         compilers=False,
+        prepared=True,
         CACHESVC_TRUSTED_KEYS=built.trusted,
     )
     assert result.answer["state"] == "hit" and result.compilers == []
@@ -235,6 +237,7 @@ def test_publish_from_a_service_is_restored_by_the_next(tmp_path: Path, registry
         "small=1",
         "publish=1",
         place=tmp_path / "one",
+        prepared=True,
         **variables,
     )
     assert first.answer["state"] == "miss"
@@ -243,6 +246,7 @@ def test_publish_from_a_service_is_restored_by_the_next(tmp_path: Path, registry
         "name=team/published",
         "small=1",
         place=tmp_path / "two",
+        prepared=True,
         compilers=False,
         **QUICK,
         **registry.variables,
@@ -256,7 +260,7 @@ def test_one_of_two_publishers_compiles_and_the_other_waits_for_it(tmp_path: Pat
 
     def start(number: int) -> ProgramResult:
         words = ("name=team/turns", "publish=1", "small=1")
-        return run("serve.py", *words, place=tmp_path / str(number), **variables)
+        return run("serve.py", *words, place=tmp_path / str(number), prepared=True, **variables)
 
     with ThreadPoolExecutor(2) as pool:
         answers = [ran.answer for ran in pool.map(start, range(2))]

@@ -37,7 +37,7 @@ class Bundles:
 def bundles(small: Built, tmp_path_factory: pytest.TempPathFactory) -> Bundles:
     place = tmp_path_factory.mktemp("poisoned")
     other, key = place / "other.cachesvc", str(small.key_file)
-    result = run("build.py", str(other), key, "team/other", "other", place=place, **QUICK)
+    result = run("build.py", str(other), key, "team/other", "other", place=place, prepared=True, **QUICK)
     assert result.code == 0, result.err[-4000:]
     manifest = small.manifest(small.bundle)
     files = _files(small.bundle, manifest)
@@ -67,7 +67,7 @@ def _serve(
     place: Path, bundles: Bundles, bundle: Path, compilers: bool = True, **variables: str
 ) -> ProgramResult:
     variables = {**QUICK, "CACHESVC_TRUSTED_KEYS": bundles.trusted, **variables}
-    return run("canary.py", str(bundle), place=place, compilers=compilers, **variables)
+    return run("canary.py", str(bundle), place=place, compilers=compilers, prepared=True, **variables)
 
 
 def test_without_a_canary_wrong_code_gives_wrong_numbers(tmp_path: Path, bundles: Bundles) -> None:

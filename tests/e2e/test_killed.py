@@ -66,7 +66,7 @@ def test_the_service_compiles_and_the_next_start_resumes_the_download(
             CUT,
             registry.process.kill,
         )
-        first = _serve(tmp_path, registry, registry_relay, "small=1", variables=QUICK)
+        first = _serve(tmp_path, registry, registry_relay, "small=1", prepared=True, variables=QUICK)
         assert registry.process.poll() is not None, "the registry was dead by then"
     answer = first.answer
     assert answer["state"] == "miss" and answer["eager_difference"] < 1e-5
@@ -81,7 +81,8 @@ def test_the_service_compiles_and_the_next_start_resumes_the_download(
     registry_relay.sent = 0
     with serve(folder) as again:
         registry_relay.target = again.address
-        second = _serve(tmp_path, registry, registry_relay, f"expect={built.expect}", compilers=False)
+        words = (f"expect={built.expect}",)
+        second = _serve(tmp_path, registry, registry_relay, *words, compilers=False, prepared=True)
     answer = second.answer
     assert answer["state"] == "hit" and answer["same_as_builder"], answer
     assert second.compilers == [] and answer["observed"]["compilations"] == 0

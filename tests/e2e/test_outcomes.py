@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from benchmarks.hosts import QUICK
+from tests.prepared import COMPILES, prepared_python
 from tests.python_process import running_python
 
 from .conftest import NAME
@@ -42,7 +43,8 @@ def test_a_later_compile_is_a_warning_and_one_start_stays_one(
 ) -> None:
     before = starts(registry)
     err = tmp_path / "err"
-    with running_python(["batches.py", NAME], tmp_path, variables, PROGRAMS) as process:
+    python = prepared_python(COMPILES, variables)
+    with running_python(["batches.py", NAME], tmp_path, variables, PROGRAMS, python) as process:
         ask(process, 4)
         wait_for(lambda: starts(registry) == more(before, hit=1))
         assert err.read_text() == "", "a hit is no warning"
@@ -62,9 +64,8 @@ def test_a_later_compile_is_a_warning_and_one_start_stays_one(
 
 
 def test_a_hit_is_one_line_where_the_log_is_asked_for(tmp_path: Path, variables: dict[str, str]) -> None:
-    with running_python(
-        ["batches.py", NAME], tmp_path, {**variables, "CACHESVC_LOG": "info"}, PROGRAMS
-    ) as process:
+    python, variables = prepared_python(COMPILES, variables), {**variables, "CACHESVC_LOG": "info"}
+    with running_python(["batches.py", NAME], tmp_path, variables, PROGRAMS, python) as process:
         ask(process, 4)
         wait_for(lambda: "hit" in (tmp_path / "err").read_text())
         lines = (tmp_path / "err").read_text().splitlines()
@@ -99,6 +100,7 @@ def test_a_wrong_name_is_one_line_in_the_log_and_the_first_reason_of_the_report(
         f"name={NAME}",
         "small=1",
         place=tmp_path,
+        prepared=True,
         **QUICK,
         **registry.variables,
     )
@@ -108,6 +110,7 @@ def test_a_wrong_name_is_one_line_in_the_log_and_the_first_reason_of_the_report(
         "name=team/typo",
         "small=1",
         place=tmp_path,
+        prepared=True,
         **QUICK,
         **registry.variables,
     )
@@ -169,7 +172,8 @@ def test_a_warning_under_uvicorn_while_it_serves(tmp_path: Path, variables: dict
         except httpx.TransportError:
             return False
 
-    with running_python(command, tmp_path, variables, PROGRAMS) as process:
+    python = prepared_python((*COMPILES, "uvicorn"), variables)
+    with running_python(command, tmp_path, variables, PROGRAMS, python) as process:
         wait_for(answer, 180)
         err = tmp_path / "err"
         wait_for(lambda: f"{NAME}:latest: compiled here after a restore" in err.read_text())

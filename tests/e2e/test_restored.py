@@ -135,7 +135,8 @@ def test_a_capture_holds_exactly_the_files_that_its_process_produced_or_used(
     def build(*arguments: str) -> set[str]:
         out = tmp_path / "out.cachesvc"
         variables = {"TORCHINDUCTOR_CACHE_DIR": str(shared), "TMPDIR": built.headers}
-        result = run("build.py", str(out), str(built.key_file), *arguments, place=tmp_path, **variables)
+        command = ("build.py", str(out), str(built.key_file), *arguments)
+        result = run(*command, place=tmp_path, prepared=True, **variables)
         assert result.code == 0, result.err[-4000:]
         return built.files(out)
 
@@ -165,6 +166,7 @@ def test_a_bundle_of_an_unknown_signer_is_refused_and_the_service_runs_on(
         f"bundle={small.bundle}",
         "small=1",
         place=tmp_path,
+        prepared=True,
         CACHESVC_TRUSTED_KEYS=other,
         **QUICK,
     )

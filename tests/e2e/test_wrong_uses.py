@@ -50,7 +50,7 @@ def test_an_unusual_use_works_and_hits(tmp_path: Path, small: Built, how: str) -
 def test_caches_that_the_user_switched_off_stay_off(tmp_path: Path, small: Built, how: str) -> None:
     """The test switches the caches off by the variable, and by the setting after the attach."""
     variables = {"TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"} if how == "plain" else {}
-    answer = _use(how, tmp_path, small, compilers=True, **variables).answer
+    answer = _use(how, tmp_path, small, compilers=True, prepared=how != "plain", **variables).answer
     assert answer["state"] == "inert" and answer["compilations"] > 0, answer
     assert any("switched off in this process (force_disable_caches)" in text for text in answer["reasons"])
 
@@ -80,12 +80,13 @@ def _unwritable(folder: Path) -> tuple[str, ...]:
 def test_the_users_own_warm_cache_stays_as_it_was_and_goes_on_working(tmp_path: Path, small: Built) -> None:
     """The folder is read-only in the end, as in an image."""
     own = tmp_path / "own"
-    first = _use("without", tmp_path, small, compilers=True, TORCHINDUCTOR_CACHE_DIR=str(own)).answer
+    own_folder: dict[str, Any] = {"TORCHINDUCTOR_CACHE_DIR": str(own), "prepared": True}
+    first = _use("without", tmp_path, small, compilers=True, **own_folder).answer
     assert first["graphs"] == 1
     before = _contents(own)
-    attached = _use("plain", tmp_path, small, TORCHINDUCTOR_CACHE_DIR=str(own)).answer
+    attached = _use("plain", tmp_path, small, **own_folder).answer
     assert (attached["state"], attached["compilations"]) == ("hit", 0)
-    without = _use("without", tmp_path, small, compilers=True, TORCHINDUCTOR_CACHE_DIR=str(own)).answer
+    without = _use("without", tmp_path, small, compilers=True, **own_folder).answer
     assert (without["graphs"], without["hits"]) == (0, 1), without
     after = _contents(own)
     assert before and {path: after.get(path) for path in before} == before
@@ -112,11 +113,11 @@ def test_an_empty_cache_folder_that_is_read_only_is_reported(tmp_path: Path, sma
 
 
 def test_a_canary_that_is_never_called_is_reported(tmp_path: Path, small: Built) -> None:
-    result = _use("around the canary", tmp_path, small, CACHESVC_CANARY="1")
+    result = _use("around the canary", tmp_path, small, prepared=True, CACHESVC_CANARY="1")
     assert result.answer["state"] == "hit", result.answer
     expected = "canary: 1 restored graphs were not called through the canary: nothing of them was compared"
     assert result.answer["reasons"] == [expected] and result.err.count(expected) == 1, result.err
-    quiet = _use("plain", tmp_path / "called", small, CACHESVC_CANARY="1")
+    quiet = _use("plain", tmp_path / "called", small, prepared=True, CACHESVC_CANARY="1")
     assert quiet.answer["reasons"] == [] and "canary" not in quiet.err
 
 

@@ -94,7 +94,7 @@ def empty(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
     return Database(tmp_path / "index.sqlite3", url)
 
 
-@pytest.mark.parametrize("before", ["", "0001"], ids=["empty", "0001"])
+@pytest.mark.parametrize("before", ["", pytest.param("0001", marks=pytest.mark.long)], ids=["empty", "0001"])
 def test_an_upgrade_killed_at_each_step(empty: Database, before: str) -> None:
     if before:
         empty.fill(before)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import pickle
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -22,6 +21,7 @@ from cachesvc_client.publication.build_bundle import Draft, build_bundle
 from cachesvc_client.wire.names import Lane, Name
 from cachesvc_client.wire.records import Manifest
 from tests.e2e.harness import environment
+from tests.prepared import COMPILES, prepared_python
 
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -112,11 +112,13 @@ class Started:
 
 @contextmanager
 def running_python(program: str, *arguments: str, place: Path, **variables: str) -> Iterator[Started]:
-    """Starts a program of `programs` on the node ``place``; it ends with the block."""
+    """Starts a program of `programs` on the node ``place``; it ends with the block. torch is imported
+    already."""
+    environ = {**environment(place), **QUICK, "CACHESVC_REPORT": "0", **variables}
     process = subprocess.Popen(
-        [sys.executable, str(PROGRAMS / program), *arguments],
+        [*prepared_python(COMPILES, environ), str(PROGRAMS / program), *arguments],
         cwd=place,
-        env={**environment(place), **QUICK, "CACHESVC_REPORT": "0", **variables},
+        env=environ,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=(place / "log").open("w"),

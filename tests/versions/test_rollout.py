@@ -21,6 +21,7 @@ SPEC = str(HERE / "warm.toml")
 pytestmark = [pytest.mark.compiles, pytest.mark.timeout(900)]
 
 
+@pytest.mark.long
 def test_the_next_torch_is_warm_before_its_first_service(tmp_path: Path) -> None:
     today, following = sys.executable, python_of("2.15.0")
     reports = tmp_path / "reports"

@@ -1,0 +1,70 @@
+"""Start programs without their imports: in forks of an interpreter that has imported their modules already.
+
+Importing torch and Inductor takes four of the five seconds of CPU time of a restored service. A test may
+spare them unless it is about what comes before the imports, about the time of a start, or the proof that a
+fresh process compiles nothing: such tests start Python.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+HERE = Path(__file__).parent
+COMPILES = ("torch", "torch._inductor.compile_fx")
+"""Modules of a service that compiles."""
+READ_ONCE = ("TORCHINDUCTOR_", "TORCH_", "TRITON_", "OMP_", "ATEN_", "PYTHON")
+"""Prefixes of the variables that torch and Python read once: those of an interpreter are those of its
+programs."""
+READ_LATER = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "PYTHONPATH")
+"""Variables with such a prefix that are read when they are needed."""
+
+
+def prepared_python(modules: tuple[str, ...], environ: Mapping[str, str]) -> list[str]:
+    """Return a command that stands for Python with these variables, for ``-m``, ``-c`` and a program's file.
+
+    The process of the command is not the process of the program: its memory and its files are another's.
+    """
+    read_once = {
+        name: value
+        for name, value in environ.items()
+        if name.startswith(READ_ONCE) and name not in READ_LATER
+    }
+    address = _interpreter(modules, frozenset(read_once.items()))
+    return [sys.executable, "-I", "-S", str(HERE / "command.py"), address]
+
+
+@cache
+def _interpreter(modules: tuple[str, ...], read_once: frozenset[tuple[str, str]]) -> str:
+    """Return the address of an interpreter, which is started once in a process of tests and ends with it."""
+    folder = tempfile.mkdtemp(prefix="prepared-")
+    address = os.path.join(folder, "socket")
+    environ = {
+        name: value for name, value in os.environ.items() if not name.startswith((*READ_ONCE, "CACHESVC_"))
+    }
+    process = subprocess.Popen(
+        [sys.executable, str(HERE / "interpreter.py"), address, *modules],
+        env={**environ, **dict(read_once)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdin is not None and process.stdout is not None
+    stdin = process.stdin
+
+    def end() -> None:
+        stdin.close()
+        process.wait()
+        shutil.rmtree(folder)
+
+    atexit.register(end)
+    assert process.stdout.readline() == "ready\n"
+    return address
