@@ -1,17 +1,18 @@
 """Runs the project's tests of one release of torch after another, and notes what passed.
 
-    python -m tools.versions VERSION...     needs .torch/VERSION: make torch-env VERSION=...
+    python -m tools.versions [--only matrix] VERSION...     needs .torch/VERSION: make torch-env VERSION=...
 
-`make versions` runs it for every supported release and then writes docs/reference/versions.md. A release that
-is not named keeps what was noted before. The tests are those of hooks, keys and kinds, and two end to end: a
-fresh process that restores, and the canary that compares restored code with eager.
+`make versions` runs it for every supported release and then writes docs/reference/versions.md. What is not
+run keeps what was noted before. There are two groups. ``tests`` are those of hooks, keys and kinds, and two
+end to end: a fresh process that restores, and the canary that compares restored code with eager. ``matrix``
+are the differences between a builder and a service, each with its outcome.
 """
 
 from __future__ import annotations
 
+import argparse
 import datetime
 import json
-import os
 import re
 import subprocess
 import sys
@@ -23,18 +24,21 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "versions_tests.json"
-SUITE = (
-    *("tests/kinds", "tests/hooks", "tests/graphs", "tests/environment", "tests/canary"),
-    *("tests/e2e/test_canary.py", "tests/e2e/test_restored.py"),
-)
+GROUPS = {
+    "tests": (
+        *("tests/kinds", "tests/hooks", "tests/graphs", "tests/environment", "tests/canary"),
+        *("tests/e2e/test_canary.py", "tests/e2e/test_restored.py"),
+    ),
+    "matrix": ("tests/matrix",),
+}
 ASK = (
     "import json, platform; from cachesvc_client.environment import releases\n"
     "print(json.dumps([platform.python_version(), releases.torch()[0], releases.triton()]))"
 )
 
 
-def run(version: str) -> dict[str, Any]:
-    """Run the suite on one release; return what was run and what came of it.
+def run(version: str, groups: Sequence[str]) -> dict[str, Any]:
+    """Run groups of tests on one release; return what was run and what came of each group.
 
     Raises ``FileNotFoundError`` if there is no environment with that release.
     """
@@ -43,18 +47,17 @@ def run(version: str) -> dict[str, Any]:
         raise FileNotFoundError(f"no environment with torch {version}: make torch-env VERSION={version}")
     asked = subprocess.run([python, "-c", ASK], capture_output=True, text=True, check=True, cwd=ROOT)
     interpreter, torch, triton = json.loads(asked.stdout)
+    date = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+    results = {"date": date, "python": interpreter, "torch": torch, "triton": triton}
+    return results | {group: _run_group(python, GROUPS[group]) for group in groups}
+
+
+def _run_group(python: Path, tests: Sequence[str]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.xml")
         command = [python, "-m", "pytest", "-p", "no:cacheprovider", "-n", "2", "--dist", "loadfile"]
-        variables = {**os.environ, "CACHESVC_UNTESTED": "1"}
-        subprocess.run([*command, f"--junitxml={report}", *SUITE], cwd=ROOT, env=variables, check=False)
-        return {
-            "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
-            "python": interpreter,
-            "torch": torch,
-            "triton": triton,
-            **count(report),
-        }
+        subprocess.run([*command, f"--junitxml={report}", *tests], cwd=ROOT, check=False)
+        return count(report)
 
 
 def count(report: Path) -> dict[str, Any]:
@@ -74,20 +77,33 @@ def count(report: Path) -> dict[str, Any]:
     return {"passed": passed, "skipped": skipped, "failed": sorted(failed)}
 
 
-def main(versions: Sequence[str]) -> int:
-    """Run the suite for each release and note the results; return 1 if a test failed."""
-    results: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    for version in versions:
+def main() -> int:
+    """Run the groups for each release and note the results; return 1 if a test failed."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("versions", nargs="+")
+    parser.add_argument("--only", choices=list(GROUPS), help="one group of tests; otherwise all")
+    options = parser.parse_args()
+    groups = [options.only] if options.only else list(GROUPS)
+    failed = False
+    for version in options.versions:
         try:
-            results[version] = run(version)
+            result = run(version, groups)
         except FileNotFoundError as error:
             print(f"versions: {error}", file=sys.stderr)
             return 1
-        ordered = dict(sorted(results.items(), key=lambda item: [int(part) for part in item[0].split(".")]))
-        RESULTS.write_text(json.dumps(ordered, indent=1) + "\n")
-        print(f"torch {version}: {results[version]}")
-    return int(any(results[version]["failed"] for version in versions))
+        note(version, result)
+        print(f"torch {version}: {result}")
+        failed = failed or any(result[group]["failed"] for group in groups)
+    return int(failed)
+
+
+def note(version: str, result: dict[str, Any]) -> None:
+    """Note what came of a release, beside what was noted before."""
+    results: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    results[version] = results.get(version, {}) | result
+    ordered = dict(sorted(results.items(), key=lambda item: [int(part) for part in item[0].split(".")]))
+    RESULTS.write_text(json.dumps(ordered, indent=1) + "\n")
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -13,7 +13,7 @@ from cachesvc_client.wire.factors import BY_NAME
 from tools.hook_contract import Row, Table, rows
 from tools.markdown import DOCS, generated, table
 from tools.private_names import MISSING
-from tools.versions import RESULTS
+from tools.versions import GROUPS, RESULTS
 
 PAGE = DOCS / "reference" / "versions.md"
 MODELS = RESULTS.with_name("versions.json")
@@ -40,9 +40,11 @@ HEAD = f"""\
 
 What is known of each release, and how it is known. *Names* are the private names of the release that cachesvc
 wraps or waits for, read in its sources. *Tests* are those of hooks, keys and kinds, the canary and a restored
-process, run with that release on a CPU. *Models* were compiled, published and restored in a fresh process by
-`benchmarks/versions.py`. On a GPU only torch 2.11 with Triton 3.6 was run ([GPU](../gpu.md)): what cachesvc
-does with other releases of Triton was read, and run as far as it needs no GPU.
+process, run with that release on a CPU. *Matrix* are differences between a builder and a service, each with
+the outcome that it must have: a true hit, a compile with its reason, or a refusal. *Models* were compiled,
+published and restored in a fresh process by `benchmarks/versions.py`. On a GPU only torch 2.11 with Triton
+3.6 was run ([GPU](../gpu.md)): what cachesvc does with other releases of Triton was read, and run as far as
+it needs no GPU.
 """
 
 
@@ -53,7 +55,7 @@ def render() -> str:
     models = json.loads(MODELS.read_text())["versions"] if MODELS.exists() else {}
     lines = [HEAD, "## torch", ""]
     lines += table(
-        ("torch", "names", "tests", "of", "models", "on a GPU"),
+        ("torch", "names", "tests", "matrix", "of", "models", "on a GPU"),
         (_torch_row(contract, release, tests, models) for release in contract.releases["torch"]),
     )
     lines += ["", "## Triton", ""]
@@ -72,16 +74,22 @@ def _torch_row(
     contract: Table, release: str, tests: dict[str, Any], models: dict[str, Any]
 ) -> tuple[str, ...]:
     run, measured = tests.get(release), models.get(release, {}).get("models", {})
-    outcome, of = "not run", ""
-    if run:
-        outcome = f"{run['passed']} passed, {len(run['failed'])} failed, {run['skipped']} skipped"
-        of = f"{run['date']}, Python {run['python']}, Triton {run['triton'] or 'not installed'}"
+    of = f"{run['date']}, Python {run['python']}, Triton {run['triton'] or 'not installed'}" if run else ""
     clean = sum(
         not (model.get("compilations") or model.get("compilers")) and bool(model.get("equal"))
         for model in measured.values()
     )
     said = f"{clean} of {len(measured)} compile nothing, with equal outputs" if measured else "not run"
-    return release, _names(contract, "torch", release), outcome, of, said, _gpu(release, "2.11")
+    names, gpu = _names(contract, "torch", release), _gpu(release, "2.11")
+    return release, names, _outcome(run, "tests"), _outcome(run, "matrix"), of, said, gpu
+
+
+def _outcome(run: dict[str, Any] | None, group: str) -> str:
+    """Return what came of a group of tests on a release."""
+    counts = (run or {}).get(group)
+    if counts is None:
+        return "not run"
+    return f"{counts['passed']} passed, {len(counts['failed'])} failed, {counts['skipped']} skipped"
 
 
 def _names(contract: Table, package: str, release: str) -> str:
@@ -127,7 +135,12 @@ def _meaning(name: str) -> tuple[str, str, str]:
 
 def _failed(tests: dict[str, Any]) -> Iterator[str]:
     """Yield the tests that failed, by release."""
-    failed = [(release, f"`{name}`") for release, run in tests.items() for name in run["failed"]]
+    failed = [
+        (release, f"`{name}`")
+        for release, run in tests.items()
+        for group in GROUPS
+        for name in run.get(group, {}).get("failed", [])
+    ]
     if failed:
         yield "## Tests that failed"
         yield ""

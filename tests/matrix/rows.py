@@ -21,12 +21,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cachesvc_client.environment import releases
 from cachesvc_client.environment.detect import detect
 
 KERNELS: dict[str, dict[str, Any]] = json.loads(
     (Path(__file__).parents[1] / "golden" / "triton-kernels-1.json").read_text()
 )
 """The trace of a program with kernels, as it was built and after each edit (tests/graphs)."""
+_RELEASE_HERE = tuple(int(part) for part in (releases.torch()[0] or "0.0").split(".")[:2])
 WITHOUT: Any = None
 """A value in ``facts``: the consumer does not know the fact."""
 
@@ -71,6 +73,14 @@ ELSEWHERE = {
 
 def process(name: str, expect: str, factor: str = "", **variables: str) -> Row:
     return Row(name, expect, factor, name, variables=variables)
+
+
+def in_keys_since(release: tuple[int, int], name: str, expect: str, **variables: str) -> Row:
+    """Return the row of a variable that PyTorch's keys hold from a release on. Before, the process hits, with
+    the right numbers."""
+    if release > _RELEASE_HERE:
+        return process(name, "hit", **variables)
+    return process(name, expect, "settings", **variables)
 
 
 def _own_capability() -> str:
@@ -129,12 +139,12 @@ ROWS: list[Row] = [
     *inside("second", "compiles", "activation", "constant_in_forward", "training_flag", factor="operations"),
     *inside("second", "compiles", "traced_operator_body", factor="python_operators"),
     *inside("second", "compiles", "library", factor="libraries"),
-    process("CI=1", "retraced", "settings", CI="1"),
+    in_keys_since((2, 11), "CI=1", "retraced", CI="1"),
     process("no TORCHINDUCTOR_VEC_ISA_OK", "compiles", "settings", TORCHINDUCTOR_VEC_ISA_OK=""),
-    process(
-        "CPP_CACHE_PRECOMPILE_HEADERS", "compiles", "settings", TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS="1"
+    in_keys_since(
+        (2, 12), "CPP_CACHE_PRECOMPILE_HEADERS", "compiles", TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS="1"
     ),
-    process("TORCH_COMPILE_DEBUG=1", "compiles", "settings", TORCH_COMPILE_DEBUG="1"),
+    in_keys_since((2, 12), "TORCH_COMPILE_DEBUG=1", "compiles", TORCH_COMPILE_DEBUG="1"),
     process("CXX=path", "compiles", "settings", CXX=os.path.realpath(shutil.which("g++") or "g++")),
     # Differences that make code wrong or unusable: refused before anything is installed.
     refused("OMP_NUM_THREADS", "threads", threads=1),

@@ -1,0 +1,116 @@
+"""Measure what a start without tracing would take and keep: ``python -m benchmarks.tracing``.
+
+For each model, a builder records what Dynamo made of its frames (`frames`). Then fresh processes start in
+turn, ``--rounds`` times: with the recorded frames, and with PyTorch's own caches as an earlier process left
+them. The table has the medians of the first call. Then a service differs from the builder in 18 ways, one at
+a time: a frame that is used with other numbers than eager's would be a false hit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.hosts import ROOT, Failed, Host
+
+PROGRAM = Path(__file__).parent / "process.py"
+RESULTS = ROOT / "benchmarks" / "results" / "tracing.json"
+MODELS = ("bert", "llama", "vit")
+Answer = dict[str, Any]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--models", nargs="+", default=MODELS)
+    parser.add_argument("--versions", nargs="+", default=[""], help="of .torch; by default the torch here")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    results: Answer = json.loads(options.json.read_text()) if options.json.exists() else {}
+    for version in options.versions:
+        python = str(ROOT / ".torch" / version / "bin" / "python") if version else sys.executable
+        with tempfile.TemporaryDirectory(prefix="cachesvc-tracing-") as folder:
+            models = {name: measure(python, name, Path(folder), options.rounds) for name in options.models}
+        torch = subprocess.check_output([python, "-c", "import torch; print(torch.__version__)"], text=True)
+        results[torch.strip()] = {
+            "date": time.strftime("%Y-%m-%d"),
+            "machine": f"{os.cpu_count()} cores, {platform.machine()}",
+            "models": models,
+        }
+        options.json.write_text(json.dumps(results, indent=1) + "\n")
+        print(table(torch.strip(), models))
+    return int(any(false_hits(model) for result in results.values() for model in result["models"].values()))
+
+
+def measure(python: str, model: str, folder: Path, rounds: int) -> Answer:
+    """Return what was recorded, the answers of each way in the order of their runs, and the differences."""
+    host, file = Host(folder / model), folder / f"{model}.frames"
+
+    def run(way: str, *caches: str) -> Answer:
+        variables = {"TORCHINDUCTOR_CACHE_DIR": str(folder.joinpath(model, *caches))}
+        done = subprocess.run(
+            [python, "-W", "ignore", str(PROGRAM), model, way, str(file)],
+            env=host.environment() | variables,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise Failed(f"{model}, {way}: {done.stderr[-3000:]}")
+        answer: Answer = json.loads(done.stdout.splitlines()[-1])
+        return answer
+
+    recorded = run("record", "builder")
+    for _ in range(2):
+        run("pytorch", "own")
+    ways: dict[str, list[Answer]] = {"frames": [], "pytorch": []}
+    for _ in range(rounds):
+        ways["frames"].append(run("frames", "builder"))
+        ways["pytorch"].append(run("pytorch", "own"))
+    return {"recorded": recorded, **ways, **run("differences", "builder")}
+
+
+def median(answers: list[Answer], name: str) -> float:
+    return statistics.median(answer[name] for answer in answers)
+
+
+def false_hits(model: Answer) -> list[str]:
+    """Return the differences under which a frame was used and the numbers are not eager's."""
+    tried = model["differences"].items()
+    return [name for name, answer in tried if answer.get("used") and not answer["right"]]
+
+
+def table(torch: str, models: dict[str, Answer]) -> str:
+    """Return a line for each model."""
+    lines = [f"torch {torch}"]
+    for name, model in models.items():
+        ours, theirs = model["frames"], model["pytorch"]
+        first, own = median(ours, "first"), median(theirs, "first")
+        graphs = statistics.median(answer["seconds"]["graphs"] for answer in ours)
+        recorded, tried = model["recorded"], [one for one in model["differences"].values() if "used" in one]
+        traced = sum(answer["traced"] for answer in ours)
+        same = all(answer["same"] for answer in ours)
+        steady = median(ours, "steady") / median(theirs, "steady")
+        used = sum(bool(one["used"]) for one in tried)
+        lines.append(
+            f"  {name:6} first call {first:.2f} s ({graphs:.2f} of it loads the graphs), "
+            f"PyTorch {own:.2f} s: {first / own:.2f}; traces {traced}; "
+            f"builder's bits: {'yes' if same else 'NO'}; steady {steady:.2f}; "
+            f"{recorded['guards']} guards, {recorded['by identity']} of them by identity; "
+            f"{recorded['bytes'] / 1e6:.1f} MB; "
+            f"{len(tried)} differences, {used} used, {len(false_hits(model))} false hits"
+        )
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,208 @@
+"""Run one process of the experiment: ``process.py MODEL WAY FILE``. Prints one line of JSON.
+
+``record``: compile, and write what Dynamo made of each frame. ``frames``: give that to Dynamo. ``pytorch``:
+PyTorch's own start over the caches of the builder. ``eager``: no compile. ``differences``: give the frames to
+a service that differs from the builder, each time in a fork, and judge by eager.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path[0] = str(Path(__file__).resolve().parents[2])  # so that `python FILE` works
+
+import torch  # noqa: E402
+import torch._dynamo.convert_frame  # noqa: E402
+
+from benchmarks import models  # noqa: E402
+
+STEADY = 20
+
+
+def tensors(output: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in torch.utils._pytree.tree_leaves(output) if isinstance(leaf, torch.Tensor)]
+
+
+def same(one: Any, other: Any, exactly: bool = True) -> bool:
+    pairs = list(zip(tensors(one), tensors(other), strict=True))
+    if exactly:
+        return all(torch.equal(a, b) for a, b in pairs)
+    return all(a.dtype == b.dtype and torch.allclose(a, b, rtol=1e-3, atol=1e-4) for a, b in pairs)
+
+
+def main(model_name: str, way: str, file: Path) -> dict[str, Any]:
+    model, inputs = getattr(models, model_name)()
+    if way == "record":
+        return record(model, inputs, file)
+    if way == "differences":
+        return {"differences": differences(Service(model, inputs), file)}
+    replay = None
+    if way == "frames":
+        from benchmarks.tracing import frames
+
+        saved = pickle.loads(file.read_bytes())
+        replay = frames.Replay(saved)
+    call = model if way == "eager" else torch.compile(model)
+    times = []
+    with torch.no_grad():
+        for _ in range(2 + STEADY):
+            begin = time.perf_counter()
+            output = call(**inputs)
+            times.append(time.perf_counter() - begin)
+    answer = {
+        "first": times[0],
+        "second": times[1],
+        "steady": sorted(times[2:])[STEADY // 2],
+        "traced": torch._dynamo.utils.counters["stats"].get("unique_graphs", 0),
+    }
+    if replay is not None:
+        answer |= {"used": replay.used, "reasons": replay.reasons, "seconds": replay.seconds}
+        answer["same"] = same(output, saved["output"])
+    return answer
+
+
+def record(model: Any, inputs: dict[str, Any], file: Path) -> dict[str, Any]:
+    from benchmarks.tracing import frames
+
+    recorded = frames.record()
+    call = torch.compile(model)
+    with torch.no_grad():
+        for _ in range(3):
+            output = call(**inputs)
+    frames.save(file, recorded, output)
+    return {
+        "frames": len(recorded),
+        "refused": [one.refused for one in recorded if one.refused],
+        "guards": sum(one.counts["guards"] for one in recorded),
+        "by identity": sum(one.counts["by identity"] for one in recorded),
+        "bytes": file.stat().st_size - len(pickle.dumps(output)),
+    }
+
+
+# Differences ----------------------------------------------------------------------------------
+
+
+@dataclass
+class Service:
+    model: Any
+    inputs: dict[str, Any]
+
+    def first(self, *kinds: type) -> Any:
+        """Return the model's first module of these kinds."""
+        return next(module for module in self.model.modules() if isinstance(module, kinds))
+
+
+def replaced_parameter(service: Service) -> None:
+    module = service.first(torch.nn.Linear)
+    module.weight = torch.nn.Parameter(module.weight.detach() * 2)
+
+
+def patched_method(service: Service) -> None:
+    kind = type(service.first(torch.nn.LayerNorm, torch.nn.Linear))
+    forward = kind.forward
+    kind.forward = lambda self, value: forward(self, value) * 2
+
+
+def patched_function(_: Service) -> None:
+    linear = torch.nn.functional.linear
+    torch.nn.functional.linear = lambda *args: linear(*args) * 2
+
+
+def patched_instance(service: Service) -> None:
+    module = service.first(torch.nn.Linear)
+    forward = module.forward
+    module.forward = lambda value: forward(value) * 2
+
+
+def larger_batch(service: Service) -> None:
+    service.inputs = {name: torch.cat([value, value]) for name, value in service.inputs.items()}
+
+
+def tied_weights(service: Service) -> None:
+    first, *others = [module for module in service.model.modules() if isinstance(module, torch.nn.Linear)]
+    for other in others:
+        if other.weight.shape == first.weight.shape:
+            other.weight = first.weight
+
+
+def other_epsilon(service: Service) -> None:
+    for module in service.model.modules():
+        for name in {"eps", "variance_epsilon"} & vars(module).keys():
+            setattr(module, name, 0.5)
+
+
+def other_weights(service: Service) -> None:
+    for parameter in service.model.parameters():
+        parameter.data.mul_(1.5)
+
+
+def _double(_module: Any, _inputs: Any, output: Any) -> Any:
+    return output * 2
+
+
+DIFFERENCES: dict[str, Callable[[Service], object]] = {
+    "none": lambda _: None,
+    "other weights": other_weights,
+    "model.train()": lambda service: service.model.train(),
+    "gradients on": lambda _: torch.set_grad_enabled(True),
+    "another keyword": lambda service: service.inputs.update(output_hidden_states=True),
+    "parameters of float64": lambda service: service.model.double(),
+    "a parameter replaced": replaced_parameter,
+    "a forward hook": lambda service: service.first(torch.nn.Linear).register_forward_hook(_double),
+    "a patched method of a class": patched_method,
+    "a patched function of torch": patched_function,
+    "a patched method of an instance": patched_instance,
+    "another batch size": larger_batch,
+    "tied weights": tied_weights,
+    "another attribute of modules": other_epsilon,
+    "autocast": lambda _: torch.autocast("cpu", torch.bfloat16).__enter__(),
+    "another default dtype": lambda _: torch.set_default_dtype(torch.float64),
+    "deterministic algorithms": lambda _: torch.use_deterministic_algorithms(True),
+    "inference mode": lambda _: torch.inference_mode().__enter__(),
+}
+
+
+def differences(service: Service, file: Path) -> dict[str, Any]:
+    """Return for each difference whether a frame was used, and whether the numbers are eager's."""
+    from benchmarks.tracing import frames
+
+    saved = pickle.loads(file.read_bytes())
+    answers = {}
+    for name, differ in DIFFERENCES.items():
+        answer = Path(f"{file}.answer")
+        child = os.fork()
+        if not child:
+            answer.write_text(json.dumps(one_difference(differ, service, frames.Replay(saved))))
+            os._exit(0)
+        os.waitpid(child, 0)
+        answers[name] = json.loads(answer.read_text())
+        answer.unlink()
+    return answers
+
+
+def one_difference(differ: Callable[[Service], object], service: Service, replay: Any) -> dict[str, Any]:
+    torch.set_grad_enabled(False)
+    try:
+        differ(service)
+        torch.manual_seed(1)
+        eager = service.model(**service.inputs)
+    except (TypeError, RuntimeError) as error:
+        return {"impossible": str(error)[:200]}
+    # Only whether a frame is used matters, and the numbers if it is. A trace instead of it would take long.
+    torch._dynamo.convert_frame._compile = replay.only_recorded
+    torch.manual_seed(1)
+    output = torch.compile(service.model)(**service.inputs)
+    right = same(output, eager, exactly=False)
+    return {"used": replay.used, "right": right, "why": replay.reasons[:1]}
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(sys.argv[1], sys.argv[2], Path(sys.argv[3]))))
