@@ -39,11 +39,14 @@ def same(one: Any, other: Any, exactly: bool = True) -> bool:
 
 
 def main(model_name: str, way: str, file: Path) -> dict[str, Any]:
+    threads = torch.get_num_threads()
+    if way == "differences":
+        torch.set_num_threads(1)  # A fork of a process with threads would wait for them for ever.
     model, inputs = getattr(models, model_name)()
     if way == "record":
         return record(model, inputs, file)
     if way == "differences":
-        return {"differences": differences(Service(model, inputs), file)}
+        return {"differences": differences(Service(model, inputs), file, threads)}
     replay = None
     if way == "frames":
         from benchmarks.tracing import frames
@@ -170,7 +173,7 @@ DIFFERENCES: dict[str, Callable[[Service], object]] = {
 }
 
 
-def differences(service: Service, file: Path) -> dict[str, Any]:
+def differences(service: Service, file: Path, threads: int) -> dict[str, Any]:
     """Return for each difference whether a frame was used, and whether the numbers are eager's."""
     from benchmarks.tracing import frames
 
@@ -180,6 +183,7 @@ def differences(service: Service, file: Path) -> dict[str, Any]:
         answer = Path(f"{file}.answer")
         child = os.fork()
         if not child:
+            torch.set_num_threads(threads)
             answer.write_text(json.dumps(one_difference(differ, service, frames.Replay(saved))))
             os._exit(0)
         os.waitpid(child, 0)
