@@ -17,10 +17,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from benchmarks.hosts import ROOT, Failed, Host
+from benchmarks.tracing.differences import DIFFERENCES
 
 PROGRAM = Path(__file__).parent / "process.py"
 RESULTS = ROOT / "benchmarks" / "results" / "tracing.json"
@@ -32,33 +34,35 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--models", nargs="+", default=MODELS)
     parser.add_argument("--versions", nargs="+", default=[""], help="of .torch; by default the torch here")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--machine", help="words for the results, such as the name of the GPU")
+    parser.add_argument("--differences", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path, default=RESULTS)
     options = parser.parse_args()
     results: Answer = json.loads(options.json.read_text()) if options.json.exists() else {}
     for version in options.versions:
         python = str(ROOT / ".torch" / version / "bin" / "python") if version else sys.executable
-        with tempfile.TemporaryDirectory(prefix="cachesvc-tracing-") as folder:
-            models = {name: measure(python, name, Path(folder), options.rounds) for name in options.models}
-        torch = subprocess.check_output([python, "-c", "import torch; print(torch.__version__)"], text=True)
-        results[torch.strip()] = {
-            "date": time.strftime("%Y-%m-%d"),
-            "machine": f"{os.cpu_count()} cores, {platform.machine()}",
-            "models": models,
-        }
-        options.json.write_text(json.dumps(results, indent=1) + "\n")
-        print(table(torch.strip(), models))
+        told = subprocess.check_output([python, "-c", "import torch; print(torch.__version__)"], text=True)
+        result = results.setdefault(f"{told.strip()} {options.device}", {"models": {}})
+        result["date"] = time.strftime("%Y-%m-%d")
+        result["machine"] = options.machine or f"{os.cpu_count()} cores, {platform.machine()}"
+        for name in options.models:
+            with tempfile.TemporaryDirectory(prefix="cachesvc-tracing-") as folder:
+                result["models"][name] = measure(python, name, Path(folder), options)
+            options.json.write_text(json.dumps(results, indent=1) + "\n")
+            print(row(name, result["models"][name]), flush=True)
     return int(any(false_hits(model) for result in results.values() for model in result["models"].values()))
 
 
-def measure(python: str, model: str, folder: Path, rounds: int) -> Answer:
+def measure(python: str, model: str, folder: Path, options: argparse.Namespace) -> Answer:
     """Return what was recorded, the answers of each way in the order of their runs, and the differences."""
     host, file = Host(folder / model), folder / f"{model}.frames"
 
     def run(way: str, *caches: str) -> Answer:
         variables = {"TORCHINDUCTOR_CACHE_DIR": str(folder.joinpath(model, *caches))}
         done = subprocess.run(
-            [python, "-W", "ignore", str(PROGRAM), model, way, str(file)],
+            [python, "-W", "ignore", str(PROGRAM), model, way, str(file), options.device],
             env=host.environment() | variables,
             capture_output=True,
             text=True,
@@ -73,10 +77,16 @@ def measure(python: str, model: str, folder: Path, rounds: int) -> Answer:
     for _ in range(2):
         run("pytorch", "own")
     ways: dict[str, list[Answer]] = {"frames": [], "pytorch": []}
-    for _ in range(rounds):
+    for _ in range(options.rounds):
         ways["frames"].append(run("frames", "builder"))
         ways["pytorch"].append(run("pytorch", "own"))
-    return {"recorded": recorded, **ways, **run("differences", "builder")}
+    if not options.differences:
+        return {"recorded": recorded, **ways, "differences": {}}
+    if options.device == "cpu":
+        return {"recorded": recorded, **ways, **run("differences", "builder")}
+    with ThreadPoolExecutor(6) as pool:
+        answers = pool.map(lambda name: run(f"difference {name}", "builder"), DIFFERENCES)
+        return {"recorded": recorded, **ways, "differences": dict(zip(DIFFERENCES, answers, strict=True))}
 
 
 def median(answers: list[Answer], name: str) -> float:
@@ -89,27 +99,24 @@ def false_hits(model: Answer) -> list[str]:
     return [name for name, answer in tried if answer.get("used") and not answer["right"]]
 
 
-def table(torch: str, models: dict[str, Answer]) -> str:
-    """Return a line for each model."""
-    lines = [f"torch {torch}"]
-    for name, model in models.items():
-        ours, theirs = model["frames"], model["pytorch"]
-        first, own = median(ours, "first"), median(theirs, "first")
-        graphs = statistics.median(answer["seconds"]["graphs"] for answer in ours)
-        recorded, tried = model["recorded"], [one for one in model["differences"].values() if "used" in one]
-        traced = sum(answer["traced"] for answer in ours)
-        same = all(answer["same"] for answer in ours)
-        steady = median(ours, "steady") / median(theirs, "steady")
-        used = sum(bool(one["used"]) for one in tried)
-        lines.append(
-            f"  {name:6} first call {first:.2f} s ({graphs:.2f} of it loads the graphs), "
-            f"PyTorch {own:.2f} s: {first / own:.2f}; traces {traced}; "
-            f"builder's bits: {'yes' if same else 'NO'}; steady {steady:.2f}; "
-            f"{recorded['guards']} guards, {recorded['by identity']} of them by identity; "
-            f"{recorded['bytes'] / 1e6:.1f} MB; "
-            f"{len(tried)} differences, {used} used, {len(false_hits(model))} false hits"
-        )
-    return "\n".join(lines)
+def row(name: str, model: Answer) -> str:
+    """Return a model's line of the table."""
+    ours, theirs = model["frames"], model["pytorch"]
+    first, own = median(ours, "first"), median(theirs, "first")
+    graphs = statistics.median(answer["seconds"].get("graphs", 0) for answer in ours)
+    recorded, tried = model["recorded"], [one for one in model["differences"].values() if "used" in one]
+    used = sum(bool(one["used"]) for one in tried)
+    traced = sum(answer["traced"] for answer in ours)
+    same = all(answer["same"] for answer in ours)
+    steady = median(ours, "steady") / median(theirs, "steady")
+    return (
+        f"{name:9} first call {first:.2f} s ({graphs:.2f} of it loads the graphs), "
+        f"PyTorch {own:.2f} s: {first / own:.2f}; traces {traced}; "
+        f"builder's bits: {'yes' if same else 'NO'}; steady {steady:.2f}; "
+        f"{recorded['guards']} guards, {recorded['by identity']} of them by identity; "
+        f"{recorded['bytes'] / 1e6:.1f} MB; "
+        f"{len(tried)} differences, {used} used, {len(false_hits(model))} false hits"
+    )
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ import torch._functorch.config as functorch_config
 from torch._dynamo.output_graph import OutputGraph
 from torch._dynamo.package import SerializedCode
 from torch._dynamo.precompile_context import PrecompileContext
+from torch._dynamo.source import DefaultsSource
 
 
 @dataclasses.dataclass
@@ -97,6 +98,7 @@ def record() -> list[Frame]:
     functorch_config.bundled_autograd_cache = True
     # Dynamo trusts that nobody adds a hook to a module after its trace. Between two processes somebody may.
     torch._dynamo.config.skip_nnmodule_hook_guards = False
+    DefaultsSource.__reduce__ = _reduce_source
     compile_frame, install = convert_frame._compile, OutputGraph.install_global_by_id
     serialize = dynamo_guards.CheckFunctionManager.serialize_guards
 
@@ -225,6 +227,12 @@ def describe(value: Any) -> str:
     if value is None or isinstance(value, bool | int | str | torch.dtype | torch.device):
         return repr(value)
     raise TypeError(f"{type(value).__qualname__} has no description")
+
+
+def _reduce_source(source: Any) -> tuple[Any, ...]:
+    """Pickle a source by the arguments of its class. That of torch 2.11 adds the fields that it computes."""
+    fields = [getattr(source, field.name) for field in dataclasses.fields(source) if field.init]
+    return type(source), tuple(fields)
 
 
 def _compares_identity(guard: Any) -> bool:

@@ -1,8 +1,11 @@
-"""Run one process of the experiment: ``process.py MODEL WAY FILE``. Prints one line of JSON.
+"""Run one process of the experiment: ``process.py MODEL WAY FILE DEVICE``. Prints one line of JSON.
+
+A model may have a number of layers, as in ``llama:22``.
 
 ``record``: compile, and write what Dynamo made of each frame. ``frames``: give that to Dynamo. ``pytorch``:
 PyTorch's own start over the caches of the builder. ``eager``: no compile. ``differences``: give the frames to
-a service that differs from the builder, each time in a fork, and judge by eager.
+a service that differs from the builder, each time in a fork, and judge by eager. ``difference NAME``: one of
+them, in this process, for devices that a fork cannot use.
 """
 
 from __future__ import annotations
@@ -13,7 +16,6 @@ import pickle
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ import torch  # noqa: E402
 import torch._dynamo.convert_frame  # noqa: E402
 
 from benchmarks import models  # noqa: E402
+from benchmarks.tracing.differences import DIFFERENCES, Service  # noqa: E402
 
 STEADY = 20
 
@@ -38,15 +41,32 @@ def same(one: Any, other: Any, exactly: bool = True) -> bool:
     return all(a.dtype == b.dtype and torch.allclose(a, b, rtol=1e-3, atol=1e-4) for a, b in pairs)
 
 
-def main(model_name: str, way: str, file: Path) -> dict[str, Any]:
+def built(name: str, device: str) -> tuple[Any, dict[str, Any]]:
+    """Return a model and its inputs, on a device."""
+    factory, _, layers = name.partition(":")
+    model, inputs = getattr(models, factory)(*([int(layers)] if layers else []))
+    return model.to(device), {key: value.to(device) for key, value in inputs.items()}
+
+
+def main(model_name: str, way: str, file: Path, device: str) -> dict[str, Any]:
     threads = torch.get_num_threads()
     if way == "differences":
         torch.set_num_threads(1)  # A fork of a process with threads would wait for them for ever.
-    model, inputs = getattr(models, model_name)()
+    model, inputs = built(model_name, device)
     if way == "record":
         return record(model, inputs, file)
     if way == "differences":
         return {"differences": differences(Service(model, inputs), file, threads)}
+    if way.startswith("difference "):
+        from benchmarks.tracing import frames
+
+        replay = frames.Replay(pickle.loads(file.read_bytes()))
+        return one_difference(DIFFERENCES[way.partition(" ")[2]], Service(model, inputs), replay)
+    return serve(model, inputs, way, file, device)
+
+
+def serve(model: Any, inputs: dict[str, Any], way: str, file: Path, device: str) -> dict[str, Any]:
+    """Call the model until it is steady, and return what that took."""
     replay = None
     if way == "frames":
         from benchmarks.tracing import frames
@@ -59,6 +79,8 @@ def main(model_name: str, way: str, file: Path) -> dict[str, Any]:
         for _ in range(2 + STEADY):
             begin = time.perf_counter()
             output = call(**inputs)
+            if device == "cuda":
+                torch.cuda.synchronize()
             times.append(time.perf_counter() - begin)
     answer = {
         "first": times[0],
@@ -91,86 +113,6 @@ def record(model: Any, inputs: dict[str, Any], file: Path) -> dict[str, Any]:
 
 
 # Differences ----------------------------------------------------------------------------------
-
-
-@dataclass
-class Service:
-    model: Any
-    inputs: dict[str, Any]
-
-    def first(self, *kinds: type) -> Any:
-        """Return the model's first module of these kinds."""
-        return next(module for module in self.model.modules() if isinstance(module, kinds))
-
-
-def replaced_parameter(service: Service) -> None:
-    module = service.first(torch.nn.Linear)
-    module.weight = torch.nn.Parameter(module.weight.detach() * 2)
-
-
-def patched_method(service: Service) -> None:
-    kind = type(service.first(torch.nn.LayerNorm, torch.nn.Linear))
-    forward = kind.forward
-    kind.forward = lambda self, value: forward(self, value) * 2
-
-
-def patched_function(_: Service) -> None:
-    linear = torch.nn.functional.linear
-    torch.nn.functional.linear = lambda *args: linear(*args) * 2
-
-
-def patched_instance(service: Service) -> None:
-    module = service.first(torch.nn.Linear)
-    forward = module.forward
-    module.forward = lambda value: forward(value) * 2
-
-
-def larger_batch(service: Service) -> None:
-    service.inputs = {name: torch.cat([value, value]) for name, value in service.inputs.items()}
-
-
-def tied_weights(service: Service) -> None:
-    first, *others = [module for module in service.model.modules() if isinstance(module, torch.nn.Linear)]
-    for other in others:
-        if other.weight.shape == first.weight.shape:
-            other.weight = first.weight
-
-
-def other_epsilon(service: Service) -> None:
-    for module in service.model.modules():
-        for name in {"eps", "variance_epsilon"} & vars(module).keys():
-            setattr(module, name, 0.5)
-
-
-def other_weights(service: Service) -> None:
-    for parameter in service.model.parameters():
-        parameter.data.mul_(1.5)
-
-
-def _double(_module: Any, _inputs: Any, output: Any) -> Any:
-    return output * 2
-
-
-DIFFERENCES: dict[str, Callable[[Service], object]] = {
-    "none": lambda _: None,
-    "other weights": other_weights,
-    "model.train()": lambda service: service.model.train(),
-    "gradients on": lambda _: torch.set_grad_enabled(True),
-    "another keyword": lambda service: service.inputs.update(output_hidden_states=True),
-    "parameters of float64": lambda service: service.model.double(),
-    "a parameter replaced": replaced_parameter,
-    "a forward hook": lambda service: service.first(torch.nn.Linear).register_forward_hook(_double),
-    "a patched method of a class": patched_method,
-    "a patched function of torch": patched_function,
-    "a patched method of an instance": patched_instance,
-    "another batch size": larger_batch,
-    "tied weights": tied_weights,
-    "another attribute of modules": other_epsilon,
-    "autocast": lambda _: torch.autocast("cpu", torch.bfloat16).__enter__(),
-    "another default dtype": lambda _: torch.set_default_dtype(torch.float64),
-    "deterministic algorithms": lambda _: torch.use_deterministic_algorithms(True),
-    "inference mode": lambda _: torch.inference_mode().__enter__(),
-}
 
 
 def differences(service: Service, file: Path, threads: int) -> dict[str, Any]:
@@ -209,4 +151,4 @@ def one_difference(differ: Callable[[Service], object], service: Service, replay
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(sys.argv[1], sys.argv[2], Path(sys.argv[3]))))
+    print(json.dumps(main(sys.argv[1], sys.argv[2], Path(sys.argv[3]), sys.argv[4])))
