@@ -20,9 +20,11 @@ from pathlib import Path
 HERE = Path(__file__).parent
 COMPILES = ("torch", "torch._inductor.compile_fx")
 """Modules of a service that compiles."""
-READ_ONCE = ("TORCHINDUCTOR_", "TORCH_", "TRITON_", "OMP_", "ATEN_", "PYTHON")
-"""Prefixes of the variables that torch and Python read once: those of an interpreter are those of its
+READ_ONCE = ("TORCHINDUCTOR_", "TORCH_", "TRITON_", "OMP_", "ATEN_", "PYTHON", "CI", "CXX")
+"""Beginnings of the variables that torch and Python read once: those of an interpreter are those of its
 programs."""
+INHERITED = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH")
+"""Variables that an interpreter has from this process."""
 READ_LATER = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "PYTHONPATH")
 """Variables with such a prefix that are read when they are needed."""
 
@@ -46,9 +48,7 @@ def _interpreter(modules: tuple[str, ...], read_once: frozenset[tuple[str, str]]
     """Return the address of an interpreter, which is started once in a process of tests and ends with it."""
     folder = tempfile.mkdtemp(prefix="prepared-")
     address = os.path.join(folder, "socket")
-    environ = {
-        name: value for name, value in os.environ.items() if not name.startswith((*READ_ONCE, "CACHESVC_"))
-    }
+    environ = {name: os.environ[name] for name in INHERITED if name in os.environ}
     process = subprocess.Popen(
         [sys.executable, str(HERE / "interpreter.py"), address, *modules],
         env={**environ, **dict(read_once)},
