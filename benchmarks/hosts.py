@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -101,8 +102,12 @@ def trap(folder: Path) -> Path:
     """Make a PATH on which every compiler only writes its name and arguments to ``called`` and fails.
 
     There is no g++, as in an image without compilers: a script of that name would be another compiler than
-    the builder's."""
+    the builder's. This machine's ``addr2line`` is there: torch 2.8 reads C++ stack traces with it where
+    Dynamo ends a graph, and raises ``ValueError: stoi`` where it is missing."""
     folder.mkdir(parents=True, exist_ok=True)
+    if reader := shutil.which("addr2line"):
+        (folder / "addr2line").unlink(missing_ok=True)
+        (folder / "addr2line").symlink_to(reader)
     for name in COMPILERS:
         script = folder / name
         script.write_text(f'#!/bin/sh\necho "{name} $*" >> {folder}/called\nexit 1\n')

@@ -21,7 +21,13 @@ from cachesvc_client.graphs.code_digest import MAX_FOLLOWED, FollowedCode
 SLOPE = 2.0
 numbers = itertools.count()
 registered = operators.RegisteredFunctions()
-operators.install_hooks(registered)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def hooked() -> None:
+    """Put the hooks in place now: a test of another file in this process may have taken all hooks out since
+    this file was imported."""
+    operators.install_hooks(registered)
 
 
 def twice(x: Any) -> Any:
