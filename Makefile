@@ -9,12 +9,15 @@ VERSION ?= 2.7.1
 VERSIONS ?= 2.7.1 2.8.0 2.11.0 2.15.0
 # Those of `make versions`: the newest patch of each release that is supported; 2.13 is in `.venv` too.
 SUPPORTED ?= 2.8.0 2.9.1 2.10.0 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0
+# Other versions of Python, each with one torch; pythonX.Y has to be on the PATH.
+PYTHONS ?= 2.13.0-3.10 2.13.0-3.12 2.13.0-3.13
 
 VENV := .venv
 BIN := $(VENV)/bin
 # Another TORCH is another environment: the stamp's name holds it.
 STAMP := $(VENV)/.installed-$(subst /,_,$(subst =,-,$(TORCH)))
-LOCKS := requirements/build.txt requirements/client.txt requirements/server.txt requirements/dev.txt
+LOCKS := requirements/build.txt requirements/client.txt requirements/server.txt requirements/dev.txt \
+	requirements/python310.txt
 
 # Tests start hundreds of processes. In an environment of `make torch-env` each would compile PyTorch's Python
 # anew, 13 s of CPU, if the first one could not write what it compiled.
@@ -94,8 +97,10 @@ contract: $(STAMP)  ## the private names of torch and Triton that cachesvc wraps
 	@$(BIN)/python -m tools.hook_contract $(or $(ARGS),check) \
 		$(wildcard $(VENV)/lib/python*/site-packages .torch/*/lib/python*/site-packages .whl/*.whl)
 
-versions: $(STAMP) $(SUPPORTED:%=.torch/%/.ready)  ## tests of every supported torch, and docs/reference/versions.md
-	@$(BIN)/python -m tools.versions $(SUPPORTED); status=$$?; $(BIN)/python -m tools.versions_page; exit $$status
+versions: $(STAMP) $(SUPPORTED:%=.torch/%/.ready) $(PYTHONS:%=.torch/%/.ready)  ## tests of every supported torch and Python, and docs/reference/versions.md
+	@$(BIN)/python -m tools.versions $(SUPPORTED); status=$$?; \
+	$(BIN)/python -m tools.versions --only tests $(PYTHONS) || status=$$?; \
+	$(BIN)/python -m tools.versions_page; exit $$status
 
 versions-new: $(STAMP)  ## what VERSION=X.Y.Z of torch changes for cachesvc's hooks; downloads that wheel alone
 	@$(BIN)/python -m pip download -q --disable-pip-version-check --no-deps -d .whl "torch==$(VERSION)"
@@ -169,6 +174,8 @@ fuzz: $(STAMP)  ## hostile input for every parser, and planted faults that it mu
 requirements: $(STAMP)  ## compile requirements/*.in again; ARGS=--upgrade for newer versions
 	@$(COMPILE) $(ARGS) --python-version 3.10 requirements/build.in -o requirements/build.txt
 	@$(COMPILE) $(ARGS) --python-version 3.10 requirements/client.in -o requirements/client.txt
+	@$(COMPILE) $(ARGS) --python-version 3.10 requirements/python310.in -o requirements/python310.txt \
+		-c requirements/client.txt
 	@$(COMPILE) $(ARGS) --python-version 3.11 requirements/server.in -o requirements/server.txt \
 		-c requirements/client.txt -c requirements/build.txt
 	@$(COMPILE) $(ARGS) --python-version 3.11 requirements/dev.in -o requirements/dev.txt \

@@ -38,9 +38,16 @@ install_torch() {
 }
 
 with_pip --require-hashes -r requirements/build.txt || say "no uv here: pip goes on alone, which is slower"
-install --require-hashes -r requirements/dev.txt
+hashed=requirements/dev.txt
+project="-e ./client -e ."
+if "$python" -c 'import sys; sys.exit(sys.version_info >= (3, 11))'; then
+    # The server and `warm` need Python 3.11: there is the client alone, with its tests.
+    hashed=requirements/python310.txt project="-e ./client"
+fi
+install --require-hashes -r "$hashed"
 say "$torch"
 install_torch
-install --no-deps --no-build-isolation -e ./client -e .
+# shellcheck disable=SC2086  # a list of words
+install --no-deps --no-build-isolation $project
 # An editable install leaves that to whoever imports first, which may be told not to write.
 "$python" -m compileall -q client/cachesvc_client cachesvc

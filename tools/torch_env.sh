@@ -1,6 +1,7 @@
 #!/bin/sh
 # tools/torch_env.sh VERSION VENV [PYTHON]: makes VENV with torch VERSION, this project and its test tools.
 #
+# VERSION may name another Python too: 2.13.0-3.10 is torch 2.13.0 for python3.10, which has to be on the PATH.
 # It takes the wheel of torch that pip finds, without the packages that the wheel names: a CUDA build is 0.5 to
 # 0.9 GB alone and 2.5 to 3.5 GB with NVIDIA's libraries. tools/cuda_stubs.py stands in for those libraries, so
 # torch imports and compiles for the CPU. What torch needs besides comes from requirements/dev.txt. VENV is relative to the folder of the project.
@@ -12,6 +13,9 @@ fail() { echo "torch_env: $*" >&2; exit 1; }
 version=$1
 venv=$2
 python=${3:-python3}
+case $version in
+    *-3.*) python=python${version##*-} version=${version%-*} ;;
+esac
 case $version in
     [0-9]*.[0-9]*.[0-9]*) ;;
     *) fail "'$version' is no version of torch: write all three numbers, such as 2.7.1" ;;

@@ -58,7 +58,7 @@ def render() -> str:
         ("torch", "names", "tests", "matrix", "of", "models", "on a GPU"),
         (_torch_row(contract, release, tests, models) for release in contract.releases["torch"]),
     )
-    lines += ["", "## Triton", ""]
+    lines += ["", *_pythons(tests), "## Triton", ""]
     lines += table(
         ("Triton", "names", "on a GPU"),
         (
@@ -90,6 +90,31 @@ def _outcome(run: dict[str, Any] | None, group: str) -> str:
     if counts is None:
         return "not run"
     return f"{counts['passed']} passed, {len(counts['failed'])} failed, {counts['skipped']} skipped"
+
+
+def _pythons(tests: dict[str, Any]) -> Iterator[str]:
+    """Yield what came of tests on other versions of Python than that of the table of releases."""
+    rows = [
+        (
+            run["python"],
+            release.partition("-")[0],
+            _outcome(run, "tests"),
+            _outcome(run, "matrix"),
+            run["date"],
+        )
+        for release, run in tests.items()
+        if "-" in release
+    ]
+    if rows:
+        yield "## Python"
+        yield ""
+        yield (
+            "The same tests with other versions of Python. On 3.10 there is the client alone: `cachesvc warm` and "
+            "the registry need 3.11."
+        )
+        yield ""
+        yield from table(("Python", "torch", "tests", "matrix", "of"), rows)
+        yield ""
 
 
 def _names(contract: Table, package: str, release: str) -> str:

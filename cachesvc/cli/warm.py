@@ -88,6 +88,13 @@ def warm(
             help="Build nothing: merge the reports (--json) of several environments' runners.",
         ),
     ] = None,
+    runner: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="With --env-matrix: NAME.json must be among the reports; may be given often.",
+        ),
+    ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Show the traceback of a failure.")] = False,
 ) -> None:
     """Compile declared models in fresh processes, prove that a restored process compiles nothing, publish."""
@@ -109,8 +116,10 @@ def warm(
         return
     if report and not report.absolute().parent.is_dir():
         raise InvalidRequest(f"--report {report}: no such folder", "make the folder first")
+    if runner and env_matrix is None:
+        raise InvalidRequest("--runner goes with --env-matrix", "it names a report that must be there")
     if env_matrix is not None:
-        _merge(env_matrix, name, jobs, report, as_json)
+        _merge(env_matrix, name, jobs, report, as_json, runner or ())
         return
     outcomes = _run(
         jobs,
@@ -157,11 +166,13 @@ def _print_plan(name: Name, jobs: Sequence[Job], as_json: bool) -> None:
         _echo(f"  {line}")
 
 
-def _merge(folder: Path, name: Name, jobs: Sequence[Job], report: Path | None, as_json: bool) -> None:
+def _merge(
+    folder: Path, name: Name, jobs: Sequence[Job], report: Path | None, as_json: bool, runners: Sequence[str]
+) -> None:
     """Show the reports of several environments as one; end with its status."""
     from cachesvc.warm.env_matrix import read_reports
 
-    matrix = read_reports(folder, str(name), [str(job.target) for job in jobs])
+    matrix = read_reports(folder, str(name), [str(job.target) for job in jobs], runners)
     if report:
         _write(report, matrix.markdown())
     if as_json:

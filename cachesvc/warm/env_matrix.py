@@ -34,16 +34,19 @@ class EnvironmentReport:
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentMatrix:
-    """Holds the reports on one name, and the ``targets`` that each of them must have."""
+    """Holds the reports on one name, and the ``targets`` that each of them must have. ``absent``: runners
+    that must have reported and have no report."""
 
     name: str
     targets: tuple[str, ...]
     environments: tuple[EnvironmentReport, ...]
+    absent: tuple[str, ...] = ()
 
     @property
     def exit_status(self) -> int:
-        """Return 0 if every target is warm in every environment, else 9."""
-        return 0 if self._warm == len(self.targets) * len(self.environments) else NotWarm.exit_status
+        """Return 0 if every target is warm in every environment and every runner reported, else 9."""
+        whole = self._warm == len(self.targets) * len(self.environments) and not self.absent
+        return 0 if whole else NotWarm.exit_status
 
     @property
     def _warm(self) -> int:
@@ -56,7 +59,8 @@ class EnvironmentMatrix:
     def summary(self) -> str:
         """Return one line: how many of the cells are warm, in how many environments."""
         total = len(self.targets) * len(self.environments)
-        return f"{self.name}: {self._warm} of {total} are warm, in {len(self.environments)} environments"
+        text = f"{self.name}: {self._warm} of {total} are warm, in {len(self.environments)} environments"
+        return f"{text}; {len(self.absent)} runners without a report" if self.absent else text
 
     def rows(self) -> list[tuple[str, ...]]:
         """Return the grid: a head, and a row for each environment."""
@@ -67,8 +71,9 @@ class EnvironmentMatrix:
         ]
 
     def problems(self) -> list[str]:
-        """Return a line for each target that is not warm: where, and why."""
-        return [
+        """Return a line for each target that is not warm, where and why, and for each absent report."""
+        absent = [f"no report of {runner}: its job failed, or did not keep it" for runner in self.absent]
+        return absent + [
             f"{target} is {self._status(row, target)} on {', '.join(row.label[:2])} ({row.file})"
             + (f": {row.reasons[target]}" if row.reasons.get(target) else "")
             for row in self.environments
@@ -102,13 +107,17 @@ class EnvironmentMatrix:
             for row in self.environments
         ]
         warm = self.exit_status == 0
-        return {"format": FORMAT, "name": self.name, "warm": warm, "environments": environments}
+        document = {"format": FORMAT, "name": self.name, "warm": warm, "environments": environments}
+        return {**document, "absent": list(self.absent)}
 
 
-def read_reports(folder: Path, name: str, targets: Sequence[str]) -> EnvironmentMatrix:
+def read_reports(
+    folder: Path, name: str, targets: Sequence[str], runners: Sequence[str] = ()
+) -> EnvironmentMatrix:
     """Read every ``*.json`` file of a folder as a report of ``warm --json`` on ``name``.
 
-    Raises ``NotFound`` if there is none, and ``InvalidRequest`` for one that is no such report.
+    ``runners``: names of files, without ``.json``, that must be there. Raises ``NotFound`` if there is no
+    report at all, and ``InvalidRequest`` for one that is no such report.
     """
     files = sorted(folder.glob("*.json"))
     if not files:
@@ -117,7 +126,8 @@ def read_reports(folder: Path, name: str, targets: Sequence[str]) -> Environment
             "each runner writes one: cachesvc warm SPEC --json > FOLDER/NAME.json",
         )
     rows = sorted((_read(path, name) for path in files), key=lambda row: (row.label, row.file))
-    return EnvironmentMatrix(name, tuple(targets), tuple(rows))
+    absent = [runner for runner in runners if not (folder / f"{runner}.json").is_file()]
+    return EnvironmentMatrix(name, tuple(targets), tuple(rows), tuple(absent))
 
 
 def _read(path: Path, name: str) -> EnvironmentReport:

@@ -244,6 +244,22 @@ def test_an_entry_counts_with_a_proof_of_this_very_torch(manifest: Manifest) -> 
     )
 
 
+@on_whole_sources
+def test_an_entry_for_the_cpu_needs_no_hook_of_gpus(manifest: Manifest) -> None:
+    """Its builder had no GPU, so its proof names none of those hooks; the host that restores it has a GPU."""
+    support = support_of(UNKNOWN)
+    of_gpu = "triton.of_gpu"
+    on_gpu = replace(
+        support,
+        general=(*support.general, of_gpu),
+        of_gpu=frozenset({of_gpu}),
+        present=support.present | {of_gpu},
+    )
+    check_proof(manifest, on_gpu, UNKNOWN)
+    with pytest.raises(Incompatible, match=f"its proof does not name hook {of_gpu}"):
+        check_proof(replace(manifest, scopes=("gpu",)), on_gpu, UNKNOWN)
+
+
 def test_on_a_torch_that_is_not_usable_no_proof_counts(manifest: Manifest) -> None:
     assert "not usable: torch 2.7.1 is older" in refusal(manifest, {**LINUX, "torch": "2.7.1"})
 

@@ -150,7 +150,7 @@ def test_inductors_compile_workers_are_reached(tmp_path):
 
 
 def test_warms_worker_lists_what_a_script_starts_through_another_python(tmp_path):
-    pytest.importorskip("cachesvc.warm")
+    pytest.importorskip("cachesvc.warm.spec")
     from cachesvc.warm.launcher import Launcher
     from cachesvc.warm.phase import PhaseRequest
     from cachesvc.warm.plan import plan

@@ -28,7 +28,7 @@ from tests.made_torch import make_torch
 from .environments import python_of
 from .services import HERE, ServiceResult, run_command, serve
 
-OLD = ("2.6.0", "2.7.1")
+OLD = ("2.4.1", "2.6.0", "2.7.1")
 """Versions for which no hook was ever made."""
 
 

@@ -86,6 +86,26 @@ def test_what_failed_or_is_missing_somewhere_is_named(run: Run, tmp_path: Path) 
     assert document["environments"][1]["targets"] == {"bert/default": "failed", "vit/default": "missing"}
 
 
+def test_a_runner_without_a_report_is_named(run: Run, tmp_path: Path) -> None:
+    write(tmp_path, "today.json", "2.13.0", BOTH)
+    assert run("--runner", "today").returncode == 0
+    done = run("--runner", "today", "--runner", "gpu<b>", "--report", "out.md")
+    assert done.returncode == 9, done.stderr
+    summary, *_, problem = done.stdout.splitlines()
+    assert summary.endswith("2 of 2 are warm, in 1 environments; 1 runners without a report")
+    assert problem == "no report of gpu<b>: its job failed, or did not keep it"
+    assert "no report of gpu" in (tmp_path / "out.md").read_text()
+    document = json.loads(run("--runner", "gpu", "--json").stdout)
+    assert (document["warm"], document["absent"]) == (False, ["gpu"])
+
+
+def test_a_runner_without_a_matrix_is_a_mistake(tmp_path: Path, plain_environment: dict[str, str]) -> None:
+    (tmp_path / "warm.toml").write_text(SPEC)
+    words = command("warm", tmp_path / "warm.toml", "--runner", "gpu")
+    done = subprocess.run(words, env=plain_environment, capture_output=True, text=True)
+    assert done.returncode == 2 and "--runner goes with --env-matrix" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("text", "status", "says"),
     [

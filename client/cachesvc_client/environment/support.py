@@ -31,6 +31,7 @@ class Support:
         line: The state in words, for a log and for doctor.
         general: Full names of the hooks that every entry needs.
         of_kinds: By kind, full names of the hooks that an entry with files of this kind needs too.
+        of_gpu: Those of these names that only an entry with code for a GPU needs.
         present: Those of these names that the installed sources have. Empty if ``state`` is *supported*,
             since nobody has looked.
     """
@@ -39,12 +40,16 @@ class Support:
     line: str
     general: tuple[str, ...] = ()
     of_kinds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    of_gpu: frozenset[str] = frozenset()
     present: frozenset[str] = frozenset()
 
-    def needs(self, kinds: Iterable[str]) -> tuple[str, ...]:
-        """Return the full names of the hooks that an entry with files of these kinds needs, sorted."""
+    def needs(self, kinds: Iterable[str], gpu: bool = True) -> tuple[str, ...]:
+        """Return the full names of the hooks that an entry with files of these kinds needs, sorted.
+
+        ``gpu``: whether the entry holds code for a GPU.
+        """
         names = {*self.general}.union(*(self.of_kinds.get(kind, ()) for kind in kinds))
-        return tuple(sorted(names))
+        return tuple(sorted(names if gpu else names - self.of_gpu))
 
     def first_missing(self, names: Iterable[str]) -> str | None:
         """Return the first of these hooks that the installed sources lack; ``None`` if they have all."""
@@ -74,13 +79,15 @@ def decide(
     needed = _needed(general, gpu)
     by_kind = {kind: _needed(hooks, gpu) for kind, hooks in of_kinds.items()}
     names, kinds = _names(needed), {kind: _names(hooks) for kind, hooks in by_kind.items()}
+    every = (*needed, *(hook for hooks in by_kind.values() for hook in hooks))
+    of_gpu = frozenset(_names(hook for hook in every if hook.role == "gpu"))
     if releases.is_tested(str(torch), triton, gpu=gpu):
-        return Support("supported", f"{versions} is supported", names, kinds)
-    present = present_names((*needed, *(hook for hooks in by_kind.values() for hook in hooks)), fingerprint)
+        return Support("supported", f"{versions} is supported", names, kinds, of_gpu)
+    present = present_names(every, fingerprint)
     line = (
         f"{versions} is not among the tested releases: entries that cachesvc warm has proven on it are used"
     )
-    support = Support("by proof", line, names, kinds, present)
+    support = Support("by proof", line, names, kinds, of_gpu, present)
     missing = support.first_missing(names)
     if missing is None:
         return support
@@ -101,7 +108,7 @@ def check_proof(manifest: Manifest, support: Support, fingerprint: Fingerprint) 
     here, proof = str(fingerprint.get("torch")), manifest.proof
     if proof is None:
         raise Incompatible(f"{name}: not proven on torch {here}: its manifest has no proof", _WARM_HERE)
-    needed = support.needs({record.kind for record in manifest.files})
+    needed = support.needs({record.kind for record in manifest.files}, gpu="gpu" in manifest.scopes)
     unproven = next((hook for hook in needed if hook not in proof.hooks), None)
     missing = support.first_missing(proof.hooks)
     triton = fingerprint.get("triton")
