@@ -3,7 +3,9 @@
     python -m tools.versions [--only matrix] VERSION...     needs .torch/VERSION: make torch-env VERSION=...
 
 `make versions` runs it for every supported release and then writes docs/reference/versions.md. What is not
-run keeps what was noted before. VERSION may name a Python too: 2.13.0-3.13. There are two groups. ``tests`` are those of hooks, keys and kinds, and two
+run keeps what was noted before. VERSION may name a Python too: 2.13.0-3.13.
+
+There are two groups. ``tests`` are those of hooks, keys and kinds, and two
 end to end: a fresh process that restores, and the canary that compares restored code with eager. ``matrix``
 are the differences between a builder and a service, each with its outcome.
 """
