@@ -108,8 +108,8 @@ def _pythons(tests: dict[str, Any]) -> Iterator[str]:
     if rows:
         yield "## Python"
         yield ""
-        yield "The same tests with other versions of Python. On 3.10 there is the client alone: `cachesvc warm`"
-        yield "and the registry need 3.11."
+        yield "The same tests with other versions of Python. On 3.10 there is the client alone:"
+        yield "`cachesvc warm` and the registry need 3.11."
         yield ""
         yield from table(("Python", "torch", "tests", "of"), rows)
         yield ""
