@@ -1,4 +1,4 @@
-"""Build the entry of one target and prove it: compile, finalise, settle, trim, seal."""
+"""Build the entry of one target and prove it: compile, finalise, settle, trim, record, seal."""
 
 from __future__ import annotations
 
@@ -82,9 +82,11 @@ class EntryBuild:
     def prove(self) -> PhaseResult:
         """Settle and trim; return the replay of the files that are left, which did no work.
 
+        Where the spec asks for it, record what Dynamo traces too, and return the replay that traced nothing.
         Raises ``BuildFailed``.
         """
-        return self._trim(self._settle())
+        replay = self._trim(self._settle())
+        return replay if self.target.job.spec.tracing == "always" else self._record(replay)
 
     def seal(self, path: Path, key: Signer, measured: Mapping[str, float]) -> Manifest:
         """Write the entry into the bundle file ``path``, signed by ``key``, and return its manifest."""
@@ -157,7 +159,40 @@ class EntryBuild:
             raise BuildFailed(whole.reasons, settled, settled.trace)
         return settled
 
-    def _replay(self, files: Iterable[CapturedFile], stage: Path | None) -> PhaseResult:
+    def _record(self, replay: PhaseResult) -> PhaseResult:
+        """Add what Dynamo made of the functions that it traced, if a fresh process then traces nothing.
+
+        Else return ``replay``, with a note that says why; where the spec allows no trace, raise
+        ``BuildFailed``.
+        """
+        self.target.show_step("record")
+        stage = self.target.folder / "recorded"
+        recording = self._replay(self.files, stage, phase="record")
+        recorded = tuple(file for file in recording.capture if kinds_used.is_recorded(file.kind))
+        for file in recorded:
+            (self.stage / file.kind).mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(stage / file.kind / file.path, self.stage / file.kind / file.path)
+        shutil.rmtree(stage, ignore_errors=True)
+        reasons = recording.why_traced or ("nothing was traced",)
+        if recording.error:
+            reasons = (f"the recording failed: {recording.error}",)
+        elif recorded:
+            self.target.show_step("verdict without tracing")
+            proven = self._replay((*self.files, *recorded), None)
+            verdict = judge.verdict(self.compile_result, proven)
+            reasons = (*verdict.reasons, *judge.traces(proven), *recording.why_traced, *proven.why_traced)
+            if verdict.warm and not judge.traces(proven):
+                self.files = (*self.files, *recorded)
+                self.notes.append("services of this entry do not trace")
+                return proven
+        if self.target.job.spec.tracing == "never":
+            raise BuildFailed(reasons, replay)
+        self.notes.append(f"services of this entry trace: {'; '.join(reasons[:3])}")
+        return replay
+
+    def _replay(
+        self, files: Iterable[CapturedFile], stage: Path | None, phase: str = "replay"
+    ) -> PhaseResult:
         """Run a fresh process with a bundle of ``files`` and nothing else of the builder's."""
         self.replays += 1
         folder = self.target.folder / f"replay-{self.replays}"
@@ -165,7 +200,7 @@ class EntryBuild:
         bundle = folder / f"interim{SUFFIX}"
         build_bundle(self._sources(files), self._draft({}), self.target.warm.interim_key, bundle)
         try:
-            return self._run("replay", folder, bundle=bundle, stage=stage)
+            return self._run(phase, folder, bundle=bundle, stage=stage)
         finally:
             bundle.unlink()
 

@@ -32,6 +32,12 @@ def remaining_work(replay: PhaseResult) -> tuple[str, ...]:
     return tuple(reasons)
 
 
+def traces(replay: PhaseResult) -> tuple[str, ...]:
+    """Return what a fresh process traced, which recorded frames should have saved."""
+    count = replay.observation.traces if replay.observation else 0
+    return (f"traced {_count(count, 'function')}",) if count else ()
+
+
 def verdict(compiled: PhaseResult, replay: PhaseResult) -> Verdict:
     """Return the verdict on a target. ``replay``: a fresh process with the very bundle to be published."""
     reasons = [*remaining_work(replay), *output_differences(compiled)]

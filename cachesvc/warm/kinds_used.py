@@ -48,6 +48,12 @@ def decides_fit(kind: str) -> bool:
     return kinds.BY_NAME[kind].decides_fit
 
 
+def is_recorded(kind: str) -> bool:
+    """Return whether files of ``kind`` come from a process that records what Dynamo traces, and spare a
+    service the traces."""
+    return kinds.BY_NAME[kind].recorded
+
+
 def explain_uncached(reasons: Iterable[str]) -> tuple[str, ...]:
     """Return, for each reason of PyTorch's not to cache a graph, the reason and what it means."""
     return tuple(map(explain_bypass, reasons))

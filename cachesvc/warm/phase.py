@@ -18,8 +18,9 @@ from .plan import Job
 class PhaseRequest:
     """Asks one process to do one phase of a job.
 
-    ``phase``: ``probe``, ``eager``, ``compile``, ``finalise`` or ``replay``. A replay restores ``bundle``, or
-    ``name`` from the registry that the environment names. ``reference``: the file to which a compile writes
+    ``phase``: ``probe``, ``eager``, ``compile``, ``finalise``, ``replay`` or ``record``. A replay restores
+    ``bundle``, or ``name`` from the registry that the environment names; ``record`` is a replay that records
+    what Dynamo traces. ``reference``: the file to which a compile writes
     its outputs, and from which a replay reads them, if the file exists. ``stage``: the folder that captured
     files are copied to; if it is empty, nothing is captured.
     """
@@ -96,7 +97,9 @@ class PhaseResult:
     ``CacheSvcError``. ``observation``: what was compiled, tuned and started. ``comparisons``: by input set,
     compiled outputs with eager ones (compile), or restored outputs with the builder's (replay).
     ``capture``: the files that the process copied to the stage. ``keys``: the components of the keys that
-    were compiled for. ``graph_requests``: what the compiled graphs were asked for. ``probe``: the reason of
+    were compiled for. ``why_traced``: why functions were not recorded, or were traced although there is a
+    record.
+    ``graph_requests``: what the compiled graphs were asked for. ``probe``: the reason of
     each check of the conformance probe that failed, by the name of the check.
 
     The fields that begin with ``files_`` name files as ``kind/path``. ``files_read`` were read.
@@ -127,4 +130,5 @@ class PhaseResult:
     scopes: tuple[str, ...] = ()
     graph_requests: dict[str, FactorValue] = field(default_factory=dict)
     keys: KeyFacts | None = None
+    why_traced: tuple[str, ...] = ()
     probe: dict[str, str] = field(default_factory=dict)

@@ -48,6 +48,7 @@ from .toml_table import ID, Source, Table, toml_value
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 GRADS = ("no_grad", "inference_mode", "grad")
 TARGET_KINDS = ("inference", "training")
+TRACING = ("auto", "never", "always")
 OWN_VARIABLES = (*kinds_used.CACHE_VARIABLES, "HOME", "TMPDIR", "PYTHONPATH")
 """Names of variables that `warm` sets for each phase: a fresh process must find nothing of the builder's."""
 MAX_SPEC_BYTES = 1 << 20
@@ -62,9 +63,10 @@ class TargetSpec:
     """Describes one ``[[target]]``.
 
     ``dtypes``: empty if parameters stay as the factory made them. ``dynamic``: ``None`` leaves the choice to
-    torch. ``tolerance``: ``None`` for the dtype's default. ``timeout``: seconds of one phase. ``nproc``:
-    ranks of a script. ``runs``: number of calls of which the steady time is the median. ``cwd``, ``script``
-    and ``files`` are absolute.
+    torch. ``tracing``: whether services of the entry trace: *always*, *never* (the target fails where that
+    cannot be proven), or *auto* (they do not where that can be proven). ``tolerance``: ``None`` for the
+    dtype's default. ``timeout``: seconds of one phase. ``nproc``: ranks of a script. ``runs``: number of
+    calls of which the steady time is the median. ``cwd``, ``script`` and ``files`` are absolute.
     """
 
     id: str
@@ -83,6 +85,7 @@ class TargetSpec:
     grad: str = "no_grad"
     autocast: str = ""
     device: str = "auto"
+    tracing: str = "always"
     env: dict[str, str] = field(default_factory=dict)
     pass_env: tuple[str, ...] = ()
     cwd: str = ""
@@ -213,6 +216,7 @@ def _target_options(table: Table) -> dict[str, Any]:
         "grad": grad or ("grad" if kind == "training" else "no_grad"),
         "autocast": table.choice("autocast", ("bfloat16", "float16"), ""),
         "device": device,
+        "tracing": table.choice("tracing", TRACING, "always"),
         "env": _env(table),
         "pass_env": _pass_env(table),
         "cwd": table.path_to("cwd", cwd, folder=True) if cwd else "",

@@ -7,6 +7,7 @@
               results are kept, so that the new graphs hold tuned configurations
     replay    restores through the client's own session, as a service does, calls all input sets, and
               reports what was compiled, tuned, started, read and added nevertheless
+    record    does the same, and records what Dynamo makes of each function that it traces
 
 The process shares nothing with its parent but files; folders come from the environment. A phase that fails
 still writes a result, with one line of ``error``; the exit status is 0 whenever a result was written, but
@@ -93,7 +94,9 @@ def name_cache_folders(request: PhaseRequest) -> None:
 
 def perform(request: PhaseRequest) -> PhaseResult:
     """Do one phase and return its result. An error of the user's code, the compiler or the cache is in it."""
-    phases = {"probe": _probe, "eager": _eager, "compile": _compile, "finalise": _compile, "replay": _replay}
+    compiling, restoring = ("compile", "finalise"), ("replay", "record")
+    phases = {"probe": _probe, "eager": _eager}
+    phases |= dict.fromkeys(compiling, _compile) | dict.fromkeys(restoring, _replay)
     try:
         return phases[request.phase](request)
     except CacheSvcError as error:
@@ -140,11 +143,15 @@ def _compile(request: PhaseRequest) -> PhaseResult:
 
 
 def _replay(request: PhaseRequest) -> PhaseResult:
+    from cachesvc_client.session.process import process
+
     observer = counters.start(audit=True)
     kernels = triton_bundler.KernelFiles()
     triton_bundler.record_files(kernels)
     triton_bundler.leave_out_copies()
     session = cachesvc_client.attach(request.name or None, bundle=request.bundle or None)
+    if request.phase == "record":
+        process().start_recording()
     if session is None or not session.wait(RESTORE_SECONDS):
         raise Unavailable(f"not restored within {RESTORE_SECONDS:.0f} s" if session else "not attached")
     roots = cache_roots()
@@ -163,6 +170,7 @@ def _replay(request: PhaseRequest) -> PhaseResult:
         files_added=tuple(sorted(new - of_libraries)),
         files_of_libraries=tuple(sorted(of_libraries)),
         files_emitted=tuple(sorted(emitted)),
+        why_traced=(*process().not_recorded(), *process().explain(())),
     )
     return _add_capture(request, session, result)
 

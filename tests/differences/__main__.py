@@ -54,10 +54,12 @@ def run(
     plant: str = "",
     under: str = "",
     jobs: int = 1,
+    frames: bool = False,
     **variables: str,
 ) -> dict[str, Any]:
     """Build and try differences with one interpreter. Return the rows, and what has no other value.
 
+    ``frames``: record what Dynamo traces too, so that services are given frames.
     ``only``: a regular expression for ``group: name`` of differences. ``probes``: all if empty.
     ``plant``: see `service.leave_out`. ``under``: the difference that the builder has. Raises ``Failed`` if
     a process fails.
@@ -68,6 +70,8 @@ def run(
     common = ["--probes", " ".join(probes), "--plant", plant]
     environ = {**variables, "CACHESVC_TRUSTED_KEYS": str(SigningKey.load(key).public)}
     _service(python, place / "builder", environ, "build", bundle, key, *common, "--under", under)
+    if frames:
+        _service(python, place / "recorder", environ, "record", bundle, key, *common, "--under", under)
 
     def share(index: int) -> dict[str, Any]:
         out, host = place / f"{index}.json", place / f"service{index}"
@@ -130,6 +134,8 @@ def _service(python: Path, folder: Path, environ: dict[str, str], *arguments: An
         text=True,
         check=False,
     )
+    if "record" in arguments and result.stderr.strip():
+        print(result.stderr[-3000:], file=sys.stderr)
     if result.returncode:
         raise Failed(f"{' '.join(command)}: status {result.returncode}\n{result.stderr[-3000:]}")
 
@@ -144,6 +150,7 @@ def main() -> int:
         "--versions", default="", help="versions of .torch; by default the torch that is here"
     )
     parser.add_argument("--small", action="store_true", help="a few differences")
+    parser.add_argument("--frames", action="store_true", help="entries hold what Dynamo traced, too")
     parser.add_argument("--variables", action="store_true", help="the variables too, each in its own process")
     parser.add_argument("--jobs", type=int, default=2, help="processes at once")
     parser.add_argument("--out", type=Path, help="the JSON to write; versions that are there stay")
@@ -164,7 +171,7 @@ def _one_version(version: str, options: argparse.Namespace) -> dict[str, Any]:
         sys.exit(f"error: no environment with torch {version}: make torch-env VERSION={version}")
     only = exactly(SMALL) if options.small else "|".join(map(re.escape, options.words))
     with tempfile.TemporaryDirectory(prefix="cachesvc-differences-") as folder:
-        result = run(python, Path(folder), only, jobs=options.jobs)
+        result = run(python, Path(folder), only, jobs=options.jobs, frames=options.frames)
         if options.variables:
             result["rows"] += try_variables(python, Path(folder), options.jobs)
     date = datetime.datetime.now(datetime.timezone.utc).date().isoformat()

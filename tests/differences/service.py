@@ -1,4 +1,5 @@
-"""The builder and the service of a run: ``build BUNDLE KEY`` and ``try BUNDLE OUT [options]``.
+"""The builder and the service of a run: ``build BUNDLE KEY``, ``record BUNDLE KEY`` and ``try BUNDLE OUT
+[options]``.
 
 The service restores a bundle once and forks a child for each difference, so that the children share the
 imports and the restored folder, and nothing else. After each child the folder is as cachesvc restored it.
@@ -33,15 +34,16 @@ def main() -> None:
         from . import generate
 
         options.out.write_text(json.dumps(generate.variables()))
-    elif options.what == "build":
-        build(options.bundle, options.out, options.probes.split(), options.under)
+    elif options.what in ("build", "record"):
+        make = build if options.what == "build" else record
+        make(options.bundle, options.out, options.probes.split(), options.under)
     else:
         serve(options)
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("build", "try", "variables"))
+    parser.add_argument("what", choices=("build", "record", "try", "variables"))
     parser.add_argument("bundle", type=Path)
     parser.add_argument("out", type=Path, help="build: the signing key; else: the JSON to write")
     parser.add_argument("--probes", default="", help="names of probes; all if empty")
@@ -75,16 +77,34 @@ def build(bundle: Path, key: Path, names: Sequence[str], under: str) -> None:
 
     ``under``: the difference that holds meanwhile; none if empty.
     """
-    from cachesvc_client.bundle.seal import SigningKey
     from cachesvc_client.config import Config
-    from cachesvc_client.publication.build_bundle import Draft, build_bundle
-    from cachesvc_client.session.process import process
     from cachesvc_client.session.sessions import open_local
-    from cachesvc_client.wire.digest import Digest
-    from cachesvc_client.wire.names import Name, Target
-    from cachesvc_client.wire.records import Workload
 
     session = open_local(Config.read())
+    _compile(names, under)
+    _seal(session, bundle, key)
+
+
+def record(bundle: Path, key: Path, names: Sequence[str], under: str) -> None:
+    """Restore a bundle, record what Dynamo makes of the probes, and write the bundle again with the records.
+
+    The parameters are those of `build`.
+    """
+    import cachesvc_client
+    from cachesvc_client.session.process import process
+
+    session = cachesvc_client.attach("team/differences", bundle=bundle)
+    process().start_recording()
+    if not cachesvc_client.wait(60):
+        sys.exit("the restore is not over after 60 s")
+    _compile(names, under)
+    _seal(session, bundle, key, whole=True)
+    for line in process().not_recorded():
+        print(f"not recorded: {line}", file=sys.stderr)
+
+
+def _compile(names: Sequence[str], under: str) -> None:
+    """Run the probes compiled, under the difference ``under``."""
     from . import generate, probes, trial
 
     everything = generate.differences()[0] if under else []
@@ -96,6 +116,18 @@ def build(bundle: Path, key: Path, names: Sequence[str], under: str) -> None:
             result = trial.one_probe(name, "mixed", trial.Recorder())
             if result["error"]:
                 print(f"the probe {name} does not compile: {result['error']}", file=sys.stderr)
+
+
+def _seal(session: Any, bundle: Path, key: Path, whole: bool = False) -> None:
+    """Write a bundle of what this process compiled or used; if ``whole``, of all that its folders hold."""
+    from cachesvc_client.bundle.seal import SigningKey
+    from cachesvc_client.config import Config
+    from cachesvc_client.publication.build_bundle import Draft, build_bundle
+    from cachesvc_client.session.process import process
+    from cachesvc_client.wire.digest import Digest
+    from cachesvc_client.wire.names import Name, Target
+    from cachesvc_client.wire.records import Workload
+
     _, fingerprint = process().prepare(Config.read(), session.result)
     draft = Draft(
         name=Name.parse("team/differences"),
@@ -107,7 +139,7 @@ def build(bundle: Path, key: Path, names: Sequence[str], under: str) -> None:
         keys=process().key_facts(),
         asked=process().asked.facts(),
     )
-    build_bundle(session.capture(), draft, SigningKey.load(key), bundle)
+    build_bundle(session.capture(whole=whole), draft, SigningKey.load(key), bundle)
 
 
 # The service ----------------------------------------------------------------------------------

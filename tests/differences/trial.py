@@ -74,7 +74,7 @@ def one_probe(name: str, mode: str, recorder: Recorder) -> dict[str, Any]:
 
     probe = probes.PROBES[name]
     torch._dynamo.reset()
-    hits, before = _hits(), recorder.compilations
+    hits, before, given = _hits(), recorder.compilations, _frames().activity()
     recorder.sources, recorder.may_compile = [], mode != "restored"
     result: dict[str, Any] = {"answer": None, "error": ""}
     try:
@@ -84,6 +84,7 @@ def one_probe(name: str, mode: str, recorder: Recorder) -> dict[str, Any]:
         result["error"] = _root(error)
     result["compiled"] = recorder.compilations - before
     result["loaded"] = _hits() - hits
+    result["given"] = _frames().activity() - given
     result["code"] = sorted(recorder.sources)
     return result
 
@@ -96,8 +97,20 @@ def _caches(on: bool) -> Iterator[None]:
     from torch._functorch import config as functorch
     from torch._inductor import config as inductor
 
-    with inductor.patch(fx_graph_cache=False), functorch.patch(enable_autograd_cache=False):
-        yield
+    frames = _frames()
+    giver, frames._giver = frames._giver, None
+    try:
+        with inductor.patch(fx_graph_cache=False), functorch.patch(enable_autograd_cache=False):
+            yield
+    finally:
+        frames._giver = giver
+
+
+def _frames() -> Any:
+    """Return the state of the kind that gives recorded frames to Dynamo."""
+    from cachesvc_client.session.process import process
+
+    return process().kinds["frames"]
 
 
 def _root(error: BaseException) -> str:
@@ -108,9 +121,11 @@ def _root(error: BaseException) -> str:
 
 
 def _hits() -> int:
+    """Return how many graphs were loaded from a cache, and how many frames were given to Dynamo."""
     from torch._dynamo.utils import counters
 
-    return counters["aot_autograd"]["autograd_cache_hit"] + counters["inductor"]["fxgraph_cache_hit"]
+    found = counters["aot_autograd"]["autograd_cache_hit"] + counters["inductor"]["fxgraph_cache_hit"]
+    return int(found) + int(_frames().activity())
 
 
 def _answer(probe: Any, compiled: bool) -> list[dict[str, Any]]:
@@ -178,6 +193,7 @@ def _run(row: dict[str, Any], probes: tuple[str, ...], recorder: Recorder) -> No
     row["report"] = report.state
     for name, result in restored.items():
         row["probes"][name] = _judged(result, functools.partial(run, name))
+        row["given"] = row.get("given", 0) + result["given"]
     compiled = sum(result["compiled"] for result in restored.values())
     row["silent"] = row["report"] == "hit" and compiled > 0
 

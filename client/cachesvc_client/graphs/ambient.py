@@ -89,7 +89,7 @@ def of_autograd(details: Any, graph: Any) -> dict[str, Any]:
     if any(_may_be_attention(node) for node in graph_nodes(graph)):
         parts["attention_backends"] = {name: getattr(torch._C, name)() for name in _backend_getters()}
     methods = {node.target for node in graph_nodes(graph) if node.op == "call_method"}
-    if replaced := [text for method in sorted(methods) if (text := _replacement(method))]:
+    if replaced := [text for method in sorted(methods) if (text := replacement(method))]:
         parts["replaced_methods"] = replaced
     return parts
 
@@ -178,7 +178,7 @@ def _may_be_attention(node: Any) -> bool:
     return "attention" in name or "softmax" in name or name.partition(".")[0] in ("exp", "exp_")
 
 
-def _replacement(method: str) -> str:
+def replacement(method: str) -> str:
     """Return what a method of tensors is where the program replaced it, else an empty text."""
     import torch
 

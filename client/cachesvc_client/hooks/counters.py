@@ -101,6 +101,7 @@ class Observation:
         counters: PyTorch's own counters that concern caches.
         missing: Functions that could not be counted in this version.
         seconds: Seconds that this process spent, by the name of the count.
+        traces: Functions, up to a graph break, that Dynamo traced.
         bypassed: Reasons for which PyTorch keeps graphs of this process in no cache, in PyTorch's words, each
             once. No entry can hold such graphs.
     """
@@ -120,6 +121,7 @@ class Observation:
     missing: tuple[str, ...] = ()
     seconds: dict[str, float] = field(default_factory=dict)
     bypassed: tuple[str, ...] = ()
+    traces: int = 0
 
     @property
     def clean(self) -> bool:
@@ -169,6 +171,7 @@ class Observer:
                 if total > self._spent_before.get(name, 0.0)
             },
             bypassed=tuple(bypassed[self._bypassed_before :]),
+            traces=now["frames_traced"],
         )
 
     @staticmethod

@@ -34,6 +34,8 @@ class ProcessCallbacks(NamedTuple):
     Raises ``CacheSvcError`` under CACHESVC_STRICT."""
     launched: Callable[[Mapping[str, Any]], None]
     """Record a Triton kernel that the application launches itself. Does not raise."""
+    compares: Callable[[], bool] = lambda: False
+    """Return whether this process compares what restored graphs return with eager (a canary)."""
 
 
 class RestoredFacts(NamedTuple):
@@ -52,6 +54,14 @@ class KindState:
 
     def install_hooks(self, callbacks: ProcessCallbacks) -> None:
         """Put the kind's hooks in place; they wait for the application's imports. Imports no compiler."""
+
+    def start_recording(self) -> None:
+        """Record what only a process can record that restored everything else. Called by `warm`, before the
+        application's first compile, in a process whose files become an entry."""
+
+    def not_recorded(self) -> Iterable[str]:
+        """Yield why something was not recorded after `start_recording`, in words for the user."""
+        return ()
 
     def set_environment(self, fingerprint: Fingerprint) -> None:
         """Take the detected environment. Called once, before `use_folder`."""
@@ -134,6 +144,7 @@ class Kind:
         sets_variable: Whether the compiler is pointed to the folder by the variable.
         decides_fit: Whether an entry without files of this kind is worth publishing, and a start that
             compiled something of this kind is less than a hit.
+        recorded: Whether its files come from a process that restored everything else and then recorded.
         graph_folders: The folders of compiled graphs, which a second compile with tuned configurations
             makes again.
         hooks: The names that it wraps.
@@ -152,6 +163,7 @@ class Kind:
     place: str = ""
     sets_variable: bool = True
     decides_fit: bool = True
+    recorded: bool = False
     graph_folders: tuple[str, ...] = ()
     hooks: tuple[Hook, ...] = ()
     user_folder: Callable[[Path, Mapping[str, Path]], Path | None] = lambda named, _: named

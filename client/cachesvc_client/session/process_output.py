@@ -116,6 +116,16 @@ class ProcessOutput(ProcessFolders):
         for state in self.kinds.values():
             yield from state.explain(restored)
 
+    def start_recording(self) -> None:
+        """Have each kind record what only a process can record that restored everything else."""
+        for state in self.kinds.values():
+            state.start_recording()
+
+    def not_recorded(self) -> Iterator[str]:
+        """Yield why something was not recorded after `start_recording`, in words for the user."""
+        for state in self.kinds.values():
+            yield from state.not_recorded()
+
     def recompile(self, why: str) -> None:
         """Make every compiled function of this process compile again at its next call, because restored code
         was wrong. Raises whatever a torch raises that moved the names which this needs."""

@@ -90,7 +90,7 @@ class Sessions:
             if refused:
                 self._raise_at_compile()
             elif not self.process.armed:
-                self.process.arm(self.before_compile, self._watch_graph, self.watch.compiled)
+                self.process.arm(self.before_compile, self._watch_graph, self.watch.compiled, self._compares)
 
     def disarm(self) -> None:
         """Take the hooks out: this torch is refused after all, for a hook that its sources lack."""
@@ -184,6 +184,10 @@ class Sessions:
         except Exception as error:  # noqa: BLE001 - without it the process goes on as without a canary
             self._skip_comparison(f"{type(error).__name__}: {error}")
             return None
+
+    def _compares(self) -> bool:
+        """Return whether the canary watches restored graphs of this process."""
+        return any(self._under_canary())
 
     def _under_canary(self) -> Iterable[tuple[Session, InstalledRevision]]:
         for session in self.sessions:

@@ -1,0 +1,277 @@
+"""Gives Dynamo a recorded frame in the place of a trace.
+
+First everything is compared that decides whether the record is of this frame: the code, the backend, the
+settings of the process, and all code that was traced. Then PyTorch checks the serialised guards against the
+live frame, and `giver` compares the descriptions of the objects whose identity is guarded. Only then *all*
+guards are made anew from the live frame, as a trace would have made them. So no guard is lost, and Dynamo
+checks them before each later call.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import logging
+import pickle
+import sys
+import time
+import types
+from collections import Counter
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from . import ambient, stored
+from .arguments import FrameCall
+from .describe import changed, describe
+from .recorder import UNSET, recording_settings
+from .stored import RecordedFrame
+
+_log = logging.getLogger("cachesvc")
+
+
+class _Differs(Exception):
+    """A recorded frame does not fit the live one; the text says why."""
+
+
+class Giver:
+    """Holds the frames of the files that this process may use.
+
+    Attributes:
+        used: The names of the files of which a frame was given, each once.
+        given: How many frames were given.
+        reasons: Why frames of the same code did not fit: text -> how often.
+        seconds: What comparing and giving took.
+    """
+
+    def __init__(self) -> None:
+        self.used: dict[str, None] = {}
+        self.given = 0
+        self.reasons: Counter[str] = Counter()
+        self.seconds = 0.0
+        self._files: dict[Path, _File | None] = {}
+        """What was accepted; ``None`` until it is read."""
+
+    def accept(self, path: Path) -> None:
+        """Allow the frames of a file to be given. Reads nothing yet: that needs torch."""
+        self._files.setdefault(path, None)
+
+    def refuse(self, names: Collection[str]) -> None:
+        """Give no frame any more of the files with these names, and forget that any was given."""
+        self._files = {path: file for path, file in self._files.items() if path.name not in names}
+        self.used = {name: None for name in self.used if name not in names}
+
+    def give(self, call: FrameCall, backend: Any) -> Any:
+        """Return Dynamo's result for the frame, or ``None`` if no record fits. Never raises."""
+        begin = time.perf_counter()
+        try:
+            for path, file in self._read().items():
+                for frame in file.of(call.code):
+                    try:
+                        answer = self._give(frame, file, call, backend)
+                    except _Differs as differs:
+                        self.reasons[f"{call.name}: {differs}"] += 1
+                        continue
+                    self.used[path.name] = None
+                    self.given += 1
+                    return answer
+        except Exception as error:  # noqa: BLE001 - a torch whose internals differ, or a file that is none
+            self.reasons[f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"] += 1
+            _log.debug("recorded frames are of no use here", exc_info=True)
+        finally:
+            self.seconds += time.perf_counter() - begin
+        return None
+
+    def _read(self) -> Mapping[Path, _File]:
+        """Return the files, which are read when they are first needed."""
+        for path, file in list(self._files.items()):
+            if file is None:
+                try:
+                    self._files[path] = _File(*stored.read(path))
+                except Exception as error:  # noqa: BLE001 - damaged bytes raise anything
+                    del self._files[path]
+                    self.reasons[f"{path.name}: {type(error).__name__}: {error}"[:200]] += 1
+        return {path: file for path, file in self._files.items() if file is not None}
+
+    def _give(self, frame: RecordedFrame, file: _File, call: FrameCall, backend: Any) -> Any:
+        """Return Dynamo's result. Raises ``_Differs``."""
+        from torch._dynamo.types import GuardedCode, wrap_guarded_code
+
+        if ambient.describe_backend(backend, call.one_graph) != frame.backend:
+            raise _Differs("compiled with other options")
+        if ambient.digest(backend.config) != frame.ambient:
+            raise _Differs("other settings of PyTorch")
+        if name := changed(frame.traced):
+            raise _Differs(f"{name} is other code")
+        for method, replaced in frame.methods.items():
+            if ambient.replacement(method) != replaced:
+                raise _Differs(f"torch.Tensor.{method} is other code")
+        if frame.skip is not None:
+            return _skip(frame)
+        with recording_settings():
+            state = _guards_state(frame, call)
+            manager = _live_manager(frame, state, call)
+        _install_functions(frame, file, call, backend.config)
+        code = _code(frame.bytecode)
+        _note_output(code, call.code)
+        return wrap_guarded_code(GuardedCode(code, manager, call.compile_id, "recorded frame"))
+
+
+class _File:
+    """The frames and the graphs of one file."""
+
+    def __init__(self, frames: list[RecordedFrame], graphs: Mapping[str, bytes]) -> None:
+        self._frames = [(_code(frame.code), frame) for frame in frames]
+        self._graphs = graphs
+
+    def of(self, code: types.CodeType) -> list[RecordedFrame]:
+        """Return the frames of a function."""
+        return [frame for known, frame in self._frames if known == code]
+
+    def graph(self, name: str) -> Any:
+        """Return a compiled graph, ready to be called."""
+        import torch
+
+        return torch._dynamo.disable(pickle.loads(self._graphs[name]).after_deserialization())
+
+
+def _code(serialized: Any) -> types.CodeType:
+    from torch._dynamo.package import SerializedCode
+
+    return SerializedCode.to_code_object(serialized)
+
+
+def _skip(frame: RecordedFrame) -> Any:
+    """Return the result with which Dynamo runs a frame as it is."""
+    from torch._dynamo.types import ConvertFrameReturn, FrameAction, FrameExecStrategy
+
+    assert frame.skip is not None
+    current, recursive, apply_to_code = frame.skip
+    strategy = FrameExecStrategy(getattr(FrameAction, current), getattr(FrameAction, recursive))
+    return ConvertFrameReturn(frame_exec_strategy=strategy, apply_to_code=apply_to_code)
+
+
+def _guards_state(frame: RecordedFrame, call: FrameCall) -> Any:
+    """Return PyTorch's state of the serialised guards, once they hold for the live frame."""
+    from torch._dynamo.output_graph import get_builtins_dict
+    from torch._dynamo.package import load_guard_manager, load_guards_state
+
+    for alias, name in frame.modules.items():
+        call.globals.setdefault(alias, _module(name))
+    state = load_guards_state(frame.guards)
+    if name := state.output_graph.name_of_builtins_dict_key_in_fglobals:
+        call.globals.setdefault(name, get_builtins_dict(call.globals))
+    _fill_pruned(state, call)
+    manager = load_guard_manager(state, call.code, call.globals)
+    if not manager.check(call.locals):
+        raise _Differs(_failed_guard(manager, call.locals))
+    return state
+
+
+def _module(name: str) -> types.ModuleType:
+    """Return a module; imports only PyTorch's own. Raises ``_Differs`` for one that is not imported."""
+    loaded = sys.modules.get(name)
+    if loaded is not None:
+        return loaded
+    if name.partition(".")[0] != "torch":
+        raise _Differs(f"module {name} is not imported")
+    return importlib.import_module(name)
+
+
+def _fill_pruned(state: Any, call: FrameCall) -> None:
+    """Put live objects where PyTorch pruned recorded ones: only their identity is guarded, and descriptions
+    of those objects are compared later. Raises ``_Differs`` where there is no live one."""
+    graph = state.output_graph
+    for scope_name, live in (("local_scope", call.locals), ("global_scope", call.globals)):
+        scope = getattr(graph, scope_name)
+        pruned = [key for key, value in scope.items() if type(value).__name__ == "_Missing"]
+        for key in pruned:
+            if key not in live:
+                raise _Differs(f"{key} is missing")
+        filled = {**scope, **{key: live[key] for key in pruned}}
+        graph = dataclasses.replace(graph, **{scope_name: filled})
+    state.output_graph = graph
+
+
+def _failed_guard(manager: Any, scope: Mapping[str, Any]) -> str:
+    """Return the guard that does not hold, in PyTorch's words."""
+    try:
+        parts = manager.check_verbose(scope).verbose_code_parts
+        text = " ".join(str(parts[0]).split()) if parts else ""
+    except Exception:  # noqa: BLE001 - only the words are missing
+        text = ""
+    return f"a guard does not hold: {text[:160]}" if text else "a guard does not hold"
+
+
+def _live_manager(frame: RecordedFrame, state: Any, call: FrameCall) -> Any:
+    """Return the manager of all guards, made from the live frame.
+
+    Raises ``_Differs`` if an object whose identity is guarded is another one than the recorded.
+    """
+    from torch._dynamo.guards import CheckFunctionManager
+    from torch._dynamo.output_graph import OutputGraphCommon
+    from torch._guards import GuardsSet
+    from torch.utils._ordered_set import OrderedSet
+
+    scope = {"L": call.locals, "G": call.globals}
+    identities = pickle.loads(frame.identities)
+    for guard, described in identities:
+        try:
+            now = describe(eval(guard.name, scope))  # an expression that Dynamo made, of a verified file
+        except Exception:  # noqa: BLE001 - the expression reads what is not there, or is something else now
+            now = ""
+        if now != described:
+            raise _Differs(f"{guard.name} is not {described}"[:200])
+    every = [*state.output_graph._guards, *(guard for guard, _ in identities)]
+    fresh = OrderedSet([dataclasses.replace(guard, **UNSET) for guard in every])
+    live = dataclasses.replace(
+        state.output_graph, local_scope=call.locals, global_scope=call.globals, _guards=GuardsSet(fresh)
+    )
+    manager = CheckFunctionManager(
+        call.code,
+        OutputGraphCommon(live),
+        shape_code_parts=state.shape_code_parts,
+        runtime_global_scope=call.globals,
+    ).guard_manager
+    if not manager.check(call.locals):
+        raise _Differs("a guard that was made from the live frame does not hold for it")
+    return manager
+
+
+def _install_functions(
+    frame: RecordedFrame, file: _File, call: FrameCall, options: Mapping[str, Any]
+) -> None:
+    """Put the compiled graphs, and the functions that go on after a graph break, into the frame's globals.
+
+    A name that is there stays: a frame of the same record, of another object, has put it there.
+    """
+    from torch._inductor import config
+
+    for name in frame.graphs:
+        if name not in call.globals:
+            with config.patch(dict(options)):
+                call.globals[name] = file.graph(name)
+    for name, serialized in frame.resumes.items():
+        if name not in call.globals:
+            call.globals[name] = _resume_function(_code(serialized), name, call.globals)
+
+
+def _resume_function(code: types.CodeType, name: str, scope: dict[str, Any]) -> Any:
+    """Return what Dynamo installs for a function that goes on after a graph break, as
+    ``OutputGraph.install_resume_function_global`` does (torch 2.13)."""
+    if not code.co_freevars:
+        return types.FunctionType(code, scope, name)
+
+    def make(closure: tuple[types.CellType, ...]) -> types.FunctionType:
+        return types.FunctionType(code, scope, name, None, closure)
+
+    return make
+
+
+def _note_output(code: types.CodeType, original: types.CodeType) -> None:
+    """Tell Dynamo that it made a code object, so that it does not trace it."""
+    from torch._dynamo import convert_frame
+    from torch._dynamo.utils import orig_code_map
+
+    convert_frame.output_codes.add(code)
+    orig_code_map[code] = original

@@ -1,0 +1,144 @@
+"""The kind `frames`: what Dynamo made of a program's functions, so that a start does not trace.
+
+Nine tenths of a restored start are traces of what the builder traced already. `warm` records each frame in a
+process that restored everything else, and a service gives it back to Dynamo where Dynamo would trace (ADR
+39). The object that a program holds is PyTorch's own; a call that no record fits is traced as ever.
+
+A frame is given only where the restore is over when Dynamo asks. No trace waits for a restore: the compile
+that follows the trace does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...hooks import counters, imports
+from ..kind import Kind, KindState, ProcessCallbacks, RestoredFacts
+from .names import FRAME, HOOKS
+from .rules import RULES
+
+if TYPE_CHECKING:
+    from .giver import Giver
+    from .recorder import Recorder
+
+_MOST_REASONS = 3
+
+
+class FramesState(KindState):
+    """The frames that this process may give to Dynamo, or those that it records."""
+
+    def __init__(self) -> None:
+        self._giver: Giver | None = None
+        """What may be given; ``None`` where no file was accepted."""
+        self._recorder: Recorder | None = None
+        self._callbacks: ProcessCallbacks | None = None
+        self._written: set[str] = set()
+        """Names of the files that this process recorded."""
+
+    def install_hooks(self, callbacks: ProcessCallbacks) -> None:
+        """Put the hook in place with which Dynamo asks for a frame."""
+        self._callbacks = callbacks
+        FRAME.install(self._frame)
+
+    def start_recording(self) -> None:
+        """Record each frame from now on, where this torch can."""
+        from .recorder import Recorder
+
+        self._recorder = Recorder()
+        self._recorder.install_hooks()
+
+    def leave_folder(self) -> None:
+        """Give no frame any more."""
+        self._giver = None
+
+    def accept(self, root: Path, paths: Collection[str]) -> None:
+        """Allow these files' frames to be given."""
+        from .giver import Giver
+
+        giver = self._giver or Giver()
+        for path in paths:
+            if RULES.rule(path) is not None:
+                giver.accept(root / path)
+        self._giver = giver
+
+    def forget(self, paths: Collection[str], keys: Collection[str]) -> None:
+        """Give no frame of these files any more."""
+        if self._giver is not None:
+            self._giver.refuse(paths)
+
+    def used_files(self, root: Path, *, left: bool = False) -> set[str]:
+        """Return the files whose frames were given, and the file of the frames that were recorded here."""
+        if self._recorder is not None and not left and (name := self._recorder.save(root)):
+            self._written = {name}
+        return self._written | self.used_paths()
+
+    def used_paths(self) -> set[str]:
+        """Return the files whose frames were given."""
+        return set(self._giver.used) if self._giver is not None else set()
+
+    def has_opened(self) -> bool:
+        """Return whether a frame was given: then its compiled graphs were loaded."""
+        return self.activity() > 0
+
+    def activity(self) -> int:
+        """Return how many frames were given."""
+        return self._giver.given if self._giver is not None else 0
+
+    def seconds(self) -> float:
+        """Return the seconds that comparing and giving took."""
+        return self._giver.seconds if self._giver is not None else 0.0
+
+    def explain(self, restored: RestoredFacts) -> Iterable[str]:
+        """Yield why frames were traced although the entry holds them."""
+        reasons = self._giver.reasons.most_common(_MOST_REASONS) if self._giver is not None else []
+        for reason, _ in reasons:
+            yield f"traced all the same: {reason}"
+
+    def not_recorded(self) -> Iterable[str]:
+        """Yield why frames were not recorded, by function."""
+        if self._recorder is not None:
+            yield from (f"{name}: {why}" for name, why in self._recorder.refused.items())
+
+    def _frame(self, call: imports.Call) -> Any:
+        """Run in the place of Dynamo's compile of one frame."""
+        if self._recorder is not None or self._giver is not None:
+            answer = self._answer(call)
+            if answer is not None:
+                return answer
+        counters.counts["frames_traced"] += 1
+        return call()
+
+    def _answer(self, call: imports.Call) -> Any:
+        """Return the result for a frame; ``None`` where Dynamo has to trace it unrecorded."""
+        import torch
+
+        from . import ambient
+        from .arguments import frame_call
+        from .versions import is_known
+
+        asked = frame_call(call) if is_known(torch.__version__) else None
+        backend = ambient.inductor_backend(asked.compiler) if asked is not None else None
+        if asked is None or backend is None:
+            return None
+        if self._recorder is not None:
+            counters.counts["frames_traced"] += 1
+            return self._recorder.trace(call, asked, backend)
+        # A canary compares what a graph returns, and wraps the graph where it is compiled.
+        compares = self._callbacks is not None and self._callbacks.compares()
+        return self._giver.give(asked, backend) if self._giver is not None and not compares else None
+
+
+KIND = Kind(
+    name=RULES.name,
+    variable="CACHESVC_FRAMES",
+    rules=RULES,
+    start=FramesState,
+    home="inside",
+    place="frames",
+    sets_variable=False,
+    decides_fit=False,
+    recorded=True,
+    hooks=HOOKS,
+)

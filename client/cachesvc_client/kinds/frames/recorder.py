@@ -1,0 +1,247 @@
+"""Records what Dynamo makes of each frame; for a builder that proves entries.
+
+PyTorch's own serialisation refuses guards that compare identities: of modules, classes, functions, builtins
+and code objects. Here such a guard is recorded with a description of its object, and `giver` compares that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import pickle
+import types
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ...graphs import operators, user_kernels
+from ...graphs.keys import graph_nodes
+from ...hooks import imports
+from . import ambient, stored
+from .arguments import FrameCall
+from .describe import describe, traced_functions
+from .names import GRAPH, INSTALL, SERIALIZE
+from .stored import RecordedFrame, Skip
+
+UNSET = {"obj_weakref": None, "guarded_class_weakref": None, "guard_types": None, "code_list": None}
+"""Fields of a guard that refer to objects of the process in which it was made."""
+
+
+class Recorder:
+    """Records frames from its construction on. ``refused``: why frames were not recorded, by function."""
+
+    def __init__(self) -> None:
+        self.refused: dict[str, str] = {}
+        self._frames: list[RecordedFrame] = []
+        self._now: list[_Package] = []
+        """The packages of the frames that are traced now, the innermost last."""
+        self._modules: dict[str, str] = {}
+        """Global names that Dynamo installed for modules, by name."""
+
+    def install_hooks(self) -> None:
+        """Put the hooks in place that only a recording needs."""
+        SERIALIZE.install(self._serialize)
+        INSTALL.install(self._install)
+        GRAPH.install(self._graph)
+
+    def trace(self, call: imports.Call, frame_call: FrameCall, backend: Any) -> Any:
+        """Let Dynamo trace the frame, record it, and return Dynamo's result."""
+        from torch._dynamo.package import SerializedCode
+
+        try:
+            described = ambient.describe_backend(backend, frame_call.one_graph)
+            if ambient.uses_cuda_graphs(backend.config):
+                raise TypeError("CUDA graphs hold addresses of this process")
+        except TypeError as error:
+            self.refused[frame_call.name] = str(error)
+            return call()
+        code = SerializedCode.from_code_object(frame_call.code)
+        frame = RecordedFrame(code, described, ambient.digest(backend.config))
+        package = _Package(frame, self._modules)
+        call.kwargs["package"] = package
+        self._now.append(package)
+        try:
+            with recording_settings(), _bundled_results():
+                answer = call()
+        finally:
+            self._now.pop()
+        self._keep(frame_call.name, package, answer)
+        return answer
+
+    def save(self, folder: Path) -> str:
+        """Write what was recorded so far into ``folder``; return the file's name, empty if there is none."""
+        from torch._dynamo.precompile_context import PrecompileContext
+
+        results = PrecompileContext._backend_artifacts_by_key
+        kept, graphs = [], {}
+        for frame in self._frames:
+            if any(name not in results for name in frame.graphs):
+                self.refused[frame.code.co_name] = "AOTAutograd does not keep the result of a graph"
+                continue
+            kept.append(frame)
+            graphs |= {name: pickle.dumps(results[name], protocol=4) for name in frame.graphs}
+        # A frame that only skips saves nothing by itself.
+        return stored.write(folder, kept, graphs) if any(frame.bytecode for frame in kept) else ""
+
+    def _keep(self, name: str, package: _Package, answer: Any) -> None:
+        frame = package.frame
+        if package.refused:
+            self.refused[name] = package.refused
+        elif frame.bytecode is not None:
+            self._frames.append(frame)
+        elif answer.guarded_code is None:
+            strategy = answer.frame_exec_strategy
+            frame.skip = Skip(strategy.cur_action.name, strategy.recursive_action.name, answer.apply_to_code)
+            self._frames.append(frame)
+
+    def _serialize(self, call: imports.Call) -> Any:
+        """Serialise the guards that PyTorch can serialise, and record the others with a description."""
+        manager, builder, guards, *rest = call.args
+        if not self._now:
+            return call()
+        package = self._now[-1]
+        kept = [guard for guard in guards if not _compares_identity(manager, guard)]
+        left = [guard for guard in guards if _compares_identity(manager, guard)]
+        try:
+            described = [(_bare(guard), describe(builder.get(guard))) for guard in left]
+            with _plain_sources():
+                package.frame.identities = pickle.dumps(described, protocol=4)
+                return call.original(manager, builder, kept, *rest, **call.kwargs)
+        except Exception as error:  # noqa: BLE001 - the frame is compiled all the same, and not recorded
+            package.refused = f"a guard cannot be recorded: {' '.join(str(error).split())[:200]}"
+            return b""
+
+    def _graph(self, call: imports.Call) -> Any:
+        """Note the methods that a graph calls, and refuse one with Python code that no guard sees."""
+        graph = call.args[0] if call.args else call.kwargs.get("model_")
+        if self._now and hasattr(graph, "graph"):
+            package, nodes = self._now[-1], list(graph_nodes(graph))
+            methods = {node.target for node in nodes if node.op == "call_method"}
+            package.frame.methods |= {name: ambient.replacement(name) for name in methods}
+            own = [*operators.describe_operators(nodes, operators.RegisteredFunctions())]
+            own += user_kernels.describe_kernels(nodes)
+            if own:
+                package.refused = f"the graph calls code of the application: {own[0].partition(' ')[0]}"
+        return call()
+
+    def _install(self, call: imports.Call) -> Any:
+        name = call()
+        value = call.argument("value")
+        if isinstance(value, types.ModuleType):
+            self._modules[name] = value.__name__
+        return name
+
+
+class _Package:
+    """Stands for Dynamo's ``CompilePackage`` while one frame is traced, and fills a `RecordedFrame`."""
+
+    def __init__(self, frame: RecordedFrame, modules: dict[str, str]) -> None:
+        self.frame = frame
+        self.refused = ""
+        self._modules = modules
+
+    @contextlib.contextmanager
+    def code_context(self, _code: types.CodeType) -> Iterator[None]:
+        """Do nothing: each frame has a package of its own."""
+        yield
+
+    def add_guarded_code(self, guards_state: bytes, dynamo_code: types.CodeType) -> None:
+        """Take the guards and the bytecode of the frame."""
+        from torch._dynamo.package import SerializedCode
+
+        self.frame.guards = guards_state
+        self.frame.bytecode = SerializedCode.from_code_object(dynamo_code)
+        self.frame.modules |= self._modules
+
+    def add_inlined_source(self, sources: Any) -> None:
+        """Take the code that was traced."""
+        try:
+            self.frame.traced = traced_functions(sources)
+        except LookupError as error:
+            self.refused = str(error)
+
+    def add_import_source(self, alias: str, module_name: str) -> None:
+        """Take a module that the bytecode names."""
+        self.frame.modules[alias] = module_name
+
+    def add_backend_id(self, backend_id: str, _backend: Any = None) -> None:
+        """Take the name of a compiled graph."""
+        self.frame.graphs = (*self.frame.graphs, backend_id)
+
+    def add_resume_function(self, code: types.CodeType, _module: str, name: str) -> None:
+        """Take a function that goes on after a graph break."""
+        from torch._dynamo.output_graph import OutputGraph
+        from torch._dynamo.package import SerializedCode
+
+        if code.co_freevars and not hasattr(OutputGraph, "install_resume_function_global"):
+            self.refused = "a graph break in a function with free variables, on this torch"
+        self.frame.resumes[name] = SerializedCode.from_code_object(code)
+
+    def update_device_type(self, _graph: Any) -> None:
+        """Do nothing: the device is in the guards."""
+
+    def bypass_current_entry(self) -> None:
+        """Note that Dynamo does not serialise the frame."""
+        self.refused = self.refused or "Dynamo does not serialise this frame"
+
+
+@contextlib.contextmanager
+def recording_settings() -> Iterator[None]:
+    """Have Dynamo guard what it otherwise trusts to stay within one process: nobody adds a hook to a module
+    after its trace, and nobody ties parameters. Between two processes somebody may."""
+    from torch._dynamo import config
+
+    names = ("skip_nnmodule_hook_guards", "skip_no_tensor_aliasing_guards_on_parameters")
+    with config.patch({name: False for name in names if hasattr(config, name)}):
+        yield
+
+
+@contextlib.contextmanager
+def _bundled_results() -> Iterator[None]:
+    """Have AOTAutograd keep its result with the compiled graphs in it."""
+    from torch._functorch import config
+
+    with config.patch(bundled_autograd_cache=True):
+        yield
+
+
+@contextlib.contextmanager
+def _plain_sources() -> Iterator[None]:
+    """Pickle a source of torch 2.11 by the arguments of its class: it adds fields that it computes."""
+    from torch._dynamo.source import DefaultsSource
+
+    before = DefaultsSource.__dict__.get("__reduce__")
+    DefaultsSource.__reduce__ = _reduce_source
+    try:
+        yield
+    finally:
+        if before is None:
+            del DefaultsSource.__reduce__
+        else:
+            DefaultsSource.__reduce__ = before
+
+
+def _reduce_source(source: Any) -> tuple[Any, ...]:
+    fields = [getattr(source, field.name) for field in dataclasses.fields(source) if field.init]
+    return type(source), tuple(fields)
+
+
+def _compares_identity(manager: Any, guard: Any) -> bool:
+    kinds = {*manager.UNSUPPORTED_SERIALIZATION_GUARD_TYPES}
+    return bool({guard.create_fn_name(), *(guard.guard_types or ())} & kinds) or guard._unserializable
+
+
+def _bare(guard: Any) -> Any:
+    """Return the guard without what refers to objects of this process."""
+
+    def dereferenced(value: Any) -> Any:
+        is_reference = isinstance(value, weakref.ref) or type(value).__name__ == "TensorWeakRef"
+        return value() if is_reference else value
+
+    create = guard.create_fn
+    if isinstance(create, functools.partial):
+        words = {name: dereferenced(value) for name, value in create.keywords.items()}
+        create = functools.partial(create.func, *map(dereferenced, create.args), **words)
+    return dataclasses.replace(guard, create_fn=create, **UNSET)

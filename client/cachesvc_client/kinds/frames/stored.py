@@ -1,0 +1,106 @@
+"""Defines what a file of the kind holds: recorded frames, and the compiled graphs that they call.
+
+A frame is what Dynamo compiles at once: a Python function, up to a graph break. The bytes are pickles of
+PyTorch's and of this module's classes, so they may be read only from a verified revision. The file's name is
+the digest of its bytes, and a file of another content is not read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .rules import SUFFIX
+
+FORMAT = 1
+"""The number of the format. A file of another format is not read."""
+
+
+class TracedFunction(NamedTuple):
+    """A function that was traced: its place, and the digest of its code.
+
+    ``name`` is empty for code that no module has under a name: then ``digest`` is that of the module's file.
+    """
+
+    module: str
+    name: str
+    digest: str
+
+
+class Skip(NamedTuple):
+    """Says that Dynamo runs a frame as it is, and for which frames it decided that: names of
+    ``torch._dynamo.types.FrameAction`` for this frame and for those that it calls."""
+
+    current: str
+    recursive: str
+    apply_to_code: bool
+
+
+@dataclass(slots=True)
+class RecordedFrame:
+    """Holds one frame as Dynamo left it.
+
+    Attributes:
+        code: The function's code, as a ``SerializedCode`` of PyTorch's.
+        backend: What compiles the graphs, in words: a frame serves for the same backend alone.
+        ambient: The digest of the settings of the process, see `ambient`.
+        bytecode: What Dynamo made of ``code``; ``None`` for a frame that it skips.
+        guards: The guards that PyTorch serialises.
+        identities: The guards that compare identities, each with the description of its object; pickled.
+        modules: Global names that the bytecode needs -> modules.
+        resumes: Global names of the functions that go on after a graph break -> their code.
+        traced: The functions that were traced.
+        graphs: The names of the compiled graphs that the bytecode calls.
+        methods: The methods of tensors that the graphs call -> what the program replaced each with.
+        skip: Whether, and how, Dynamo skips the frame.
+    """
+
+    code: Any
+    backend: str
+    ambient: str
+    bytecode: Any = None
+    guards: bytes = b""
+    identities: bytes = b""
+    modules: dict[str, str] = field(default_factory=dict)
+    resumes: dict[str, Any] = field(default_factory=dict)
+    traced: tuple[TracedFunction, ...] = ()
+    graphs: tuple[str, ...] = ()
+    methods: dict[str, str] = field(default_factory=dict)
+    skip: Skip | None = None
+
+
+def write(folder: Path, frames: Sequence[RecordedFrame], graphs: Mapping[str, bytes]) -> str:
+    """Write a file, whole, by rename; return its name.
+
+    ``graphs``: by name, pickled results of AOTAutograd.
+    """
+    data = pickle.dumps({"format": FORMAT, "frames": list(frames), "graphs": dict(graphs)}, protocol=4)
+    name = hashlib.sha256(data).hexdigest() + SUFFIX
+    folder.mkdir(parents=True, exist_ok=True)
+    partial = folder / f".{os.urandom(8).hex()}.tmp"
+    try:
+        partial.write_bytes(data)
+        os.replace(partial, folder / name)
+    finally:
+        partial.unlink(missing_ok=True)
+    return name
+
+
+def read(path: Path) -> tuple[list[RecordedFrame], dict[str, bytes]]:
+    """Return the frames and graphs of a file of a verified revision.
+
+    Raises ``ValueError`` for a file whose content is not what its name says, or of another format, and
+    whatever pickle raises.
+    """
+    data = path.read_bytes()
+    if hashlib.sha256(data).hexdigest() + SUFFIX != path.name:
+        raise ValueError(f"{path.name}: its content is not what its name says")
+    document = pickle.loads(data)
+    if document.get("format") != FORMAT:
+        raise ValueError(f"{path.name}: format {document.get('format')}, this client reads {FORMAT}")
+    return document["frames"], document["graphs"]

@@ -1,0 +1,131 @@
+"""Test the kind `frames`: a frame is given where all that decides it is equal, and traced otherwise."""
+
+from __future__ import annotations
+
+import hashlib
+import types
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cachesvc_client.kinds.frames import KIND, describe, stored
+from cachesvc_client.kinds.frames.kind import FramesState
+from cachesvc_client.kinds.kind import KindState
+
+from .conformance import Example, KindConformance
+
+CONTENT = b"a pickle"
+NAME = hashlib.sha256(CONTENT).hexdigest() + ".frames"
+
+
+class TestConformance(KindConformance):
+    kind = KIND
+    examples = (Example(NAME, CONTENT, last=True),)
+    others = (f"x/{NAME}", NAME.upper(), NAME.removesuffix(".frames"), f"{NAME}.tmp", ".0123.tmp")
+
+    def use(self, state: KindState, root: Path) -> set[str]:
+        assert isinstance(state, FramesState)
+        state.accept(root, [NAME])
+        assert state._giver is not None
+        state._giver.used[NAME] = None  # what giving a frame records
+        return {NAME}
+
+    def allowed(self, state: KindState) -> Collection[Path]:
+        assert isinstance(state, FramesState)
+        return list(state._giver._files) if state._giver is not None else ()
+
+
+def test_only_the_content_that_the_name_says_is_read(tmp_path: Path) -> None:
+    """Also a file that was accepted may be another one when it is read."""
+    name = stored.write(tmp_path, [], {"graph": b"code"})
+    assert stored.read(tmp_path / name) == ([], {"graph": b"code"})
+    (tmp_path / name).write_bytes((tmp_path / name).read_bytes() + b".")
+    with pytest.raises(ValueError, match="its content is not what its name says"):
+        stored.read(tmp_path / name)
+
+
+def code_of(source: str) -> types.CodeType:
+    scope: dict[str, Any] = {}
+    exec(compile(source, "made.py", "exec"), scope)
+    code: types.CodeType = scope["f"].__code__
+    return code
+
+
+@pytest.mark.parametrize(
+    ("other", "same"),
+    [
+        ("\n\ndef f(x, y=1):\n    return x + 2", True),  # another place
+        ("def f(x, y=1):\n    return x + 3", False),
+        ("def f(x, y=1):\n    return x - 2", False),
+        ("def f(z, y=1):\n    return z + 2", False),
+        ("def f(x, y):\n    return x + 2", True),  # a default value belongs to the function
+    ],
+)
+def test_the_digest_of_code(other: str, same: bool) -> None:
+    one = code_of("def f(x, y=1):\n    return x + 2")
+    assert (describe.code_digest(one) == describe.code_digest(code_of(other))) is same
+
+
+def test_a_function_is_found_and_its_change_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    codes = [helper.__code__, Holder.method.__code__, Holder.own.fget.__code__, outer().__code__]
+    traced = describe.traced_functions(codes)
+    assert {one.name for one in traced} == {"helper", "Holder.method", "Holder.own", "outer"}
+    assert describe.changed(traced) == ""
+    for target, value in (
+        ("helper", lambda x: x),
+        ("Holder.method", lambda self: 1),
+        ("Holder.own", property(lambda self: 1)),
+        ("outer", lambda: None),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"{__name__}.{target}", value)
+            assert describe.changed(traced) == f"{__name__}.{target}"
+    monkeypatch.setattr(helper, "__defaults__", (5,))
+    assert describe.changed(traced) == f"{__name__}.helper", "a default value"
+
+
+def test_code_without_a_name_stands_for_its_file() -> None:
+    [traced] = describe.traced_functions([UNNAMED.__code__])
+    assert (traced.module, traced.name) == (__name__, "")
+    assert describe.changed([traced]) == ""
+    assert describe.changed([traced._replace(digest="another")]) == f"the file of {__name__}"
+    assert describe.changed([traced._replace(module="not.imported")]) == "the file of not.imported"
+
+
+def test_code_of_no_file_is_refused() -> None:
+    with pytest.raises(LookupError, match="is the code of no module"):
+        describe.traced_functions([code_of("def f(): pass")])
+
+
+def test_what_has_no_words_is_refused() -> None:
+    with pytest.raises(TypeError, match="has no description"):
+        describe.describe(object())
+    assert describe.text_of({"b": {2, 1}, "a": (True, None)}) == describe.text_of(
+        {"a": (True, None), "b": {1, 2}}
+    )
+    assert describe.text_of({"a": 1}) != describe.text_of({"a": True})
+
+
+def helper(x: Any, y: Any = 4) -> Any:
+    return x + y
+
+
+class Holder:
+    def method(self) -> Any:
+        return self
+
+    @property
+    def own(self) -> Any:
+        return self
+
+
+def outer() -> Any:
+    def inner() -> int:
+        return 7
+
+    return inner
+
+
+UNNAMED = (lambda: lambda: 3)()
