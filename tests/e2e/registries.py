@@ -18,6 +18,8 @@ from typing import Any
 
 import httpx
 
+from tests.prepared import SERVES, prepared_python
+
 SETTLED_SECONDS = 60
 """A busy machine takes that long for what a free one does in less than ten."""
 
@@ -59,11 +61,17 @@ def prepare(folder: Path, signing_key: str) -> None:
 
 
 @contextmanager
-def serve(folder: Path, *options: str, variables: Mapping[str, str] | None = None) -> Iterator[Served]:
-    """`cachesvc serve` on a free port of loopback, ended with SIGTERM. Data and log are in ``folder``."""
+def serve(
+    folder: Path, *options: str, variables: Mapping[str, str] | None = None, prepared: bool = True
+) -> Iterator[Served]:
+    """`cachesvc serve` on a free port of loopback, ended with SIGTERM. Data and log are in ``folder``.
+
+    ``prepared``: in an interpreter that has imported its modules already; not where a test stops or kills the
+    process itself."""
     ready, log = folder / "ready.json", folder / "log"
     ready.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "cachesvc", "serve", "--data", str(folder / "data"), "--port", "0"]
+    python = prepared_python(SERVES, variables or os.environ) if prepared else [sys.executable]
+    command = [*python, "-m", "cachesvc", "serve", "--data", str(folder / "data"), "--port", "0"]
     with open(log, "ab") as out:
         process = subprocess.Popen(
             [*command, "--ready-file", str(ready), *options], env=variables, stdout=out, stderr=out, text=True
@@ -114,7 +122,7 @@ def client(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """`cachesvc` with these words, without the variables of this process."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("CACHESVC_")}
     return subprocess.run(
-        [sys.executable, "-m", "cachesvc", *words],
+        [*prepared_python(SERVES, {**kept, **variables}), "-m", "cachesvc", *words],
         env={**kept, **variables},
         capture_output=True,
         text=True,

@@ -114,7 +114,7 @@ def registry(folder: Path, settings: str = "") -> Any:
     prepare(folder, SigningKey.generate().text)
     config = folder / "registry.toml"
     config.write_text(f"claim_seconds = {CLAIM_SECONDS}\n{settings}")
-    return serve(folder, "--config", str(config))
+    return serve(folder, "--config", str(config), prepared=False)
 
 
 @pytest.fixture

@@ -58,7 +58,7 @@ def test_the_service_compiles_and_the_next_start_resumes_the_download(
 ) -> None:
     folder = tmp_path / "registry"
     prepare(folder, built.key.text)
-    with serve(folder) as registry:
+    with serve(folder, prepared=False) as registry:
         result = client("push", str(big), **registry.publisher)
         assert result.returncode == 0, result.stderr
         registry_relay.target, registry_relay.limit, registry_relay.at_limit = (

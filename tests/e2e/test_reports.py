@@ -29,7 +29,7 @@ pytestmark = pytest.mark.compiles
 def registry(small: Built, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("registry")
     prepare(folder, small.key.text)
-    with serve(folder) as served:
+    with serve(folder, prepared=False) as served:
         result = client("push", str(small.bundle), **served.publisher)
         assert result.returncode == 0, result.stderr
         yield served

@@ -70,7 +70,15 @@ PYTHON = os.path.basename(sys.executable)
         (f"os.fork() or os.execv({TRUE!r}, ['true'])\nos.wait()", ["true"]),
         ("os.fork() or [subprocess.run(['true']), os._exit(0)]\nos.wait()", ["true"]),
     ],
-    ids=["itself", "spawned by subprocess", "spawned", "a child", "a grandchild", "a fork that becomes it", "a fork"],
+    ids=[
+        "itself",
+        "spawned by subprocess",
+        "spawned",
+        "a child",
+        "a grandchild",
+        "a fork that becomes it",
+        "a fork",
+    ],
 )
 def test_a_program_is_listed_whichever_process_of_the_job_starts_it(tmp_path, program, expected):
     assert observe(tmp_path, program)[0] == expected

@@ -20,6 +20,25 @@ from pathlib import Path
 HERE = Path(__file__).parent
 COMPILES = ("torch", "torch._inductor.compile_fx")
 """Modules of a service that compiles."""
+SERVES = (
+    *("cachesvc.cli.serve", "cachesvc.cli.server", "cachesvc.cli.client", "cachesvc.bootstrap"),
+    *("cachesvc.api.app", "cachesvc.registry.startup", "cachesvc.registry.upkeep", "cachesvc.blobs.s3"),
+    *("cachesvc.hot.redis", "cachesvc.oidc.workload", "cachesvc_client.trust_root.registry_metadata"),
+    *(
+        "alembic.command",
+        "alembic.runtime.migration",
+        "boto3.session",
+        "psycopg",
+        "uvicorn.protocols.http.h11_impl",
+    ),
+    *(
+        "uvicorn.lifespan.on",
+        "uvicorn.loops.asyncio",
+        "encodings.idna",
+        "sqlalchemy.dialects.sqlite.pysqlite",
+    ),
+)
+"""Modules of the registry, and of the commands that ask it."""
 READ_ONCE = ("TORCHINDUCTOR_", "TORCH_", "TRITON_", "OMP_", "ATEN_", "PYTHON", "CI", "CXX")
 """Beginnings of the variables that torch and Python read once: those of an interpreter are those of its
 programs."""

@@ -17,7 +17,7 @@ from tests.conftest import new_bucket, new_database
 @pytest.fixture(scope="session", params=COLUMNS)
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """Start one server for all tests that do not stop it; each test uses names of its own."""
-    new_server = Server(tmp_path_factory.mktemp("registry") / "data")
+    new_server = Server(tmp_path_factory.mktemp("registry") / "data", prepared=False)
     if request.param == "production":
         new_server.env = production(request)
     new_server.start()
@@ -28,8 +28,12 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 @pytest.fixture(scope="session", params=COLUMNS)
 def column(request: pytest.FixtureRequest) -> Column:
     """Return the backends for registries in this process."""
-    if request.param == "embedded":
-        return EMBEDDED
+    return EMBEDDED if request.param == "embedded" else request.getfixturevalue("services")
+
+
+@pytest.fixture(scope="session")
+def services(request: pytest.FixtureRequest) -> Production:
+    """Return PostgreSQL, Redis and Ceph's S3 for registries in this process."""
     postgresql, gateway = request.getfixturevalue("postgresql"), request.getfixturevalue("gateway")
     template = new_database(postgresql)
     open_postgresql(template).close()
@@ -38,9 +42,9 @@ def column(request: pytest.FixtureRequest) -> Column:
 
 
 @pytest.fixture
-def own_server(tmp_path: Path) -> Iterator[Server]:
+def own_server(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Server]:
     """Return a server that is not started yet; the test may stop, kill and restart it."""
-    new_server = Server(tmp_path / "data")
+    new_server = Server(tmp_path / "data", prepared=request.path.name != "test_serve.py")
     yield new_server
     if new_server.process is not None and new_server.process.poll() is None:
         new_server.stop()

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -24,6 +25,7 @@ from cachesvc_client.config import login
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag, Target
 from cachesvc_client.wire.records import Manifest, Statement, Workload
+from tests.prepared import SERVES, prepared_python
 
 FINGERPRINT = {
     "schema": 1,
@@ -170,7 +172,10 @@ def refused(answer: httpx.Response, status: int, code: str, *words: str) -> str:
 
 @dataclass
 class Server:
-    """Runs a ``cachesvc serve`` of its own."""
+    """Runs a ``cachesvc serve`` of its own.
+
+    ``prepared``: in an interpreter that has imported its modules already (`tests.prepared`); not where a test
+    asks the system for the process by its id."""
 
     data: Path
     options: list[str] = field(default_factory=list)
@@ -179,12 +184,19 @@ class Server:
     process: subprocess.Popen[str] | None = None
     ready: dict[str, str] = field(default_factory=dict)
     token: str = ""
+    prepared: bool = True
 
     def start(self) -> Server:
         ready = self.data.parent / f"{self.data.name}.ready.json"
         ready.unlink(missing_ok=True)
         self.process = launch(
-            self.data, "--ready-file", str(ready), *self.options, before=self.before, **self.env
+            self.data,
+            "--ready-file",
+            str(ready),
+            *self.options,
+            before=self.before,
+            prepared=self.prepared and not self.before,
+            **self.env,
         )
         while not ready.exists():
             if self.process.poll() is not None:
@@ -223,6 +235,10 @@ class Server:
         self.process.send_signal(signal.SIGKILL)
         self.process.wait(10)
         self._closed()
+        # A prepared program ends right after the process that stands for it.
+        port = int(self.url.rpartition(":")[2])
+        while listens(port):
+            time.sleep(0.01)
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
@@ -242,9 +258,20 @@ class Server:
         self.process.stderr.close()
 
 
-def launch(data: Path, *options: str, before: Sequence[str] = (), **env: str) -> subprocess.Popen[str]:
-    """Start ``cachesvc serve`` on a free port, by the command ``before`` if there is one."""
-    command = [*before, sys.executable, "-m", "cachesvc", "serve", "--data", str(data)]
+def listens(port: int) -> bool:
+    """Return whether a process listens on this port of loopback."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def launch(
+    data: Path, *options: str, before: Sequence[str] = (), prepared: bool = False, **env: str
+) -> subprocess.Popen[str]:
+    """Start ``cachesvc serve`` on a free port, by the command ``before`` if there is one.
+
+    ``prepared``: see `Server`."""
+    python = prepared_python(SERVES, {**os.environ, **env}) if prepared else [sys.executable]
+    command = [*before, *python, "-m", "cachesvc", "serve", "--data", str(data)]
     if "--port" not in options:
         command += ["--port", "0"]
     return subprocess.Popen(
