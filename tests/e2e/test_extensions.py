@@ -191,6 +191,7 @@ def test_an_extension_that_warm_built_is_restored(tmp_path: Path) -> None:
     assert service.answer["state"] == "hit"
 
 
+@pytest.mark.long
 def test_an_inline_extension_over_torchs_headers(tmp_path: Path) -> None:
     first = build(tmp_path / "builder", "--inline")
     assert first.answer["factors"] == [6] and first.answer["builds"] == 1

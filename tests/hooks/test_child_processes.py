@@ -63,12 +63,22 @@ PYTHON = os.path.basename(sys.executable)
     ("program", "expected"),
     [
         ("subprocess.run(['true'])", ["true"]),
+        (f"subprocess.run([{TRUE!r}], close_fds=False)", ["true"]),  # by posix_spawn: two audit events
+        (f"os.waitpid(os.posix_spawn({TRUE!r}, ['true'], os.environ), 0)", ["true"]),
         (f"subprocess.run([sys.executable, '-c', {CHILD!r}])", [PYTHON, "true"]),
         (f"subprocess.run([sys.executable, '-c', {NESTED!r}])", [PYTHON, PYTHON, "true"]),
         (f"os.fork() or os.execv({TRUE!r}, ['true'])\nos.wait()", ["true"]),
         ("os.fork() or [subprocess.run(['true']), os._exit(0)]\nos.wait()", ["true"]),
     ],
-    ids=["itself", "a child", "a grandchild", "a fork that becomes it", "a fork"],
+    ids=[
+        "itself",
+        "spawned by subprocess",
+        "spawned",
+        "a child",
+        "a grandchild",
+        "a fork that becomes it",
+        "a fork",
+    ],
 )
 def test_a_program_is_listed_whichever_process_of_the_job_starts_it(tmp_path, program, expected):
     assert observe(tmp_path, program)[0] == expected

@@ -88,7 +88,7 @@ class Database:
         assert self.pending() == []
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.services)])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=[pytest.mark.services, pytest.mark.long])])
 def empty(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
     url = request.getfixturevalue("database") if request.param == "postgresql" else ""
     return Database(tmp_path / "index.sqlite3", url)

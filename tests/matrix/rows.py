@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,8 @@ class Row:
     variables: dict[str, str] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
     of: str = "cpu"
+    long: bool = False
+    """Whether the row takes so long that `make test` leaves it to `make matrix` and `make test-all`."""
 
     @property
     def expectation(self) -> str:
@@ -96,7 +98,7 @@ ROWS: list[Row] = [
         for name in ("HOME", "USER", "working directory", "TMPDIR", "locale", "hash seed", "compile threads")
     ),
     Row("no C++ compiler in the image", "hit", group="elsewhere", variables=ELSEWHERE),
-    Row("path of the virtual environment", "hit", group="venv"),
+    Row("path of the virtual environment", "hit", group="venv", long=True),
     Row("cache folder of the user's own", "hit", group="own folder"),
     Row("mtimes of the cache files", "hit", group="mtimes"),
     process("rank variables", "hit", RANK="1", LOCAL_RANK="1", WORLD_SIZE="2"),
@@ -140,12 +142,17 @@ ROWS: list[Row] = [
     *inside("second", "compiles", "traced_operator_body", factor="python_operators"),
     *inside("second", "compiles", "library", factor="libraries"),
     in_keys_since((2, 11), "CI=1", "retraced", CI="1"),
-    process("no TORCHINDUCTOR_VEC_ISA_OK", "compiles", "settings", TORCHINDUCTOR_VEC_ISA_OK=""),
+    replace(
+        process("no TORCHINDUCTOR_VEC_ISA_OK", "compiles", "settings", TORCHINDUCTOR_VEC_ISA_OK=""), long=True
+    ),
     in_keys_since(
         (2, 12), "CPP_CACHE_PRECOMPILE_HEADERS", "compiles", TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS="1"
     ),
     in_keys_since((2, 12), "TORCH_COMPILE_DEBUG=1", "compiles", TORCH_COMPILE_DEBUG="1"),
-    process("CXX=path", "compiles", "settings", CXX=os.path.realpath(shutil.which("g++") or "g++")),
+    replace(
+        process("CXX=path", "compiles", "settings", CXX=os.path.realpath(shutil.which("g++") or "g++")),
+        long=True,
+    ),
     # Differences that make code wrong or unusable: refused before anything is installed.
     refused("OMP_NUM_THREADS", "threads", threads=1),
     accepted("threads not known yet", threads=WITHOUT),

@@ -22,7 +22,9 @@ def matrix_world(tmp_path_factory: pytest.TempPathFactory, request: pytest.Fixtu
         yield matrix_world
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+@pytest.mark.parametrize(
+    "row", [pytest.param(row, id=row.name, marks=[pytest.mark.long] * row.long) for row in ROWS]
+)
 def test_a_difference_has_the_expected_outcome(matrix_world: World, row: Row) -> None:
     outcome = matrix_world.outcome(row)
     assert not outcome.problem, (row.expectation, outcome.state, outcome.reason)

@@ -28,8 +28,12 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 @pytest.fixture(scope="session", params=COLUMNS)
 def column(request: pytest.FixtureRequest) -> Column:
     """Return the backends for registries in this process."""
-    if request.param == "embedded":
-        return EMBEDDED
+    return EMBEDDED if request.param == "embedded" else request.getfixturevalue("services")
+
+
+@pytest.fixture(scope="session")
+def services(request: pytest.FixtureRequest) -> Production:
+    """Return PostgreSQL, Redis and Ceph's S3 for registries in this process."""
     postgresql, gateway = request.getfixturevalue("postgresql"), request.getfixturevalue("gateway")
     template = new_database(postgresql)
     open_postgresql(template).close()

@@ -2,7 +2,8 @@
 dangles.
 
 The child process dies at its n-th step, for n from 1 until it lives through: before and after every
-transaction and every call of the blob store, and between the chunks of a put."""
+transaction and every call of the blob store, and between the chunks of a put. Over real services, `make test`
+takes every fifth step, and `make test-all` all of them."""
 
 from __future__ import annotations
 
@@ -28,6 +29,30 @@ from cachesvc_client.wire.protocol import CommitAnswer
 from tests.killed import was_killed
 
 KEY = SigningKey.generate()
+
+
+@dataclasses.dataclass(frozen=True)
+class Crashes:
+    """Stands for the backends, and for the steps at which the child dies: each, or one of so many."""
+
+    column: Column
+    every: int
+
+    def steps(self, end: int) -> range:
+        return range(1, end, self.every)
+
+
+OVER_SERVICES = [
+    pytest.param(5, id="production", marks=pytest.mark.services),
+    pytest.param(1, id="production-each-step", marks=[pytest.mark.services, pytest.mark.long]),
+]
+
+
+@pytest.fixture(params=["embedded", *OVER_SERVICES])
+def crashes(request: pytest.FixtureRequest) -> Crashes:
+    if request.param == "embedded":
+        return Crashes(EMBEDDED, 1)
+    return Crashes(request.getfixturevalue("services"), request.param)
 
 
 class Fuse:
@@ -121,21 +146,21 @@ def assert_everything_is_collected(reg: Inside) -> None:
 
 @pytest.mark.parametrize("before", [0, 1], ids=["first", "over-a-head"])
 @pytest.mark.parametrize("way", ["upload", "bundle"])
-def test_publish_killed_at_each_step(tmp_path: Path, column: Column, before: int, way: str) -> None:
+def test_publish_killed_at_each_step(tmp_path: Path, crashes: Crashes, before: int, way: str) -> None:
     old, new = new_publication(1), new_publication(2)
 
     def publish(reg: Inside, head: Digest | None) -> CommitAnswer:
         return reg.publish(new, head) if way == "upload" else reg.bundle(new, head)
 
-    for steps in range(1, 100):
+    for steps in crashes.steps(100):
         folder, clock = tmp_path / str(steps), Clock()
         folder.mkdir()
         head = None
         if before:
-            with inside(folder, KEY, clock, column=column) as reg:
+            with inside(folder, KEY, clock, column=crashes.column) as reg:
                 head = reg.publish(old).revision
-        died = dies_at(steps, folder, clock, lambda reg, head=head: publish(reg, head), column)
-        with inside(folder, KEY, clock, column=column) as reg:
+        died = dies_at(steps, folder, clock, lambda reg, head=head: publish(reg, head), crashes.column)
+        with inside(folder, KEY, clock, column=crashes.column) as reg:
             assert_nothing_dangles(reg)
             answer = publish(reg, head)
             assert answer.revision == new.revision
@@ -149,11 +174,11 @@ def test_publish_killed_at_each_step(tmp_path: Path, column: Column, before: int
     assert (15 if way == "upload" else 8) < steps < 99
 
 
-def test_collection_killed_at_each_step(tmp_path: Path, column: Column) -> None:
-    for steps in range(1, 100):
+def test_collection_killed_at_each_step(tmp_path: Path, crashes: Crashes) -> None:
+    for steps in crashes.steps(100):
         folder, clock = tmp_path / str(steps), Clock()
         folder.mkdir()
-        with inside(folder, KEY, clock, column=column) as reg:
+        with inside(folder, KEY, clock, column=crashes.column) as reg:
             head = None
             for number in range(1, 5):
                 head = reg.publish(new_publication(number), head).revision
@@ -162,8 +187,8 @@ def test_collection_killed_at_each_step(tmp_path: Path, column: Column) -> None:
             clock.now += 2 * 86_400
             gc.collect(reg.registry)
             clock.now += 1001
-        died = dies_at(steps, folder, clock, lambda reg: gc.collect(reg.registry), column)
-        with inside(folder, KEY, clock, column=column) as reg:
+        died = dies_at(steps, folder, clock, lambda reg: gc.collect(reg.registry), crashes.column)
+        with inside(folder, KEY, clock, column=crashes.column) as reg:
             assert_nothing_dangles(reg)
             gc.collect(reg.registry)
             assert reg.blobs() == reg.referenced()
@@ -175,13 +200,13 @@ def test_collection_killed_at_each_step(tmp_path: Path, column: Column) -> None:
     assert 10 < steps < 99
 
 
-def test_retention_and_eviction_killed_at_each_step(tmp_path: Path, column: Column) -> None:
+def test_retention_and_eviction_killed_at_each_step(tmp_path: Path, crashes: Crashes) -> None:
     """Whole entries go away, by disuse and by bytes. At every moment an entry is there with a head, or is not
     there."""
-    for steps in range(1, 100):
+    for steps in crashes.steps(100):
         folder, clock = tmp_path / str(steps), Clock()
         folder.mkdir()
-        with inside(folder, KEY, clock, column=column) as reg:
+        with inside(folder, KEY, clock, column=crashes.column) as reg:
             for number in range(1, 4):
                 head = reg.publish(line(number, 1)).revision
                 reg.publish(line(number, 2), head)
@@ -191,8 +216,8 @@ def test_retention_and_eviction_killed_at_each_step(tmp_path: Path, column: Colu
             clock.now += 7200
             policy = Policy(keep_revisions=9, unused_days=2, keep_bytes=1)
             upkeep.set_policy(reg.registry, ROOT, Namespace("team"), policy)
-        died = dies_at(steps, folder, clock, lambda reg: gc.collect(reg.registry), column)
-        with inside(folder, KEY, clock, column=column) as reg:
+        died = dies_at(steps, folder, clock, lambda reg: gc.collect(reg.registry), crashes.column)
+        with inside(folder, KEY, clock, column=crashes.column) as reg:
             assert_nothing_dangles(reg)
             # A resolve would make the revision fresh, and fresh revisions stay.
             for number in range(1, 5):
@@ -210,7 +235,7 @@ def test_retention_and_eviction_killed_at_each_step(tmp_path: Path, column: Colu
 
 
 @pytest.mark.parametrize("action", ["repair", "delete"])
-def test_deletion_and_repair_killed_at_each_step(tmp_path: Path, column: Column, action: str) -> None:
+def test_deletion_and_repair_killed_at_each_step(tmp_path: Path, crashes: Crashes, action: str) -> None:
     """Either a revision loses its bytes and nobody has another copy, or an operator deletes the entry."""
     good, bad = line(1, 1), line(2, 1)
 
@@ -229,10 +254,10 @@ def test_deletion_and_repair_killed_at_each_step(tmp_path: Path, column: Column,
             upkeep.delete_entry(reg.registry, ROOT, bad.manifest.entry, bad.revision)
 
     act = repair if action == "repair" else delete
-    for steps in range(1, 100):
+    for steps in crashes.steps(100):
         folder, clock = tmp_path / str(steps), Clock()
         folder.mkdir()
-        with inside(folder, KEY, clock, column=column) as reg:
+        with inside(folder, KEY, clock, column=crashes.column) as reg:
             reg.publish(good)
             [blob] = reg.blobs()
             reg.publish(bad)
@@ -240,8 +265,8 @@ def test_deletion_and_repair_killed_at_each_step(tmp_path: Path, column: Column,
                 for key in reg.blobs() - {blob}:
                     reg.registry.blobs.delete(key)
                 reg.registry.blobs.put("packs/u-lost", [b"nobody knows"])
-        died = dies_at(steps, folder, clock, act, column)
-        with inside(folder, KEY, clock, column=column) as reg:
+        died = dies_at(steps, folder, clock, act, crashes.column)
+        with inside(folder, KEY, clock, column=crashes.column) as reg:
             act(reg)
             assert_nothing_dangles(reg)
             assert [row.revision for row in reg.resolve().revisions] == [good.revision]
@@ -254,17 +279,21 @@ def test_deletion_and_repair_killed_at_each_step(tmp_path: Path, column: Column,
     assert (3 if action == "delete" else 6) < steps < 99
 
 
-def test_a_first_start_killed_at_each_step(tmp_path: Path, column: Column) -> None:
+def test_a_first_start_killed_at_each_step(tmp_path: Path, crashes: Crashes) -> None:
     """The start makes one admin token and one key, and lets the key sign. A lost token is replaced with
     ``--new-token``."""
-    for steps in range(1, 20):
+    for steps in crashes.steps(20):
         folder, clock = tmp_path / str(steps), Clock()
         folder.mkdir()
         key = folder / "signing.key"
         died = dies_at(
-            steps, folder, clock, lambda reg, key=key: startup.prepare_credentials(reg.registry, key), column
+            steps,
+            folder,
+            clock,
+            lambda reg, key=key: startup.prepare_credentials(reg.registry, key),
+            crashes.column,
         )
-        with inside(folder, KEY, clock, column=column) as reg:
+        with inside(folder, KEY, clock, column=crashes.column) as reg:
             with reg.registry.index.read() as unit:
                 result = unit.tokens.any_admin()
             welcome = startup.prepare_credentials(reg.registry, key)

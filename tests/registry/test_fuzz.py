@@ -18,7 +18,7 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.errors import Unsatisfiable
-from registry_inside import COLUMNS, production
+from registry_inside import production
 from registry_making import Publication, Server, make, ok
 from schemathesis import checks
 from schemathesis.core.failures import FailureGroup
@@ -97,7 +97,10 @@ class World:
         return {"Authorization": f"Bearer {self.tokens[role]}"} if role in self.tokens else {}
 
 
-@pytest.fixture(scope="module", params=COLUMNS)
+@pytest.fixture(
+    scope="module",
+    params=["embedded", pytest.param("production", marks=[pytest.mark.services, pytest.mark.long])],
+)
 def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     server = Server(tmp_path_factory.mktemp("fuzz") / "data")
     if request.param == "production":

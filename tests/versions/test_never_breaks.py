@@ -234,13 +234,16 @@ def own_results(place: Path) -> list[Path]:
 
 BAD_VERSIONS = {
     "2.16.0.dev20261101+cpu": "not proven on torch 2.16.0.dev20261101+cpu",
+    "main": "not usable: 'main' is no version of torch",
     "2.13.0+acme.5": "not proven on torch 2.13.0+acme.5",
     "2.16.0a0+gitabc": "not proven on torch 2.16.0a0+gitabc",
-    "main": "not usable: 'main' is no version of torch",
 }
 
 
-@pytest.mark.parametrize("version", BAD_VERSIONS)
+@pytest.mark.parametrize(
+    "version",
+    [pytest.param(name, marks=[pytest.mark.long] * (place > 1)) for place, name in enumerate(BAD_VERSIONS)],
+)
 def test_a_torch_of_another_version_compiles_and_says_why_in_one_line(version: str, tmp_path: Path) -> None:
     variables = {**made(tmp_path / "site", version), **unproven_entry(tmp_path, version)}
     service = serve(sys.executable, tmp_path, "attach-first", **variables)

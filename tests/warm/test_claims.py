@@ -198,6 +198,7 @@ def test_a_silent_run_publishes_its_entry_if_the_other_gave_up(start) -> None:
 
 
 @pytest.mark.compiles
+@pytest.mark.long
 def test_an_interrupted_command_releases_its_claim_to_the_next(registry, spec, tmp_path) -> None:  # noqa: F811
     """Two real runs of the command start at once, and the first is interrupted while it compiles."""
     path = spec(TARGET)

@@ -116,10 +116,18 @@ def _remove(name: str, owner: int) -> None:
 
 
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
+    if event == "os.posix_spawn" and _is_called_by_subprocess():
+        return  # the start was seen as subprocess.Popen
     if event in ("subprocess.Popen", "os.posix_spawn", "os.exec"):
         _record(program_name(_text(arguments[0]), arguments[1]))
     elif event == "os.system":
         _record(_text(arguments[0]).split(" ")[0])
+
+
+def _is_called_by_subprocess() -> bool:
+    """Whether the audited call is a line of the module subprocess, which spawns where it can: without
+    close_fds, and on Python 3.13 in most calls."""
+    return sys._getframe(2).f_globals.get("__name__") == "subprocess"
 
 
 def _record(program: str) -> None:
