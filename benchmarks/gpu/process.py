@@ -106,10 +106,13 @@ def session() -> dict[str, object]:
     """Return the client's report; empty without CACHESVC_NAME."""
     if not os.environ.get("CACHESVC_NAME"):
         return {}
+    from cachesvc_client.session.process import process
+
     report = cachesvc_client.report()
     return {
         "state": report.state,
         "reasons": list(report.reasons),
+        "why_traced": list(process().explain(())),
         "seconds": report.seconds,
         "bytes_moved": report.bytes_moved,
         "revisions": plain(list(report.revisions)),

@@ -59,11 +59,14 @@ class Row:
     def json(self) -> str:
         return json.dumps(asdict(self))
 
-    def spec(self, description: Path, keep: Path, service: Path, timeout: float) -> str:
+    def spec(
+        self, description: Path, keep: Path, service: Path, timeout: float, tracing: str = "always"
+    ) -> str:
         """Return the warm spec (TOML) with a script target, so that one program serves all rows and its
         processes keep their outputs in ``keep``. ``service``: the working directory of the restoring
         process."""
         lines = [f'name = "{self.name}"', "[[target]]", f'id = "row-{self.id}"', f"timeout = {timeout:.0f}"]
+        lines.append(f'tracing = "{tracing}"')
         lines.append(f"cwd = {json.dumps(str(service))}")
         lines += [f"script = {json.dumps(str(HERE / 'call.py'))}", f"args = {json.dumps([str(description)])}"]
         lines += [f"files = {json.dumps([str(HERE / name) for name in SOURCES] + [str(description)])}"]
@@ -218,6 +221,13 @@ ROWS = (
         "ViT-Large, 8 layers",
         "images",
         {"model": "vit", "batch": 4, "layers": 8, "width": 1024},
+        TINY | {"batch": 1},
+    ),
+    Row(
+        "16b",
+        "ViT-Large, 24 layers",
+        "images",
+        {"model": "vit", "batch": 4, "layers": 24, "width": 1024},
         TINY | {"batch": 1},
     ),
     Row(

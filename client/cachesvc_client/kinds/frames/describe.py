@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
+import re
 import sys
 import types
 from collections.abc import Iterable, Mapping
@@ -12,6 +14,8 @@ from typing import Any
 from .stored import TracedFunction
 
 _PLAIN = (bool, int, float, str, bytes, complex)
+_FROZEN = re.compile(r"<frozen ([\w.]+)>")
+"""The file of the code of a module that is a part of the interpreter."""
 
 
 def describe(value: Any) -> str:
@@ -67,16 +71,31 @@ def traced_functions(codes: Iterable[types.CodeType]) -> tuple[TracedFunction, .
     modules = _modules_by_file()
     traced: dict[TracedFunction, None] = {}
     for code in codes:
-        module = modules.get(code.co_filename, "")
-        name = getattr(code, "co_qualname", code.co_name).partition(".<locals>")[0]
+        module, name = _place(code, modules)
         function = _function_of(module, name)
         if function is not None and _holds(function.__code__, code):
             traced[TracedFunction(module, name, function_digest(function))] = None
-        elif module:
-            traced[TracedFunction(module, "", _file_digest(module))] = None
+        elif module and code.co_filename != "<string>" and (digest := _file_digest(module)):
+            traced[TracedFunction(module, "", digest)] = None
         else:
             raise LookupError(f"{code.co_name} of {code.co_filename} is the code of no module")
     return tuple(traced)
+
+
+def _place(code: types.CodeType, modules: Mapping[str, str]) -> tuple[str, str]:
+    """Return the module and the qualified name of the function that a code object belongs to; an empty module
+    if none is known.
+
+    The functions that ``dataclass`` makes have no file: they are found by what refers to their code.
+    """
+    if (frozen := _FROZEN.fullmatch(code.co_filename)) is not None:
+        module = frozen[1]
+    elif code.co_filename == "<string>":
+        functions = [one for one in gc.get_referrers(code) if isinstance(one, types.FunctionType)]
+        return (functions[0].__module__ or "", functions[0].__qualname__) if functions else ("", "")
+    else:
+        module = modules.get(code.co_filename, "")
+    return module, getattr(code, "co_qualname", code.co_name).partition(".<locals>")[0]
 
 
 def changed(traced: Iterable[TracedFunction]) -> str:
