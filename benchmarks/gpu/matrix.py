@@ -214,7 +214,9 @@ class Matrix:
         keep = self.scratch / f"{row.id}-kept"
         keep.mkdir()
         spec = self.scratch / f"{row.id}.toml"
-        spec.write_text(row.spec(self.scratch / f"{row.id}.json", keep, self.service, seconds, self.options.tracing))
+        spec.write_text(
+            row.spec(self.scratch / f"{row.id}.json", keep, self.service, seconds, self.options.tracing)
+        )
         answer = self.step(
             f"row {row.id} warm",
             [*cachesvc(["cachesvc", "warm", str(spec), "--json", "--force"])[1:]],
@@ -764,7 +766,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=1, help="of the baselines")
     parser.add_argument("--baselines", default="anchors", help="anchors, all, none, or ids such as 1,15")
     parser.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS)
-    parser.add_argument("--tracing", default="always", choices=["always", "auto", "never"], help="of the spec")
+    parser.add_argument(
+        "--tracing", default="always", choices=["always", "auto", "never"], help="of the spec"
+    )
     parser.add_argument("--watch", action="store_true", help="one process more a row: which files are read")
     parser.add_argument("--steps", nargs="*", default=["facts"], choices=STEPS)
     parser.add_argument(

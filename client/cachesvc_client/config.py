@@ -63,6 +63,7 @@ class Config:
 
     ``bundle``: a bundle file, or a folder of them, instead of a registry. ``tag_fallback``: tags that are
     tried after a name's own tag, in order. ``report``: whether outcomes are reported to the registry.
+    ``frames``: whether restored frames are given to Dynamo, which then does not trace.
     ``hold_collector``: see `session.gc_pause`. ``keep_own``: see `own_results`. ``offline``: seconds for
     which the last answer of a registry that cannot be reached is used. ``max_age``: seconds since the signing
     of a revision, from which on it is refused; ``None`` accepts any age. ``require``: who must have built a
@@ -88,6 +89,7 @@ class Config:
     signer: tuple[str, ...] = ()
     canary: bool = False
     report: bool = True
+    frames: bool = True
     hold_collector: bool = True
     keep_own: bool = True
     offline: float = DEFAULT_OFFLINE
@@ -129,6 +131,7 @@ class Config:
             signer=signer,
             canary=_variable(environ, "CACHESVC_CANARY", parse_switch, False),
             report=_variable(environ, "CACHESVC_REPORT", parse_switch, True),
+            frames=_variable(environ, "CACHESVC_FRAMES", parse_switch, True),
             hold_collector=_variable(environ, "CACHESVC_HOLD_COLLECTOR", parse_switch, True),
             keep_own=_variable(environ, "CACHESVC_KEEP_OWN", parse_switch, True),
             offline=_variable(environ, "CACHESVC_OFFLINE", _offline, DEFAULT_OFFLINE),

@@ -34,8 +34,9 @@ class ProcessCallbacks(NamedTuple):
     Raises ``CacheSvcError`` under CACHESVC_STRICT."""
     launched: Callable[[Mapping[str, Any]], None]
     """Record a Triton kernel that the application launches itself. Does not raise."""
-    compares: Callable[[], bool] = lambda: False
-    """Return whether this process compares what restored graphs return with eager (a canary)."""
+    traces: Callable[[], bool] = lambda: False
+    """Return whether this process traces although frames were restored: for a canary, or because the user
+    wants it."""
 
 
 class RestoredFacts(NamedTuple):

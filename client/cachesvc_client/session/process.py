@@ -43,15 +43,15 @@ class Process(ProcessOutput):
         before: Callable[[], None],
         watch: Callable[[Any], Callable[[Any], Any] | None],
         after: Callable[[], None],
-        compares: Callable[[], bool] = lambda: False,
+        traces: Callable[[], bool] = lambda: False,
     ) -> None:
         """Put the hooks in place; cheap, and imports nothing of the compilers. To be called once, and again
         after `disarm`.
 
         ``before`` and ``after`` run around each compile; ``before`` runs too before a kernel that the
         application launches itself. ``watch`` gets each graph before it is compiled, and returns a function
-        to wrap the compiled graph with, or ``None``. ``compares`` says whether it may return one. A
-        ``CacheSvcError`` that they raise reaches the application.
+        to wrap the compiled graph with, or ``None``. ``traces`` says whether this process
+        traces although frames were restored. A ``CacheSvcError`` that they raise reaches the application.
         """
         self.armed = True
         self.observer = counters.start()
@@ -59,7 +59,7 @@ class Process(ProcessOutput):
         operators.install_hooks(self.registered_functions)
         ambient.install_hooks()
         self.collector.install_hooks()
-        callbacks = ProcessCallbacks(before, self._record_launch, compares)
+        callbacks = ProcessCallbacks(before, self._record_launch, traces)
         for state in self.kinds.values():
             state.install_hooks(callbacks)
         hook_compiles(functools.partial(self._compile_fx, before, watch, after))

@@ -90,7 +90,7 @@ class Sessions:
             if refused:
                 self._raise_at_compile()
             elif not self.process.armed:
-                self.process.arm(self.before_compile, self._watch_graph, self.watch.compiled, self._compares)
+                self.process.arm(self.before_compile, self._watch_graph, self.watch.compiled, self._traces)
 
     def disarm(self) -> None:
         """Take the hooks out: this torch is refused after all, for a hook that its sources lack."""
@@ -185,9 +185,10 @@ class Sessions:
             self._skip_comparison(f"{type(error).__name__}: {error}")
             return None
 
-    def _compares(self) -> bool:
-        """Return whether the canary watches restored graphs of this process."""
-        return any(self._under_canary())
+    def _traces(self) -> bool:
+        """Return whether this process traces although frames were restored."""
+        configs = [session.config for session in self.sessions if session.config is not None]
+        return any(self._under_canary()) or not all(config.frames for config in configs)
 
     def _under_canary(self) -> Iterable[tuple[Session, InstalledRevision]]:
         for session in self.sessions:

@@ -126,13 +126,13 @@ class FramesState(KindState):
             counters.counts["frames_traced"] += 1
             return self._recorder.trace(call, asked, backend)
         # A canary compares what a graph returns, and wraps the graph where it is compiled.
-        compares = self._callbacks is not None and self._callbacks.compares()
-        return self._giver.give(asked, backend) if self._giver is not None and not compares else None
+        traces = self._callbacks is not None and self._callbacks.traces()
+        return self._giver.give(asked, backend) if self._giver is not None and not traces else None
 
 
 KIND = Kind(
     name=RULES.name,
-    variable="CACHESVC_FRAMES",
+    variable="CACHESVC_FRAMES_DIR",
     rules=RULES,
     start=FramesState,
     home="inside",
