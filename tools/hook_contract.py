@@ -22,6 +22,7 @@ from typing import Any
 
 from cachesvc.warm import triton_bundler
 from cachesvc_client.hooks.table import Hook
+from cachesvc_client.kinds.frames.arguments import NAMES as FRAME_PARAMETERS
 from cachesvc_client.kinds.inductor.versions import HOST_KERNEL_PARAMETERS
 from cachesvc_client.kinds.torch_extensions.versions import PARAMETERS
 from cachesvc_client.session.every_hook import every_hook
@@ -34,6 +35,8 @@ _CACHE = "torch._functorch._aot_autograd.autograd_cache"
 _AUTOTUNER = "torch._inductor.runtime.triton_heuristics.CachingAutotuner"
 _BUILD = "triton.runtime.build"
 READS: Mapping[str, Sequence[str]] = {
+    "torch._dynamo.convert_frame._compile": FRAME_PARAMETERS,
+    "torch._dynamo.output_graph.OutputGraph.install_global_by_id": ("self", "prefix", "value"),
     "torch._inductor.compile_fx.compile_fx": ("model_", "example_inputs_"),
     "torch._inductor.codecache.FxGraphHashDetails.__init__": ("self", "gm"),
     f"{_CACHE}.AOTAutogradCacheDetails.__init__": ("self", "gm"),

@@ -170,9 +170,9 @@ def _replay(request: PhaseRequest) -> PhaseResult:
         files_added=tuple(sorted(new - of_libraries)),
         files_of_libraries=tuple(sorted(of_libraries)),
         files_emitted=tuple(sorted(emitted)),
-        why_traced=(*process().not_recorded(), *process().explain(())),
     )
-    return _add_capture(request, session, result)
+    result = _add_capture(request, session, result)
+    return replace(result, why_traced=(*process().not_recorded(), *process().explain(())))
 
 
 def _add_capture(request: PhaseRequest, session: Session, result: PhaseResult) -> PhaseResult:

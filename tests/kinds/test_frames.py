@@ -75,8 +75,8 @@ def test_a_function_is_found_and_its_change_is_seen(monkeypatch: pytest.MonkeyPa
     assert describe.changed(traced) == ""
     for target, value in (
         ("helper", lambda x: x),
-        ("Holder.method", lambda self: 1),
-        ("Holder.own", property(lambda self: 1)),
+        ("Holder.method", lambda _: 1),
+        ("Holder.own", property(lambda _: 1)),
         ("outer", lambda: None),
     ):
         with monkeypatch.context() as patch:

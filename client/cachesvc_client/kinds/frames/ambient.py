@@ -60,7 +60,8 @@ def replacement(method: str) -> str:
 def digest(options: Mapping[str, Any]) -> str:
     """Return the digest of the settings of this process. ``options``: those of the compile.
 
-    Raises ``TypeError`` for a setting whose value has no words, such as a function.
+    Raises ``TypeError`` for a setting whose value has no words, such as a function, and where the program has
+    hooks of all modules.
     """
     import torch
     from torch._dynamo import config as dynamo_config
@@ -68,18 +69,31 @@ def digest(options: Mapping[str, Any]) -> str:
     from torch._inductor import codecache
     from torch._inductor import config as inductor_config
 
+    _refuse_hooks_of_all_modules()
     graph, inputs = _probe()
-    with inductor_config.patch(dict(options)):
+    # A recording bundles AOTAutograd's results, which changes no code.
+    with inductor_config.patch(dict(options)), functorch_config.patch(bundled_autograd_cache=False):
+        functorch = _settings(functorch_config)
         key = codecache.FxGraphCachePickler(graph).get_hash(_details(graph, inputs))
     parts = {
         "graph": key,
         "autograd": dict(ambient.of_autograd(SimpleNamespace(), graph)),
-        "functorch": _settings(functorch_config),
+        "functorch": functorch,
         "dynamo": _settings(dynamo_config),
         "matmul": torch.get_float32_matmul_precision(),
         "device": str(torch.get_default_device()),
     }
     return hashlib.sha256(text_of(parts).encode()).hexdigest()
+
+
+def _refuse_hooks_of_all_modules() -> None:
+    """Raise ``TypeError`` where ``torch.nn.modules.module`` holds a hook of all modules: Dynamo traces such a
+    hook and does not guard it."""
+    from torch.nn.modules import module
+
+    for name, value in vars(module).items():
+        if name.startswith("_global_") and isinstance(value, Mapping) and value:
+            raise TypeError(f"torch.nn.modules.module.{name} holds a hook of all modules")
 
 
 def _details(graph: Any, inputs: list[Any]) -> Any:

@@ -65,10 +65,12 @@ class Giver:
         """Return Dynamo's result for the frame, or ``None`` if no record fits. Never raises."""
         begin = time.perf_counter()
         try:
+            here: tuple[str, str] | None = None
             for path, file in self._read().items():
                 for frame in file.of(call.code):
                     try:
-                        answer = self._give(frame, file, call, backend)
+                        here = here or _settings(call, backend)
+                        answer = self._give(frame, file, call, backend, here)
                     except _Differs as differs:
                         self.reasons[f"{call.name}: {differs}"] += 1
                         continue
@@ -93,13 +95,16 @@ class Giver:
                     self.reasons[f"{path.name}: {type(error).__name__}: {error}"[:200]] += 1
         return {path: file for path, file in self._files.items() if file is not None}
 
-    def _give(self, frame: RecordedFrame, file: _File, call: FrameCall, backend: Any) -> Any:
-        """Return Dynamo's result. Raises ``_Differs``."""
+    def _give(
+        self, frame: RecordedFrame, file: _File, call: FrameCall, backend: Any, here: tuple[str, str]
+    ) -> Any:
+        """Return Dynamo's result. ``here``: the backend in words, and the digest of the settings. Raises
+        ``_Differs``."""
         from torch._dynamo.types import GuardedCode, wrap_guarded_code
 
-        if ambient.describe_backend(backend, call.one_graph) != frame.backend:
+        if here[0] != frame.backend:
             raise _Differs("compiled with other options")
-        if ambient.digest(backend.config) != frame.ambient:
+        if here[1] != frame.ambient:
             raise _Differs("other settings of PyTorch")
         if name := changed(frame.traced):
             raise _Differs(f"{name} is other code")
@@ -135,10 +140,20 @@ class _File:
         return torch._dynamo.disable(pickle.loads(self._graphs[name]).after_deserialization())
 
 
+def _settings(call: FrameCall, backend: Any) -> tuple[str, str]:
+    """Return the backend in words, and the digest of the settings of this process. Raises ``_Differs`` where
+    these have no words."""
+    try:
+        return ambient.describe_backend(backend, call.one_graph), ambient.digest(backend.config)
+    except TypeError as error:
+        raise _Differs(str(error)) from None
+
+
 def _code(serialized: Any) -> types.CodeType:
     from torch._dynamo.package import SerializedCode
 
-    return SerializedCode.to_code_object(serialized)
+    code: types.CodeType = SerializedCode.to_code_object(serialized)
+    return code
 
 
 def _skip(frame: RecordedFrame) -> Any:

@@ -127,7 +127,9 @@ class FramesState(KindState):
             return self._recorder.trace(call, asked, backend)
         # A canary compares what a graph returns, and wraps the graph where it is compiled.
         traces = self._callbacks is not None and self._callbacks.traces()
-        return self._giver.give(asked, backend) if self._giver is not None and not traces else None
+        if self._giver is None or traces or not asked.has_room:
+            return None
+        return self._giver.give(asked, backend)
 
 
 KIND = Kind(

@@ -9,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import itertools
 import pickle
+import secrets
 import types
 import weakref
 from collections.abc import Iterator
@@ -25,6 +27,7 @@ from .describe import describe, traced_functions
 from .names import GRAPH, INSTALL, SERIALIZE
 from .stored import RecordedFrame, Skip
 
+_BITS = 60
 UNSET = {"obj_weakref": None, "guarded_class_weakref": None, "guard_types": None, "code_list": None}
 """Fields of a guard that refer to objects of the process in which it was made."""
 
@@ -37,6 +40,11 @@ class Recorder:
         self._frames: list[RecordedFrame] = []
         self._now: list[_Package] = []
         """The packages of the frames that are traced now, the innermost last."""
+        self._number = secrets.randbits(_BITS)
+        """Where this process begins to count the globals that Dynamo makes. A service counts from 0. Dynamo
+        asserts that a name that it makes is not there yet."""
+        self._counts = False
+        """Whether Dynamo counts from ``_number``."""
         self._modules: dict[str, str] = {}
         """Global names that Dynamo installed for modules, by name."""
 
@@ -52,6 +60,8 @@ class Recorder:
 
         try:
             described = ambient.describe_backend(backend, frame_call.one_graph)
+            self._keep_results()
+            self._count_globals()
             if ambient.uses_cuda_graphs(backend.config):
                 raise TypeError("CUDA graphs hold addresses of this process")
         except TypeError as error:
@@ -60,22 +70,41 @@ class Recorder:
         code = SerializedCode.from_code_object(frame_call.code)
         frame = RecordedFrame(code, described, ambient.digest(backend.config))
         package = _Package(frame, self._modules)
-        call.kwargs["package"] = package
+        call.kwargs = {**call.kwargs, "package": package}
         self._now.append(package)
         try:
-            with recording_settings(), _bundled_results():
+            with recording_settings():
                 answer = call()
         finally:
             self._now.pop()
         self._keep(frame_call.name, package, answer)
         return answer
 
+    def _keep_results(self) -> None:
+        """Have AOTAutograd keep its results with the compiled graphs in them, from now on: a backward is compiled
+        when it is first called."""
+        from torch._functorch import config
+
+        config.bundled_autograd_cache = True
+
+    def _count_globals(self) -> None:
+        """Have Dynamo count the globals that it makes from a number that no other process begins with. Raise
+        ``TypeError`` where its counter is not known."""
+        from torch._dynamo import bytecode_transformation
+
+        if not self._counts:
+            if not isinstance(getattr(bytecode_transformation, "_unique_id_counter", None), itertools.count):
+                raise TypeError("the names of Dynamo's globals are made in another way on this torch")
+            setattr(bytecode_transformation, "_unique_id_counter", itertools.count(self._number))  # noqa: B010
+            self._counts = True
+
     def save(self, folder: Path) -> str:
         """Write what was recorded so far into ``folder``; return the file's name, empty if there is none."""
         from torch._dynamo.precompile_context import PrecompileContext
 
         results = PrecompileContext._backend_artifacts_by_key
-        kept, graphs = [], {}
+        kept: list[RecordedFrame] = []
+        graphs: dict[str, bytes] = {}
         for frame in self._frames:
             if any(name not in results for name in frame.graphs):
                 self.refused[frame.code.co_name] = "AOTAutograd does not keep the result of a graph"
@@ -127,8 +156,8 @@ class Recorder:
         return call()
 
     def _install(self, call: imports.Call) -> Any:
-        name = call()
-        value = call.argument("value")
+        output, prefix, value = (call.argument(name) for name in ("self", "prefix", "value"))
+        name = call.original(output, f"{prefix}_{self._number}", value)
         if isinstance(value, types.ModuleType):
             self._modules[name] = value.__name__
         return name
@@ -195,15 +224,6 @@ def recording_settings() -> Iterator[None]:
 
     names = ("skip_nnmodule_hook_guards", "skip_no_tensor_aliasing_guards_on_parameters")
     with config.patch({name: False for name in names if hasattr(config, name)}):
-        yield
-
-
-@contextlib.contextmanager
-def _bundled_results() -> Iterator[None]:
-    """Have AOTAutograd keep its result with the compiled graphs in it."""
-    from torch._functorch import config
-
-    with config.patch(bundled_autograd_cache=True):
         yield
 
 

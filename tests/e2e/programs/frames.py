@@ -1,0 +1,132 @@
+"""Compile a model, record its frames, or serve it: ``frames.py compile|record BUNDLE KEY`` and
+``frames.py serve BUNDLE CHANGE``, where the change is a name of ``CHANGES``.
+
+Every process has other weights. Prints as JSON what was traced and compiled, why, and how far the outputs are
+from eager."""
+
+import json
+import sys
+from pathlib import Path
+
+import short_life
+
+import cachesvc_client
+from cachesvc_client.session.process import process
+
+what, bundle, more = sys.argv[1:]
+if what == "compile":
+    from cachesvc_client.config import Config
+    from cachesvc_client.session.sessions import open_local
+
+    session = open_local(Config.read())
+else:
+    session = cachesvc_client.attach("team/frames", bundle=bundle)
+    if what == "record":
+        process().start_recording()
+
+import frames_model  # noqa: E402
+import torch  # noqa: E402
+from torch import nn  # noqa: E402
+
+assert what == "compile" or cachesvc_client.wait(60)
+model = frames_model.make(seed=len(what))
+optional: dict[str, bool] = {}
+
+
+def another_function():
+    frames_model.scaled = lambda x: x * 3
+
+
+def another_global():
+    frames_model.SCALE = 5.0
+
+
+def training():
+    model.train()
+
+
+def forward_hook():
+    model.second.register_forward_hook(lambda *call: call[-1] + 1)
+
+
+def hook_of_all_modules():
+    nn.modules.module.register_module_forward_hook(lambda *call: call[-1] + isinstance(call[0], nn.Linear))
+
+
+def another_module():
+    model.second = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
+
+
+def another_dtype():
+    model.double()
+
+
+def tied_weights():
+    model.second.weight = model.first.weight
+
+
+def keyword():
+    optional["twice"] = True
+
+
+CHANGES = {
+    "nothing": lambda: None,
+    **{
+        change.__name__: change
+        for change in (another_function, another_global, training, forward_hook, hook_of_all_modules)
+    },
+    **{change.__name__: change for change in (another_module, another_dtype, tied_weights, keyword)},
+}
+
+
+def call(function):
+    torch.manual_seed(0)
+    dtype = model.first.weight.dtype
+    sizes = (4, 6, 7)
+    return [
+        function(torch.linspace(-1, 1, size * 8, dtype=dtype).reshape(size, 8), **optional) for size in sizes
+    ]
+
+
+if what == "serve":
+    CHANGES[more]()
+with torch.no_grad():
+    outputs = call(torch.compile(model))
+    seen = process().observer.snapshot()
+    report = cachesvc_client.report() if what == "serve" else None
+    torch.compiler.reset()
+    eager = call(model)
+if what != "serve":
+    from cachesvc_client.bundle.seal import SigningKey
+    from cachesvc_client.config import Config
+    from cachesvc_client.publication.build_bundle import Draft, build_bundle
+    from cachesvc_client.wire.digest import Digest
+    from cachesvc_client.wire.names import Name, Target
+    from cachesvc_client.wire.records import Workload
+
+    _, fingerprint = process().prepare(Config.read(), session.result)
+    draft = Draft(
+        name=Name.parse("team/frames"),
+        target=Target("model"),
+        fingerprint=fingerprint,
+        workload=Workload(script=Digest.of(b"frames"), dtype="float32"),
+        scopes=process().scopes(),
+        keys=process().key_facts(),
+        asked=process().asked.facts(),
+    )
+    build_bundle(session.capture(whole=what == "record"), draft, SigningKey.load(Path(more)), Path(bundle))
+differences = [float((one - other).abs().max()) for one, other in zip(outputs, eager, strict=True)]
+print(
+    json.dumps(
+        {
+            "traces": seen.traces,
+            "compilations": seen.compilations,
+            "not_recorded": list(process().not_recorded()),
+            "state": report.state if report else "",
+            "reasons": list(report.reasons) if report else [],
+            "explained": list(process().explain(())),
+            "difference": max(differences),
+        }
+    )
+)
+short_life.end()
