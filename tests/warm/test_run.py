@@ -48,6 +48,7 @@ class Answer:
     added: tuple[str, ...] = ()
     emitted: tuple[str, ...] = ()
     compared: dict[str, Compared] = field(default_factory=lambda: dict(EXACT))
+    why_traced: tuple[str, ...] = ()
 
 
 class Scripted(Launcher):
@@ -87,6 +88,7 @@ class Scripted(Launcher):
             capture=stage(request, answer.files),
             fingerprint={"torch": "2.13.0"},
             scopes=("host",),
+            why_traced=answer.why_traced,
         )
 
 
@@ -119,9 +121,9 @@ def warm(tmp_path):
     out = tmp_path / "out"
     out.mkdir()
 
-    def run_job(*answers):
+    def run_job(*answers, tracing="always"):
         launcher = Scripted(*answers)
-        text = 'name = "a/b"\n[[target]]\nid = "x"\nfactory = "m:f"\n'
+        text = 'name = "a/b"\n[[target]]\nid = "x"\nfactory = "m:f"\ntracing = "' + tracing + '"\n'
         context = WarmContext(Name.parse("a/b"), launcher, lambda *_: None, key=key, out=out)
         (outcome,) = run(plan(parse_spec(text, tmp_path / "w.toml")), context)
         assert launcher.answers == [], outcome
@@ -162,6 +164,47 @@ def test_all_files_stay_if_the_trim_makes_a_difference(warm):
         "more than 1 files are kept: with these alone, compiled 1 graph that no entry held",
     )
     assert outcome.observed == Observation()
+
+
+FRAMES = f"frames/{'0' * 64}.frames"
+TRACED = Observation(traces=2)
+
+
+@pytest.mark.parametrize("tracing", ["auto", "never"])
+def test_frames_are_published_where_a_fresh_process_then_traces_nothing(warm, tracing):
+    recording = Answer((A, FRAMES), observed=TRACED)
+    outcome, launcher, manifest = warm(
+        Answer((A,)), Answer(observed=TRACED), recording, Answer(), tracing=tracing
+    )
+    assert launcher.phases == ["eager", "compile", "replay", "record", "replay"]
+    assert launcher.restored == [{A}, {A}, {A, FRAMES}]
+    assert names(manifest) == {A, FRAMES}
+    assert outcome.status == "warm"
+    assert outcome.notes == ("services of this entry do not trace",)
+
+
+NOT_PROVEN = {
+    "nothing is recorded": ((Answer((A,), why_traced=("forward: a guard",)),), "forward: a guard"),
+    "a process still traces": ((Answer((A, FRAMES)), Answer(observed=TRACED)), "traced 2 functions"),
+    "a process compiles": (
+        (Answer((A, FRAMES)), Answer(observed=BUSY)),
+        "compiled 1 graph that no entry held",
+    ),
+    "the recording fails": ((Answer(error="it died"),), "the recording failed: it died"),
+}
+
+
+@pytest.mark.parametrize("tracing", ["auto", "never"])
+@pytest.mark.parametrize("answers", NOT_PROVEN)
+def test_without_a_proof_no_frames_are_published(warm, tracing, answers):
+    more, why = NOT_PROVEN[answers]
+    outcome, _, manifest = warm(Answer((A,)), Answer(), *more, tracing=tracing)
+    if tracing == "auto":
+        assert outcome.status == "warm" and names(manifest) == {A}
+        assert outcome.notes == (f"services of this entry trace: {why}",)
+    else:
+        assert (outcome.status, manifest) == ("failed", None)
+        assert outcome.reasons[0] == why
 
 
 def test_a_file_that_only_has_to_exist_stays(warm):

@@ -33,6 +33,7 @@ fullgraph = true
 grad = "inference_mode"
 autocast = "bfloat16"
 device = "cuda:1"
+tracing = "auto"
 env = {A = "own"}
 timeout = 60
 seed = 7
@@ -76,6 +77,7 @@ def test_a_full_spec_is_read(folder):
         "bfloat16",
     )
     assert (bert.runs, bert.timeout, bert.seed, bert.device) == (3, 60.0, 7, "cuda:1")
+    assert bert.tracing == "auto"
     assert bert.env == {"OMP_NUM_THREADS": "2", "A": "own"}
     assert bert.tolerance == Tolerance(0.5, 0.25)
     assert bert.inputs["long"] == InputSet(call="models:long")
@@ -100,6 +102,7 @@ def test_omitted_keys_have_the_documented_defaults(folder):
     target = parse_spec(text, folder / "w.toml").targets[0]
     assert (target.dtypes, target.modes, target.dynamic, target.fullgraph) == ((), ("default",), None, False)
     assert (target.kind, target.grad, target.device, target.runs) == ("inference", "no_grad", "auto", 10)
+    assert target.tracing == "always"
     assert target.tolerance is None
     training = parse_spec(text + 'kind = "training"\n', folder / "w.toml").targets[0]
     assert training.grad == "grad"
@@ -155,6 +158,7 @@ MALFORMED = {
     "kind": (HEAD + 'kind = "train"\n', "line 5", "did you mean 'training'?"),
     "training without grad": (HEAD + 'kind = "training"\ngrad = "no_grad"\n', "line 6", "no_grad"),
     "device": (HEAD + 'device = "gpu"\n', "line 5", "cuda:N"),
+    "tracing": (HEAD + "tracing = false\n", "line 5", "tracing"),
     "env form": (HEAD + 'env = "A=1"\n', "line 5", "a table of strings"),
     "env number": (HEAD + "[target.env]\nA = 1\n", "line 6", 'A = "1"'),
     "env own": (HEAD + 'env = {HOME = "/x"}\n', "line 5", "warm sets this one"),
