@@ -29,7 +29,7 @@ RESULTS = ROOT / "benchmarks" / "results" / "versions_tests.json"
 GROUPS = {
     "tests": (
         *("tests/kinds", "tests/hooks", "tests/graphs", "tests/environment", "tests/canary"),
-        *("tests/e2e/test_canary.py", "tests/e2e/test_restored.py"),
+        *("tests/e2e/test_canary.py", "tests/e2e/test_restored.py", "tests/e2e/test_frames.py"),
     ),
     "matrix": ("tests/matrix",),
 }

@@ -81,8 +81,8 @@ class Recorder:
         return answer
 
     def _keep_results(self) -> None:
-        """Have AOTAutograd keep its results with the compiled graphs in them, from now on: a backward is compiled
-        when it is first called."""
+        """Have AOTAutograd keep its results with the compiled graphs in them, from now on: a backward is
+        compiled when it is first called."""
         from torch._functorch import config
 
         config.bundled_autograd_cache = True
