@@ -1,19 +1,14 @@
 """Gives Dynamo a recorded frame in the place of a trace.
 
 First everything is compared that decides whether the record is of this frame: the code, the backend, the
-settings of the process, and all code that was traced. Then PyTorch checks the serialised guards against the
-live frame, and `giver` compares the descriptions of the objects whose identity is guarded. Only then *all*
-guards are made anew from the live frame, as a trace would have made them. So no guard is lost, and Dynamo
-checks them before each later call.
+settings of the process, and all code that was traced. Then all recorded guards must hold (`guards`). So no
+guard is lost, and Dynamo checks them before each later call.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import importlib
 import logging
 import pickle
-import sys
 import time
 import types
 from collections import Counter
@@ -23,15 +18,14 @@ from typing import Any
 
 from . import ambient, stored
 from .arguments import FrameCall
-from .describe import changed, describe
-from .recorder import UNSET, recording_settings
+from .describe import changed
+from .guards import Differs, live_guards
 from .stored import RecordedFrame
 
 _log = logging.getLogger("cachesvc")
-
-
-class _Differs(Exception):
-    """A recorded frame does not fit the live one; the text says why."""
+_IN_THIS_PROCESS = {"compile_threads": 1}
+"""Settings with which Inductor loads a recorded graph. With more threads it first starts a pool of compile
+workers, for which it hashes the sources of torch. Nothing is left for them to compile."""
 
 
 class Giver:
@@ -71,7 +65,7 @@ class Giver:
                     try:
                         here = here or _settings(call, backend)
                         answer = self._give(frame, file, call, backend, here)
-                    except _Differs as differs:
+                    except Differs as differs:
                         self.reasons[f"{call.name}: {differs}"] += 1
                         continue
                     self.used[path.name] = None
@@ -99,23 +93,22 @@ class Giver:
         self, frame: RecordedFrame, file: _File, call: FrameCall, backend: Any, here: tuple[str, str]
     ) -> Any:
         """Return Dynamo's result. ``here``: the backend in words, and the digest of the settings. Raises
-        ``_Differs``."""
+        ``Differs``."""
         from torch._dynamo.types import GuardedCode, wrap_guarded_code
 
         if here[0] != frame.backend:
-            raise _Differs("compiled with other options")
+            raise Differs("compiled with other options")
         if here[1] != frame.ambient:
-            raise _Differs("other settings of PyTorch")
+            raise Differs("other settings of PyTorch")
         if name := changed(frame.traced):
-            raise _Differs(f"{name} is other code")
+            raise Differs(f"{name} is other code")
         for method, replaced in frame.methods.items():
             if ambient.replacement(method) != replaced:
-                raise _Differs(f"torch.Tensor.{method} is other code")
+                raise Differs(f"torch.Tensor.{method} is other code")
         if frame.skip is not None:
             return _skip(frame)
-        with recording_settings():
-            state = _guards_state(frame, call)
-            manager = _live_manager(frame, state, call)
+        _log_structured(call.name)
+        manager = live_guards(frame, call)
         _install_functions(frame, file, call, backend.config)
         code = _code(frame.bytecode)
         _note_output(code, call.code)
@@ -141,12 +134,12 @@ class _File:
 
 
 def _settings(call: FrameCall, backend: Any) -> tuple[str, str]:
-    """Return the backend in words, and the digest of the settings of this process. Raises ``_Differs`` where
+    """Return the backend in words, and the digest of the settings of this process. Raises ``Differs`` where
     these have no words."""
     try:
         return ambient.describe_backend(backend, call.one_graph), ambient.digest(backend.config)
     except TypeError as error:
-        raise _Differs(str(error)) from None
+        raise Differs(str(error)) from None
 
 
 def _code(serialized: Any) -> types.CodeType:
@@ -166,91 +159,20 @@ def _skip(frame: RecordedFrame) -> Any:
     return ConvertFrameReturn(frame_exec_strategy=strategy, apply_to_code=apply_to_code)
 
 
-def _guards_state(frame: RecordedFrame, call: FrameCall) -> Any:
-    """Return PyTorch's state of the serialised guards, once they hold for the live frame."""
-    from torch._dynamo.output_graph import get_builtins_dict
-    from torch._dynamo.package import load_guard_manager, load_guards_state
+def _log_structured(name: str) -> None:
+    """Say in PyTorch's structured log (``TORCH_TRACE``) that a record is tried for this frame.
 
-    for alias, name in frame.modules.items():
-        call.globals.setdefault(alias, _module(name))
-    state = load_guards_state(frame.guards)
-    if name := state.output_graph.name_of_builtins_dict_key_in_fglobals:
-        call.globals.setdefault(name, get_builtins_dict(call.globals))
-    _fill_pruned(state, call)
-    manager = load_guard_manager(state, call.code, call.globals)
-    if not manager.check(call.locals):
-        raise _Differs(_failed_guard(manager, call.locals))
-    return state
-
-
-def _module(name: str) -> types.ModuleType:
-    """Return a module; imports only PyTorch's own. Raises ``_Differs`` for one that is not imported."""
-    loaded = sys.modules.get(name)
-    if loaded is not None:
-        return loaded
-    if name.partition(".")[0] != "torch":
-        raise _Differs(f"module {name} is not imported")
-    return importlib.import_module(name)
-
-
-def _fill_pruned(state: Any, call: FrameCall) -> None:
-    """Put live objects where PyTorch pruned recorded ones: only their identity is guarded, and descriptions
-    of those objects are compared later. Raises ``_Differs`` where there is no live one."""
-    graph = state.output_graph
-    for scope_name, live in (("local_scope", call.locals), ("global_scope", call.globals)):
-        scope = getattr(graph, scope_name)
-        pruned = [key for key, value in scope.items() if type(value).__name__ == "_Missing"]
-        for key in pruned:
-            if key not in live:
-                raise _Differs(f"{key} is missing")
-        filled = {**scope, **{key: live[key] for key in pruned}}
-        graph = dataclasses.replace(graph, **{scope_name: filled})
-    state.output_graph = graph
-
-
-def _failed_guard(manager: Any, scope: Mapping[str, Any]) -> str:
-    """Return the guard that does not hold, in PyTorch's words."""
-    try:
-        parts = manager.check_verbose(scope).verbose_code_parts
-        text = " ".join(str(parts[0]).split()) if parts else ""
-    except Exception:  # noqa: BLE001 - only the words are missing
-        text = ""
-    return f"a guard does not hold: {text[:160]}" if text else "a guard does not hold"
-
-
-def _live_manager(frame: RecordedFrame, state: Any, call: FrameCall) -> Any:
-    """Return the manager of all guards, made from the live frame.
-
-    Raises ``_Differs`` if an object whose identity is guarded is another one than the recorded.
+    Where nobody has asked for that log, PyTorch finds out at the first entry, and makes that entry all the
+    same. The first one after this would be a text of all guards.
     """
-    from torch._dynamo.guards import CheckFunctionManager
-    from torch._dynamo.output_graph import OutputGraphCommon
-    from torch._guards import GuardsSet
-    from torch.utils._ordered_set import OrderedSet
+    from torch._logging import trace_structured
 
-    scope = {"L": call.locals, "G": call.globals}
-    identities = pickle.loads(frame.identities)
-    for guard, described in identities:
-        try:
-            now = describe(eval(guard.name, scope))  # an expression that Dynamo made, of a verified file
-        except Exception:  # noqa: BLE001 - the expression reads what is not there, or is something else now
-            now = ""
-        if now != described:
-            raise _Differs(f"{guard.name} is not {described}"[:200])
-    every = [*state.output_graph._guards, *(guard for guard, _ in identities)]
-    fresh = OrderedSet([dataclasses.replace(guard, **UNSET) for guard in every])
-    live = dataclasses.replace(
-        state.output_graph, local_scope=call.locals, global_scope=call.globals, _guards=GuardsSet(fresh)
+    trace_structured(
+        "artifact",
+        metadata_fn=lambda: {"name": "cachesvc_recorded_frame", "encoding": "string"},
+        payload_fn=lambda: name,
+        expect_trace_id=False,
     )
-    manager = CheckFunctionManager(
-        call.code,
-        OutputGraphCommon(live),
-        shape_code_parts=state.shape_code_parts,
-        runtime_global_scope=call.globals,
-    ).guard_manager
-    if not manager.check(call.locals):
-        raise _Differs("a guard that was made from the live frame does not hold for it")
-    return manager
 
 
 def _install_functions(
@@ -264,7 +186,7 @@ def _install_functions(
 
     for name in frame.graphs:
         if name not in call.globals:
-            with config.patch(dict(options)):
+            with config.patch({**options, **_IN_THIS_PROCESS}):
                 call.globals[name] = file.graph(name)
     for name, serialized in frame.resumes.items():
         if name not in call.globals:

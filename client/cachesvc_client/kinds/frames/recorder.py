@@ -28,8 +28,13 @@ from .names import GRAPH, INSTALL, SERIALIZE
 from .stored import RecordedFrame, Skip
 
 _BITS = 60
-UNSET = {"obj_weakref": None, "guarded_class_weakref": None, "guard_types": None, "code_list": None}
-"""Fields of a guard that refer to objects of the process in which it was made."""
+_STACKS = {"stack": None, "user_stack": None}
+UNSET = {
+    **dict.fromkeys(("obj_weakref", "guarded_class_weakref", "guard_types", "code_list")),
+    **_STACKS,
+}
+"""Fields of a guard that refer to objects of the process in which it was made, or to lines of its sources:
+these are comments in PyTorch's log of recompiles, and take more bytes than the guards."""
 
 
 class Recorder:
@@ -131,8 +136,9 @@ class Recorder:
         if not self._now:
             return call()
         package = self._now[-1]
-        kept = [guard for guard in guards if not _compares_identity(manager, guard)]
         left = [guard for guard in guards if _compares_identity(manager, guard)]
+        kept = [guard for guard in guards if not _compares_identity(manager, guard)]
+        kept = [dataclasses.replace(guard, **_STACKS) for guard in kept]
         try:
             described = [(_bare(guard), describe(builder.get(guard))) for guard in left]
             with _plain_sources():
@@ -218,12 +224,12 @@ class _Package:
 
 @contextlib.contextmanager
 def recording_settings() -> Iterator[None]:
-    """Have Dynamo guard what it otherwise trusts to stay within one process: nobody adds a hook to a module
-    after its trace, and nobody ties parameters. Between two processes somebody may."""
+    """Have Dynamo guard what it otherwise trusts to stay within one process: nobody ties parameters after the
+    trace. Between two processes somebody may."""
     from torch._dynamo import config
 
-    names = ("skip_nnmodule_hook_guards", "skip_no_tensor_aliasing_guards_on_parameters")
-    with config.patch({name: False for name in names if hasattr(config, name)}):
+    name = "skip_no_tensor_aliasing_guards_on_parameters"
+    with config.patch({name: False} if hasattr(config, name) else {}):
         yield
 
 

@@ -1,0 +1,159 @@
+"""Makes the guards of a recorded frame, and checks that they hold for the live one.
+
+PyTorch makes a guard from a value: from the recorded one, if PyTorch serialised the guard, so that the guard
+compares what the frame was compiled for. A guard that compares an identity is made from the live object, once
+that object's description is the recorded one. All guards are made in one pass, and Dynamo checks them before
+each later call.
+
+Dynamo guards no hook of a module after the trace (``skip_nnmodule_hook_guards``): it has seen while tracing
+that there is none. Nothing is traced here, so this module looks at the live modules.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib
+import pickle
+import sys
+import types
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from .arguments import FrameCall
+from .describe import describe
+from .recorder import UNSET, recording_settings
+from .stored import RecordedFrame
+
+_HOOKS = "EMPTY_NN_MODULE_HOOKS_DICT"
+"""The guard that a module had no hook of a kind."""
+
+
+class Differs(Exception):
+    """A recorded frame does not fit the live one; the text says why."""
+
+
+def live_guards(frame: RecordedFrame, call: FrameCall) -> Any:
+    """Return PyTorch's manager of all guards of a frame. Raises ``Differs`` if one does not hold."""
+    from torch._dynamo.guards import CheckFunctionManager
+    from torch._dynamo.output_graph import OutputGraphCommon
+    from torch._guards import GuardsSet
+    from torch.utils._ordered_set import OrderedSet
+
+    state = _state(frame, call)
+    scope = {"L": call.locals, "G": call.globals}
+    recorded = [*state.output_graph._guards]
+    _check_hooks(recorded, scope)
+    identities = _identities(frame, scope)
+    guards = GuardsSet(OrderedSet([*recorded, *identities]))
+    graph = dataclasses.replace(state.output_graph, _guards=guards)
+    with recording_settings(), _live_objects(identities, scope):
+        manager = CheckFunctionManager(
+            call.code,
+            OutputGraphCommon(graph),
+            shape_code_parts=state.shape_code_parts,
+            runtime_global_scope=call.globals,
+        ).guard_manager
+    if not manager.check(call.locals):
+        raise Differs(_failed_guard(manager, call.locals))
+    return manager
+
+
+def _state(frame: RecordedFrame, call: FrameCall) -> Any:
+    """Return what PyTorch serialised of the guards, once the globals that Dynamo adds are there."""
+    from torch._dynamo.output_graph import get_builtins_dict
+    from torch._dynamo.package import load_guards_state
+
+    for alias, name in frame.modules.items():
+        call.globals.setdefault(alias, _module(name))
+    state = load_guards_state(frame.guards)
+    if name := state.output_graph.name_of_builtins_dict_key_in_fglobals:
+        call.globals.setdefault(name, get_builtins_dict(call.globals))
+    return state
+
+
+def _module(name: str) -> types.ModuleType:
+    """Return a module; imports only PyTorch's own. Raises ``Differs`` for one that is not imported."""
+    loaded = sys.modules.get(name)
+    if loaded is not None:
+        return loaded
+    if name.partition(".")[0] != "torch":
+        raise Differs(f"module {name} is not imported")
+    return importlib.import_module(name)
+
+
+def _check_hooks(guards: Iterable[Any], scope: Mapping[str, Any]) -> None:
+    """Raise ``Differs`` where a module has a hook now that had none when it was recorded."""
+    for guard in guards:
+        if guard.create_fn_name() == _HOOKS and _evaluate(guard.name, scope):
+            raise Differs(f"{guard.name} is not empty")
+
+
+def _identities(frame: RecordedFrame, scope: Mapping[str, Any]) -> list[Any]:
+    """Return the guards that compare identities, once each object is what was recorded."""
+    guards = []
+    for guard, described in pickle.loads(frame.identities):
+        try:
+            now = describe(_evaluate(guard.name, scope))
+        except TypeError:
+            now = ""
+        if now != described:
+            raise Differs(f"{guard.name} is not {described}"[:200])
+        guards.append(dataclasses.replace(guard, **UNSET))
+    return guards
+
+
+def _evaluate(name: str, scope: Mapping[str, Any]) -> Any:
+    """Return the live object of a guard's name, which is an expression that Dynamo made. Raises ``Differs``
+    where there is none."""
+    try:
+        return eval(name, dict(scope))  # of a verified file
+    except Exception as error:  # noqa: BLE001 - the expression reads what is not there, or is something else now
+        raise Differs(f"{name} cannot be read: {type(error).__name__}") from None
+
+
+@contextlib.contextmanager
+def _live_objects(identities: Iterable[Any], scope: Mapping[str, Any]) -> Iterator[None]:
+    """Have PyTorch make these guards from live objects, and others from recorded ones where there are any:
+    PyTorch leaves out of a record what no guard of the record compares."""
+    from torch._dynamo.guards import CheckFunctionManager, GuardBuilder
+
+    original = GuardBuilder.get
+    live = {id(guard) for guard in identities}
+    kinds = CheckFunctionManager.UNSUPPORTED_SERIALIZATION_GUARD_TYPES
+    globals_and_locals = dict(scope)
+
+    def get(builder: Any, asked: Any, *rest: Any, **named: Any) -> Any:
+        # A guard of an attribute is a guard of its own, which PyTorch makes while it makes another.
+        is_guard = hasattr(asked, "originating_source")
+        if not (is_guard and (id(asked) in live or asked.create_fn_name() in kinds)):
+            with contextlib.suppress(Exception):
+                value = original(builder, asked, *rest, **named)
+                if type(value).__name__ != "_Missing":
+                    return value
+        builder_scope, cache = builder.scope, builder.src_get_value_cache
+        builder.scope = {**builder_scope, **globals_and_locals}
+        builder.src_get_value_cache = type(cache)()
+        try:
+            return original(builder, asked, *rest, **named)
+        except Exception as error:  # noqa: BLE001 - the live object is another one than the recorded
+            name = getattr(asked, "name", asked)
+            raise Differs(f"{name} cannot be read: {type(error).__name__}") from None
+        finally:
+            builder.scope, builder.src_get_value_cache = builder_scope, cache
+
+    GuardBuilder.get = get
+    try:
+        yield
+    finally:
+        GuardBuilder.get = original
+
+
+def _failed_guard(manager: Any, scope: Mapping[str, Any]) -> str:
+    """Return the guard that does not hold, in PyTorch's words."""
+    try:
+        parts = manager.check_verbose(scope).verbose_code_parts
+        text = " ".join(str(parts[0]).split()) if parts else ""
+    except Exception:  # noqa: BLE001 - only the words are missing
+        text = ""
+    return f"a guard does not hold: {text[:160]}" if text else "a guard does not hold"
