@@ -10,17 +10,20 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import inspect
-import types
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
 from ...graphs import ambient
+from .deferred import with_stand_ins
 from .describe import text_of
 
 _WRAPPERS = ("_torchdynamo_orig_backend", "_torchdynamo_orig_callable", "_compiler_fn", "compiler_fn")
 """Names under which a wrapper of ``torch.compile`` keeps the backend (torch 2.10 to 2.15)."""
+_WRAPPER = "torch._inductor.codegen.wrapper"
+"""The module of which a key needs one function, for a graph with Triton kernels of the application."""
+_BACKENDS = ("custom_backend_passes", "custom_backend_codegen_configs")
+"""Names in ``codecache`` of what is registered for each device: an application's, or ``None``."""
 
 
 def inductor_backend(backend: Any) -> Any | None:
@@ -97,22 +100,34 @@ def _refuse_hooks_of_all_modules() -> None:
 
 
 def _details(graph: Any, inputs: list[Any]) -> Any:
-    """Return what PyTorch's key of a graph is made of, without the hash of torch's sources.
+    """Return what PyTorch's key of a graph is made of, but for the graph and its inputs.
 
-    That hash takes a quarter of a second. The version of torch decides whether an entry fits at all, and the
-    code that was traced is compared function by function.
+    Left out is what costs time and decides nothing here: the hash of torch's sources and Triton's key (their
+    versions decide whether an entry fits at all, and the code that was traced is compared function by
+    function), and the backends that Inductor registers for itself.
     """
     from torch._inductor import codecache
 
-    made = inspect.unwrap(codecache.FxGraphHashDetails.__init__)
-    scope = {**vars(codecache), "torch_key": bytes}
-    init = types.FunctionType(made.__code__, scope, made.__name__, made.__defaults__, made.__closure__)
+    names = {
+        "torch_key": bytes,
+        "CacheBase": SimpleNamespace(get_system=dict),
+        "init_backend_registration": lambda: None,
+        **{name: _set(getattr(codecache, name, {})) for name in _BACKENDS},
+    }
+    wrapper = SimpleNamespace(user_defined_triton_kernel_transitive_closure_source_code=None)
+    init = with_stand_ins(codecache.FxGraphHashDetails.__init__, {_WRAPPER: wrapper}, **names)
     details = object.__new__(codecache.FxGraphHashDetails)
     init(details, graph, inputs, {}, [])
     for name, value in ambient.of_graph(details, graph).items():
         if not hasattr(details, name):
             setattr(details, name, value)
+    details.gm, details.example_inputs = None, []
     return details
+
+
+def _set(backends: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what an application registered for the devices of Inductor's backends."""
+    return {device: value for device, value in backends.items() if value is not None}
 
 
 def _settings(config: Any) -> dict[str, Any]:

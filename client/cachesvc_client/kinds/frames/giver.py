@@ -8,7 +8,6 @@ guard is lost, and Dynamo checks them before each later call.
 from __future__ import annotations
 
 import logging
-import pickle
 import time
 import types
 from collections import Counter
@@ -18,6 +17,7 @@ from typing import Any
 
 from . import ambient, stored
 from .arguments import FrameCall
+from .deferred import read_graph
 from .describe import changed
 from .guards import Differs, live_guards
 from .stored import RecordedFrame
@@ -130,7 +130,7 @@ class _File:
         """Return a compiled graph, ready to be called."""
         import torch
 
-        return torch._dynamo.disable(pickle.loads(self._graphs[name]).after_deserialization())
+        return torch._dynamo.disable(read_graph(self._graphs[name]).after_deserialization())
 
 
 def _settings(call: FrameCall, backend: Any) -> tuple[str, str]:

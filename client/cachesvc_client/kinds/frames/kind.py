@@ -10,13 +10,14 @@ that follows the trace does.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...hooks import counters, imports
 from ..kind import Kind, KindState, ProcessCallbacks, RestoredFacts
-from .names import FRAME, HOOKS
+from .names import BACKEND, CONFIG, FRAME, HOOKS, LOAD
 from .rules import RULES
 
 if TYPE_CHECKING:
@@ -38,9 +39,11 @@ class FramesState(KindState):
         """Names of the files that this process recorded."""
 
     def install_hooks(self, callbacks: ProcessCallbacks) -> None:
-        """Put the hook in place with which Dynamo asks for a frame."""
+        """Put the hooks in place with which Dynamo asks for a frame, and those that spare imports."""
         self._callbacks = callbacks
         FRAME.install(self._frame)
+        for hook, name in ((CONFIG, "compiler_config"), (BACKEND, "compiler_function"), (LOAD, "load_graph")):
+            hook.install(functools.partial(self._spare_imports, name))
 
     def start_recording(self) -> None:
         """Record each frame from now on, where this torch can."""
@@ -110,6 +113,19 @@ class FramesState(KindState):
         counters.counts["frames_traced"] += 1
         return call()
 
+    def _spare_imports(self, name: str, call: imports.Call) -> Any:
+        """Run a function of PyTorch without the imports that only a compile needs, if frames may be given."""
+        if self._giver is None or self._recorder is not None or self._has_to_trace():
+            return call()
+        from . import deferred
+
+        return getattr(deferred, name)(call)
+
+    def _has_to_trace(self) -> bool:
+        """Return whether a canary runs: it compares what a graph returns, and wraps the graph where it is
+        compiled."""
+        return self._callbacks is not None and self._callbacks.traces()
+
     def _answer(self, call: imports.Call) -> Any:
         """Return the result for a frame; ``None`` where Dynamo has to trace it unrecorded."""
         import torch
@@ -125,9 +141,7 @@ class FramesState(KindState):
         if self._recorder is not None:
             counters.counts["frames_traced"] += 1
             return self._recorder.trace(call, asked, backend)
-        # A canary compares what a graph returns, and wraps the graph where it is compiled.
-        traces = self._callbacks is not None and self._callbacks.traces()
-        if self._giver is None or traces or not asked.has_room:
+        if self._giver is None or self._has_to_trace() or not asked.has_room:
             return None
         return self._giver.give(asked, backend)
 

@@ -34,4 +34,26 @@ GRAPH = Hook(
     _NO_FRAMES,
     role="speed",
 )
-HOOKS = (FRAME, SERIALIZE, INSTALL, GRAPH)
+_IMPORTS = "a start with recorded frames imports Inductor's compiler all the same, in half a second"
+CONFIG = Hook(
+    "torch",
+    "_TorchCompileInductorWrapper.get_compiler_config",
+    "answers without Inductor's compiler where frames may be given",
+    _IMPORTS,
+    role="speed",
+)
+BACKEND = Hook(
+    "torch._dynamo.eval_frame",
+    "get_compiler_fn",
+    "imports Dynamo's minifier later where frames may be given",
+    _IMPORTS,
+    role="speed",
+)
+LOAD = Hook(
+    "torch._inductor.codecache",
+    "FxGraphCache.cache_hit_post_compile",
+    "loads the graphs of recorded frames without Inductor's lowerings",
+    _IMPORTS,
+    role="speed",
+)
+HOOKS = (FRAME, SERIALIZE, INSTALL, GRAPH, CONFIG, BACKEND, LOAD)

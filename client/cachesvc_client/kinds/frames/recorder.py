@@ -25,6 +25,7 @@ from . import ambient, stored
 from .arguments import FrameCall
 from .describe import describe, traced_functions
 from .names import GRAPH, INSTALL, SERIALIZE
+from .sources import make_lean
 from .stored import RecordedFrame, Skip
 
 _BITS = 60
@@ -115,7 +116,7 @@ class Recorder:
                 self.refused[frame.code.co_name] = "AOTAutograd does not keep the result of a graph"
                 continue
             kept.append(frame)
-            graphs |= {name: pickle.dumps(results[name], protocol=4) for name in frame.graphs}
+            graphs |= {name: _pickled(results[name]) for name in frame.graphs}
         # A frame that only skips saves nothing by itself.
         return stored.write(folder, kept, graphs) if any(frame.bytecode for frame in kept) else ""
 
@@ -167,6 +168,16 @@ class Recorder:
         if isinstance(value, types.ModuleType):
             self._modules[name] = value.__name__
         return name
+
+
+def _pickled(result: Any) -> bytes:
+    """Return a result of AOTAutograd, with lean code in its graphs, as bytes."""
+    content = result.content
+    for part in ("compiled_fw", "compiled_bw"):
+        graph = getattr(getattr(content, part, None), "result", None)
+        if isinstance(getattr(graph, "source_code", None), str):
+            make_lean(graph)
+    return pickle.dumps(result, protocol=4)
 
 
 class _Package:

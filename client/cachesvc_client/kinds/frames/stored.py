@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from .rules import SUFFIX
 
-FORMAT = 1
+FORMAT = 2
 """The number of the format. A file of another format is not read."""
 
 

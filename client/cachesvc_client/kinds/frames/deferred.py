@@ -1,0 +1,183 @@
+"""Spares a start the imports that only a compile needs.
+
+For one small function each, ``torch.compile`` and PyTorch's loader of compiled graphs import Inductor's
+lowerings and AOTAutograd's compiler [measured, 2.13: half a second of CPU of a start of 0.8 s whose frames
+were all given]. Where frames may be given, these functions run as copies whose own import statements get a
+stand-in for a module that nobody has imported. A process that has to compile after all imports the modules
+then.
+
+After ``torch.compile`` a program may read a submodule, such as ``torch._inductor.debug``, as an attribute of
+its package, because PyTorch has imported it. So the packages import a submodule when it is asked for.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import importlib
+import importlib.util
+import inspect
+import io
+import pickle
+import sys
+import types
+from collections.abc import Mapping
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+from ...hooks import imports
+
+_COMPILER = "torch._inductor.compile_fx"
+_MINIFIER = "torch._dynamo.repro.after_dynamo"
+_LOWERING = "torch._inductor.graph"
+_DECOMPOSITIONS = "torch._inductor.decomposition"
+_DEBUG = "torch._inductor.debug"
+_PACKAGES = ("torch._inductor", "torch._dynamo", "torch._functorch")
+
+
+def with_stand_ins(function: Any, stand_ins: Mapping[str, Any], **scope: Any) -> Any:
+    """Return a copy of a function in which ``from MODULE import name`` takes the name from a stand-in, if
+    ``stand_ins`` has one for the module and the module is not imported.
+
+    ``scope``: globals that the copy has in the place of its module's.
+    """
+    plain = inspect.unwrap(function)
+
+    def import_from(
+        name: str, module: Any = None, values: Any = None, names: Any = (), level: int = 0
+    ) -> ModuleType:
+        full = importlib.util.resolve_name("." * level + name, module["__package__"]) if level else name
+        if names and full in stand_ins and full not in sys.modules:
+            stand_in: ModuleType = stand_ins[full]
+            return stand_in
+        return builtins.__import__(name, module, values, names, level)
+
+    names = {"__builtins__": {**vars(builtins), "__import__": import_from}}
+    copy = types.FunctionType(
+        plain.__code__,
+        {**plain.__globals__, **scope, **names},
+        plain.__name__,
+        plain.__defaults__,
+        plain.__closure__,
+    )
+    copy.__kwdefaults__ = plain.__kwdefaults__
+    return copy
+
+
+def compiler_config(call: imports.Call) -> Any:
+    """Return the settings of a compile, as ``get_compiler_config`` of Inductor's backend does; without
+    Inductor's compiler."""
+    from torch._inductor import config
+
+    options = call.args[0].config
+    known = config.get_config_copy()
+    if _COMPILER in sys.modules or any(name not in known for name in options):
+        return call()
+    _complete_packages()
+    with config.patch(options):
+        return config.get_config_copy()
+
+
+def compiler_function(call: imports.Call) -> Any:
+    """Return the backend in the wrapper that `torch._dynamo.eval_frame.get_compiler_fn` puts around it;
+    without the minifier."""
+    if _MINIFIER in sys.modules:
+        return call()
+    _complete_packages()
+    stand_in = SimpleNamespace(wrap_backend_debug=_DeferredMinifier)
+    return with_stand_ins(call.original, {_MINIFIER: stand_in})(*call.args, **call.kwargs)
+
+
+def load_graph(call: imports.Call) -> Any:
+    """Load a compiled graph, as ``FxGraphCache.cache_hit_post_compile`` does; without Inductor's lowerings,
+    which it asks for a function of PyTorch's own tests."""
+    _complete_packages()
+    stand_in = SimpleNamespace(GraphLowering=SimpleNamespace(save_output_code=None))
+    return with_stand_ins(call.original, {_LOWERING: stand_in})(*call.args, **call.kwargs)
+
+
+def read_graph(data: bytes) -> Any:
+    """Return a recorded graph out of a verified file; without Inductor's decompositions, of which it holds
+    the function that lists them."""
+    return _GraphUnpickler(io.BytesIO(data)).load()
+
+
+class _GraphUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if module == _DECOMPOSITIONS and module not in sys.modules and name == "select_decomp_table":
+            return _decompositions
+        return super().find_class(module, name)
+
+
+def _decompositions() -> Any:
+    return importlib.import_module(_DECOMPOSITIONS).select_decomp_table()
+
+
+class _DeferredMinifier:
+    """Stands for Dynamo's ``WrapBackendDebug`` until a graph is compiled, with the same attributes."""
+
+    def __init__(self, backend: Any, name: str | None) -> None:
+        functools.wraps(backend)(self)
+        self._torchdynamo_orig_backend = backend
+        self._compiler_name = name
+        for attribute in ("__name__", "compiler_name"):
+            if hasattr(backend, attribute):
+                self.__name__ = getattr(backend, attribute)
+        if hasattr(backend, "get_compiler_config"):
+            self.get_compiler_config = backend.get_compiler_config
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        wrap = importlib.import_module(_MINIFIER).wrap_backend_debug
+        return wrap(self._torchdynamo_orig_backend, self._compiler_name)(*args, **kwargs)
+
+
+class _DeferredDebug(ModuleType):
+    """Stands for ``torch._inductor.debug``, which each call of a compiled graph asks whether graphs are
+    recorded. Everything else is the module's, which is then imported."""
+
+    @property
+    def RECORD_GRAPH_EXECUTION(self) -> bool:
+        """Return whether executions are recorded: never before the module is imported."""
+        return bool(getattr(sys.modules.get(_DEBUG), "RECORD_GRAPH_EXECUTION", False))
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(importlib.import_module(_DEBUG), name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(importlib.import_module(_DEBUG), name, value)
+
+
+def _complete_packages() -> None:
+    """Have PyTorch's packages import a submodule when a program asks for it as an attribute."""
+    for name in _PACKAGES:
+        package = sys.modules.get(name)
+        if package is None or isinstance(package.__dict__.get("__getattr__"), _LateAttribute):
+            continue
+        package.__getattr__ = _LateAttribute(package)  # type: ignore[method-assign]
+    inductor = sys.modules.get("torch._inductor")
+    if inductor is not None and _DEBUG not in sys.modules and "debug" not in vars(inductor):
+        debug = _DeferredDebug(_DEBUG)
+        inductor.debug = debug  # type: ignore[attr-defined]
+
+
+class _LateAttribute:
+    """Is the function ``__getattr__`` of a package: imports a submodule when it is asked for. It stays when
+    hooks are taken out: the program may still need what was deferred."""
+
+    def __init__(self, package: ModuleType) -> None:
+        self._package = package.__name__
+        self._before = package.__dict__.get("__getattr__")
+
+    def __call__(self, name: str) -> Any:
+        full = f"{self._package}.{name}"
+        if not name.startswith("__"):
+            try:
+                return importlib.import_module(full)
+            except ModuleNotFoundError as error:
+                if error.name != full:
+                    raise
+        if self._before is not None:
+            return self._before(name)
+        raise AttributeError(f"module {self._package!r} has no attribute {name!r}")
