@@ -68,8 +68,6 @@ class Recorder:
             described = ambient.describe_backend(backend, frame_call.one_graph)
             self._keep_results()
             self._count_globals()
-            if ambient.uses_cuda_graphs(backend.config):
-                raise TypeError("CUDA graphs hold addresses of this process")
         except TypeError as error:
             self.refused[frame_call.name] = str(error)
             return call()
