@@ -70,6 +70,8 @@ def test_a_fresh_process_traces_nothing(tmp_path: Path, recorded: Recorded) -> N
     answer = recorded.serve(tmp_path, prepared=False)
     assert (answer["traces"], answer["compilations"], answer["compilers"]) == (0, 0, [])
     assert answer["state"] == "hit", answer
+    assert answer["imported"] == [], "what only a compile needs is not imported"
+    assert answer["same_config"]
 
 
 @pytest.mark.parametrize("variables", [{"CACHESVC_FRAMES": "0"}, {"CACHESVC_CANARY": "1"}])
