@@ -36,7 +36,6 @@ class Giver:
         given: How many frames were given.
         reasons: Why frames of the same code did not fit: text -> how often.
         seconds: What comparing and giving took.
-        loads_graph: Whether a recorded graph is loaded now.
     """
 
     def __init__(self) -> None:
@@ -44,7 +43,6 @@ class Giver:
         self.given = 0
         self.reasons: Counter[str] = Counter()
         self.seconds = 0.0
-        self.loads_graph = False
         self._files: dict[Path, _File | None] = {}
         """What was accepted; ``None`` until it is read."""
 
@@ -111,11 +109,7 @@ class Giver:
             return _skip(frame)
         _log_structured(call.name)
         manager = live_guards(frame, call)
-        self.loads_graph = True
-        try:
-            _install_functions(frame, file, call, backend.config)
-        finally:
-            self.loads_graph = False
+        _install_functions(frame, file, call, backend.config)
         code = _code(frame.bytecode)
         _note_output(code, call.code)
         return wrap_guarded_code(GuardedCode(code, manager, call.compile_id, "recorded frame"))

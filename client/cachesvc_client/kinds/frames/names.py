@@ -41,6 +41,13 @@ INNER = Hook(
     "a recording compiles anew, and frames of tuned graphs fail their proof",
     role="speed",
 )
+BUNDLE = Hook(
+    "torch._inductor.triton_bundler",
+    "TritonBundler.read_and_emit",
+    "keeps the kernels of a graph of the entry as they were read, for the record (`warm` only)",
+    "frames of graphs with Triton kernels are not recorded",
+    role="speed",
+)
 _IMPORTS = "a start with recorded frames imports Inductor's compiler all the same, in half a second"
 CONFIG = Hook(
     "torch",
@@ -63,11 +70,4 @@ LOAD = Hook(
     _IMPORTS,
     role="speed",
 )
-KERNEL = Hook(
-    "torch._inductor.async_compile",
-    "CompiledTritonKernels.key",
-    "finds the kernels of recorded frames without a hash of torch's sources",
-    "a start with recorded frames hashes torch's sources, in an eighth of a second",
-    role="speed",
-)
-HOOKS = (FRAME, SERIALIZE, INSTALL, GRAPH, INNER, CONFIG, BACKEND, LOAD, KERNEL)
+HOOKS = (FRAME, SERIALIZE, INSTALL, GRAPH, INNER, BUNDLE, CONFIG, BACKEND, LOAD)

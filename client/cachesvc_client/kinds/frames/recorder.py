@@ -24,7 +24,7 @@ from ...hooks import imports
 from . import ambient, stored
 from .arguments import FrameCall
 from .describe import describe, traced_functions
-from .names import GRAPH, INNER, INSTALL, SERIALIZE
+from .names import BUNDLE, GRAPH, INNER, INSTALL, SERIALIZE
 from .sources import make_lean
 from .stored import RecordedFrame, Skip
 
@@ -51,6 +51,8 @@ class Recorder:
         asserts that a name that it makes is not there yet."""
         self._counts = False
         """Whether Dynamo counts from ``_number``."""
+        self._kernels = b""
+        """The kernels of the graph that was read last, pickled before they were loaded."""
         self._modules: dict[str, str] = {}
         """Global names that Dynamo installed for modules, by name."""
 
@@ -60,6 +62,7 @@ class Recorder:
         INSTALL.install(self._install)
         GRAPH.install(self._graph)
         INNER.install(self._compile_graph)
+        BUNDLE.install(self._read_kernels)
 
     def trace(self, call: imports.Call, frame_call: FrameCall, backend: Any) -> Any:
         """Let Dynamo trace the frame, record it, and return Dynamo's result."""
@@ -172,8 +175,18 @@ class Recorder:
 
         if not config.bundled_autograd_cache or count_calls(call.argument("gm").graph) == 0:
             return call()
+        self._kernels = b""
         with config.patch(bundled_autograd_cache=False):
-            return call()
+            graph = call()
+        if self._kernels and hasattr(graph, "_triton_bundle"):
+            graph._triton_bundle = pickle.loads(self._kernels)
+        return graph
+
+    def _read_kernels(self, call: imports.Call) -> Any:
+        """Keep a graph's kernels as they were read from the entry: once they are loaded, they have addresses
+        of this process and cannot be pickled."""
+        self._kernels = pickle.dumps(call.argument("bundle"), protocol=4)
+        return call()
 
     def _install(self, call: imports.Call) -> Any:
         output, prefix, value = (call.argument(name) for name in ("self", "prefix", "value"))
