@@ -128,6 +128,12 @@ def test_a_canary_withdraws_frames_with_wrong_numbers(tmp_path: Path, recorded: 
     assert any("a canary on this node found its numbers wrong" in reason for reason in answer["reasons"])
 
 
+def test_under_strict_a_wrong_frame_is_an_error(tmp_path: Path, recorded: Recorded) -> None:
+    wrong = wrong_frames(recorded, tmp_path / "wrong.cachesvc")
+    result = recorded.run(wrong, tmp_path, CACHESVC_CANARY="1", CACHESVC_STRICT="1")
+    assert result.code != 0 and "the canary found wrong numbers" in result.err
+
+
 def wrong_frames(recorded: Recorded, bundle: Path) -> Path:
     """Build the same entry with frames whose compiled graphs multiply by three, and leave all else."""
 
