@@ -83,6 +83,8 @@ def test_a_fresh_process_traces_nothing(tmp_path: Path, recorded: Recorded) -> N
     answer = recorded.serve(tmp_path, prepared=False)
     assert (answer["traces"], answer["compilations"], answer["compilers"]) == (0, 0, [])
     assert answer["state"] == "hit", answer
+    assert answer["imported"] == [], "what only a compile needs is not imported"
+    assert answer["same_config"]
 
 
 def test_a_process_that_shall_trace_traces_and_hits(tmp_path: Path, recorded: Recorded) -> None:

@@ -118,8 +118,14 @@ if what == "serve":
     CHANGES[more]()
 if os.environ.get("CACHESVC_CANARY"):
     count_comparisons()
+DEFERRED = ("torch._inductor.compile_fx", "torch._inductor.lowering", "torch._dynamo.repro.after_dynamo")
 with torch.no_grad():
-    outputs = call(torch.compile(model))
+    compiled = torch.compile(model)
+    outputs = call(compiled)
+    imported = [name for name in DEFERRED if name in sys.modules]
+    config = compiled.get_compiler_config()
+    # PyTorch has imported it by now, so a program may read it.
+    same_config = config == torch._inductor.compile_fx.get_patched_config_dict({})
     seen = process().observer.snapshot()
     report = cachesvc_client.report() if what == "serve" else None
     torch.compiler.reset()
@@ -148,6 +154,8 @@ print(
     json.dumps(
         {
             "traces": seen.traces,
+            "imported": imported,
+            "same_config": same_config,
             "compilations": seen.compilations,
             "not_recorded": list(process().not_recorded()),
             "state": report.state if report else "",

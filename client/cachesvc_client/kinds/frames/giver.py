@@ -38,6 +38,7 @@ class Giver:
         given: How many frames were given.
         reasons: Why frames of the same code did not fit: text -> how often.
         seconds: What comparing and giving took.
+        loads_graph: Whether a recorded graph is loaded now.
     """
 
     def __init__(self, comparison: Callable[[str], Comparison | None]) -> None:
@@ -47,6 +48,7 @@ class Giver:
         self.given = 0
         self.reasons: Counter[str] = Counter()
         self.seconds = 0.0
+        self.loads_graph = False
         self._files: dict[Path, _File | None] = {}
         """What was accepted; ``None`` until it is read."""
 
@@ -115,7 +117,11 @@ class Giver:
             raise Differs(f"a canary runs, and cannot compare a graph: {reason}")
         _log_structured(call.name)
         manager = live_guards(frame, call)
-        _install_functions(match, call, backend.config)
+        self.loads_graph = True
+        try:
+            _install_functions(match, call, backend.config)
+        finally:
+            self.loads_graph = False
         code = _code(frame.bytecode)
         _note_output(code, call.code)
         return wrap_guarded_code(GuardedCode(code, manager, call.compile_id, "recorded frame"))

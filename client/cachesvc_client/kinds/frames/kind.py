@@ -11,13 +11,14 @@ that follows the trace does.
 from __future__ import annotations
 
 import functools
+import hashlib
 from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...hooks import counters, imports
 from ..kind import Comparison, Kind, KindState, ProcessCallbacks, RestoredFacts
-from .names import BACKEND, CONFIG, FRAME, HOOKS, LOAD
+from .names import BACKEND, CONFIG, FRAME, HOOKS, KERNEL, LOAD
 from .rules import RULES
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class FramesState(KindState):
         FRAME.install(self._frame)
         for hook, name in ((CONFIG, "compiler_config"), (BACKEND, "compiler_function"), (LOAD, "load_graph")):
             hook.install(functools.partial(self._spare_imports, name))
+        KERNEL.install(self._kernel_key)
 
     def start_recording(self) -> None:
         """Record each frame from now on, where this torch can."""
@@ -120,6 +122,12 @@ class FramesState(KindState):
         from . import deferred
 
         return getattr(deferred, name)(call)
+
+    def _kernel_key(self, call: imports.Call) -> Any:
+        """Return the name of a Triton kernel within this process, without the hash of torch's sources."""
+        if self._giver is None or not self._giver.loads_graph:
+            return call()
+        return hashlib.sha256(call.argument("kernel_src").encode()).hexdigest()
 
     def _has_to_trace(self) -> bool:
         """Return whether the user wants that this process traces."""

@@ -34,6 +34,13 @@ GRAPH = Hook(
     _NO_FRAMES,
     role="speed",
 )
+INNER = Hook(
+    "torch._inductor.compile_fx",
+    "_compile_fx_inner",
+    "takes the graphs of the entry into the record, as they were proven (`warm` only)",
+    "a recording compiles anew, and frames of tuned graphs fail their proof",
+    role="speed",
+)
 _IMPORTS = "a start with recorded frames imports Inductor's compiler all the same, in half a second"
 CONFIG = Hook(
     "torch",
@@ -56,4 +63,11 @@ LOAD = Hook(
     _IMPORTS,
     role="speed",
 )
-HOOKS = (FRAME, SERIALIZE, INSTALL, GRAPH, CONFIG, BACKEND, LOAD)
+KERNEL = Hook(
+    "torch._inductor.async_compile",
+    "CompiledTritonKernels.key",
+    "finds the kernels of recorded frames without a hash of torch's sources",
+    "a start with recorded frames hashes torch's sources, in an eighth of a second",
+    role="speed",
+)
+HOOKS = (FRAME, SERIALIZE, INSTALL, GRAPH, INNER, CONFIG, BACKEND, LOAD, KERNEL)

@@ -24,7 +24,7 @@ from ...hooks import imports
 from . import ambient, eager, stored
 from .arguments import FrameCall
 from .describe import describe, traced_functions
-from .names import GRAPH, INSTALL, SERIALIZE
+from .names import GRAPH, INNER, INSTALL, SERIALIZE
 from .sources import make_lean
 from .stored import FramesFile, RecordedFrame, Skip
 
@@ -61,6 +61,7 @@ class Recorder:
         SERIALIZE.install(self._serialize)
         INSTALL.install(self._install)
         GRAPH.install(self._graph)
+        INNER.install(self._compile_graph)
 
     def trace(self, call: imports.Call, frame_call: FrameCall, backend: Any) -> Any:
         """Let Dynamo trace the frame, record it, and return Dynamo's result."""
@@ -70,8 +71,6 @@ class Recorder:
             described = ambient.describe_backend(backend, frame_call.one_graph)
             self._keep_results()
             self._count_globals()
-            if ambient.uses_cuda_graphs(backend.config):
-                raise TypeError("CUDA graphs hold addresses of this process")
         except TypeError as error:
             self.refused[frame_call.name] = str(error)
             return call()
@@ -171,6 +170,20 @@ class Recorder:
             if own:
                 package.refused = f"the graph calls code of the application: {own[0].partition(' ')[0]}"
         return call()
+
+    def _compile_graph(self, call: imports.Call) -> Any:
+        """Have Inductor take a graph from the entry. PyTorch compiles anew what it bundles, so that the code
+        and the tuned kernels would be others than those that were proven.
+
+        A graph that calls nothing is no graph of Inductor's unless it is bundled.
+        """
+        from torch._dynamo.utils import count_calls
+        from torch._functorch import config
+
+        if not config.bundled_autograd_cache or count_calls(call.argument("gm").graph) == 0:
+            return call()
+        with config.patch(bundled_autograd_cache=False):
+            return call()
 
     def _install(self, call: imports.Call) -> Any:
         output, prefix, value = (call.argument(name) for name in ("self", "prefix", "value"))
