@@ -21,12 +21,12 @@ from typing import Any
 from ...graphs import operators, user_kernels
 from ...graphs.keys import graph_nodes
 from ...hooks import imports
-from . import ambient, stored
+from . import ambient, eager, stored
 from .arguments import FrameCall
 from .describe import describe, traced_functions
 from .names import BUNDLE, GRAPH, INNER, INSTALL, SERIALIZE
 from .sources import make_lean
-from .stored import RecordedFrame, Skip
+from .stored import FramesFile, RecordedFrame, Skip
 
 _BITS = 60
 _STACKS = {"stack": None, "user_stack": None}
@@ -44,6 +44,8 @@ class Recorder:
     def __init__(self) -> None:
         self.refused: dict[str, str] = {}
         self._frames: list[RecordedFrame] = []
+        self._eager: dict[str, eager.EagerGraph] = {}
+        """The graphs as Dynamo made them, by name."""
         self._now: list[_Package] = []
         """The packages of the frames that are traced now, the innermost last."""
         self._number = secrets.randbits(_BITS)
@@ -119,8 +121,11 @@ class Recorder:
                 continue
             kept.append(frame)
             graphs |= {name: _pickled(results[name]) for name in frame.graphs}
-        # A frame that only skips saves nothing by itself.
-        return stored.write(folder, kept, graphs) if any(frame.bytecode for frame in kept) else ""
+        if not any(frame.bytecode for frame in kept):
+            return ""  # a frame that only skips saves nothing by itself
+        unseen = eager.EagerGraph(refused="it was not seen while it was compiled")
+        kept_eager = {name: self._eager.get(name, unseen) for name in graphs}
+        return stored.write(folder, FramesFile(kept, graphs, kept_eager))
 
     def _keep(self, name: str, package: _Package, answer: Any) -> None:
         frame = package.frame
@@ -152,10 +157,15 @@ class Recorder:
             return b""
 
     def _graph(self, call: imports.Call) -> Any:
-        """Note the methods that a graph calls, and refuse one with Python code that no guard sees."""
+        """Keep a graph for the canary, note the methods that it calls, and refuse one with Python code that
+        no guard sees."""
         graph = call.args[0] if call.args else call.kwargs.get("model_")
         if self._now and hasattr(graph, "graph"):
             package, nodes = self._now[-1], list(graph_nodes(graph))
+            name = getattr(graph, "_backend_id", None)
+            if name is not None and name not in self._eager:
+                # ``compile_fx`` calls itself with the same graph, which it may have changed.
+                self._eager[name] = eager.keep(graph)
             methods = {node.target for node in nodes if node.op == "call_method"}
             package.frame.methods |= {name: ambient.replacement(name) for name in methods}
             own = [*operators.describe_operators(nodes, operators.RegisteredFunctions())]
