@@ -85,6 +85,7 @@ def test_a_fresh_process_traces_nothing(tmp_path: Path, recorded: Recorded) -> N
     assert answer["state"] == "hit", answer
     assert answer["imported"] == [], "what only a compile needs is not imported"
     assert answer["same_config"]
+    assert answer["explained"] == [], "a variant that does not fit is no reason where another one does"
 
 
 def test_a_process_that_shall_trace_traces_and_hits(tmp_path: Path, recorded: Recorded) -> None:

@@ -62,6 +62,7 @@ class Giver:
     def give(self, call: FrameCall, backend: Any) -> Any:
         """Return Dynamo's result for the frame, or ``None`` if no record fits. Never raises."""
         begin = time.perf_counter()
+        differences: list[str] = []
         try:
             here: tuple[str, str] | None = None
             for path, file in self._read().items():
@@ -71,16 +72,17 @@ class Giver:
                         here = here or _settings(call, backend)
                         answer = self._give(match, call, backend, here)
                     except Differs as differs:
-                        self.reasons[f"{call.name}: {differs}"] += 1
+                        differences.append(f"{call.name}: {differs}")
                         continue
                     self.used[path.name] = None
                     self.given += 1
                     return answer
         except Exception as error:  # noqa: BLE001 - a torch whose internals differ, or a file that is none
-            self.reasons[f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"] += 1
+            differences.append(f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")
             _log.debug("recorded frames are of no use here", exc_info=True)
         finally:
             self.seconds += time.perf_counter() - begin
+        self.reasons.update(differences)
         return None
 
     def _read(self) -> Mapping[Path, _File]:
