@@ -28,6 +28,7 @@ LOADED_BY_ATTACH = {
     "cachesvc_client.kinds.frames.kind",
     "cachesvc_client.kinds.frames.names",
     "cachesvc_client.kinds.frames.rules",
+    "cachesvc_client.kinds.frames.versions",
     "cachesvc_client.kinds.inductor",
     "cachesvc_client.kinds.inductor.host_kernels",
     "cachesvc_client.kinds.inductor.kind",

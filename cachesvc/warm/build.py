@@ -86,7 +86,13 @@ class EntryBuild:
         Raises ``BuildFailed``.
         """
         replay = self._trim(self._settle())
-        return replay if self.target.job.spec.tracing == "always" else self._record(replay)
+        tracing = self.target.job.spec.tracing
+        torch = str(self.compile_result.fingerprint.get("torch", ""))
+        if tracing == "auto" and not kinds_used.can_record(torch):
+            self.notes.append(f"services of this entry trace: nothing is recorded on torch {torch}")
+        elif tracing != "always":
+            return self._record(replay)
+        return replay
 
     def seal(self, path: Path, key: Signer, measured: Mapping[str, float]) -> Manifest:
         """Write the entry into the bundle file ``path``, signed by ``key``, and return its manifest."""

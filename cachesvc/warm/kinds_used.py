@@ -51,7 +51,12 @@ def decides_fit(kind: str) -> bool:
 def is_recorded(kind: str) -> bool:
     """Return whether files of ``kind`` come from a process that records what Dynamo traces, and spare a
     service the traces."""
-    return kinds.BY_NAME[kind].recorded
+    return kinds.BY_NAME[kind].records_on is not None
+
+
+def can_record(torch: str) -> bool:
+    """Return whether such a process can record anything on a version of torch, such as ``2.13.0+cpu``."""
+    return any(kind.records_on(torch) for kind in kinds.KINDS if kind.records_on is not None)
 
 
 def explain_uncached(reasons: Iterable[str]) -> tuple[str, ...]:

@@ -85,7 +85,7 @@ class TargetSpec:
     grad: str = "no_grad"
     autocast: str = ""
     device: str = "auto"
-    tracing: str = "always"
+    tracing: str = "auto"
     env: dict[str, str] = field(default_factory=dict)
     pass_env: tuple[str, ...] = ()
     cwd: str = ""
@@ -216,7 +216,7 @@ def _target_options(table: Table) -> dict[str, Any]:
         "grad": grad or ("grad" if kind == "training" else "no_grad"),
         "autocast": table.choice("autocast", ("bfloat16", "float16"), ""),
         "device": device,
-        "tracing": table.choice("tracing", TRACING, "always"),
+        "tracing": table.choice("tracing", TRACING, "auto"),
         "env": _env(table),
         "pass_env": _pass_env(table),
         "cwd": table.path_to("cwd", cwd, folder=True) if cwd else "",

@@ -34,7 +34,7 @@ from .test_run import A, Answer, Scripted
 from .test_warm import TARGET, spec, warm  # noqa: F401 - spec is a fixture
 
 CLAIM_SECONDS = 2
-SPEC = '[[target]]\nid = "x"\nfactory = "m:f"\n'
+SPEC = '[[target]]\nid = "x"\nfactory = "m:f"\ntracing = "always"\n'
 
 
 @pytest.fixture(scope="module")

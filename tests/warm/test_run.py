@@ -305,6 +305,7 @@ def test_the_pack_holds_the_files_of_the_last_process(warm, tmp_path):
 
 def test_a_defect_during_one_job_is_its_outcome(tmp_path):
     text = 'name = "a/b"\n[[target]]\nid = "x"\nfactory = "m:f"\nmodes = ["default", "max-autotune"]\n'
+    text += 'tracing = "always"\n'
 
     def bug(_: frozenset[str]) -> Answer:
         raise KeyError("bug")

@@ -102,7 +102,7 @@ def test_omitted_keys_have_the_documented_defaults(folder):
     target = parse_spec(text, folder / "w.toml").targets[0]
     assert (target.dtypes, target.modes, target.dynamic, target.fullgraph) == ((), ("default",), None, False)
     assert (target.kind, target.grad, target.device, target.runs) == ("inference", "no_grad", "auto", 10)
-    assert target.tracing == "always"
+    assert target.tracing == "auto"
     assert target.tolerance is None
     training = parse_spec(text + 'kind = "training"\n', folder / "w.toml").targets[0]
     assert training.grad == "grad"

@@ -29,6 +29,7 @@ name = "team/tiny"
 [defaults]
 device = "cpu"
 runs = 2
+tracing = "always"
 paths = ["{tiny}"]
 pass_env = ["TINY_PIDS"]
 [defaults.env]
@@ -75,7 +76,7 @@ TARGET = '[[target]]\nid = "tiny"\nfactory = "models:tiny"\ninputs = {a = {x = {
 
 @pytest.mark.compiles
 def test_a_cold_spec_is_published_then_found_and_proven(registry, spec, tmp_path):
-    path = spec(TARGET + '[[target]]\nid = "bad"\nfactory = "models:raising"\n')
+    path = spec(TARGET + 'tracing = "auto"\n[[target]]\nid = "bad"\nfactory = "models:raising"\n')
     # A CI system sets CI, which would change PyTorch's keys: the service below does not have it.
     ci = {**registry, "CI": "1"}
 
@@ -88,13 +89,13 @@ def test_a_cold_spec_is_published_then_found_and_proven(registry, spec, tmp_path
     assert tiny["revision"].startswith("sha256:")
     assert tiny["observed"]["compilations"] == tiny["observed"]["tuning_runs"] == 0
     assert tiny["observed"]["compiler_processes"] == 0
-    assert tiny["observed"]["aot_hits"] == 1
+    assert tiny["observed"]["traces"] == 0 and "services of this entry do not trace" in tiny["notes"]
     assert tiny["numbers"]["restored_first"] < tiny["numbers"]["first_call"]
-    assert 0 < tiny["files_after"] <= tiny["files_before"]
-    (share,) = tiny["kinds"].values()
+    share, frames = tiny["kinds"]["inductor"], tiny["kinds"]["frames"]["files_after"]
+    assert frames == 1 and 0 < tiny["files_after"] - frames <= tiny["files_before"]
     assert {name: share[name] for name in ("files_after", "bytes_after", "emitted")} == {
-        "files_after": tiny["files_after"],
-        "bytes_after": tiny["bytes_after"],
+        "files_after": tiny["files_after"] - frames,
+        "bytes_after": tiny["bytes_after"] - tiny["kinds"]["frames"]["bytes_after"],
         "emitted": 0,
     }
     assert tiny["compared"]["a"]["allowed"] > tiny["compared"]["a"]["difference"]
@@ -110,7 +111,7 @@ def test_a_cold_spec_is_published_then_found_and_proven(registry, spec, tmp_path
 
     proven = warm(registry, path, "--target", "tiny", "--check", "--json")
     assert (proven.status, proven.targets["tiny/default"]["status"]) == (0, "warm")
-    assert proven.targets["tiny/default"]["observed"]["aot_hits"] == 1
+    assert proven.targets["tiny/default"]["observed"]["traces"] == 0
 
     changed = warm(registry, spec(TARGET.replace("[4, 8]", "[5, 8]")), "--check")
     assert changed.status == 9

@@ -152,7 +152,8 @@ class Kind:
         sets_variable: Whether the compiler is pointed to the folder by the variable.
         decides_fit: Whether an entry without files of this kind is worth publishing, and a start that
             compiled something of this kind is less than a hit.
-        recorded: Whether its files come from a process that restored everything else and then recorded.
+        records_on: Returns whether such a process can record on a version of torch, such as ``2.13.0+cpu``.
+            Only for a kind whose files come from a process that restored everything else and then recorded.
         graph_folders: The folders of compiled graphs, which a second compile with tuned configurations
             makes again.
         hooks: The names that it wraps.
@@ -171,7 +172,7 @@ class Kind:
     place: str = ""
     sets_variable: bool = True
     decides_fit: bool = True
-    recorded: bool = False
+    records_on: Callable[[str], bool] | None = None
     graph_folders: tuple[str, ...] = ()
     hooks: tuple[Hook, ...] = ()
     user_folder: Callable[[Path, Mapping[str, Path]], Path | None] = lambda named, _: named

@@ -39,9 +39,13 @@ class FrameCall(NamedTuple):
 
 def frame_call(call: imports.Call) -> FrameCall | None:
     """Return the arguments; ``None`` for a call that only a trace can answer: of an export, of a caller with
-    functions of its own around the guards, or of a torch with other parameters."""
+    functions of its own around the guards, of ranks that agree on sizes while they trace, or of a torch with
+    other parameters."""
+    from torch._dynamo import config
     from torch._dynamo.cache_size import exceeds_recompile_limit
 
+    if getattr(config, "enable_compiler_collectives", False):
+        return None  # a rank that does not trace would keep the others waiting
     names = tuple(inspect.signature(call.original).parameters)
     if names[: len(_FIRST)] != _FIRST:
         return None

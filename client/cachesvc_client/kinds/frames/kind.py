@@ -19,6 +19,7 @@ from ...hooks import counters, imports
 from ..kind import Comparison, Kind, KindState, ProcessCallbacks, RestoredFacts
 from .names import BACKEND, CONFIG, FRAME, HOOKS, LOAD
 from .rules import RULES
+from .versions import is_known
 
 if TYPE_CHECKING:
     from .giver import Giver
@@ -135,7 +136,6 @@ class FramesState(KindState):
 
         from . import ambient
         from .arguments import frame_call
-        from .versions import is_known
 
         asked = frame_call(call) if is_known(torch.__version__) else None
         backend = ambient.inductor_backend(asked.compiler) if asked is not None else None
@@ -158,6 +158,6 @@ KIND = Kind(
     place="frames",
     sets_variable=False,
     decides_fit=False,
-    recorded=True,
+    records_on=is_known,
     hooks=HOOKS,
 )
