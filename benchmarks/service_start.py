@@ -94,29 +94,14 @@ Answer = dict[str, Any]
 def main() -> int:
     options = _options()
     use_this_tree()
-    report: Answer = json.loads(options.json.read_text()) if options.json.exists() else {}
-    run: Answer = {
-        "date": now(),
-        "commit": commit(),
-        "hardware": hardware() | {"gpus": gpus() if options.device != "cpu" else []},
-        "versions": _versions(),
-        "device": options.device,
-        "rounds": options.rounds,
-        "load_before": os.getloadavg()[0],
-        "models": {},
-    }
     try:
         with interruptible(), tempfile.TemporaryDirectory(prefix="cachesvc-service-") as folder:
-            _measure(options, Path(folder), run)
+            _measure(options, Path(folder))
     except Failed as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
-    run["load_after"] = os.getloadavg()[0]
-    report.setdefault("runs", {})[f"torch {run['versions']['torch']}, {options.device}"] = run
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    options.json.write_text(json.dumps(report, indent=1) + "\n")
     print(f"written: {options.json}")
     return 0
 
@@ -158,8 +143,15 @@ def _versions() -> dict[str, str]:
     return versions
 
 
-def _measure(options: argparse.Namespace, folder: Path, run: Answer) -> None:
+def _measure(options: argparse.Namespace, folder: Path) -> None:
     """Prepare all models, run the rounds of all, then their steady states; show and keep the results."""
+    conditions: Answer = {
+        "date": now(),
+        "commit": commit(),
+        "hardware": hardware() | {"gpus": gpus() if options.device != "cpu" else []},
+        "versions": _versions(),
+        "rounds": options.rounds,
+    }
     if options.bytecode:
         compile_packages(folder / "bytecode")
     with registry(folder / "registry") as running:
@@ -169,15 +161,26 @@ def _measure(options: argparse.Namespace, folder: Path, run: Answer) -> None:
         ]
         for one in starts:
             one.prepare()
-        run["load_prepared"] = os.getloadavg()[0]
+        conditions["load before the rounds"] = os.getloadavg()[0]
         for number in range(options.rounds):
             for one in starts:
                 one.round(number)
+        conditions["load after the rounds"] = os.getloadavg()[0]
         for one in starts:
             if options.turns:
                 one.measure_steady(options.turns)
-            result = run["models"][f"{one.model}/{one.mode}"] = one.result()
+            result = one.result() | {"conditions": conditions}
+            _keep(options, f"{one.model}/{one.mode}", result)
             print("\n".join(table(f"{one.model}, mode {one.mode}, {options.device}", result)), flush=True)
+
+
+def _keep(options: argparse.Namespace, name: str, result: Answer) -> None:
+    """Write a result into the file, beside those of other models, versions and devices."""
+    report: Answer = json.loads(options.json.read_text()) if options.json.exists() else {}
+    kind = f"torch {result['conditions']['versions']['torch']}, {options.device}"
+    report.setdefault(kind, {})[name] = result
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    options.json.write_text(json.dumps(report, indent=1) + "\n")
 
 
 @dataclass(slots=True)
@@ -290,6 +293,9 @@ class Starts:
         seconds["whole"] = seconds["process"] - (0.0 if method in ENTRIES else seconds["client"])
         if method:
             answer["observed"]["compilers"] = compilers_run(answer)
+            answer["called"] = [
+                words.split()[0] for words in answer["called"]
+            ]  # Without this machine's paths.
             self.runs.setdefault(method, []).append(answer)
         self._tell(f"{method or 'PyTorch, second start'}: first {seconds['first']:.2f} s")
 
@@ -423,8 +429,8 @@ def table(title: str, result: Answer) -> list[str]:
         milliseconds = 1000 * steady["seconds of a call"]["pytorch"]
         ratio, control = (steady[f"{name} / PyTorch"] for name in ("without traces", "control"))
         lines.append(
-            f"  a call: {milliseconds:.3f} ms, {steady['calls in a block']} in a block; without traces / PyTorch "
-            f"{_with_quartiles(ratio)}, control {_with_quartiles(control)}"
+            f"  a call: {milliseconds:.3f} ms, {steady['calls in a block']} in a block; "
+            f"without traces / PyTorch {_with_quartiles(ratio)}, control {_with_quartiles(control)}"
         )
     for row in result["targets"]:
         verdict = "met" if row["reached"] else "NOT MET"
