@@ -166,19 +166,21 @@ def _measure(options: argparse.Namespace, folder: Path) -> None:
             for one in starts:
                 one.round(number)
         conditions["load after the rounds"] = os.getloadavg()[0]
+        _keep(options, {one.name: one.result() | {"conditions": conditions} for one in starts})
         for one in starts:
             if options.turns:
                 one.measure_steady(options.turns)
             result = one.result() | {"conditions": conditions}
-            _keep(options, f"{one.model}/{one.mode}", result)
+            _keep(options, {one.name: result})
             print("\n".join(table(f"{one.model}, mode {one.mode}, {options.device}", result)), flush=True)
 
 
-def _keep(options: argparse.Namespace, name: str, result: Answer) -> None:
-    """Write a result into the file, beside those of other models, versions and devices."""
+def _keep(options: argparse.Namespace, results: Answer) -> None:
+    """Write results into the file, beside those of other models, versions and devices."""
     report: Answer = json.loads(options.json.read_text()) if options.json.exists() else {}
-    kind = f"torch {result['conditions']['versions']['torch']}, {options.device}"
-    report.setdefault(kind, {})[name] = result
+    for name, result in results.items():
+        kind = f"torch {result['conditions']['versions']['torch']}, {options.device}"
+        report.setdefault(kind, {})[name] = result
     options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_text(json.dumps(report, indent=1) + "\n")
 
@@ -199,6 +201,10 @@ class Starts:
     """For each restoring method, the output of the process that compiled its entry."""
     notes: list[str] = field(default_factory=list)
     steady: Answer = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return f"{self.model}/{self.mode}"
 
     def prepare(self) -> None:
         """Write the weights, publish both entries, and run PyTorch alone twice, the first time cold."""
@@ -348,7 +354,7 @@ class Starts:
             yield block
 
     def _tell(self, text: str) -> None:
-        print(f"[{time.strftime('%H:%M:%S')}] {self.model}/{self.mode}: {text}", file=sys.stderr, flush=True)
+        print(f"[{time.strftime('%H:%M:%S')}] {self.name}: {text}", file=sys.stderr, flush=True)
 
 
 # Numbers --------------------------------------------------------------------------------------
