@@ -29,7 +29,10 @@ def _result(first: float = 0.1, whole: float = 1.1, steady: float = 1.0, **chang
     return {
         "methods": methods,
         "packs": packs,
-        "steady": {"without traces / PyTorch": service_start.spread([steady])},
+        "steady": {
+            "without traces / PyTorch": service_start.spread([steady]),
+            "control / PyTorch": service_start.spread([0.999, 1.0, 1.001]),
+        },
     }
 
 
@@ -49,6 +52,17 @@ def test_targets_are_met_or_reported_as_not_met() -> None:
         ]
     heavy = _result() | {"packs": {service_start.TRACING: 100, service_start.FRAMES: 201}}
     assert _missed(heavy) == ["pack / the pack without frames"]
+
+
+def test_a_steady_state_is_not_judged_where_its_control_varies() -> None:
+    result = _result(steady=1.5)
+    result["steady"]["control / PyTorch"] = service_start.spread([0.8, 1.0, 1.2])
+    (row,) = (row for row in service_start.targets(result, "cpu", "default") if "steady" in row["what"])
+    assert row["reached"] is None
+    result["notes of warm"] = []
+    result["steady"] |= {"seconds of a call": {"pytorch": 0.001}, "calls in a block": 5}
+    result["targets"] = [row]
+    assert any("unknown" in line for line in service_start.table("tiny", result))
 
 
 def test_the_target_of_the_first_call_depends_on_device_and_mode() -> None:
