@@ -96,6 +96,7 @@ Answer = dict[str, Any]
 def main() -> int:
     options = _options()
     use_this_tree()
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # Each process would compile what an image has compiled.
     try:
         with interruptible(), tempfile.TemporaryDirectory(prefix="cachesvc-service-") as folder:
             _measure(options, Path(folder))
