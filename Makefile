@@ -36,7 +36,7 @@ COMPILE := $(BIN)/uv pip compile -q --universal --generate-hashes --no-python-do
 
 .DEFAULT_GOAL := help
 .PHONY: contract versions versions-new help venv torch-env torch-envs demo test test-all versions-tested test-fast test-services test-security test-versions matrix differences deploy-check keys pages docs lint format \
-	types contracts release-check bench bench-registry bench-gpu requirements triton fuzz clean tools
+	types contracts release-check bench bench-start bench-registry bench-gpu requirements triton fuzz clean tools
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1 /p' $(MAKEFILE_LIST) | while read -r name what; do \
@@ -154,6 +154,9 @@ release-check: $(STAMP)  ## builds both distributions, checks them, installs eac
 bench: $(STAMP)  ## the benchmarks, into benchmarks/results
 	@$(BIN)/python benchmarks/cold_start.py $(ARGS)
 	@$(BIN)/python benchmarks/restore.py $(ARGS)
+
+bench-start: $(STAMP)  ## a service from exec to its first answer, with and without cachesvc (ARGS="--models bert --rounds 3")
+	@$(BIN)/python benchmarks/service_start.py $(ARGS)
 
 bench-registry: $(STAMP)  ## what a registry carries, over both columns of real servers; needs wrk
 	@$(BIN)/python -m benchmarks.registry $(ARGS)

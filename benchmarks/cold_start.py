@@ -22,12 +22,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import datetime
 import itertools
 import json
-import os
-import platform
-import re
 import shutil
 import statistics
 import subprocess
@@ -45,24 +41,18 @@ import zstandard
 
 sys.path[0] = str(Path(__file__).resolve().parent.parent)  # so that `python FILE` works
 
+from benchmarks.conditions import hardware, now  # noqa: E402
+from benchmarks.entries import published, warm  # noqa: E402
 from benchmarks.hosts import (  # noqa: E402
     QUICK,
     ROOT,
     Failed,
     Host,
     Registry,
-    cachesvc,
-    clean_environment,
     registry,
     running_process,
 )
 from cachesvc.cli.signals import interruptible  # noqa: E402
-from cachesvc_client.bundle.check import check_envelope  # noqa: E402
-from cachesvc_client.bundle.seal import PublicKey  # noqa: E402
-from cachesvc_client.environment.detect import detect  # noqa: E402
-from cachesvc_client.http.registry import Remote, parse_resolved  # noqa: E402
-from cachesvc_client.wire.names import Name  # noqa: E402
-from cachesvc_client.wire.protocol import ResolveRequest  # noqa: E402
 
 METHODS = (
     "cold",
@@ -95,8 +85,8 @@ Answer = dict[str, Any]
 def main() -> int:
     options = _options()
     report: dict[str, Any] = {
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "hardware": {"cpus": os.cpu_count(), "machine": _cpu_model(), "kernel": platform.release()},
+        "date": now(),
+        "hardware": hardware(),
         "rounds": options.rounds,
         "models": {},
     }
@@ -184,11 +174,8 @@ class Bench:
             + "".join(f'env.{name} = "{value}"\n' for name, value in self.variables.items())
         )
         self._tell("cachesvc warm")
-        environment = clean_environment() | self.registry.builder
-        with running_process(cachesvc(["cachesvc", "warm", str(spec)]), env=environment, stdout=2) as process:
-            if process.wait():
-                raise Failed(f"cachesvc warm of {self.model} ended with status {process.returncode}")
-        self.sizes |= self._published()
+        warm(spec, self.registry)
+        self.sizes |= published(self.registry, self.name)
         if self.redis and "Redis cache" in self.selected_methods:
             self._run(FILLING, "redis-fill", **_redis_variables(self.redis))
             del self.runs[FILLING]
@@ -239,18 +226,6 @@ class Bench:
         last = method in ("folder copy", "mega-cache", "Redis cache", FILLING)
         if last:  # Each folder has 150 MB of precompiled headers.
             shutil.rmtree(place.folder)
-
-    def _published(self) -> dict[str, int]:
-        """Return the bytes that a restore downloads: the pack, and the whole answer to the resolve with its
-        envelope."""
-        name = Name.parse(self.name)
-        request = ResolveRequest(name.namespace, name.name, detect(clean_environment()), (name.tag,))
-        with Remote(self.registry.url, self.registry.token) as remote:
-            raw, _ = remote.resolve_bytes(request)
-        (revision,) = parse_resolved(raw).revisions
-        trusted = [PublicKey(self.registry.trust)]
-        verified = check_envelope(revision.envelope.encode(), trusted=trusted, expected=None, now=time.time())
-        return {"resolve answer": len(raw), "pack": verified.manifest.pack.size}
 
     def _tell(self, text: str) -> None:
         print(f"[{time.strftime('%H:%M:%S')}] {self.model}/{self.mode}: {text}", file=sys.stderr, flush=True)
@@ -422,11 +397,6 @@ def plot(report: dict[str, Any], path: Path) -> None:
     figure.tight_layout()
     figure.savefig(path, dpi=130)
     pyplot.close(figure)
-
-
-def _cpu_model() -> str:
-    match = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
-    return match[1] if match else platform.machine()
 
 
 if __name__ == "__main__":

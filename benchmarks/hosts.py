@@ -14,6 +14,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -32,6 +33,7 @@ header. They are in PyTorch's keys, so builder and service have them alike. What
 what a service without variables sees, goes without them."""
 _CLEARED = ("CI", "CUDA_CACHE_PATH", "CXX", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "PYTHONSTARTUP")
 _CLEARED_PREFIXES = ("CACHESVC_", "TORCHINDUCTOR_", "TORCH_COMPILE", "TORCH_LOGS", "TRITON_")
+_PACKAGES = ("stdlib", "purelib", "platlib")
 _GRACE = 15.0
 """Seconds that a process has to end by itself after it is asked to."""
 
@@ -52,11 +54,38 @@ def clean_environment() -> dict[str, str]:
     }
 
 
+def use_this_tree() -> None:
+    """Have every process import this tree, also where it is not installed, or another one is."""
+    paths = [str(ROOT), str(ROOT / "client"), os.environ.get("PYTHONPATH", "")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+
+
+def compile_packages(folder: Path) -> float:
+    """Compile the bytecode of every package into a folder, for all processes. Return the seconds it took.
+
+    On a machine whose package folder is read-only, some packages may have no bytecode: each process would
+    compile them anew, which costs a second of an import."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ["PYTHONPYCACHEPREFIX"] = str(folder)
+    folders = [
+        *filter(None, os.environ["PYTHONPATH"].split(os.pathsep)),
+        *map(sysconfig.get_path, _PACKAGES),
+    ]
+    command = [sys.executable, "-m", "compileall", "-qq", "-j", "0", *dict.fromkeys(folders)]
+    begin = time.monotonic()
+    # Some of these files test bad syntax.
+    subprocess.run(command, check=False, stdout=subprocess.DEVNULL)
+    return round(time.monotonic() - begin, 1)
+
+
 @dataclass(frozen=True, slots=True)
 class Host:
-    """Is a HOME, TMPDIR and working directory of its own under ``folder``, made when they are missing."""
+    """Is a HOME, TMPDIR and working directory of its own under ``folder``, made when they are missing.
+
+    ``work``: another working directory, which exists."""
 
     folder: Path
+    work: Path | None = None
 
     def environment(self) -> dict[str, str]:
         """Return the variables of a process on this host."""
@@ -68,20 +97,22 @@ class Host:
     def run(self, *arguments: str, **variables: str) -> tuple[str, str]:
         """Run Python with ``arguments`` to its end. Return stdout and stderr; raise ``Failed`` if it
         fails."""
-        environment = self.environment() | variables | {"BENCHMARK_STARTED": repr(time.monotonic())}
-        with running_process(
-            [sys.executable, *arguments],
-            env=environment,
-            cwd=self.folder / "work",
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as process:
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with self.running(*arguments, variables=variables, **pipes) as process:
             out, errors = process.communicate()
         if process.returncode:
             raise Failed(f"python {' '.join(arguments)}: status {process.returncode}\n{errors[-3000:]}")
         return out, errors
+
+    def running(
+        self, *arguments: str, variables: dict[str, str], **pipes: Any
+    ) -> contextlib.AbstractContextManager[subprocess.Popen[Any]]:
+        """Run Python with ``arguments`` for the length of a block."""
+        environment = self.environment() | variables
+        started = {"BENCHMARK_STARTED": repr(time.monotonic())}
+        place = self.work or self.folder / "work"
+        command = [sys.executable, *arguments]
+        return running_process(command, env=environment | started, cwd=place, text=True, **pipes)
 
     def serve(self, model: str, *options: str, compilers: bool = True, **variables: str) -> dict[str, Any]:
         """Run ``service.py`` to its end and return its answer, with ``called``: the compilers that it, or a

@@ -10,7 +10,6 @@ files). Exit status 1 if anything was lost. Usage: ``python -m benchmarks.regist
 from __future__ import annotations
 
 import argparse
-import datetime
 import importlib.metadata
 import json
 import os
@@ -25,6 +24,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.conditions import hardware, now
 from benchmarks.hosts import ROOT, Failed, clean_environment
 from benchmarks.load import rates, storm, transfers
 from benchmarks.load.columns import Embedded, Production, bare, column, serving
@@ -79,8 +79,8 @@ def _options() -> argparse.Namespace:
 
 def _report(options: argparse.Namespace, extent: Extent) -> dict[str, Any]:
     report: dict[str, Any] = {
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "hardware": {"cpus": os.cpu_count(), "machine": _cpu_model(), "kernel": platform.release()},
+        "date": now(),
+        "hardware": hardware(),
         "load_before": os.getloadavg()[0],
         "versions": dict(_versions()),
         "extent": asdict(extent),
@@ -239,11 +239,6 @@ def _versions() -> Iterator[tuple[str, str]]:
     yield "python", platform.python_version()
     for name in ("fastapi", "starlette", "uvicorn", "sqlalchemy", "psycopg", "redis", "boto3"):
         yield name, importlib.metadata.version(name)
-
-
-def _cpu_model() -> str:
-    match = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
-    return match[1] if match else platform.machine()
 
 
 if __name__ == "__main__":

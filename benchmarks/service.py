@@ -4,11 +4,18 @@
     CACHESVC_NAME=demo/models python benchmarks/service.py bert
 
 The first import is all that it knows of cachesvc, and does nothing unless CACHESVC_NAME is set. It is
-told how else to start (mega-cache) by options and prints one JSON line: seconds, what was compiled, and
-how the output compares. ``first`` is from just before ``torch.compile`` (before the load of a mega-cache)
-to the first output; ``process`` from the parent's start of this process (NaN if it did not tell). Eager
-runs after the measurement, so that it warms nothing up.
+told how else to start (mega-cache, eager, weights from a file) by options and prints one JSON line: seconds,
+what was compiled, and how the output compares. ``first`` is from just before ``torch.compile`` (before the
+load of a mega-cache) to the first output; ``process`` from the parent's start of this process (NaN if it did
+not tell). The other seconds are those of consecutive steps: ``interpreter`` (up to this program's first
+line), ``client`` (what counts the work of this process, and cachesvc's own imports), ``import`` (torch),
+``libraries``, ``build``, ``weights``. Eager runs after the measurement, so that it warms nothing up.
 """
+
+# ruff: noqa: E402  -- the clock begins before the imports
+import time
+
+BEGAN = time.monotonic()
 
 import cachesvc_client.auto  # This import comes first: it works while the others are imported.
 
@@ -18,13 +25,12 @@ import importlib
 import json
 import os
 import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import cachesvc_client
 from cachesvc_client.hooks import counters
-from cachesvc_client.wire.codec import plain
 
 STARTED = "BENCHMARK_STARTED"
 """The variable with the parent's ``time.monotonic()``, which all processes of a machine share."""
@@ -32,62 +38,121 @@ STARTED = "BENCHMARK_STARTED"
 
 def main() -> None:
     options = _options()
-    observer = counters.start(audit=True)
-    seconds: dict[str, float] = {}
-    clock = _Clock(seconds)
+    started = float(os.environ.get(STARTED, "nan"))
+    observer = _counting(options)
+    seconds = {"interpreter": BEGAN - started}
+    clock = _Clock(seconds, BEGAN)
+    clock.took("client")
     import torch
 
     clock.took("import")
-    model, inputs = _built(options.model)
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)
+    models = importlib.import_module("benchmarks.models")
+    models.import_libraries(options.model)
+    clock.took("libraries")
+    with torch.device(options.device):
+        model, inputs = getattr(models, options.model)()
+    _synchronise()
     clock.took("build")
+    if options.save_weights:
+        _save_weights(model, options.save_weights)
+        return
+    if options.weights:
+        _load_weights(model, options.weights, options.device)
+        clock.took("weights")
     begin = time.monotonic()
     if options.load:
         torch.compiler.load_cache_artifacts(options.load.read_bytes())
         clock.took("load")
-    compiled = torch.compile(model, mode=options.mode)
+    served = model if options.eager else torch.compile(model, mode=options.mode)
     with torch.no_grad():
-        output = _tensor(compiled(**inputs))
+        output = _tensor(served(**inputs))
+        _synchronise()
         ready = time.monotonic()
         observed = observer.snapshot()
+        output = output.clone()  # The next call of a CUDA graph overwrites it.
         seconds["first"] = ready - begin
-        seconds["process"] = ready - float(os.environ.get(STARTED, "nan"))
+        seconds["process"] = ready - started
         clock.took("first call")
-        _tensor(compiled(**inputs))
+        _tensor(served(**inputs))
+        _synchronise()
         clock.took("second call")
         eager = _tensor(model(**inputs))
-    if options.save:
-        artifacts = torch.compiler.save_cache_artifacts()
-        options.save.write_bytes(artifacts[0] if artifacts else b"")
-    print(json.dumps(_answer(options, seconds, plain(observed), output, eager)))
+        if options.save:
+            artifacts = torch.compiler.save_cache_artifacts()
+            options.save.write_bytes(artifacts[0] if artifacts else b"")
+        print(json.dumps(_answer(options, seconds, observed, output, eager)), flush=True)
+        if options.blocks:
+            _serve_blocks(lambda: served(**inputs))
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", help="a factory of benchmarks/models.py")
     parser.add_argument("--mode", default="default", help="of torch.compile")
+    parser.add_argument("--eager", action="store_true", help="do not compile")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--weights", type=Path, help="load the model's weights from this safetensors file")
+    parser.add_argument("--save-weights", type=Path, help="write such a file, and do nothing else")
     parser.add_argument("--load", type=Path, help="a mega-cache to load before compiling")
     parser.add_argument("--save", type=Path, help="write the mega-cache of this process here")
     parser.add_argument("--keep", type=Path, help="write the output here")
+    parser.add_argument("--keep-in", type=Path, help="write it into this folder, under the next number")
     parser.add_argument("--expect", type=Path, help="compare the output with a kept one")
+    parser.add_argument(
+        "--no-audit",
+        action="store_true",
+        help="do not list the started processes: Python's audit events make a trace up to twice as long",
+    )
+    parser.add_argument(
+        "--blocks",
+        action="store_true",
+        help="then make as many calls as each line of stdin says, and print the seconds that they took",
+    )
     return parser.parse_args()
+
+
+def _counting(options: argparse.Namespace) -> counters.Observer:
+    """Begin to count what this process does. cachesvc and ``warm`` count traces where they attach; a measured
+    process of PyTorch alone does it here."""
+    observer = counters.start(audit=not options.no_audit)
+    if STARTED in os.environ and not cachesvc_client.named():
+        from cachesvc_client.kinds.frames.names import FRAME
+
+        FRAME.install(counters.counter_of("frames_traced"))
+    return observer
 
 
 class _Clock:
     """Measures the seconds of consecutive steps."""
 
-    def __init__(self, seconds: dict[str, float]) -> None:
-        self._seconds, self._last = seconds, time.monotonic()
+    def __init__(self, seconds: dict[str, float], began: float) -> None:
+        self._seconds, self._last = seconds, began
 
     def took(self, step: str) -> None:
         now = time.monotonic()
         self._seconds[step], self._last = now - self._last, now
 
 
-def _built(name: str) -> tuple[Any, dict[str, Any]]:
-    sys.path[0] = str(Path(__file__).resolve().parent.parent)
-    models = importlib.import_module("benchmarks.models")
-    model_and_inputs: tuple[Any, dict[str, Any]] = getattr(models, name)()
-    return model_and_inputs
+def _synchronise() -> None:
+    """Wait for the GPU, if this process uses one."""
+    import torch
+
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+
+
+def _save_weights(model: Any, path: Path) -> None:
+    from safetensors.torch import save_model
+
+    save_model(model, str(path))
+
+
+def _load_weights(model: Any, path: Path, device: str) -> None:
+    from safetensors.torch import load_model
+
+    load_model(model, path, device=device)
+    _synchronise()
 
 
 def _tensor(output: Any) -> Any:
@@ -95,29 +160,47 @@ def _tensor(output: Any) -> Any:
     return output if hasattr(output, "shape") else output[0]
 
 
+def _serve_blocks(call: Callable[[], Any]) -> None:
+    for line in sys.stdin:
+        begin = time.perf_counter()
+        for _ in range(int(line)):
+            call()
+        _synchronise()
+        print(time.perf_counter() - begin, flush=True)
+
+
 def _answer(
     options: argparse.Namespace, seconds: dict[str, float], observed: Any, output: Any, eager: Any
 ) -> dict[str, Any]:
     import torch
+
+    from cachesvc_client.wire.codec import plain
 
     answer = {
         "model": options.model,
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
         "seconds": {step: round(spent, 4) for step, spent in seconds.items()},
-        "observed": observed,
+        "observed": plain(observed),
         "difference": float((output - eager).abs().max()),
         "scale": float(eager.abs().max()),
     }
-    if options.keep:
-        torch.save(output, options.keep)
+    keep = options.keep
+    if options.keep_in:
+        options.keep_in.mkdir(parents=True, exist_ok=True)
+        keep = options.keep_in / f"{len(list(options.keep_in.iterdir())):02d}.pt"
+    if keep:
+        torch.save(output, keep)
     if options.expect:
         answer["same"] = bool(torch.equal(output, torch.load(options.expect)))
     if os.environ.get("CACHESVC_NAME"):
+        from cachesvc_client.session.process import process
+
         report = cachesvc_client.report()
         answer["cachesvc"] = {
             "state": report.state,
             "reasons": list(report.reasons),
+            "why_traced": list(process().explain(())),
             "seconds": report.seconds,
             "bytes_moved": report.bytes_moved,
             "files": sum(use.files for use in report.revisions),

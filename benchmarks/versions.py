@@ -18,7 +18,6 @@ results of other versions stay in ``benchmarks/results/versions.json``.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
 import platform
@@ -31,6 +30,7 @@ from typing import Any
 
 sys.path[0] = str(Path(__file__).resolve().parent.parent)  # so that `python FILE` works
 
+from benchmarks.conditions import commit, now  # noqa: E402
 from benchmarks.demo import aligned  # noqa: E402
 from benchmarks.hosts import ROOT, Failed, running_process  # noqa: E402
 from cachesvc.cli.signals import interruptible  # noqa: E402
@@ -73,7 +73,7 @@ def main() -> int:
                 print(f"torch {name}", flush=True)
                 out = (options.keep or Path(scratch)).absolute() / name
                 measured[name] = versions[name] = _measure(python, options.models, out, libraries)
-                report |= {"date": _now(), "machine": {"cpus": os.cpu_count(), "cpu": platform.machine()}}
+                report |= {"date": now(), "machine": {"cpus": os.cpu_count(), "cpu": platform.machine()}}
                 report["versions"] = dict(sorted(versions.items(), key=lambda item: _numbers(item[0])))
                 options.json.write_text(json.dumps(report, indent=1) + "\n")
     except Failed as error:
@@ -140,8 +140,8 @@ def _measure(python: str, models: Sequence[str], out: Path, libraries: Path) -> 
     matrix = json.loads((out / "matrix.json").read_text())
     facts = matrix.get("facts", {}).get("fingerprint", {})
     result = {
-        "date": _now(),
-        "commit": _commit(),
+        "date": now(),
+        "commit": commit(),
         "python": matrix["machine"]["python"],
         "torch": facts.get("torch"),
         "triton": facts.get("triton"),
@@ -207,16 +207,6 @@ def table(versions: Answer) -> list[str]:
 
 def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".") if part.isdigit())
-
-
-def _commit() -> str:
-    command = ["git", "-C", str(ROOT), "rev-parse", "--short=10", "HEAD"]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    return result.stdout.strip()
-
-
-def _now() -> str:
-    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
 
 
 if __name__ == "__main__":

@@ -33,7 +33,6 @@ import shutil
 import statistics
 import subprocess
 import sys
-import sysconfig
 import threading
 import time
 from collections.abc import Callable
@@ -51,7 +50,18 @@ import zstandard  # noqa: E402
 from rows import Row, choose_rows, family  # noqa: E402
 
 from benchmarks.cold_start import redis_bytes, redis_server  # noqa: E402
-from benchmarks.hosts import Failed, Host, Registry, cachesvc, registry, running_process, trap  # noqa: E402
+from benchmarks.conditions import gpus  # noqa: E402
+from benchmarks.hosts import (  # noqa: E402
+    Failed,
+    Host,
+    Registry,
+    cachesvc,
+    compile_packages,
+    registry,
+    running_process,
+    trap,
+    use_this_tree,
+)
 from cachesvc.cli.signals import interruptible  # noqa: E402
 
 LOCAL = ("local first", "local settled")
@@ -61,7 +71,6 @@ METHODS = ("cold", *LOCAL, *MOVED, *OURS)
 TIMED = METHODS[:-1]
 STEPS = ("facts", "sharing", "kernel_edit")
 COUNTS = ("compilations", "tuning_runs", "compiler_processes")
-_PACKAGES = ("stdlib", "purelib", "platlib")
 CUTS = ("none", "without both", "collector not held", "key when asked", "prime in the background")
 EDITS = {
     "20": ("user_kernels.py", "total * scale,", "total * scale + 1.0,", "triton_kernels"),
@@ -110,7 +119,8 @@ class Matrix:
     def run(self) -> None:
         """Run all steps within the budget."""
         if self.options.bytecode:
-            self.compile_packages()
+            self.result["bytecode"] = compile_packages(self.scratch / "bytecode")
+            print(f"[{self.spent:6.1f} s] bytecode of all packages", flush=True)
         with ExitStack() as stack:
             self.registry = stack.enter_context(registry(self.scratch / "registry"))
             self._start_redis(stack)
@@ -128,24 +138,6 @@ class Matrix:
                     self.run_guarded(self.dissect, row)
         self.result["spent"] = round(self.spent, 1)
         self.save()
-
-    def compile_packages(self) -> None:
-        """Compile the bytecode of every package, for all processes of all methods.
-
-        On a machine whose package folder is read-only, some packages may have no bytecode: each process would
-        compile them anew, which costs a second of an import."""
-        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-        os.environ["PYTHONPYCACHEPREFIX"] = str(self.scratch / "bytecode")
-        folders = [
-            *filter(None, os.environ["PYTHONPATH"].split(os.pathsep)),
-            *map(sysconfig.get_path, _PACKAGES),
-        ]
-        command = [sys.executable, "-m", "compileall", "-qq", "-j", "0", *dict.fromkeys(folders)]
-        begin = time.monotonic()
-        # Some of these files test bad syntax.
-        subprocess.run(command, check=False, stdout=subprocess.DEVNULL)
-        self.result["bytecode"] = round(time.monotonic() - begin, 1)
-        print(f"[{self.spent:6.1f} s] bytecode of all packages", flush=True)
 
     def _start_redis(self, stack: ExitStack) -> None:
         if not any(map(self.has_baselines, self.rows)) or "Redis" not in self.options.methods:
@@ -685,16 +677,6 @@ def without_places(value: Any, scratch: str) -> Any:
     return PROGRAM.sub("", value)
 
 
-def gpus() -> list[str]:
-    """Return a line for each GPU of the machine: name, driver, memory."""
-    query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
-    try:
-        result = subprocess.run(query, capture_output=True, text=True, check=False)
-    except OSError:
-        return []
-    return result.stdout.strip().splitlines() if result.returncode == 0 else []
-
-
 def _text(value: Any) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else (value or "")
 
@@ -795,8 +777,7 @@ def main() -> int:
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    paths = [str(TREE), str(TREE / "client"), os.environ.get("PYTHONPATH", "")]
-    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+    use_this_tree()
     with interruptible(), TemporaryDirectory(prefix="cachesvc-gpu-", ignore_cleanup_errors=True) as scratch:
         matrix = Matrix(options, Path(scratch), rows)
         try:

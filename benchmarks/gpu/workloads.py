@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 Wrap = Callable[..., Any]
 Run = Callable[[Wrap], list[Tensor]]
+Parts = tuple[nn.Module, list[dict[str, Any]]]
 Row = dict[str, Any]
 """A row as JSON (`rows.Row`): ``work``, ``args``, ``options``, ``dtype``, ``calls``, ``device``."""
 
@@ -31,6 +32,13 @@ def prepare(row: Row) -> Run:
     with torch.device(device(row)):
         run: Run = globals()[row["work"]](row, **row["args"])
     return run
+
+
+def parts(row: Row) -> Parts:
+    """Build the model and the input sets of a row of text or images, on the current device."""
+    of_work = {"text": _of_text, "images": _of_images}[row["work"]]
+    torch.manual_seed(0)
+    return of_work(row, **row["args"])
 
 
 def compiler(row: Row) -> Wrap:
@@ -122,15 +130,23 @@ def _weights_kept(model: nn.Module) -> Iterator[None]:
 # Rows -----------------------------------------------------------------------------------------
 
 
-def text(row: Row, model: str, shapes: list[list[int]], **arguments: Any) -> Run:
+def text(row: Row, **arguments: Any) -> Run:
     """Run a model of tokens on each (batch, length)."""
+    return _inference(row, *_of_text(row, **arguments))
+
+
+def _of_text(row: Row, model: str, shapes: list[list[int]], **arguments: Any) -> Parts:
     sets = [_tokens(*shape) for shape in shapes]
-    return _inference(row, _model(row, model, arguments), sets)
+    return _model(row, model, arguments), sets
 
 
-def images(row: Row, model: str, batch: int, **arguments: Any) -> Run:
+def images(row: Row, **arguments: Any) -> Run:
     """Run a model of images."""
-    return _inference(row, _model(row, model, arguments), [_images(row, batch)])
+    return _inference(row, *_of_images(row, **arguments))
+
+
+def _of_images(row: Row, model: str, batch: int, **arguments: Any) -> Parts:
+    return _model(row, model, arguments), [_images(row, batch)]
 
 
 def network(row: Row, nodes: int, edges: int, layers: int, width: int, features: int = 64) -> Run:
