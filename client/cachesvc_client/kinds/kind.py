@@ -16,6 +16,7 @@ from ..hooks.table import Hook
 from .rules import KindRules
 
 if TYPE_CHECKING:
+    from ..graphs.operators import RegisteredFunctions
     from ..hooks.counters import Observation
     from ..wire.factors import Fingerprint
     from ..wire.reports import KindWork
@@ -37,6 +38,8 @@ class ProcessCallbacks(NamedTuple):
     traces: Callable[[], bool] = lambda: False
     """Return whether this process traces although frames were restored: for a canary, or because the user
     wants it."""
+    registered: RegisteredFunctions | None = None
+    """The functions that libraries registered for their operators; ``None``: nobody recorded them."""
 
 
 class RestoredFacts(NamedTuple):

@@ -14,6 +14,8 @@ from typing import Any
 from .stored import TracedFunction
 
 _PLAIN = (bool, int, float, str, bytes, complex)
+_OF_CLASSES = ("TYPE_MATCH",)
+"""Guards that compare the class of an object."""
 _FROZEN = re.compile(r"<frozen ([\w.]+)>")
 """The file of the code of a module that is a part of the interpreter."""
 
@@ -35,6 +37,12 @@ def describe(value: Any) -> str:
     if value is None or value is Ellipsis or isinstance(value, (*_PLAIN, torch.dtype, torch.device)):
         return f"{type(value).__name__} {value!r}"
     raise TypeError(f"an object of {type(value).__module__}.{type(value).__qualname__} has no description")
+
+
+def describe_guarded(guard: Any, value: Any) -> str:
+    """Return what the object of a guard by identity is, or its class where the guard compares that. Raises
+    ``TypeError`` as `describe`."""
+    return describe(type(value) if guard.create_fn_name() in _OF_CLASSES else value)
 
 
 def code_digest(code: types.CodeType) -> str:

@@ -15,10 +15,12 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from ...graphs.operators import RegisteredFunctions
 from . import ambient, stored
 from .arguments import FrameCall
 from .deferred import read_graph
 from .describe import changed
+from .graph_facts import changed_operator
 from .guards import Differs, live_guards
 from .stored import RecordedFrame
 
@@ -38,7 +40,9 @@ class Giver:
         seconds: What comparing and giving took.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, registered: RegisteredFunctions) -> None:
+        """``registered``: the functions that libraries registered for their operators."""
+        self._registered = registered
         self.used: dict[str, None] = {}
         self.given = 0
         self.reasons: Counter[str] = Counter()
@@ -105,6 +109,8 @@ class Giver:
         for method, replaced in frame.methods.items():
             if ambient.replacement(method) != replaced:
                 raise Differs(f"torch.Tensor.{method} is other code")
+        if why := changed_operator(frame, self._registered):
+            raise Differs(why)
         if frame.skip is not None:
             return _skip(frame)
         _log_structured(call.name)
@@ -196,12 +202,16 @@ def _install_functions(
 def _resume_function(code: types.CodeType, name: str, scope: dict[str, Any]) -> Any:
     """Return what Dynamo installs for a function that goes on after a graph break, as
     ``OutputGraph.install_resume_function_global`` does (torch 2.13)."""
+    from torch._dynamo.eval_frame import skip_code
+
     if not code.co_freevars:
         return types.FunctionType(code, scope, name)
 
     def make(closure: tuple[types.CellType, ...]) -> types.FunctionType:
         return types.FunctionType(code, scope, name, None, closure)
 
+    # The bytecode calls it under Dynamo, which would trace it.
+    skip_code(make.__code__)
     return make
 
 

@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import itertools
 import pickle
+import re
 import secrets
 import types
 import weakref
@@ -18,12 +19,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ...graphs import operators, user_kernels
-from ...graphs.keys import graph_nodes
-from ...hooks import imports
+from ...graphs.operators import RegisteredFunctions
+from ...hooks import counters, imports
 from . import ambient, stored
 from .arguments import FrameCall
-from .describe import describe, traced_functions
+from .describe import describe_guarded, traced_functions
+from .graph_facts import note_code, note_graph, uncached_graphs
+from .guard_pickles import has_name, recordable_guards
 from .names import GRAPH, INSTALL, SERIALIZE
 from .sources import make_lean
 from .stored import RecordedFrame, Skip
@@ -38,12 +40,23 @@ UNSET = {
 these are comments in PyTorch's log of recompiles, and take more bytes than the guards."""
 
 
+_GLOBAL = re.compile(r"\bG\['(\w+)'\]")
+"""Matches a global in the name of a guard."""
+_MARK = re.compile(r"_dynamo_|_has_dynamo_")
+"""Matches the attributes with which ``mark_dynamic`` and its like mark a tensor."""
+_BUILTINS = "__builtins_dict__"
+"""How the name begins of the global under which Dynamo keeps builtins; a service makes it, see `guards`."""
+
+
 class Recorder:
     """Records frames from its construction on. ``refused``: why frames were not recorded, by function."""
 
-    def __init__(self) -> None:
+    def __init__(self, registered: RegisteredFunctions) -> None:
+        """``registered``: the functions that libraries registered for their operators."""
         self.refused: dict[str, str] = {}
-        self._frames: list[RecordedFrame] = []
+        self._registered = registered
+        self._frames: dict[int, tuple[str, RecordedFrame]] = {}
+        """The frames with the names of their functions, numbered."""
         self._now: list[_Package] = []
         """The packages of the frames that are traced now, the innermost last."""
         self._number = secrets.randbits(_BITS)
@@ -77,12 +90,17 @@ class Recorder:
         frame = RecordedFrame(code, described, ambient.digest(backend.config))
         package = _Package(frame, self._modules)
         call.kwargs = {**call.kwargs, "package": package}
+        before = {*frame_call.globals}
         self._now.append(package)
         try:
-            with recording_settings():
+            with recording_settings(), uncached_graphs():
                 answer = call()
+        except Exception as error:
+            self.refused[frame_call.name] = f"Dynamo does not compile it: {_first_line(error)}"
+            raise
         finally:
             self._now.pop()
+        package.check_globals({*frame_call.globals} - before)
         self._keep(frame_call.name, package, answer)
         return answer
 
@@ -111,25 +129,32 @@ class Recorder:
         results = PrecompileContext._backend_artifacts_by_key
         kept: list[RecordedFrame] = []
         graphs: dict[str, bytes] = {}
-        for frame in self._frames:
-            if any(name not in results for name in frame.graphs):
-                self.refused[frame.code.co_name] = "AOTAutograd does not keep the result of a graph"
+        for name, frame in self._frames.values():
+            if any(graph not in results for graph in frame.graphs):
+                self.refused[name] = _not_kept()
+                continue
+            sources = [source for graph in frame.graphs for source in _sources(results[graph])]
+            if why := note_code(frame, "\n".join(sources), self._registered):
+                self.refused[name] = why
                 continue
             kept.append(frame)
-            graphs |= {name: _pickled(results[name]) for name in frame.graphs}
+            graphs |= {graph: _pickled(results[graph]) for graph in frame.graphs}
         # A frame that only skips saves nothing by itself.
         return stored.write(folder, kept, graphs) if any(frame.bytecode for frame in kept) else ""
 
     def _keep(self, name: str, package: _Package, answer: Any) -> None:
         frame = package.frame
-        if package.refused:
-            self.refused[name] = package.refused
-        elif frame.bytecode is not None:
-            self._frames.append(frame)
-        elif answer.guarded_code is None:
+        if answer.guarded_code is None:
             strategy = answer.frame_exec_strategy
             frame.skip = Skip(strategy.cur_action.name, strategy.recursive_action.name, answer.apply_to_code)
-            self._frames.append(frame)
+        try:
+            pickle.dumps(frame, protocol=4)
+        except Exception as error:  # noqa: BLE001 - a constant of the bytecode, an object of the program
+            package.refused = package.refused or f"its code holds an object: {_first_line(error)}"
+        if package.refused:
+            self.refused[name] = package.refused
+        elif frame.bytecode is not None or frame.skip is not None:
+            self._frames[len(self._frames)] = name, frame
 
     def _serialize(self, call: imports.Call) -> Any:
         """Serialise the guards that PyTorch can serialise, and record the others with a description."""
@@ -137,29 +162,25 @@ class Recorder:
         if not self._now:
             return call()
         package = self._now[-1]
-        left = [guard for guard in guards if _compares_identity(manager, guard)]
-        kept = [guard for guard in guards if not _compares_identity(manager, guard)]
-        kept = [dataclasses.replace(guard, **_STACKS) for guard in kept]
         try:
-            described = [(_bare(guard), describe(builder.get(guard))) for guard in left]
-            with _plain_sources():
+            left = [guard for guard in guards if _compares_identity(manager, builder, guard)]
+            ids = {id(guard) for guard in left}
+            kept = [dataclasses.replace(guard, **_STACKS) for guard in guards if id(guard) not in ids]
+            described = [(_bare(guard), describe_guarded(guard, builder.get(guard))) for guard in left]
+            package.note_guards(builder, guards)
+            with recordable_guards():
                 package.frame.identities = pickle.dumps(described, protocol=4)
                 return call.original(manager, builder, kept, *rest, **call.kwargs)
         except Exception as error:  # noqa: BLE001 - the frame is compiled all the same, and not recorded
-            package.refused = f"a guard cannot be recorded: {' '.join(str(error).split())[:200]}"
+            package.refused = f"a guard cannot be recorded: {_first_line(error)}"
             return b""
 
     def _graph(self, call: imports.Call) -> Any:
-        """Note the methods that a graph calls, and refuse one with Python code that no guard sees."""
+        """Record what a graph calls, and refuse one with code that no guard sees."""
         graph = call.args[0] if call.args else call.kwargs.get("model_")
         if self._now and hasattr(graph, "graph"):
-            package, nodes = self._now[-1], list(graph_nodes(graph))
-            methods = {node.target for node in nodes if node.op == "call_method"}
-            package.frame.methods |= {name: ambient.replacement(name) for name in methods}
-            own = [*operators.describe_operators(nodes, operators.RegisteredFunctions())]
-            own += user_kernels.describe_kernels(nodes)
-            if own:
-                package.refused = f"the graph calls code of the application: {own[0].partition(' ')[0]}"
+            package = self._now[-1]
+            package.refused = note_graph(package.frame, graph, self._registered) or package.refused
         return call()
 
     def _install(self, call: imports.Call) -> Any:
@@ -172,12 +193,31 @@ class Recorder:
 
 def _pickled(result: Any) -> bytes:
     """Return a result of AOTAutograd, with lean code in its graphs, as bytes."""
-    content = result.content
-    for part in ("compiled_fw", "compiled_bw"):
-        graph = getattr(getattr(content, part, None), "result", None)
-        if isinstance(getattr(graph, "source_code", None), str):
-            make_lean(graph)
+    for graph in _compiled(result):
+        make_lean(graph)
     return pickle.dumps(result, protocol=4)
+
+
+def _compiled(result: Any) -> Iterator[Any]:
+    """Yield the compiled graphs, with sources, of a result of AOTAutograd."""
+    for part in ("compiled_fw", "compiled_bw"):
+        graph = getattr(getattr(result.content, part, None), "result", None)
+        if isinstance(getattr(graph, "source_code", None), str):
+            yield graph
+
+
+def _sources(result: Any) -> list[str]:
+    return [graph.source_code for graph in _compiled(result)]
+
+
+def _not_kept() -> str:
+    """Return why AOTAutograd kept no result of a graph, with all such reasons of this process."""
+    reasons = "; ".join(_first_line(reason) for reason in counters.bypassed[:3])
+    return f"AOTAutograd does not keep the result of a graph{': ' if reasons else ''}{reasons}"
+
+
+def _first_line(error: object) -> str:
+    return " ".join(str(error).split())[:200]
 
 
 class _Package:
@@ -187,6 +227,8 @@ class _Package:
         self.frame = frame
         self.refused = ""
         self._modules = modules
+        self._names: set[str] = set()
+        """Global names that the guards read."""
 
     @contextlib.contextmanager
     def code_context(self, _code: types.CodeType) -> Iterator[None]:
@@ -225,12 +267,43 @@ class _Package:
             self.refused = "a graph break in a function with free variables, on this torch"
         self.frame.resumes[name] = SerializedCode.from_code_object(code)
 
+    def note_guards(self, builder: Any, guards: Any) -> None:
+        """Take the global names that guards read, and the marks on the sizes of tensors: PyTorch does not
+        serialise these."""
+        self._names |= {name for guard in guards for name in _GLOBAL.findall(guard.name)}
+        for guard in guards:
+            if guard.create_fn_name() == "TENSOR_MATCH":
+                attributes = vars(builder.get(guard))
+                marks = {name: value for name, value in attributes.items() if _MARK.match(name)}
+                if marks:
+                    self.frame.markings[guard.name] = marks
+
+    def check_globals(self, added: set[str]) -> None:
+        """Refuse the frame if its bytecode or a guard reads a global that Dynamo added and no service can.
+
+        ``added``: the names that Dynamo put into the globals of the function.
+        """
+        if self.frame.bytecode is None:
+            return
+        known = {*self.frame.modules, *self.frame.graphs, *self.frame.resumes}
+        read = {*_global_names(self.frame.bytecode)} | self._names
+        if unknown := sorted(name for name in added & read - known if not name.startswith(_BUILTINS)):
+            self.refused = self.refused or f"Dynamo made the global {unknown[0]} for it"
+
     def update_device_type(self, _graph: Any) -> None:
         """Do nothing: the device is in the guards."""
 
     def bypass_current_entry(self) -> None:
         """Note that Dynamo does not serialise the frame."""
         self.refused = self.refused or "Dynamo does not serialise this frame"
+
+
+def _global_names(code: Any) -> Iterator[str]:
+    """Yield the names that serialised bytecode reads."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if hasattr(constant, "co_names"):
+            yield from _global_names(constant)
 
 
 @contextlib.contextmanager
@@ -244,30 +317,13 @@ def recording_settings() -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def _plain_sources() -> Iterator[None]:
-    """Pickle a source of torch 2.11 by the arguments of its class: it adds fields that it computes."""
-    from torch._dynamo.source import DefaultsSource
-
-    before = DefaultsSource.__dict__.get("__reduce__")
-    DefaultsSource.__reduce__ = _reduce_source
-    try:
-        yield
-    finally:
-        if before is None:
-            del DefaultsSource.__reduce__
-        else:
-            DefaultsSource.__reduce__ = before
-
-
-def _reduce_source(source: Any) -> tuple[Any, ...]:
-    fields = [getattr(source, field.name) for field in dataclasses.fields(source) if field.init]
-    return type(source), tuple(fields)
-
-
-def _compares_identity(manager: Any, guard: Any) -> bool:
-    kinds = {*manager.UNSUPPORTED_SERIALIZATION_GUARD_TYPES}
-    return bool({guard.create_fn_name(), *(guard.guard_types or ())} & kinds) or guard._unserializable
+def _compares_identity(manager: Any, builder: Any, guard: Any) -> bool:
+    """Return whether a guard compares the identity of an object, or the class of an object where that class
+    is found in no module."""
+    name = guard.create_fn_name()
+    if {name, *(guard.guard_types or ())} & {*manager.UNSUPPORTED_SERIALIZATION_GUARD_TYPES}:
+        return True
+    return guard._unserializable or (name == "TYPE_MATCH" and not has_name(type(builder.get(guard))))
 
 
 def _bare(guard: Any) -> Any:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from .rules import SUFFIX
 
-FORMAT = 2
+FORMAT = 3
 """The number of the format. A file of another format is not read."""
 
 
@@ -57,6 +57,9 @@ class RecordedFrame:
         traced: The functions that were traced.
         graphs: The names of the compiled graphs that the bytecode calls.
         methods: The methods of tensors that the graphs call -> what the program replaced each with.
+        operators: The operators that the graphs call and that PyTorch does not define -> what a trace takes
+            from each, see `graphs.operators.described`.
+        markings: Names of tensors in guards -> the attributes by which a program marked their sizes.
         skip: Whether, and how, Dynamo skips the frame.
     """
 
@@ -71,6 +74,8 @@ class RecordedFrame:
     traced: tuple[TracedFunction, ...] = ()
     graphs: tuple[str, ...] = ()
     methods: dict[str, str] = field(default_factory=dict)
+    operators: dict[str, str] = field(default_factory=dict)
+    markings: dict[str, dict[str, Any]] = field(default_factory=dict)
     skip: Skip | None = None
 
 
