@@ -107,8 +107,8 @@ def described(name: str, registered: RegisteredFunctions) -> str:
     """Return all that a trace takes from an operator: its schema, its tags and the digest of its Python code.
     Return an empty text for an operator that PyTorch itself defines.
 
-    Raises ``LookupError`` for an operator that is not registered here, and for one with code that is traced and
-    that nobody can name.
+    Raises ``LookupError`` for an operator that is not registered here, and for one with code that is traced
+    and that nobody can name.
     """
     import torch
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import gc
 import hashlib
 import re
@@ -36,6 +37,10 @@ def describe(value: Any) -> str:
         return f"{type(value).__name__} {value.__module__}.{value.__qualname__}"
     if value is None or value is Ellipsis or isinstance(value, (*_PLAIN, torch.dtype, torch.device)):
         return f"{type(value).__name__} {value!r}"
+    if isinstance(value, enum.Enum):
+        return f"{describe(type(value))}.{value.name} {text_of(value.value)}"
+    if type(value) in (dict, list, tuple, set, frozenset):
+        return f"{type(value).__name__} of {len(value)} {_digest(text_of(value))}"
     raise TypeError(f"an object of {type(value).__module__}.{type(value).__qualname__} has no description")
 
 
@@ -94,16 +99,28 @@ def _place(code: types.CodeType, modules: Mapping[str, str]) -> tuple[str, str]:
     """Return the module and the qualified name of the function that a code object belongs to; an empty module
     if none is known.
 
-    The functions that ``dataclass`` makes have no file: they are found by what refers to their code.
+    The functions that ``dataclass`` and ``namedtuple`` make have no file.
     """
     if (frozen := _FROZEN.fullmatch(code.co_filename)) is not None:
         module = frozen[1]
     elif code.co_filename == "<string>":
-        functions = [one for one in gc.get_referrers(code) if isinstance(one, types.FunctionType)]
-        return (functions[0].__module__ or "", functions[0].__qualname__) if functions else ("", "")
+        return _place_of_made(code)
     else:
         module = modules.get(code.co_filename, "")
     return module, getattr(code, "co_qualname", code.co_name).partition(".<locals>")[0]
+
+
+def _place_of_made(code: types.CodeType) -> tuple[str, str]:
+    """Return the place of a function that was made at run time, by what refers to its code. The module that
+    ``namedtuple`` writes into its function does not exist: its class is in the module that asked for it."""
+    function = next((one for one in gc.get_referrers(code) if isinstance(one, types.FunctionType)), None)
+    if function is None:
+        return "", ""
+    if function.__module__.startswith("namedtuple_"):
+        for kind in tuple.__subclasses__():
+            if kind.__new__ is function:
+                return kind.__module__, f"{kind.__qualname__}.__new__"
+    return function.__module__ or "", function.__qualname__
 
 
 def changed(traced: Iterable[TracedFunction]) -> str:

@@ -67,9 +67,9 @@ def _state(frame: RecordedFrame, call: FrameCall) -> Any:
     from torch._dynamo.package import load_guards_state
 
     for alias, name in frame.modules.items():
-        module = _module(name)
-        if call.globals.setdefault(alias, module) is not module:
-            raise Differs(f"the global {alias} is not module {name}")
+        value = _module_or_class(name)
+        if call.globals.setdefault(alias, value) is not value:
+            raise Differs(f"the global {alias} is not {name}")
     with _context():
         state = load_guards_state(frame.guards)
     if name := state.output_graph.name_of_builtins_dict_key_in_fglobals:
@@ -84,14 +84,16 @@ def _context() -> Any:
     return tracing(TracingContext(None))
 
 
-def _module(name: str) -> types.ModuleType:
-    """Return a module; imports only PyTorch's own. Raises ``Differs`` for one that is not imported."""
-    loaded = sys.modules.get(name)
-    if loaded is not None:
-        return loaded
-    if name.partition(".")[0] != "torch":
-        raise Differs(f"module {name} is not imported")
-    return importlib.import_module(name)
+def _module_or_class(name: str) -> Any:
+    """Return a module, or a class as ``module:name``; imports only PyTorch's own. Raises ``Differs`` for one
+    that is not there."""
+    module, _, kind = name.partition(":")
+    if module not in sys.modules and module.partition(".")[0] != "torch":
+        raise Differs(f"module {module} is not imported")
+    found = importlib.import_module(module)
+    if kind and not isinstance(found := getattr(found, kind, None), type):
+        raise Differs(f"{name} is no class")
+    return found
 
 
 def _check_hooks(guards: Iterable[Any], scope: Mapping[str, Any]) -> None:

@@ -15,7 +15,7 @@ import re
 import secrets
 import types
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,10 @@ _MARK = re.compile(r"_dynamo_|_has_dynamo_")
 """Matches the attributes with which ``mark_dynamic`` and its like mark a tensor."""
 _BUILTINS = "__builtins_dict__"
 """How the name begins of the global under which Dynamo keeps builtins; a service makes it, see `guards`."""
+
+
+_RANDOM = "__gen_rand_values"
+_WHY_GLOBAL = "it takes random numbers of Python's module random: take them of torch"
 
 
 class Recorder:
@@ -100,7 +104,8 @@ class Recorder:
             raise
         finally:
             self._now.pop()
-        package.check_globals({*frame_call.globals} - before)
+        added = {name: value for name, value in frame_call.globals.items() if name not in before}
+        package.check_globals(added)
         self._keep(frame_call.name, package, answer)
         return answer
 
@@ -278,17 +283,22 @@ class _Package:
                 if marks:
                     self.frame.markings[guard.name] = marks
 
-    def check_globals(self, added: set[str]) -> None:
-        """Refuse the frame if its bytecode or a guard reads a global that Dynamo added and no service can.
+    def check_globals(self, added: Mapping[str, Any]) -> None:
+        """Take the classes that the bytecode or a guard reads as a global that Dynamo added, and refuse the
+        frame if it reads another object so.
 
-        ``added``: the names that Dynamo put into the globals of the function.
+        ``added``: what Dynamo put into the globals of the function, by name.
         """
         if self.frame.bytecode is None:
             return
         known = {*self.frame.modules, *self.frame.graphs, *self.frame.resumes}
-        read = {*_global_names(self.frame.bytecode)} | self._names
-        if unknown := sorted(name for name in added & read - known if not name.startswith(_BUILTINS)):
-            self.refused = self.refused or f"Dynamo made the global {unknown[0]} for it"
+        for name in ({*_global_names(self.frame.bytecode)} | self._names) & added.keys() - known:
+            value = added[name]
+            if isinstance(value, type) and has_name(value):
+                self.frame.modules[name] = f"{value.__module__}:{value.__qualname__}"
+            elif not name.startswith(_BUILTINS):
+                why = _WHY_GLOBAL if name.startswith(_RANDOM) else f"Dynamo made the global {name} for it"
+                self.refused = self.refused or why
 
     def update_device_type(self, _graph: Any) -> None:
         """Do nothing: the device is in the guards."""

@@ -52,7 +52,7 @@ class RecordedFrame:
         bytecode: What Dynamo made of ``code``; ``None`` for a frame that it skips.
         guards: The guards that PyTorch serialises.
         identities: The guards that compare identities, each with the description of its object; pickled.
-        modules: Global names that the bytecode needs -> modules.
+        modules: Global names that Dynamo added -> modules, and classes as ``module:name``.
         resumes: Global names of the functions that go on after a graph break -> their code.
         traced: The functions that were traced.
         graphs: The names of the compiled graphs that the bytecode calls.
