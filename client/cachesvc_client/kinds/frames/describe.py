@@ -15,8 +15,12 @@ from typing import Any
 from .stored import TracedFunction
 
 _PLAIN = (bool, int, float, str, bytes, complex)
-_OF_CLASSES = ("TYPE_MATCH",)
-"""Guards that compare the class of an object."""
+_MADE = {
+    *("__doc__", "__module__", "__dict__", "__weakref__", "__annotations__", "__annotate__", "_abc_impl"),
+    *("__annotate_func__", "__annotations_cache__", "__abstractmethods__", "__firstlineno__"),
+    *("__static_attributes__", "__slotnames__"),
+}
+"""Attributes of classes that Python makes, some of them later, and that no trace reads."""
 _FROZEN = re.compile(r"<frozen ([\w.]+)>")
 """The file of the code of a module that is a part of the interpreter."""
 
@@ -33,7 +37,10 @@ def describe(value: Any) -> str:
         return f"function {value.__module__}.{value.__qualname__} {function_digest(value)}"
     if isinstance(value, types.MethodType):
         return f"method {describe(value.__func__)} of {describe(type(value.__self__))}"
-    if isinstance(value, type) or hasattr(value, "__qualname__"):
+    if isinstance(value, type):
+        name = f"{type(value).__name__} {value.__module__}.{value.__qualname__}"
+        return name if value.__module__ == "builtins" else f"{name} {class_digest(value)}"
+    if hasattr(value, "__qualname__"):
         return f"{type(value).__name__} {value.__module__}.{value.__qualname__}"
     if value is None or value is Ellipsis or isinstance(value, (*_PLAIN, torch.dtype, torch.device)):
         return f"{type(value).__name__} {value!r}"
@@ -45,9 +52,38 @@ def describe(value: Any) -> str:
 
 
 def describe_guarded(guard: Any, value: Any) -> str:
-    """Return what the object of a guard by identity is, or its class where the guard compares that. Raises
-    ``TypeError`` as `describe`."""
-    return describe(type(value) if guard.create_fn_name() in _OF_CLASSES else value)
+    """Return what a guard compares of its object. Raises ``TypeError`` as `describe`."""
+    import torch
+
+    kind = guard.create_fn_name()
+    if kind == "TYPE_MATCH":
+        return describe(type(value))
+    if kind == "HASATTR":
+        attribute = [*guard.create_fn.args, *guard.create_fn.keywords.values()][0]
+        return f"{attribute} {hasattr(value, attribute)}"
+    if kind == "SEQUENCE_LENGTH":
+        return f"{describe(type(value))} of {len(value)}"
+    if isinstance(value, torch.Tensor):
+        return _tensor(value)
+    return describe(value)
+
+
+def _tensor(value: Any) -> str:
+    import torch
+
+    layout = (tuple(value.shape), value.stride()) if value.layout is torch.strided else value.layout
+    keys = torch._C._dispatch_keys(value)
+    return f"{describe(type(value))} {value.dtype} {value.device} {layout} {value.requires_grad} {keys}"
+
+
+def class_digest(kind: type) -> str:
+    """Return the digest of the names that a class and its bases have attributes under."""
+    parts = [
+        f"{one.__module__}.{one.__qualname__} {sorted(vars(one).keys() - _MADE)}"
+        for one in kind.__mro__
+        if one.__module__ != "builtins"
+    ]
+    return _digest("\n".join(parts))
 
 
 def code_digest(code: types.CodeType) -> str:
@@ -99,28 +135,16 @@ def _place(code: types.CodeType, modules: Mapping[str, str]) -> tuple[str, str]:
     """Return the module and the qualified name of the function that a code object belongs to; an empty module
     if none is known.
 
-    The functions that ``dataclass`` and ``namedtuple`` make have no file.
+    The functions that ``dataclass`` makes have no file: they are found by what refers to their code.
     """
     if (frozen := _FROZEN.fullmatch(code.co_filename)) is not None:
         module = frozen[1]
     elif code.co_filename == "<string>":
-        return _place_of_made(code)
+        functions = [one for one in gc.get_referrers(code) if isinstance(one, types.FunctionType)]
+        return (functions[0].__module__ or "", functions[0].__qualname__) if functions else ("", "")
     else:
         module = modules.get(code.co_filename, "")
     return module, getattr(code, "co_qualname", code.co_name).partition(".<locals>")[0]
-
-
-def _place_of_made(code: types.CodeType) -> tuple[str, str]:
-    """Return the place of a function that was made at run time, by what refers to its code. The module that
-    ``namedtuple`` writes into its function does not exist: its class is in the module that asked for it."""
-    function = next((one for one in gc.get_referrers(code) if isinstance(one, types.FunctionType)), None)
-    if function is None:
-        return "", ""
-    if function.__module__.startswith("namedtuple_"):
-        for kind in tuple.__subclasses__():
-            if kind.__new__ is function:
-                return kind.__module__, f"{kind.__qualname__}.__new__"
-    return function.__module__ or "", function.__qualname__
 
 
 def changed(traced: Iterable[TracedFunction]) -> str:

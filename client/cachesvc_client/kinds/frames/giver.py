@@ -132,11 +132,13 @@ class _File:
         """Return the frames of a function."""
         return [frame for known, frame in self._frames if known == code]
 
-    def graph(self, name: str) -> Any:
-        """Return a compiled graph, ready to be called."""
+    def graph(self, name: str, as_plain: bool) -> Any:
+        """Return a compiled graph, ready to be called; ``as_plain``: on tensors of a subclass as on plain
+        ones."""
         import torch
 
-        return torch._dynamo.disable(read_graph(self._graphs[name]).after_deserialization())
+        graph = read_graph(self._graphs[name]).after_deserialization()
+        return torch._dynamo.disable(_as_plain(graph) if as_plain else graph)
 
 
 def _settings(call: FrameCall, backend: Any) -> tuple[str, str]:
@@ -193,10 +195,22 @@ def _install_functions(
     for name in frame.graphs:
         if name not in call.globals:
             with config.patch({**options, **_IN_THIS_PROCESS}):
-                call.globals[name] = file.graph(name)
+                call.globals[name] = file.graph(name, name in frame.as_plain)
     for name, serialized in frame.resumes.items():
         if name not in call.globals:
             call.globals[name] = _resume_function(_code(serialized), name, call.globals)
+
+
+def _as_plain(graph: Any) -> Any:
+    """Return a graph that calls no ``__torch_function__``, as ``OutputGraph.compile_and_call_fx_graph`` does
+    where Dynamo has traced that of a subclass (torch 2.13)."""
+    import torch
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with torch._C.DisableTorchFunctionSubclass():
+            return graph(*args, **kwargs)
+
+    return call
 
 
 def _resume_function(code: types.CodeType, name: str, scope: dict[str, Any]) -> Any:

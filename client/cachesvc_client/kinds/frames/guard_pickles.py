@@ -5,8 +5,15 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import sys
-from collections.abc import Iterator
+import types
+from collections.abc import Iterator, Mapping
 from typing import Any
+
+_BY_NAME = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType, type)
+"""Types of objects that a pickle holds by their name: what is read of such an object is not in the pickle."""
+
+_WITHOUT_VALUE = ("DUPLICATE_INPUT", "DICT_CONTAINS")
+"""Guards that hold all that they compare: two names, or a key."""
 
 
 @contextlib.contextmanager
@@ -74,6 +81,32 @@ def plain_module(attributes: dict[str, Any]) -> Any:
     module = torch.nn.Module()
     vars(module).update(attributes)
     return module
+
+
+def reads_by_name(builder: Any, guard: Any) -> bool:
+    """Return whether a guard reads its value of a class, a module or a function, such as a constant of a
+    class. A pickle holds these by name, so a service would read its own value and compare it with itself."""
+    if guard.create_fn_name() in _WITHOUT_VALUE:
+        return False
+    source = guard.originating_source
+    if guard.create_fn_name() != "HASATTR":
+        source = getattr(source, "base", None)
+    scope = {**guard_functions(), **builder.scope}
+    while source is not None:
+        name = source.name() if callable(source.name) else source.name
+        with contextlib.suppress(Exception):
+            if isinstance(eval(name, scope), _BY_NAME):
+                return True
+        source = getattr(source, "base", None)
+    return False
+
+
+def guard_functions() -> Mapping[str, Any]:
+    """Return the functions that Dynamo's names of guards call."""
+    from torch._dynamo import guards
+
+    functions: Mapping[str, Any] = getattr(guards, "_get_closure_vars", dict)()
+    return functions
 
 
 def has_name(kind: type) -> bool:

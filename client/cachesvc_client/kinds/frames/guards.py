@@ -22,7 +22,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from .arguments import FrameCall
-from .describe import code_digest, describe_guarded
+from .describe import class_digest, code_digest, describe_guarded
+from .guard_pickles import guard_functions
 from .recorder import UNSET, recording_settings
 from .stored import RecordedFrame
 
@@ -44,6 +45,7 @@ def live_guards(frame: RecordedFrame, call: FrameCall) -> Any:
 
     state = _state(frame, call)
     scope = {"L": call.locals, "G": call.globals}
+    _check_classes(frame.classes)
     recorded = [*state.output_graph._guards]
     _check_hooks(recorded, scope)
     identities = _identities(frame, scope)
@@ -96,6 +98,14 @@ def _module_or_class(name: str) -> Any:
     return found
 
 
+def _check_classes(classes: Mapping[str, str]) -> None:
+    """Raise ``Differs`` where a class has other attributes or other bases now than when it was recorded:
+    Dynamo guards where it found an attribute, and not that no class before that has one."""
+    for name, recorded in classes.items():
+        if class_digest(_module_or_class(name)) != recorded:
+            raise Differs(f"class {name} has other attributes or bases")
+
+
 def _check_hooks(guards: Iterable[Any], scope: Mapping[str, Any]) -> None:
     """Raise ``Differs`` where a module has a hook now that had none when it was recorded."""
     for guard in guards:
@@ -123,7 +133,7 @@ def _evaluate(name: str, scope: Mapping[str, Any]) -> Any:
     """Return the live object of a guard's name, which is an expression that Dynamo made. Raises ``Differs``
     where there is none."""
     try:
-        return eval(name, dict(scope))  # of a verified file
+        return eval(name, {**guard_functions(), **scope})  # of a verified file
     except Exception as error:  # noqa: BLE001 - the expression reads what is not there, or is something else now
         raise Differs(f"{name} cannot be read: {type(error).__name__}") from None
 

@@ -23,9 +23,9 @@ from ...graphs.operators import RegisteredFunctions
 from ...hooks import counters, imports
 from . import ambient, stored
 from .arguments import FrameCall
-from .describe import describe_guarded, traced_functions
+from .describe import class_digest, describe_guarded, traced_functions
 from .graph_facts import note_code, note_graph, uncached_graphs
-from .guard_pickles import has_name, recordable_guards
+from .guard_pickles import has_name, reads_by_name, recordable_guards
 from .names import GRAPH, INSTALL, SERIALIZE
 from .sources import make_lean
 from .stored import RecordedFrame, Skip
@@ -48,8 +48,11 @@ _BUILTINS = "__builtins_dict__"
 """How the name begins of the global under which Dynamo keeps builtins; a service makes it, see `guards`."""
 
 
-_RANDOM = "__gen_rand_values"
-_WHY_GLOBAL = "it takes random numbers of Python's module random: take them of torch"
+_WHY_NOT = {
+    "__gen_rand_values": "it takes random numbers of Python's module random: take them of torch",
+    "___unnamed_scope": "it calls a function whose globals are no module's, such as that of a named tuple",
+}
+"""How globals begin that Dynamo makes and no service can -> why a frame that reads one is refused."""
 
 
 class Recorder:
@@ -168,7 +171,7 @@ class Recorder:
             return call()
         package = self._now[-1]
         try:
-            left = [guard for guard in guards if _compares_identity(manager, builder, guard)]
+            left = [guard for guard in guards if _made_from_live(manager, builder, guard)]
             ids = {id(guard) for guard in left}
             kept = [dataclasses.replace(guard, **_STACKS) for guard in guards if id(guard) not in ids]
             described = [(_bare(guard), describe_guarded(guard, builder.get(guard))) for guard in left]
@@ -273,15 +276,25 @@ class _Package:
         self.frame.resumes[name] = SerializedCode.from_code_object(code)
 
     def note_guards(self, builder: Any, guards: Any) -> None:
-        """Take the global names that guards read, and the marks on the sizes of tensors: PyTorch does not
-        serialise these."""
+        """Take the global names that guards read, and what PyTorch does not serialise: the marks on the sizes
+        of tensors, and the classes of objects."""
         self._names |= {name for guard in guards for name in _GLOBAL.findall(guard.name)}
         for guard in guards:
+            if guard.create_fn_name() not in ("TENSOR_MATCH", "TYPE_MATCH"):
+                continue
+            value = builder.get(guard)
+            self._note_class(type(value))
             if guard.create_fn_name() == "TENSOR_MATCH":
-                attributes = vars(builder.get(guard))
-                marks = {name: value for name, value in attributes.items() if _MARK.match(name)}
+                marks = {name: mark for name, mark in vars(value).items() if _MARK.match(name)}
                 if marks:
                     self.frame.markings[guard.name] = marks
+
+    def _note_class(self, kind: type) -> str:
+        """Take a class that is found under its name; return that."""
+        name = f"{kind.__module__}:{kind.__qualname__}"
+        if has_name(kind) and kind.__module__ != "builtins":
+            self.frame.classes[name] = class_digest(kind)
+        return name
 
     def check_globals(self, added: Mapping[str, Any]) -> None:
         """Take the classes that the bytecode or a guard reads as a global that Dynamo added, and refuse the
@@ -291,14 +304,15 @@ class _Package:
         """
         if self.frame.bytecode is None:
             return
+        self.frame.as_plain = tuple(name for name in self.frame.graphs if _is_as_plain(added.get(name)))
         known = {*self.frame.modules, *self.frame.graphs, *self.frame.resumes}
         for name in ({*_global_names(self.frame.bytecode)} | self._names) & added.keys() - known:
             value = added[name]
             if isinstance(value, type) and has_name(value):
-                self.frame.modules[name] = f"{value.__module__}:{value.__qualname__}"
+                self.frame.modules[name] = self._note_class(value)
             elif not name.startswith(_BUILTINS):
-                why = _WHY_GLOBAL if name.startswith(_RANDOM) else f"Dynamo made the global {name} for it"
-                self.refused = self.refused or why
+                why = next((why for begin, why in _WHY_NOT.items() if name.startswith(begin)), "")
+                self.refused = self.refused or why or f"Dynamo made the global {name} for it"
 
     def update_device_type(self, _graph: Any) -> None:
         """Do nothing: the device is in the guards."""
@@ -306,6 +320,12 @@ class _Package:
     def bypass_current_entry(self) -> None:
         """Note that Dynamo does not serialise the frame."""
         self.refused = self.refused or "Dynamo does not serialise this frame"
+
+
+def _is_as_plain(function: Any) -> bool:
+    """Return whether Dynamo calls a graph without ``__torch_function__`` of subclasses of tensors."""
+    inner = getattr(function, "_torchdynamo_orig_callable", None)
+    return bool(getattr(inner, "__name__", "") == "_tf_disabled_wrapper")
 
 
 def _global_names(code: Any) -> Iterator[str]:
@@ -327,13 +347,14 @@ def recording_settings() -> Iterator[None]:
         yield
 
 
-def _compares_identity(manager: Any, builder: Any, guard: Any) -> bool:
-    """Return whether a guard compares the identity of an object, or the class of an object where that class
-    is found in no module."""
+def _made_from_live(manager: Any, builder: Any, guard: Any) -> bool:
+    """Return whether a guard compares the identity of an object, or what a pickle does not hold."""
     name = guard.create_fn_name()
     if {name, *(guard.guard_types or ())} & {*manager.UNSUPPORTED_SERIALIZATION_GUARD_TYPES}:
         return True
-    return guard._unserializable or (name == "TYPE_MATCH" and not has_name(type(builder.get(guard))))
+    if guard._unserializable or reads_by_name(builder, guard):
+        return True
+    return name == "TYPE_MATCH" and not has_name(type(builder.get(guard)))
 
 
 def _bare(guard: Any) -> Any:
