@@ -10,6 +10,7 @@ import random
 from collections import namedtuple
 from dataclasses import dataclass
 
+import frames_model
 import torch
 from torch import nn
 from torch.nn.utils import parametrize
@@ -271,6 +272,45 @@ def decorators():
 @change
 def change_decorators():
     Decorated.times = 3
+
+
+class Base(nn.Linear):
+    def helped(self, x):
+        return x @ x.T
+
+    def forward(self, x):
+        return self.helped(super().forward(x))
+
+
+class Derived(Base):
+    pass
+
+
+@form
+def inherited_method():
+    with torch.no_grad():
+        return torch.compile(Derived(8, 8))(values(4, 8))
+
+
+@change
+def change_inherited_method():
+    Derived.helped = lambda _, x: x.T @ x
+
+
+@form
+def constant_of_another_module():
+    return torch.compile(repeated)(values(4, 4))
+
+
+def repeated(x):
+    for _ in range(frames_model.SIZES["times"]):
+        x = x @ x
+    return x
+
+
+@change
+def change_constant_of_another_module():
+    frames_model.SIZES["times"] = 3
 
 
 def branches(x):

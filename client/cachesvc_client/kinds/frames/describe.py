@@ -15,6 +15,8 @@ from typing import Any
 from .stored import TracedFunction
 
 _PLAIN = (bool, int, float, str, bytes, complex)
+_OF_KEYS = ("DICT_KEYS_MATCH", "MAPPING_KEYS_CHECK")
+"""Guards that compare the keys of a mapping."""
 _MADE = {
     *("__doc__", "__module__", "__dict__", "__weakref__", "__annotations__", "__annotate__", "_abc_impl"),
     *("__annotate_func__", "__annotations_cache__", "__abstractmethods__", "__firstlineno__"),
@@ -61,6 +63,8 @@ def describe_guarded(guard: Any, value: Any) -> str:
     if kind == "HASATTR":
         attribute = [*guard.create_fn.args, *guard.create_fn.keywords.values()][0]
         return f"{attribute} {hasattr(value, attribute)}"
+    if kind in _OF_KEYS and "DICT_VERSION" not in (guard.guard_types or ()):
+        return f"{describe(type(value))} {_digest(text_of([*value.keys()]))}"
     if kind == "SEQUENCE_LENGTH":
         return f"{describe(type(value))} of {len(value)}"
     if isinstance(value, torch.Tensor):

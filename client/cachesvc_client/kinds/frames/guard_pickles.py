@@ -12,8 +12,11 @@ from typing import Any
 _BY_NAME = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType, type)
 """Types of objects that a pickle holds by their name: what is read of such an object is not in the pickle."""
 
-_WITHOUT_VALUE = ("DUPLICATE_INPUT", "DICT_CONTAINS")
-"""Guards that hold all that they compare: two names, or a key."""
+_WITHOUT_VALUE = (
+    *("DUPLICATE_INPUT", "DICT_CONTAINS", "DICT_NOT_CONTAINS", "SET_CONTAINS", "SET_NOT_CONTAINS"),
+    *("NOT_PRESENT_IN_GENERIC_DICT", "NONZERO_MEMORY_CHECK", "EMPTY_NN_MODULE_HOOKS_DICT"),
+)
+"""Guards that hold all that they compare: two names, a key, or that there is nothing."""
 
 
 @contextlib.contextmanager
