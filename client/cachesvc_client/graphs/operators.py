@@ -41,6 +41,8 @@ _TRACED_TOO = r"(?m)^(Meta|Autocast\w+|Functionalize)(?:\[alias\])?: registered 
 """Matches a registration from Python that is traced as well, and that PyTorch's own keys leave out."""
 _DEFINED = r"(?m)^debug: registered at (.+):\d+"
 """Matches the place where an operator is defined."""
+_NATIVE = "/aten/src/ATen/"
+"""Where PyTorch defines operators in C++, of several namespaces."""
 _LIBRARY = Hook(
     "torch.library",
     "Library.impl",
@@ -123,7 +125,8 @@ def described(name: str, registered: RegisteredFunctions) -> str:
     qualified = f"{space}::{plain}"
     dump = torch._C._dispatch_dump(name)
     definition = torch._library.custom_ops.OPDEFS.get(qualified)
-    if definition is None and _is_torchs_own("".join(re.findall(_DEFINED, dump)[:1]), _folder(torch)):
+    file = "".join(re.findall(_DEFINED, dump)[:1])
+    if definition is None and (_NATIVE in file or _is_torchs_own(file, _folder(torch))):
         return ""
     functions, unknown = _functions(qualified, target, registered)
     by_key = registered.by_operator.get(qualified, {})
@@ -243,7 +246,7 @@ def _is_torchs_own(path: str, torch_folder: str) -> bool:
 
 
 def _folder(torch: Any) -> str:
-    return os.path.dirname(torch.__file__)
+    return os.path.dirname(str(torch.__file__))
 
 
 def _decompositions(target: Any) -> Iterator[Any]:

@@ -92,8 +92,10 @@ def _module_or_class(name: str) -> Any:
     module, _, kind = name.partition(":")
     if module not in sys.modules and module.partition(".")[0] != "torch":
         raise Differs(f"module {module} is not imported")
-    found = importlib.import_module(module)
-    if kind and not isinstance(found := getattr(found, kind, None), type):
+    loaded = importlib.import_module(module)
+    if not kind:
+        return loaded
+    if not isinstance(found := getattr(loaded, kind, None), type):
         raise Differs(f"{name} is no class")
     return found
 
