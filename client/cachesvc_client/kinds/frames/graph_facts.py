@@ -33,11 +33,13 @@ def uncached_graphs() -> Iterator[None]:
     from torch._functorch import config as functorch_config
     from torch._inductor import config
 
-    marked = {**config.unsafe_marked_cacheable_functions, **dict.fromkeys(_UNCACHED, "recorded")}
-    with (
-        config.patch(unsafe_marked_cacheable_functions=marked),
-        functorch_config.patch(autograd_cache_allow_custom_autograd_functions=True),
-    ):
+    marked, functions = "unsafe_marked_cacheable_functions", "autograd_cache_allow_custom_autograd_functions"
+    with contextlib.ExitStack() as stack:
+        if hasattr(config, marked):
+            named = {**getattr(config, marked), **dict.fromkeys(_UNCACHED, "recorded")}
+            stack.enter_context(config.patch({marked: named}))
+        if hasattr(functorch_config, functions):
+            stack.enter_context(functorch_config.patch({functions: True}))
         yield
 
 
