@@ -60,6 +60,9 @@ def synchronise() -> None:
         torch.cuda.synchronize()
 
 
+MODES_WITH_CUDA_GRAPHS = ("reduce-overhead", "max-autotune")
+"""Modes whose programs say where a step begins, as PyTorch asks of them."""
+
 # Parts ----------------------------------------------------------------------------------------
 
 
@@ -92,7 +95,7 @@ def _calls(row: Row, call: Callable[..., Any], sets: Iterable[dict[str, Any]]) -
     call."""
     outputs = []
     for _, arguments in itertools.product(range(row["calls"]), sets):
-        if torch.cuda.is_available():
+        if torch.cuda.is_available() and row["options"].get("mode") in MODES_WITH_CUDA_GRAPHS:
             torch.compiler.cudagraph_mark_step_begin()
         outputs.append(_first(call(**arguments)).detach().clone())
     return outputs

@@ -11,13 +11,11 @@ from pathlib import Path
 import pytest
 
 from benchmarks.hosts import QUICK
-from cachesvc_client.bundle.file import open_bundle
-from cachesvc_client.bundle.pack import PackReader, SourceFile
-from cachesvc_client.publication.build_bundle import Draft, build_bundle
-from cachesvc_client.wire.records import Manifest
+from cachesvc_client.bundle.pack import SourceFile
 
 from .conftest import Built
 from .harness import ProgramResult, run
+from .rebuild import read_bundle, rebuild
 
 pytestmark = pytest.mark.compiles
 
@@ -39,28 +37,16 @@ def bundles(small: Built, tmp_path_factory: pytest.TempPathFactory) -> Bundles:
     other, key = place / "other.cachesvc", str(small.key_file)
     result = run("build.py", str(other), key, "team/other", "other", place=place, prepared=True, **QUICK)
     assert result.code == 0, result.err[-4000:]
-    manifest = small.manifest(small.bundle)
-    files = _files(small.bundle, manifest)
-    [code] = [file.data for file in _files(other, small.manifest(other)) if file.path.endswith(".so")]
-    poisoned = [replace(file, data=code) if file.path.endswith(".so") else file for file in files]
-    assert poisoned != files
-    draft = Draft(
-        name=manifest.statement.full_name,
-        target=manifest.statement.target,
-        fingerprint=manifest.fingerprint,
-        workload=manifest.workload,
-        scopes=manifest.scopes,
-    )
-    wrong = place / "wrong.cachesvc"
-    build_bundle(poisoned, draft, small.key, wrong)
-    newer = place / "newer.cachesvc"
-    build_bundle(files, draft, small.key, newer)
+    [code] = [file.data for file in read_bundle(other, small.key)[1] if file.path.endswith(".so")]
+
+    def poison(file: SourceFile) -> SourceFile:
+        return replace(file, data=code) if file.path.endswith(".so") else file
+
+    wrong, newer = place / "wrong.cachesvc", place / "newer.cachesvc"
+    rebuild(small.bundle, small.key, wrong, poison)
+    rebuild(small.bundle, small.key, newer, lambda file: file)
+    assert small.files(wrong) == small.files(newer)
     return Bundles(small.bundle, wrong, newer, small.trusted)
-
-
-def _files(bundle: Path, manifest: Manifest) -> list[SourceFile]:
-    with PackReader(bundle, manifest, open_bundle(bundle)[1]) as reader:
-        return [SourceFile(one.kind, one.path, bytes(reader.read(one)), one.mode) for one in manifest.files]
 
 
 def _serve(

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks.hosts import QUICK
+from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.kinds.frames.versions import is_known
 
-from .harness import run
+from .harness import ProgramResult, run
+from .rebuild import rebuild
 
 pytestmark = pytest.mark.compiles
 
@@ -23,18 +26,28 @@ class Recorded:
     trusted: str
     plain: Path
     """The same entry without frames."""
+    key: SigningKey
 
     def serve(
         self, place: Path, change: str = "nothing", prepared: bool = True, **variables: str
     ) -> dict[str, Any]:
-        variables = {**QUICK, "CACHESVC_TRUSTED_KEYS": self.trusted, **variables}
         compilers = change != "nothing"
-        arguments = ("serve", str(self.bundle), change)
-        result = run(
-            "frames.py", *arguments, place=place, compilers=compilers, prepared=prepared, **variables
-        )
+        result = self.run(self.bundle, place, change, compilers, prepared, **variables)
         assert result.answer["difference"] < 1e-5, "the outputs are those of eager"
         return {**result.answer, "compilers": result.compilers}
+
+    def run(
+        self,
+        bundle: Path,
+        place: Path,
+        change: str = "nothing",
+        compilers: bool = True,
+        prepared: bool = True,
+        **variables: str,
+    ) -> ProgramResult:
+        variables = {**QUICK, "CACHESVC_TRUSTED_KEYS": self.trusted, **variables}
+        arguments = ("serve", str(bundle), change)
+        return run("frames.py", *arguments, place=place, compilers=compilers, prepared=prepared, **variables)
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +75,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
         **variables,
     ).answer
     assert recording["not_recorded"] == []
-    return Recorded(bundle, str(key.public), plain)
+    return Recorded(bundle, str(key.public), plain, key)
 
 
 def test_a_fresh_process_traces_nothing(tmp_path: Path, recorded: Recorded) -> None:
@@ -70,15 +83,72 @@ def test_a_fresh_process_traces_nothing(tmp_path: Path, recorded: Recorded) -> N
     answer = recorded.serve(tmp_path, prepared=False)
     assert (answer["traces"], answer["compilations"], answer["compilers"]) == (0, 0, [])
     assert answer["state"] == "hit", answer
+    assert answer["imported"] == [], "what only a compile needs is not imported"
+    assert answer["same_config"]
+    assert answer["explained"] == [], "a variant that does not fit is no reason where another one does"
 
 
-@pytest.mark.parametrize("variables", [{"CACHESVC_FRAMES": "0"}, {"CACHESVC_CANARY": "1"}])
-def test_a_process_that_shall_trace_traces_and_hits(
-    tmp_path: Path, recorded: Recorded, variables: dict[str, str]
-) -> None:
-    answer = recorded.serve(tmp_path, **variables)
+def test_a_process_that_shall_trace_traces_and_hits(tmp_path: Path, recorded: Recorded) -> None:
+    answer = recorded.serve(tmp_path, CACHESVC_FRAMES="0")
     assert answer["traces"] > 2 and answer["compilations"] == 0
     assert answer["state"] == "hit", answer
+
+
+def test_a_canary_compares_each_graph_of_the_frames_and_traces_nothing(
+    tmp_path: Path, recorded: Recorded
+) -> None:
+    """Two graphs for one size, and two for all sizes."""
+    answer = recorded.serve(tmp_path, CACHESVC_CANARY="1")
+    assert (answer["traces"], answer["compilations"], answer["compilers"]) == (0, 0, [])
+    assert answer["compared"] == 4 and answer["state"] == "hit", answer
+    assert not any("canary" in reason for reason in answer["reasons"]), answer["reasons"]
+
+
+def test_a_canary_traces_what_it_cannot_compare(tmp_path: Path, recorded: Recorded) -> None:
+    """These graphs are compared where they are compiled."""
+    answer = recorded.serve(tmp_path, "graphs_not_kept", CACHESVC_CANARY="1")
+    assert answer["traces"] > 2 and answer["compilations"] == 0 and answer["compared"] == 4, answer
+    why = "a canary runs, and cannot compare a graph: it holds tensors"
+    assert any(why in reason for reason in answer["reasons"]), answer["reasons"]
+
+
+def test_a_canary_withdraws_frames_with_wrong_numbers(tmp_path: Path, recorded: Recorded) -> None:
+    wrong = wrong_frames(recorded, tmp_path / "wrong.cachesvc")
+    answer = recorded.run(wrong, tmp_path / "without", "one_size").answer
+    assert answer["difference"] > 1e-3 and answer["traces"] == 0, "without a canary the service has them"
+
+    first = recorded.run(wrong, tmp_path / "node", "one_size", CACHESVC_CANARY="1")
+    answer = first.answer
+    assert answer["difference"] < 1e-5 and answer["compared"] == 1, answer
+    assert answer["traces"] == 3, "what follows the graph break at once, then both functions"
+    assert answer["compilations"] > 0, answer
+    assert answer["state"] == "inert" and len(answer["distrusted"]) == 1, answer
+    assert "differs from eager" in answer["reasons"][0], answer["reasons"]
+    assert first.err.count("differs from eager") == 1 and "Traceback" not in first.err
+
+    answer = recorded.run(wrong, tmp_path / "node", "no_call").answer
+    assert answer["revisions"] == 0, answer
+    assert any("a canary on this node found its numbers wrong" in reason for reason in answer["reasons"])
+
+
+def test_under_strict_a_wrong_frame_is_an_error(tmp_path: Path, recorded: Recorded) -> None:
+    wrong = wrong_frames(recorded, tmp_path / "wrong.cachesvc")
+    result = recorded.run(wrong, tmp_path, CACHESVC_CANARY="1", CACHESVC_STRICT="1")
+    assert result.code != 0 and "the canary found wrong numbers" in result.err
+
+
+def wrong_frames(recorded: Recorded, bundle: Path) -> Path:
+    """Build the same entry with frames whose compiled graphs multiply by three, and leave all else."""
+
+    def change(file: SourceFile) -> SourceFile:
+        if file.kind != "frames":
+            return file
+        data = file.data.replace(b"alpha=1, beta=1", b"alpha=3, beta=1")
+        assert data != file.data
+        return replace(file, path=hashlib.sha256(data).hexdigest() + ".frames", data=data)
+
+    rebuild(recorded.bundle, recorded.key, bundle, change)
+    return bundle
 
 
 FITS = {"tied_weights"}

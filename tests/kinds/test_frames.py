@@ -13,6 +13,7 @@ import pytest
 
 from cachesvc_client.graphs import operators
 from cachesvc_client.kinds.frames import KIND, describe, graph_facts, guard_pickles, stored
+from cachesvc_client.kinds.frames.eager import EagerGraph
 from cachesvc_client.kinds.frames.kind import FramesState
 from cachesvc_client.kinds.kind import KindState
 
@@ -41,8 +42,9 @@ class TestConformance(KindConformance):
 
 def test_only_the_content_that_the_name_says_is_read(tmp_path: Path) -> None:
     """Also a file that was accepted may be another one when it is read."""
-    name = stored.write(tmp_path, [], {"graph": b"code"})
-    assert stored.read(tmp_path / name) == ([], {"graph": b"code"})
+    content = stored.FramesFile([], {"graph": b"code"}, {"graph": EagerGraph(b"text")})
+    name = stored.write(tmp_path, content)
+    assert stored.read(tmp_path / name) == content
     (tmp_path / name).write_bytes((tmp_path / name).read_bytes() + b".")
     with pytest.raises(ValueError, match="its content is not what its name says"):
         stored.read(tmp_path / name)

@@ -1,9 +1,9 @@
 """Compares the first output of a restored function with eager's, once for each graph: the canary.
 
 The comparison happens where ``compile_fx`` returns. There the canary has the graph that Dynamo made, the
-function that was restored for it and, at its first call, the real inputs. The graph has no side effects but
-writes into tensors, so it can run beside the function without a second run of the model's own Python
-(docs/adr/0015).
+function that was restored for it and, at its first call, the real inputs. A start without traces has all of
+them where a recorded frame is given to Dynamo (docs/adr/0043). The graph has no side effects but writes into
+tensors, so it can run beside the function without a second run of the model's own Python (docs/adr/0015).
 
 Eager runs under a dispatch mode that sees each operator before it runs. Before an operator writes into an
 input, the mode copies the input; afterwards the canary puts the copy back, so the function gets the inputs of
@@ -58,9 +58,12 @@ class Trial(Generic[T]):
     ) -> None:
         """Copies the nodes of ``graph`` (a ``torch.fx.GraphModule``) and shares its tensors.
 
-        The compile takes the graph apart, so the trial has to be constructed before it.
+        The compile takes the graph apart, so the trial has to be constructed before it. A graph that was
+        recorded is a plain function, and is used as it is.
         """
-        self._graph: Any = torch.fx.GraphModule(graph, copy.deepcopy(graph.graph))
+        self._graph: Any = graph
+        if isinstance(graph, torch.fx.GraphModule):
+            self._graph = torch.fx.GraphModule(graph, copy.deepcopy(graph.graph))
         self._suspects, self._wrong, self._skipped, self._called = suspects, wrong, skipped, called
         self._lock = threading.RLock()
 

@@ -14,6 +14,7 @@ from ..hooks import logger
 from .trial import Trial
 
 if TYPE_CHECKING:
+    from ..kinds.kind import Comparison
     from ..node.installed import InstalledRevision
 
 _log = logging.getLogger("cachesvc")
@@ -64,11 +65,27 @@ class Canary:
 
         To be called before the compile. Raises what `Trial` raises.
         """
-        before, function = self.process.mark_uses(), object()
+        before = self.process.mark_uses()
+        return self._watch(graph, lambda: self._suspects(before))
 
-        def suspects() -> Sequence[InstalledRevision]:
-            return self._suspects(before)
+    def around_recorded(self, kind: str, path: str) -> Comparison | None:
+        """Returns a function that takes a graph as eager runs it, and the compiled graph out of a restored
+        file, and returns the compiled graph with its first output judged; ``None`` where no revision with
+        this file is watched.
 
+        The graph is judged too if a revision is withdrawn before the first call.
+        """
+        suspects = [
+            one.entry
+            for one in self.watched()
+            if any((file.kind, file.path) == (kind, path) for file in one.entry.manifest.files)
+        ]
+        if not suspects:
+            return None
+        return lambda graph, compiled: self._watch(graph, lambda: suspects)(compiled)
+
+    def _watch(self, graph: Any, suspects: Callable[[], Sequence[InstalledRevision]]) -> Callable[[Any], Any]:
+        function = object()
         trial = Trial(graph, suspects, self._distrust, self.skipped, lambda: self.uncalled.discard(function))
 
         def watch(compiled: Any) -> Any:

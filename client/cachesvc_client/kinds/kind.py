@@ -27,6 +27,11 @@ and revisions. *inside*: in the folder of the first kind, whoever named that. *p
 other process has, which is known before the environment is."""
 
 
+Comparison = Callable[[Callable[..., Any], Any], Any]
+"""Takes a graph as a function that eager runs, and the compiled graph; returns the compiled graph with its
+first output compared with eager's."""
+
+
 class ProcessCallbacks(NamedTuple):
     """What the hooks of a kind ask of the process."""
 
@@ -36,8 +41,10 @@ class ProcessCallbacks(NamedTuple):
     launched: Callable[[Mapping[str, Any]], None]
     """Record a Triton kernel that the application launches itself. Does not raise."""
     traces: Callable[[], bool] = lambda: False
-    """Return whether this process traces although frames were restored: for a canary, or because the user
-    wants it."""
+    """Return whether this process traces although frames were restored, because the user wants it."""
+    comparison: Callable[[str, str], Comparison | None] = lambda *_: None
+    """Take a kind's name and the path of a restored file; return what the canary does with the compiled
+    graphs of that file, ``None`` where it watches no revision that has the file."""
     registered: RegisteredFunctions | None = None
     """The functions that libraries registered for their operators; ``None``: nobody recorded them."""
 

@@ -22,6 +22,7 @@ from .gc_pause import GcPause
 from .process_output import ProcessOutput
 
 if TYPE_CHECKING:
+    from ..kinds.kind import Comparison
     from .sessions import Sessions
 
 
@@ -44,14 +45,16 @@ class Process(ProcessOutput):
         watch: Callable[[Any], Callable[[Any], Any] | None],
         after: Callable[[], None],
         traces: Callable[[], bool] = lambda: False,
+        comparison: Callable[[str, str], Comparison | None] = lambda *_: None,
     ) -> None:
         """Put the hooks in place; cheap, and imports nothing of the compilers. To be called once, and again
         after `disarm`.
 
         ``before`` and ``after`` run around each compile; ``before`` runs too before a kernel that the
         application launches itself. ``watch`` gets each graph before it is compiled, and returns a function
-        to wrap the compiled graph with, or ``None``. ``traces`` says whether this process
-        traces although frames were restored. A ``CacheSvcError`` that they raise reaches the application.
+        to wrap the compiled graph with, or ``None``. ``traces`` and ``comparison``: as
+        `ProcessCallbacks` has them. A ``CacheSvcError`` that ``before`` and ``watch`` raise reaches the
+        application.
         """
         self.armed = True
         self.observer = counters.start()
@@ -59,7 +62,9 @@ class Process(ProcessOutput):
         operators.install_hooks(self.registered_functions)
         ambient.install_hooks()
         self.collector.install_hooks()
-        callbacks = ProcessCallbacks(before, self._record_launch, traces, self.registered_functions)
+        callbacks = ProcessCallbacks(
+            before, self._record_launch, traces, comparison, self.registered_functions
+        )
         for state in self.kinds.values():
             state.install_hooks(callbacks)
         hook_compiles(functools.partial(self._compile_fx, before, watch, after))

@@ -27,8 +27,9 @@ from .process import Process, process
 from .session import Session, SessionCallbacks
 
 if TYPE_CHECKING:
-    from ..canary.withdraw import WatchedRevision
+    from ..canary.withdraw import Canary, WatchedRevision
     from ..config import Config
+    from ..kinds.kind import Comparison
     from ..node.installed import InstalledRevision
     from ..outcome.judge import Report
     from ..outcome.log import OutcomeLog
@@ -90,7 +91,13 @@ class Sessions:
             if refused:
                 self._raise_at_compile()
             elif not self.process.armed:
-                self.process.arm(self.before_compile, self._watch_graph, self.watch.compiled, self._traces)
+                self.process.arm(
+                    self.before_compile,
+                    self._watch_graph,
+                    self.watch.compiled,
+                    self._traces,
+                    self._comparison,
+                )
 
     def disarm(self) -> None:
         """Take the hooks out: this torch is refused after all, for a hook that its sources lack."""
@@ -174,21 +181,30 @@ class Sessions:
         if not any(self._under_canary()) or not hasattr(graph, "graph"):
             return None
         try:
-            from ..canary.withdraw import Canary
-
-            wrong = self._canary_lines.setdefault
-            canary = Canary(
-                self.process, self._watched_revisions, wrong, self._skip_comparison, self._canary_uncalled
-            )
-            return canary.around(graph)
+            return self._canary().around(graph)
         except Exception as error:  # noqa: BLE001 - without it the process goes on as without a canary
             self._skip_comparison(f"{type(error).__name__}: {error}")
             return None
 
+    def _comparison(self, kind: str, path: str) -> Comparison | None:
+        """Return what the canary does with the compiled graphs of a restored file; ``None`` where it watches
+        no revision that has the file.
+
+        An error reaches the kind, which does not use the file then.
+        """
+        return self._canary().around_recorded(kind, path) if any(self._under_canary()) else None
+
+    def _canary(self) -> Canary:
+        from ..canary.withdraw import Canary
+
+        wrong = self._canary_lines.setdefault
+        return Canary(
+            self.process, self._watched_revisions, wrong, self._skip_comparison, self._canary_uncalled
+        )
+
     def _traces(self) -> bool:
         """Return whether this process traces although frames were restored."""
-        configs = [session.config for session in self.sessions if session.config is not None]
-        return any(self._under_canary()) or not all(config.frames for config in configs)
+        return not all(session.config.frames for session in self.sessions if session.config is not None)
 
     def _under_canary(self) -> Iterable[tuple[Session, InstalledRevision]]:
         for session in self.sessions:

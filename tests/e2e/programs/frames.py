@@ -1,10 +1,12 @@
 """Compile a model, record its frames, or serve it: ``frames.py compile|record BUNDLE KEY`` and
 ``frames.py serve BUNDLE CHANGE``, where the change is a name of ``CHANGES``.
 
-Every process has other weights. Prints as JSON what was traced and compiled, why, and how far the outputs are
-from eager."""
+Every process has other weights. Prints as JSON what was traced, compiled and compared by a canary, why, and
+how far the outputs are from eager."""
 
+import collections
 import json
+import os
 import sys
 
 import recorded_session
@@ -23,6 +25,7 @@ from torch import nn  # noqa: E402
 assert what == "compile" or cachesvc_client.wait(60)
 model = frames_model.make(seed=len(what))
 optional: dict[str, bool] = {}
+sizes = [4, 6, 7]
 
 
 def another_function():
@@ -57,6 +60,21 @@ def tied_weights():
     model.second.weight = model.first.weight
 
 
+def graphs_not_kept():
+    from cachesvc_client.kinds.frames import stored
+
+    refused = collections.defaultdict(lambda: stored.EagerGraph(refused="it holds tensors"))
+    stored.read = lambda path, read=stored.read: read(path)._replace(eager=refused)
+
+
+def one_size():
+    sizes[:] = [4, 4]
+
+
+def no_call():
+    sizes.clear()
+
+
 def keyword():
     optional["twice"] = True
 
@@ -68,13 +86,21 @@ CHANGES = {
         for change in (another_function, another_global, training, forward_hook, hook_of_all_modules)
     },
     **{change.__name__: change for change in (another_module, another_dtype, tied_weights, keyword)},
+    **{change.__name__: change for change in (graphs_not_kept, one_size, no_call)},
 }
+compared: list[object] = []
+
+
+def count_comparisons():
+    from cachesvc_client.canary.trial import _Eager
+
+    compare_with = _Eager.compare_with
+    _Eager.compare_with = lambda *call: compared.append(call[0]) or compare_with(*call)
 
 
 def call(function):
     torch.manual_seed(0)
     dtype = model.first.weight.dtype
-    sizes = (4, 6, 7)
     return [
         function(torch.linspace(-1, 1, size * 8, dtype=dtype).reshape(size, 8), **optional) for size in sizes
     ]
@@ -82,8 +108,16 @@ def call(function):
 
 if what == "serve":
     CHANGES[more]()
+if os.environ.get("CACHESVC_CANARY"):
+    count_comparisons()
+DEFERRED = ("torch._inductor.compile_fx", "torch._inductor.lowering", "torch._dynamo.repro.after_dynamo")
 with torch.no_grad():
-    outputs = call(torch.compile(model))
+    compiled = torch.compile(model)
+    outputs = call(compiled)
+    imported = [name for name in DEFERRED if name in sys.modules]
+    config = compiled.get_compiler_config()
+    # PyTorch has imported it by now, so a program may read it.
+    same_config = config == torch._inductor.compile_fx.get_patched_config_dict({})
     seen = process().observer.snapshot()
     report = cachesvc_client.report() if what == "serve" else None
     torch.compiler.reset()
@@ -95,12 +129,17 @@ print(
     json.dumps(
         {
             "traces": seen.traces,
+            "imported": imported,
+            "same_config": same_config,
             "compilations": seen.compilations,
             "not_recorded": list(process().not_recorded()),
             "state": report.state if report else "",
             "reasons": list(report.reasons) if report else [],
+            "revisions": len(report.revisions) if report else 0,
+            "distrusted": list(report.distrusted) if report else [],
+            "compared": len(compared),
             "explained": list(process().explain(())),
-            "difference": max(differences),
+            "difference": max(differences, default=0.0),
         }
     )
 )

@@ -48,13 +48,6 @@ def describe_backend(backend: Any, one_graph: bool) -> str:
     return f"inductor {text_of(backend.config)} dynamic={backend.dynamic!r} fullgraph={one_graph!r}"
 
 
-def uses_cuda_graphs(options: Mapping[str, Any]) -> bool:
-    """Return whether a compile with these options records CUDA graphs."""
-    from torch._inductor import config
-
-    return bool(options.get("triton.cudagraphs", config.triton.cudagraphs))
-
-
 def replacement(method: str) -> str:
     """Return what a method of tensors is where the program replaced it, else an empty text."""
     return ambient.replacement(method)

@@ -11,18 +11,20 @@ import logging
 import time
 import types
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...graphs.operators import RegisteredFunctions
+from ..kind import Comparison
 from . import ambient, stored
 from .arguments import FrameCall
 from .deferred import read_graph
 from .describe import changed
+from .eager import function_of
 from .graph_facts import changed_operator
 from .guards import Differs, live_guards
-from .stored import RecordedFrame
+from .stored import FramesFile, RecordedFrame
 
 _log = logging.getLogger("cachesvc")
 _IN_THIS_PROCESS = {"compile_threads": 1}
@@ -40,9 +42,13 @@ class Giver:
         seconds: What comparing and giving took.
     """
 
-    def __init__(self, registered: RegisteredFunctions) -> None:
-        """``registered``: the functions that libraries registered for their operators."""
+    def __init__(
+        self, registered: RegisteredFunctions, comparison: Callable[[str], Comparison | None]
+    ) -> None:
+        """``registered``: the functions that libraries registered for their operators. ``comparison`` returns
+        what the canary does with the graphs of the file of a name."""
         self._registered = registered
+        self._comparison = comparison
         self.used: dict[str, None] = {}
         self.given = 0
         self.reasons: Counter[str] = Counter()
@@ -62,24 +68,27 @@ class Giver:
     def give(self, call: FrameCall, backend: Any) -> Any:
         """Return Dynamo's result for the frame, or ``None`` if no record fits. Never raises."""
         begin = time.perf_counter()
+        differences: list[str] = []
         try:
             here: tuple[str, str] | None = None
             for path, file in self._read().items():
                 for frame in file.of(call.code):
+                    match = _Match(frame, file, self._comparison(path.name))
                     try:
                         here = here or _settings(call, backend)
-                        answer = self._give(frame, file, call, backend, here)
+                        answer = self._give(match, call, backend, here)
                     except Differs as differs:
-                        self.reasons[f"{call.name}: {differs}"] += 1
+                        differences.append(f"{call.name}: {differs}")
                         continue
                     self.used[path.name] = None
                     self.given += 1
                     return answer
         except Exception as error:  # noqa: BLE001 - a torch whose internals differ, or a file that is none
-            self.reasons[f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"] += 1
+            differences.append(f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")
             _log.debug("recorded frames are of no use here", exc_info=True)
         finally:
             self.seconds += time.perf_counter() - begin
+        self.reasons.update(differences)
         return None
 
     def _read(self) -> Mapping[Path, _File]:
@@ -87,19 +96,18 @@ class Giver:
         for path, file in list(self._files.items()):
             if file is None:
                 try:
-                    self._files[path] = _File(*stored.read(path))
+                    self._files[path] = _File(stored.read(path))
                 except Exception as error:  # noqa: BLE001 - damaged bytes raise anything
                     del self._files[path]
                     self.reasons[f"{path.name}: {type(error).__name__}: {error}"[:200]] += 1
         return {path: file for path, file in self._files.items() if file is not None}
 
-    def _give(
-        self, frame: RecordedFrame, file: _File, call: FrameCall, backend: Any, here: tuple[str, str]
-    ) -> Any:
+    def _give(self, match: _Match, call: FrameCall, backend: Any, here: tuple[str, str]) -> Any:
         """Return Dynamo's result. ``here``: the backend in words, and the digest of the settings. Raises
         ``Differs``."""
         from torch._dynamo.types import GuardedCode, wrap_guarded_code
 
+        frame = match.frame
         if here[0] != frame.backend:
             raise Differs("compiled with other options")
         if here[1] != frame.ambient:
@@ -113,9 +121,11 @@ class Giver:
             raise Differs(why)
         if frame.skip is not None:
             return _skip(frame)
+        if match.comparison is not None and (reason := match.file.not_comparable(frame)):
+            raise Differs(f"a canary runs, and cannot compare a graph: {reason}")
         _log_structured(call.name)
         manager = live_guards(frame, call)
-        _install_functions(frame, file, call, backend.config)
+        _install_functions(match, call, backend.config)
         code = _code(frame.bytecode)
         _note_output(code, call.code)
         return wrap_guarded_code(GuardedCode(code, manager, call.compile_id, "recorded frame"))
@@ -124,21 +134,36 @@ class Giver:
 class _File:
     """The frames and the graphs of one file."""
 
-    def __init__(self, frames: list[RecordedFrame], graphs: Mapping[str, bytes]) -> None:
-        self._frames = [(_code(frame.code), frame) for frame in frames]
-        self._graphs = graphs
+    def __init__(self, content: FramesFile) -> None:
+        self._frames = [(_code(frame.code), frame) for frame in content.frames]
+        self._graphs, self._eager = content.graphs, content.eager
 
     def of(self, code: types.CodeType) -> list[RecordedFrame]:
         """Return the frames of a function."""
         return [frame for known, frame in self._frames if known == code]
 
-    def graph(self, name: str, as_plain: bool) -> Any:
+    def graph(self, name: str, comparison: Comparison | None, as_plain: bool) -> Any:
         """Return a compiled graph, ready to be called; ``as_plain``: on tensors of a subclass as on plain
         ones."""
         import torch
 
-        graph = read_graph(self._graphs[name]).after_deserialization()
-        return torch._dynamo.disable(_as_plain(graph) if as_plain else graph)
+        compiled = read_graph(self._graphs[name]).after_deserialization()
+        if comparison is not None:
+            compiled = comparison(function_of(self._eager[name]), compiled)
+        return torch._dynamo.disable(_as_plain(compiled) if as_plain else compiled)
+
+    def not_comparable(self, frame: RecordedFrame) -> str:
+        """Return why the canary cannot compare a graph of the frame, or an empty text."""
+        return next((why for name in frame.graphs if (why := self._eager[name].refused)), "")
+
+
+class _Match(NamedTuple):
+    """A recorded frame of the code that Dynamo asks for. ``comparison``: what the canary does with its
+    graphs."""
+
+    frame: RecordedFrame
+    file: _File
+    comparison: Comparison | None
 
 
 def _settings(call: FrameCall, backend: Any) -> tuple[str, str]:
@@ -183,19 +208,18 @@ def _log_structured(name: str) -> None:
     )
 
 
-def _install_functions(
-    frame: RecordedFrame, file: _File, call: FrameCall, options: Mapping[str, Any]
-) -> None:
+def _install_functions(match: _Match, call: FrameCall, options: Mapping[str, Any]) -> None:
     """Put the compiled graphs, and the functions that go on after a graph break, into the frame's globals.
 
     A name that is there stays: a frame of the same record, of another object, has put it there.
     """
     from torch._inductor import config
 
+    frame = match.frame
     for name in frame.graphs:
         if name not in call.globals:
             with config.patch({**options, **_IN_THIS_PROCESS}):
-                call.globals[name] = file.graph(name, name in frame.as_plain)
+                call.globals[name] = match.file.graph(name, match.comparison, name in frame.as_plain)
     for name, serialized in frame.resumes.items():
         if name not in call.globals:
             call.globals[name] = _resume_function(_code(serialized), name, call.globals)

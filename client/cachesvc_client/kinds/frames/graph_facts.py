@@ -22,6 +22,8 @@ _UNCACHED = (
 )
 """Functions of PyTorch's own in graphs that AOTAutograd caches nowhere: its key lacks a setting, or a graph
 inside of the graph. A frame has guards, and all settings are compared."""
+_RECORDED = "recorded"
+"""The value by which a function of ``_UNCACHED`` is told from one that the program marked."""
 _CALLS = re.compile(r"\btorch\.ops\.(\w+)\.(\w+)(?:\.(\w+))?")
 """Matches an operator in generated code."""
 
@@ -36,10 +38,22 @@ def uncached_graphs() -> Iterator[None]:
     marked, functions = "unsafe_marked_cacheable_functions", "autograd_cache_allow_custom_autograd_functions"
     with contextlib.ExitStack() as stack:
         if hasattr(config, marked):
-            named = {**getattr(config, marked), **dict.fromkeys(_UNCACHED, "recorded")}
+            named = {**getattr(config, marked), **dict.fromkeys(_UNCACHED, _RECORDED)}
             stack.enter_context(config.patch({marked: named}))
         if hasattr(functorch_config, functions):
             stack.enter_context(functorch_config.patch({functions: True}))
+        yield
+
+
+@contextlib.contextmanager
+def proven_keys() -> Iterator[None]:
+    """Have Inductor make the keys of graphs that it makes outside of `uncached_graphs`."""
+    from torch._inductor import config
+
+    marked = "unsafe_marked_cacheable_functions"
+    names = getattr(config, marked, {})
+    own = {name: value for name, value in names.items() if value != _RECORDED}
+    with config.patch({marked: own} if own != names else {}):
         yield
 
 

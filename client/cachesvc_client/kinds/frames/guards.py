@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from .arguments import FrameCall
+from .deferred import with_stand_ins
 from .describe import class_digest, code_digest, describe_guarded
 from .guard_pickles import guard_functions
 from .recorder import UNSET, recording_settings
@@ -72,11 +73,35 @@ def _state(frame: RecordedFrame, call: FrameCall) -> Any:
         value = _module_or_class(name)
         if call.globals.setdefault(alias, value) is not value:
             raise Differs(f"the global {alias} is not {name}")
-    with _context():
+    with _context(), _one_fake_mode():
         state = load_guards_state(frame.guards)
     if name := state.output_graph.name_of_builtins_dict_key_in_fglobals:
         call.globals.setdefault(name, get_builtins_dict(call.globals))
     return state
+
+
+@contextlib.contextmanager
+def _one_fake_mode() -> Iterator[None]:
+    """Have the tensors of recorded guards made in one mode of PyTorch's fake tensors.
+
+    PyTorch makes a mode for each, and each mode reads the source lines of its stack."""
+    import torch
+    from torch._dynamo import guards
+
+    pickler: Any = getattr(guards, "GuardsStatePickler", types.SimpleNamespace())
+    made = vars(pickler).get("_unpickle_tensor")
+    if not isinstance(made, classmethod):
+        yield
+        return
+    fake = torch._subclasses.fake_tensor
+    mode = fake.FakeTensorMode()
+    subclasses = types.SimpleNamespace(FakeTensorMode=lambda: mode, fake_tensor=fake)
+    names = types.SimpleNamespace(_subclasses=subclasses, _C=torch._C, Tensor=torch.Tensor)
+    pickler._unpickle_tensor = classmethod(with_stand_ins(made.__func__, {}, torch=names))
+    try:
+        yield
+    finally:
+        pickler._unpickle_tensor = made
 
 
 def _context() -> Any:
@@ -109,9 +134,18 @@ def _check_classes(classes: Mapping[str, str]) -> None:
 
 
 def _check_hooks(guards: Iterable[Any], scope: Mapping[str, Any]) -> None:
-    """Raise ``Differs`` where a module has a hook now that had none when it was recorded."""
+    """Raise ``Differs`` where a module has a hook now that had none when it was recorded.
+
+    A model has some thousand such guards, several for each module: a module is looked up once.
+    """
+    modules: dict[str, Any] = {}
     for guard in guards:
-        if guard.create_fn_name() == _HOOKS and _evaluate(guard.name, scope):
+        if guard.create_fn_name() != _HOOKS:
+            continue
+        owner, _, attribute = guard.name.rpartition(".")
+        if owner not in modules:
+            modules[owner] = _evaluate(owner, scope)
+        if getattr(modules[owner], attribute, guard):
             raise Differs(f"{guard.name} is not empty")
 
 

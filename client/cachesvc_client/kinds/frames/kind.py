@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...hooks import counters, imports
-from ..kind import Kind, KindState, ProcessCallbacks, RestoredFacts
+from ..kind import Comparison, Kind, KindState, ProcessCallbacks, RestoredFacts
 from .names import BACKEND, CONFIG, FRAME, HOOKS, LOAD
 from .rules import RULES
 
@@ -68,7 +68,7 @@ class FramesState(KindState):
         """Allow these files' frames to be given."""
         from .giver import Giver
 
-        giver = self._giver or Giver(self._registered())
+        giver = self._giver or Giver(self._registered(), self._comparison)
         for path in paths:
             if RULES.rule(path) is not None:
                 giver.accept(root / path)
@@ -130,9 +130,12 @@ class FramesState(KindState):
         return getattr(deferred, name)(call)
 
     def _has_to_trace(self) -> bool:
-        """Return whether a canary runs: it compares what a graph returns, and wraps the graph where it is
-        compiled."""
+        """Return whether the user wants that this process traces."""
         return self._callbacks is not None and self._callbacks.traces()
+
+    def _comparison(self, name: str) -> Comparison | None:
+        """Return what the canary does with the compiled graphs of a file; ``None`` where none runs."""
+        return self._callbacks.comparison(RULES.name, name) if self._callbacks is not None else None
 
     def _answer(self, call: imports.Call) -> Any:
         """Return the result for a frame; ``None`` where Dynamo has to trace it unrecorded."""

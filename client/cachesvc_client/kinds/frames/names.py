@@ -34,6 +34,20 @@ GRAPH = Hook(
     _NO_FRAMES,
     role="speed",
 )
+INNER = Hook(
+    "torch._inductor.compile_fx",
+    "_compile_fx_inner",
+    "takes the graphs of the entry into the record, as they were proven (`warm` only)",
+    "a recording compiles anew, and frames of tuned graphs fail their proof",
+    role="speed",
+)
+BUNDLE = Hook(
+    "torch._inductor.triton_bundler",
+    "TritonBundler.read_and_emit",
+    "keeps the kernels of a graph of the entry as they were read, for the record (`warm` only)",
+    "frames of graphs with Triton kernels are not recorded",
+    role="speed",
+)
 _IMPORTS = "a start with recorded frames imports Inductor's compiler all the same, in half a second"
 CONFIG = Hook(
     "torch",
@@ -56,4 +70,4 @@ LOAD = Hook(
     _IMPORTS,
     role="speed",
 )
-HOOKS = (FRAME, SERIALIZE, INSTALL, GRAPH, CONFIG, BACKEND, LOAD)
+HOOKS = (FRAME, SERIALIZE, INSTALL, GRAPH, INNER, BUNDLE, CONFIG, BACKEND, LOAD)

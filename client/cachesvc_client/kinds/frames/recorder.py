@@ -21,14 +21,14 @@ from typing import Any
 
 from ...graphs.operators import RegisteredFunctions
 from ...hooks import counters, imports
-from . import ambient, stored
+from . import ambient, eager, stored
 from .arguments import FrameCall
 from .describe import class_digest, describe_guarded, traced_functions
-from .graph_facts import note_code, note_graph, uncached_graphs
+from .graph_facts import note_code, note_graph, proven_keys, uncached_graphs
 from .guard_pickles import has_name, reads_by_name, recordable_guards
-from .names import GRAPH, INSTALL, SERIALIZE
-from .sources import make_lean
-from .stored import RecordedFrame, Skip
+from .names import BUNDLE, GRAPH, INNER, INSTALL, SERIALIZE
+from .sources import compiled_graphs, make_lean
+from .stored import FramesFile, RecordedFrame, Skip
 
 _BITS = 60
 _STACKS = {"stack": None, "user_stack": None}
@@ -64,6 +64,8 @@ class Recorder:
         self._registered = registered
         self._frames: dict[int, tuple[str, RecordedFrame]] = {}
         """The frames with the names of their functions, numbered."""
+        self._eager: dict[str, eager.EagerGraph] = {}
+        """The graphs as Dynamo made them, by name."""
         self._now: list[_Package] = []
         """The packages of the frames that are traced now, the innermost last."""
         self._number = secrets.randbits(_BITS)
@@ -71,6 +73,8 @@ class Recorder:
         asserts that a name that it makes is not there yet."""
         self._counts = False
         """Whether Dynamo counts from ``_number``."""
+        self._kernels = b""
+        """The kernels of the graph that was read last, pickled before they were loaded."""
         self._modules: dict[str, str] = {}
         """Global names that Dynamo installed for modules, by name."""
 
@@ -79,6 +83,8 @@ class Recorder:
         SERIALIZE.install(self._serialize)
         INSTALL.install(self._install)
         GRAPH.install(self._graph)
+        INNER.install(self._compile_graph)
+        BUNDLE.install(self._read_kernels)
 
     def trace(self, call: imports.Call, frame_call: FrameCall, backend: Any) -> Any:
         """Let Dynamo trace the frame, record it, and return Dynamo's result."""
@@ -88,8 +94,6 @@ class Recorder:
             described = ambient.describe_backend(backend, frame_call.one_graph)
             self._keep_results()
             self._count_globals()
-            if ambient.uses_cuda_graphs(backend.config):
-                raise TypeError("CUDA graphs hold addresses of this process")
         except TypeError as error:
             self.refused[frame_call.name] = str(error)
             return call()
@@ -141,14 +145,17 @@ class Recorder:
             if any(graph not in results for graph in frame.graphs):
                 self.refused[name] = _not_kept()
                 continue
-            sources = [source for graph in frame.graphs for source in _sources(results[graph])]
-            if why := note_code(frame, "\n".join(sources), self._registered):
+            compiled = [one for graph in frame.graphs for one in compiled_graphs(results[graph])]
+            if why := note_code(frame, "\n".join(one.source_code for one in compiled), self._registered):
                 self.refused[name] = why
                 continue
             kept.append(frame)
             graphs |= {graph: _pickled(results[graph]) for graph in frame.graphs}
-        # A frame that only skips saves nothing by itself.
-        return stored.write(folder, kept, graphs) if any(frame.bytecode for frame in kept) else ""
+        if not any(frame.bytecode for frame in kept):
+            return ""  # a frame that only skips saves nothing by itself
+        unseen = eager.EagerGraph(refused="it was not seen while it was compiled")
+        kept_eager = {name: self._eager.get(name, unseen) for name in graphs}
+        return stored.write(folder, FramesFile(kept, graphs, kept_eager))
 
     def _keep(self, name: str, package: _Package, answer: Any) -> None:
         frame = package.frame
@@ -184,11 +191,38 @@ class Recorder:
             return b""
 
     def _graph(self, call: imports.Call) -> Any:
-        """Record what a graph calls, and refuse one with code that no guard sees."""
+        """Keep a graph for the canary, record what it calls, and refuse one with code that no guard sees."""
         graph = call.args[0] if call.args else call.kwargs.get("model_")
         if self._now and hasattr(graph, "graph"):
-            package = self._now[-1]
+            package, name = self._now[-1], getattr(graph, "_backend_id", None)
+            if name is not None and name not in self._eager:
+                # ``compile_fx`` calls itself with the same graph, which it may have changed.
+                self._eager[name] = eager.keep(graph)
             package.refused = note_graph(package.frame, graph, self._registered) or package.refused
+        return call()
+
+    def _compile_graph(self, call: imports.Call) -> Any:
+        """Have Inductor take a graph from the entry. PyTorch compiles anew what it bundles, so that the code
+        and the tuned kernels would be others than those that were proven.
+
+        A graph that calls nothing is no graph of Inductor's unless it is bundled.
+        """
+        from torch._dynamo.utils import count_calls
+        from torch._functorch import config
+
+        if not config.bundled_autograd_cache or count_calls(call.argument("gm").graph) == 0:
+            return call()
+        self._kernels = b""
+        with config.patch(bundled_autograd_cache=False), proven_keys():
+            graph = call()
+        if self._kernels and hasattr(graph, "_triton_bundle"):
+            graph._triton_bundle = pickle.loads(self._kernels)
+        return graph
+
+    def _read_kernels(self, call: imports.Call) -> Any:
+        """Keep a graph's kernels as they were read from the entry: once they are loaded, they have addresses
+        of this process and cannot be pickled."""
+        self._kernels = pickle.dumps(call.argument("bundle"), protocol=4)
         return call()
 
     def _install(self, call: imports.Call) -> Any:
@@ -201,21 +235,9 @@ class Recorder:
 
 def _pickled(result: Any) -> bytes:
     """Return a result of AOTAutograd, with lean code in its graphs, as bytes."""
-    for graph in _compiled(result):
+    for graph in compiled_graphs(result):
         make_lean(graph)
     return pickle.dumps(result, protocol=4)
-
-
-def _compiled(result: Any) -> Iterator[Any]:
-    """Yield the compiled graphs, with sources, of a result of AOTAutograd."""
-    for part in ("compiled_fw", "compiled_bw"):
-        graph = getattr(getattr(result.content, part, None), "result", None)
-        if isinstance(getattr(graph, "source_code", None), str):
-            yield graph
-
-
-def _sources(result: Any) -> list[str]:
-    return [graph.source_code for graph in _compiled(result)]
 
 
 def _not_kept() -> str:

@@ -1,4 +1,5 @@
-"""Defines what a file of the kind holds: recorded frames, and the compiled graphs that they call.
+"""Defines what a file of the kind holds: recorded frames, the compiled graphs that they call, and what the
+canary compares these with.
 
 A frame is what Dynamo compiles at once: a Python function, up to a graph break. The bytes are pickles of
 PyTorch's and of this module's classes, so they may be read only from a verified revision. The file's name is
@@ -10,14 +11,14 @@ from __future__ import annotations
 import hashlib
 import os
 import pickle
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .eager import EagerGraph
 from .rules import SUFFIX
 
-FORMAT = 3
+FORMAT = 4
 """The number of the format. A file of another format is not read."""
 
 
@@ -84,12 +85,18 @@ class RecordedFrame:
     skip: Skip | None = None
 
 
-def write(folder: Path, frames: Sequence[RecordedFrame], graphs: Mapping[str, bytes]) -> str:
-    """Write a file, whole, by rename; return its name.
+class FramesFile(NamedTuple):
+    """What one file holds. ``graphs``: by name, pickled results of AOTAutograd. ``eager``: by the same names,
+    what the canary compares them with."""
 
-    ``graphs``: by name, pickled results of AOTAutograd.
-    """
-    data = pickle.dumps({"format": FORMAT, "frames": list(frames), "graphs": dict(graphs)}, protocol=4)
+    frames: list[RecordedFrame]
+    graphs: dict[str, bytes]
+    eager: dict[str, EagerGraph]
+
+
+def write(folder: Path, content: FramesFile) -> str:
+    """Write a file, whole, by rename; return its name."""
+    data = pickle.dumps({"format": FORMAT, **content._asdict()}, protocol=4)
     name = hashlib.sha256(data).hexdigest() + SUFFIX
     folder.mkdir(parents=True, exist_ok=True)
     partial = folder / f".{os.urandom(8).hex()}.tmp"
@@ -101,8 +108,8 @@ def write(folder: Path, frames: Sequence[RecordedFrame], graphs: Mapping[str, by
     return name
 
 
-def read(path: Path) -> tuple[list[RecordedFrame], dict[str, bytes]]:
-    """Return the frames and graphs of a file of a verified revision.
+def read(path: Path) -> FramesFile:
+    """Return the content of a file of a verified revision.
 
     Raises ``ValueError`` for a file whose content is not what its name says, or of another format, and
     whatever pickle raises.
@@ -111,6 +118,7 @@ def read(path: Path) -> tuple[list[RecordedFrame], dict[str, bytes]]:
     if hashlib.sha256(data).hexdigest() + SUFFIX != path.name:
         raise ValueError(f"{path.name}: its content is not what its name says")
     document = pickle.loads(data)
-    if document.get("format") != FORMAT:
-        raise ValueError(f"{path.name}: format {document.get('format')}, this client reads {FORMAT}")
-    return document["frames"], document["graphs"]
+    number = document.pop("format", None)
+    if number != FORMAT:
+        raise ValueError(f"{path.name}: format {number}, this client reads {FORMAT}")
+    return FramesFile(**document)
