@@ -129,6 +129,37 @@ def test_code_registered_before_the_hook_makes_a_key_of_this_process_alone(
     assert code(target) != first
 
 
+def test_the_description_of_an_operator_has_its_schema_and_the_functions_that_a_trace_runs() -> None:
+    def described(target: Any) -> str:
+        return operators.described(target._name, registered).replace(target._name, "op")
+
+    def shape(x: torch.Tensor) -> torch.Tensor:
+        return x.new_empty(3)
+
+    first = described(custom(lambda _, gradient: gradient * 2))
+    assert first == described(custom(lambda _, gradient: gradient * 2))
+    assert first != described(custom(lambda _, gradient: gradient * 3))
+    cast = custom(lambda _, gradient: gradient * 2)
+    torch._library.custom_ops.OPDEFS[cast._name].register_autocast("cpu", torch.bfloat16)
+    assert described(cast) != first
+    meta = described(of_library("Meta", torch.empty_like))
+    assert meta != described(of_library("Meta", shape)) and "(Tensor x) -> Tensor" in meta
+    assert operators.described("aten::sin", registered) == ""
+
+
+@pytest.mark.parametrize("key", ["CompositeImplicitAutograd", "Meta"])
+def test_an_operator_whose_code_nobody_can_name_has_no_description(
+    key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = of_library(key, lambda x: x * 2)
+    assert operators.described(target._name, registered)
+    monkeypatch.setattr(registered, "by_operator", {})
+    with pytest.raises(LookupError, match="before cachesvc was attached"):
+        operators.described(target._name, registered)
+    with pytest.raises(LookupError, match="operator operators::missing is not registered"):
+        operators.described("operators::missing", registered)
+
+
 def test_the_key_of_a_graph_without_such_operators_stays_as_it_is() -> None:
     class Details:
         def __init__(self, gm: Any, inputs: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import hashlib
 import types
 from collections.abc import Collection
@@ -10,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from cachesvc_client.kinds.frames import KIND, describe, stored
+from cachesvc_client.graphs import operators
+from cachesvc_client.kinds.frames import KIND, describe, graph_facts, guard_pickles, stored
 from cachesvc_client.kinds.frames.eager import EagerGraph
 from cachesvc_client.kinds.frames.kind import FramesState
 from cachesvc_client.kinds.kind import KindState
@@ -110,11 +112,64 @@ def test_what_has_no_words_is_refused() -> None:
     assert describe.text_of({"a": 1}) != describe.text_of({"a": True})
 
 
+def test_what_a_program_may_change_has_other_words() -> None:
+    assert describe.describe(Way.FIRST) != describe.describe(Way.SECOND)
+    assert describe.describe({"a": helper}) == describe.describe({"a": helper})
+    assert describe.describe({"a": helper}) != describe.describe({"a": outer})
+    with pytest.raises(TypeError, match="has no description"):
+        describe.describe({"a": object()})
+
+
+def test_a_class_that_gains_an_attribute_is_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trace looks a method up in all bases, and guards the one that it found."""
+
+    class Derived(Holder):
+        pass
+
+    first, words = describe.class_digest(Derived), describe.describe(Derived)
+    monkeypatch.setattr(Derived, "method", lambda _: 1, raising=False)
+    assert describe.class_digest(Derived) != first
+    assert describe.describe(Derived) != words
+    assert guard_pickles.has_name(Holder) and not guard_pickles.has_name(Derived)
+
+
+@pytest.mark.parametrize(
+    ("name", "by_name"), [("holder.value", False), ("type(holder).number", True), ("module.SIZE", True)]
+)
+def test_a_guard_that_reads_a_class_or_a_module_is_known(name: str, by_name: bool) -> None:
+    """A pickle holds these by name: a service would compare its own value with itself."""
+    base = types.SimpleNamespace(name=name.rpartition(".")[0], base=None)
+    guard = types.SimpleNamespace(
+        create_fn_name=lambda: "EQUALS_MATCH", originating_source=types.SimpleNamespace(name=name, base=base)
+    )
+    scope = {"holder": Holder(), "module": types.ModuleType("module")}
+    assert guard_pickles.reads_by_name(types.SimpleNamespace(scope=scope), guard) is by_name
+
+
+def test_operators_of_generated_code_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    registered = operators.RegisteredFunctions()
+    frame = stored.RecordedFrame(code=None, backend="", ambient="")
+    monkeypatch.setattr(operators, "described", lambda name, _: f"code of {name}")
+    source = "a = torch.ops.lib.one\ntorch.ops.lib.two.out(a)\ntorch.ops.aten.sin.default(a)"
+    assert graph_facts.note_code(frame, source, registered) == ""
+    assert frame.operators.keys() == {"lib::one", "lib::two.out"}
+    assert graph_facts.changed_operator(frame, registered) == ""
+    monkeypatch.setattr(operators, "described", lambda name, _: f"{name} is another")
+    assert graph_facts.changed_operator(frame, registered) == "operator lib::one is other code"
+
+
+class Way(enum.Enum):
+    FIRST = 1
+    SECOND = 2
+
+
 def helper(x: Any, y: Any = 4) -> Any:
     return x + y
 
 
 class Holder:
+    number = 2
+
     def method(self) -> Any:
         return self
 

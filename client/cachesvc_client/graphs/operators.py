@@ -31,14 +31,18 @@ _log = logging.getLogger("cachesvc")
 
 ATTRIBUTE = "python_operators"
 """Name of the component in the details that AOTAutograd's key is made of."""
-_CORE = frozenset({"aten", "prim", "prims"})
+CORE = frozenset({"aten", "prim", "prims"})
 """Namespaces of PyTorch's own operators, whose code is in every key as torch's version."""
 _TRACED = (
     r"(?m)^(Autograd\w*|CompositeImplicitAutograd)(?:\[alias\])?: registered at (?:.+\.py|/dev/null):\d+"
 )
 """Matches a registration from Python; torch 2.8 says ``/dev/null`` in the place of its file."""
+_TRACED_TOO = r"(?m)^(Meta|Autocast\w+|Functionalize)(?:\[alias\])?: registered at (?:.+\.py|/dev/null):\d+"
+"""Matches a registration from Python that is traced as well, and that PyTorch's own keys leave out."""
 _DEFINED = r"(?m)^debug: registered at (.+):\d+"
 """Matches the place where an operator is defined."""
+_NATIVE = "/aten/src/ATen/"
+"""Where PyTorch defines operators in C++, of several namespaces."""
 _LIBRARY = Hook(
     "torch.library",
     "Library.impl",
@@ -50,7 +54,7 @@ HOOKS = (_LIBRARY,)
 
 
 class RegisteredFunctions:
-    """Records the functions that libraries register for operators outside of ``_CORE``.
+    """Records the functions that libraries register for operators outside of ``CORE``.
 
     ``by_operator``: operator -> dispatch key -> function.
     """
@@ -70,7 +74,7 @@ class RegisteredFunctions:
         """Record the arguments of ``Library.impl``: thousands of calls come while torch is imported."""
         name = str(getattr(op_name, "_name", op_name))
         qualified = (name if "::" in name else f"{library.ns}::{name}").partition(".")[0]
-        if qualified.partition("::")[0] not in _CORE:
+        if qualified.partition("::")[0] not in CORE:
             key = str(dispatch_key or library.dispatch_key or "CompositeImplicitAutograd")
             self.by_operator.setdefault(qualified, {})[key] = fn
 
@@ -87,6 +91,52 @@ def describe_operators(nodes: Iterable[Any], registered: RegisteredFunctions) ->
         if name and name not in by_name:
             by_name[name] = _described(name, node.target, registered)
     return sorted(text for text in by_name.values() if text)
+
+
+def operator_names(nodes: Iterable[Any]) -> set[str]:
+    """Return the names, with overloads, of the operators in a graph that are not PyTorch's own."""
+    names: set[str] = set()
+    for node in nodes:
+        if _operator_name(node):
+            target = node.target
+            overloads = getattr(target, "overloads", None)
+            each = [getattr(target, name) for name in overloads()] if overloads else [target]
+            names |= {str(getattr(one, "_name", "")) for one in each}
+    return names
+
+
+def described(name: str, registered: RegisteredFunctions) -> str:
+    """Return all that a trace takes from an operator: its schema, its tags and the digest of its Python code.
+    Return an empty text for an operator that PyTorch itself defines.
+
+    Raises ``LookupError`` for an operator that is not registered here, and for one with code that is traced
+    and that nobody can name.
+    """
+    import torch
+
+    from .code_digest import FollowedCode
+
+    space, _, rest = name.partition("::")
+    plain, _, overload = rest.partition(".")
+    try:
+        target = getattr(getattr(getattr(torch.ops, space), plain), overload or "default")
+    except AttributeError:
+        raise LookupError(f"operator {name} is not registered") from None
+    qualified = f"{space}::{plain}"
+    dump = torch._C._dispatch_dump(name)
+    definition = torch._library.custom_ops.OPDEFS.get(qualified)
+    file = "".join(re.findall(_DEFINED, dump)[:1])
+    if definition is None and (_NATIVE in file or _is_torchs_own(file, _folder(torch))):
+        return ""
+    functions, unknown = _functions(qualified, target, registered)
+    by_key = registered.by_operator.get(qualified, {})
+    traced_too = [] if definition is not None else re.findall(_TRACED_TOO, dump)
+    if unknown or any(key not in by_key for key in traced_too):
+        raise LookupError(f"operator {name} has code that was registered before cachesvc was attached")
+    followed = FollowedCode([*functions, *(by_key[key] for key in traced_too)], _by_short_name(registered))
+    casts = sorted(map(str, getattr(definition, "_autocast_dtype", {}).items()))
+    tags = sorted(map(str, target.tags))
+    return f"{target._schema} {tags} {casts} code {followed.digest}"
 
 
 def install_hooks(registered: RegisteredFunctions) -> None:
@@ -111,7 +161,7 @@ def _operator_name(node: Any) -> str:
     target = node.target
     name = str(getattr(target, "_qualified_op_name", None) or getattr(target, "_name", ""))
     namespace, _, rest = name.partition("::")
-    return f"{namespace}::{rest.partition('.')[0]}" if rest and namespace not in _CORE else ""
+    return f"{namespace}::{rest.partition('.')[0]}" if rest and namespace not in CORE else ""
 
 
 def _described(name: str, target: Any, registered: RegisteredFunctions) -> str:
@@ -139,7 +189,7 @@ def _functions(name: str, target: Any, registered: RegisteredFunctions) -> tuple
     if name in torch._library.custom_ops.OPDEFS:
         return functions, ""
     dump = torch._C._dispatch_dump(str(getattr(target, "_name", name)))
-    if _is_torchs_own("".join(re.findall(_DEFINED, dump)[:1]), os.path.dirname(torch.__file__)):
+    if _is_torchs_own("".join(re.findall(_DEFINED, dump)[:1]), _folder(torch)):
         return [], ""
     by_key = registered.by_operator.get(name, {})
     if any(key not in by_key for key in re.findall(_TRACED, dump)):
@@ -193,6 +243,10 @@ def _is_torchs_own(path: str, torch_folder: str) -> bool:
         os.path.join(torch_folder, "_library", "custom_ops.py"),
     )
     return (path.startswith(torch_folder + os.sep) and path not in public) or "/torch/csrc/" in path
+
+
+def _folder(torch: Any) -> str:
+    return os.path.dirname(str(torch.__file__))
 
 
 def _decompositions(target: Any) -> Iterator[Any]:

@@ -16,6 +16,7 @@ from ..hooks.table import Hook
 from .rules import KindRules
 
 if TYPE_CHECKING:
+    from ..graphs.operators import RegisteredFunctions
     from ..hooks.counters import Observation
     from ..wire.factors import Fingerprint
     from ..wire.reports import KindWork
@@ -44,6 +45,8 @@ class ProcessCallbacks(NamedTuple):
     comparison: Callable[[str, str], Comparison | None] = lambda *_: None
     """Take a kind's name and the path of a restored file; return what the canary does with the compiled
     graphs of that file, ``None`` where it watches no revision that has the file."""
+    registered: RegisteredFunctions | None = None
+    """The functions that libraries registered for their operators; ``None``: nobody recorded them."""
 
 
 class RestoredFacts(NamedTuple):

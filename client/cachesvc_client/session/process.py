@@ -62,7 +62,9 @@ class Process(ProcessOutput):
         operators.install_hooks(self.registered_functions)
         ambient.install_hooks()
         self.collector.install_hooks()
-        callbacks = ProcessCallbacks(before, self._record_launch, traces, comparison)
+        callbacks = ProcessCallbacks(
+            before, self._record_launch, traces, comparison, self.registered_functions
+        )
         for state in self.kinds.values():
             state.install_hooks(callbacks)
         hook_compiles(functools.partial(self._compile_fx, before, watch, after))

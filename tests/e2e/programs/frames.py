@@ -8,23 +8,15 @@ import collections
 import json
 import os
 import sys
-from pathlib import Path
 
+import recorded_session
 import short_life
 
 import cachesvc_client
 from cachesvc_client.session.process import process
 
 what, bundle, more = sys.argv[1:]
-if what == "compile":
-    from cachesvc_client.config import Config
-    from cachesvc_client.session.sessions import open_local
-
-    session = open_local(Config.read())
-else:
-    session = cachesvc_client.attach("team/frames", bundle=bundle)
-    if what == "record":
-        process().start_recording()
+session = recorded_session.begin(what, bundle)
 
 import frames_model  # noqa: E402
 import torch  # noqa: E402
@@ -131,24 +123,7 @@ with torch.no_grad():
     torch.compiler.reset()
     eager = call(model)
 if what != "serve":
-    from cachesvc_client.bundle.seal import SigningKey
-    from cachesvc_client.config import Config
-    from cachesvc_client.publication.build_bundle import Draft, build_bundle
-    from cachesvc_client.wire.digest import Digest
-    from cachesvc_client.wire.names import Name, Target
-    from cachesvc_client.wire.records import Workload
-
-    _, fingerprint = process().prepare(Config.read(), session.result)
-    draft = Draft(
-        name=Name.parse("team/frames"),
-        target=Target("model"),
-        fingerprint=fingerprint,
-        workload=Workload(script=Digest.of(b"frames"), dtype="float32"),
-        scopes=process().scopes(),
-        keys=process().key_facts(),
-        asked=process().asked.facts(),
-    )
-    build_bundle(session.capture(whole=what == "record"), draft, SigningKey.load(Path(more)), Path(bundle))
+    recorded_session.publish(session, bundle, more, whole=what == "record")
 differences = [float((one - other).abs().max()) for one, other in zip(outputs, eager, strict=True)]
 print(
     json.dumps(

@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 SCALE = 2.0
+SIZES = {"times": 2}
 
 
 def scaled(x: torch.Tensor) -> torch.Tensor:

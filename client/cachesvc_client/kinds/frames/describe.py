@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import gc
 import hashlib
 import re
@@ -14,6 +15,14 @@ from typing import Any
 from .stored import TracedFunction
 
 _PLAIN = (bool, int, float, str, bytes, complex)
+_OF_KEYS = ("DICT_KEYS_MATCH", "MAPPING_KEYS_CHECK")
+"""Guards that compare the keys of a mapping."""
+_MADE = {
+    *("__doc__", "__module__", "__dict__", "__weakref__", "__annotations__", "__annotate__", "_abc_impl"),
+    *("__annotate_func__", "__annotations_cache__", "__abstractmethods__", "__firstlineno__"),
+    *("__static_attributes__", "__slotnames__"),
+}
+"""Attributes of classes that Python makes, some of them later, and that no trace reads."""
 _FROZEN = re.compile(r"<frozen ([\w.]+)>")
 """The file of the code of a module that is a part of the interpreter."""
 
@@ -30,11 +39,55 @@ def describe(value: Any) -> str:
         return f"function {value.__module__}.{value.__qualname__} {function_digest(value)}"
     if isinstance(value, types.MethodType):
         return f"method {describe(value.__func__)} of {describe(type(value.__self__))}"
-    if isinstance(value, type) or hasattr(value, "__qualname__"):
+    if isinstance(value, type):
+        name = f"{type(value).__name__} {value.__module__}.{value.__qualname__}"
+        return name if value.__module__ == "builtins" else f"{name} {class_digest(value)}"
+    if hasattr(value, "__qualname__"):
         return f"{type(value).__name__} {value.__module__}.{value.__qualname__}"
     if value is None or value is Ellipsis or isinstance(value, (*_PLAIN, torch.dtype, torch.device)):
         return f"{type(value).__name__} {value!r}"
+    if isinstance(value, enum.Enum):
+        return f"{describe(type(value))}.{value.name} {text_of(value.value)}"
+    if type(value) in (dict, list, tuple, set, frozenset):
+        return f"{type(value).__name__} of {len(value)} {_digest(text_of(value))}"
     raise TypeError(f"an object of {type(value).__module__}.{type(value).__qualname__} has no description")
+
+
+def describe_guarded(guard: Any, value: Any) -> str:
+    """Return what a guard compares of its object. Raises ``TypeError`` as `describe`."""
+    import torch
+
+    kind = guard.create_fn_name()
+    if kind == "TYPE_MATCH":
+        return describe(type(value))
+    if kind == "HASATTR":
+        attribute = [*guard.create_fn.args, *guard.create_fn.keywords.values()][0]
+        return f"{attribute} {hasattr(value, attribute)}"
+    if kind in _OF_KEYS and "DICT_VERSION" not in (guard.guard_types or ()):
+        return f"{describe(type(value))} {_digest(text_of([*value.keys()]))}"
+    if kind == "SEQUENCE_LENGTH":
+        return f"{describe(type(value))} of {len(value)}"
+    if isinstance(value, torch.Tensor):
+        return _tensor(value)
+    return describe(value)
+
+
+def _tensor(value: Any) -> str:
+    import torch
+
+    layout = (tuple(value.shape), value.stride()) if value.layout is torch.strided else value.layout
+    keys = torch._C._dispatch_keys(value)
+    return f"{describe(type(value))} {value.dtype} {value.device} {layout} {value.requires_grad} {keys}"
+
+
+def class_digest(kind: type) -> str:
+    """Return the digest of the names that a class and its bases have attributes under."""
+    parts = [
+        f"{one.__module__}.{one.__qualname__} {sorted(vars(one).keys() - _MADE)}"
+        for one in kind.__mro__
+        if one.__module__ != "builtins"
+    ]
+    return _digest("\n".join(parts))
 
 
 def code_digest(code: types.CodeType) -> str:

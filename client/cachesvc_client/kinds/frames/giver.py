@@ -15,12 +15,14 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ...graphs.operators import RegisteredFunctions
 from ..kind import Comparison
 from . import ambient, stored
 from .arguments import FrameCall
 from .deferred import read_graph
 from .describe import changed
 from .eager import function_of
+from .graph_facts import changed_operator
 from .guards import Differs, live_guards
 from .stored import FramesFile, RecordedFrame
 
@@ -40,8 +42,12 @@ class Giver:
         seconds: What comparing and giving took.
     """
 
-    def __init__(self, comparison: Callable[[str], Comparison | None]) -> None:
-        """``comparison`` returns what the canary does with the graphs of the file of a name."""
+    def __init__(
+        self, registered: RegisteredFunctions, comparison: Callable[[str], Comparison | None]
+    ) -> None:
+        """``registered``: the functions that libraries registered for their operators. ``comparison`` returns
+        what the canary does with the graphs of the file of a name."""
+        self._registered = registered
         self._comparison = comparison
         self.used: dict[str, None] = {}
         self.given = 0
@@ -111,6 +117,8 @@ class Giver:
         for method, replaced in frame.methods.items():
             if ambient.replacement(method) != replaced:
                 raise Differs(f"torch.Tensor.{method} is other code")
+        if why := changed_operator(frame, self._registered):
+            raise Differs(why)
         if frame.skip is not None:
             return _skip(frame)
         if match.comparison is not None and (reason := match.file.not_comparable(frame)):
@@ -134,14 +142,15 @@ class _File:
         """Return the frames of a function."""
         return [frame for known, frame in self._frames if known == code]
 
-    def graph(self, name: str, comparison: Comparison | None) -> Any:
-        """Return a compiled graph, ready to be called."""
+    def graph(self, name: str, comparison: Comparison | None, as_plain: bool) -> Any:
+        """Return a compiled graph, ready to be called; ``as_plain``: on tensors of a subclass as on plain
+        ones."""
         import torch
 
         compiled = read_graph(self._graphs[name]).after_deserialization()
         if comparison is not None:
             compiled = comparison(function_of(self._eager[name]), compiled)
-        return torch._dynamo.disable(compiled)
+        return torch._dynamo.disable(_as_plain(compiled) if as_plain else compiled)
 
     def not_comparable(self, frame: RecordedFrame) -> str:
         """Return why the canary cannot compare a graph of the frame, or an empty text."""
@@ -210,21 +219,37 @@ def _install_functions(match: _Match, call: FrameCall, options: Mapping[str, Any
     for name in frame.graphs:
         if name not in call.globals:
             with config.patch({**options, **_IN_THIS_PROCESS}):
-                call.globals[name] = match.file.graph(name, match.comparison)
+                call.globals[name] = match.file.graph(name, match.comparison, name in frame.as_plain)
     for name, serialized in frame.resumes.items():
         if name not in call.globals:
             call.globals[name] = _resume_function(_code(serialized), name, call.globals)
 
 
+def _as_plain(graph: Any) -> Any:
+    """Return a graph that calls no ``__torch_function__``, as ``OutputGraph.compile_and_call_fx_graph`` does
+    where Dynamo has traced that of a subclass (torch 2.13)."""
+    import torch
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with torch._C.DisableTorchFunctionSubclass():
+            return graph(*args, **kwargs)
+
+    return call
+
+
 def _resume_function(code: types.CodeType, name: str, scope: dict[str, Any]) -> Any:
     """Return what Dynamo installs for a function that goes on after a graph break, as
     ``OutputGraph.install_resume_function_global`` does (torch 2.13)."""
+    from torch._dynamo.eval_frame import skip_code
+
     if not code.co_freevars:
         return types.FunctionType(code, scope, name)
 
     def make(closure: tuple[types.CellType, ...]) -> types.FunctionType:
         return types.FunctionType(code, scope, name, None, closure)
 
+    # The bytecode calls it under Dynamo, which would trace it.
+    skip_code(make.__code__)
     return make
 
 

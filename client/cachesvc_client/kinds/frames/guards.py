@@ -13,19 +13,22 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import importlib
 import pickle
 import sys
 import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from .arguments import FrameCall
 from .deferred import with_stand_ins
-from .describe import describe
+from .describe import class_digest, code_digest, describe_guarded
+from .guard_pickles import guard_functions
 from .recorder import UNSET, recording_settings
 from .stored import RecordedFrame
 
+_MISSING = object()
 _HOOKS = "EMPTY_NN_MODULE_HOOKS_DICT"
 """The guard that a module had no hook of a kind."""
 
@@ -43,12 +46,13 @@ def live_guards(frame: RecordedFrame, call: FrameCall) -> Any:
 
     state = _state(frame, call)
     scope = {"L": call.locals, "G": call.globals}
+    _check_classes(frame.classes)
     recorded = [*state.output_graph._guards]
     _check_hooks(recorded, scope)
     identities = _identities(frame, scope)
     guards = GuardsSet(OrderedSet([*recorded, *identities]))
     graph = dataclasses.replace(state.output_graph, _guards=guards)
-    with recording_settings(), _live_objects(identities, scope):
+    with recording_settings(), _live_objects(identities, scope, frame.markings):
         manager = CheckFunctionManager(
             call.code,
             OutputGraphCommon(graph),
@@ -66,8 +70,10 @@ def _state(frame: RecordedFrame, call: FrameCall) -> Any:
     from torch._dynamo.package import load_guards_state
 
     for alias, name in frame.modules.items():
-        call.globals.setdefault(alias, _module(name))
-    with _one_fake_mode():
+        value = _module_or_class(name)
+        if call.globals.setdefault(alias, value) is not value:
+            raise Differs(f"the global {alias} is not {name}")
+    with _context(), _one_fake_mode():
         state = load_guards_state(frame.guards)
     if name := state.output_graph.name_of_builtins_dict_key_in_fglobals:
         call.globals.setdefault(name, get_builtins_dict(call.globals))
@@ -98,14 +104,33 @@ def _one_fake_mode() -> Iterator[None]:
         pickler._unpickle_tensor = made
 
 
-def _module(name: str) -> types.ModuleType:
-    """Return a module; imports only PyTorch's own. Raises ``Differs`` for one that is not imported."""
-    loaded = sys.modules.get(name)
-    if loaded is not None:
+def _context() -> Any:
+    """Return the context that an unpickled source asks for, to add a guard which the record has already."""
+    from torch._guards import TracingContext, tracing
+
+    return tracing(TracingContext(None))
+
+
+def _module_or_class(name: str) -> Any:
+    """Return a module, or a class as ``module:name``; imports only PyTorch's own. Raises ``Differs`` for one
+    that is not there."""
+    module, _, kind = name.partition(":")
+    if module not in sys.modules and module.partition(".")[0] != "torch":
+        raise Differs(f"module {module} is not imported")
+    loaded = importlib.import_module(module)
+    if not kind:
         return loaded
-    if name.partition(".")[0] != "torch":
-        raise Differs(f"module {name} is not imported")
-    return importlib.import_module(name)
+    if not isinstance(found := getattr(loaded, kind, None), type):
+        raise Differs(f"{name} is no class")
+    return found
+
+
+def _check_classes(classes: Mapping[str, str]) -> None:
+    """Raise ``Differs`` where a class has other attributes or other bases now than when it was recorded:
+    Dynamo guards where it found an attribute, and not that no class before that has one."""
+    for name, recorded in classes.items():
+        if class_digest(_module_or_class(name)) != recorded:
+            raise Differs(f"class {name} has other attributes or bases")
 
 
 def _check_hooks(guards: Iterable[Any], scope: Mapping[str, Any]) -> None:
@@ -127,9 +152,11 @@ def _check_hooks(guards: Iterable[Any], scope: Mapping[str, Any]) -> None:
 def _identities(frame: RecordedFrame, scope: Mapping[str, Any]) -> list[Any]:
     """Return the guards that compare identities, once each object is what was recorded."""
     guards = []
-    for guard, described in pickle.loads(frame.identities):
+    with _context():
+        recorded = pickle.loads(frame.identities)
+    for guard, described in recorded:
         try:
-            now = describe(_evaluate(guard.name, scope))
+            now = describe_guarded(guard, _evaluate(guard.name, scope))
         except TypeError:
             now = ""
         if now != described:
@@ -142,15 +169,21 @@ def _evaluate(name: str, scope: Mapping[str, Any]) -> Any:
     """Return the live object of a guard's name, which is an expression that Dynamo made. Raises ``Differs``
     where there is none."""
     try:
-        return eval(name, dict(scope))  # of a verified file
+        return eval(name, {**guard_functions(), **scope})  # of a verified file
     except Exception as error:  # noqa: BLE001 - the expression reads what is not there, or is something else now
         raise Differs(f"{name} cannot be read: {type(error).__name__}") from None
 
 
 @contextlib.contextmanager
-def _live_objects(identities: Iterable[Any], scope: Mapping[str, Any]) -> Iterator[None]:
+def _live_objects(
+    identities: Iterable[Any], scope: Mapping[str, Any], markings: Mapping[str, Mapping[str, Any]]
+) -> Iterator[None]:
     """Have PyTorch make these guards from live objects, and others from recorded ones where there are any:
-    PyTorch leaves out of a record what no guard of the record compares."""
+    PyTorch leaves out of a record what no guard of the record compares.
+
+    A guard of a code object compares its identity: it is made from the live one, if that is equal code.
+    ``markings``: by a guard's name, the attributes that recorded tensors lack.
+    """
     from torch._dynamo.guards import CheckFunctionManager, GuardBuilder
 
     original = GuardBuilder.get
@@ -160,28 +193,47 @@ def _live_objects(identities: Iterable[Any], scope: Mapping[str, Any]) -> Iterat
 
     def get(builder: Any, asked: Any, *rest: Any, **named: Any) -> Any:
         # A guard of an attribute is a guard of its own, which PyTorch makes while it makes another.
-        is_guard = hasattr(asked, "originating_source")
+        is_guard, code = hasattr(asked, "originating_source"), None
         if not (is_guard and (id(asked) in live or asked.create_fn_name() in kinds)):
-            with contextlib.suppress(Exception):
-                value = original(builder, asked, *rest, **named)
-                if type(value).__name__ != "_Missing":
-                    return value
+            recorded = _recorded(functools.partial(original, builder, asked, *rest, **named))
+            if isinstance(recorded, types.CodeType):
+                code = recorded
+            elif recorded is not _MISSING:
+                for name, mark in markings.get(getattr(asked, "name", ""), {}).items():
+                    setattr(recorded, name, mark)
+                return recorded
         builder_scope, cache = builder.scope, builder.src_get_value_cache
         builder.scope = {**builder_scope, **globals_and_locals}
         builder.src_get_value_cache = type(cache)()
+        name = getattr(asked, "name", asked)
         try:
-            return original(builder, asked, *rest, **named)
+            value = original(builder, asked, *rest, **named)
         except Exception as error:  # noqa: BLE001 - the live object is another one than the recorded
-            name = getattr(asked, "name", asked)
             raise Differs(f"{name} cannot be read: {type(error).__name__}") from None
         finally:
             builder.scope, builder.src_get_value_cache = builder_scope, cache
+        if code is not None and not _is_code(value, code):
+            raise Differs(f"{name} is other code")
+        return value
 
     GuardBuilder.get = get
     try:
         yield
     finally:
         GuardBuilder.get = original
+
+
+def _recorded(read: Callable[[], Any]) -> Any:
+    """Return what ``read`` finds in a record, or ``_MISSING``."""
+    try:
+        value = read()
+    except Exception:  # noqa: BLE001 - an expression that reads what the record leaves out
+        return _MISSING
+    return _MISSING if type(value).__name__ == "_Missing" else value
+
+
+def _is_code(value: Any, code: types.CodeType) -> bool:
+    return isinstance(value, types.CodeType) and code_digest(value) == code_digest(code)
 
 
 def _failed_guard(manager: Any, scope: Mapping[str, Any]) -> str:

@@ -22,6 +22,7 @@ from .rules import RULES
 from .versions import is_known
 
 if TYPE_CHECKING:
+    from ...graphs.operators import RegisteredFunctions
     from .giver import Giver
     from .recorder import Recorder
 
@@ -50,8 +51,15 @@ class FramesState(KindState):
         """Record each frame from now on, where this torch can."""
         from .recorder import Recorder
 
-        self._recorder = Recorder()
+        self._recorder = Recorder(self._registered())
         self._recorder.install_hooks()
+
+    def _registered(self) -> RegisteredFunctions:
+        """Return the functions that libraries registered for their operators in this process."""
+        from ...graphs.operators import RegisteredFunctions
+
+        known = self._callbacks.registered if self._callbacks is not None else None
+        return known or RegisteredFunctions()
 
     def leave_folder(self) -> None:
         """Give no frame any more."""
@@ -61,7 +69,7 @@ class FramesState(KindState):
         """Allow these files' frames to be given."""
         from .giver import Giver
 
-        giver = self._giver or Giver(self._comparison)
+        giver = self._giver or Giver(self._registered(), self._comparison)
         for path in paths:
             if RULES.rule(path) is not None:
                 giver.accept(root / path)

@@ -11,21 +11,23 @@ import dataclasses
 import functools
 import itertools
 import pickle
+import re
 import secrets
 import types
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ...graphs import operators, user_kernels
-from ...graphs.keys import graph_nodes
-from ...hooks import imports
+from ...graphs.operators import RegisteredFunctions
+from ...hooks import counters, imports
 from . import ambient, eager, stored
 from .arguments import FrameCall
-from .describe import describe, traced_functions
+from .describe import class_digest, describe_guarded, traced_functions
+from .graph_facts import note_code, note_graph, proven_keys, uncached_graphs
+from .guard_pickles import has_name, reads_by_name, recordable_guards
 from .names import BUNDLE, GRAPH, INNER, INSTALL, SERIALIZE
-from .sources import make_lean
+from .sources import compiled_graphs, make_lean
 from .stored import FramesFile, RecordedFrame, Skip
 
 _BITS = 60
@@ -38,12 +40,30 @@ UNSET = {
 these are comments in PyTorch's log of recompiles, and take more bytes than the guards."""
 
 
+_GLOBAL = re.compile(r"\bG\['(\w+)'\]")
+"""Matches a global in the name of a guard."""
+_MARK = re.compile(r"_dynamo_|_has_dynamo_")
+"""Matches the attributes with which ``mark_dynamic`` and its like mark a tensor."""
+_BUILTINS = "__builtins_dict__"
+"""How the name begins of the global under which Dynamo keeps builtins; a service makes it, see `guards`."""
+
+
+_WHY_NOT = {
+    "__gen_rand_values": "it takes random numbers of Python's module random: take them of torch",
+    "___unnamed_scope": "it calls a function whose globals are no module's, such as that of a named tuple",
+}
+"""How globals begin that Dynamo makes and no service can -> why a frame that reads one is refused."""
+
+
 class Recorder:
     """Records frames from its construction on. ``refused``: why frames were not recorded, by function."""
 
-    def __init__(self) -> None:
+    def __init__(self, registered: RegisteredFunctions) -> None:
+        """``registered``: the functions that libraries registered for their operators."""
         self.refused: dict[str, str] = {}
-        self._frames: list[RecordedFrame] = []
+        self._registered = registered
+        self._frames: dict[int, tuple[str, RecordedFrame]] = {}
+        """The frames with the names of their functions, numbered."""
         self._eager: dict[str, eager.EagerGraph] = {}
         """The graphs as Dynamo made them, by name."""
         self._now: list[_Package] = []
@@ -81,12 +101,18 @@ class Recorder:
         frame = RecordedFrame(code, described, ambient.digest(backend.config))
         package = _Package(frame, self._modules)
         call.kwargs = {**call.kwargs, "package": package}
+        before = {*frame_call.globals}
         self._now.append(package)
         try:
-            with recording_settings():
+            with recording_settings(), uncached_graphs():
                 answer = call()
+        except Exception as error:
+            self.refused[frame_call.name] = f"Dynamo does not compile it: {_first_line(error)}"
+            raise
         finally:
             self._now.pop()
+        added = {name: value for name, value in frame_call.globals.items() if name not in before}
+        package.check_globals(added)
         self._keep(frame_call.name, package, answer)
         return answer
 
@@ -115,12 +141,16 @@ class Recorder:
         results = PrecompileContext._backend_artifacts_by_key
         kept: list[RecordedFrame] = []
         graphs: dict[str, bytes] = {}
-        for frame in self._frames:
-            if any(name not in results for name in frame.graphs):
-                self.refused[frame.code.co_name] = "AOTAutograd does not keep the result of a graph"
+        for name, frame in self._frames.values():
+            if any(graph not in results for graph in frame.graphs):
+                self.refused[name] = _not_kept()
+                continue
+            compiled = [one for graph in frame.graphs for one in compiled_graphs(results[graph])]
+            if why := note_code(frame, "\n".join(one.source_code for one in compiled), self._registered):
+                self.refused[name] = why
                 continue
             kept.append(frame)
-            graphs |= {name: _pickled(results[name]) for name in frame.graphs}
+            graphs |= {graph: _pickled(results[graph]) for graph in frame.graphs}
         if not any(frame.bytecode for frame in kept):
             return ""  # a frame that only skips saves nothing by itself
         unseen = eager.EagerGraph(refused="it was not seen while it was compiled")
@@ -129,14 +159,17 @@ class Recorder:
 
     def _keep(self, name: str, package: _Package, answer: Any) -> None:
         frame = package.frame
-        if package.refused:
-            self.refused[name] = package.refused
-        elif frame.bytecode is not None:
-            self._frames.append(frame)
-        elif answer.guarded_code is None:
+        if answer.guarded_code is None:
             strategy = answer.frame_exec_strategy
             frame.skip = Skip(strategy.cur_action.name, strategy.recursive_action.name, answer.apply_to_code)
-            self._frames.append(frame)
+        try:
+            pickle.dumps(frame, protocol=4)
+        except Exception as error:  # noqa: BLE001 - a constant of the bytecode, an object of the program
+            package.refused = package.refused or f"its code holds an object: {_first_line(error)}"
+        if package.refused:
+            self.refused[name] = package.refused
+        elif frame.bytecode is not None or frame.skip is not None:
+            self._frames[len(self._frames)] = name, frame
 
     def _serialize(self, call: imports.Call) -> Any:
         """Serialise the guards that PyTorch can serialise, and record the others with a description."""
@@ -144,34 +177,28 @@ class Recorder:
         if not self._now:
             return call()
         package = self._now[-1]
-        left = [guard for guard in guards if _compares_identity(manager, guard)]
-        kept = [guard for guard in guards if not _compares_identity(manager, guard)]
-        kept = [dataclasses.replace(guard, **_STACKS) for guard in kept]
         try:
-            described = [(_bare(guard), describe(builder.get(guard))) for guard in left]
-            with _plain_sources():
+            left = [guard for guard in guards if _made_from_live(manager, builder, guard)]
+            ids = {id(guard) for guard in left}
+            kept = [dataclasses.replace(guard, **_STACKS) for guard in guards if id(guard) not in ids]
+            described = [(_bare(guard), describe_guarded(guard, builder.get(guard))) for guard in left]
+            package.note_guards(builder, guards)
+            with recordable_guards():
                 package.frame.identities = pickle.dumps(described, protocol=4)
                 return call.original(manager, builder, kept, *rest, **call.kwargs)
         except Exception as error:  # noqa: BLE001 - the frame is compiled all the same, and not recorded
-            package.refused = f"a guard cannot be recorded: {' '.join(str(error).split())[:200]}"
+            package.refused = f"a guard cannot be recorded: {_first_line(error)}"
             return b""
 
     def _graph(self, call: imports.Call) -> Any:
-        """Keep a graph for the canary, note the methods that it calls, and refuse one with Python code that
-        no guard sees."""
+        """Keep a graph for the canary, record what it calls, and refuse one with code that no guard sees."""
         graph = call.args[0] if call.args else call.kwargs.get("model_")
         if self._now and hasattr(graph, "graph"):
-            package, nodes = self._now[-1], list(graph_nodes(graph))
-            name = getattr(graph, "_backend_id", None)
+            package, name = self._now[-1], getattr(graph, "_backend_id", None)
             if name is not None and name not in self._eager:
                 # ``compile_fx`` calls itself with the same graph, which it may have changed.
                 self._eager[name] = eager.keep(graph)
-            methods = {node.target for node in nodes if node.op == "call_method"}
-            package.frame.methods |= {name: ambient.replacement(name) for name in methods}
-            own = [*operators.describe_operators(nodes, operators.RegisteredFunctions())]
-            own += user_kernels.describe_kernels(nodes)
-            if own:
-                package.refused = f"the graph calls code of the application: {own[0].partition(' ')[0]}"
+            package.refused = note_graph(package.frame, graph, self._registered) or package.refused
         return call()
 
     def _compile_graph(self, call: imports.Call) -> Any:
@@ -186,7 +213,7 @@ class Recorder:
         if not config.bundled_autograd_cache or count_calls(call.argument("gm").graph) == 0:
             return call()
         self._kernels = b""
-        with config.patch(bundled_autograd_cache=False):
+        with config.patch(bundled_autograd_cache=False), proven_keys():
             graph = call()
         if self._kernels and hasattr(graph, "_triton_bundle"):
             graph._triton_bundle = pickle.loads(self._kernels)
@@ -208,12 +235,19 @@ class Recorder:
 
 def _pickled(result: Any) -> bytes:
     """Return a result of AOTAutograd, with lean code in its graphs, as bytes."""
-    content = result.content
-    for part in ("compiled_fw", "compiled_bw"):
-        graph = getattr(getattr(content, part, None), "result", None)
-        if isinstance(getattr(graph, "source_code", None), str):
-            make_lean(graph)
+    for graph in compiled_graphs(result):
+        make_lean(graph)
     return pickle.dumps(result, protocol=4)
+
+
+def _not_kept() -> str:
+    """Return why AOTAutograd kept no result of a graph, with all such reasons of this process."""
+    reasons = "; ".join(_first_line(reason) for reason in counters.bypassed[:3])
+    return f"AOTAutograd does not keep the result of a graph{': ' if reasons else ''}{reasons}"
+
+
+def _first_line(error: object) -> str:
+    return " ".join(str(error).split())[:200]
 
 
 class _Package:
@@ -223,6 +257,8 @@ class _Package:
         self.frame = frame
         self.refused = ""
         self._modules = modules
+        self._names: set[str] = set()
+        """Global names that the guards read."""
 
     @contextlib.contextmanager
     def code_context(self, _code: types.CodeType) -> Iterator[None]:
@@ -261,12 +297,65 @@ class _Package:
             self.refused = "a graph break in a function with free variables, on this torch"
         self.frame.resumes[name] = SerializedCode.from_code_object(code)
 
+    def note_guards(self, builder: Any, guards: Any) -> None:
+        """Take the global names that guards read, and what PyTorch does not serialise: the marks on the sizes
+        of tensors, and the classes of objects."""
+        self._names |= {name for guard in guards for name in _GLOBAL.findall(guard.name)}
+        for guard in guards:
+            if guard.create_fn_name() not in ("TENSOR_MATCH", "TYPE_MATCH"):
+                continue
+            value = builder.get(guard)
+            self._note_class(type(value))
+            if guard.create_fn_name() == "TENSOR_MATCH":
+                marks = {name: mark for name, mark in vars(value).items() if _MARK.match(name)}
+                if marks:
+                    self.frame.markings[guard.name] = marks
+
+    def _note_class(self, kind: type) -> str:
+        """Take a class that is found under its name; return that."""
+        name = f"{kind.__module__}:{kind.__qualname__}"
+        if has_name(kind) and kind.__module__ != "builtins":
+            self.frame.classes[name] = class_digest(kind)
+        return name
+
+    def check_globals(self, added: Mapping[str, Any]) -> None:
+        """Take the classes that the bytecode or a guard reads as a global that Dynamo added, and refuse the
+        frame if it reads another object so.
+
+        ``added``: what Dynamo put into the globals of the function, by name.
+        """
+        if self.frame.bytecode is None:
+            return
+        self.frame.as_plain = tuple(name for name in self.frame.graphs if _is_as_plain(added.get(name)))
+        known = {*self.frame.modules, *self.frame.graphs, *self.frame.resumes}
+        for name in ({*_global_names(self.frame.bytecode)} | self._names) & added.keys() - known:
+            value = added[name]
+            if isinstance(value, type) and has_name(value):
+                self.frame.modules[name] = self._note_class(value)
+            elif not name.startswith(_BUILTINS):
+                why = next((why for begin, why in _WHY_NOT.items() if name.startswith(begin)), "")
+                self.refused = self.refused or why or f"Dynamo made the global {name} for it"
+
     def update_device_type(self, _graph: Any) -> None:
         """Do nothing: the device is in the guards."""
 
     def bypass_current_entry(self) -> None:
         """Note that Dynamo does not serialise the frame."""
         self.refused = self.refused or "Dynamo does not serialise this frame"
+
+
+def _is_as_plain(function: Any) -> bool:
+    """Return whether Dynamo calls a graph without ``__torch_function__`` of subclasses of tensors."""
+    inner = getattr(function, "_torchdynamo_orig_callable", None)
+    return bool(getattr(inner, "__name__", "") == "_tf_disabled_wrapper")
+
+
+def _global_names(code: Any) -> Iterator[str]:
+    """Yield the names that serialised bytecode reads."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if hasattr(constant, "co_names"):
+            yield from _global_names(constant)
 
 
 @contextlib.contextmanager
@@ -280,30 +369,14 @@ def recording_settings() -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def _plain_sources() -> Iterator[None]:
-    """Pickle a source of torch 2.11 by the arguments of its class: it adds fields that it computes."""
-    from torch._dynamo.source import DefaultsSource
-
-    before = DefaultsSource.__dict__.get("__reduce__")
-    DefaultsSource.__reduce__ = _reduce_source
-    try:
-        yield
-    finally:
-        if before is None:
-            del DefaultsSource.__reduce__
-        else:
-            DefaultsSource.__reduce__ = before
-
-
-def _reduce_source(source: Any) -> tuple[Any, ...]:
-    fields = [getattr(source, field.name) for field in dataclasses.fields(source) if field.init]
-    return type(source), tuple(fields)
-
-
-def _compares_identity(manager: Any, guard: Any) -> bool:
-    kinds = {*manager.UNSUPPORTED_SERIALIZATION_GUARD_TYPES}
-    return bool({guard.create_fn_name(), *(guard.guard_types or ())} & kinds) or guard._unserializable
+def _made_from_live(manager: Any, builder: Any, guard: Any) -> bool:
+    """Return whether a guard compares the identity of an object, or what a pickle does not hold."""
+    name = guard.create_fn_name()
+    if {name, *(guard.guard_types or ())} & {*manager.UNSUPPORTED_SERIALIZATION_GUARD_TYPES}:
+        return True
+    if guard._unserializable or reads_by_name(builder, guard):
+        return True
+    return name == "TYPE_MATCH" and not has_name(type(builder.get(guard)))
 
 
 def _bare(guard: Any) -> Any:

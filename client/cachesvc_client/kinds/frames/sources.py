@@ -30,6 +30,14 @@ def make_lean(graph: Any) -> None:
         graph.cache_key = "c" + hashlib.sha256(source.encode()).hexdigest()[:51]
 
 
+def compiled_graphs(result: Any) -> Iterator[Any]:
+    """Yield the compiled graphs, with sources, of a result of AOTAutograd."""
+    for part in ("compiled_fw", "compiled_bw"):
+        graph = getattr(getattr(result.content, part, None), "result", None)
+        if isinstance(getattr(graph, "source_code", None), str):
+            yield graph
+
+
 def lean(source: str) -> str:
     """Return generated code without imports of Inductor that it does not use; line numbers stay.
 

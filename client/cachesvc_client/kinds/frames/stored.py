@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from .eager import EagerGraph
 from .rules import SUFFIX
 
-FORMAT = 3
+FORMAT = 4
 """The number of the format. A file of another format is not read."""
 
 
@@ -53,11 +53,17 @@ class RecordedFrame:
         bytecode: What Dynamo made of ``code``; ``None`` for a frame that it skips.
         guards: The guards that PyTorch serialises.
         identities: The guards that compare identities, each with the description of its object; pickled.
-        modules: Global names that the bytecode needs -> modules.
+        modules: Global names that Dynamo added -> modules, and classes as ``module:name``.
         resumes: Global names of the functions that go on after a graph break -> their code.
         traced: The functions that were traced.
         graphs: The names of the compiled graphs that the bytecode calls.
+        as_plain: The names of the graphs that Dynamo calls without ``__torch_function__`` of subclasses of
+            tensors, which it has traced.
         methods: The methods of tensors that the graphs call -> what the program replaced each with.
+        operators: The operators that the graphs call and that PyTorch does not define -> what a trace takes
+            from each, see `graphs.operators.described`.
+        markings: Names of tensors in guards -> the attributes by which a program marked their sizes.
+        classes: Classes whose objects were guarded, as ``module:name`` -> their digests.
         skip: Whether, and how, Dynamo skips the frame.
     """
 
@@ -71,7 +77,11 @@ class RecordedFrame:
     resumes: dict[str, Any] = field(default_factory=dict)
     traced: tuple[TracedFunction, ...] = ()
     graphs: tuple[str, ...] = ()
+    as_plain: tuple[str, ...] = ()
     methods: dict[str, str] = field(default_factory=dict)
+    operators: dict[str, str] = field(default_factory=dict)
+    markings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    classes: dict[str, str] = field(default_factory=dict)
     skip: Skip | None = None
 
 

@@ -1,0 +1,99 @@
+"""Records what decides how a graph is traced, and has PyTorch keep graphs that it otherwise caches nowhere.
+
+Dynamo guards what it reads of a program's objects. It does not guard the methods of tensors that a graph
+calls, nor the code of an operator that a graph names: AOTAutograd traces both after Dynamo.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from ...graphs import operators, user_kernels
+from ...graphs.keys import graph_nodes
+from . import ambient
+from .stored import RecordedFrame
+
+_UNCACHED = (
+    *(f"torch.ops.higher_order.{name}" for name in ("cond", "while_loop", "scan", "map_impl")),
+    *(f"torch.amp.autocast_mode.{name}" for name in ("_enter_autocast", "_exit_autocast")),
+)
+"""Functions of PyTorch's own in graphs that AOTAutograd caches nowhere: its key lacks a setting, or a graph
+inside of the graph. A frame has guards, and all settings are compared."""
+_RECORDED = "recorded"
+"""The value by which a function of ``_UNCACHED`` is told from one that the program marked."""
+_CALLS = re.compile(r"\btorch\.ops\.(\w+)\.(\w+)(?:\.(\w+))?")
+"""Matches an operator in generated code."""
+
+
+@contextlib.contextmanager
+def uncached_graphs() -> Iterator[None]:
+    """Have AOTAutograd keep graphs that call a function of ``_UNCACHED`` or an ``autograd.Function``, whose
+    code Dynamo traces and the record compares."""
+    from torch._functorch import config as functorch_config
+    from torch._inductor import config
+
+    marked, functions = "unsafe_marked_cacheable_functions", "autograd_cache_allow_custom_autograd_functions"
+    with contextlib.ExitStack() as stack:
+        if hasattr(config, marked):
+            named = {**getattr(config, marked), **dict.fromkeys(_UNCACHED, _RECORDED)}
+            stack.enter_context(config.patch({marked: named}))
+        if hasattr(functorch_config, functions):
+            stack.enter_context(functorch_config.patch({functions: True}))
+        yield
+
+
+@contextlib.contextmanager
+def proven_keys() -> Iterator[None]:
+    """Have Inductor make the keys of graphs that it makes outside of `uncached_graphs`."""
+    from torch._inductor import config
+
+    marked = "unsafe_marked_cacheable_functions"
+    names = getattr(config, marked, {})
+    own = {name: value for name, value in names.items() if value != _RECORDED}
+    with config.patch({marked: own} if own != names else {}):
+        yield
+
+
+def note_graph(frame: RecordedFrame, graph: Any, registered: operators.RegisteredFunctions) -> str:
+    """Record what a graph calls; return why its frame cannot be recorded, else an empty text."""
+    nodes = list(graph_nodes(graph))
+    methods = {node.target for node in nodes if node.op == "call_method"}
+    frame.methods |= {name: ambient.replacement(name) for name in methods}
+    if kernels := list(user_kernels.describe_kernels(nodes)):
+        return f"the graph launches a Triton kernel of the application: {kernels[0].partition(' ')[0]}"
+    return _note_operators(frame, operators.operator_names(nodes), registered)
+
+
+def note_code(frame: RecordedFrame, source: str, registered: operators.RegisteredFunctions) -> str:
+    """Record the operators that generated code calls: those of an operator's own code among them. Return as
+    `note_graph`."""
+    names = {
+        f"{space}::{name}" + (f".{overload}" if overload not in ("", "default") else "")
+        for space, name, overload in _CALLS.findall(source)
+        if space not in operators.CORE
+    }
+    return _note_operators(frame, names, registered)
+
+
+def _note_operators(frame: RecordedFrame, names: set[str], registered: operators.RegisteredFunctions) -> str:
+    try:
+        described = {name: operators.described(name, registered) for name in sorted(names)}
+    except LookupError as error:
+        return f"the graph calls an operator of which a start cannot tell whether it is the same: {error}"
+    frame.operators |= {name: text for name, text in described.items() if text}
+    return ""
+
+
+def changed_operator(frame: RecordedFrame, registered: operators.RegisteredFunctions) -> str:
+    """Return in words the first operator of a record that is another one here; else an empty text."""
+    for name, recorded in frame.operators.items():
+        try:
+            now = operators.described(name, registered)
+        except LookupError as error:
+            return str(error)
+        if now != recorded:
+            return f"operator {name} is other code"
+    return ""

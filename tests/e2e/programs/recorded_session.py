@@ -1,0 +1,41 @@
+"""Open the session of a program that compiles, records or serves, and publish what it compiled."""
+
+from pathlib import Path
+
+import cachesvc_client
+from cachesvc_client.session.process import process
+
+
+def begin(what, bundle):
+    """Return the session of a program that shall ``compile``, ``record`` or ``serve``. Import torch after."""
+    if what == "compile":
+        from cachesvc_client.config import Config
+        from cachesvc_client.session.sessions import open_local
+
+        return open_local(Config.read())
+    session = cachesvc_client.attach("team/frames", bundle=bundle)
+    if what == "record":
+        process().start_recording()
+    return session
+
+
+def publish(session, bundle, key_file, whole):
+    """Write a bundle of what this process compiled; ``whole``: and of what it restored."""
+    from cachesvc_client.bundle.seal import SigningKey
+    from cachesvc_client.config import Config
+    from cachesvc_client.publication.build_bundle import Draft, build_bundle
+    from cachesvc_client.wire.digest import Digest
+    from cachesvc_client.wire.names import Name, Target
+    from cachesvc_client.wire.records import Workload
+
+    _, fingerprint = process().prepare(Config.read(), session.result)
+    draft = Draft(
+        name=Name.parse("team/frames"),
+        target=Target("model"),
+        fingerprint=fingerprint,
+        workload=Workload(script=Digest.of(b"frames"), dtype="float32"),
+        scopes=process().scopes(),
+        keys=process().key_facts(),
+        asked=process().asked.facts(),
+    )
+    build_bundle(session.capture(whole=whole), draft, SigningKey.load(Path(key_file)), Path(bundle))
