@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._inductor import config
 
 from cachesvc_client.graphs import ambient, keys
 from tests.e2e.harness import environment
@@ -43,6 +44,11 @@ class New(Old):
         self.var_to_hint_override: dict[str, int] = {}
         self.nested_inductor_config_patches = ()
         self.autocast_state = {"cpu": torch.bfloat16}
+        self.inductor_config_comms: dict[str, Any] = {}
+        self.compile_on_one_rank = False
+        self.joint_custom_pre_pass = self.joint_custom_post_pass = self._post_fusion_custom_pass = None
+        self.sac_context_fn_hashes: list[str] = []
+        self.region_activation_memory_budget_annotations = ()
 
 
 def graph(function: Any = torch.sin) -> Any:
@@ -136,6 +142,128 @@ def test_a_nested_region_with_options_has_a_key_of_this_process_alone() -> None:
     first = ambient.of_graph(Old(outer, graph_on("cpu")), outer)["nested_inductor_config_patches"]
     keys.nonce.cache_clear()
     assert ambient.of_graph(Old(outer, graph_on("cpu")), outer)["nested_inductor_config_patches"] != first
+
+
+@pytest.fixture
+def job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make this process the third of a job, as far as it is asked."""
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda *_: 2)
+
+
+def of_graph(details: type[Old]) -> dict[str, Any]:
+    parts = ambient.of_graph(details(graph(), graph_on("meta")), graph())
+    return {name: value for name, value in parts.items() if name != "default_dtype"}
+
+
+@pytest.mark.usefixtures("job")
+def test_the_rank_is_in_the_key_where_a_pass_writes_it_into_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert of_graph(New) == {}
+    if hasattr(config, "bucket_all_gathers_fx"):  # not in 2.8
+        with config.patch(bucket_all_gathers_fx="all"):
+            assert of_graph(New) == {"rank": 2}
+            monkeypatch.setattr(torch.distributed, "get_rank", lambda *_: 3)
+            assert of_graph(New) == {"rank": 3}
+    if hasattr(config, "aten_distributed_optimizations"):
+        with config.patch({"aten_distributed_optimizations.enable_overlap_scheduling": True}):
+            assert "rank" in of_graph(New)
+    with config.patch(post_grad_custom_pre_pass=len):
+        assert "rank" in of_graph(New)
+
+
+def test_a_process_alone_has_no_rank_in_its_keys() -> None:
+    with config.patch(post_grad_custom_pre_pass=len):
+        assert of_graph(New) == of_graph(Old) == {}
+
+
+@pytest.mark.usefixtures("job")
+@pytest.mark.skipif(TORCH < (2, 9), reason="has no such settings")
+def test_settings_for_collectives_are_in_the_key_of_a_job() -> None:
+    from torch._inductor import config_comms
+
+    first = of_graph(Old)["inductor_config_comms"]
+    assert " at 0x" not in first, "an address differs in each process"
+    name = "sink_waits_iterative_swap_with_collectives"
+    with config_comms.patch({name: not getattr(config_comms, name)}):  # type: ignore[attr-defined]
+        assert of_graph(Old)["inductor_config_comms"] != first
+    assert of_graph(Old)["inductor_config_comms"] == first
+
+
+@pytest.mark.usefixtures("job")
+@pytest.mark.skipif(TORCH < (2, 11), reason="has no such setting")
+def test_code_for_any_rank_has_another_key() -> None:
+    import torch.distributed.config as settings
+
+    assert "compile_on_one_rank" not in of_graph(Old)
+    with settings.patch(compile_on_one_rank=True):  # type: ignore[attr-defined]
+        assert of_graph(Old)["compile_on_one_rank"] is True
+        assert of_graph(New) == {}
+
+
+def test_the_code_of_a_pass_is_in_the_key() -> None:
+    class Named:
+        def __call__(self, graph: Any) -> None: ...
+        def uuid(self) -> str:
+            return "version 7"
+
+    found = []
+    for one in (Named(), lambda graph: graph.lint(), lambda graph: graph.eliminate_dead_code()):
+        with config.patch(joint_custom_post_pass=one):
+            [text] = of_graph(Old)["custom_passes"]
+            assert of_graph(New) == {}
+        found.append(text)
+    assert found[0] == "joint_custom_post_pass is version 7" and len(set(found)) == 3
+
+
+def test_constants_in_pinned_memory_are_in_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    traced = torch.fx.Graph()
+    traced.output((traced.get_attr("pinned"), traced.get_attr("plain")))
+    constants = {"pinned": torch.ones(2), "plain": torch.ones(3)}
+    module = torch.fx.GraphModule(constants, traced)
+    details = New(module, graph_on("cpu"))
+    asked = []
+    monkeypatch.setattr(torch.Tensor, "is_pinned", lambda one: asked.append(one) or len(one) == 2)
+    assert ambient.of_graph(details, module) == {} and not asked, "asking would begin to use a GPU"
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    assert ambient.of_graph(details, module) == {"pinned_constants": ["pinned"]}
+
+
+def test_what_a_checkpoint_saves_is_in_the_key() -> None:
+    """From 2.11 on PyTorch's key has the hash that such a function has, and no key if it has none."""
+    inner = graph()
+    outer = torch.fx.GraphModule({"inner": inner}, torch.fx.Graph())
+    outer.add_submodule("inner", inner)
+    assert ambient.of_autograd(Old(outer, []), outer) == {}
+    inner.meta["_checkpoint_context_fn"] = context = lambda: None
+    assert ambient.of_autograd(New(outer, []), outer) == {}
+    first = ambient.of_autograd(Old(outer, []), outer)["sac_context_fn_hashes"]
+    keys.nonce.cache_clear()
+    assert ambient.of_autograd(Old(outer, []), outer)["sac_context_fn_hashes"] != first
+    context.cache_hash = "keeps products"  # type: ignore[attr-defined]
+    assert ambient.of_autograd(Old(outer, []), outer)["sac_context_fn_hashes"] == ["keeps products"]
+
+
+@pytest.mark.skipif(TORCH < (2, 13), reason="has no such regions")
+def test_the_memory_budget_of_a_region_is_in_the_key_if_its_first_input_is_made_outside() -> None:
+    graphs = []
+
+    def traced(budget: float) -> Any:
+        def function(x: Any, y: Any) -> Any:
+            rows = x.shape[0]
+            with torch.autograd.graph.region_activation_memory_budget(budget):
+                return (x @ y).sin() * rows
+
+        torch._dynamo.reset()
+        inputs = torch.ones(2, 2, requires_grad=True), torch.ones(2, 2)
+        torch.compile(function, backend=lambda gm, _: graphs.append(gm) or gm)(*inputs)
+        return graphs[-1]
+
+    low, high = (ambient.of_autograd(Old(one, []), one) for one in (traced(0.25), traced(0.75)))
+    first_node = next(iter(graphs[-1].graph.nodes))
+    assert not first_node.meta.get("custom"), "PyTorch 2.13 has in its key what this node says"
+    name = "region_activation_memory_budget_annotations"
+    assert low[name] and low[name] != high[name]
+    assert ambient.of_autograd(New(graphs[-1], []), graphs[-1]) == {}
 
 
 def with_parts(parts: keys.Parts, details: type = Old) -> Any:
