@@ -183,8 +183,9 @@ def test_settings_for_collectives_are_in_the_key_of_a_job() -> None:
 
     first = of_graph(Old)["inductor_config_comms"]
     assert " at 0x" not in first, "an address differs in each process"
-    name = "sink_waits_iterative_swap_with_collectives"
-    with config_comms.patch({name: not getattr(config_comms, name)}):  # type: ignore[attr-defined]
+    settings = config_comms.get_config_copy()
+    name = min(name for name, value in settings.items() if isinstance(value, bool))
+    with config_comms.patch({name: not settings[name]}):  # type: ignore[attr-defined]
         assert of_graph(Old)["inductor_config_comms"] != first
     assert of_graph(Old)["inductor_config_comms"] == first
 
@@ -226,6 +227,34 @@ def test_constants_in_pinned_memory_are_in_the_key(monkeypatch: pytest.MonkeyPat
     assert ambient.of_graph(details, module) == {} and not asked, "asking would begin to use a GPU"
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     assert ambient.of_graph(details, module) == {"pinned_constants": ["pinned"]}
+
+
+def test_the_device_of_a_distributed_tensor_is_in_the_key_if_its_hash_lacks_it() -> None:
+    class Distributed:
+        def __init__(self, device: str) -> None:
+            self._local_tensor = torch.empty(1, device=device)
+
+        def _stable_hash_for_caching(self) -> str:
+            return "the same on all ranks"
+
+    class Later(Distributed):
+        def _stable_hash_for_caching(self) -> str:
+            return str(self._local_tensor.device)
+
+    def parts(*inputs: Any) -> dict[str, Any]:
+        return ambient.of_autograd(New(graph(), list(inputs)), graph())
+
+    assert parts(Distributed("cpu")) == {"local_devices": ["cpu"]} != parts(Distributed("meta"))
+    assert parts(Later("cpu"), torch.empty(1)) == {}
+
+
+@pytest.mark.skipif(TORCH < (2, 11), reason="a graph with such a tensor has another key in each process")
+def test_which_versions_leave_the_device_of_a_distributed_tensor_out() -> None:
+    from torch.distributed.tensor import DTensor
+
+    hash_of = getattr(DTensor, "_stable_hash_for_caching", None)
+    lacks = hash_of is not None and "_local_tensor" not in hash_of.__code__.co_names
+    assert lacks is (TORCH[:2] in ((2, 12), (2, 13)))
 
 
 def test_what_a_checkpoint_saves_is_in_the_key() -> None:

@@ -59,6 +59,7 @@ PARTS = {
     "custom_passes": "passes of the program's own",
     "sac_context_fn_hashes": "what a checkpoint saves",
     "region_activation_memory_budget_annotations": "the memory budget of regions",
+    "local_devices": "the devices of distributed tensors",
 }
 """Names that parts have in a key -> words for a reason of an outcome."""
 
@@ -140,6 +141,8 @@ def of_autograd(details: Any, graph: Any) -> dict[str, Any]:
     name = "region_activation_memory_budget_annotations"
     if name not in attributes and (budgets := _memory_budgets(graph)):
         parts[name] = budgets
+    if devices := _devices_not_in_hash(getattr(details, "example_inputs", ())):
+        parts["local_devices"] = devices
     return parts
 
 
@@ -256,6 +259,20 @@ def _memory_budgets(graph: Any) -> list[tuple[int, int, float]]:
         for outer, module in enumerate(graph_modules(graph))
         for inner, node in enumerate(module.graph.nodes)
         if (budget := budget_of(node)) is not None
+    ]
+
+
+def _devices_not_in_hash(inputs: Any) -> list[str]:
+    """Return the devices of a rank's parts of distributed tensors, where the tensors' hash leaves them out.
+
+    PyTorch 2.12 and 2.13 leave them out. Before, such a graph has another key in each process.
+    """
+    return [
+        str(one._local_tensor.device)
+        for one in inputs
+        if (hash_of := getattr(type(one), "_stable_hash_for_caching", None)) is not None
+        and hasattr(one, "_local_tensor")
+        and "_local_tensor" not in inspect.unwrap(hash_of).__code__.co_names
     ]
 
 
