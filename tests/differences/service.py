@@ -149,7 +149,10 @@ def _seal(session: Any, bundle: Path, key: Path, whole: bool = False) -> None:
 
 
 def serve(options: argparse.Namespace) -> None:
-    """Restore the bundle, try the differences and write one row for each."""
+    """Restore the bundle, try the differences and write one row for each.
+
+    SIGTERM ends it after the difference that is being tried.
+    """
     import cachesvc_client
 
     from . import trial
@@ -196,8 +199,10 @@ def serve(options: argparse.Namespace) -> None:
     gc.collect()
     gc.freeze()
     end = time.monotonic() + options.seconds
+    stopped: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
     for difference in chosen:
-        if time.monotonic() > end:
+        if stopped or time.monotonic() > end:
             break
         row = child(difference, tuple(name for name in names if name in (difference.probes or names)))
         rows.append(row)
