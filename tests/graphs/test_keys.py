@@ -147,12 +147,18 @@ def test_a_nested_region_with_options_has_a_key_of_this_process_alone() -> None:
 @pytest.fixture
 def job(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make this process the third of a job, as far as it is asked."""
+    import torch.distributed._functional_collectives  # registers the operators
+
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_rank", lambda *_: 2)
 
 
-def of_graph(details: type[Old]) -> dict[str, Any]:
-    parts = ambient.of_graph(details(graph(), graph_on("meta")), graph())
+def of_graph(details: type[Old], target: Any = None, inputs: Any = ()) -> dict[str, Any]:
+    """Return the parts of a graph that calls one function, by default a collective."""
+    traced = torch.fx.Graph()
+    traced.call_function(target or torch.ops._c10d_functional.wait_tensor, (traced.placeholder("x"),))
+    module = torch.fx.GraphModule({}, traced)
+    parts = ambient.of_graph(details(module, [*graph_on("meta"), *inputs]), module)
     return {name: value for name, value in parts.items() if name != "default_dtype"}
 
 
@@ -169,6 +175,19 @@ def test_the_rank_is_in_the_key_where_a_pass_writes_it_into_the_code(monkeypatch
             assert "rank" in of_graph(New)
     with config.patch(post_grad_custom_pre_pass=len):
         assert "rank" in of_graph(New)
+
+
+@pytest.mark.usefixtures("job")
+def test_a_graph_that_calls_no_other_rank_has_the_key_of_a_process_alone() -> None:
+    """So a service of several ranks hits what a builder of one process compiled."""
+
+    class Distributed:
+        _local_tensor = torch.empty(1)
+
+    with config.patch(post_grad_custom_pre_pass=len):
+        assert of_graph(Old, torch.sin) == {}
+        assert "rank" in of_graph(Old, torch.sin, [Distributed()])
+        assert "rank" in of_graph(Old, torch.ops._c10d_functional.wait_tensor.default)
 
 
 def test_a_process_alone_has_no_rank_in_its_keys() -> None:

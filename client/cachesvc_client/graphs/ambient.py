@@ -88,13 +88,36 @@ def of_graph(details: Any, graph: Any) -> dict[str, Any]:
         parts["custom_passes"] = passes
     if pinned := [name for name, tensor in _constants(graph) if _is_pinned(tensor)]:
         parts["pinned_constants"] = pinned
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
+    if has_process_group() and _communicates(graph, details.example_inputs):
         parts |= _of_a_job(attributes)
     return parts
 
 
+def has_process_group() -> bool:
+    """Return whether this process can call other ranks."""
+    import torch
+
+    return bool(torch.distributed.is_available() and torch.distributed.is_initialized())
+
+
+def _communicates(graph: Any, inputs: Any) -> bool:
+    """Return whether a graph calls other ranks, or gets tensors that are distributed over them."""
+    if any(hasattr(one, "_local_tensor") for one in inputs):
+        return True
+    targets = (node.target for node in graph_nodes(graph) if node.op == "call_function")
+    return any(
+        str(target).startswith(_COLLECTIVES)
+        or str(getattr(target, "__module__", "")).startswith("torch.distributed")
+        for target in targets
+    )
+
+
+_COLLECTIVES = ("_c10d_functional", "c10d")
+"""Beginnings of the names of operators that call other ranks."""
+
+
 def _of_a_job(attributes: frozenset[str]) -> dict[str, Any]:
-    """Return what decides how Inductor compiles a graph in a process of several ranks."""
+    """Return what decides how Inductor compiles a graph that calls other ranks."""
     import torch
     from torch._inductor import config
 
