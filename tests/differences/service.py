@@ -159,6 +159,8 @@ def serve(options: argparse.Namespace) -> None:
 
     for module in ("torch._dynamo", "torch._inductor.compile_fx", "torch._inductor.codecache"):
         importlib.import_module(module)
+    # Before attach: cachesvc would count the programs that it compiles, and report no hit.
+    _work_out()
     recorder = trial.Recorder()
     # Before attach: the hooks of cachesvc are then around these, and count a compilation that is stopped.
     recorder.install()
@@ -188,7 +190,6 @@ def serve(options: argparse.Namespace) -> None:
         named = {"group": difference.group, "name": difference.name}
         return row if "probes" in row else {**named, "applied": False, "probes": {}, **row}
 
-    _work_out()
     # It flushes the CPU's caches to measure guards for a log line, which takes a twentieth of a child's time.
     sys.modules["torch._dynamo.guards"].profile_guard_manager = lambda *_: 0.0
     # What a compile imports is imported once, here.

@@ -70,6 +70,8 @@ def test_a_few_differences_make_no_false_hit(tmp_path: Path) -> None:
     only, probes = exactly((NOTHING, PATCHED, MATH)), ("views", "layout")
     result = run(Path(sys.executable), tmp_path, only, probes, **SCALAR)
     assert problems(result["rows"]) == []
+    reports = {row["name"]: row["report"] for row in result["rows"]}
+    assert reports["nothing"] == "hit", "else a silent compile is not seen"
     assert verdicts(result) == {
         NOTHING: {"views": "right", "layout": "right"},
         PATCHED: {"views": "compiled", "layout": "right"},
