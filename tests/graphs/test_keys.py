@@ -18,7 +18,7 @@ import torch
 from torch._inductor import config
 
 from cachesvc_client.graphs import ambient, keys
-from tests.e2e.harness import environment
+from tests.e2e.harness import SCALAR, environment
 from tests.releases import TORCH
 
 CODECACHE, AUTOGRAD = (hook.module for hook in keys.SAFETY_HOOKS)
@@ -246,6 +246,38 @@ def test_constants_in_pinned_memory_are_in_the_key(monkeypatch: pytest.MonkeyPat
     assert ambient.of_graph(details, module) == {} and not asked, "asking would begin to use a GPU"
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     assert ambient.of_graph(details, module) == {"pinned_constants": ["pinned"]}
+
+
+def test_what_a_backward_may_overwrite_is_in_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    details: Any = New(graph(), graph_on("cpu"))
+
+    def part_for(donated: Any) -> Any:
+        context = types.SimpleNamespace(fw_metadata=types.SimpleNamespace(bw_donated_idxs=donated))
+        monkeypatch.setattr(torch._guards.TracingContext, "try_get", lambda: context)
+        return ambient.of_graph(details, details.gm)
+
+    assert part_for([0]) == {}, "a forward overwrites nothing that it saves"
+    details.fx_kwargs = {"is_backward": True}
+    found = [part_for(donated)["donated_buffers"] for donated in ([0], [0, 1], [], None)]
+    assert found == ["[0]", "[0, 1]", "[]", "None"]
+    monkeypatch.setattr(torch._guards.TracingContext, "try_get", lambda: None)
+    assert ambient.of_graph(details, details.gm) == {"donated_buffers": "None"}
+
+
+@pytest.mark.compiles
+def test_a_backward_of_another_model_overwrites_no_output(tmp_path: Path) -> None:
+    """Both backwards are one graph. PyTorch alone reuses the code, and the second model's output changes."""
+    program = str(Path(__file__).with_name("donated_program.py"))
+    variables = {**environment(tmp_path), **SCALAR, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
+    result = subprocess.run(
+        [sys.executable, program], env=variables, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert json.loads(result.stdout.splitlines()[-1]) == {
+        "backward of the first model overwrites": True,
+        "output of the second model changed": False,
+        "second backward equals the first": True,
+    }
 
 
 def test_the_device_of_a_distributed_tensor_is_in_the_key_if_its_hash_lacks_it() -> None:

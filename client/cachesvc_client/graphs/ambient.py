@@ -14,8 +14,11 @@ rank (2.11 to 2.13), passes that PyTorch's keys know by their names alone (befor
 saves (before 2.11), and the memory budget of a region whose first input is made outside of it (2.13, 2.14).
 The page "0042" of the decisions says what each does.
 
-No key of PyTorch holds these four:
+No key of PyTorch holds these five:
 
+- Which tensors that a forward saved its backward may overwrite. Inductor writes into them. The key of the
+  backward's graph is one for a model that returns such a tensor and a model that does not [measured, 2.8,
+  2.13 and 2.15, without cachesvc: the backward changed an output of the other model].
 - Which attention backends are allowed (``torch.nn.attention.sdpa_kernel``) decides what an attention operator
   is traced into, and what Inductor makes of a softmax between two matrix products [measured, 2.13: under
   ``SDPBackend.MATH`` a process restored the fused operator].
@@ -50,6 +53,7 @@ PARTS = {
     "cpp_runtime_thread_count": "the number of CPU threads",
     "var_to_hint_override": "the hints of dynamic sizes",
     "nested_inductor_config_patches": "the options of nested regions",
+    "donated_buffers": "the tensors that a backward may overwrite",
     "attention_backends": "the allowed attention backends",
     "replaced_methods": "methods of tensors that the program replaced",
     "inductor_config_comms": "settings for collectives",
@@ -84,6 +88,8 @@ def of_graph(details: Any, graph: Any) -> dict[str, Any]:
         parts["var_to_hint_override"] = hints
     if "nested_inductor_config_patches" not in attributes and _has_nested_options(graph):
         parts["nested_inductor_config_patches"] = nonce("a nested region has options of its own")
+    if getattr(details, "fx_kwargs", {}).get("is_backward"):
+        parts["donated_buffers"] = _donated_buffers()
     if passes := _passes_known_by_name(attributes):
         parts["custom_passes"] = passes
     if pinned := [name for name, tensor in _constants(graph) if _is_pinned(tensor)]:
@@ -211,6 +217,14 @@ def _counts_threads(graph: Any, inputs: Any) -> bool:
 def _has_nested_options(graph: Any) -> bool:
     # torch 2.8 leaves ``None`` as ``meta`` of some graphs (a Llama of transformers).
     return any((module.meta or {}).get("nested_region_config") is not None for module in graph_modules(graph))
+
+
+def _donated_buffers() -> str:
+    """Return the numbers of the inputs that the code of the backward which is compiled now may overwrite."""
+    import torch
+
+    context = torch._guards.TracingContext.try_get()
+    return repr(context.fw_metadata.bw_donated_idxs if context is not None and context.fw_metadata else None)
 
 
 def _settings_of_collectives() -> str:
