@@ -264,6 +264,16 @@ def test_what_a_backward_may_overwrite_is_in_its_key(monkeypatch: pytest.MonkeyP
     assert ambient.of_graph(details, details.gm) == {"donated_buffers": "None"}
 
 
+def test_outputs_that_no_caller_gets_are_in_the_key() -> None:
+    traced = torch.fx.symbolic_trace(lambda x: (x.sin(), None, x.cos()))
+    details, output = New(traced, []), next(iter(reversed(traced.graph.nodes)))
+    assert ambient.of_graph(details, traced) == {}
+    output.meta["user_visible_output_idxs"] = [0]
+    assert ambient.of_graph(details, traced) == {"hidden_outputs": [2]}
+    output.meta["user_visible_output_idxs"] = [0, 2]
+    assert ambient.of_graph(details, traced) == {}, "inference has PyTorch's own key"
+
+
 @pytest.mark.compiles
 def test_a_backward_of_another_model_overwrites_no_output(tmp_path: Path) -> None:
     """Both backwards are one graph. PyTorch alone reuses the code, and the second model's output changes."""

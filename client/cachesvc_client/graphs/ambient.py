@@ -14,11 +14,13 @@ rank (2.11 to 2.13), passes that PyTorch's keys know by their names alone (befor
 saves (before 2.11), and the memory budget of a region whose first input is made outside of it (2.13, 2.14).
 The page "0042" of the decisions says what each does.
 
-No key of PyTorch holds these five:
+No key of PyTorch holds these six:
 
 - Which tensors that a forward saved its backward may overwrite. Inductor writes into them. The key of the
   backward's graph is one for a model that returns such a tensor and a model that does not [measured, 2.8,
   2.13 and 2.15, without cachesvc: the backward changed an output of the other model].
+- Which outputs of a forward the caller gets, and which are only saved for the backward. Inductor keeps the
+  strides of the former [read].
 - Which attention backends are allowed (``torch.nn.attention.sdpa_kernel``) decides what an attention operator
   is traced into, and what Inductor makes of a softmax between two matrix products [measured, 2.13: under
   ``SDPBackend.MATH`` a process restored the fused operator].
@@ -54,6 +56,7 @@ PARTS = {
     "var_to_hint_override": "the hints of dynamic sizes",
     "nested_inductor_config_patches": "the options of nested regions",
     "donated_buffers": "the tensors that a backward may overwrite",
+    "hidden_outputs": "which outputs are only saved for a backward",
     "attention_backends": "the allowed attention backends",
     "replaced_methods": "methods of tensors that the program replaced",
     "inductor_config_comms": "settings for collectives",
@@ -90,6 +93,8 @@ def of_graph(details: Any, graph: Any) -> dict[str, Any]:
         parts["nested_inductor_config_patches"] = nonce("a nested region has options of its own")
     if getattr(details, "fx_kwargs", {}).get("is_backward"):
         parts["donated_buffers"] = _donated_buffers()
+    if hidden := _hidden_outputs(graph):
+        parts["hidden_outputs"] = hidden
     if passes := _passes_known_by_name(attributes):
         parts["custom_passes"] = passes
     if pinned := [name for name, tensor in _constants(graph) if _is_pinned(tensor)]:
@@ -225,6 +230,21 @@ def _donated_buffers() -> str:
 
     context = torch._guards.TracingContext.try_get()
     return repr(context.fw_metadata.bw_donated_idxs if context is not None and context.fw_metadata else None)
+
+
+def _hidden_outputs(graph: Any) -> list[int]:
+    """Return the numbers of the outputs of a graph that no caller gets.
+
+    It is empty for a graph that AOTAutograd has not traced yet.
+    """
+    import torch
+
+    output = next(iter(reversed(graph.graph.nodes)), None) if graph is not None else None
+    if output is None or (visible := output.meta.get("user_visible_output_idxs")) is None:
+        return []
+    values = output.args[0] if isinstance(output.args[0], (list, tuple)) else output.args
+    nodes = [number for number, one in enumerate(values) if isinstance(one, torch.fx.Node)]
+    return [number for number in nodes if number not in visible]
 
 
 def _settings_of_collectives() -> str:
