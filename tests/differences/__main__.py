@@ -55,12 +55,14 @@ def run(
     under: str = "",
     jobs: int = 1,
     frames: bool = False,
+    chosen: Sequence[Any] = (),
     **variables: str,
 ) -> dict[str, Any]:
     """Build and try differences with one interpreter. Return the rows, and what has no other value.
 
     ``frames``: record what Dynamo traces too, so that services are given frames.
     ``only``: a regular expression for ``group: name`` of differences. ``probes``: all if empty.
+    ``chosen``: more arguments of the service, which choose among those.
     ``plant``: see `service.leave_out`. ``under``: the difference that the builder has. Raises ``Failed`` if
     a process fails.
     """
@@ -75,14 +77,14 @@ def run(
 
     def share(index: int) -> dict[str, Any]:
         out, host = place / f"{index}.json", place / f"service{index}"
-        more = ["--share", f"{index}/{jobs}", "--only", only]
+        more = ["--share", f"{index}/{jobs}", "--only", only, *chosen]
         _service(python, host, environ, "try", bundle, out, *common, *more)
         return dict(json.loads(out.read_text()))
 
     with ThreadPoolExecutor(jobs) as pool:
         parts = list(pool.map(share, range(jobs)))
     rows = [row for part in parts for row in part["rows"]]
-    return {"torch": parts[0]["torch"], "left_out": parts[0]["left_out"], "rows": rows}
+    return {name: parts[0][name] for name in ("torch", "of", "left_out")} | {"rows": rows}
 
 
 def try_variables(python: Path, place: Path, jobs: int = 1) -> list[dict[str, Any]]:
@@ -153,15 +155,20 @@ def main() -> int:
     parser.add_argument("--frames", action="store_true", help="entries hold what Dynamo traced, too")
     parser.add_argument("--variables", action="store_true", help="the variables too, each in its own process")
     parser.add_argument("--jobs", type=int, default=2, help="processes at once")
-    parser.add_argument("--out", type=Path, help="the JSON to write; versions that are there stay")
+    parser.add_argument("--some", type=int, default=0, help="so many, the same share of each group")
+    parser.add_argument("--minutes", type=float, help="begin no more for a version after so many minutes")
+    parser.add_argument("--rest", action="store_true", help="only those that the JSON of --out does not have")
+    parser.add_argument(
+        "--out", type=Path, help="the JSON to write; versions and differences that were not tried stay in it"
+    )
     options = parser.parse_args()
     results = {}
     for version in options.versions.split() or [""]:
         result = _one_version(version, options)
         results[result["torch"].partition("+")[0]] = result
-        print(table(result))
-    if options.out:
-        write(options.out, results)
+        print(table(result), flush=True)
+        if options.out:
+            write(options.out, results)
     return int(any(problems(result["rows"]) for result in results.values()))
 
 
@@ -170,8 +177,14 @@ def _one_version(version: str, options: argparse.Namespace) -> dict[str, Any]:
     if not python.exists():
         sys.exit(f"error: no environment with torch {version}: make torch-env VERSION={version}")
     only = exactly(SMALL) if options.small else "|".join(map(re.escape, options.words))
+    chosen = ["--some", str(options.some)]
+    if options.minutes:
+        chosen += ["--seconds", str(options.minutes * 60)]
+    if options.rest and options.out.exists():
+        before = json.loads(options.out.read_text()).get(version, {"rows": []})["rows"]
+        chosen += ["--without", exactly([f"{row['group']}: {row['name']}" for row in before])]
     with tempfile.TemporaryDirectory(prefix="cachesvc-differences-") as folder:
-        result = run(python, Path(folder), only, jobs=options.jobs, frames=options.frames)
+        result = run(python, Path(folder), only, jobs=options.jobs, frames=options.frames, chosen=chosen)
         if options.variables:
             result["rows"] += try_variables(python, Path(folder), options.jobs)
     date = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
@@ -179,11 +192,14 @@ def _one_version(version: str, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def write(path: Path, results: dict[str, dict[str, Any]]) -> None:
-    """Write the results of versions, one line for each difference; other versions in the file stay."""
+    """Write the results of versions, one line for each difference. Other versions in the file stay, and so do
+    other differences of these versions."""
     before = json.loads(path.read_text()) if path.exists() else {}
     versions = []
     for version, result in sorted({**before, **results}.items()):
-        rows = ",\n".join(json.dumps(row) for row in result["rows"])
+        every = before.get(version, {"rows": []})["rows"] + result["rows"]
+        by_name = {(row["group"], row["name"]): row for row in every}
+        rows = ",\n".join(json.dumps(row) for row in by_name.values())
         about = json.dumps({name: value for name, value in result.items() if name != "rows"})
         versions.append(f'{json.dumps(version)}: {about[:-1]}, "rows": [\n{rows}]}}')
     path.write_text("{" + ",\n".join(versions) + "}\n")

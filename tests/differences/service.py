@@ -49,6 +49,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--probes", default="", help="names of probes; all if empty")
     parser.add_argument("--only", default="", help="regular expression for 'group: name'")
     parser.add_argument("--share", default="0/1", help="I/N: every Nth difference, from the Ith")
+    parser.add_argument("--without", default="", help="regular expression for differences that are left out")
+    parser.add_argument("--some", type=int, default=0, help="so many, the same share of each group")
+    parser.add_argument("--seconds", type=float, default=1e9, help="no difference is begun after this time")
     parser.add_argument(
         "--variable", default="", help="the name of the variable that differs in this process"
     )
@@ -146,13 +149,18 @@ def _seal(session: Any, bundle: Path, key: Path, whole: bool = False) -> None:
 
 
 def serve(options: argparse.Namespace) -> None:
-    """Restore the bundle, try the differences and write one row for each."""
+    """Restore the bundle, try the differences and write one row for each.
+
+    SIGTERM ends it after the difference that is being tried.
+    """
     import cachesvc_client
 
     from . import trial
 
     for module in ("torch._dynamo", "torch._inductor.compile_fx", "torch._inductor.codecache"):
         importlib.import_module(module)
+    # Before attach: cachesvc would count the programs that it compiles, and report no hit.
+    _work_out()
     recorder = trial.Recorder()
     # Before attach: the hooks of cachesvc are then around these, and count a compilation that is stopped.
     recorder.install()
@@ -171,6 +179,8 @@ def serve(options: argparse.Namespace) -> None:
 
     def child(difference: Any, some: tuple[str, ...], say_modules: bool = False) -> dict[str, Any]:
         def work() -> dict[str, Any]:
+            if difference.group == "config inductor":
+                _forget()
             row = trial.try_difference(difference, some, recorder)
             loaded = [name for name in sys.modules if name.partition(".")[0] in ("torch", "sympy")]
             return {**row, "modules": loaded} if say_modules else row
@@ -180,28 +190,61 @@ def serve(options: argparse.Namespace) -> None:
         named = {"group": difference.group, "name": difference.name}
         return row if "probes" in row else {**named, "applied": False, "probes": {}, **row}
 
+    # It flushes the CPU's caches to measure guards for a log line, which takes a twentieth of a child's time.
+    sys.modules["torch._dynamo.guards"].profile_guard_manager = lambda *_: 0.0
     # What a compile imports is imported once, here.
-    for module in child(everything[0], names[:2], say_modules=True).get("modules", ()):
+    for module in child(everything[0], names, say_modules=True).get("modules", ()):
         with contextlib.suppress(Exception):
             importlib.import_module(module)
     _register_patterns()
     gc.collect()
     gc.freeze()
+    end = time.monotonic() + options.seconds
+    stopped: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
     for difference in chosen:
+        if stopped or time.monotonic() > end:
+            break
         row = child(difference, tuple(name for name in names if name in (difference.probes or names)))
         rows.append(row)
         print(json.dumps(row), flush=True)
-    result = {"rows": rows, "left_out": left_out, "torch": sys.modules["torch"].__version__}
+    result = {
+        "rows": rows,
+        "of": len(everything),
+        "left_out": left_out,
+        "torch": sys.modules["torch"].__version__,
+    }
     options.out.write_text(json.dumps(result))
 
 
 def _register_patterns() -> None:
     """Have Inductor trace the patterns that it looks for once, which would take each child two seconds."""
+    import torch
     from torch._inductor.fx_passes import joint_graph, post_grad
 
-    for module in (joint_graph, post_grad):
+    # From 2.11 on there is one set for each device.
+    for arguments in ((), (torch.device("cpu"),)):
+        for module in (joint_graph, post_grad):
+            with contextlib.suppress(Exception):
+                module.lazy_init(*arguments)
+
+
+def _work_out() -> None:
+    """Have PyTorch work out once what it keeps for a process: the digest of its own sources, and what the
+    compiler can do with the CPU, for which it compiles and runs three programs."""
+    from torch._inductor import codecache, cpu_vec_isa
+
+    for function in (codecache.torch_key, codecache.CacheBase.get_system, cpu_vec_isa.valid_vec_isa_list):
         with contextlib.suppress(Exception):
-            module.lazy_init()
+            function()
+
+
+def _forget() -> None:
+    """Have this process work out again what Inductor's settings decide of `_work_out`."""
+    from torch._inductor import cpu_vec_isa
+
+    with contextlib.suppress(AttributeError):
+        cpu_vec_isa.valid_vec_isa_list.cache_clear()
 
 
 def _chosen(everything: Sequence[Any], options: argparse.Namespace) -> list[Any]:
@@ -214,8 +257,30 @@ def _chosen(everything: Sequence[Any], options: argparse.Namespace) -> list[Any]
         )
         return [named]
     index, count = map(int, options.share.split("/"))
-    wanted = re.compile(options.only)
-    return [one for one in everything if wanted.search(f"{one.group}: {one.name}")][index::count]
+    wanted, done = re.compile(options.only), re.compile(options.without or "(?!)")
+
+    def is_chosen(text: str) -> bool:
+        return bool(wanted.search(text)) and not done.search(text)
+
+    ordered = spread(everything) if options.some or options.seconds < 1e9 else everything
+    chosen = [one for one in ordered if is_chosen(f"{one.group}: {one.name}")]
+    return chosen[: options.some or None][index::count]
+
+
+def spread(differences: Sequence[Any]) -> list[Any]:
+    """Return the differences in an order of which each beginning has about the same share of each group.
+
+    It takes the members of a group in the order of their numbers' bits, read backwards: 0, 4, 2, 6, 1, 5, 3.
+    """
+    groups: dict[str, list[Any]] = {}
+    for one in differences:
+        groups.setdefault(one.group, []).append(one)
+    placed = []
+    for members in groups.values():
+        bits = len(members).bit_length()
+        order = sorted(range(len(members)), key=lambda number: f"{number:0{bits}b}"[::-1])
+        placed += [(place / len(members), members[number]) for place, number in enumerate(order)]
+    return [one for _, one in sorted(placed, key=lambda item: item[0])]
 
 
 class RestoredFolder:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import hashlib
+import importlib
 import types
 from collections.abc import Collection
 from pathlib import Path
@@ -16,6 +17,7 @@ from cachesvc_client.kinds.frames import KIND, describe, graph_facts, guard_pick
 from cachesvc_client.kinds.frames.eager import EagerGraph
 from cachesvc_client.kinds.frames.kind import FramesState
 from cachesvc_client.kinds.kind import KindState
+from tests.releases import TORCH
 
 from .conformance import Example, KindConformance
 
@@ -186,3 +188,24 @@ def outer() -> Any:
 
 
 UNNAMED = (lambda: lambda: 3)()
+
+
+@pytest.mark.compiles
+@pytest.mark.skipif(TORCH < (2, 11), reason="there are no frames")
+def test_the_digest_of_settings_has_the_rank_where_it_is_in_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Frames are given without PyTorch's keys, so what these hold of a job is in the digest."""
+    import torch
+    from torch._inductor import config
+
+    digest = importlib.import_module("cachesvc_client.kinds.frames.ambient").digest
+
+    def as_rank(rank: int) -> str:
+        monkeypatch.setattr(torch.distributed, "get_rank", lambda *_: rank)
+        return str(digest({}))
+
+    alone = as_rank(0)
+    assert alone == as_rank(1)
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    assert as_rank(0) == as_rank(1)
+    with config.patch(bucket_all_gathers_fx="all"):
+        assert as_rank(0) != as_rank(1)

@@ -5,6 +5,7 @@ the factor is named first. *compiles*: right numbers, and the factor is named fi
 for another AOTAutograd key and finds the same kernels: nothing is compiled, and the factor is named first.
 *invisible*: no key has the difference, and the numbers are right. *told*: an attach by name cannot know the
 difference before the compile, so the files are installed, and the factor is named first afterwards.
+*uncached*: right numbers, and no factor is asked for: some versions keep such a graph out of their caches.
 
 ``group``: rows of one group share one consumer process. ``change``: the difference that the process makes
 (`changes`). ``variables`` and ``facts``: how its environment differs. A row without a group has a fingerprint
@@ -124,7 +125,11 @@ ROWS: list[Row] = [
     *inside("hits", "invisible", "custom_op_body"),
     # Values in PyTorch's keys.
     *inside("first", "compiles", "grad_mode", factor="grad"),
-    *inside("first", "compiles", "autocast", factor="autocast"),
+    # A row whose name ends with "then" asks for what the row before compiled under another setting.
+    *inside("first", "compiles", "autocast", "autocast_to_float16", factor="autocast"),
+    *inside("first", "compiles", "product_for_float16", "product_for_bfloat16_then", factor="autocast"),
+    *inside("first", "uncached", "autocast_inside", "autocast_inside_for_float16_then"),
+    *inside("first", "uncached", "autocast_inside_for_float16", "autocast_inside_for_bfloat16_then"),
     *inside("first", "compiles", "dtype", "bfloat16", factor="dtype"),
     *inside("first", "compiles", "shape", "rank_of_input", factor="shapes"),
     *inside("first", "compiles", "stride", factor="strides"),
@@ -136,6 +141,9 @@ ROWS: list[Row] = [
     *inside("second", "compiles", "deterministic", factor="deterministic"),
     *inside("second", "compiles", "default_dtype", factor="default_dtype"),
     *inside("second", "compiles", "threads_in_code", factor="threads"),
+    *inside("second", "compiles", "line_for_float64", factor="default_dtype"),
+    *inside("second", "compiles", "line_for_one_thread_then", factor="threads"),
+    *inside("second", "compiles", "line_for_float32_and_two_threads_then", factor="operations"),
     *inside("second", "compiles", "width", factor="parameters"),
     *inside("second", "compiles", "layer", factor="parameters"),
     *inside("second", "compiles", "activation", "constant_in_forward", "training_flag", factor="operations"),

@@ -68,3 +68,9 @@ def test_a_false_or_silent_hit_is_found(changes):
 )
 def test_a_miss_without_its_reason_is_found(changes):
     assert problem("compiles", "dtype", **{**NAMED, **changes})
+
+
+@pytest.mark.parametrize("changes", [{"compiled": 0}, {"state": "hit"}, {"difference": 1.0}])
+def test_a_hit_where_nothing_may_be_reused_is_found(changes):
+    assert not problem("uncached", **NAMED)
+    assert problem("uncached", **{**NAMED, **changes})

@@ -46,7 +46,7 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "fingerprints-1.json"
 WARMED = "team/matrix"
 BASE = {"OMP_NUM_THREADS": "2", **QUICK}
 """Variables of the builder and of the consumers."""
-COMPILES = ("compiles", "retraced")
+COMPILES = ("compiles", "retraced", "uncached")
 TOLERANCE = 64
 """The allowed difference, in units of the last place of the largest output."""
 
@@ -193,6 +193,7 @@ def judge_process(row: Row, answer: dict[str, Any]) -> Outcome:
             answer["compiled"] > 0 and answer["state"] in ("inert", "partial") and named,
             f"not compiled, or {row.factor} is not named first",
         ),
+        "uncached": (answer["compiled"] > 0 and answer["state"] in ("inert", "partial"), "not compiled"),
         "invisible": (True, ""),
     }
     holds, problem = checks[row.expect]

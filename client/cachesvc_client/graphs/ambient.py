@@ -9,13 +9,25 @@ A graph that enters autocast by itself and names no dtype takes that of ``torch.
 of 2.8, 2.11 and 2.14 holds it, 2.13 keeps such a graph out of AOTAutograd's cache, and 2.15 has the dtypes of
 all devices in its key. Run on these five versions.
 
-No key of PyTorch holds these two:
+Read in the sources, and rare: settings for the order of collectives (not in keys before 2.13), code for any
+rank (2.11 to 2.13), passes that PyTorch's keys know by their names alone (before 2.13), what a checkpoint
+saves (before 2.11), and the memory budget of a region whose first input is made outside of it (2.13, 2.14).
+The page "0042" of the decisions says what each does.
 
+No key of PyTorch holds these six:
+
+- Which tensors that a forward saved its backward may overwrite. Inductor writes into them. The key of the
+  backward's graph is one for a model that returns such a tensor and a model that does not [measured, 2.8,
+  2.13 and 2.15, without cachesvc: the backward changed an output of the other model].
+- Which outputs of a forward the caller gets, and which are only saved for the backward. Inductor keeps the
+  strides of the former [read].
 - Which attention backends are allowed (``torch.nn.attention.sdpa_kernel``) decides what an attention operator
   is traced into, and what Inductor makes of a softmax between two matrix products [measured, 2.13: under
   ``SDPBackend.MATH`` a process restored the fused operator].
 - A graph names methods of tensors, and its trace calls them. Where a program replaced ``torch.Tensor.sin``,
   the key says ``sin`` all the same [measured, 2.13: wrong numbers].
+- Passes that put all-gathers together write the number of this rank into the code, as an offset.
+- A constant in pinned memory makes outputs in pinned memory.
 
 A part is added only where the details lack it: no method of their class names the attribute in which later
 versions keep the part. So the keys of a version that has the part stay as they are.
@@ -43,8 +55,18 @@ PARTS = {
     "cpp_runtime_thread_count": "the number of CPU threads",
     "var_to_hint_override": "the hints of dynamic sizes",
     "nested_inductor_config_patches": "the options of nested regions",
+    "donated_buffers": "the tensors that a backward may overwrite",
+    "hidden_outputs": "which outputs are only saved for a backward",
     "attention_backends": "the allowed attention backends",
     "replaced_methods": "methods of tensors that the program replaced",
+    "inductor_config_comms": "settings for collectives",
+    "compile_on_one_rank": "code for any rank",
+    "rank": "the rank of the process",
+    "pinned_constants": "constants in pinned memory",
+    "custom_passes": "passes of the program's own",
+    "sac_context_fn_hashes": "what a checkpoint saves",
+    "region_activation_memory_budget_annotations": "the memory budget of regions",
+    "local_devices": "the devices of distributed tensors",
 }
 """Names that parts have in a key -> words for a reason of an outcome."""
 
@@ -69,6 +91,62 @@ def of_graph(details: Any, graph: Any) -> dict[str, Any]:
         parts["var_to_hint_override"] = hints
     if "nested_inductor_config_patches" not in attributes and _has_nested_options(graph):
         parts["nested_inductor_config_patches"] = nonce("a nested region has options of its own")
+    if getattr(details, "fx_kwargs", {}).get("is_backward"):
+        parts["donated_buffers"] = _donated_buffers()
+    if hidden := _hidden_outputs(graph):
+        parts["hidden_outputs"] = hidden
+    if passes := _passes_known_by_name(attributes):
+        parts["custom_passes"] = passes
+    if pinned := [name for name, tensor in _constants(graph) if _is_pinned(tensor)]:
+        parts["pinned_constants"] = pinned
+    if has_process_group() and _communicates(graph, details.example_inputs):
+        parts |= _of_a_job(attributes)
+    return parts
+
+
+def has_process_group() -> bool:
+    """Return whether this process can call other ranks."""
+    import torch
+
+    return bool(torch.distributed.is_available() and torch.distributed.is_initialized())
+
+
+def _communicates(graph: Any, inputs: Any) -> bool:
+    """Return whether a graph calls other ranks, or gets tensors that are distributed over them."""
+    if any(hasattr(one, "_local_tensor") for one in inputs):
+        return True
+    targets = (node.target for node in graph_nodes(graph) if node.op == "call_function")
+    return any(
+        str(target).startswith(_COLLECTIVES)
+        or str(getattr(target, "__module__", "")).startswith("torch.distributed")
+        for target in targets
+    )
+
+
+_COLLECTIVES = ("_c10d_functional", "c10d")
+"""Beginnings of the names of operators that call other ranks."""
+
+
+def _of_a_job(attributes: frozenset[str]) -> dict[str, Any]:
+    """Return what decides how Inductor compiles a graph that calls other ranks."""
+    import torch
+    from torch._inductor import config
+
+    parts: dict[str, Any] = {}
+    if "inductor_config_comms" not in attributes and (settings := _settings_of_collectives()):
+        parts["inductor_config_comms"] = settings
+    if "compile_on_one_rank" not in attributes:
+        any_rank = getattr(getattr(torch.distributed, "config", None), "compile_on_one_rank", False)
+        parts |= {"compile_on_one_rank": True} if any_rank else {}
+    overlap = getattr(config, "aten_distributed_optimizations", None)
+    if (
+        getattr(config, "bucket_all_gathers_fx", "none") not in ("none", None)
+        or getattr(overlap, "enable_overlap_scheduling", False)
+        # A pass of the program's own may call PyTorch's, which have the rank in the code that they make.
+        or config.post_grad_custom_pre_pass
+        or config.post_grad_custom_post_pass
+    ):
+        parts["rank"] = torch.distributed.get_rank()
     return parts
 
 
@@ -91,6 +169,14 @@ def of_autograd(details: Any, graph: Any) -> dict[str, Any]:
     methods = {node.target for node in graph_nodes(graph) if node.op == "call_method"}
     if replaced := [text for method in sorted(methods) if (text := replacement(method))]:
         parts["replaced_methods"] = replaced
+    attributes = _attributes_named(details.__class__)
+    if "sac_context_fn_hashes" not in attributes and (saves := _saved_by_checkpoints(graph)):
+        parts["sac_context_fn_hashes"] = saves
+    name = "region_activation_memory_budget_annotations"
+    if name not in attributes and (budgets := _memory_budgets(graph)):
+        parts[name] = budgets
+    if devices := _devices_not_in_hash(getattr(details, "example_inputs", ())):
+        parts["local_devices"] = devices
     return parts
 
 
@@ -136,6 +222,115 @@ def _counts_threads(graph: Any, inputs: Any) -> bool:
 def _has_nested_options(graph: Any) -> bool:
     # torch 2.8 leaves ``None`` as ``meta`` of some graphs (a Llama of transformers).
     return any((module.meta or {}).get("nested_region_config") is not None for module in graph_modules(graph))
+
+
+def _donated_buffers() -> str:
+    """Return the numbers of the inputs that the code of the backward which is compiled now may overwrite."""
+    import torch
+
+    context = torch._guards.TracingContext.try_get()
+    return repr(context.fw_metadata.bw_donated_idxs if context is not None and context.fw_metadata else None)
+
+
+def _hidden_outputs(graph: Any) -> list[int]:
+    """Return the numbers of the outputs of a graph that no caller gets.
+
+    It is empty for a graph that AOTAutograd has not traced yet.
+    """
+    import torch
+
+    output = next(iter(reversed(graph.graph.nodes)), None) if graph is not None else None
+    if output is None or (visible := output.meta.get("user_visible_output_idxs")) is None:
+        return []
+    values = output.args[0] if isinstance(output.args[0], (list, tuple)) else output.args
+    nodes = [number for number, one in enumerate(values) if isinstance(one, torch.fx.Node)]
+    return [number for number in nodes if number not in visible]
+
+
+def _settings_of_collectives() -> str:
+    """Return the settings by which Inductor orders collectives; an empty text for a torch without them."""
+    try:
+        from torch._inductor import config_comms
+    except ImportError:  # 2.8
+        return ""
+    return repr(sorted(config_comms.get_config_copy().items()))
+
+
+_PASSES = ("joint_custom_pre_pass", "joint_custom_post_pass", "_post_fusion_custom_pass")
+"""Settings whose values are functions. The keys of some versions hold the names of these functions, and later
+ones what they say of their code."""
+
+
+def _passes_known_by_name(attributes: frozenset[str]) -> list[str]:
+    from torch._inductor import config
+
+    names = [name for name in _PASSES if name not in attributes and getattr(config, name, None)]
+    if not names:
+        return []
+    from .code_digest import FollowedCode
+
+    passes = [getattr(config, name) for name in names]
+    said = [one.uuid() if hasattr(one, "uuid") else FollowedCode([one]).digest for one in passes]
+    return [f"{name} is {text}" for name, text in zip(names, said, strict=True)]
+
+
+def _constants(graph: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the tensors that a graph holds itself, by their names in it."""
+    import torch
+
+    for module in graph_modules(graph):
+        for node in module.graph.find_nodes(op="get_attr"):
+            value = getattr(module, str(node.target), None)
+            if isinstance(value, torch.Tensor):
+                yield str(node.target), value
+
+
+def _is_pinned(tensor: Any) -> bool:
+    import torch
+
+    # Nothing is pinned before that, and asking would begin to use the GPU.
+    if not torch.cuda.is_initialized():
+        return False
+    return tensor.device.type == "cpu" and tensor.layout == torch.strided and bool(tensor.is_pinned())
+
+
+def _saved_by_checkpoints(graph: Any) -> list[str]:
+    """Return what the functions say of themselves that decide what checkpointed regions save.
+
+    From 2.11 on PyTorch keeps no graph in AOTAutograd's cache whose function says nothing.
+    """
+    found = [(module.meta or {}).get("_checkpoint_context_fn") for module in graph_modules(graph)]
+    unknown = nonce("a function decides what a checkpoint saves")
+    return [str(getattr(one, "cache_hash", unknown)) for one in found if one is not None]
+
+
+def _memory_budgets(graph: Any) -> list[tuple[int, int, float]]:
+    """Return the memory budgets of a graph's nodes, with the places of the nodes."""
+    import torch
+
+    budget_of = getattr(torch.fx.traceback, "_get_memory_budget_annotation", None)
+    if budget_of is None:
+        return []
+    return [
+        (outer, inner, budget)
+        for outer, module in enumerate(graph_modules(graph))
+        for inner, node in enumerate(module.graph.nodes)
+        if (budget := budget_of(node)) is not None
+    ]
+
+
+def _devices_not_in_hash(inputs: Any) -> list[str]:
+    """Return the devices of a rank's parts of distributed tensors, where the tensors' hash leaves them out.
+
+    PyTorch 2.12 and 2.13 leave them out. Before, such a graph has another key in each process.
+    """
+    return [
+        str(one._local_tensor.device)
+        for one in inputs
+        if (hash_of := getattr(type(one), "_stable_hash_for_caching", None)) is not None
+        and hasattr(one, "_local_tensor")
+        and "_local_tensor" not in inspect.unwrap(hash_of).__code__.co_names
+    ]
 
 
 def _tensors(graph: Any, inputs: Any) -> Iterator[Any]:

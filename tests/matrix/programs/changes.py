@@ -160,6 +160,74 @@ def autocast():
 
 
 @change
+def autocast_to_float16():
+    """Ask for what the change before, `autocast`, compiled for bfloat16."""
+    with torch.autocast("cpu", torch.float16):
+        yield Ask(subject.net(), batch())
+
+
+def product(x):
+    return (x @ x.t()).relu()
+
+
+@change
+def product_for_float16():
+    with torch.autocast("cpu", torch.float16):
+        yield Ask(product, batch())
+
+
+@change
+def product_for_bfloat16_then():
+    with torch.autocast("cpu", torch.bfloat16):
+        yield Ask(product, batch())
+
+
+@contextlib.contextmanager
+def dtype_of_autocast(value: torch.dtype) -> Iterator[None]:
+    """Set the dtype of an autocast that names none."""
+    before = torch.get_autocast_dtype("cpu")
+    torch.set_autocast_dtype("cpu", value)
+    try:
+        yield
+    finally:
+        torch.set_autocast_dtype("cpu", before)
+
+
+def cast_product(x):
+    with torch.autocast("cpu"):
+        return x @ x.t()
+
+
+def cast_sum(x):
+    with torch.autocast("cpu"):
+        return x.t() @ x + 1
+
+
+@change
+def autocast_inside():
+    with dtype_of_autocast(torch.bfloat16):
+        yield Ask(cast_product, batch())
+
+
+@change
+def autocast_inside_for_float16_then():
+    with dtype_of_autocast(torch.float16):
+        yield Ask(cast_product, batch())
+
+
+@change
+def autocast_inside_for_float16():
+    with dtype_of_autocast(torch.float16):
+        yield Ask(cast_sum, batch())
+
+
+@change
+def autocast_inside_for_bfloat16_then():
+    with dtype_of_autocast(torch.bfloat16):
+        yield Ask(cast_sum, batch())
+
+
+@change
 def dtype():
     yield Ask(subject.net().double(), batch(dtype=torch.float64))
 
@@ -264,6 +332,34 @@ def threads_in_code():
         yield Ask(subject.net(), batch())
     finally:
         torch.set_num_threads(before)
+
+
+def line(x):
+    return x + torch.ones(x.shape[1]) / 3
+
+
+@change
+def line_for_float64():
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield Ask(line, batch())
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@change
+def line_for_one_thread_then():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield Ask(line, batch())
+    finally:
+        torch.set_num_threads(before)
+
+
+@change
+def line_for_float32_and_two_threads_then():
+    yield Ask(line, batch())
 
 
 @change

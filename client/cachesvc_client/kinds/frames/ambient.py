@@ -3,7 +3,7 @@
 Dynamo guards what it reads while it traces, and the global state of autograd, autocast and determinism. The
 rest is in PyTorch's cache keys and in what `graphs.ambient` adds to them. No key is made where nothing is
 traced, so the same parts are made here, of a graph that has everything on which a part depends: a tensor on
-the CPU, autocast, a softmax.
+the CPU, autocast, a softmax, and a collective where the process is of a job.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def digest(options: Mapping[str, Any]) -> str:
     from torch._inductor import config as inductor_config
 
     _refuse_hooks_of_all_modules()
-    graph, inputs = _probe()
+    graph, inputs = _probe(ambient.has_process_group())
     # A recording bundles AOTAutograd's results, which changes no code.
     with inductor_config.patch(dict(options)), functorch_config.patch(bundled_autograd_cache=False):
         functorch = _settings(functorch_config)
@@ -130,13 +130,20 @@ def _settings(config: Any) -> dict[str, Any]:
 
 
 @functools.cache
-def _probe() -> tuple[Any, list[Any]]:
-    """Return a graph with everything that a part of a key depends on, and its input."""
+def _probe(collective: bool) -> tuple[Any, list[Any]]:
+    """Return a graph with everything that a part of a key depends on, and its input.
+
+    ``collective``: the graph calls other ranks.
+    """
     import torch
 
     graph = torch.fx.Graph()
     x = graph.placeholder("x")
     graph.call_function(torch.amp.autocast_mode._enter_autocast, ("cpu", None, True, None))
+    if collective:
+        import torch.distributed._functional_collectives  # registers the operator
+
+        x = graph.call_function(torch.ops._c10d_functional.wait_tensor.default, (x,))
     graph.output(graph.call_function(torch.nn.functional.softmax, (x, -1)))
     with torch.device("cpu"):
         value = torch.zeros(2, dtype=torch.float32)
