@@ -37,6 +37,8 @@ _TRACED = (
     r"(?m)^(Autograd\w*|CompositeImplicitAutograd)(?:\[alias\])?: registered at (?:.+\.py|/dev/null):\d+"
 )
 """Matches a registration from Python; torch 2.8 says ``/dev/null`` in the place of its file."""
+_CAST = "_autocast_"
+"""What the attributes of a custom operator begin with that hold dtypes of autocast."""
 _TRACED_TOO = r"(?m)^(Meta|Autocast\w+|Functionalize)(?:\[alias\])?: registered at (?:.+\.py|/dev/null):\d+"
 """Matches a registration from Python that is traced as well, and that PyTorch's own keys leave out."""
 _DEFINED = r"(?m)^debug: registered at (.+):\d+"
@@ -134,9 +136,18 @@ def described(name: str, registered: RegisteredFunctions) -> str:
     if unknown or any(key not in by_key for key in traced_too):
         raise LookupError(f"operator {name} has code that was registered before cachesvc was attached")
     followed = FollowedCode([*functions, *(by_key[key] for key in traced_too)], _by_short_name(registered))
-    casts = sorted(map(str, getattr(definition, "_autocast_dtype", {}).items()))
     tags = sorted(map(str, target.tags))
-    return f"{target._schema} {tags} {casts} code {followed.digest}"
+    return f"{target._schema} {tags} {_casts(definition)} code {followed.digest}"
+
+
+def _casts(definition: Any) -> list[str]:
+    """Return what autocast makes of the inputs of a custom operator: an attribute for each device up to torch
+    2.12, one for all devices after that."""
+    values = {name: value for name, value in getattr(definition, "__dict__", {}).items() if _CAST in name}
+    return [
+        f"{name} {sorted(map(str, value.items())) if isinstance(value, dict) else value}"
+        for name, value in sorted(values.items())
+    ]
 
 
 def install_hooks(registered: RegisteredFunctions) -> None:
