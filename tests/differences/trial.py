@@ -50,8 +50,8 @@ class Recorder:
 
 
 _NO_CODE = ("#", "//", "compiled_module_main(", "from torch._inductor", "extern_kernels = torch")
-"""What lines begin with that are comments, hold the id of a compile, or import what a recorded frame's code goes
-without (`cachesvc_client.kinds.frames.sources`)."""
+"""What lines begin with that are comments, hold the id of a compile, or import what the code of a recorded
+frame goes without (`cachesvc_client.kinds.frames.sources`)."""
 _BENCHMARK = ("rand_strided(", "_shared_storage")
 """Words in lines that make inputs for a benchmark of the code, which nothing runs here."""
 
