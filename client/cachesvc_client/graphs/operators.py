@@ -127,7 +127,7 @@ def described(name: str, registered: RegisteredFunctions) -> str:
     qualified = f"{space}::{plain}"
     dump = torch._C._dispatch_dump(name)
     definition = torch._library.custom_ops.OPDEFS.get(qualified)
-    file = "".join(re.findall(_DEFINED, dump)[:1])
+    file = _file_of(dump)
     if definition is None and (_NATIVE in file or _is_torchs_own(file, _folder(torch))):
         return ""
     functions, unknown = _functions(qualified, target, registered)
@@ -200,7 +200,7 @@ def _functions(name: str, target: Any, registered: RegisteredFunctions) -> tuple
     if name in torch._library.custom_ops.OPDEFS:
         return functions, ""
     dump = torch._C._dispatch_dump(str(getattr(target, "_name", name)))
-    if _is_torchs_own("".join(re.findall(_DEFINED, dump)[:1]), _folder(torch)):
+    if _is_torchs_own(_file_of(dump), _folder(torch)):
         return [], ""
     by_key = registered.by_operator.get(name, {})
     if any(key not in by_key for key in re.findall(_TRACED, dump)):
@@ -254,6 +254,11 @@ def _is_torchs_own(path: str, torch_folder: str) -> bool:
         os.path.join(torch_folder, "_library", "custom_ops.py"),
     )
     return (path.startswith(torch_folder + os.sep) and path not in public) or "/torch/csrc/" in path
+
+
+def _file_of(dump: str) -> str:
+    """Return the file that defines an operator, out of PyTorch's list of its registrations."""
+    return "".join(re.findall(_DEFINED, dump)[:1])
 
 
 def _folder(torch: Any) -> str:

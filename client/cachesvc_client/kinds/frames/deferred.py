@@ -70,8 +70,7 @@ def compiler_config(call: imports.Call) -> Any:
     from torch._inductor import config
 
     options = call.args[0].config
-    known = config.get_config_copy()
-    if _COMPILER in sys.modules or any(name not in known for name in options):
+    if _COMPILER in sys.modules or (options and options.keys() - config.get_config_copy()):
         return call()
     _complete_packages()
     with config.patch(options):

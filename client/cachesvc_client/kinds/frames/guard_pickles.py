@@ -1,11 +1,16 @@
-"""Extends PyTorch's pickles of guards by objects that PyTorch does not pickle."""
+"""Says which guards a record holds as pickles and which as descriptions.
+
+Extends PyTorch's pickles of guards by objects that PyTorch does not pickle.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import sys
 import types
+import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -17,6 +22,13 @@ _WITHOUT_VALUE = (
     *("NOT_PRESENT_IN_GENERIC_DICT", "NONZERO_MEMORY_CHECK", "EMPTY_NN_MODULE_HOOKS_DICT"),
 )
 """Guards that hold all that they compare: two names, a key, or that there is nothing."""
+STACKS = {"stack": None, "user_stack": None}
+UNSET = {
+    **dict.fromkeys(("obj_weakref", "guarded_class_weakref", "guard_types", "code_list")),
+    **STACKS,
+}
+"""Fields of a guard that refer to objects of the process in which it was made, or to lines of its sources:
+these are comments in PyTorch's log of recompiles, and take more bytes than the guards."""
 
 
 @contextlib.contextmanager
@@ -115,3 +127,38 @@ def guard_functions() -> Mapping[str, Any]:
 def has_name(kind: type) -> bool:
     """Return whether the class is found in its module under its name."""
     return getattr(sys.modules.get(kind.__module__), kind.__qualname__, None) is kind
+
+
+@contextlib.contextmanager
+def recording_settings() -> Iterator[None]:
+    """Have Dynamo guard what it otherwise trusts to stay within one process: nobody ties parameters after the
+    trace. Between two processes somebody may."""
+    from torch._dynamo import config
+
+    name = "skip_no_tensor_aliasing_guards_on_parameters"
+    with config.patch({name: False} if hasattr(config, name) else {}):
+        yield
+
+
+def made_from_live(manager: Any, builder: Any, guard: Any) -> bool:
+    """Return whether a guard compares the identity of an object, or what a pickle does not hold."""
+    name = guard.create_fn_name()
+    if {name, *(guard.guard_types or ())} & {*manager.UNSUPPORTED_SERIALIZATION_GUARD_TYPES}:
+        return True
+    if guard._unserializable or reads_by_name(builder, guard):
+        return True
+    return name == "TYPE_MATCH" and not has_name(type(builder.get(guard)))
+
+
+def bare(guard: Any) -> Any:
+    """Return the guard without what refers to objects of this process."""
+
+    def dereferenced(value: Any) -> Any:
+        is_reference = isinstance(value, weakref.ref) or type(value).__name__ == "TensorWeakRef"
+        return value() if is_reference else value
+
+    create = guard.create_fn
+    if isinstance(create, functools.partial):
+        words = {name: dereferenced(value) for name, value in create.keywords.items()}
+        create = functools.partial(create.func, *map(dereferenced, create.args), **words)
+    return dataclasses.replace(guard, create_fn=create, **UNSET)

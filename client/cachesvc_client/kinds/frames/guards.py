@@ -24,8 +24,7 @@ from typing import Any
 from .arguments import FrameCall
 from .deferred import with_stand_ins
 from .describe import class_digest, code_digest, describe_guarded
-from .guard_pickles import guard_functions
-from .recorder import UNSET, recording_settings
+from .guard_pickles import UNSET, guard_functions, recording_settings
 from .stored import RecordedFrame
 
 _MISSING = object()
@@ -46,10 +45,11 @@ def live_guards(frame: RecordedFrame, call: FrameCall) -> Any:
 
     state = _state(frame, call)
     scope = {"L": call.locals, "G": call.globals}
+    names = {**guard_functions(), **scope}
     _check_classes(frame.classes)
     recorded = [*state.output_graph._guards]
-    _check_hooks(recorded, scope)
-    identities = _identities(frame, scope)
+    _check_hooks(recorded, names)
+    identities = _identities(frame, names)
     guards = GuardsSet(OrderedSet([*recorded, *identities]))
     graph = dataclasses.replace(state.output_graph, _guards=guards)
     with recording_settings(), _live_objects(identities, scope, frame.markings):
@@ -133,7 +133,7 @@ def _check_classes(classes: Mapping[str, str]) -> None:
             raise Differs(f"class {name} has other attributes or bases")
 
 
-def _check_hooks(guards: Iterable[Any], scope: Mapping[str, Any]) -> None:
+def _check_hooks(guards: Iterable[Any], names: dict[str, Any]) -> None:
     """Raise ``Differs`` where a module has a hook now that had none when it was recorded.
 
     A model has some thousand such guards, several for each module: a module is looked up once.
@@ -144,19 +144,19 @@ def _check_hooks(guards: Iterable[Any], scope: Mapping[str, Any]) -> None:
             continue
         owner, _, attribute = guard.name.rpartition(".")
         if owner not in modules:
-            modules[owner] = _evaluate(owner, scope)
+            modules[owner] = _evaluate(owner, names)
         if getattr(modules[owner], attribute, guard):
             raise Differs(f"{guard.name} is not empty")
 
 
-def _identities(frame: RecordedFrame, scope: Mapping[str, Any]) -> list[Any]:
+def _identities(frame: RecordedFrame, names: dict[str, Any]) -> list[Any]:
     """Return the guards that compare identities, once each object is what was recorded."""
     guards = []
     with _context():
         recorded = pickle.loads(frame.identities)
     for guard, described in recorded:
         try:
-            now = describe_guarded(guard, _evaluate(guard.name, scope))
+            now = describe_guarded(guard, _evaluate(guard.name, names))
         except TypeError:
             now = ""
         if now != described:
@@ -165,11 +165,11 @@ def _identities(frame: RecordedFrame, scope: Mapping[str, Any]) -> list[Any]:
     return guards
 
 
-def _evaluate(name: str, scope: Mapping[str, Any]) -> Any:
+def _evaluate(name: str, names: dict[str, Any]) -> Any:
     """Return the live object of a guard's name, which is an expression that Dynamo made. Raises ``Differs``
     where there is none."""
     try:
-        return eval(name, {**guard_functions(), **scope})  # of a verified file
+        return eval(name, names)  # of a verified file
     except Exception as error:  # noqa: BLE001 - the expression reads what is not there, or is something else now
         raise Differs(f"{name} cannot be read: {type(error).__name__}") from None
 

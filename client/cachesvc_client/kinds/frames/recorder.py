@@ -6,16 +6,11 @@ and code objects. Here such a guard is recorded with a description of its object
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import functools
 import itertools
 import pickle
-import re
 import secrets
 import types
-import weakref
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,36 +18,15 @@ from ...graphs.operators import RegisteredFunctions
 from ...hooks import counters, imports
 from . import ambient, eager, stored
 from .arguments import FrameCall
-from .describe import class_digest, describe_guarded, traced_functions
+from .describe import describe_guarded
 from .graph_facts import note_code, note_graph, proven_keys, uncached_graphs
-from .guard_pickles import has_name, reads_by_name, recordable_guards
+from .guard_pickles import STACKS, bare, made_from_live, recordable_guards, recording_settings
 from .names import BUNDLE, GRAPH, INNER, INSTALL, SERIALIZE
+from .package import FramePackage
 from .sources import compiled_graphs, make_lean
 from .stored import FramesFile, RecordedFrame, Skip
 
 _BITS = 60
-_STACKS = {"stack": None, "user_stack": None}
-UNSET = {
-    **dict.fromkeys(("obj_weakref", "guarded_class_weakref", "guard_types", "code_list")),
-    **_STACKS,
-}
-"""Fields of a guard that refer to objects of the process in which it was made, or to lines of its sources:
-these are comments in PyTorch's log of recompiles, and take more bytes than the guards."""
-
-
-_GLOBAL = re.compile(r"\bG\['(\w+)'\]")
-"""Matches a global in the name of a guard."""
-_MARK = re.compile(r"_dynamo_|_has_dynamo_")
-"""Matches the attributes with which ``mark_dynamic`` and its like mark a tensor."""
-_BUILTINS = "__builtins_dict__"
-"""How the name begins of the global under which Dynamo keeps builtins; a service makes it, see `guards`."""
-
-
-_WHY_NOT = {
-    "__gen_rand_values": "it takes random numbers of Python's module random: take them of torch",
-    "___unnamed_scope": "it calls a function whose globals are no module's, such as that of a named tuple",
-}
-"""How globals begin that Dynamo makes and no service can -> why a frame that reads one is refused."""
 
 
 class Recorder:
@@ -62,11 +36,11 @@ class Recorder:
         """``registered``: the functions that libraries registered for their operators."""
         self.refused: dict[str, str] = {}
         self._registered = registered
-        self._frames: dict[int, tuple[str, RecordedFrame]] = {}
-        """The frames with the names of their functions, numbered."""
+        self._frames: list[tuple[str, RecordedFrame]] = []
+        """The frames, each with the name of its function."""
         self._eager: dict[str, eager.EagerGraph] = {}
         """The graphs as Dynamo made them, by name."""
-        self._now: list[_Package] = []
+        self._now: list[FramePackage] = []
         """The packages of the frames that are traced now, the innermost last."""
         self._number = secrets.randbits(_BITS)
         """Where this process begins to count the globals that Dynamo makes. A service counts from 0. Dynamo
@@ -99,7 +73,7 @@ class Recorder:
             return call()
         code = SerializedCode.from_code_object(frame_call.code)
         frame = RecordedFrame(code, described, ambient.digest(backend.config))
-        package = _Package(frame, self._modules)
+        package = FramePackage(frame, self._modules)
         call.kwargs = {**call.kwargs, "package": package}
         before = {*frame_call.globals}
         self._now.append(package)
@@ -141,7 +115,7 @@ class Recorder:
         results = PrecompileContext._backend_artifacts_by_key
         kept: list[RecordedFrame] = []
         graphs: dict[str, bytes] = {}
-        for name, frame in self._frames.values():
+        for name, frame in self._frames:
             if any(graph not in results for graph in frame.graphs):
                 self.refused[name] = _not_kept()
                 continue
@@ -157,7 +131,7 @@ class Recorder:
         kept_eager = {name: self._eager.get(name, unseen) for name in graphs}
         return stored.write(folder, FramesFile(kept, graphs, kept_eager))
 
-    def _keep(self, name: str, package: _Package, answer: Any) -> None:
+    def _keep(self, name: str, package: FramePackage, answer: Any) -> None:
         frame = package.frame
         if answer.guarded_code is None:
             strategy = answer.frame_exec_strategy
@@ -169,7 +143,7 @@ class Recorder:
         if package.refused:
             self.refused[name] = package.refused
         elif frame.bytecode is not None or frame.skip is not None:
-            self._frames[len(self._frames)] = name, frame
+            self._frames.append((name, frame))
 
     def _serialize(self, call: imports.Call) -> Any:
         """Serialise the guards that PyTorch can serialise, and record the others with a description."""
@@ -178,10 +152,10 @@ class Recorder:
             return call()
         package = self._now[-1]
         try:
-            left = [guard for guard in guards if _made_from_live(manager, builder, guard)]
+            left = [guard for guard in guards if made_from_live(manager, builder, guard)]
             ids = {id(guard) for guard in left}
-            kept = [dataclasses.replace(guard, **_STACKS) for guard in guards if id(guard) not in ids]
-            described = [(_bare(guard), describe_guarded(guard, builder.get(guard))) for guard in left]
+            kept = [dataclasses.replace(guard, **STACKS) for guard in guards if id(guard) not in ids]
+            described = [(bare(guard), describe_guarded(guard, builder.get(guard))) for guard in left]
             package.note_guards(builder, guards)
             with recordable_guards():
                 package.frame.identities = pickle.dumps(described, protocol=4)
@@ -248,146 +222,3 @@ def _not_kept() -> str:
 
 def _first_line(error: object) -> str:
     return " ".join(str(error).split())[:200]
-
-
-class _Package:
-    """Stands for Dynamo's ``CompilePackage`` while one frame is traced, and fills a `RecordedFrame`."""
-
-    def __init__(self, frame: RecordedFrame, modules: dict[str, str]) -> None:
-        self.frame = frame
-        self.refused = ""
-        self._modules = modules
-        self._names: set[str] = set()
-        """Global names that the guards read."""
-
-    @contextlib.contextmanager
-    def code_context(self, _code: types.CodeType) -> Iterator[None]:
-        """Do nothing: each frame has a package of its own."""
-        yield
-
-    def add_guarded_code(self, guards_state: bytes, dynamo_code: types.CodeType) -> None:
-        """Take the guards and the bytecode of the frame."""
-        from torch._dynamo.package import SerializedCode
-
-        self.frame.guards = guards_state
-        self.frame.bytecode = SerializedCode.from_code_object(dynamo_code)
-        self.frame.modules |= self._modules
-
-    def add_inlined_source(self, sources: Any) -> None:
-        """Take the code that was traced."""
-        try:
-            self.frame.traced = traced_functions(sources)
-        except LookupError as error:
-            self.refused = str(error)
-
-    def add_import_source(self, alias: str, module_name: str) -> None:
-        """Take a module that the bytecode names."""
-        self.frame.modules[alias] = module_name
-
-    def add_backend_id(self, backend_id: str, _backend: Any = None) -> None:
-        """Take the name of a compiled graph."""
-        self.frame.graphs = (*self.frame.graphs, backend_id)
-
-    def add_resume_function(self, code: types.CodeType, _module: str, name: str) -> None:
-        """Take a function that goes on after a graph break."""
-        from torch._dynamo.output_graph import OutputGraph
-        from torch._dynamo.package import SerializedCode
-
-        if code.co_freevars and not hasattr(OutputGraph, "install_resume_function_global"):
-            self.refused = "a graph break in a function with free variables, on this torch"
-        self.frame.resumes[name] = SerializedCode.from_code_object(code)
-
-    def note_guards(self, builder: Any, guards: Any) -> None:
-        """Take the global names that guards read, and what PyTorch does not serialise: the marks on the sizes
-        of tensors, and the classes of objects."""
-        self._names |= {name for guard in guards for name in _GLOBAL.findall(guard.name)}
-        for guard in guards:
-            if guard.create_fn_name() not in ("TENSOR_MATCH", "TYPE_MATCH"):
-                continue
-            value = builder.get(guard)
-            self._note_class(type(value))
-            if guard.create_fn_name() == "TENSOR_MATCH":
-                marks = {name: mark for name, mark in vars(value).items() if _MARK.match(name)}
-                if marks:
-                    self.frame.markings[guard.name] = marks
-
-    def _note_class(self, kind: type) -> str:
-        """Take a class that is found under its name; return that."""
-        name = f"{kind.__module__}:{kind.__qualname__}"
-        if has_name(kind) and kind.__module__ != "builtins":
-            self.frame.classes[name] = class_digest(kind)
-        return name
-
-    def check_globals(self, added: Mapping[str, Any]) -> None:
-        """Take the classes that the bytecode or a guard reads as a global that Dynamo added, and refuse the
-        frame if it reads another object so.
-
-        ``added``: what Dynamo put into the globals of the function, by name.
-        """
-        if self.frame.bytecode is None:
-            return
-        self.frame.as_plain = tuple(name for name in self.frame.graphs if _is_as_plain(added.get(name)))
-        known = {*self.frame.modules, *self.frame.graphs, *self.frame.resumes}
-        for name in ({*_global_names(self.frame.bytecode)} | self._names) & added.keys() - known:
-            value = added[name]
-            if isinstance(value, type) and has_name(value):
-                self.frame.modules[name] = self._note_class(value)
-            elif not name.startswith(_BUILTINS):
-                why = next((why for begin, why in _WHY_NOT.items() if name.startswith(begin)), "")
-                self.refused = self.refused or why or f"Dynamo made the global {name} for it"
-
-    def update_device_type(self, _graph: Any) -> None:
-        """Do nothing: the device is in the guards."""
-
-    def bypass_current_entry(self) -> None:
-        """Note that Dynamo does not serialise the frame."""
-        self.refused = self.refused or "Dynamo does not serialise this frame"
-
-
-def _is_as_plain(function: Any) -> bool:
-    """Return whether Dynamo calls a graph without ``__torch_function__`` of subclasses of tensors."""
-    inner = getattr(function, "_torchdynamo_orig_callable", None)
-    return bool(getattr(inner, "__name__", "") == "_tf_disabled_wrapper")
-
-
-def _global_names(code: Any) -> Iterator[str]:
-    """Yield the names that serialised bytecode reads."""
-    yield from code.co_names
-    for constant in code.co_consts:
-        if hasattr(constant, "co_names"):
-            yield from _global_names(constant)
-
-
-@contextlib.contextmanager
-def recording_settings() -> Iterator[None]:
-    """Have Dynamo guard what it otherwise trusts to stay within one process: nobody ties parameters after the
-    trace. Between two processes somebody may."""
-    from torch._dynamo import config
-
-    name = "skip_no_tensor_aliasing_guards_on_parameters"
-    with config.patch({name: False} if hasattr(config, name) else {}):
-        yield
-
-
-def _made_from_live(manager: Any, builder: Any, guard: Any) -> bool:
-    """Return whether a guard compares the identity of an object, or what a pickle does not hold."""
-    name = guard.create_fn_name()
-    if {name, *(guard.guard_types or ())} & {*manager.UNSUPPORTED_SERIALIZATION_GUARD_TYPES}:
-        return True
-    if guard._unserializable or reads_by_name(builder, guard):
-        return True
-    return name == "TYPE_MATCH" and not has_name(type(builder.get(guard)))
-
-
-def _bare(guard: Any) -> Any:
-    """Return the guard without what refers to objects of this process."""
-
-    def dereferenced(value: Any) -> Any:
-        is_reference = isinstance(value, weakref.ref) or type(value).__name__ == "TensorWeakRef"
-        return value() if is_reference else value
-
-    create = guard.create_fn
-    if isinstance(create, functools.partial):
-        words = {name: dereferenced(value) for name, value in create.keywords.items()}
-        create = functools.partial(create.func, *map(dereferenced, create.args), **words)
-    return dataclasses.replace(guard, create_fn=create, **UNSET)
