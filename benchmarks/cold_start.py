@@ -28,7 +28,6 @@ import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -49,10 +48,10 @@ from benchmarks.hosts import (  # noqa: E402
     Failed,
     Host,
     Registry,
+    exit_status,
     registry,
     running_process,
 )
-from cachesvc.cli.signals import interruptible  # noqa: E402
 
 METHODS = (
     "cold",
@@ -90,14 +89,8 @@ def main() -> int:
         "rounds": options.rounds,
         "models": {},
     }
-    try:
-        with interruptible(), tempfile.TemporaryDirectory(prefix="cachesvc-cold-") as folder:
-            _measure(options, Path(folder), report)
-    except Failed as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
+    if status := exit_status(lambda folder: _measure(options, folder, report)):
+        return status
     options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_text(json.dumps(report, indent=1) + "\n")
     plot(report, options.json.with_suffix(".png"))

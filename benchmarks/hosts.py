@@ -15,8 +15,9 @@ import signal
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,22 @@ _GRACE = 15.0
 
 class Failed(Exception):
     """A process failed; the message has the end of its output."""
+
+
+def exit_status(measure: Callable[[Path], object]) -> int:
+    """Run ``measure`` with a scratch folder. Return the exit status of a benchmark: 0, 1 if a process failed
+    (the error goes to stderr), 130 after an interrupt."""
+    from cachesvc.cli.signals import interruptible
+
+    try:
+        with interruptible(), tempfile.TemporaryDirectory(prefix="cachesvc-benchmark-") as folder:
+            measure(Path(folder))
+    except Failed as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
 
 
 def clean_environment() -> dict[str, str]:

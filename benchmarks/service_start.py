@@ -38,7 +38,6 @@ import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -63,10 +62,10 @@ from benchmarks.hosts import (  # noqa: E402
     Host,
     Registry,
     compile_packages,
+    exit_status,
     registry,
     use_this_tree,
 )
-from cachesvc.cli.signals import interruptible  # noqa: E402
 
 EAGER, COLD, SETTLED = "eager", "cold", "PyTorch settled"
 TRACING, FRAMES = "cachesvc", "cachesvc without traces"
@@ -97,14 +96,8 @@ def main() -> int:
     options = _options()
     use_this_tree()
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # Each process would compile what an image has compiled.
-    try:
-        with interruptible(), tempfile.TemporaryDirectory(prefix="cachesvc-service-") as folder:
-            _measure(options, Path(folder))
-    except Failed as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
+    if status := exit_status(lambda folder: _measure(options, folder)):
+        return status
     print(f"written: {options.json}")
     return 0
 

@@ -23,7 +23,6 @@ import os
 import platform
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,8 +31,7 @@ sys.path[0] = str(Path(__file__).resolve().parent.parent)  # so that `python FIL
 
 from benchmarks.conditions import commit, now  # noqa: E402
 from benchmarks.demo import aligned  # noqa: E402
-from benchmarks.hosts import ROOT, Failed, running_process  # noqa: E402
-from cachesvc.cli.signals import interruptible  # noqa: E402
+from benchmarks.hosts import ROOT, Failed, exit_status, running_process  # noqa: E402
 
 MODELS = {
     "bert": "17",
@@ -66,21 +64,19 @@ def main() -> int:
     report: Answer = json.loads(RESULTS.read_text()) if options.json == RESULTS and RESULTS.exists() else {}
     versions: Answer = report.setdefault("versions", {})
     measured: Answer = {}
-    try:
-        with interruptible(), tempfile.TemporaryDirectory(prefix="cachesvc-versions-") as scratch:
-            libraries = _libraries(Path(scratch, "models"))
-            for name, python in _interpreters(options):
-                print(f"torch {name}", flush=True)
-                out = (options.keep or Path(scratch)).absolute() / name
-                measured[name] = versions[name] = _measure(python, options.models, out, libraries)
-                report |= {"date": now(), "machine": {"cpus": os.cpu_count(), "cpu": platform.machine()}}
-                report["versions"] = dict(sorted(versions.items(), key=lambda item: _numbers(item[0])))
-                options.json.write_text(json.dumps(report, indent=1) + "\n")
-    except Failed as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
+
+    def measure(scratch: Path) -> None:
+        libraries = _libraries(scratch / "models")
+        for name, python in _interpreters(options):
+            print(f"torch {name}", flush=True)
+            out = (options.keep or scratch).absolute() / name
+            measured[name] = versions[name] = _measure(python, options.models, out, libraries)
+            report.update({"date": now(), "machine": {"cpus": os.cpu_count(), "cpu": platform.machine()}})
+            report["versions"] = dict(sorted(versions.items(), key=lambda item: _numbers(item[0])))
+            options.json.write_text(json.dumps(report, indent=1) + "\n")
+
+    if status := exit_status(measure):
+        return status
     print("\n".join(table(measured)))
     print(f"written: {options.json}")
     return int(any(problems(result) for result in measured.values()))

@@ -19,6 +19,8 @@ import pytest
 from benchmarks import cold_start, demo, hosts
 from tests.e2e.harness import SCALAR
 
+from .programs import run_quick
+
 SPEC = f"""
 name = "demo/tiny"
 [[target]]
@@ -140,24 +142,8 @@ def test_the_demo_restores_without_compiling(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.compiles
 def test_the_benchmark_measures_a_tiny_model(tmp_path: Path) -> None:
-    report = tmp_path / "results" / "cold_start.json"
-    command = [
-        sys.executable,
-        str(hosts.ROOT / "benchmarks" / "cold_start.py"),
-        "--quick",
-        "--json",
-        str(report),
-    ]
     methods = ["cachesvc", "cachesvc, 2nd process"]
-    result = subprocess.run(
-        [*command, "--methods", *methods],
-        capture_output=True,
-        text=True,
-        timeout=500,
-        cwd=tmp_path,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr[-3000:]
+    report = run_quick("cold_start.py", tmp_path, "--methods", *methods)
     model_report = json.loads(report.read_text())["models"]["tiny/default"]
     assert set(model_report["methods"]) == {"cold", *methods}
     assert (

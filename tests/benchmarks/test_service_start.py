@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks import hosts, service_start
+
+from .programs import run_quick
 
 STEPS = dict.fromkeys(service_start.STEPS, 0.1)
 OBSERVED = {"traces": 0, "compilations": 0, "tuning_runs": 0, "compilers": 0}
@@ -82,17 +82,7 @@ def test_a_spread_has_the_median_between_its_quartiles() -> None:
 @pytest.mark.long
 @pytest.mark.compiles
 def test_the_benchmark_measures_a_tiny_service(tmp_path: Path) -> None:
-    report = tmp_path / "results" / "service_start.json"
-    program = str(hosts.ROOT / "benchmarks" / "service_start.py")
-    result = subprocess.run(
-        [sys.executable, program, "--quick", "--json", str(report)],
-        capture_output=True,
-        text=True,
-        timeout=500,
-        cwd=tmp_path,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr[-3000:]
+    report = run_quick("service_start.py", tmp_path)
     (models,) = json.loads(report.read_text()).values()
     methods = models["tiny/default"]["methods"]
     assert {name: row["traces"] for name, row in methods.items()} == {

@@ -123,26 +123,10 @@ def _compile(names: Sequence[str], under: str) -> None:
 
 def _seal(session: Any, bundle: Path, key: Path, whole: bool = False) -> None:
     """Write a bundle of what this process compiled or used; if ``whole``, of all that its folders hold."""
-    from cachesvc_client.bundle.seal import SigningKey
-    from cachesvc_client.config import Config
-    from cachesvc_client.publication.build_bundle import Draft, build_bundle
-    from cachesvc_client.session.process import process
-    from cachesvc_client.wire.digest import Digest
-    from cachesvc_client.wire.names import Name, Target
-    from cachesvc_client.wire.records import Workload
+    from tests.e2e.programs.recorded_session import publish
 
-    _, fingerprint = process().prepare(Config.read(), session.result)
-    draft = Draft(
-        name=Name.parse("team/differences"),
-        target=Target("probes/float32/default"),
-        fingerprint=fingerprint,
-        workload=Workload(script=Digest.of(b"differences"), dtype="float32"),
-        scopes=process().scopes(),
-        measured={"first_call": 10.0},
-        keys=process().key_facts(),
-        asked=process().asked.facts(),
-    )
-    build_bundle(session.capture(whole=whole), draft, SigningKey.load(key), bundle)
+    target = "probes/float32/default"
+    publish(session, bundle, key, whole, "team/differences", target, measured={"first_call": 10.0})
 
 
 # The service ----------------------------------------------------------------------------------

@@ -19,8 +19,9 @@ def begin(what, bundle):
     return session
 
 
-def publish(session, bundle, key_file, whole):
-    """Write a bundle of what this process compiled; ``whole``: and of what it restored."""
+def publish(session, bundle, key_file, whole, name="team/frames", target="model", measured=None):
+    """Write a bundle of what this process compiled, for a name and a target; ``whole``: and of what it
+    restored. ``measured``: seconds that the builder took, by step."""
     from cachesvc_client.bundle.seal import SigningKey
     from cachesvc_client.config import Config
     from cachesvc_client.publication.build_bundle import Draft, build_bundle
@@ -30,11 +31,12 @@ def publish(session, bundle, key_file, whole):
 
     _, fingerprint = process().prepare(Config.read(), session.result)
     draft = Draft(
-        name=Name.parse("team/frames"),
-        target=Target("model"),
+        name=Name.parse(name),
+        target=Target(target),
         fingerprint=fingerprint,
-        workload=Workload(script=Digest.of(b"frames"), dtype="float32"),
+        workload=Workload(script=Digest.of(name.encode()), dtype="float32"),
         scopes=process().scopes(),
+        measured=measured or {},
         keys=process().key_facts(),
         asked=process().asked.facts(),
     )
