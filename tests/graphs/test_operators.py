@@ -131,7 +131,7 @@ def test_code_registered_before_the_hook_makes_a_key_of_this_process_alone(
 
 def test_the_description_of_an_operator_has_its_schema_and_the_functions_that_a_trace_runs() -> None:
     def described(target: Any) -> str:
-        return operators.described(target._name, registered).replace(target._name, "op")
+        return operators.describe_operator(target._name, registered).replace(target._name, "op")
 
     def shape(x: torch.Tensor) -> torch.Tensor:
         return x.new_empty(3)
@@ -144,7 +144,7 @@ def test_the_description_of_an_operator_has_its_schema_and_the_functions_that_a_
     assert described(cast) != first
     meta = described(of_library("Meta", torch.empty_like))
     assert meta != described(of_library("Meta", shape)) and "(Tensor x) -> Tensor" in meta
-    assert operators.described("aten::sin", registered) == ""
+    assert operators.describe_operator("aten::sin", registered) == ""
 
 
 @pytest.mark.parametrize("key", ["CompositeImplicitAutograd", "Meta"])
@@ -152,12 +152,12 @@ def test_an_operator_whose_code_nobody_can_name_has_no_description(
     key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = of_library(key, lambda x: x * 2)
-    assert operators.described(target._name, registered)
+    assert operators.describe_operator(target._name, registered)
     monkeypatch.setattr(registered, "by_operator", {})
     with pytest.raises(LookupError, match="before cachesvc was attached"):
-        operators.described(target._name, registered)
+        operators.describe_operator(target._name, registered)
     with pytest.raises(LookupError, match="operator operators::missing is not registered"):
-        operators.described("operators::missing", registered)
+        operators.describe_operator("operators::missing", registered)
 
 
 def test_the_key_of_a_graph_without_such_operators_stays_as_it_is() -> None:

@@ -151,12 +151,12 @@ def test_a_guard_that_reads_a_class_or_a_module_is_known(name: str, by_name: boo
 def test_operators_of_generated_code_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     registered = operators.RegisteredFunctions()
     frame = stored.RecordedFrame(code=None, backend="", ambient="")
-    monkeypatch.setattr(operators, "described", lambda name, _: f"code of {name}")
+    monkeypatch.setattr(operators, "describe_operator", lambda name, _: f"code of {name}")
     source = "a = torch.ops.lib.one\ntorch.ops.lib.two.out(a)\ntorch.ops.aten.sin.default(a)"
     assert graph_facts.note_code(frame, source, registered) == ""
     assert frame.operators.keys() == {"lib::one", "lib::two.out"}
     assert graph_facts.changed_operator(frame, registered) == ""
-    monkeypatch.setattr(operators, "described", lambda name, _: f"{name} is another")
+    monkeypatch.setattr(operators, "describe_operator", lambda name, _: f"{name} is another")
     assert graph_facts.changed_operator(frame, registered) == "operator lib::one is other code"
 
 

@@ -107,7 +107,7 @@ def operator_names(nodes: Iterable[Any]) -> set[str]:
     return names
 
 
-def described(name: str, registered: RegisteredFunctions) -> str:
+def describe_operator(name: str, registered: RegisteredFunctions) -> str:
     """Return all that a trace takes from an operator: its schema, its tags and the digest of its Python code.
     Return an empty text for an operator that PyTorch itself defines.
 

@@ -17,7 +17,7 @@ from .stored import TracedFunction
 _PLAIN = (bool, int, float, str, bytes, complex)
 _OF_KEYS = ("DICT_KEYS_MATCH", "MAPPING_KEYS_CHECK")
 """Guards that compare the keys of a mapping."""
-_MADE = {
+_PYTHONS_OWN = {
     *("__doc__", "__module__", "__dict__", "__weakref__", "__annotations__", "__annotate__", "_abc_impl"),
     *("__annotate_func__", "__annotations_cache__", "__abstractmethods__", "__firstlineno__"),
     *("__static_attributes__", "__slotnames__"),
@@ -83,7 +83,7 @@ def _tensor(value: Any) -> str:
 def class_digest(kind: type) -> str:
     """Return the digest of the names that a class and its bases have attributes under."""
     parts = [
-        f"{one.__module__}.{one.__qualname__} {sorted(vars(one).keys() - _MADE)}"
+        f"{one.__module__}.{one.__qualname__} {sorted(vars(one).keys() - _PYTHONS_OWN)}"
         for one in kind.__mro__
         if one.__module__ != "builtins"
     ]

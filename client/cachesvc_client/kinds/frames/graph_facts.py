@@ -22,6 +22,8 @@ _UNCACHED = (
 )
 """Functions of PyTorch's own in graphs that AOTAutograd caches nowhere: its key lacks a setting, or a graph
 inside of the graph. A frame has guards, and all settings are compared."""
+_CACHEABLE = "unsafe_marked_cacheable_functions"
+"""The setting that names functions which AOTAutograd may keep."""
 _RECORDED = "recorded"
 """The value by which a function of ``_UNCACHED`` is told from one that the program marked."""
 _CALLS = re.compile(r"\btorch\.ops\.(\w+)\.(\w+)(?:\.(\w+))?")
@@ -35,25 +37,24 @@ def uncached_graphs() -> Iterator[None]:
     from torch._functorch import config as functorch_config
     from torch._inductor import config
 
-    marked, functions = "unsafe_marked_cacheable_functions", "autograd_cache_allow_custom_autograd_functions"
+    autograd_functions = "autograd_cache_allow_custom_autograd_functions"
     with contextlib.ExitStack() as stack:
-        if hasattr(config, marked):
-            named = {**getattr(config, marked), **dict.fromkeys(_UNCACHED, _RECORDED)}
-            stack.enter_context(config.patch({marked: named}))
-        if hasattr(functorch_config, functions):
-            stack.enter_context(functorch_config.patch({functions: True}))
+        if hasattr(config, _CACHEABLE):
+            marks = {**getattr(config, _CACHEABLE), **dict.fromkeys(_UNCACHED, _RECORDED)}
+            stack.enter_context(config.patch({_CACHEABLE: marks}))
+        if hasattr(functorch_config, autograd_functions):
+            stack.enter_context(functorch_config.patch({autograd_functions: True}))
         yield
 
 
 @contextlib.contextmanager
 def proven_keys() -> Iterator[None]:
-    """Have Inductor make the keys of graphs that it makes outside of `uncached_graphs`."""
+    """Have Inductor make the keys that a service makes: those without the marks of `uncached_graphs`."""
     from torch._inductor import config
 
-    marked = "unsafe_marked_cacheable_functions"
-    names = getattr(config, marked, {})
-    own = {name: value for name, value in names.items() if value != _RECORDED}
-    with config.patch({marked: own} if own != names else {}):
+    marks = getattr(config, _CACHEABLE, {})
+    own = {name: value for name, value in marks.items() if value != _RECORDED}
+    with config.patch({_CACHEABLE: own} if own != marks else {}):
         yield
 
 
@@ -80,7 +81,7 @@ def note_code(frame: RecordedFrame, source: str, registered: operators.Registere
 
 def _note_operators(frame: RecordedFrame, names: set[str], registered: operators.RegisteredFunctions) -> str:
     try:
-        described = {name: operators.described(name, registered) for name in sorted(names)}
+        described = {name: operators.describe_operator(name, registered) for name in sorted(names)}
     except LookupError as error:
         return f"the graph calls an operator of which a start cannot tell whether it is the same: {error}"
     frame.operators |= {name: text for name, text in described.items() if text}
@@ -91,7 +92,7 @@ def changed_operator(frame: RecordedFrame, registered: operators.RegisteredFunct
     """Return in words the first operator of a record that is another one here; else an empty text."""
     for name, recorded in frame.operators.items():
         try:
-            now = operators.described(name, registered)
+            now = operators.describe_operator(name, registered)
         except LookupError as error:
             return str(error)
         if now != recorded:

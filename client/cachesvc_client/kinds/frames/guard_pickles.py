@@ -44,14 +44,17 @@ def recordable_guards() -> Iterator[None]:
     from torch._dynamo.source import DefaultsSource
 
     with (
-        _replaced(DefaultsSource, "__reduce__", _reduce_source),
-        _replaced(GuardsStatePickler, "reducer_override", _reducer(GuardsStatePickler.reducer_override)),
+        temporary_attribute(DefaultsSource, "__reduce__", _reduce_source),
+        temporary_attribute(
+            GuardsStatePickler, "reducer_override", _reducer(GuardsStatePickler.reducer_override)
+        ),
     ):
         yield
 
 
 @contextlib.contextmanager
-def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+def temporary_attribute(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Give a class another attribute within the block."""
     before = owner.__dict__.get(name)
     setattr(owner, name, value)
     try:

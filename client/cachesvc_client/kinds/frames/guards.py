@@ -24,7 +24,7 @@ from typing import Any
 from .arguments import FrameCall
 from .deferred import with_stand_ins
 from .describe import class_digest, code_digest, describe_guarded
-from .guard_pickles import UNSET, guard_functions, recording_settings
+from .guard_pickles import UNSET, guard_functions, recording_settings, temporary_attribute
 from .stored import RecordedFrame
 
 _MISSING = object()
@@ -89,19 +89,18 @@ def _one_fake_mode() -> Iterator[None]:
     from torch._dynamo import guards
 
     pickler: Any = getattr(guards, "GuardsStatePickler", types.SimpleNamespace())
-    made = vars(pickler).get("_unpickle_tensor")
-    if not isinstance(made, classmethod):
+    name = "_unpickle_tensor"
+    unpickle = vars(pickler).get(name)
+    if not isinstance(unpickle, classmethod):
         yield
         return
     fake = torch._subclasses.fake_tensor
     mode = fake.FakeTensorMode()
     subclasses = types.SimpleNamespace(FakeTensorMode=lambda: mode, fake_tensor=fake)
     names = types.SimpleNamespace(_subclasses=subclasses, _C=torch._C, Tensor=torch.Tensor)
-    pickler._unpickle_tensor = classmethod(with_stand_ins(made.__func__, {}, torch=names))
-    try:
+    in_one_mode: Any = classmethod(with_stand_ins(unpickle.__func__, {}, torch=names))
+    with temporary_attribute(pickler, name, in_one_mode):
         yield
-    finally:
-        pickler._unpickle_tensor = made
 
 
 def _context() -> Any:
@@ -216,11 +215,8 @@ def _live_objects(
             raise Differs(f"{name} is other code")
         return value
 
-    GuardBuilder.get = get
-    try:
+    with temporary_attribute(GuardBuilder, "get", get):
         yield
-    finally:
-        GuardBuilder.get = original
 
 
 def _recorded(read: Callable[[], Any]) -> Any:

@@ -61,7 +61,7 @@ class RecordedFrame:
             tensors, which it has traced.
         methods: The methods of tensors that the graphs call -> what the program replaced each with.
         operators: The operators that the graphs call and that PyTorch does not define -> what a trace takes
-            from each, see `graphs.operators.described`.
+            from each, see `graphs.operators.describe_operator`.
         markings: Names of tensors in guards -> the attributes by which a program marked their sizes.
         classes: Classes whose objects were guarded, as ``module:name`` -> their digests.
         skip: Whether, and how, Dynamo skips the frame.
