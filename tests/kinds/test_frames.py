@@ -148,6 +148,54 @@ def test_a_guard_that_reads_a_class_or_a_module_is_known(name: str, by_name: boo
     assert guard_pickles.reads_by_name(types.SimpleNamespace(scope=scope), guard) is by_name
 
 
+def reduced(guard: Any) -> Any:
+    """Return how the pickle of a record makes a guard."""
+    guards: Any = importlib.import_module("torch._dynamo.guards")
+    with guard_pickles.recordable_guards():
+        return guards.GuardsStatePickler.reducer_override(None, guard)
+
+
+@pytest.mark.skipif(TORCH < (2, 11), reason="there are no frames")
+def test_a_guard_is_recorded_with_what_it_has_of_its_own_and_without_its_hash() -> None:
+    """The hash is another one in each process: eight bytes for each of thousands of guards, and none can be
+    compressed."""
+    from torch._dynamo.guards import GuardBuilder
+    from torch._dynamo.source import LocalSource
+    from torch._guards import Guard
+
+    guard = Guard(LocalSource("x"), GuardBuilder.TYPE_MATCH)
+    assert isinstance(hash(guard), int) and guard._hash is not None
+    assert reduced(guard) == (Guard, (guard.originating_source, guard.create_fn))
+    guard.guard_types = ["TYPE_MATCH"]
+    made, arguments, state = reduced(guard)
+    again = made(*arguments)
+    for name, value in state[1].items():
+        setattr(again, name, value)
+    assert again.guard_types == ["TYPE_MATCH"] and again._hash is None
+
+
+@pytest.mark.skipif(TORCH < (2, 11), reason="there are no frames")
+@pytest.mark.parametrize("left_out", [True, False])
+def test_guards_of_hooks_are_recorded_as_names_where_dynamo_checks_none(left_out: bool) -> None:
+    from torch._dynamo import config
+    from torch._dynamo.guards import GuardBuilder
+    from torch._dynamo.source import AttrSource, LocalSource
+    from torch._guards import Guard
+
+    module = AttrSource(LocalSource("self"), "layer")
+    hooks = [
+        Guard(AttrSource(module, name), GuardBuilder.EMPTY_NN_MODULE_HOOKS_DICT)
+        for name in ("_forward_hooks", "_backward_hooks")
+    ]
+    other = Guard(module, GuardBuilder.TYPE_MATCH)
+    with config.patch(skip_nnmodule_hook_guards=left_out):
+        guards, empty = guard_pickles.split_hooks([*hooks, other])
+    if left_out:
+        assert guards == [other] and empty == {module.name: ("_forward_hooks", "_backward_hooks")}
+    else:
+        assert guards == [*hooks, other] and empty == {}
+
+
 def test_operators_of_generated_code_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     registered = operators.RegisteredFunctions()
     frame = stored.RecordedFrame(code=None, backend="", ambient="")

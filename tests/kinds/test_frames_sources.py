@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import types
 
 import pytest
 
-from cachesvc_client.kinds.frames.sources import lean
+from cachesvc_client.kinds.frames.sources import drop_texts, lean
 
 HEAD = """\
 import torch
@@ -66,3 +67,24 @@ def test_what_is_used_is_imported(body: str) -> None:
 )
 def test_operators_that_an_import_may_register_keep_all_imports(body: str) -> None:
     assert lean(HEAD + body) == HEAD + body
+
+
+def test_texts_for_logs_are_left_out() -> None:
+    """PyTorch asks whether there is a text of a backward: one that is not there stays so."""
+    graph = types.SimpleNamespace(
+        source_code="code",
+        runnable_graph_str="long",
+        inductor_post_grad_graph_str="long",
+        _fx_graph_cache_debug_lines=["long"],
+    )
+    content = types.SimpleNamespace(
+        compiled_fw=types.SimpleNamespace(result=graph),
+        compiled_bw=None,
+        aot_joint_graph_str=None,
+        aot_forward_graph_str="long",
+        aot_backward_graph_str=None,
+    )
+    drop_texts(types.SimpleNamespace(content=content))
+    assert "long" not in f"{graph} {content}" and graph.source_code == "code"
+    assert (content.aot_joint_graph_str, content.aot_backward_graph_str) == (None, None)
+    assert isinstance(content.aot_forward_graph_str, str) and graph._fx_graph_cache_debug_lines == []

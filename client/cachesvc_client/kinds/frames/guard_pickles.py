@@ -5,13 +5,14 @@ Extends PyTorch's pickles of guards by objects that PyTorch does not pickle.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import functools
 import sys
 import types
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 _BY_NAME = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType, type)
@@ -24,7 +25,7 @@ _WITHOUT_VALUE = (
 """Guards that hold all that they compare: two names, a key, or that there is nothing."""
 STACKS = {"stack": None, "user_stack": None}
 UNSET = {
-    **dict.fromkeys(("obj_weakref", "guarded_class_weakref", "guard_types", "code_list")),
+    **dict.fromkeys(("obj_weakref", "guarded_class_weakref", "guard_types", "code_list", "_hash")),
     **STACKS,
 }
 """Fields of a guard that refer to objects of the process in which it was made, or to lines of its sources:
@@ -35,6 +36,7 @@ these are comments in PyTorch's log of recompiles, and take more bytes than the 
 def recordable_guards() -> Iterator[None]:
     """Pickle the objects that guards compare in a way that a service can read.
 
+    - A guard without its hash, which is another one in each process.
     - A source of torch 2.11 by the arguments of its class: it adds fields that it computes.
     - A custom operator by its name: its object holds the library that defines it.
     - A module of a class that has no name in a module, such as a parametrized one, by its attributes: the
@@ -75,6 +77,8 @@ def _reducer(original: Any) -> Any:
     import torch
 
     def reducer_override(pickler: Any, value: Any) -> Any:
+        if isinstance(value, torch._guards.Guard):
+            return _reduce_guard(value)
         if isinstance(value, torch._library.custom_ops.CustomOpDef):
             return custom_operator, (value._qualname,)
         answer = original(pickler, value)
@@ -83,6 +87,19 @@ def _reducer(original: Any) -> Any:
         return answer
 
     return reducer_override
+
+
+def _reduce_guard(guard: Any) -> tuple[Any, ...]:
+    """Return how a pickle makes a guard: a model has thousands, of which few have more than a source and a
+    function."""
+    state = {
+        field.name: getattr(guard, field.name)
+        for field in dataclasses.fields(guard)
+        if field.name not in ("originating_source", "create_fn", "_hash")
+        and getattr(guard, field.name) != field.default
+    }
+    made = (type(guard), (guard.originating_source, guard.create_fn))
+    return (*made, (None, state)) if state else made
 
 
 def custom_operator(name: str) -> Any:
@@ -125,6 +142,26 @@ def guard_functions() -> Mapping[str, Any]:
 
     functions: Mapping[str, Any] = getattr(guards, "_get_closure_vars", dict)()
     return functions
+
+
+def split_hooks(guards: Iterable[Any]) -> tuple[list[Any], dict[str, tuple[str, ...]]]:
+    """Return the guards without those that a module has no hook, and what these say: names of modules ->
+    the names of their empty dictionaries of hooks.
+
+    Two guards of five are such, and Dynamo makes nothing of them unless it is set to.
+    """
+    from torch._dynamo import config
+
+    if not getattr(config, "skip_nnmodule_hook_guards", False):
+        return [*guards], {}
+    others, empty = [], collections.defaultdict[str, list[str]](list)
+    for guard in guards:
+        if guard.create_fn_name() == "EMPTY_NN_MODULE_HOOKS_DICT":
+            owner, _, attribute = guard.name.rpartition(".")
+            empty[owner].append(attribute)
+        else:
+            others.append(guard)
+    return others, {owner: tuple(attributes) for owner, attributes in empty.items()}
 
 
 def has_name(kind: type) -> bool:

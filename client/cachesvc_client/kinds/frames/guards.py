@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import importlib
 import pickle
 import sys
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from .arguments import FrameCall
@@ -26,10 +25,6 @@ from .deferred import with_stand_ins
 from .describe import class_digest, code_digest, describe_guarded
 from .guard_pickles import UNSET, guard_functions, recording_settings, temporary_attribute
 from .stored import RecordedFrame
-
-_MISSING = object()
-_HOOKS = "EMPTY_NN_MODULE_HOOKS_DICT"
-"""The guard that a module had no hook of a kind."""
 
 
 class Differs(Exception):
@@ -48,7 +43,7 @@ def live_guards(frame: RecordedFrame, call: FrameCall) -> Any:
     names = {**guard_functions(), **scope}
     _check_classes(frame.classes)
     recorded = [*state.output_graph._guards]
-    _check_hooks(recorded, names)
+    _check_hooks(frame.without_hooks, names)
     identities = _identities(frame, names)
     guards = GuardsSet(OrderedSet([*recorded, *identities]))
     graph = dataclasses.replace(state.output_graph, _guards=guards)
@@ -132,20 +127,13 @@ def _check_classes(classes: Mapping[str, str]) -> None:
             raise Differs(f"class {name} has other attributes or bases")
 
 
-def _check_hooks(guards: Iterable[Any], names: dict[str, Any]) -> None:
-    """Raise ``Differs`` where a module has a hook now that had none when it was recorded.
-
-    A model has some thousand such guards, several for each module: a module is looked up once.
-    """
-    modules: dict[str, Any] = {}
-    for guard in guards:
-        if guard.create_fn_name() != _HOOKS:
-            continue
-        owner, _, attribute = guard.name.rpartition(".")
-        if owner not in modules:
-            modules[owner] = _evaluate(owner, names)
-        if getattr(modules[owner], attribute, guard):
-            raise Differs(f"{guard.name} is not empty")
+def _check_hooks(without_hooks: Mapping[str, tuple[str, ...]], names: dict[str, Any]) -> None:
+    """Raise ``Differs`` where a module has a hook now that had none when it was recorded."""
+    for owner, attributes in without_hooks.items():
+        module = _evaluate(owner, names)
+        for attribute in attributes:
+            if getattr(module, attribute, True):
+                raise Differs(f"{owner}.{attribute} is not empty")
 
 
 def _identities(frame: RecordedFrame, names: dict[str, Any]) -> list[Any]:
@@ -184,6 +172,7 @@ def _live_objects(
     ``markings``: by a guard's name, the attributes that recorded tensors lack.
     """
     from torch._dynamo.guards import CheckFunctionManager, GuardBuilder
+    from torch._guards import Guard
 
     original = GuardBuilder.get
     live = {id(guard) for guard in identities}
@@ -192,40 +181,38 @@ def _live_objects(
 
     def get(builder: Any, asked: Any, *rest: Any, **named: Any) -> Any:
         # A guard of an attribute is a guard of its own, which PyTorch makes while it makes another.
-        is_guard, code = hasattr(asked, "originating_source"), None
-        if not (is_guard and (id(asked) in live or asked.create_fn_name() in kinds)):
-            recorded = _recorded(functools.partial(original, builder, asked, *rest, **named))
-            if isinstance(recorded, types.CodeType):
-                code = recorded
-            elif recorded is not _MISSING:
-                for name, mark in markings.get(getattr(asked, "name", ""), {}).items():
-                    setattr(recorded, name, mark)
-                return recorded
+        if isinstance(asked, Guard) and (id(asked) in live or asked.create_fn_name() in kinds):
+            return get_live(builder, asked, *rest, **named)
+        try:
+            recorded = original(builder, asked, *rest, **named)
+        except Exception:  # noqa: BLE001 - an expression that reads what the record leaves out
+            return get_live(builder, asked, *rest, **named)
+        if type(recorded).__name__ == "_Missing":
+            return get_live(builder, asked, *rest, **named)
+        if isinstance(recorded, types.CodeType):
+            value = get_live(builder, asked, *rest, **named)
+            if not _is_code(value, recorded):
+                raise Differs(f"{getattr(asked, 'name', asked)} is other code")
+            return value
+        if markings:
+            for name, mark in markings.get(getattr(asked, "name", ""), {}).items():
+                setattr(recorded, name, mark)
+        return recorded
+
+    def get_live(builder: Any, asked: Any, *rest: Any, **named: Any) -> Any:
         builder_scope, cache = builder.scope, builder.src_get_value_cache
         builder.scope = {**builder_scope, **globals_and_locals}
         builder.src_get_value_cache = type(cache)()
-        name = getattr(asked, "name", asked)
         try:
-            value = original(builder, asked, *rest, **named)
+            return original(builder, asked, *rest, **named)
         except Exception as error:  # noqa: BLE001 - the live object is another one than the recorded
+            name = getattr(asked, "name", asked)
             raise Differs(f"{name} cannot be read: {type(error).__name__}") from None
         finally:
             builder.scope, builder.src_get_value_cache = builder_scope, cache
-        if code is not None and not _is_code(value, code):
-            raise Differs(f"{name} is other code")
-        return value
 
     with temporary_attribute(GuardBuilder, "get", get):
         yield
-
-
-def _recorded(read: Callable[[], Any]) -> Any:
-    """Return what ``read`` finds in a record, or ``_MISSING``."""
-    try:
-        value = read()
-    except Exception:  # noqa: BLE001 - an expression that reads what the record leaves out
-        return _MISSING
-    return _MISSING if type(value).__name__ == "_Missing" else value
 
 
 def _is_code(value: Any, code: types.CodeType) -> bool:

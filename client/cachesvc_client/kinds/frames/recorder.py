@@ -20,10 +20,17 @@ from . import ambient, eager, stored
 from .arguments import FrameCall
 from .describe import describe_guarded
 from .graph_facts import note_code, note_graph, proven_keys, uncached_graphs
-from .guard_pickles import STACKS, bare, made_from_live, recordable_guards, recording_settings
+from .guard_pickles import (
+    STACKS,
+    bare,
+    made_from_live,
+    recordable_guards,
+    recording_settings,
+    split_hooks,
+)
 from .names import BUNDLE, GRAPH, INNER, INSTALL, SERIALIZE
 from .package import FramePackage
-from .sources import compiled_graphs, make_lean
+from .sources import compiled_graphs, drop_texts, make_lean
 from .stored import FramesFile, RecordedFrame, Skip
 
 _BITS = 60
@@ -152,6 +159,7 @@ class Recorder:
             return call()
         package = self._now[-1]
         try:
+            guards, package.frame.without_hooks = split_hooks(guards)
             left = [guard for guard in guards if made_from_live(manager, builder, guard)]
             ids = {id(guard) for guard in left}
             kept = [dataclasses.replace(guard, **STACKS) for guard in guards if id(guard) not in ids]
@@ -208,7 +216,8 @@ class Recorder:
 
 
 def _pickled(result: Any) -> bytes:
-    """Return a result of AOTAutograd, with lean code in its graphs, as bytes."""
+    """Return a result of AOTAutograd as bytes, without what a start does not use."""
+    drop_texts(result)
     for graph in compiled_graphs(result):
         make_lean(graph)
     return pickle.dumps(result, protocol=4)

@@ -1,4 +1,5 @@
-"""Takes out of Inductor's generated code the imports that the code does not use.
+"""Takes out of compiled graphs what a start does not use: imports in the generated code, and texts of the
+graph for readers of PyTorch's logs.
 
 Every generated module imports Inductor's lowerings, memory planner and more, most of it for names that it
 never reads. A start that does not compile spends a quarter of its time on that [measured, 2.13]. The code is
@@ -19,6 +20,26 @@ _NAMESPACE = "extern_kernels"
 """The name under which generated code finds the operators that Inductor does not generate."""
 _PLAIN_OPERATORS = ("aten", "prims")
 """Namespaces of ``torch.ops`` whose operators are there without Inductor."""
+_TEXTS_OF_GRAPH = ("runnable_graph_str", "inductor_post_grad_graph_str")
+_TEXTS_OF_RESULT = ("aot_joint_graph_str", "aot_forward_graph_str", "aot_backward_graph_str")
+_LINES_OF_KEY = "_fx_graph_cache_debug_lines"
+"""Attributes with the same graph once more, as text for PyTorch's logs: half of the bytes of a record."""
+_LEFT_OUT = "(cachesvc does not record this text)"
+
+
+def drop_texts(result: Any) -> None:
+    """Replace the texts of a result of AOTAutograd that PyTorch only writes into its logs. A text that is not
+    there stays ``None``: PyTorch asks that."""
+    owners = [
+        (result.content, _TEXTS_OF_RESULT),
+        *((one, _TEXTS_OF_GRAPH) for one in compiled_graphs(result)),
+    ]
+    for owner, names in owners:
+        for name in names:
+            if isinstance(getattr(owner, name, None), str):
+                setattr(owner, name, _LEFT_OUT)
+        if isinstance(getattr(owner, _LINES_OF_KEY, None), list):
+            setattr(owner, _LINES_OF_KEY, [])
 
 
 def make_lean(graph: Any) -> None:

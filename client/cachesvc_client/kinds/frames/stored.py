@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from .eager import EagerGraph
 from .rules import SUFFIX
 
-FORMAT = 4
+FORMAT = 5
 """The number of the format. A file of another format is not read."""
 
 
@@ -53,6 +53,7 @@ class RecordedFrame:
         bytecode: What Dynamo made of ``code``; ``None`` for a frame that it skips.
         guards: The guards that PyTorch serialises.
         identities: The guards that compare identities, each with the description of its object; pickled.
+        without_hooks: Names of modules in guards -> their dictionaries of hooks that were empty.
         modules: Global names that Dynamo added -> modules, and classes as ``module:name``.
         resumes: Global names of the functions that go on after a graph break -> their code.
         traced: The functions that were traced.
@@ -73,6 +74,7 @@ class RecordedFrame:
     bytecode: Any = None
     guards: bytes = b""
     identities: bytes = b""
+    without_hooks: dict[str, tuple[str, ...]] = field(default_factory=dict)
     modules: dict[str, str] = field(default_factory=dict)
     resumes: dict[str, Any] = field(default_factory=dict)
     traced: tuple[TracedFunction, ...] = ()
