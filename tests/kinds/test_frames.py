@@ -52,6 +52,23 @@ def test_only_the_content_that_the_name_says_is_read(tmp_path: Path) -> None:
         stored.read(tmp_path / name)
 
 
+def test_a_file_that_is_not_there_is_another_ranks(tmp_path: Path) -> None:
+    """A revision names the frames of all its ranks, and a rank has its own."""
+    state = FramesState()
+    (tmp_path / NAME).write_bytes(CONTENT)
+    state.accept(tmp_path, [NAME, f"{'0' * 64}.frames"])
+    assert state._giver is not None and list(state._giver._files) == [tmp_path / NAME]
+
+
+def test_a_frame_of_another_backend_is_not_recorded_and_the_reason_names_it() -> None:
+    recorder = importlib.import_module("cachesvc_client.kinds.frames.recorder")
+    record = recorder.Recorder(operators.RegisteredFunctions())
+    call = types.SimpleNamespace(compiler=TestConformance.use, name="forward (model.py:7)")
+    record.refuse(call)
+    why = "TestConformance.use compiles it, not Inductor's backend itself"
+    assert record.refused == {"forward (model.py:7)": why}
+
+
 def code_of(source: str) -> types.CodeType:
     scope: dict[str, Any] = {}
     exec(compile(source, "made.py", "exec"), scope)

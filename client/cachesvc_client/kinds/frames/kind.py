@@ -71,12 +71,12 @@ class FramesState(KindState):
         self._giver = None
 
     def accept(self, root: Path, paths: Collection[str]) -> None:
-        """Allow these files' frames to be given."""
+        """Allow these files' frames to be given. What is not there is another rank's."""
         from .giver import Giver
 
         giver = self._giver or Giver(self._registered(), self._comparison)
         for path in paths:
-            if RULES.rule(path) is not None:
+            if RULES.rule(path) is not None and (root / path).exists():
                 giver.accept(root / path)
         self._giver = giver
 
@@ -152,6 +152,8 @@ class FramesState(KindState):
 
         asked = frame_call(call) if is_known(torch.__version__) else None
         backend = ambient.inductor_backend(asked.compiler) if asked is not None else None
+        if asked is not None and backend is None and self._recorder is not None:
+            self._recorder.refuse(asked)
         if asked is None or backend is None:
             return None
         if self._recorder is not None:

@@ -67,6 +67,11 @@ class Recorder:
         INNER.install(self._compile_graph)
         BUNDLE.install(self._read_kernels)
 
+    def refuse(self, frame_call: FrameCall) -> None:
+        """Note that a frame is not recorded because another backend than Inductor's compiles it."""
+        compiler = getattr(frame_call.compiler, "__qualname__", type(frame_call.compiler).__qualname__)
+        self.refused[frame_call.name] = f"{compiler} compiles it, not Inductor's backend itself"
+
     def trace(self, call: imports.Call, frame_call: FrameCall, backend: Any) -> Any:
         """Let Dynamo trace the frame, record it, and return Dynamo's result."""
         from torch._dynamo.package import SerializedCode
