@@ -202,3 +202,11 @@ def _processes_of(place: Path) -> list[int]:
         if os.fsencode(place) in text and _runs(int(folder.name)):
             pids.append(int(folder.name))
     return pids
+
+
+@pytest.mark.long
+def test_the_benchmark_of_guards_times_a_process_with_frames_and_one_without(tmp_path: Path) -> None:
+    """It ends with an error where no frames were given or the guards do not hold."""
+    report = json.loads(run_quick("guards.py", tmp_path).read_text())
+    assert report["parameters"] == 300
+    assert all(0 < value < 10_000 for of in report["microseconds"].values() for value in of)
