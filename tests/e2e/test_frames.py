@@ -12,7 +12,6 @@ import pytest
 from benchmarks.hosts import QUICK
 from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.environment.releases import release
 from cachesvc_client.kinds.frames.versions import is_known
 
 from .harness import ProgramResult, run
@@ -84,10 +83,7 @@ def test_a_fresh_process_traces_nothing(tmp_path: Path, recorded: Recorded) -> N
     answer = recorded.serve(tmp_path, prepared=False)
     assert (answer["traces"], answer["compilations"], answer["compilers"]) == (0, 0, [])
     assert answer["state"] == "hit", answer
-    import torch
-
-    imported = IMPORTED.get(release(torch.__version__), [])
-    assert answer["imported"] == imported, "what only a compile needs is not imported"
+    assert answer["imported"] == [], "what only a compile needs is not imported"
     assert answer["same_config"]
     assert answer["keys_with_sources"] == 0, "PyTorch's sources are not hashed for a key in memory"
     assert answer["explained"] == [], "a variant that does not fit is no reason where another one does"
@@ -157,9 +153,6 @@ def wrong_frames(recorded: Recorded, bundle: Path) -> Path:
     return bundle
 
 
-IMPORTED = {"2.15": ["torch._inductor.lowering"]}
-"""What a start imports that it does not need, by release: 2.15 makes its key of the settings with the help of
-Inductor's choices, which import the lowerings."""
 FITS = {"tied_weights"}
 """Changes that a trace of this model does not see: its parameters are inputs of the compiled code."""
 WHY = {

@@ -8,9 +8,11 @@ the CPU, autocast, a softmax, and a collective where the process is of a job.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,6 +24,8 @@ _WRAPPERS = ("_torchdynamo_orig_backend", "_torchdynamo_orig_callable", "_compil
 """Names under which a wrapper of ``torch.compile`` keeps the backend (torch 2.10 to 2.15)."""
 _WRAPPER = "torch._inductor.codegen.wrapper"
 """The module of which a key needs one function, for a graph with Triton kernels of the application."""
+_CHOICES = "torch._inductor.choices"
+"""The module with the registered choices of Inductor (torch 2.15)."""
 _BACKENDS = ("custom_backend_passes", "custom_backend_codegen_configs")
 """Names in ``codecache`` of what is registered for each device: an application's, or ``None``."""
 
@@ -68,7 +72,11 @@ def digest(options: Mapping[str, Any]) -> str:
     _refuse_hooks_of_all_modules()
     graph, inputs = _probe(ambient.has_process_group())
     # A recording bundles AOTAutograd's results, which changes no code.
-    with inductor_config.patch(dict(options)), functorch_config.patch(bundled_autograd_cache=False):
+    with (
+        inductor_config.patch(dict(options)),
+        functorch_config.patch(bundled_autograd_cache=False),
+        _choices_not_imported(inductor_config),
+    ):
         functorch = _settings(functorch_config)
         key = codecache.FxGraphCachePickler(graph).get_hash(_details(graph, inputs))
     parts = {
@@ -80,6 +88,28 @@ def digest(options: Mapping[str, Any]) -> str:
         "device": str(torch.get_default_device()),
     }
     return hashlib.sha256(text_of(parts).encode()).hexdigest()
+
+
+@contextlib.contextmanager
+def _choices_not_imported(config: Any) -> Iterator[None]:
+    """Have Inductor's settings made into a key without the module of its choices (torch 2.15), which imports
+    all lowerings. Where nobody set or registered choices, the key has ``None`` for them."""
+    name = "_cache_config_serializer"
+    original = vars(config).get(name)
+    if original is None:
+        yield
+        return
+
+    def serialize(settings: dict[str, Any]) -> None:
+        registered = getattr(sys.modules.get(_CHOICES), "_registered_inductor_choices", None)
+        if registered or settings.get("inductor_choices_class") is not None:
+            original(settings)
+
+    vars(config)[name] = serialize  # a module of settings lets no attribute be set that is no setting
+    try:
+        yield
+    finally:
+        vars(config)[name] = original
 
 
 def _refuse_hooks_of_all_modules() -> None:
