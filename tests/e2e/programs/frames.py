@@ -98,17 +98,6 @@ def count_comparisons():
     _Eager.compare_with = lambda *call: compared.append(call[0]) or compare_with(*call)
 
 
-def keys_with_sources():
-    """Return how often PyTorch asks for the hash of its sources when it keys a Triton kernel."""
-    from torch._inductor import async_compile
-
-    asked = []
-    async_compile.torch_key = lambda torch_key=async_compile.torch_key: asked.append(1) or torch_key()
-    keys = {async_compile.CompiledTritonKernels.key(source) for source in ("one", "one", "two")}
-    assert len(keys) == 2, keys
-    return len(asked)
-
-
 def call(function):
     torch.manual_seed(0)
     dtype = model.first.weight.dtype
@@ -129,7 +118,6 @@ with torch.no_grad():
     config = compiled.get_compiler_config()
     # PyTorch has imported it by now, so a program may read it.
     same_config = config == torch._inductor.compile_fx.get_patched_config_dict({})
-    with_sources = keys_with_sources()
     seen = process().observer.snapshot()
     report = cachesvc_client.report() if what == "serve" else None
     torch.compiler.reset()
@@ -143,7 +131,6 @@ print(
             "traces": seen.traces,
             "imported": imported,
             "same_config": same_config,
-            "keys_with_sources": with_sources,
             "compilations": seen.compilations,
             "not_recorded": list(process().not_recorded()),
             "state": report.state if report else "",

@@ -1,4 +1,4 @@
-"""Spares a start the imports and the hashes that only a compile needs.
+"""Spares a start the imports that only a compile needs.
 
 For one small function each, ``torch.compile`` and PyTorch's loader of compiled graphs import Inductor's
 lowerings and AOTAutograd's compiler [measured, 2.13: half a second of CPU of a start of 0.8 s whose frames
@@ -93,14 +93,6 @@ def load_graph(call: imports.Call) -> Any:
     _complete_packages()
     stand_in = SimpleNamespace(GraphLowering=SimpleNamespace(save_output_code=None))
     return with_stand_ins(call.original, {_LOWERING: stand_in})(*call.args, **call.kwargs)
-
-
-def kernel_key(call: imports.Call) -> Any:
-    """Return the key of a Triton kernel in the memory of this process, as ``CompiledTritonKernels.key`` does;
-    without the hash of PyTorch's sources, which is the same for all kernels of a process."""
-    from torch._inductor.codecache import code_hash
-
-    return code_hash(call.argument("kernel_src"))
 
 
 def read_graph(data: bytes) -> Any:

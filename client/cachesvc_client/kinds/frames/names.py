@@ -70,11 +70,4 @@ LOAD = Hook(
     _IMPORTS,
     role="speed",
 )
-KERNELS = Hook(
-    "torch._inductor.async_compile",
-    "CompiledTritonKernels.key",
-    "keys the Triton kernels in memory without the hash of PyTorch's sources where frames may be given",
-    "a start with recorded frames hashes PyTorch's sources, in 0.15 s on a GPU",
-    role="speed",
-)
-HOOKS = (FRAME, SERIALIZE, INSTALL, GRAPH, INNER, BUNDLE, CONFIG, BACKEND, LOAD, KERNELS)
+HOOKS = (FRAME, SERIALIZE, INSTALL, GRAPH, INNER, BUNDLE, CONFIG, BACKEND, LOAD)
