@@ -8,73 +8,29 @@ from __future__ import annotations
 
 import time
 import urllib.parse
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator
 
-from .. import __version__
-from ..http.connection import Body, Pool, Response
-from ..http.downloads import MAX_REDIRECTS, follow_redirect
-from ..http.links import LinkPolicy
-from ..http.origin import Network, Origin
-from ..http.timed import Clock
-from ..wire import codec
+from ..http.connection import Response
+from ..http.downloads import follow_redirect
+from ..http.origin import Network
 from ..wire.digest import Digest
-from ..wire.errors import (
-    CacheSvcError,
-    Corrupt,
-    Forbidden,
-    NotFound,
-    ProtocolMismatch,
-    StorageFull,
-    TooLarge,
-    TooMany,
-    Unavailable,
-    printable,
-)
-from .authorization import Authorization
+from ..wire.errors import CacheSvcError, Corrupt, NotFound, ProtocolMismatch
+from .calls import REDIRECTS, RETRIES, Answer, Calls, Request
 from .credentials import CredentialSource, find_credentials
 from .descriptors import INDEXES, MANIFESTS, MAX_MANIFEST_BYTES, Descriptor, Document, index, read_document
 from .places import Blob, checked
 from .reference import Reference
 
-CALL_SECONDS = 60.0
-"""Seconds within which a small request must be answered."""
-STALL_SECONDS = 60.0
-"""Seconds without progress that end a transfer."""
-CONNECT_SECONDS = 10.0
-"""Seconds within which a connection must be made."""
-RETRIES = 2
-"""Number of times that a request is sent again where that is safe, or a download goes on without progress."""
-_MAX_ERROR_BYTES = 64 << 10
-_NO_REFERRERS = (301, 302, 303, 307, 308, 400, 404, 405, 501)
+_NO_REFERRERS = (*REDIRECTS, 400, 404, 405, 501)
 """Statuses of registries that have no list of referrers."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """Holds a whole answer; the body is in memory."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-
 class Repository:
-    """A repository of a registry, as `places` defines a source and a target. Thread-safe.
+    """A repository of a registry, as `places` defines a source and a target. Thread-safe. ``calls``: sends
+    its requests."""
 
-    ``origin``: where the registry is. ``allow_links``: networks to which its redirects and realms may lead
-    although they are not public.
-    """
-
-    def __init__(
-        self, origin: Origin, name: str, source: CredentialSource, allow_links: tuple[Network, ...] = ()
-    ) -> None:
-        self.where = f"{origin.netloc}/{name}"
-        self._origin, self._name = origin, name
-        self._links = LinkPolicy(origin, allow_links)
-        self._pool = Pool(CONNECT_SECONDS, self._links)
-        self._authorization = Authorization(origin, source, self._pool, self._links)
+    def __init__(self, calls: Calls) -> None:
+        self.calls, self.where = calls, calls.where
 
     @classmethod
     def of(
@@ -87,28 +43,26 @@ class Repository:
     ) -> Repository:
         """Returns the repository of a reference. ``source``: ``None`` reads docker's configuration."""
         source = find_credentials(reference.host) if source is None else source
-        return cls(reference.origin(plain_http), reference.repository, source, allow_links)
-
-    def close(self) -> None:
-        """Closes idle connections."""
-        self._pool.clear()
+        return cls(Calls(reference.origin(plain_http), reference.repository, source, allow_links))
 
     def document(self, name: str) -> Document:
         """Returns the manifest or index of a tag or digest. Raises ``NotFound``, and ``Corrupt`` for other
         bytes than the digest names."""
         what = f"{self.where}{'@' if ':' in name else ':'}{name}"
         headers = {"Accept": ", ".join((*MANIFESTS, *INDEXES))}
-        answer = self.call("GET", f"manifests/{name}", headers, limit=MAX_MANIFEST_BYTES, what=what)
-        media_type = (answer.headers.get("Content-Type") or "").partition(";")[0].strip()
+        answer = self.calls.call(
+            Request("GET", f"manifests/{name}", headers, limit=MAX_MANIFEST_BYTES, what=what)
+        )
         digest = Digest.of(answer.body)
         if ":" in name and str(digest) != name:
             raise Corrupt(f"{what}: the registry answers with other bytes, whose digest is {digest}")
-        return read_document(answer.body, media_type, what)
+        return read_document(answer.body, _media_type(answer), what)
 
     def has_blob(self, digest: Digest) -> bool:
         """Returns whether the repository has a blob."""
-        statuses = (200, 301, 302, 303, 307, 308, 404)
-        return self.call("HEAD", f"blobs/{digest}", accept=statuses).status != 404
+        return (
+            self.calls.call(Request("HEAD", f"blobs/{digest}", accept=(200, *REDIRECTS, 404))).status != 404
+        )
 
     def chunks(self, descriptor: Descriptor) -> Iterator[bytes]:
         """Yields the pieces of a blob, which is checked at the end."""
@@ -133,34 +87,25 @@ class Repository:
     def referrers(self, subject: Descriptor) -> list[Descriptor]:
         """Returns what refers to a manifest: by the list that the registry keeps, or else by the index under
         the tag that the specification names for registries without one."""
-        accept = (200, *_NO_REFERRERS)
         what = f"{self.where}: the referrers of {subject.digest}"
-        answer = self.call(
-            "GET", f"referrers/{subject.digest}", accept=accept, limit=MAX_MANIFEST_BYTES, what=what
-        )
+        path, accept = f"referrers/{subject.digest}", (200, *_NO_REFERRERS)
+        answer = self.calls.call(Request("GET", path, accept=accept, limit=MAX_MANIFEST_BYTES, what=what))
         if answer.status == 200:
             return list(read_document(answer.body, INDEXES[0], what).entries)
-        try:
-            return list(self._index_of_referrers(subject).entries)
-        except NotFound:
-            return []
+        return self._index_of_referrers(subject)
 
     def put_blob(self, blob: Blob) -> bool:
         """Stores a blob; returns whether the repository lacked it."""
         descriptor = blob.descriptor
         if self.has_blob(descriptor.digest):
             return False
-        path = self.begin_upload()
+        path = with_digest(self.begin_upload(), descriptor.digest)
         headers = {"Content-Type": "application/octet-stream", "Content-Length": str(descriptor.size)}
-        self.call(
-            "PUT",
-            with_digest(path, descriptor.digest),
-            headers,
-            body=lambda: checked(blob.chunks(), descriptor, "what is sent"),
-            accept=(201,),
-            transfer=True,
-            repeat=False,
-        )
+
+        def body() -> Iterator[bytes]:
+            return checked(blob.chunks(), descriptor, "what is sent")
+
+        self.calls.call(Request("PUT", path, headers, body, accept=(201,), transfer=True, repeat=False))
         return True
 
     def put_document(self, document: Document, tag: str = "") -> None:
@@ -174,164 +119,44 @@ class Repository:
 
     def begin_upload(self) -> str:
         """Begins an upload, and returns the path to which its bytes are sent."""
-        answer = self.call("POST", "blobs/uploads/", {"Content-Length": "0"}, accept=(202,), repeat=False)
-        return self.upload_path(answer)
+        request = Request("POST", "blobs/uploads/", {"Content-Length": "0"}, accept=(202,), repeat=False)
+        return self.upload_path(self.calls.call(request))
 
     def upload_path(self, answer: Answer) -> str:
         """Returns where an upload goes on. Raises ``ProtocolMismatch`` for an address of another origin."""
-        base = f"/v2/{self._name}/blobs/uploads/"
-        target, path = follow_redirect(self._origin, base, answer.headers.get("Location"))
-        if target != self._origin:
+        base = f"{self.calls.root}blobs/uploads/"
+        target, path = follow_redirect(self.calls.origin, base, answer.headers.get("Location"))
+        if target != self.calls.origin:
             raise ProtocolMismatch(
                 f"{self.where}: sends an upload to {target}, and credentials do not follow",
                 "have the registry answer with its own address, or with relative ones",
             )
         return path
 
-    def call(
-        self,
-        method: str,
-        path: str,
-        headers: Mapping[str, str] | None = None,
-        *,
-        body: Body | None = None,
-        accept: tuple[int, ...] = (200,),
-        limit: int = _MAX_ERROR_BYTES,
-        what: str = "",
-        transfer: bool = False,
-        repeat: bool = True,
-    ) -> Answer:
-        """Makes one request, and sends it again where ``repeat`` allows that and it failed for a while.
-
-        ``path``: below the repository, or from the root on. ``accept``: statuses that are answers; another
-        one is raised as its error. ``what``: begins messages.
-        """
-        failures = 0
-        while True:
-            try:
-                return self._call_once(method, path, headers or {}, body, accept, limit, what, transfer)
-            except CacheSvcError as error:
-                failures += 1
-                if not (repeat and error.retry and failures <= RETRIES):
-                    raise
-                time.sleep(0.1 * 2**failures)
-
-    def _call_once(
-        self,
-        method: str,
-        path: str,
-        headers: Mapping[str, str],
-        body: Body | None,
-        accept: tuple[int, ...],
-        limit: int,
-        what: str,
-        transfer: bool,
-    ) -> Answer:
-        what = what or f"{self.where}"
-        with self._open(method, path, headers, body, transfer) as response:
-            if response.status in accept:
-                try:
-                    data = b"" if method == "HEAD" else response.body(limit)
-                except TooLarge:
-                    raise TooLarge(f"{what}: an answer of more than the {limit} bytes allowed") from None
-                return Answer(response.status, response.headers, data)
-            raise self._error(response, method, what)
-
-    @contextmanager
-    def _open(
-        self, method: str, path: str, headers: Mapping[str, str], body: Body | None, transfer: bool
-    ) -> Iterator[Response]:
-        """Sends a request, with the answer to the registry's challenge if it sends one."""
-        path = path if path.startswith("/") else f"/v2/{self._name}/{path}"
-        clock = Clock(None if transfer else time.monotonic() + CALL_SECONDS, STALL_SECONDS)
-        for attempt in range(2):
-            sent = {
-                "User-Agent": f"cachesvc-client/{__version__}",
-                "Accept-Encoding": "identity",
-                "Host": self._origin.netloc,
-                **headers,
-            }
-            if self._authorization.header:
-                sent["Authorization"] = self._authorization.header
-            challenge = None
-            with (
-                _hinted(),
-                self._pool.request(
-                    self._origin, method, path, sent, body, clock, reuse=method in ("GET", "HEAD")
-                ) as response,
-            ):
-                if response.status != 401 or attempt:
-                    yield response
-                    return
-                challenge = response.headers.get("WWW-Authenticate")
-                response.body(_MAX_ERROR_BYTES)
-            self._authorization.answer(challenge)
-
     def _span_once(self, descriptor: Descriptor, start: int, end: int) -> Iterator[bytes]:
-        """Sends one GET. Redirects lead to the registry's store, and get no credentials."""
-        path = f"/v2/{self._name}/blobs/{descriptor.digest}"
+        """Sends one GET, and yields what arrives."""
+        what = f"{self.where}: blob {descriptor.digest}"
         headers = {"Range": f"bytes={start}-{end - 1}"} if (start, end) != (0, descriptor.size) else {}
-        location: str | None = ""
-        with self._open("GET", path, headers, None, True) as response:
-            if response.status in (200, 206):
-                yield from self._body(response, descriptor, start, end)
-                return
-            if response.status not in (301, 302, 303, 307, 308):
-                raise self._error(response, "GET", f"{self.where}: blob {descriptor.digest}")
-            location = response.headers.get("Location")
-        origin, path = follow_redirect(self._origin, path, location)
-        for _ in range(MAX_REDIRECTS):
-            self._links.check_scheme(origin)
-            sent = {"Accept-Encoding": "identity", "Host": origin.netloc, **headers}
-            clock = Clock(None, STALL_SECONDS)
-            with (
-                _hinted(),
-                self._pool.request(origin, "GET", path, sent, None, clock, reuse=True) as response,
-            ):
-                if response.status in (200, 206):
-                    yield from self._body(response, descriptor, start, end)
+        with self.calls.download(f"blobs/{descriptor.digest}", headers, what) as response:
+            skip, size = _offered(response, descriptor.size, start, end, what)
+            wanted = end - start
+            for chunk in response.stream(skip, size):
+                yield chunk[:wanted]
+                wanted -= len(chunk)
+                if wanted <= 0 and size > end - start:  # a whole blob, of which a part was asked for
                     return
-                if response.status not in (301, 302, 303, 307, 308):
-                    raise self._error(response, "GET", f"{origin}: blob {descriptor.digest}")
-                location = response.headers.get("Location")
-            origin, path = follow_redirect(origin, path, location)
-        raise Unavailable(f"{self.where}: more than {MAX_REDIRECTS} redirects")
 
-    def _body(self, response: Response, descriptor: Descriptor, start: int, end: int) -> Iterator[bytes]:
-        skip, left = (0, end - start) if response.status == 206 else (start, descriptor.size - start)
-        offered = response.headers.get("Content-Range")
-        if response.status == 206 and offered != f"bytes {start}-{end - 1}/{descriptor.size}":
-            raise Corrupt(f"{self.where}: blob {descriptor.digest}: another range than was asked for")
-        if response.length is not None and response.length != skip + left:
-            raise Corrupt(
-                f"{self.where}: blob {descriptor.digest}: {response.length} bytes are offered, "
-                f"{skip + left} are expected"
-            )
-        wanted = end - start
-        for chunk in response.stream(skip, left):
-            yield chunk[:wanted]
-            wanted -= len(chunk)
-            if wanted <= 0 and left != end - start:
-                return
-
-    def _index_of_referrers(self, subject: Descriptor) -> Document:
-        return self.document(f"sha256-{subject.digest.hex}")
+    def _index_of_referrers(self, subject: Descriptor) -> list[Descriptor]:
+        try:
+            return list(self.document(f"sha256-{subject.digest.hex}").entries)
+        except NotFound:
+            return []
 
     def _add_referrer(self, subject: Descriptor, document: Document) -> None:
         """Adds to the index of referrers. Two writers at once may lose one entry: writing again adds it."""
-        try:
-            entries = list(self._index_of_referrers(subject).entries)
-        except NotFound:
-            entries = []
-        if all(entry.digest != document.descriptor.digest for entry in entries):
-            described = document.descriptor
-            entry = Descriptor(
-                described.media_type,
-                described.digest,
-                described.size,
-                document.artifact_type,
-                described.annotations,
-            )
+        entries, row = self._index_of_referrers(subject), document.descriptor
+        if all(entry.digest != row.digest for entry in entries):
+            entry = Descriptor(row.media_type, row.digest, row.size, document.artifact_type)
             self._put(index([*entries, entry]), f"sha256-{subject.digest.hex}")
 
     def _put(self, document: Document, name: str) -> Answer:
@@ -339,26 +164,7 @@ class Repository:
             "Content-Type": document.descriptor.media_type,
             "Content-Length": str(len(document.data)),
         }
-        return self.call("PUT", f"manifests/{name}", headers, body=document.data, accept=(201,))
-
-    def _error(self, response: Response, method: str, what: str) -> CacheSvcError:
-        status = response.status
-        said = "" if method == "HEAD" else _message(response.body(_MAX_ERROR_BYTES))
-        if status == 401:
-            return self._authorization.refusal()
-        text = f"{what}: {method} was refused with status {status}{said}"
-        by_status: dict[int, Callable[[], CacheSvcError]] = {
-            403: lambda: Forbidden(text, "the account may not do this in that repository"),
-            404: lambda: NotFound(f"{what}: it is not there{said}", "is the reference right?"),
-            413: lambda: TooLarge(text, "the registry's limit"),
-            429: lambda: TooMany(text, "try again later"),
-            507: lambda: StorageFull(text, "make room in the registry"),
-        }
-        if status in by_status:
-            return by_status[status]()
-        if status >= 500 or status in (408, 425):
-            return Unavailable(text, "try again, or look into the registry's log")
-        return ProtocolMismatch(text, "is it a registry of OCI images?")
+        return self.calls.call(Request("PUT", f"manifests/{name}", headers, document.data, accept=(201,)))
 
 
 def with_digest(path: str, digest: Digest) -> str:
@@ -366,22 +172,17 @@ def with_digest(path: str, digest: Digest) -> str:
     return f"{path}{'&' if '?' in path else '?'}{urllib.parse.urlencode({'digest': str(digest)})}"
 
 
-def _message(body: bytes) -> str:
-    """Returns the first error of an answer, printable and short."""
-    try:
-        error = codec.parse_json(body, limit=_MAX_ERROR_BYTES, what="error")["errors"][0]
-        text = f"{error['code']}: {error.get('message', '')}"
-    except (ValueError, LookupError, TypeError, AttributeError):
-        return ""
-    return f" ({printable(text[:200])})"
+def _media_type(answer: Answer) -> str:
+    return (answer.headers.get("Content-Type") or "").partition(";")[0].strip()
 
 
-@contextmanager
-def _hinted() -> Iterator[None]:
-    """Raises errors of the connection with a hint for a registry of images."""
-    try:
-        yield
-    except CacheSvcError as error:
-        if "CACHESVC_URL" in error.hint:
-            raise type(error)(error.message, "is the registry running, and the reference right?") from None
-        raise
+def _offered(response: Response, size: int, start: int, end: int, what: str) -> tuple[int, int]:
+    """Returns how many bytes of an answer to skip, and how many then follow. Raises ``Corrupt`` if they are
+    not those of a blob of ``size`` bytes."""
+    skip, follow = (0, end - start) if response.status == 206 else (start, size - start)
+    offered = response.headers.get("Content-Range")
+    if response.status == 206 and offered != f"bytes {start}-{end - 1}/{size}":
+        raise Corrupt(f"{what}: another range than was asked for")
+    if response.length is not None and response.length != skip + follow:
+        raise Corrupt(f"{what}: {response.length} bytes are offered, {skip + follow} are expected")
+    return skip, follow
