@@ -214,25 +214,26 @@ class _Rows:
 
 
 class FolderTarget(_Rows):
-    """A folder that becomes a layout, or to which images are added."""
+    """A folder that becomes a layout, or to which images are added. One that a write left unfinished has blobs
+    alone, and the next write goes on with it."""
 
     def __init__(self, root: Path) -> None:
         rows: list[Descriptor] = []
         if (root / LAYOUT_FILE).exists():
             rows = list(ImageLayout(FolderFiles(root))._index.entries)
-        elif root.is_dir() and any(root.iterdir()):
+        elif root.is_dir() and any(one.name != "blobs" for one in root.iterdir()):
             raise InvalidRequest(
                 f"{root}: a folder with other files", "name a new folder, or an image layout"
             )
         super().__init__(rows)
         self._root = root
-        (root / "blobs" / "sha256").mkdir(parents=True, exist_ok=True)
 
     def put_blob(self, blob: Blob) -> bool:
         """Stores a blob, whole or not at all."""
         path = self._root / _blob_name(blob.descriptor.digest)
         if path.is_file() and path.stat().st_size == blob.descriptor.size:
             return False
+        path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as out:
             for chunk in checked(blob.chunks(), blob.descriptor, str(path)):
                 out.write(chunk)
