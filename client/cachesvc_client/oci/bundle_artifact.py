@@ -34,6 +34,8 @@ from .places import Blob, ImageSource, ImageTarget, read_small
 
 MAX_BUNDLES = 256
 """Largest number of bundles under one tag."""
+MAX_REFERRERS = 64
+"""Largest number of referrers that are looked at for one bundle: each is a request."""
 MAX_ENVELOPES = 16
 """Largest number of envelopes that are looked at for one bundle: each is a download and a check."""
 
@@ -100,9 +102,10 @@ def envelopes(source: ImageSource, document: Document) -> Iterator[bytes]:
     for row in rows[:1]:
         seen.add(row.digest)
         yield read_small(source, row, MAX_ENVELOPE_BYTES, what)
-    for referrer in source.referrers(document.descriptor):
-        if referrer.artifact_type not in ("", ENVELOPE) or len(seen) >= MAX_ENVELOPES:
-            continue
+    candidates = [row for row in source.referrers(document.descriptor) if row.artifact_type in ("", ENVELOPE)]
+    for referrer in candidates[:MAX_REFERRERS]:
+        if len(seen) >= MAX_ENVELOPES:
+            return
         try:
             attached = source.document(str(referrer.digest))
         except NotFound:  # a row of an index that outlived its manifest

@@ -214,8 +214,8 @@ class _Rows:
 
 
 class FolderTarget(_Rows):
-    """A folder that becomes a layout, or to which images are added. One that a write left unfinished has blobs
-    alone, and the next write goes on with it."""
+    """A folder that becomes a layout, or to which images are added. One that a write left unfinished has
+    blobs alone, and the next write goes on with it."""
 
     def __init__(self, root: Path) -> None:
         rows: list[Descriptor] = []
