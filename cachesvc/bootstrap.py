@@ -85,7 +85,7 @@ def open_store(settings: Settings) -> Iterator[tuple[BlobStore, Links | None]]:
 
     Locks the data folder if it has the packs. Raises what ``open_registry`` raises.
     """
-    with nullcontext() if settings.bucket or settings.oci_repository else _locked(_data_folder(settings.data)):
+    with nullcontext() if settings.packs_elsewhere else _locked(_data_folder(settings.data)):
         yield _blobs(settings, Meter(), prove_bucket=False)
 
 

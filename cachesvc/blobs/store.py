@@ -98,7 +98,7 @@ def prove(store: BlobStore) -> None:
     try:
         if b"".join(store.open(key)) != b"cachesvc":
             raise Unusable(
-                "the store gives back other bytes than it was given", "is it an S3, or an OCI registry? see bucket_endpoint and oci_repository"
+                "the store gives back other bytes than it was given", "is it an S3? see bucket_endpoint"
             )
     finally:
         store.delete(key)
