@@ -51,6 +51,7 @@ def make_bundle(
     files: Sequence[SourceFile] = (),
     lane: str | None = None,
     provenance: Provenance | None = None,
+    quick: bool = False,
 ) -> Path:
     """Build a signed bundle file."""
     path = folder / f"{target.replace('/', '-')}-{os.urandom(4).hex()}.cachesvc"
@@ -63,7 +64,7 @@ def make_bundle(
         lane=Lane(lane) if lane else None,
         attest=(lambda pack: provenance.statement(name, pack.digest)) if provenance else None,
     )
-    build_bundle(files or triton_files(), draft, key, path)
+    build_bundle(files or triton_files(), draft, key, path, quick=quick)
     return path
 
 

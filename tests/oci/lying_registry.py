@@ -55,6 +55,11 @@ def answer(
     return True
 
 
+class Server(ThreadingHTTPServer):
+    def handle_error(self, *_: object) -> None:
+        """Print nothing: a client that refuses an answer hangs up."""
+
+
 @contextmanager
 def lying_registry() -> Iterator[LyingRegistry]:
     """Serve an empty registry on loopback."""
@@ -62,6 +67,7 @@ def lying_registry() -> Iterator[LyingRegistry]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
 
         def handle_request(self) -> None:
             self.body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -74,7 +80,7 @@ def lying_registry() -> Iterator[LyingRegistry]:
         def log_message(self, *_: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with Server(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         state.address = f"127.0.0.1:{server.server_port}"
         yield state

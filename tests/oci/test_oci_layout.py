@@ -6,13 +6,16 @@ import io
 import json
 import os
 import tarfile
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
+from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.commands.oci_transfer import SendOptions, receive, send
 from cachesvc_client.oci.image_layout import layout_target, open_layout
+from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import CacheSvcError, Corrupt, InvalidRequest, NotFound, Untrusted
 from cachesvc_client.wire.names import Name
 
@@ -143,6 +146,23 @@ def test_a_tar_file_with_two_lists_of_images_is_refused(
         open_layout(tmp_path / "layout.tar")
 
 
+def test_a_large_bundle_needs_little_memory(tmp_path: Path, key: SigningKey) -> None:
+    (tmp_path / "large").write_bytes(os.urandom(48 << 20))
+    files = [SourceFile("triton", f"{'C' * 52}/a.cubin", tmp_path / "large")]
+    large = make_bundle(tmp_path, key, files=files, quick=True)
+    export(tmp_path / "warm-up", large, key)  # imports what the flow needs
+    tracemalloc.start()
+    try:
+        export(tmp_path / "layout.tar", large, key)
+        receive(
+            config(tmp_path, key), open_layout(tmp_path / "layout.tar"), "v1", tmp_path / "into", None, "l"
+        )
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 12 << 20, f"{peak >> 20} MiB for a pack of 48 MiB"
+
+
 def test_a_failed_export_leaves_the_older_file(tmp_path: Path, bundle: Path, key: SigningKey) -> None:
     (tmp_path / "layout.tar").write_bytes(b"older")
     damaged = tmp_path / "damaged.cachesvc"
@@ -180,8 +200,6 @@ def test_a_list_of_platforms_is_no_bundle(tmp_path: Path, bundle: Path, key: Sig
         row.pop("artifactType", None)
         row["platform"] = {"architecture": "amd64", "os": "linux"}
     data = json.dumps(rows).encode()
-    from cachesvc_client.wire.digest import Digest
-
     digest = Digest.of(data)
     (tmp_path / "layout" / "blobs" / "sha256" / digest.hex).write_bytes(data)
     named = {"mediaType": "application/vnd.oci.image.index.v1+json", "digest": digest, "size": len(data)}
