@@ -21,6 +21,7 @@ from cachesvc_client.oci.descriptors import (
     manifest,
     read_document,
 )
+from cachesvc_client.oci.places import checked
 from cachesvc_client.oci.reference import Reference
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Corrupt, InvalidRequest, TooLarge
@@ -130,3 +131,20 @@ def test_an_oversized_manifest_and_another_media_type_are_refused() -> None:
     assert read_document(
         changed(manifests=[], layers=None, config=None, mediaType=None), DOCKER_LIST, "a"
     ).is_index
+
+
+@pytest.mark.parametrize(
+    ("chunks", "words"),
+    [
+        ([b"ab", b"c"], "more than 2 bytes, its descriptor says 2"),
+        ([b"abc"], "more than 2 bytes"),
+        ([b"a"], "1 bytes, its descriptor says 2"),
+        ([], "0 bytes"),
+        ([b"a", b"c"], "another digest"),
+    ],
+)
+def test_a_blob_is_its_bytes_and_no_others(chunks: list[bytes], words: str) -> None:
+    described = Descriptor("a/b", Digest.of(b"ab"), 2)
+    assert list(checked([b"a", b"b"], described, "here")) == [b"a", b"b"]
+    with pytest.raises(Corrupt, match=words):
+        list(checked(chunks, described, "here"))
