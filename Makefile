@@ -83,7 +83,7 @@ test-all: $(STAMP)  ## those that take minutes of CPU for one promise, too; ARGS
 test-fast: $(STAMP)  ## those without compiler, servers and long runs; ARGS as for test
 	@$(PYTEST) -m "$(FAST)" $(ARGS)
 
-test-services: $(STAMP)  ## those over real PostgreSQL, Redis and Ceph S3; a server that is missing skips its tests
+test-services: $(STAMP)  ## those over real PostgreSQL, Redis, Ceph S3 and docker-registry; a server that is missing skips its tests
 	@$(PYTEST) -m services $(ARGS)
 
 test-security: $(STAMP)  ## every attack of docs/security/threat-model.md, and how many were tried; ARGS as for test

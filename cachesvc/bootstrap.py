@@ -85,7 +85,7 @@ def open_store(settings: Settings) -> Iterator[tuple[BlobStore, Links | None]]:
 
     Locks the data folder if it has the packs. Raises what ``open_registry`` raises.
     """
-    with nullcontext() if settings.bucket else _locked(_data_folder(settings.data)):
+    with nullcontext() if settings.packs_elsewhere else _locked(_data_folder(settings.data)):
         yield _blobs(settings, Meter(), prove_bucket=False)
 
 
@@ -108,16 +108,23 @@ def _blobs(settings: Settings, meter: Meter, prove_bucket: bool) -> tuple[BlobSt
             _prove(bucket)
         links = bucket if settings.downloads == "store" else None
         return Metered(Retrying(Verifying(bucket)), meter), links
+    if settings.oci_repository:
+        from cachesvc.blobs.oci import OciBlobStore
+
+        repository = OciBlobStore(settings.oci_repository, plain_http=settings.oci_plain_http)
+        if prove_bucket:
+            _prove(repository)
+        return Metered(Retrying(Verifying(repository)), meter), None
     local = LocalBlobStore(settings.data / "blobs")
     local.sweep()
     return Metered(Verifying(local), meter), None
 
 
-def _prove(bucket: BlobStore) -> None:
-    """Ends the start if the bucket has a fault that waiting does not fix. A bucket that is down or full does
+def _prove(store: BlobStore) -> None:
+    """Ends the start if the store has a fault that waiting does not fix. A store that is down or full does
     not end the start: until it is back, the registry reports that it is not ready."""
     try:
-        prove(bucket)
+        prove(store)
     except Unusable:
         raise
     except (Unavailable, StorageFull) as error:

@@ -50,8 +50,8 @@ class Settings(BaseSettings):
     )
 
     data: Annotated[Path, AfterValidator(_absolute)] = Path("cachesvc-data")
-    """Folder of the index (SQLite), the packs and the signing key. A registry with ``database``, ``bucket``
-    and ``first_token`` needs none."""
+    """Folder of the index (SQLite), the packs and the signing key. A registry with ``database``,
+    ``first_token`` and ``bucket`` or ``oci_repository`` needs none."""
     host: str = "127.0.0.1"
     """Address to listen on."""
     port: int = Field(default=8750, ge=0, le=65535)
@@ -73,6 +73,12 @@ class Settings(BaseSettings):
     """Address of the S3. Empty: AWS."""
     bucket_public_endpoint: str = Field(default="", pattern="^$|^https?://")
     """Address of the S3 as clients reach it. Empty: the same as ``bucket_endpoint``."""
+    oci_repository: str = Field(default="", pattern="^$|^[^/]+/[^:@]+$")
+    """Repository of an OCI registry that holds the packs, in the place of a bucket:
+    ``host[:port]/repository``. It is reached by HTTPS, on this machine by HTTP. Credentials are read as
+    docker reads them (``DOCKER_CONFIG``). Clients get packs through this registry."""
+    oci_plain_http: bool = False
+    """Reach ``oci_repository`` by HTTP on another machine too. No credentials are sent to it then."""
     downloads: Literal["store", "registry"] = "store"
     """Where clients get packs that are in a bucket: from the store itself by presigned links, or through the
     registry, where clients cannot reach the store. A client whose link fails asks the registry anyway."""
@@ -139,7 +145,12 @@ class Settings(BaseSettings):
     @property
     def embedded(self) -> bool:
         """Whether ``data`` holds the index or the packs, so that one server at a time works in it."""
-        return not (self.database and self.bucket)
+        return not (self.database and self.packs_elsewhere)
+
+    @property
+    def packs_elsewhere(self) -> bool:
+        """Whether the packs are in a bucket or a repository, and not in ``data``."""
+        return bool(self.bucket or self.oci_repository)
 
 
 def read_settings(config: Path | None = None, **options: Any) -> Settings:
@@ -168,6 +179,12 @@ def _check_together(settings: Settings) -> None:
     for name in ("bucket_prefix", "bucket_endpoint", "bucket_public_endpoint"):
         if getattr(settings, name) and not settings.bucket:
             raise InvalidRequest(f"{name}: is set, and bucket is not", "name the bucket, or remove it")
+    if settings.bucket and settings.oci_repository:
+        raise InvalidRequest("bucket, oci_repository: both are set", "set one of them")
+    if settings.oci_plain_http and not settings.oci_repository:
+        raise InvalidRequest(
+            "oci_plain_http: is set, and oci_repository is not", "name the repository, or remove it"
+        )
     if settings.online_key and settings.online_key_file is not None:
         raise InvalidRequest("online_key, online_key_file: both are set", "set one of them")
     if (settings.tls_certificate is None) != (settings.tls_key is None):

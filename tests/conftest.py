@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.services.ceph import Gateway, ceph_gateway
+from tests.services.oci import oci_registry_server
 from tests.services.postgresql import postgresql_server
 from tests.services.redis import redis_server
 
@@ -25,7 +26,7 @@ settings.load_profile("shared")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-SERVICES = {"postgresql", "database", "redis_url", "gateway", "bucket_at_gateway"}
+SERVICES = {"postgresql", "database", "redis_url", "gateway", "bucket_at_gateway", "oci_registry"}
 
 
 OWN_SERVERS = {"server", "own_server", "own_column_server", "registry", "command", "s3_endpoint"}
@@ -150,6 +151,13 @@ def gateway() -> Iterator[Gateway]:
     """Start Ceph's S3 gateway."""
     with _no_proxy(), ceph_gateway() as gateway_server:
         yield gateway_server
+
+
+@pytest.fixture(scope="session")
+def oci_registry() -> Iterator[str]:
+    """Start docker's registry of OCI images and return its ``host:port``."""
+    with _no_proxy(), oci_registry_server() as address:
+        yield address
 
 
 def new_bucket(endpoint: str, keys: dict[str, str]) -> str:

@@ -42,19 +42,29 @@ def render() -> str:
         lines += _client_command(name, parser)
     lines += ["\n## Of `cachesvc` alone"]
     for name, command in _server_commands():
-        if name not in client:
+        if name not in {known.partition(" ")[0] for known in client}:
             lines += _server_command(name, command)
     return "\n".join(lines) + "\n"
 
 
 def _client_commands() -> dict[str, argparse.ArgumentParser]:
-    for action in client_parser("cachesvc-client")._actions:
+    """The client's commands by name; a group's are those of `_group` with the group's name before them."""
+    commands: dict[str, argparse.ArgumentParser] = {}
+    for name, parser in _group(client_parser("cachesvc-client")).items():
+        inner = _group(parser)
+        commands |= {f"{name} {word}": command for word, command in inner.items()} or {name: parser}
+    return commands
+
+
+def _group(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """The commands of a parser, each with its help; none for a command that is no group."""
+    for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             helps = {choice.dest: choice.help for choice in action._choices_actions}
-            for name, parser in action.choices.items():
-                parser.description = helps.get(name)
+            for name, command in action.choices.items():
+                command.description = helps.get(name)
             return dict(action.choices)
-    raise RuntimeError("cachesvc-client has no commands")
+    return {}
 
 
 def _client_command(name: str, parser: argparse.ArgumentParser) -> Iterator[str]:
@@ -78,7 +88,7 @@ def _client_row(action: argparse.Action) -> tuple[str, str, str]:
     takes_value = action.nargs != 0
     named = ", ".join(action.option_strings)
     shown = (f"{named} {value}" if takes_value else named) if named else str(action.metavar or action.dest)
-    default = f"`{action.default}`" if action.default not in (None, False, [], argparse.SUPPRESS) else ""
+    default = f"`{action.default}`" if action.default not in (None, False, [], "", argparse.SUPPRESS) else ""
     required = bool(named) and action.required
     return f"`{shown}`", action.help or "", "required" if required else default
 

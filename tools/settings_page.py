@@ -58,7 +58,9 @@ def _allowed(field: FieldInfo) -> str:
     types = [_plain(one) for one in get_args(field.annotation) or (field.annotation,) if one is not NoneType]
     if get_origin(field.annotation) is Literal:
         return ", ".join(f"`{value}`" for value in get_args(field.annotation))
-    kind = {Path: "a path", str: "text", int: "a whole number", ByteSize: "a size"}[types[0]]
+    kind = {Path: "a path", str: "text", int: "a whole number", bool: "true, false", ByteSize: "a size"}[
+        types[0]
+    ]
     bounds = {
         name: getattr(rule, name) for rule in field.metadata for name in ("ge", "le") if hasattr(rule, name)
     }

@@ -22,7 +22,19 @@ app = typer.Typer(
 COMMANDS = {
     "serve": ("serve",),
     "warm": ("warm",),
-    "client": ("keygen", "login", "run", "explain", "coverage", "doctor", "pull", "push", "cosign", "verify"),
+    "client": (
+        "keygen",
+        "login",
+        "run",
+        "explain",
+        "coverage",
+        "doctor",
+        "pull",
+        "push",
+        "cosign",
+        "verify",
+        "oci",
+    ),
     "admin": ("admin",),
 }
 """Modules of this package, in the order of the help, with the commands that each registers."""

@@ -19,6 +19,7 @@ _CLIENT_COMMANDS = {
     "push": "Publish bundle files.",
     "cosign": "Add your signature to bundle files that others have signed.",
     "verify": "Say who signed and built a bundle, whether every byte matches, and why it is trusted.",
+    "oci": "Exchange bundles with OCI registries and image layouts, also as images of MCV.",
 }
 
 

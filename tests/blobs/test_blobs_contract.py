@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import secrets
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ import pytest
 
 from cachesvc.blobs import contract
 from cachesvc.blobs.local import LocalBlobStore
+from cachesvc.blobs.oci import OciBlobStore
 from cachesvc.blobs.s3 import S3BlobStore
 from cachesvc.blobs.store import BlobStore
 from cachesvc.blobs.wrappers import Metered, Retrying, Verifying
@@ -34,7 +36,7 @@ def bucket(s3_endpoint: str) -> str:
     params=[
         *("local", "verifying", "retrying", "metered", "all"),
         *(pytest.param(name, marks=pytest.mark.servers) for name in ("s3", "s3-prefix")),
-        pytest.param("ceph", marks=pytest.mark.services),
+        *(pytest.param(name, marks=pytest.mark.services) for name in ("ceph", "oci")),
     ]
 )
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> BlobStore:
@@ -42,6 +44,8 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> BlobStore:
         gateway = request.getfixturevalue("gateway")
         bucket = request.getfixturevalue("bucket_at_gateway")
         return S3BlobStore(bucket, "some/where", gateway.endpoint, **gateway.client)
+    if request.param == "oci":
+        return OciBlobStore(f"{request.getfixturevalue('oci_registry')}/packs/{secrets.token_hex(6)}")
     if request.param in ("s3", "s3-prefix"):
         prefix = "some/where" if request.param == "s3-prefix" else ""
         endpoint = request.getfixturevalue("s3_endpoint")

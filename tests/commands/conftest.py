@@ -63,7 +63,7 @@ def clean_environment(home: Path) -> dict[str, str]:
 @pytest.fixture
 def command(tmp_path, registry):
     """Return a function that runs ``cachesvc-client`` as a user of this registry and returns the exit status,
-    stdout and stderr."""
+    stdout and stderr. ``typed``: standard input."""
     environment = clean_environment(tmp_path)
     environment |= {
         "CACHESVC_URL": registry.url,
@@ -72,10 +72,11 @@ def command(tmp_path, registry):
         "CACHESVC_STORE": str(tmp_path / "store"),
     }
 
-    def run(*words: object, **variables: str | None) -> tuple[int, str, str]:
+    def run(*words: object, typed: str | None = None, **variables: str | None) -> tuple[int, str, str]:
         chosen = {**environment, **variables}
         result = subprocess.run(
             [sys.executable, "-m", "cachesvc_client", *map(str, words)],
+            input=typed,
             env={name: value for name, value in chosen.items() if value is not None},
             cwd=tmp_path,
             capture_output=True,

@@ -15,6 +15,8 @@ ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy" / "helm" / "cachesvc"
 KUBERNETES = ("1.27", "1.37")
 """The oldest version of Kubernetes that Chart.yaml allows, and the newest that is known."""
+IMAGE_VOLUMES = ("1.33", KUBERNETES[1])
+"""The same for what mounts an image as a volume."""
 NO_SCHEMA = {"ServiceMonitor"}
 """Kinds that an operator defines and that are no part of Kubernetes."""
 
@@ -67,7 +69,7 @@ def invalid(manifest: Manifest) -> list[str]:
     """Return the faults that Kubernetes' own schemas find; unknown fields count as faults."""
     validate = importlib.import_module("kubernetes_validate")
     problems = []
-    for version in KUBERNETES:
+    for version in IMAGE_VOLUMES if _mounts_an_image(manifest) else KUBERNETES:
         try:
             validate.validate(manifest, version, strict=True)
         except validate.SchemaNotFoundError:
@@ -80,6 +82,14 @@ def invalid(manifest: Manifest) -> list[str]:
                 f"{version}: {manifest['kind']} {'.'.join(map(str, error.path))}: {error.message}"
             )
     return problems
+
+
+def _mounts_an_image(manifest: Manifest) -> bool:
+    return any(
+        "image" in volume
+        for _, template in pods([manifest])
+        for volume in template["spec"].get("volumes", [])
+    )
 
 
 def unsafe(manifests: list[Manifest]) -> list[str]:

@@ -118,6 +118,7 @@ TOOLS = {"max_connections"}
 COMPOSE = DEPLOY / "compose" / "compose.yaml"
 WARM = DEPLOY / "github" / "warm.yml"
 INIT = DEPLOY / "kubernetes" / "pull-in-init-container.yaml"
+VOLUME = DEPLOY / "kubernetes" / "bundles-in-image-volume.yaml"
 BUNDLES = DEPLOY / "kubernetes" / "Dockerfile.bundles"
 KUSTOMIZATION = DEPLOY / "kubernetes" / "kustomization.yaml"
 CHECKS: list[tuple[Callable[[Path], list[str]], Path, str, str]] = [
@@ -135,6 +136,9 @@ CHECKS: list[tuple[Callable[[Path], list[str]], Path, str, str]] = [
     (yamllint, INIT, "          command:\n            - sh", "          command:\n           - sh"),
     (manifests, INIT, "emptyDir: {sizeLimit: 10Gi}", "emptydir: {sizeLimit: 10Gi}"),
     (manifests, INIT, "readOnlyRootFilesystem: true", "readOnlyRootFilesystem: false"),
+    (manifests, VOLUME, "image: {reference:", "image: {name:"),
+    (words, VOLUME, "cachesvc oci push team/bert", "cachesvc oci put team/bert"),
+    (words, VOLUME, "--format volume", "--formats volume"),
     (kustomized, KUSTOMIZATION, "  - access.yaml\n", ""),
     (hadolint, ROOT / "Dockerfile", "FROM python:3.12-slim-bookworm", "FROM python"),
     (hadolint, BUNDLES, "COPY --from=bundles", "ADD --from=bundles"),

@@ -98,6 +98,12 @@ def _client_commands() -> dict[str, argparse.ArgumentParser]:
     return next(dict(action.choices) for action in actions if isinstance(action, argparse._SubParsersAction))
 
 
+def _group(command: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser] | None:
+    """Return the commands of a group; ``None`` for a command that is no group."""
+    actions = [action for action in command._actions if isinstance(action, argparse._SubParsersAction)]
+    return dict(actions[0].choices) if actions else None
+
+
 def unknown_in_client_command(tokens: list[str]) -> Iterator[str]:
     if tokens[0].startswith("-"):
         return
@@ -108,6 +114,13 @@ def unknown_in_client_command(tokens: list[str]) -> Iterator[str]:
     for word in tokens[1:]:
         if word == "--":
             return
+        group = _group(command)
+        if group is not None:
+            if not word.startswith("-") and word not in group:
+                yield f"no command {tokens[0]} {word}"
+                return
+            command = group.get(word, command)
+            continue
         option = word.partition("=")[0]
         if option.startswith("--") and option not in command._option_string_actions:
             yield f"no option {option}"

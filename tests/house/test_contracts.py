@@ -50,6 +50,7 @@ PLANTS = [
     ("Warm stands on the client alone", "cachesvc.warm.planted", "cachesvc.registry.planted"),
     ("Concrete backends are named in bootstrap alone", "cachesvc.api.planted", "cachesvc.blobs.s3"),
     ("Concrete backends are named in bootstrap alone", "cachesvc.registry.planted", "cachesvc.blobs.local"),
+    ("Concrete backends are named in bootstrap alone", "cachesvc.cli.planted", "cachesvc.blobs.oci"),
     ("Each room's packages from outside", "cachesvc_client.wire.planted", "zstandard"),
     ("Each room's packages from outside", "cachesvc_client.planted", "requests"),
     ("Each room's packages from outside", "cachesvc_client.http.registry", "torch"),

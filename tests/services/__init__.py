@@ -1,1 +1,2 @@
-"""Start the real servers of the tests: PostgreSQL, redis-server, and Ceph's S3 gateway. Nothing is mocked."""
+"""Start the real servers of the tests: PostgreSQL, redis-server, Ceph's S3 gateway, and docker's registry.
+Nothing is mocked."""

@@ -33,7 +33,9 @@ def doctor(context: typer.Context, apply: Apply = False, as_json: AsJson = False
     from cachesvc.settings import read_settings
 
     settings = read_settings(context.obj.config, data=context.obj.data)
-    where = f"bucket {settings.bucket}" if settings.bucket else f"folder {settings.data}"
+    where = f"folder {settings.data}"
+    if settings.bucket or settings.oci_repository:
+        where = f"bucket {settings.bucket}" if settings.bucket else f"repository {settings.oci_repository}"
     with open_store(settings) as (store, links):
         rows = list(contract.judge(store, links)) if apply else contract.promises(links)
     broken = sum(bool(row.problem) for row in rows)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ..wire import codec
-from ..wire.names import Lane, Name, Tag
+from ..wire.names import Lane, Name, Tag, Target
 
 T = TypeVar("T")
 
@@ -40,6 +40,11 @@ def tag_argument(text: str) -> Tag:
 def lane_argument(text: str) -> Lane:
     """Parse a lane of a command line."""
     return _parse(Lane, text)
+
+
+def target_argument(text: str) -> Target:
+    """Parse a target of a command line."""
+    return _parse(Target, text)
 
 
 def _parse(parse: Callable[[str], T], text: str) -> T:

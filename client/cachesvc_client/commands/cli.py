@@ -21,6 +21,7 @@ from ..wire.errors import CacheSvcError, InvalidRequest, printable
 from .arguments import lane_argument, name_argument, print_json, tag_argument, without_provenance
 from .cosign import add_cosign
 from .entry_commands import add_coverage, add_explain
+from .oci import add_oci
 
 if TYPE_CHECKING:
     pass
@@ -68,6 +69,7 @@ def parser(program: str) -> argparse.ArgumentParser:
         _add_push,
         add_cosign,
         _add_verify,
+        add_oci,
     ):
         add(commands)
     return top

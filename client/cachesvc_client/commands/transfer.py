@@ -130,9 +130,9 @@ def _pull_one(
 ) -> PulledBundle:
     verified = check_accepted(row.envelope_bytes, config, expected, policy, store)
     manifest, statement = verified.manifest, verified.manifest.statement
-    path = into / _file_name(verified)
+    path = into / file_name(verified)
     pack, moved = manifest.pack, 0
-    if not _is(path, verified):
+    if not is_bundle_of(path, verified):
         fetched, moved = store.fetch(
             pack.digest, pack.size, lambda offset: remote.downloads.fetch(row, pack, offset)
         )
@@ -143,13 +143,13 @@ def _pull_one(
     return PulledBundle(statement.target, verified.revision, path, pack.size, moved, verified.signer)
 
 
-def _file_name(verified: Verified) -> str:
+def file_name(verified: Verified) -> str:
     """Return a readable file name, one for each entry: the entry's next revision replaces the file."""
     readable = re.sub(r"[^A-Za-z0-9._+=-]+", "-", verified.manifest.statement.target)[:120]
     return f"{readable}-{verified.manifest.entry.hex[:12]}{SUFFIX}"
 
 
-def _is(path: Path, verified: Verified) -> bool:
+def is_bundle_of(path: Path, verified: Verified) -> bool:
     """Return whether the file is this bundle already, whole."""
     with contextlib.suppress(NotFound, Corrupt, OSError):
         envelope, offset = open_bundle(path)

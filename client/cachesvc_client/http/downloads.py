@@ -113,7 +113,7 @@ class Downloads:
                     return
                 if response.status not in (301, 302, 303, 307, 308):
                     raise self._error(origin, response)
-                origin, path = _follow_redirect(origin, path, response.headers.get("Location"))
+                origin, path = follow_redirect(origin, path, response.headers.get("Location"))
         raise Unavailable(f"{origin}: more than {MAX_REDIRECTS} redirects")
 
     def _error(self, origin: Origin, response: Response) -> CacheSvcError:
@@ -153,7 +153,9 @@ def _bytes_to_skip(response: Response, offset: int, size: int, origin: Origin) -
     return 0 if response.status == 206 else offset
 
 
-def _follow_redirect(origin: Origin, path: str, location: str | None) -> tuple[Origin, str]:
+def follow_redirect(origin: Origin, path: str, location: str | None) -> tuple[Origin, str]:
+    """Returns where a redirect leads. Raises ``ProtocolMismatch`` for what is no URL, and ``Untrusted`` for a
+    way from https to http."""
     base = f"{origin}{path}"
     try:
         target, path = split_url(urllib.parse.urljoin(base, location or "").split("#")[0], "redirect")

@@ -1,0 +1,1 @@
+"""Test bundles as artifacts and images of OCI."""
