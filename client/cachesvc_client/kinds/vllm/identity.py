@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from .versions import GROUPS, LEFT_OUT, OF_HOST
+from .versions import GROUPS, LEFT_OUT, OF_HOST, VARIABLES_OF_PROCESS
 
 _DEPTH = 12
 """How deep a configuration may be nested."""
@@ -91,7 +91,7 @@ def unknown_variables(environ: Mapping[str, str], known: Iterable[str]) -> Itera
     """Yield vLLM's variables that it does not know itself, since plugins read those; values as digests."""
     from ...wire.digest import Digest
 
-    names = set(known)
+    names = VARIABLES_OF_PROCESS.union(known)
     for name in sorted(environ):
         if name.startswith("VLLM_") and name not in names:
             yield name, Digest.of(environ[name].encode(errors="surrogateescape")).hex[:16]

@@ -37,5 +37,8 @@ OF_HOST = frozenset(
 )
 """Fields, in those parts, of one process or one host: they change no graph."""
 
+VARIABLES_OF_PROCESS = frozenset({"VLLM_DIST_IDENT"})
+"""Variables that vLLM sets itself, to another value in each engine."""
+
 GROUPS = ("vllm.general_plugins", "vllm.platform_plugins")
 """Groups of entry points whose packages change vLLM."""
