@@ -1,23 +1,14 @@
 """A platform for tests: the CPU with vLLM's own piecewise compile, as its GPU platforms have it.
 
-vLLM's CPU platform replaces `CompilationMode.VLLM_COMPILE` by a plain compile. This one keeps it. `make_plugin` writes the
-package data with which vLLM finds the platform."""
+vLLM's CPU platform replaces `CompilationMode.VLLM_COMPILE` by a plain compile. This one keeps it. vLLM finds
+it by an entry point, which the test writes."""
 
 import sys
-from pathlib import Path
 
 
 def register():
     """Return the name of the platform, as vLLM asks each plugin for."""
     return "piecewise.PiecewiseCpu"
-
-
-def make_plugin(folder):
-    """Write into ``folder`` what makes this module a plugin for vLLM."""
-    data = Path(folder) / "cachesvc_piecewise-0.dist-info"
-    data.mkdir(parents=True)
-    (data / "METADATA").write_text("Metadata-Version: 2.1\nName: cachesvc-piecewise\nVersion: 0\n")
-    (data / "entry_points.txt").write_text("[vllm.platform_plugins]\npiecewise = piecewise:register\n")
 
 
 def __getattr__(name):

@@ -22,7 +22,6 @@ class Worker:
         client = sys.modules.get("cachesvc_client")
         if client is None:
             return {"state": "not attached", "counters": counted}
-        from cachesvc_client.hooks.counters import Observer  # noqa: F401
         from cachesvc_client.wire.codec import plain
 
         report = client.report()
