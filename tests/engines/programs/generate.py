@@ -28,7 +28,7 @@ def main() -> None:
     answer = {"tokens": [list(output.outputs[0].token_ids) for output in outputs]}
     if name:
         answer["published"] = engine.collective_rpc("cachesvc_publish", args=(name,))
-    answer["workers"] = engine.collective_rpc("cachesvc_report")
+    answer["workers"] = engine.collective_rpc("say")
     print(json.dumps(answer), flush=True)
 
 

@@ -1,38 +1,18 @@
-"""Gives vLLM's worker two methods: one publishes what it compiled, one returns what it compiled and used."""
+"""Gives vLLM's worker a method that says what it compiled and used, also where cachesvc is not attached."""
 
 import sys
 from typing import Any
 
+from cachesvc_client.kinds.vllm.worker import Publisher
 
-class Worker:
+
+class Worker(Publisher):
     """Extends vLLM's worker by ``worker_extension_cls``."""
 
-    def cachesvc_publish(self, name: str) -> dict[str, Any]:
-        """Publish under a name what this worker compiled or used."""
-        import cachesvc_client
-        from cachesvc_client.wire.codec import plain
-
-        return dict(plain(cachesvc_client.publish(name)))
-
-    def cachesvc_report(self) -> dict[str, Any]:
-        """Return the report of this worker, and vLLM's own counters."""
-        from vllm.compilation.counter import compilation_counter
-
-        counted = {name: count for name, count in vars(compilation_counter).items() if count}
-        client = sys.modules.get("cachesvc_client")
-        if client is None:
-            return {"state": "not attached", "counters": counted}
-        from cachesvc_client.wire.codec import plain
-
-        report = client.report()
-        return {
-            "state": report.state,
-            "reasons": list(report.reasons),
-            "used": report.used,
-            "observed": plain(report.observed),
-            "seconds": report.seconds,
-            "kinds": plain(report.kinds),
-            "revisions": plain(report.revisions),
-            "differences": [str(difference) for difference in report.key_differences],
-            "counters": counted,
-        }
+    def say(self) -> dict[str, Any]:
+        """Return the report of this worker, flat, with vLLM's own counters."""
+        attached = "cachesvc_client.session.sessions" in sys.modules
+        answer = self.cachesvc_report()
+        report = answer["report"]
+        kept = ("state", "reasons", "observed", "seconds", "kinds", "revisions", "key_differences")
+        return {name: report[name] for name in kept} | {"attached": attached, "counters": answer["counters"]}
