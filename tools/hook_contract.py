@@ -51,7 +51,6 @@ READS: Mapping[str, Sequence[str]] = {
     f"{_BUILD}._compile_so": ("src", "src_path", "name", "load_module", "language"),
     "torch.utils.cpp_extension._run_ninja_build": ("build_directory",),
     "vllm.compilation.decorators._try_load_aot_compiled_fn": ("model", "aot_compilation_path"),
-    "vllm.compilation.backends.CompilerManager.initialize_cache": ("cache_dir", "disable_cache"),
 }
 """Name -> the parameters that its wrapper reads. A release without one of them needs another wrapper."""
 EVERY_PARAMETER: Mapping[str, frozenset[str]] = {

@@ -15,10 +15,10 @@ import pytest
 
 from cachesvc_client.hooks import imports
 from cachesvc_client.kinds.kind import KindState, ProcessCallbacks, RestoredFacts
-from cachesvc_client.kinds.vllm import artifacts, identity
+from cachesvc_client.kinds.vllm import identity
 from cachesvc_client.kinds.vllm.identity import Doubt, describe, operators_digest, unknown_variables
 from cachesvc_client.kinds.vllm.kind import KIND, VllmState
-from cachesvc_client.kinds.vllm.rules import PLACEHOLDER, inside_of_torch_compile_cache
+from cachesvc_client.kinds.vllm.rules import inside_of_torch_compile_cache
 from cachesvc_client.wire.errors import CacheSvcError
 
 from .conformance import Example, KindConformance
@@ -26,23 +26,14 @@ from .conformance import Example, KindConformance
 IDENTITY, HASH, SHORT = "0a" * 16, "b1" * 32, "c2" * 5
 MODEL = f"{IDENTITY}/torch_aot_compile/{HASH}/rank_0_0/model"
 CLASSIC = f"{IDENTITY}/{SHORT}/rank_0_0/backbone"
-ARTIFACT = f"{CLASSIC}/artifact_compile_range_1_1024_subgraph_0"
-INDEX = f"""{{   (   (1, 1024),
-        0,
-        'inductor_standalone'): {{   'cache_key': 'a',
-                                    'graph_handle': (   '{ARTIFACT.rpartition("/")[2]}',
-                                                        '{{root}}/{ARTIFACT}')}}}}"""
 
 
 class TestConformance(KindConformance):
     kind = KIND
-    examples = (
-        Example(MODEL, b"\x80\x04" + bytes(range(256)), last=True),
-        Example(f"{CLASSIC}/vllm_compile_cache.py", INDEX.encode(), last=True),
-        Example(ARTIFACT, b"binary artifact"),
-    )
+    examples = (Example(MODEL, b"\x80\x04" + bytes(range(256)), last=True),)
     others = (
-        *(f"{CLASSIC}/computation_graph.py", f"{CLASSIC}/cache_key_factors.json", f"{MODEL}.123.tmp"),
+        *(f"{CLASSIC}/vllm_compile_cache.py", f"{CLASSIC}/computation_graph.py"),
+        *(f"{CLASSIC}/cache_key_factors.json", f"{MODEL}.123.tmp"),
         *(f"torch_compile_cache/torch_aot_compile/{HASH}/rank_0_0/model", f"{IDENTITY}/dummy_cache/model"),
         *(f"{IDENTITY}/torch_aot_compile/{HASH}/rank_0/model", f"{IDENTITY}/torch_aot_compile/{HASH}/model"),
         *(f"{IDENTITY}/torch_aot_compile/{HASH[:-1]}/rank_0_0/model", f"{CLASSIC}/../{SHORT}/model"),
@@ -61,25 +52,6 @@ class TestConformance(KindConformance):
 
 def test_a_rank_with_a_device_is_known() -> None:
     assert KIND.rules.rule(MODEL.replace("rank_0_0", "rank_3_1_dev2")) is not None
-
-
-@pytest.mark.parametrize(
-    "index",
-    [
-        b"import os",
-        b"{1: 2}",
-        b"{(1, 0, 'x'): {'graph_handle': ('a', '/etc/passwd')}}",
-        f"{{(1, 0, 'x'): {{'graph_handle': ('model', '{PLACEHOLDER}/../model')}}}}".encode(),
-        f"{{(1, 0, 'x'): {{'graph_handle': ('other', '{PLACEHOLDER}/{ARTIFACT}')}}}}".encode(),
-        b"(" * 3000 + b"1",
-        b"\xff",
-    ],
-)
-def test_an_index_that_names_other_files_is_refused(index: bytes, tmp_path: Path) -> None:
-    rule = KIND.rules.rule(f"{CLASSIC}/vllm_compile_cache.py")
-    assert rule is not None and rule.local is not None
-    with pytest.raises(ValueError, match=r"no index|names"):
-        rule.local(index, tmp_path)
 
 
 def test_the_place_of_a_path_is_what_follows_vllms_folder() -> None:
@@ -317,37 +289,3 @@ def test_a_strict_failure_reaches_vllm(state: VllmState, engine: Engine) -> None
     with pytest.raises(CacheSvcError):
         _call(state, engine, before_compile=fail)
     assert engine.paths == []
-
-
-def test_an_index_that_vllm_wrote_names_its_artifacts_in_the_folder_of_the_copy(
-    tmp_path: Path, state: VllmState, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own = tmp_path / "vllm" / "torch_compile_cache" / SHORT / "rank_0_0" / "backbone"
-    own.mkdir(parents=True)
-    monkeypatch.setattr(identity, "identity", lambda _: IDENTITY)
-    monkeypatch.setattr(artifacts, "_current_config", lambda: SimpleNamespace())
-    calls: list[str] = []
-
-    def initialize_cache(  # in the form of vLLM's
-        manager: Any, cache_dir: str, disable_cache: bool = False, prefix: str = ""
-    ) -> None:
-        del manager, disable_cache, prefix
-        calls.append(cache_dir)
-
-    def call(*arguments: Any) -> None:
-        asked = ProcessCallbacks(lambda: None, lambda _: None)
-        state._artifacts.initialize_cache(asked, imports.Call(initialize_cache, (None, *arguments), {}))
-
-    call(str(own))
-    name = ARTIFACT.rpartition("/")[2]
-    (own / name).write_bytes(b"artifact")
-    index = f"{{(1, 0, 'x'): {{'graph_handle': ('{name}', '{own / name}')}}}}"
-    (own / "vllm_compile_cache.py").write_text(index)
-    (own / "cache_key_factors.json").write_text('{"env": {"AWS_SECRET": "x"}}')
-    root = tmp_path / "root"
-    assert state.used_files(root) == {f"{CLASSIC}/vllm_compile_cache.py", ARTIFACT}
-    assert str(root / CLASSIC) in (root / CLASSIC / "vllm_compile_cache.py").read_text()
-    state.accept(root, [f"{CLASSIC}/vllm_compile_cache.py", ARTIFACT])
-    call(str(own))
-    call(str(own), True)
-    assert calls == [str(own), str(root / CLASSIC), str(own)]

@@ -9,14 +9,14 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from ...hooks import imports
 from ..kind import ProcessCallbacks
-from .rules import INDEX, RULES, inside_of_torch_compile_cache
+from .rules import RULES, inside_of_torch_compile_cache
 
 _log = logging.getLogger("cachesvc")
 _MOST_REASONS = 8
@@ -61,7 +61,7 @@ class Artifacts:
         written = {}
         for path, (own, before) in list(self._before.items()):
             if (now := _signature(own)) is not None and now != before:
-                written.update({path: own} if not path.endswith(INDEX) else _index_files(path, own))
+                written[path] = own
         return {path: own for path, own in written.items() if RULES.rule(path) is not None}
 
     def load_model(self, callbacks: ProcessCallbacks, call: imports.Call) -> Any:
@@ -86,29 +86,6 @@ class Artifacts:
         else:
             self._note(f"vLLM did not load the artifact of the entry: {_said(reasons, accepted)}")
         return loaded
-
-    def initialize_cache(self, callbacks: ProcessCallbacks, call: imports.Call) -> Any:
-        """Run in the place of ``CompilerManager.initialize_cache(cache_dir, disable_cache, prefix)``."""
-        if _arguments(call).get("disable_cache"):
-            return call()
-        callbacks.before_compile()
-        begin = time.perf_counter()
-        own = Path(os.fspath(call.argument("cache_dir")))
-        config = _current_config()
-        if config is None:
-            return call()
-        path = f"{self._path(str(own), config)}/{INDEX}"
-        accepted = self._accepted.get(path)
-        self._before.setdefault(path, (own / INDEX, _signature(own / INDEX)))
-        self.seconds += time.perf_counter() - begin
-        if accepted is not None and accepted.is_file():
-            _pass_instead(call, "cache_dir", str(accepted.parent))
-            self.loaded.add(path)
-        else:
-            self._note_other(path)
-        answer = call()
-        callbacks.point_compilers()
-        return answer
 
     def _path(self, own: str, config: Any) -> str:
         """Return the place below the kind's folder for a path of vLLM's. Raises for one that has none."""
@@ -142,28 +119,12 @@ def _difference(path: str, accepted: Collection[str]) -> str:
     return "vLLM's own hash of its configuration, its variables and its sources is another"
 
 
-def _index_files(path: str, index: Path) -> dict[str, Path]:
-    """Return the artifacts beside an index."""
-    folder = path.rpartition("/")[0]
-    try:
-        return {f"{folder}/{file.name}": file for file in index.parent.iterdir() if file.is_file()}
-    except OSError:
-        return {}
-
-
 def _signature(path: Path) -> Signature | None:
     try:
         status = path.stat()
     except OSError:
         return None
     return status.st_ino, status.st_mtime_ns, status.st_size
-
-
-def _arguments(call: imports.Call) -> dict[str, Any]:
-    import inspect
-
-    bound = inspect.signature(call.original).bind(*call.args, **call.kwargs)
-    return dict(bound.arguments)
 
 
 def _pass_instead(call: imports.Call, name: str, value: Any) -> None:
@@ -180,14 +141,6 @@ def _loads_counted() -> int:
     from vllm.compilation.counter import compilation_counter
 
     return int(compilation_counter.num_aot_artifacts_loaded)
-
-
-def _current_config() -> Any:
-    """Return the configuration that vLLM compiles for now; ``None`` where it does not say."""
-    import vllm.config
-
-    current: Callable[[], Any] | None = getattr(vllm.config, "get_current_vllm_config_or_none", None)
-    return current() if current is not None else None
 
 
 class _Listener(logging.Handler):

@@ -10,20 +10,13 @@ from ...hooks.table import Hook
 from ...wire.errors import CacheSvcError
 from ..kind import Kind, KindState, ProcessCallbacks, RestoredFacts
 from .artifacts import Artifacts
-from .rules import INDEX, RULES
+from .rules import RULES
 
 _LOAD = Hook(
     "vllm.compilation.decorators",
     "_try_load_aot_compiled_fn",
     "waits for the restore, and gives vLLM the artifact of an entry",
     "vLLM's compiled graphs are not restored; graphs and kernels of Inductor are",
-    role="restore",
-)
-_CLASSIC = Hook(
-    "vllm.compilation.backends",
-    "CompilerManager.initialize_cache",
-    "waits for the restore, and gives vLLM the artifacts of an entry where AOT compile is off",
-    "artifacts of vLLM without AOT compile are not restored; graphs and kernels of Inductor are",
     role="restore",
 )
 
@@ -36,11 +29,7 @@ class VllmState(KindState):
 
     def install_hooks(self, callbacks: ProcessCallbacks) -> None:
         """Put the hooks in place; they wait for the import of vLLM."""
-        for hook, body in (
-            (_LOAD, self._artifacts.load_model),
-            (_CLASSIC, self._artifacts.initialize_cache),
-        ):
-            hook.install(functools.partial(body, callbacks), reaches=(CacheSvcError,))
+        _LOAD.install(functools.partial(self._artifacts.load_model, callbacks), reaches=(CacheSvcError,))
 
     def leave_folder(self) -> None:
         """Give vLLM no artifact of the folders before."""
@@ -84,15 +73,12 @@ class VllmState(KindState):
 
 
 def _copy(own: Path, target: Path) -> None:
-    """Copy a file that vLLM wrote; what it names in its own folder is named in the folder of the copy."""
+    """Copy a file that vLLM wrote, whole. Raises ``OSError``."""
     from ...atomic import replacing
 
-    data = own.read_bytes()
-    if own.name == INDEX:
-        data = data.replace(str(own.parent).encode(), str(target.parent).encode())
     target.parent.mkdir(parents=True, exist_ok=True)
     with replacing(target) as out:
-        out.write(data)
+        out.write(own.read_bytes())
 
 
 KIND = Kind(
@@ -104,5 +90,5 @@ KIND = Kind(
     place="vllm",
     sets_variable=False,
     decides_fit=False,
-    hooks=(_LOAD, _CLASSIC),
+    hooks=(_LOAD,),
 )
