@@ -194,7 +194,6 @@ class Session:
         from ..node.installed import RestoreResult
 
         self.config, self.result, self.waited = config, RestoreResult(), True
-        self._process.captured = True
         self._process.prepare(config, self.result)
         self._status = "local"
         self._configured.set()

@@ -2,7 +2,7 @@
 worker.
 
 Arguments are NAME=VALUE. ``model``: the folder. ``publish``: publish afterwards, under this name.
-``compilation``: JSON for ``compilation_config``. Others are arguments of ``vllm.LLM``, as JSON."""
+Others are arguments of ``vllm.LLM``, as JSON."""
 
 import json
 import sys
