@@ -11,6 +11,8 @@ VERSIONS ?= 2.7.1 2.8.0 2.11.0 2.15.0
 SUPPORTED ?= 2.8.0 2.9.1 2.10.0 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0
 # Other versions of Python, each with one torch; pythonX.Y has to be on the PATH.
 PYTHONS ?= 2.13.0-3.10 2.13.0-3.12 2.13.0-3.13
+# The version of vLLM of `make test-engines`, for which requirements/vllm.in is written.
+VLLM := 0.32.0
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -34,8 +36,13 @@ FAST := not (compiles or gpu or servers or services or slow)
 COMPILE := $(BIN)/uv pip compile -q --universal --generate-hashes --no-python-downloads --no-header \
 	--no-emit-index-url --no-emit-find-links --no-emit-package cachesvc --no-emit-package cachesvc-client
 
+# What torch for CUDA names, and the environment of `make test-engines` does not need.
+NOT_ON_CPU := torch triton cuda-bindings cuda-pathfinder cuda-toolkit $(addprefix nvidia-,cublas cuda-cccl \
+	cuda-cupti cuda-nvrtc cuda-runtime cudnn-cu13 cufft cufile cusolver cusparse cusparselt-cu13 nccl-cu13 \
+	nvjitlink nvshmem-cu13 nvtx)
+
 .DEFAULT_GOAL := help
-.PHONY: contract versions versions-new help venv torch-env torch-envs demo test test-all versions-tested test-fast test-services test-security test-versions matrix differences deploy-check keys pages docs lint format \
+.PHONY: contract versions versions-new help venv torch-env torch-envs demo test test-all versions-tested test-fast test-services test-security test-versions test-engines matrix differences deploy-check keys pages docs lint format \
 	types contracts release-check bench bench-start bench-registry bench-gpu requirements triton fuzz clean tools
 
 help:  ## this list
@@ -58,6 +65,11 @@ $(STAMP): $(LOCKS) requirements/install.sh pyproject.toml setup.py client/pyproj
 	@rm -f $(VENV)/.installed-* && touch $@
 
 venv: $(STAMP)  ## .venv with everything; instant when it is there
+
+.torch/vllm-$(VLLM)/.ready: requirements/build.txt requirements/vllm.txt pyproject.toml client/pyproject.toml \
+		tools/vllm_env.sh | tools
+	@tools/vllm_env.sh $(VLLM) .torch/vllm-$(VLLM) $(PYTHON)
+	@touch $@
 
 .torch/%/.ready: $(LOCKS) requirements/install.sh pyproject.toml client/pyproject.toml \
 		tools/torch_env.sh tools/cuda_stubs.py | tools
@@ -88,6 +100,9 @@ test-services: $(STAMP)  ## those over real PostgreSQL, Redis, Ceph S3 and docke
 
 test-security: $(STAMP)  ## every attack of docs/security/threat-model.md, and how many were tried; ARGS as for test
 	@$(PYTEST) tests/security $(ARGS)
+
+test-engines: $(STAMP) .torch/vllm-$(VLLM)/.ready  ## real vLLM on a CPU; downloads it once, 133 MB and what it requires
+	@CACHESVC_TEST_ENGINES=required $(BIN)/python -m pytest tests/engines $(ARGS)
 
 test-versions: $(STAMP) torch-envs  ## those on other versions of torch (VERSIONS="2.8.0 2.11.0")
 	@CACHESVC_TEST_VERSIONS="$(VERSIONS)" $(BIN)/python -m pytest -n $(JOBS) tests/versions $(ARGS)
@@ -186,6 +201,9 @@ requirements: $(STAMP)  ## compile requirements/*.in again; ARGS=--upgrade for n
 	@$(COMPILE) $(ARGS) --python-version 3.11 requirements/docs.in -o requirements/docs.txt \
 		-c requirements/dev.txt
 	@$(COMPILE) $(ARGS) --python-version 3.11 requirements/triton.in -o requirements/triton.txt
+	@$(BIN)/uv pip compile -q $(ARGS) --no-annotate --no-python-downloads --no-header --no-emit-index-url \
+		--no-emit-find-links $(NOT_ON_CPU:%=--no-emit-package %) --python-version 3.11 requirements/vllm.in \
+		-o requirements/vllm.txt -c requirements/client.txt
 	@$(COMPILE) $(ARGS) --python-version 3.11 requirements/fuzz.in -o requirements/fuzz.txt
 	@$(COMPILE) $(ARGS) --no-deps --python-version 3.11 requirements/models.in -o requirements/models.txt
 

@@ -1,4 +1,4 @@
-"""Compares the private names that cachesvc wraps with the sources of torch and Triton.
+"""Compares the private names that cachesvc wraps with the sources of torch, Triton and vLLM.
 
 `tools/hook_contract.json` has, for each release, what each name is: its parameters and their defaults. Its
 rows are those of the hooks; this module adds which parameters a wrapper reads, and how callbacks are called.
@@ -29,7 +29,7 @@ from cachesvc_client.session.every_hook import every_hook
 from tools.private_names import MISSING, Sources
 
 TABLE = Path(__file__).with_suffix(".json")
-PACKAGES = ("torch", "triton")
+PACKAGES = ("torch", "triton", "vllm")
 
 _CACHE = "torch._functorch._aot_autograd.autograd_cache"
 _AUTOTUNER = "torch._inductor.runtime.triton_heuristics.CachingAutotuner"
@@ -50,6 +50,7 @@ READS: Mapping[str, Sequence[str]] = {
     f"{_BUILD}.compile_module_from_src": ("src", "name"),
     f"{_BUILD}._compile_so": ("src", "src_path", "name", "load_module", "language"),
     "torch.utils.cpp_extension._run_ninja_build": ("build_directory",),
+    "vllm.compilation.decorators._try_load_aot_compiled_fn": ("model", "aot_compilation_path"),
 }
 """Name -> the parameters that its wrapper reads. A release without one of them needs another wrapper."""
 EVERY_PARAMETER: Mapping[str, frozenset[str]] = {
@@ -140,7 +141,7 @@ class Table:
         if not path.exists():
             return cls({package: [] for package in PACKAGES}, {})
         data: dict[str, Any] = json.loads(path.read_text())
-        table = cls(data["releases"], {})
+        table = cls({package: data["releases"].get(package, []) for package in PACKAGES}, {})
         for row in data["names"]:
             package = row["name"].partition(".")[0]
             form = MISSING
@@ -314,7 +315,9 @@ def main(arguments: Sequence[str]) -> int:
         lines = check(sources, table) if options.command == "check" else compare(sources, table)
         failed |= options.command == "check" and bool(lines)
         versions = ", ".join(map(" ".join, _versions(sources)))
-        right = f"{versions}: every name is as the table says" if versions else "neither torch nor Triton"
+        right = (
+            f"{versions}: every name is as the table says" if versions else "neither torch, Triton nor vLLM"
+        )
         print("\n".join(lines or [f"{sources.place}: {right}"]))
     if options.command == "record":
         table.write()

@@ -12,6 +12,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+_VERSION = r"^__version__\s*=\s*(?:version\s*=\s*)?['\"]([0-9.]+)"
 MISSING = "missing"
 """What is said of a name that the package does not have."""
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -40,8 +41,8 @@ class Sources:
 
     def version(self, package: str) -> str | None:
         """Return the version of a package, such as ``2.13.0``; ``None`` if it is not there."""
-        for path in (f"{package}/version.py", f"{package}/__init__.py"):
-            match = re.search(r"^__version__\s*=\s*['\"]([0-9.]+)", self._read(path) or "", re.M)
+        for path in (f"{package}/version.py", f"{package}/_version.py", f"{package}/__init__.py"):
+            match = re.search(_VERSION, self._read(path) or "", re.MULTILINE)
             if match is not None:
                 return match[1].rstrip(".")
         return None

@@ -1,4 +1,5 @@
-"""What the .pth file and ``every_process/sitecustomize.py`` import at the start of an interpreter.
+"""What the .pth file and ``every_process/sitecustomize.py`` import at the start of an interpreter, and vLLM
+as a plugin.
 
 Where ``CACHESVC_NAME`` or ``CACHESVC_BUNDLE`` is set it attaches from the ``CACHESVC_*`` variables once this
 process begins to import torch: most interpreters of a job never do. Where ``CACHESVC_OBSERVE`` is set
@@ -45,6 +46,11 @@ def _say(what: str, error: Exception) -> None:
     import logging
 
     logging.getLogger("cachesvc").warning("cachesvc: %s: %s", what, error)
+
+
+def plugin() -> None:
+    """Do nothing: an engine that loads cachesvc as a plugin (vLLM's ``vllm.general_plugins``) has imported
+    this module for it, and with that has attached."""
 
 
 if not sys.flags.ignore_environment:

@@ -93,7 +93,7 @@ def run_with_change(how):
 KIND.start().install_hooks(CALLBACKS)
 waiting = sorted(imports._waiting)
 answer = {
-    "imported": sorted({name.partition(".")[0] for name in sys.modules} & {"torch", "triton"}),
+    "imported": sorted({name.partition(".")[0] for name in sys.modules} & {"torch", "triton", "vllm"}),
     "waiting": waiting,
 }
 imports.disarm()

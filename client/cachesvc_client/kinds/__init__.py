@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from . import cuda, frames, inductor, torch_extensions, triton
+from . import cuda, frames, inductor, torch_extensions, triton, vllm
 from .kind import Kind
 from .rules import FileRule, KindRules
 
-KINDS: tuple[Kind, ...] = (inductor.KIND, triton.KIND, cuda.KIND, torch_extensions.KIND, frames.KIND)
+KINDS: tuple[Kind, ...] = (
+    inductor.KIND,
+    triton.KIND,
+    cuda.KIND,
+    torch_extensions.KIND,
+    frames.KIND,
+    vllm.KIND,
+)
 """Every kind. The folder of the first one may hold folders of others."""
 BY_NAME: Mapping[str, Kind] = {kind.name: kind for kind in KINDS}
 RULES: Mapping[str, KindRules] = {kind.name: kind.rules for kind in KINDS}

@@ -78,6 +78,12 @@ class Folders:
         if before and before != self.roots():
             self._earlier.insert(0, before)
 
+    def point_again(self) -> None:
+        """Set the variables again that a program has changed since they were set here."""
+        for kind in self._kinds:
+            if kind.sets_variable and kind.name in self._roots:
+                os.environ[kind.variable] = str(self._roots[kind.name])
+
     def forget_earlier(self) -> None:
         """Drop the folders that were settled before the present ones: nothing was compiled in them."""
         self._earlier.clear()

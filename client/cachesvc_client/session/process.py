@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..graphs import ambient, key_components, operators
+from ..graphs import ambient, backend_names, key_components, operators
 from ..hooks import counters, imports
 from ..kinds.kind import ProcessCallbacks
 from .compile_hook import hook_compiles
@@ -61,9 +61,15 @@ class Process(ProcessOutput):
         key_components.install_hooks(self.components)
         operators.install_hooks(self.registered_functions)
         ambient.install_hooks()
+        backend_names.install_hooks()
         self.collector.install_hooks()
         callbacks = ProcessCallbacks(
-            before, self._record_launch, traces, comparison, self.registered_functions
+            before,
+            self._record_launch,
+            traces,
+            comparison,
+            self.point_compilers,
+            self.registered_functions,
         )
         for state in self.kinds.values():
             state.install_hooks(callbacks)

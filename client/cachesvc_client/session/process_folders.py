@@ -50,6 +50,8 @@ class ProcessFolders:
         """The private folder in use; ``None`` where the user named the folders."""
         self._compiling = 0
         """How many compiles are under way."""
+        self.captured = False
+        """Whether what this process compiles is to be published."""
         self._used = False
         """Whether a compiler may have opened a file of the folder."""
 
@@ -78,6 +80,7 @@ class ProcessFolders:
         from .every_hook import support_of
 
         store = NodeStore(config.store or default_root())
+        self.captured |= config.mode == "readwrite"
         with self._preparing:
             store = self._store = self._store or store
             scope = trust_scope(config)
@@ -134,6 +137,17 @@ class ProcessFolders:
         self._accepted = together
         self.accept(others)
         return others
+
+    def point_compilers(self) -> bool:
+        """Set the compilers' variables to the present folders again, which a program has changed.
+
+        Return whether it did: only where revisions were restored, or what is compiled here is to be
+        published. Elsewhere the program's own folder may hold what it compiled before.
+        """
+        needed = self.captured or any(self._accepted.values())
+        if needed:
+            self.folders.point_again()
+        return needed
 
     def accept(self, revisions: Iterable[InstalledRevision | StagedRevision]) -> None:
         """Allow the compilers to use the files of these revisions."""

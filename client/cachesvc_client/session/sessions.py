@@ -317,6 +317,7 @@ def open_local(config: Config) -> Session:
     state = attached()
     state.arm()
     session = state.new_session(AttachOptions())
+    state.process.captured = True
     try:
         session.open_local(config)
     except Unsupported:

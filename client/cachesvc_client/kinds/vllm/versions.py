@@ -1,0 +1,44 @@
+"""What vLLM's releases do differently in their cache folder, in one place.
+
+Read in the wheel of 0.32.0, on which it was run. What a hook finds decides, and not the number of the
+release.
+"""
+
+from __future__ import annotations
+
+TESTED = ("0.32.0",)
+"""Releases on which the tests of `tests/engines` were run, on a CPU."""
+
+LEFT_OUT = (
+    "lora_config",
+    "speculative_config",
+    "model_config.multimodal_config",
+    "model_config.hf_overrides",
+    "additional_config",
+)
+"""Parts of ``VllmConfig`` that vLLM's hash leaves out, in whole or in part (0.32): of LoRA it has eight
+fields, of speculative decoding the method and the draft model, and multimodal settings only where an encoder
+is compiled."""
+
+OF_HOST = frozenset(
+    {
+        *("instance_id", "local_cache_dir", "cache_dir", "traced_files", "debug_dump_path"),
+        *("data_parallel_master_ip", "data_parallel_master_port", "master_addr", "master_port", "node_rank"),
+        *(
+            "rank",
+            "data_parallel_rank",
+            "data_parallel_rank_local",
+            "data_parallel_index",
+            "_api_process_rank",
+        ),
+        *("data_parallel_rpc_port", "_data_parallel_master_port_list", "_coord_store_port", "world_size"),
+        *("ray_workers_use_nsight", "placement_group", "compilation_time", "static_forward_context"),
+    }
+)
+"""Fields, in those parts, of one process or one host: they change no graph."""
+
+VARIABLES_OF_PROCESS = frozenset({"VLLM_DIST_IDENT"})
+"""Variables that vLLM sets itself, to another value in each engine."""
+
+GROUPS = ("vllm.general_plugins", "vllm.platform_plugins")
+"""Groups of entry points whose packages change vLLM."""

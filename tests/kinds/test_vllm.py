@@ -1,0 +1,291 @@
+"""Test artifacts of vLLM without vLLM: which files travel, what the name of their folder holds, and what the
+hooks give to functions of vLLM's form. `tests/engines` has the real engine."""
+
+from __future__ import annotations
+
+import enum
+import logging
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from cachesvc_client.hooks import imports
+from cachesvc_client.kinds.kind import KindState, ProcessCallbacks, RestoredFacts
+from cachesvc_client.kinds.vllm import identity
+from cachesvc_client.kinds.vllm.identity import Doubt, describe, operators_digest, unknown_variables
+from cachesvc_client.kinds.vllm.kind import KIND, VllmState
+from cachesvc_client.kinds.vllm.rules import inside_of_torch_compile_cache
+from cachesvc_client.wire.errors import CacheSvcError
+
+from .conformance import Example, KindConformance
+
+IDENTITY, HASH, SHORT = "0a" * 16, "b1" * 32, "c2" * 5
+MODEL = f"{IDENTITY}/torch_aot_compile/{HASH}/rank_0_0/model"
+CLASSIC = f"{IDENTITY}/{SHORT}/rank_0_0/backbone"
+
+
+class TestConformance(KindConformance):
+    kind = KIND
+    examples = (Example(MODEL, b"\x80\x04" + bytes(range(256)), last=True),)
+    others = (
+        *(f"{CLASSIC}/vllm_compile_cache.py", f"{CLASSIC}/computation_graph.py"),
+        *(f"{CLASSIC}/cache_key_factors.json", f"{MODEL}.123.tmp"),
+        *(f"torch_compile_cache/torch_aot_compile/{HASH}/rank_0_0/model", f"{IDENTITY}/dummy_cache/model"),
+        *(f"{IDENTITY}/torch_aot_compile/{HASH}/rank_0/model", f"{IDENTITY}/torch_aot_compile/{HASH}/model"),
+        *(f"{IDENTITY}/torch_aot_compile/{HASH[:-1]}/rank_0_0/model", f"{CLASSIC}/../{SHORT}/model"),
+    )
+
+    def use(self, state: KindState, root: Path) -> set[str]:
+        assert isinstance(state, VllmState)
+        state._artifacts.accept(root, [MODEL])
+        state._artifacts.loaded.add(MODEL)
+        return {MODEL}
+
+    def allowed(self, state: KindState) -> list[Path]:
+        assert isinstance(state, VllmState)
+        return state._artifacts.allowed
+
+
+def test_a_rank_with_a_device_is_known() -> None:
+    assert KIND.rules.rule(MODEL.replace("rank_0_0", "rank_3_1_dev2")) is not None
+
+
+def test_the_place_of_a_path_is_what_follows_vllms_folder() -> None:
+    inside = f"torch_aot_compile/{HASH}/rank_0_0/model"
+    assert inside_of_torch_compile_cache(f"/home/x/torch_compile_cache/{inside}") == inside
+    assert inside_of_torch_compile_cache(f"/own/cache/{inside}") == ""
+
+
+# Identity -------------------------------------------------------------------------------------
+
+
+class _Method(enum.Enum):
+    EAGLE = 1
+
+
+@dataclass
+class _Lora:
+    max_lora_rank: int = 16
+    dtype: str = "auto"
+    modules: list[str] = field(default_factory=lambda: ["q_proj"])
+    rank: int = 0
+
+
+def _model(**changes: Any) -> SimpleNamespace:
+    return SimpleNamespace(**{"multimodal_config": None, "hf_overrides": {}, **changes})
+
+
+def _config(**changes: Any) -> SimpleNamespace:
+    parts = {"lora_config": None, "speculative_config": None, "additional_config": {}}
+    return SimpleNamespace(**{**parts, "model_config": _model(), **changes})
+
+
+@pytest.fixture
+def known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stand for what only vLLM knows: the names of its variables."""
+    monkeypatch.setattr(identity, "_known_variables", lambda: ("VLLM_KNOWN",))
+    monkeypatch.setattr(identity, "_plugins", lambda: iter(()))
+
+
+DIFFERENCES: dict[str, SimpleNamespace] = {
+    "lora": _config(lora_config=_Lora()),
+    "lora rank": _config(lora_config=_Lora(max_lora_rank=32)),
+    "lora dtype": _config(lora_config=_Lora(dtype="bfloat16")),
+    "lora modules": _config(lora_config=_Lora(modules=["v_proj"])),
+    "speculative": _config(speculative_config={"method": "ngram", "num_speculative_tokens": 3}),
+    "speculative tokens": _config(speculative_config={"method": "ngram", "num_speculative_tokens": 4}),
+    "speculative method": _config(speculative_config={"method": _Method.EAGLE}),
+    "additional": _config(additional_config={"a": 1}),
+    "additional value": _config(additional_config={"a": 2}),
+    "multimodal": _config(model_config=_model(multimodal_config={"limit": 1})),
+    "multimodal value": _config(model_config=_model(multimodal_config={"limit": 2})),
+    "overrides": _config(model_config=_model(hf_overrides={"x": 1})),
+}
+
+
+@pytest.mark.usefixtures("known")
+def test_each_setting_that_vllms_hash_leaves_out_is_another_identity() -> None:
+    names = [identity.identity(config, {}) for config in (_config(), *DIFFERENCES.values())]
+    assert len(set(names)) == len(DIFFERENCES) + 1
+    assert all(KIND.rules.rule(f"{name}/torch_aot_compile/{HASH}/rank_0_0/model") for name in names)
+
+
+@pytest.mark.usefixtures("known")
+def test_what_is_of_one_process_or_host_is_no_part_of_the_identity() -> None:
+    first = {"VLLM_DIST_IDENT": "1", "HOME": "/a"}
+    second = {"VLLM_DIST_IDENT": "2", "VLLM_KNOWN": "1"}
+    names = [
+        identity.identity(_config(lora_config=_Lora(rank=rank)), environ)
+        for rank, environ in enumerate((first, second))
+    ]
+    assert names[0] == names[1]
+
+
+@pytest.mark.usefixtures("known")
+def test_variables_versions_operators_and_plugins_are_another_identity(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = [identity.identity(_config(), {}), identity.identity(_config(), {"VLLM_OF_A_PLUGIN": "1"})]
+    with monkeypatch.context() as patch:
+        patch.setattr(identity, "_plugins", lambda: iter(["vllm.general_plugins mine mine 1"]))
+        names.append(identity.identity(_config(), {}))
+    with monkeypatch.context() as patch:
+        patch.setattr(identity, "_schemas", lambda: iter(["mine::op(Tensor x) -> Tensor"]))
+        names.append(identity.identity(_config(), {}))
+    for package in ("vllm", "torch", "triton", "transformers", "flashinfer"):
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, package, SimpleNamespace(__version__="0.0.1"))
+            patch.setattr(identity, "_schemas", lambda: iter(()))
+            names.append(identity.identity(_config(), {}))
+    assert len(set(names)) == len(names)
+
+
+def test_a_value_of_a_variable_is_not_kept() -> None:
+    [(name, text)] = unknown_variables({"VLLM_SECRET": "hunter2", "OTHER": "1"}, ())
+    assert name == "VLLM_SECRET" and "hunter2" not in text
+
+
+def test_operators_of_pytorch_are_its_versions_matter() -> None:
+    assert operators_digest(["aten::add(Tensor a) -> Tensor"]) == operators_digest([])
+    assert operators_digest(["mine::add(Tensor a) -> Tensor"]) != operators_digest([])
+
+
+def test_what_has_no_stable_text_is_a_doubt() -> None:
+    nested: list[Any] = []
+    nested.append(nested)
+    for value in (object(), lambda: 1, nested):
+        with pytest.raises(Doubt):
+            describe(value)
+
+
+# Hooks ----------------------------------------------------------------------------------------
+
+
+class Engine:
+    """Stands for the functions of vLLM that are hooked, in their form, and says what they were called
+    with."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+        self.own = folder / "torch_compile_cache" / "torch_aot_compile" / HASH / "rank_0_0" / "model"
+        self.paths: list[str] = []
+        self.failure = ""
+        self.counter = SimpleNamespace(num_aot_artifacts_loaded=0)
+        for name in ("vllm", "vllm.compilation", "vllm.compilation.counter"):
+            monkeypatch.setitem(sys.modules, name, ModuleType(name))
+        vars(sys.modules["vllm.compilation.counter"])["compilation_counter"] = self.counter
+
+    def load(self, model: Any, aot_compilation_path: str) -> Any:
+        """Do what ``_try_load_aot_compiled_fn`` of 0.32 does with a path."""
+        self.paths.append(aot_compilation_path)
+        if self.failure:
+            logger = logging.getLogger("vllm.compilation.decorators")
+            text = "Compiling model again due to a load failure from %s, reason: %s"
+            logger.warning(text, aot_compilation_path, self.failure)
+            return None
+        if not Path(aot_compilation_path).exists():
+            return None
+        self.counter.num_aot_artifacts_loaded += 1
+        return model
+
+
+@pytest.fixture
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engine:
+    monkeypatch.setattr(identity, "identity", lambda _: IDENTITY)
+    return Engine(monkeypatch, tmp_path / "vllm")
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> VllmState:
+    state, root = VllmState(), tmp_path / "root"
+    (root / MODEL).parent.mkdir(parents=True)
+    (root / MODEL).write_bytes(b"verified")
+    state.use_folder(root)
+    return state
+
+
+def _call(state: VllmState, engine: Engine, **callbacks: Any) -> Any:
+    asked = ProcessCallbacks(**{"before_compile": lambda: None, "launched": lambda _: None, **callbacks})
+    model = SimpleNamespace(vllm_config=None)
+    return state._artifacts.load_model(asked, imports.Call(engine.load, (model, str(engine.own)), {}))
+
+
+def test_vllm_gets_the_path_of_a_verified_file_and_its_own_counter_counts_the_use(
+    tmp_path: Path, state: VllmState, engine: Engine
+) -> None:
+    waits: list[str] = []
+    state.accept(tmp_path / "root", [MODEL])
+    loaded = _call(state, engine, before_compile=lambda: waits.append("wait"))
+    assert loaded is not None and engine.paths == [str(tmp_path / "root" / MODEL)]
+    assert waits == ["wait"] and state.used_paths() == {MODEL} == state.used_files(tmp_path / "root")
+    assert list(state.explain(RestoredFacts({}, [{}]))) == []
+
+
+def test_a_file_that_no_revision_accounts_for_is_not_given_to_vllm(state: VllmState, engine: Engine) -> None:
+    assert _call(state, engine) is None
+    assert engine.paths == [str(engine.own)] and state.used_paths() == set()
+
+
+def test_a_file_that_was_accepted_and_is_gone_is_not_given_to_vllm(
+    tmp_path: Path, state: VllmState, engine: Engine
+) -> None:
+    state.accept(tmp_path / "root", [MODEL])
+    (tmp_path / "root" / MODEL).unlink()
+    assert _call(state, engine) is None and engine.paths == [str(engine.own)]
+
+
+def test_a_load_that_fails_is_reported_in_vllms_words(
+    tmp_path: Path, state: VllmState, engine: Engine
+) -> None:
+    state.accept(tmp_path / "root", [MODEL])
+    engine.failure = "'function' object has no attribute 'finalize_loading'"
+    assert _call(state, engine) is None and state.used_paths() == set()
+    [reason] = state.explain(RestoredFacts({}, [{}]))
+    assert "finalize_loading" in reason and str(tmp_path) not in reason
+    assert list(state.explain(RestoredFacts({}, []))) == []
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        (MODEL.replace(IDENTITY, "11" * 16), "settings differ that vLLM's hash leaves out"),
+        (MODEL.replace("rank_0_0", "rank_1_0"), "other ranks"),
+        (MODEL.replace(HASH, "22" * 32), "vLLM's own hash"),
+    ],
+)
+def test_an_artifact_of_another_engine_is_not_given_and_the_report_says_what_differs(
+    tmp_path: Path, state: VllmState, engine: Engine, other: str, words: str
+) -> None:
+    (tmp_path / "root" / other).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / "root" / other).write_bytes(b"verified")
+    state.accept(tmp_path / "root", [other])
+    assert _call(state, engine) is None and engine.paths == [str(engine.own)]
+    [reason] = state.explain(RestoredFacts({}, [{}]))
+    assert words in reason
+
+
+def test_what_vllm_wrote_is_captured_and_what_lay_there_before_is_not(
+    tmp_path: Path, state: VllmState, engine: Engine
+) -> None:
+    engine.own.parent.mkdir(parents=True)
+    engine.own.write_bytes(b"of an earlier process")
+    engine.failure = "another torch"
+    _call(state, engine)
+    assert state.used_files(tmp_path / "root") == set()
+    engine.own.unlink()
+    engine.own.write_bytes(b"of this process")
+    assert state.used_files(tmp_path / "root", left=True) == set()
+    assert state.used_files(tmp_path / "root") == {MODEL}
+    assert (tmp_path / "root" / MODEL).read_bytes() == b"of this process"
+
+
+def test_a_strict_failure_reaches_vllm(state: VllmState, engine: Engine) -> None:
+    def fail() -> None:
+        raise CacheSvcError("not restored")
+
+    with pytest.raises(CacheSvcError):
+        _call(state, engine, before_compile=fail)
+    assert engine.paths == []
