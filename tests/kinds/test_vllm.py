@@ -224,6 +224,18 @@ def test_vllm_gets_the_path_of_a_verified_file_and_its_own_counter_counts_the_us
     assert list(state.explain(RestoredFacts({}, [{}]))) == []
 
 
+def test_vllm_is_left_alone_on_a_gpu(tmp_path: Path, state: VllmState, engine: Engine) -> None:
+    """Nobody has run the kind on one."""
+    state.set_environment({"gpu": "NVIDIA H200"})
+    state.accept(tmp_path / "root", [MODEL])
+    engine.own.parent.mkdir(parents=True)
+    pointed: list[bool] = []
+    _call(state, engine, point_compilers=lambda: pointed.append(True))
+    engine.own.write_bytes(b"of vLLM")
+    assert engine.paths == [str(engine.own)] and not pointed
+    assert state.used_files(tmp_path / "root") == set()
+
+
 def test_a_file_that_no_revision_accounts_for_is_not_given_to_vllm(state: VllmState, engine: Engine) -> None:
     assert _call(state, engine) is None
     assert engine.paths == [str(engine.own)] and state.used_paths() == set()
