@@ -12,7 +12,7 @@ so that PyTorch's fixed costs weigh more than in a service.
 Usage: ``python benchmarks/versions.py [--versions 2.8.0 2.15.0] [--models t5,unet]``. A version needs an
 environment: ``make torch-env VERSION=2.8.0``. Without ``--versions`` it takes those that are there, and the
 torch of this interpreter. A run of all models takes about six minutes for each version on two free cores. The
-results of other versions stay in ``benchmarks/results/versions.json``.
+results of other versions and models stay in ``benchmarks/results/versions.json``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +70,9 @@ def main() -> int:
         for name, python in _interpreters(options):
             print(f"torch {name}", flush=True)
             out = (options.keep or scratch).absolute() / name
-            measured[name] = versions[name] = _measure(python, options.models, out, libraries)
+            measured[name] = _measure(python, options, out, libraries)
+            before = versions.get(name, {}).get("models", {})
+            versions[name] = measured[name] | {"models": before | measured[name]["models"]}
             report.update({"date": now(), "machine": {"cpus": os.cpu_count(), "cpu": platform.machine()}})
             report["versions"] = dict(sorted(versions.items(), key=lambda item: _numbers(item[0])))
             options.json.write_text(json.dumps(report, indent=1) + "\n")
@@ -88,6 +90,12 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--models", help=f"of {', '.join(MODELS)}; separated by commas; by default all")
     parser.add_argument("--environments", type=Path, default=ENVIRONMENTS, help="the folder of environments")
     parser.add_argument("--json", type=Path, default=RESULTS)
+    parser.add_argument(
+        "--tracing",
+        default="auto",
+        choices=("auto", "always"),
+        help="of the specs: whether frames may be given",
+    )
     parser.add_argument("--keep", type=Path, help="a folder that gets what each run of the matrix wrote")
     options = parser.parse_args()
     options.models = options.models.split(",") if options.models else list(MODELS)
@@ -99,7 +107,7 @@ def _options() -> argparse.Namespace:
 def _interpreters(options: argparse.Namespace) -> Iterator[tuple[str, str]]:
     """Yield (version of torch, its interpreter). Raise ``Failed`` for a version that is not there."""
     here = _torch(sys.executable)
-    found = {place.name: str(place / "bin" / "python") for place in options.environments.glob("*.*.*")}
+    found = {place.name: str(place / "bin" / "python") for place in options.environments.glob("[0-9]*.*.*")}
     found[here] = sys.executable
     for version in options.versions or sorted(found, key=_numbers):
         if version not in found:
@@ -122,10 +130,11 @@ def _libraries(folder: Path) -> Path:
     return folder
 
 
-def _measure(python: str, models: Sequence[str], out: Path, libraries: Path) -> Answer:
+def _measure(python: str, options: argparse.Namespace, out: Path, libraries: Path) -> Answer:
     """Run the matrix with an interpreter. Return what its models came to."""
-    rows = ",".join(MODELS[name] for name in models)
+    rows = ",".join(MODELS[name] for name in options.models)
     command = [python, str(ROOT / "benchmarks" / "gpu" / "matrix.py"), "--out", str(out), "--rows", rows]
+    command += ["--tracing", options.tracing]
     command += ["--baselines", MODELS[TIMED], "--rounds", "3", "--budget", "7200", "--step", "600"]
     command += ["--jobs", "2", "--measure", "2", "--methods", "cold", "local first", "local settled", "ours"]
     environ = os.environ | {"MATRIX_MODELS": str(libraries), "CUDA_VISIBLE_DEVICES": ""}
@@ -141,7 +150,10 @@ def _measure(python: str, models: Sequence[str], out: Path, libraries: Path) -> 
         "python": matrix["machine"]["python"],
         "torch": facts.get("torch"),
         "triton": facts.get("triton"),
-        "models": {name: summarise(matrix["rows"][MODELS[name]]) for name in models},
+        "models": {
+            name: summarise(matrix["rows"][MODELS[name]]) | {"tracing": options.tracing, "date": now()}
+            for name in options.models
+        },
     }
     return result
 
