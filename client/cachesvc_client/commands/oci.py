@@ -52,7 +52,7 @@ def _add_pull(group: Any) -> None:
     pull = group.add_parser(
         "pull", help="write the bundles of an OCI registry as files, after they are verified"
     )
-    pull.add_argument("reference", metavar="REFERENCE", help="host[:port]/repository[:tag][@digest]")
+    pull.add_argument("reference", metavar="REFERENCE", help="host[:port]/repository, then :tag or @digest")
     _add_into(pull)
     _add_access(pull)
     pull.add_argument("--json", action="store_true")
