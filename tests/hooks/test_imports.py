@@ -365,6 +365,15 @@ def test_arguments_get_their_names_from_the_originals_signature(target):
     assert target.function(1) == ("function", 1)
 
 
+def test_the_original_gets_another_argument_however_it_was_passed(target):
+    def body(call):
+        call.set_argument("value", 5)
+        return call()
+
+    imports.hook(target, "Owner.for_class", body)
+    assert target.Owner.for_class(value=1) == target.Owner.for_class(1) == ("Owner", 5)
+
+
 def test_a_callback_takes_any_arguments_and_raises_nothing():
     calls = []
     ours = imports.callback(lambda *args, **kwargs: calls.append((args, kwargs)))

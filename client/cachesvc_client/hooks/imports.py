@@ -76,6 +76,15 @@ class Call:
 
         return inspect.signature(self.original).bind(*self.args, **self.kwargs).arguments[name]
 
+    def set_argument(self, name: str, value: Any) -> None:
+        """Has the original get another value for its parameter ``name``. Raises an error if the call does not
+        fit the original."""
+        import inspect
+
+        bound = inspect.signature(self.original).bind(*self.args, **self.kwargs)
+        bound.arguments[name] = value
+        self.args, self.kwargs = bound.args, bound.kwargs
+
 
 Body = Callable[[Call], Any]
 """Runs in the place of a hooked function. It calls its argument for the original's result, and returns that

@@ -45,9 +45,9 @@ class ProcessCallbacks(NamedTuple):
     comparison: Callable[[str, str], Comparison | None] = lambda *_: None
     """Take a kind's name and the path of a restored file; return what the canary does with the compiled
     graphs of that file, ``None`` where it watches no revision that has the file."""
-    point_compilers: Callable[[], bool] = lambda: False
-    """Set the compilers' variables to this process's folders again, which a program has changed. Returns
-    whether it did: only where revisions were restored, or what this process compiles is to be published."""
+    point_compilers: Callable[[], object] = lambda: None
+    """Set the compilers' variables to this process's folders again, which a program has changed: only where
+    revisions were restored, or what this process compiles is to be published."""
     registered: RegisteredFunctions | None = None
     """The functions that libraries registered for their operators; ``None``: nobody recorded them."""
 

@@ -138,16 +138,14 @@ class ProcessFolders:
         self.accept(others)
         return others
 
-    def point_compilers(self) -> bool:
+    def point_compilers(self) -> None:
         """Set the compilers' variables to the present folders again, which a program has changed.
 
-        Return whether it did: only where revisions were restored, or what is compiled here is to be
-        published. Elsewhere the program's own folder may hold what it compiled before.
+        Does nothing where no revision was restored and nothing is to be published: there the program's own
+        folder may hold what it compiled before.
         """
-        needed = self.captured or any(self._accepted.values())
-        if needed:
+        if self.captured or any(self._accepted.values()):
             self.folders.point_again()
-        return needed
 
     def accept(self, revisions: Iterable[InstalledRevision | StagedRevision]) -> None:
         """Allow the compilers to use the files of these revisions."""

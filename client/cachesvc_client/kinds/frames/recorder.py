@@ -164,10 +164,10 @@ class Recorder:
             return call()
         package = self._now[-1]
         try:
-            guards, package.frame.without_hooks = split_hooks(guards)
-            left = [guard for guard in guards if made_from_live(manager, builder, guard)]
+            checked, package.frame.without_hooks = split_hooks(guards)
+            left = [guard for guard in checked if made_from_live(manager, builder, guard)]
             ids = {id(guard) for guard in left}
-            kept = [dataclasses.replace(guard, **STACKS) for guard in guards if id(guard) not in ids]
+            kept = [dataclasses.replace(guard, **STACKS) for guard in checked if id(guard) not in ids]
             described = [(bare(guard), describe_guarded(guard, builder.get(guard))) for guard in left]
             package.note_guards(builder, guards)
             with recordable_guards():

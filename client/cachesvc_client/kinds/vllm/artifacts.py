@@ -60,11 +60,11 @@ class Artifacts:
 
     def written(self) -> dict[str, Path]:
         """Return the files that vLLM wrote in this process: path below the kind's folder -> vLLM's file."""
-        written = {}
-        for path, (own, before) in list(self._before.items()):
-            if (now := _signature(own)) is not None and now != before:
-                written[path] = own
-        return {path: own for path, own in written.items() if RULES.rule(path) is not None}
+        return {
+            path: own
+            for path, (own, before) in list(self._before.items())
+            if RULES.rule(path) is not None and _signature(own) not in (None, before)
+        }
 
     def load_model(self, callbacks: ProcessCallbacks, call: imports.Call) -> Any:
         """Run in the place of ``_try_load_aot_compiled_fn(model, aot_compilation_path)``."""
@@ -81,7 +81,7 @@ class Artifacts:
         if accepted is None or not accepted.is_file():
             self._note_other(path)
             return call()
-        _pass_instead(call, "aot_compilation_path", str(accepted))
+        call.set_argument("aot_compilation_path", str(accepted))
         loads = _loads_counted()
         with _reasons_of("vllm.compilation.decorators") as reasons:
             loaded = call()
@@ -129,15 +129,6 @@ def _signature(path: Path) -> Signature | None:
     except OSError:
         return None
     return status.st_ino, status.st_mtime_ns, status.st_size
-
-
-def _pass_instead(call: imports.Call, name: str, value: Any) -> None:
-    """Have the original get another value for one parameter."""
-    import inspect
-
-    bound = inspect.signature(call.original).bind(*call.args, **call.kwargs)
-    bound.arguments[name] = value
-    call.args, call.kwargs = bound.args, bound.kwargs
 
 
 def _loads_counted() -> int:
