@@ -74,7 +74,7 @@ def direction(place: Path, which: str, device: str) -> list[dict[str, Any]]:
     trusted = {"CACHESVC_TRUSTED_KEYS": str(key.public)}
     built = _process(place, "builder", which, device, *publish)
     path = {"PATH": str(trap(place / "trap"))}
-    same = _process(place, "same", which, device, *restore, **trusted, **path)
+    same = _process(place, "same", which, device, *restore, "--restorable", **trusted, **path)
     called = place / "trap" / "called"
     same["called"] = called.read_text().split() if called.exists() else []
     other = _process(place, "other", OTHER[which], device, *restore, **trusted)
@@ -128,6 +128,8 @@ def _numbers(_: str, outcome: dict[str, Any]) -> list[str]:
         return [
             f"FALSE: off by {outcome['difference']:.3g} from eager, where {outcome['allowed']:.3g} is allowed"
         ]
+    if outcome["pinned"] != outcome["eager_pinned"]:
+        return [f"FALSE: pinned are {outcome['pinned']} where eager's are {outcome['eager_pinned']}"]
     return []
 
 

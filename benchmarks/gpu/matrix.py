@@ -484,7 +484,8 @@ class Matrix:
     ) -> Answer:
         """Run one process of a row, and keep its answer under the method. Skip it if there is no time, or if
         the method was not selected."""
-        if method.split(",")[0] not in (*self.options.methods, "cold", "ours audited"):
+        selected = method.split(",")[0] in (*self.options.methods, "cold", "ours audited")
+        if not selected or f"{row.id}:{method}" in self.options.without:
             return {"left out": "not asked for"}
         place = self.scratch / f"{row.id}-answer-RANK.json"
         for rank in range(max(1, row.ranks)):

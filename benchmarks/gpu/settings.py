@@ -44,7 +44,9 @@ def main() -> None:
     if options.device == "cuda":
         answer["gpu"] = torch.cuda.get_device_name()
     expected = torch.load(options.expect, weights_only=True) if options.expect else {}
-    for name, case in cases().items():
+    for name, case in cases(options.device).items():
+        if options.restorable and not case.restored:
+            continue
         value = case.values[options.which == "second"]
         answer["cases"][name], outputs[name] = _one(case, value, options.device, expected.get(name))
     report = cachesvc_client.report()
@@ -70,6 +72,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--publish", type=Path, help="write a bundle of what this process compiled")
     parser.add_argument("--key", type=Path, help="sign the bundle with this key")
     parser.add_argument("--restore", type=Path, help="attach to this bundle")
+    parser.add_argument("--restorable", action="store_true", help="only programs that a process can restore")
     parser.add_argument("--expect", type=Path, help="compare the outputs with these, to the bit")
     return parser.parse_args()
 
@@ -175,6 +178,28 @@ def threads(_: str, count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+@contextlib.contextmanager
+def chosen(_: str, value: Any) -> Iterator[None]:
+    """Let the programs of this process be made with ``value``."""
+    _CHOSEN.append(value)
+    try:
+        yield
+    finally:
+        _CHOSEN.pop()
+
+
+_CHOSEN: list[Any] = []
+
+
+@contextlib.contextmanager
+def nested_options(device: str, value: Any) -> Iterator[None]:
+    """Allow options of nested regions, and let programs be made with ``value``."""
+    import torch
+
+    with torch._dynamo.config.patch(enable_invoke_subgraph_regional_compile=True), chosen(device, value):
+        yield
+
+
 # Programs -------------------------------------------------------------------------------------
 
 
@@ -232,23 +257,83 @@ def total_alone(_: str) -> Callable[[Any], Any]:
     return lambda x: (x.exp() * 3).sum(0)
 
 
+def pinned_constant(device: str) -> Callable[[Any], Any]:
+    """Make a function that returns a constant on the host, in pinned memory or not."""
+    import torch
+
+    pinned = _CHOSEN[-1]
+
+    def function(x: Any) -> tuple[Any, Any]:
+        constant = torch.tensor([1.0, 2.0, 3.0], pin_memory=pinned)
+        return constant, x.sin() * 2
+
+    return function
+
+
+def dynamic(_: str) -> Callable[[Any], Any]:
+    """Make a function whose reduction is compiled for the size that is hinted."""
+    return lambda x: (x * 3).softmax(0)
+
+
+def mark_with_hint(x: Any, hint: int) -> None:
+    """Mark the first size of ``x`` as dynamic, and have it compiled for ``hint``."""
+    import torch
+
+    torch._dynamo.mark_dynamic(x, 0, hint_override=hint)
+
+
+def operator(_: str) -> Callable[[Any], Any]:
+    """Make a function that calls an operator of the program's own, one of two implementations of it."""
+    import torch
+
+    @torch.library.custom_op("settings::shift", mutates_args=(), schema="(Tensor x) -> Tensor")
+    def shift(x: Any) -> Any:
+        return x + 1
+
+    shift.register_fake(torch.empty_like)
+    if _CHOSEN[-1] == "once":
+        shift.register_autograd(lambda _, gradient: gradient)
+    else:
+        shift.register_autograd(lambda _, gradient: gradient * 2)
+    return lambda x: shift(x.sin()).sum(-1)
+
+
+def nested_region(device: str) -> Callable[[Any], Any]:
+    """Make a function with a nested region that has options of its own."""
+    import torch
+    from torch._higher_order_ops.invoke_subgraph import NestedCompileRegionOptions
+
+    options = NestedCompileRegionOptions(partitioner=_CHOSEN[-1])
+
+    @torch.compiler.nested_compile_region(options=options)
+    def region(x: Any) -> Any:
+        return x.sin().cos().exp()
+
+    return lambda x: region(x).sum(-1)  # Called twice, torch 2.11 itself answers a wrong gradient.
+
+
 @dataclass(frozen=True)
 class Case:
     """Holds a program with the two values of a setting.
 
     ``grad``: gradients are computed too. ``graphs_alone``: PyTorch's cache of AOTAutograd is off, so that the
-    cache of Inductor's graphs is used by itself."""
+    cache of Inductor's graphs is used by itself. ``mark``: called with the input and the value before each call.
+    ``restored``: whether a process with the same value restores it."""
 
     program: Callable[[str], Callable[[Any], Any]]
     setting: Callable[[str, Any], contextlib.AbstractContextManager[None]]
     values: tuple[Any, Any]
     grad: bool = False
     graphs_alone: bool = False
+    mark: Callable[[Any, Any], None] | None = None
+    restored: bool = True
 
 
-def cases() -> dict[str, Case]:
+def cases(device: str) -> dict[str, Case]:
+    """Return the programs with their settings. Pinned memory needs a GPU."""
     import torch
 
+    pinned = Case(pinned_constant, chosen, (False, True), graphs_alone=True)
     halves = (torch.bfloat16, torch.float16)
     wholes = (torch.float32, torch.float64)
     return {
@@ -259,7 +344,16 @@ def cases() -> dict[str, Case]:
         "default dtype, FX key alone": Case(ramp_alone, default_dtype, wholes, graphs_alone=True),
         "threads": Case(total, threads, (2, 1)),
         "threads, FX key alone": Case(total_alone, threads, (2, 1), graphs_alone=True),
-    }
+        "hint of a dynamic size": Case(dynamic, chosen, (64, 512), mark=mark_with_hint),
+        "an operator's gradient": Case(operator, chosen, ("once", "twice"), grad=True),
+        "options of a nested region": Case(
+            nested_region,
+            nested_options,
+            ("default_partition", "min_cut_rematerialization_partition"),
+            grad=True,
+            restored=False,
+        ),
+    } | ({"pinned constant, FX key alone": pinned} if device == "cuda" else {})
 
 
 # One program ----------------------------------------------------------------------------------
@@ -271,12 +365,12 @@ def _one(case: Case, value: Any, device: str, expected: Any) -> tuple[dict[str, 
 
     torch._dynamo.reset()
     observer = counters.start()
-    program = case.program(device)
     caches = torch._functorch.config.patch(enable_autograd_cache=not case.graphs_alone)
     with caches, case.setting(device, value), torch.set_grad_enabled(case.grad):
-        eager = _call(program, device, case.grad)
+        program = case.program(device)
+        eager = _call(program, device, case, value)
         begin = time.perf_counter()
-        outputs = _call(torch.compile(program), device, case.grad)
+        outputs = _call(torch.compile(program), device, case, value)
         seconds = time.perf_counter() - begin
     observation = observer.snapshot()
     answer = {
@@ -285,6 +379,8 @@ def _one(case: Case, value: Any, device: str, expected: Any) -> tuple[dict[str, 
         "eager_dtype": str(eager[0].dtype).removeprefix("torch."),
         "difference": max(float((a.double() - b.double()).abs().max()) for a, b in zip(outputs, eager)),  # noqa: B905
         "allowed": _allowed(eager, value),
+        "pinned": [one.is_pinned() for one in outputs] if device == "cuda" else [],
+        "eager_pinned": [one.is_pinned() for one in eager] if device == "cuda" else [],
         "compilations": observation.compilations,
         "compilers": observation.compiler_processes,
         "hits": observation.aot_hits + observation.fx_hits,
@@ -295,18 +391,21 @@ def _one(case: Case, value: Any, device: str, expected: Any) -> tuple[dict[str, 
     return answer, outputs
 
 
-def _call(program: Callable[[Any], Any], device: str, grad: bool) -> list[Any]:
-    """Return the output, and the gradient of the input if the case has one, on the CPU."""
+def _call(program: Callable[[Any], Any], device: str, case: Case, value: Any) -> list[Any]:
+    """Return the outputs, and the gradient of the input if the case has one, on the CPU."""
     import torch
 
     x = torch.arange(WIDTH * WIDTH, dtype=torch.float32, device=device).reshape(WIDTH, WIDTH) / (
         WIDTH * WIDTH
     )
-    x.requires_grad_(grad)
+    x.requires_grad_(case.grad)
+    if case.mark is not None:
+        case.mark(x, value)
     output = program(x)
-    if grad:
-        output.float().sum().backward()
-    return [one.detach().cpu() for one in (output, x.grad) if one is not None]
+    outputs = list(output) if isinstance(output, tuple) else [output]
+    if case.grad:
+        outputs[0].float().sum().backward()
+    return [one.detach().cpu() for one in (*outputs, x.grad) if one is not None]
 
 
 def _allowed(eager: list[Any], value: Any) -> float:
