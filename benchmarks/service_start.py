@@ -16,8 +16,8 @@ Steps: ``interpreter`` up to the program's first line, ``torch`` and ``libraries
 ``weights``, ``first`` from just before ``torch.compile`` to the first output, and ``whole``, all of them.
 The imports of the program that counts are in no step where cachesvc is not in use.
 
-Steady state: a process without traces, one of PyTorch alone over its folders and one more of PyTorch alone,
-as a control, on the same CPUs. They take turns, a block of calls each, and the order changes from turn to
+Steady state: two processes without traces and two of PyTorch alone over its folders, the second of each as a
+control, on the same CPUs. They take turns, a block of calls each, and the order changes from turn to
 turn; a ratio compares two blocks of one turn.
 
 Usage: ``python benchmarks/service_start.py [--models bert llama vit] [--rounds 5] [--quick]``. On a GPU:
@@ -219,9 +219,9 @@ class Starts:
             self._start(method)
 
     def measure_steady(self, turns: int) -> None:
-        """Take turns between a process without traces and two of PyTorch alone."""
-        names = ("frames", "pytorch", "control")
-        methods = dict(zip(names, (FRAMES, SETTLED, SETTLED), strict=True))
+        """Take turns between two processes without traces and two of PyTorch alone."""
+        names = ("frames", "frames-again", "pytorch", "control")
+        methods = dict(zip(names, (FRAMES, FRAMES, SETTLED, SETTLED), strict=True))
         with contextlib.ExitStack() as stack:
             served = {name: stack.enter_context(self._serving(name, methods[name])) for name in names}
             for block in served.values():
@@ -237,6 +237,7 @@ class Starts:
             "calls in a block": size,
             "seconds of a call": {name: statistics.median(times) for name, times in blocks.items()},
             "without traces / PyTorch": spread(_ratios(blocks["frames"], blocks["pytorch"])),
+            "without traces, again / PyTorch": spread(_ratios(blocks["frames-again"], blocks["pytorch"])),
             "control / PyTorch": spread(_ratios(blocks["control"], blocks["pytorch"])),
             "blocks": blocks,
         }
@@ -439,10 +440,11 @@ def table(title: str, result: Answer) -> list[str]:
     lines += [f"  bytes of packs: {packs}; largest difference from eager: {differences:.1e}"]
     if steady := result["steady"]:
         milliseconds = 1000 * steady["seconds of a call"]["pytorch"]
-        ratio, control = (steady[f"{name} / PyTorch"] for name in ("without traces", "control"))
+        names = ("without traces", "without traces, again", "control")
+        ratio, again, control = (_with_quartiles(steady[f"{name} / PyTorch"]) for name in names)
         lines.append(
             f"  a call: {milliseconds:.3f} ms, {steady['calls in a block']} in a block; "
-            f"without traces / PyTorch {_with_quartiles(ratio)}, control {_with_quartiles(control)}"
+            f"without traces / PyTorch {ratio}, another process {again}, control {control}"
         )
     for row in result["targets"]:
         verdict = {True: "met", False: "NOT MET", None: "unknown"}[row["reached"]]

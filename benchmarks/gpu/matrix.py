@@ -749,6 +749,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=1, help="of the baselines")
     parser.add_argument("--baselines", default="anchors", help="anchors, all, none, or ids such as 1,15")
     parser.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS)
+    parser.add_argument("--without", nargs="+", default=[], metavar="ROW:METHOD", help="is left out")
     parser.add_argument(
         "--tracing", default="always", choices=["always", "auto", "never"], help="of the spec"
     )

@@ -20,6 +20,7 @@ app = typer.Typer(
 )
 
 COMMANDS = {
+    "quickstart": ("quickstart",),
     "serve": ("serve",),
     "warm": ("warm",),
     "client": (

@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from types import SimpleNamespace
 
+import pytest
+
 from cachesvc_client.environment import releases
 from cachesvc_client.graphs.backend_names import forget_backend_name
 from cachesvc_client.hooks import imports
 from tests.e2e.harness import SCALAR, run
+
+RELEASE = tuple(int(part) for part in (releases.torch()[0] or "0.0").split(".")[:2])
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,7 @@ def test_a_configuration_without_a_name_stays_the_same_object() -> None:
         assert _details(config).aot_config is config
 
 
+@pytest.mark.skipif(RELEASE < (2, 9), reason="torch 2.8 compiles nothing ahead of time so")
 def test_two_processes_have_one_key(tmp_path) -> None:
     """The second process has an empty folder of its own. Without the hook both keys differ, from 2.13 on."""
     answers = [
@@ -45,6 +50,5 @@ def test_two_processes_have_one_key(tmp_path) -> None:
         for number, hook in enumerate(("hook", "hook", "", ""))
     ]
     assert answers[0]["keys"] == answers[1]["keys"] != []
-    release = tuple(int(part) for part in (releases.torch()[0] or "").split(".")[:2])
-    assert (answers[2]["keys"] != answers[3]["keys"]) == (release >= (2, 13))
+    assert (answers[2]["keys"] != answers[3]["keys"]) == (RELEASE >= (2, 13))
     assert all(answer["difference"] == 0.0 for answer in answers)
