@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import hashlib
 import importlib
+import sys
 import types
 from collections.abc import Collection
 from pathlib import Path
@@ -91,7 +92,7 @@ def test_the_digest_of_code(other: str, same: bool) -> None:
     assert (describe.code_digest(one) == describe.code_digest(code_of(other))) is same
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="code knows its full name from 3.11 on, as `warm` needs")
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="code has its full name from 3.11 on")
 def test_a_function_is_found_and_its_change_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     codes = [helper.__code__, Holder.method.__code__, Holder.own.fget.__code__, outer().__code__]
     traced = describe.traced_functions(codes)
