@@ -69,7 +69,7 @@ def _run(folder: Path) -> None:
             "the service with cachesvc compiled", "the lines above say why; see `cachesvc doctor`"
         )
     typer.echo(
-        f"\nThe second start compiled nothing. To go on: cd {shlex.quote(str(folder))}, and read its warm.toml.\n"
+        "\nThe second start compiled nothing. Read warm.toml and serve.py in that folder to see how.\n"
         f"To remove everything: rm -r {shlex.quote(str(folder))}"
     )
 
