@@ -58,7 +58,7 @@ def log_restored(label: str, result: RestoreResult, support: str) -> None:
         support,
         facts={
             "event": "restored",
-            "names": label,
+            "names": label.split(", "),
             "revisions": [str(entry.revision) for entry in result.installed],
             "files": files,
             "seconds": round(seconds, 3),
@@ -87,7 +87,7 @@ def outcome_facts(event: str, report: Report, names: str) -> dict[str, object]:
     """Returns the fields that CACHESVC_LOG=json adds to a line about the outcome."""
     return {
         "event": event,
-        "names": names,
+        "names": names.split(", ") if names else [],
         "state": report.state,
         "compilations": report.compilations,
         "tuning_runs": report.observed.tuning_runs,

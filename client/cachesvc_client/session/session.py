@@ -345,7 +345,7 @@ class Session:
         level = logging.INFO if self._claim_attempt is not None else logging.WARNING
         if self._callbacks.exiting() or not say:
             level = logging.DEBUG  # the process ends before it compiles anything
-        facts = {"event": "not_restored", "names": self.label, "reasons": [str(error)]}
+        facts = {"event": "not_restored", "names": self.label.split(", "), "reasons": [str(error)]}
         logger.write(level, "%s: not restored, this process compiles: %s", self.label, error, facts=facts)
 
     def _restore(self, agreement: Agreement) -> None:
