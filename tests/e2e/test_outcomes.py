@@ -212,7 +212,7 @@ SERVERS = {
 def test_the_registry_knows_a_start_that_sigterm_ended(
     tmp_path: Path, registry: Served, variables: dict[str, str], server: str
 ) -> None:
-    """It is told while the server lives; gunicorn, whose workers run their exit functions, tells the rest too."""
+    """It is told while the server lives. gunicorn's own workers run exit functions, and tell the rest too."""
     before = starts(registry)
     url = free_url()
     command = [word.format(port=url.rpartition(":")[2]) for word in SERVERS[server]]
@@ -227,12 +227,12 @@ def test_the_registry_knows_a_start_that_sigterm_ended(
     with running_python(command, tmp_path, variables, PROGRAMS) as process:
         assert wait_for(lambda: answer(4), 180).endswith(" 4"), (tmp_path / "err").read_text()
         wait_for(lambda: starts(registry) == more(before, hit=1))
-        if "gunicorn" in server:
+        if server == "gunicorn":
             assert answer(6).endswith(" 6"), (tmp_path / "err").read_text()
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) in (0, -signal.SIGTERM)
     assert "Traceback" not in (tmp_path / "err").read_text()
-    last = {"partial": 1} if "gunicorn" in server else {"hit": 1}
+    last = {"partial": 1} if server == "gunicorn" else {"hit": 1}
     wait_for(lambda: starts(registry) == more(before, **last))
     told = client("admin", "stats", **registry.variables)
     assert told.returncode == 0 and "hit" in told.stdout, told.stdout
@@ -273,9 +273,10 @@ def test_the_lifespan_restores_before_the_start_and_tells_the_registry_at_the_en
         wait_for(lambda: starts(registry) == more(before, hit=workers), 180)
         wait_for(lambda: err.read_text().count("Application startup complete") == workers)
         answered: set[int] = set()
+        batches = iter(range(6, 60))  # what one process has compiled, the other loads
         while len(answered) < workers:
-            answer = httpx.get(f"{url}/6", timeout=120).json()
-            assert (answer["first"], answer["rows"]) == (4, 6), "the state of the own lifespan"
+            answer = httpx.get(f"{url}/{next(batches)}", timeout=120).json()
+            assert answer["first"] == 4, "the state of the own lifespan"
             answered.add(answer["process"])
         begin = time.monotonic()
         process.send_signal(signal.SIGTERM)

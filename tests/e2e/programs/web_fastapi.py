@@ -1,4 +1,4 @@
-"""Serve with FastAPI and the lifespan of cachesvc: compile at the start for 4 rows, and at a request for /N for N.
+"""Serve with FastAPI and the lifespan of cachesvc: 4 rows are compiled at the start, N at a request for /N.
 
 The program attaches to the NAME of the environment. It prints how far the restore is when its own lifespan
 starts. A request answers with the process's id and with the state that the lifespan yields."""
