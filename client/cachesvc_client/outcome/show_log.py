@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import time
@@ -36,16 +37,11 @@ class _Json(logging.Formatter):
         return json.dumps(line, default=str)
 
 
+@functools.cache
 def show_as_asked() -> None:
-    """Shows the log as CACHESVC_LOG asks for it, once in a process."""
-    level = os.environ.get("CACHESVC_LOG", "").strip()
-    if level and level not in _shown:
-        _shown.add(level)
+    """Shows the log as CACHESVC_LOG asks for it, once in a process: the value at the first call counts."""
+    if level := os.environ.get("CACHESVC_LOG", "").strip():
         show(level)
-
-
-_shown: set[str] = set()
-"""Values of CACHESVC_LOG that were obeyed, or refused with a warning."""
 
 
 def show(level: str) -> None:
