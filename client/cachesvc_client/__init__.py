@@ -126,8 +126,9 @@ def publish(name: str | None = None, *, target: str = "service") -> CommitAnswer
         and ``created`` is false.
 
     Raises:
-        CacheSvcError: With what is missing. ``ClaimLost``: this process was silent for too long, and another
-            one compiles or has published.
+        CacheSvcError: With what is missing and how to fix it. ``Forbidden``: CACHESVC_MODE is not readwrite.
+            ``ClaimLost``: this process was silent for too long, and another one compiles or has published.
+            A service that shall go on without the publication catches the error.
     """
     from .session.publish import publish as run
 

@@ -1,11 +1,26 @@
 """``import cachesvc_client.auto``: attaches to what the CACHESVC_* variables name, and nothing else.
 
-Never raises; without CACHESVC_NAME and CACHESVC_BUNDLE, or with CACHESVC_MODE=off, it does nothing.
+Never raises. With CACHESVC_MODE=off it does nothing. Without CACHESVC_NAME and CACHESVC_BUNDLE it attaches
+nothing, and says so in one warning: the import asks for an attach, and the variable is often misspelt.
 """
 
 from __future__ import annotations
 
-from . import attach, named
+from . import attach, enabled, named
+
+
+def _warn() -> None:
+    import logging
+
+    from .outcome.show_log import show_as_asked
+
+    show_as_asked()
+    logging.getLogger("cachesvc").warning(
+        "auto: nothing is attached, this process compiles: set CACHESVC_NAME or CACHESVC_BUNDLE"
+    )
+
 
 if named():
     attach()
+elif enabled():
+    _warn()

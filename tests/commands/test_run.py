@@ -76,6 +76,15 @@ def test_options_become_variables():
     ]
 
 
+@pytest.mark.parametrize(
+    ("flags", "level"), [((), "json"), (("-v",), "info"), (("-v", "--verbose"), "debug")]
+)
+def test_verbose_sets_the_level_of_the_log(flags, level):
+    program = "import os; print(os.environ['CACHESVC_LOG'])"
+    result = run(*flags, "team/bert", "--", sys.executable, "-c", program, "-v", CACHESVC_LOG="json")
+    assert result.stdout == f"{level}\n", result.stderr
+
+
 def test_spawned_workers_are_reached(tmp_path):
     (tmp_path / "job.py").write_text(
         "import multiprocessing, subprocess, sys\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,12 @@ from benchmarks.hosts import QUICK
 from cachesvc_client.bundle.pack import SourceFile
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.kinds.frames.versions import is_known
+from tests.prepared import COMPILES, prepared_python
+from tests.python_process import running_python
 
-from .harness import ProgramResult, run
+from .harness import PROGRAMS, ProgramResult, environment, run
 from .rebuild import rebuild
+from .registries import wait_for
 
 pytestmark = pytest.mark.compiles
 
@@ -86,6 +90,19 @@ def test_a_fresh_process_traces_nothing(tmp_path: Path, recorded: Recorded) -> N
     assert answer["imported"] == [], "what only a compile needs is not imported"
     assert answer["same_config"]
     assert answer["explained"] == [], "a variant that does not fit is no reason where another one does"
+
+
+def test_a_start_that_traces_nothing_says_so_at_the_first_pause(tmp_path: Path, recorded: Recorded) -> None:
+    """It never enters ``compile_fx``. The program looks by itself every ten minutes alone, and is killed."""
+    arguments = [str(PROGRAMS / "frames.py"), "serve", str(recorded.bundle), "nothing"]
+    variables = {**QUICK, "CACHESVC_TRUSTED_KEYS": recorded.trusted, "CACHESVC_LOG": "info"}
+    variables = environment(tmp_path, UNTIL_KILLED="1", **variables)
+    python = prepared_python(COMPILES, variables)
+    with running_python(arguments, tmp_path, variables, tmp_path / "work", python) as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["traces"] == 0
+        wait_for(lambda: ": hit: nothing compiled" in (tmp_path / "err").read_text(), 30)
+        assert process.poll() is None
 
 
 def test_a_process_that_shall_trace_traces_and_hits(tmp_path: Path, recorded: Recorded) -> None:

@@ -64,6 +64,14 @@ def test_a_start_has_one_of_five_states(observed, revisions, state):
     assert judge(observed, revisions) == state
 
 
+def test_a_restore_that_failed_is_a_miss_also_if_nothing_had_to_be_compiled():
+    """A warm folder or the node's own results hide a wrong name until a fresh machine starts."""
+    assert judge(NOTHING, [], failed=True) == "miss"
+    assert judge(NOTHING, [use(0)], failed=True) == "unused", "another name was restored"
+    assert judge(NOTHING, [use(1)], failed=True) == "hit"
+    assert judge(COMPILED, [use(0)], failed=True) == "inert"
+
+
 def test_pytorchs_own_hits_are_no_hits_of_cachesvc():
     """A user's warm folder hits too: no restored file was used, and nothing was compiled."""
     assert judge(Observation(fx_hits=3, aot_hits=3), [use(0)]) == "unused"

@@ -67,7 +67,7 @@ def test_a_service_with_nothing_to_restore_compiles_once_on_its_node(
     assert node.first["state"] == "miss" and node.first["compilations"] > 0, node.first
     assert node.other["state"] == "miss", "another name has other results"
     second = start("service.py", NAME, place=place, **variables)
-    assert (second["state"], second["compilations"]) == ("unused", 0), second
+    assert (second["state"], second["compilations"]) == ("miss", 0), second
     assert second["revisions"] == [] and second["difference"] < 1e-5
     assert any("earlier start of this node" in reason for reason in second["reasons"]), second
     off = start("service.py", NAME, place=place, CACHESVC_KEEP_OWN="0", **variables)

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from cachesvc_client.bundle.seal import SigningKey
 from tests.weight import LOADED_BY_ATTACH
 
 
@@ -130,9 +132,68 @@ def test_without_any_configuration_there_is_one_line_and_no_error(tmp_path):
         "report = cachesvc_client.report()\n"
         "answer = {'status': session.status, 'state': report.state, 'reasons': report.reasons}",
     )
-    assert (answer["status"], answer["state"]) == ("failed", "unused")
+    assert (answer["status"], answer["state"]) == ("failed", "miss")
     assert "CACHESVC_NAME" in answer["reasons"][0]
     assert len(lines) == 1 and "CACHESVC_NAME" in lines[0], lines
+
+
+def test_an_import_of_auto_without_a_name_says_once_that_nothing_is_attached(tmp_path):
+    program = "import cachesvc_client.auto, cachesvc_client.auto\nanswer = cachesvc_client.status()"
+    line = "auto: nothing is attached, this process compiles: set CACHESVC_NAME or CACHESVC_BUNDLE"
+    assert run_program(tmp_path, program) == ({}, [line])
+    assert run_program(tmp_path, program, CACHESVC_LOG="info") == ({}, [f"cachesvc: {line}"])
+    assert run_program(tmp_path, program, CACHESVC_MODE="off") == ({}, [])
+
+
+def test_publish_in_a_process_that_only_reads_says_how_to_change_that(tmp_path):
+    answer, _ = run_program(
+        tmp_path,
+        "try:\n    cachesvc_client.publish('team/x')\n"
+        "except Exception as error:\n    answer = [type(error).__name__, str(error)]",
+    )
+    assert answer[0] == "Forbidden" and "CACHESVC_MODE=read)" in answer[1]
+    assert "set CACHESVC_MODE=readwrite, or start it with: cachesvc run NAME --mode readwrite" in answer[1]
+
+
+def test_the_lifespan_does_nothing_where_nothing_is_attached_and_loads_no_framework(tmp_path):
+    answer, lines = run_program(
+        tmp_path,
+        "from cachesvc_client.integrations.fastapi import lifespan\n"
+        "loaded = sorted({'fastapi', 'starlette', 'anyio', 'torch'} & set(sys.modules))\n"
+        "import asyncio\n"
+        "async def main():\n"
+        "    async with lifespan()(None) as state:\n"
+        "        return state\n"
+        "answer = [loaded, asyncio.run(main())]",
+    )
+    assert (answer, lines) == ([[], None], [])
+
+
+def test_the_lifespan_waits_for_a_restore_no_longer_than_the_deadline(tmp_path):
+    """The registry takes connections and never answers. Own errors pass, and the end still runs."""
+    with socket.create_server(("127.0.0.1", 0)) as hangs:
+        answer, _ = run_program(
+            tmp_path,
+            "import asyncio, contextlib, time\n"
+            "from cachesvc_client.integrations.fastapi import lifespan\n"
+            "session = cachesvc_client.attach('team/x')\n"
+            "@contextlib.asynccontextmanager\n"
+            "async def own(app):\n"
+            "    yield session.ready\n"
+            "    raise KeyError('own')\n"
+            "async def main():\n"
+            "    begin = time.monotonic()\n"
+            "    try:\n"
+            "        async with lifespan(own)(None) as ready:\n"
+            "            waited = time.monotonic() - begin\n"
+            "    except KeyError:\n"
+            "        return [ready, waited]\n"
+            "answer = asyncio.run(main())",
+            CACHESVC_URL=f"http://127.0.0.1:{hangs.getsockname()[1]}",
+            CACHESVC_TRUSTED_KEYS=f"team={SigningKey.generate().public}",
+            CACHESVC_DEADLINE="1.5",
+        )
+    assert 0.4 < answer[1] < 10, answer
 
 
 @pytest.mark.parametrize("how", ["attach('team/x')", "auto", "bootstrap"])

@@ -160,6 +160,13 @@ def _add_run(commands: Any) -> None:
         "--deadline", metavar="SECONDS", help="seconds that the first compile waits for the restore"
     )
     run.add_argument("--strict", action="store_true", help="fail instead of compiling locally")
+    run.add_argument(
+        "-v",
+        "--verbose",
+        action="count",
+        default=0,
+        help="show what was restored and the outcome on stderr, as CACHESVC_LOG=info does; -vv: as debug",
+    )
     run.set_defaults(command=_run)
 
 
@@ -176,6 +183,7 @@ def _run(arguments: argparse.Namespace) -> int:
         "CACHESVC_MODE": arguments.mode or "",
         "CACHESVC_DEADLINE": arguments.deadline or "",
         "CACHESVC_STRICT": "1" if arguments.strict else "",
+        "CACHESVC_LOG": ("", "info", "debug")[min(arguments.verbose, 2)],
     }
     variables = {name: value for name, value in by_variable.items() if value}
     # This command reports a malformed variable once; else each process would report it.

@@ -24,13 +24,11 @@ from ..http.registry import Probe, Remote
 from ..node.store import NodeStore, default_root
 from ..outcome.send import node_id
 from ..publication.signer import signer_of
-from ..restore.revision_restore import nothing_offered
 from ..session.every_hook import every_hook, support_of
 from ..wire.errors import CacheSvcError
 from ..wire.factors import Fingerprint
 from ..wire.names import Name
-from ..wire.protocol import ResolveRequest
-from .explain import check_revisions
+from .offer import ask_offer
 from .tables import aligned
 
 Status = Literal["ok", "warn", "fail"]
@@ -332,20 +330,14 @@ def _probe_checks(config: Config, probe: Probe) -> Iterator[Check]:
 
 
 def _name_check(remote: Remote, config: Config, here: Fingerprint, name: Name) -> Check:
-    tags = name.tags(config.tag_fallback)
-    request = ResolveRequest(name.namespace, name.name, here, tags=tags, lane=config.lane)
     try:
-        answer = remote.resolve(request)
-        if not answer.revisions:
-            raise nothing_offered(name, answer.rejected)
-        chosen = Name(name.namespace, name.name, answer.tag or name.tag)
-        _, refused = check_revisions(answer, chosen, config, remote, here)
-        if len(refused) == len(answer.revisions):
-            raise next(iter(refused.values()))
+        offer = ask_offer(remote, config, name, config.tag_fallback, here, here)
+        offer.demand_any()
     except CacheSvcError as error:
         return Check("fail", "name", error.message, error.hint)
-    accepted = len(answer.revisions) - len(refused)
-    text = f"{name}: {accepted} fit here, {len(answer.rejected)} do not"
+    refused = offer.refused
+    accepted = len(offer.answer.revisions) - len(refused)
+    text = f"{name}: {accepted} fit here, {len(offer.answer.rejected)} do not"
     if not refused:
         return Check("ok", "name", text)
     first = next(iter(refused.values()))

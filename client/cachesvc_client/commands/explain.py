@@ -8,23 +8,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ..bundle.check import ExpectedStatement
 from ..config import Config
 from ..environment.detect import detect
-from ..environment.support import check_proof
-from ..http.registry import Remote
 from ..outcome.judge import KeyDifference
-from ..session.every_hook import support_of
 from ..wire.compare import Difference, differences, explanatory_differences, nearness
 from ..wire.digest import Digest
 from ..wire.errors import CacheSvcError, InvalidRequest, NotFound
-from ..wire.factors import BY_NAME, FACTORS, Factor, FactorValue, Facts, Fingerprint
+from ..wire.factors import BY_NAME, FACTORS, Factor, FactorValue, Facts
 from ..wire.facts import bounded
 from ..wire.names import Name, Tag
 from ..wire.partitions import environment
-from ..wire.protocol import EntrySummary, EnvironmentUse, ResolveAnswer, ResolveRequest
+from ..wire.protocol import EntrySummary, EnvironmentUse, ResolveAnswer
 from ..wire.reports import STATES
-from .acceptance import check_accepted, registry_policy, trusts_anybody
+from .offer import ask_offer
 from .tables import aligned, bytes_text
 from .transfer import registry_of
 
@@ -106,18 +102,13 @@ def explain(
     """
     fingerprint_here = detect() if here is None else None
     here = fingerprint_here or here or {}
-    tags = name.tags(fallback)
-    fingerprint = environment_facts(here)
     with registry_of(config) as remote:
-        answer = remote.resolve(
-            ResolveRequest(name.namespace, name.name, fingerprint, tags=tags, lane=config.lane)
-        )
-        chosen = Name(name.namespace, name.name, answer.tag or name.tag)
-        rows = [row for row in remote.entries(chosen) if row.lane is None or row.lane == config.lane]
-        asked, refused = check_revisions(answer, chosen, config, remote, fingerprint_here)
+        offer = ask_offer(remote, config, name, fallback, environment_facts(here), fingerprint_here)
+        rows = [row for row in remote.entries(offer.name) if row.lane is None or row.lane == config.lane]
     if target is not None:
-        rows = _of_target(rows, target, chosen)
-    return judge(str(chosen), here, rows, asked, not_installed(answer, rows, refused))
+        rows = _of_target(rows, target, offer.name)
+    kept_out = not_installed(offer.answer, rows, offer.refused)
+    return judge(str(offer.name), here, rows, offer.facts, kept_out)
 
 
 def read_facts(path: Path) -> Facts:
@@ -190,32 +181,6 @@ def _of_target(rows: Sequence[EntrySummary], target: str, name: Name) -> list[En
         targets = sorted({row.target for row in rows})
         raise NotFound(f"{name} has no target {target!r}", f"it has: {', '.join(targets[:10])}")
     return matches
-
-
-def check_revisions(
-    answer: ResolveAnswer, name: Name, config: Config, remote: Remote, here: Fingerprint | None
-) -> tuple[dict[Digest, Facts], dict[Digest, CacheSvcError]]:
-    """Return the facts of the revisions that this client accepts, and why it refuses the others, by entry.
-
-    ``here``: the fingerprint of this environment; ``None`` to compare with another one, whose torch cannot be
-    asked for proofs. Where no key is trusted, both are empty: `doctor` says that once.
-    """
-    expected = ExpectedStatement(name.namespace, name.name, (name.tag,), config.lane)
-    facts: dict[Digest, Facts] = {}
-    refused: dict[Digest, CacheSvcError] = {}
-    if not trusts_anybody(config):
-        return facts, refused
-    policy = registry_policy(config, remote)
-    support = support_of(here) if here is not None else None
-    for revision in answer.revisions:
-        try:
-            checked = check_accepted(revision.envelope_bytes, config, expected, policy)
-            if here is not None and support is not None:
-                check_proof(checked.manifest, support, here)
-            facts[revision.entry] = checked.manifest.facts
-        except CacheSvcError as error:
-            refused[revision.entry] = error
-    return facts, refused
 
 
 def _judge(

@@ -8,6 +8,7 @@ module a service that attaches before it configures its logging would never see 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
 _log = logging.getLogger("cachesvc")
 _UNUSED = logging.getLogger("cachesvc.unused")
@@ -15,8 +16,11 @@ _UNUSED = logging.getLogger("cachesvc.unused")
 silences the package's logger does not."""
 
 
-def write(level: int, text: str, *args: object) -> None:
+def write(level: int, text: str, *args: object, facts: Mapping[str, object] | None = None) -> None:
     """Logs a record for the user of the service.
+
+    ``facts``: what the record says, for programs: the attribute ``cachesvc`` of the record, which
+    CACHESVC_LOG=json writes. Its ``event`` says what happened.
 
     If a configuration has disabled all loggers, the function first enables this package's: for warnings, and
     for every record where CACHESVC_LOG asks for the log (only then the logger has a handler of its own). The
@@ -25,4 +29,4 @@ def write(level: int, text: str, *args: object) -> None:
     by_default = _log.disabled and _UNUSED.disabled
     if by_default and (level >= logging.WARNING or _log.handlers):
         _log.disabled = _UNUSED.disabled = False
-    _log.log(level, text, *args, stacklevel=2)
+    _log.log(level, text, *args, stacklevel=2, extra={"cachesvc": dict(facts)} if facts else None)

@@ -48,6 +48,9 @@ class ProcessCallbacks(NamedTuple):
     point_compilers: Callable[[], object] = lambda: None
     """Set the compilers' variables to this process's folders again, which a program has changed: only where
     revisions were restored, or what this process compiles is to be published."""
+    opened: Callable[[], None] = lambda: None
+    """Note that something of this kind was compiled or loaded outside of ``compile_fx``. Cheap, and does not
+    raise."""
     registered: RegisteredFunctions | None = None
     """The functions that libraries registered for their operators; ``None``: nobody recorded them."""
 

@@ -67,14 +67,15 @@ class KeyDifference:
         return f"{self.component}: here {self.here}, entry {self.entry}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Report:
     """Holds the outcome of a start, with its reasons and numbers.
 
     Attributes:
         state: The outcome. *hit*: restored files were used, nothing was compiled. *partial*: used, and
             something was compiled. *inert*: something was compiled, and the installed files were not used.
-            *miss*: nothing was there to install. *unused*: nothing was compiled, nothing used.
+            *miss*: nothing was there to install, or the restore failed. *unused*: nothing was compiled,
+            nothing used.
         reasons: Why it is no hit, the most important reason first.
         observed: What was counted: compilations, tuning runs, compiler processes.
         revisions: The installed revisions, with the outcome of each.
@@ -107,6 +108,18 @@ class Report:
     kinds: dict[str, KindWork] = field(default_factory=dict)
     key_differences: tuple[KeyDifference, ...] = ()
     distrusted: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """Return the outcome in a few lines, for a terminal or a notebook."""
+        from .show_report import text
+
+        return text(self)
+
+    def _repr_html_(self) -> str:
+        """Return the same for a notebook that shows HTML."""
+        from .show_report import html
+
+        return html(self)
 
     @property
     def compilations(self) -> int:
@@ -171,12 +184,16 @@ def uses(
     return tuple(rows)
 
 
-def judge(observed: Observation, revisions: Sequence[RevisionUse]) -> State:
-    """Return the outcome by the counts: compilations, tuning runs and compiler processes."""
+def judge(observed: Observation, revisions: Sequence[RevisionUse], failed: bool = False) -> State:
+    """Return the outcome by the counts: compilations, tuning runs and compiler processes.
+
+    ``failed``: whether a restore ended with an error. Where it left nothing to use, that is a *miss*, also if
+    this node's own results or a warm folder spared the compile: a fresh machine would compile.
+    """
     if any(revision.used for revision in revisions):
         return "hit" if observed.clean else "partial"
     if observed.clean:
-        return "unused"
+        return "miss" if failed and not revisions else "unused"
     return "inert" if revisions else "miss"
 
 

@@ -79,22 +79,27 @@ class ReportedProcess(Protocol):
 
 
 def make_report(
-    process: ReportedProcess, results: Sequence[RestoreResult], ends: Iterable[str], canary: Collection[str]
+    process: ReportedProcess,
+    results: Sequence[RestoreResult],
+    ends: Iterable[str],
+    canary: Collection[str],
+    failed: bool = False,
 ) -> Report:
     """Return the `outcome.judge.Report` of a process.
 
     ``results``: the results of all sessions. ``ends``: lines that say how each session's restore ended.
-    ``canary``: the lines of the canary.
+    ``canary``: the lines of the canary. ``failed``: whether the restore of a session failed.
     """
     observed = process.observer.snapshot() if process.observer else counters.Observation()
     installed = [entry for result in results for entry in result.installed]
     # PyTorch compiled what it looked up and did not find, also where an entry has the same key.
     used_keys = process.used_keys() - set(process.components.missed)
     used = uses(installed, process.used_paths(), used_keys, process.models)
-    state = judge(observed, used)
+    state = judge(observed, used, failed)
     retraced = observed.counters.get("aot_autograd.autograd_cache_miss", 0)
     explained = state in ("inert", "partial") or retraced
-    here: Facts = process.here() if explained or state == "miss" else {}
+    missed = state == "miss" and not observed.clean
+    here: Facts = process.here() if explained or missed else {}
     differing = _nearest(here, installed) if explained else ()
     seconds = {**process.seconds, "hooks": process.hook_seconds()}
     for result in results:
@@ -116,7 +121,7 @@ def make_report(
         revisions=(*judge_revisions(state, installed, used, saved, process.models), *wrong),
         rejected=tuple(one for result in results for one in result.rejected),
         differences=differing,
-        facts=here if differing or state == "miss" else {},
+        facts=here if differing or missed else {},
         bytes_moved=sum(result.moved for result in results),
         seconds={step: round(spent, 4) for step, spent in seconds.items()},
         saved=saved,
@@ -144,7 +149,7 @@ def _reasons(
         yield f"{process.compiled_before} graphs were compiled before attach: attach earlier"
     yield from canary
     yield from ends
-    if state == "unused" and own:
+    if own and observed.clean and state in ("unused", "miss"):
         yield f"{own} files were installed that an earlier start of this node compiled"
     off = process.switched_off()
     if off and state in ("inert", "partial"):

@@ -51,10 +51,10 @@ class Process(ProcessOutput):
         after `disarm`.
 
         ``before`` and ``after`` run around each compile; ``before`` runs too before a kernel that the
-        application launches itself. ``watch`` gets each graph before it is compiled, and returns a function
-        to wrap the compiled graph with, or ``None``. ``traces`` and ``comparison``: as
-        `ProcessCallbacks` has them. A ``CacheSvcError`` that ``before`` and ``watch`` raise reaches the
-        application.
+        application launches itself, and ``after`` when a kind has opened something by itself. ``watch`` gets
+        each graph before it is compiled, and returns a function to wrap the compiled graph with, or ``None``.
+        ``traces`` and ``comparison``: as `ProcessCallbacks` has them. A ``CacheSvcError`` that ``before`` and
+        ``watch`` raise reaches the application.
         """
         self.armed = True
         self.observer = counters.start()
@@ -69,6 +69,7 @@ class Process(ProcessOutput):
             traces,
             comparison,
             self.point_compilers,
+            after,
             self.registered_functions,
         )
         for state in self.kinds.values():

@@ -56,7 +56,10 @@ def publish(name: str | None, target: str) -> CommitAnswer:
 
     config = Config.read()
     if config.mode != "readwrite":
-        raise Forbidden("publish: CACHESVC_MODE is not readwrite", "set it where publishing is meant")
+        raise Forbidden(
+            f"publish: this process only reads (CACHESVC_MODE={config.mode})",
+            "set CACHESVC_MODE=readwrite, or start it with: cachesvc run NAME --mode readwrite -- COMMAND",
+        )
     sessions = attached().sessions
     if not sessions:
         raise NotWarm("publish: nothing was recorded", "call attach before the first compile")

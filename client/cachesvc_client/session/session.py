@@ -98,6 +98,9 @@ class Session:
         self._claim_attempt: Attempt | None = None
         """The second attempt, for the names that the first one missed."""
 
+    def __repr__(self) -> str:
+        return f"<cachesvc session {self.label}: {self.status}>"
+
     @property
     def label(self) -> str:
         """Return the text that names this session in log lines."""
@@ -159,17 +162,21 @@ class Session:
 
     def wait_for_compile(self, begin: float) -> None:
         """Wait for the restore, at most the deadline, which counts from ``begin``."""
-        self._configured.wait(_LONGEST_CONFIGURE)
-        deadline = self.config.deadline if self.config else 0.0
 
         def over() -> bool:
-            return self._attempt.wait(max(0.0, begin + deadline - time.perf_counter()))
+            return self._attempt.wait(self.seconds_left(begin))
 
         # A restore that ended during this wait may have missed: then the claim comes now.
         if not over() or (self._begin_claim() and not over()):
             text = "%s: not restored after %.1f s, this process compiles"
-            logger.write(logging.WARNING, text, self.label, deadline)
+            logger.write(logging.WARNING, text, self.label, self._deadline.seconds or 0.0)
         self.waited = True
+
+    def seconds_left(self, begin: float) -> float:
+        """Return what is left of a deadline that began at ``begin``, once the configuration was read."""
+        self._configured.wait(_LONGEST_CONFIGURE)
+        deadline = self.config.deadline if self.config else 0.0
+        return max(0.0, begin + deadline - time.perf_counter())
 
     def raise_if_strict(self) -> None:
         """Raise the error of the restore, if there is one and CACHESVC_STRICT asks for it."""
@@ -338,7 +345,8 @@ class Session:
         level = logging.INFO if self._claim_attempt is not None else logging.WARNING
         if self._callbacks.exiting() or not say:
             level = logging.DEBUG  # the process ends before it compiles anything
-        logger.write(level, "%s: not restored, this process compiles: %s", self.label, error)
+        facts = {"event": "not_restored", "names": self.label.split(", "), "reasons": [str(error)]}
+        logger.write(level, "%s: not restored, this process compiles: %s", self.label, error, facts=facts)
 
     def _restore(self, agreement: Agreement) -> None:
         from ..config import Config
@@ -379,8 +387,6 @@ class Session:
 
     def _accept_kernels(self) -> None:
         """Allow the compilers to use what was installed, and log what was restored and what was wrong."""
-        from ..wire.text import count_text
-
         result = self.result
         while result is not None and result.warnings:  # of this attempt; a second one has its own
             logger.write(logging.WARNING, "%s", result.warnings.pop(0))
@@ -389,12 +395,6 @@ class Session:
         if self.config and self.config.hold_collector:
             self._process.collector.allow()
         self._process.accept(result.installed)
-        _log.info(
-            "%s: %s, %s restored in %.2f s, %s moved; %s",
-            self.label,
-            count_text(len(result.installed), "revision"),
-            count_text(sum(entry.files for entry in result.installed), "file"),
-            sum(result.seconds.values()),
-            count_text(result.moved, "byte"),
-            self._process.support_text,
-        )
+        from ..outcome.log import log_restored
+
+        log_restored(self.label, result, self._process.support_text)

@@ -122,17 +122,28 @@ class Sessions:
         for session in waiting:
             session.raise_if_strict()
 
+    def wait_for_start(self) -> bool:
+        """Wait for each session as the first compile does, within its deadline; return whether all are over.
+
+        Raises only under CACHESVC_STRICT.
+        """
+        begin = time.perf_counter()
+        for session in self.sessions:
+            session.ensure_running()
+        over = [session.wait(session.seconds_left(begin)) for session in self.sessions]
+        return all(over)
+
     def _follow_process(self) -> None:
         self._follows_process = True
         os.register_at_fork(after_in_child=self._after_fork)
         atexit.register(self._begin_exit)  # runs after the functions that are registered later
         self.watch.at_exit()
+        if os.environ.get("CACHESVC_LOG"):
+            from ..outcome.show_log import show_as_asked
+
+            show_as_asked()
         if line := obsolete_line():
             logger.write(logging.WARNING, "%s", line)
-        if os.environ.get("CACHESVC_LOG"):
-            from ..outcome.show_log import show
-
-            show(os.environ["CACHESVC_LOG"])
 
     def _raise_at_compile(self) -> None:
         """Let the first compile of a refused torch raise, where CACHESVC_STRICT asks for that."""
@@ -245,7 +256,9 @@ class Sessions:
 
         results = [session.result for session in self.sessions if session.result is not None]
         ends = (line for session in self.sessions for line in session.explain_end())
-        return make_report(self.process, results, ends, [*self._canary_lines, *self._uncalled_lines(moment)])
+        canary = [*self._canary_lines, *self._uncalled_lines(moment)]
+        failed = any(session.error is not None for session in self.sessions)
+        return make_report(self.process, results, ends, canary, failed)
 
     def send_report(self, timeout: float) -> bool:
         """Do what `cachesvc_client.send_report` says."""

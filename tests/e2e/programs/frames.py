@@ -1,6 +1,8 @@
 """Compile a model, record its frames, or serve it: ``frames.py compile|record BUNDLE KEY`` and
 ``frames.py serve BUNDLE CHANGE``, where the change is a name of ``CHANGES``.
 
+With UNTIL_KILLED it looks for its own activity every ten minutes alone, and does not end by itself.
+
 Every process has other weights. Prints as JSON what was traced, compiled and compared by a canary, why, and
 how far the outputs are from eager."""
 
@@ -8,13 +10,17 @@ import collections
 import json
 import os
 import sys
+import time
 
 import recorded_session
 import short_life
 
 import cachesvc_client
+from cachesvc_client.hooks import activity
 from cachesvc_client.session.process import process
 
+if os.environ.get("UNTIL_KILLED"):
+    activity.QUIET_SECONDS = 600.0
 what, bundle, more = sys.argv[1:]
 session = recorded_session.begin(what, bundle)
 
@@ -141,6 +147,9 @@ print(
             "explained": list(process().explain(())),
             "difference": max(differences, default=0.0),
         }
-    )
+    ),
+    flush=True,
 )
+if os.environ.get("UNTIL_KILLED"):
+    time.sleep(3600)
 short_life.end()

@@ -118,6 +118,8 @@ class FramesState(KindState):
         if self._recorder is not None or self._giver is not None:
             answer = self._answer(call)
             if answer is not None:
+                if self._callbacks is not None:
+                    self._callbacks.opened()
                 return answer
         counters.counts["frames_traced"] += 1
         return call()

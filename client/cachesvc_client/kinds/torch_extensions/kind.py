@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ...hooks import imports
 from ...hooks.table import Hook
 from ...wire.errors import CacheSvcError
 from ..inductor.host_kernels import host_id
@@ -43,7 +43,13 @@ class TorchExtensionsState(KindState):
 
     def install_hooks(self, callbacks: ProcessCallbacks) -> None:
         """Put the hooks in place; they wait for the import of ``torch.utils.cpp_extension``."""
-        load = functools.partial(self._extensions.jit_compile, callbacks.before_compile)
+
+        def load(call: imports.Call) -> Any:
+            try:
+                return self._extensions.jit_compile(callbacks.before_compile, call)
+            finally:
+                callbacks.opened()
+
         _LOADS.install(load, reaches=(CacheSvcError,))
         _BUILDS.install(self._extensions.run_ninja)
 

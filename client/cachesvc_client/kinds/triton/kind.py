@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +65,7 @@ class TritonState(KindState):
         self.folders: set[Path] = set()
         """The absolute folders of those kernels and libraries, one for each key."""
         self._key = key.TritonKey()
+        self._opened: Callable[[], None] = lambda: None
 
     def install_hooks(self, callbacks: ProcessCallbacks) -> None:
         """Put the hooks in place; they wait for the import of Triton.
@@ -72,6 +73,7 @@ class TritonState(KindState):
         The process waits for the restore before the first look-up of a kernel that is launched without
         Inductor, and of the driver's helper: a kernel's first launch needs the helper before the kernel.
         """
+        self._opened = callbacks.opened
         _COMPILED.chain(self._record_compiled)
 
         def look_up(**event: Any) -> None:
@@ -121,6 +123,7 @@ class TritonState(KindState):
     def _record_compiled(self, **event: Any) -> None:
         for path in (event.get("metadata_group") or {}).values():
             self.folders.add(Path(path).parent)
+        self._opened()
 
     def _load_helper(self, call: imports.Call) -> Any:
         """Run in the place of Triton's function that builds a host library.

@@ -1,0 +1,79 @@
+"""Owns `Offer`: what a registry offers under a name in an environment, and what this client accepts of it.
+
+`explain` and `doctor` both judge the answer to the very request that a service sends, so they agree with its
+log and its report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..bundle.check import ExpectedStatement
+from ..config import Config
+from ..environment.support import check_proof
+from ..http.registry import Remote
+from ..restore.plan import NameRequest
+from ..restore.revision_restore import nothing_offered
+from ..session.every_hook import support_of
+from ..wire.digest import Digest
+from ..wire.errors import CacheSvcError
+from ..wire.factors import Facts, Fingerprint
+from ..wire.names import Name, Tag
+from ..wire.protocol import ResolveAnswer
+from .acceptance import check_accepted, registry_policy, trusts_anybody
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Holds what a service would get under a name.
+
+    ``name``: with the tag that answered. ``facts``: by entry, the facts of the revisions that this client
+    accepts. ``refused``: by entry, why it does not accept the others. Where no key is trusted, both are
+    empty.
+    """
+
+    name: Name
+    answer: ResolveAnswer
+    facts: Mapping[Digest, Facts]
+    refused: Mapping[Digest, CacheSvcError]
+
+    def demand_any(self) -> None:
+        """Raise the ``CacheSvcError`` of a service's log, if a service would install nothing."""
+        if not self.answer.revisions:
+            raise nothing_offered(self.name, self.answer.rejected)
+        if len(self.refused) == len(self.answer.revisions):
+            raise next(iter(self.refused.values()))
+
+
+def ask_offer(
+    remote: Remote,
+    config: Config,
+    name: Name,
+    fallback: tuple[Tag, ...],
+    environment: Facts,
+    here: Fingerprint | None,
+) -> Offer:
+    """Ask a registry as a service in ``environment`` does.
+
+    ``here``: the fingerprint of this environment; ``None`` to ask for another one, whose torch cannot be
+    asked for proofs. Raises ``NotFound`` (no such name), ``Unavailable`` and what else ``Remote`` raises.
+    """
+    answer = remote.resolve(NameRequest(name, fallback, config.lane).request(environment))
+    chosen = Name(name.namespace, name.name, answer.tag or name.tag)
+    facts: dict[Digest, Facts] = {}
+    refused: dict[Digest, CacheSvcError] = {}
+    if not trusts_anybody(config):
+        return Offer(chosen, answer, facts, refused)
+    policy = registry_policy(config, remote)
+    support = support_of(here) if here is not None else None
+    expected = ExpectedStatement(chosen.namespace, chosen.name, (chosen.tag,), config.lane)
+    for revision in answer.revisions:
+        try:
+            checked = check_accepted(revision.envelope_bytes, config, expected, policy)
+            if here is not None and support is not None:
+                check_proof(checked.manifest, support, here)
+            facts[revision.entry] = checked.manifest.facts
+        except CacheSvcError as error:
+            refused[revision.entry] = error
+    return Offer(chosen, answer, facts, refused)

@@ -1,0 +1,1 @@
+"""Connects cachesvc with frameworks, one module for each."""
