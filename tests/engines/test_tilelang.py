@@ -7,6 +7,7 @@ environment."""
 from __future__ import annotations
 
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,8 +16,8 @@ import pytest
 from cachesvc_client.bundle.seal import SigningKey
 from tests.e2e.registries import Served, serve
 
-from .engine import EngineResult
-from .tilelang_host import NAME, start, tilelang_python
+from .engine import PROGRAMS, EngineResult
+from .tilelang_host import NAME, host_environment, start, tilelang_python
 
 LEAST = 25
 """How many differences must have been tried."""
@@ -131,16 +132,19 @@ def test_a_damaged_pack_is_refused(tmp_path: Path, registry: Served, built: Engi
     start(tmp_path, registry, PROGRAM, compilers=False)
     store = tmp_path / "home" / ".cache" / "cachesvc" / "v1"
     shutil.rmtree(store / "folders")
-    packs = [path for path in store.rglob("*") if path.is_file() and path.stat().st_size > 2000]
+    packs = [path for path in store.rglob("packs/**/*") if path.is_file()]
     assert packs
+    damaged = []
     for pack in packs:
         data = bytearray(pack.read_bytes())
         data[len(data) // 2] ^= 0xFF
         pack.chmod(0o600)
         pack.write_bytes(data)
+        damaged.append(bytes(data))
     second = start(tmp_path, registry, PROGRAM)
-    assert second.answer["right"] == [True, True]
-    assert second.answer["results"] == built.answer["results"]
+    assert second.answer["results"] == built.answer["results"], second.answer
+    kept = [pack.exists() and pack.read_bytes() == data for pack, data in zip(packs, damaged, strict=True)]
+    assert second.answer["state"] == "hit" and kept == [False] * len(packs), (second.answer, kept)
 
 
 def test_each_difference_is_compiled(tmp_path: Path, registry: Served, built: EngineResult) -> None:
@@ -150,3 +154,38 @@ def test_each_difference_is_compiled(tmp_path: Path, registry: Served, built: En
     assert answer["refused"] == {}
     assert set(answer["differences"].values()) == {"compiled"}, answer["differences"]
     assert len(answer["differences"]) >= LEAST
+
+
+@pytest.mark.usefixtures("built")
+def test_another_instruction_set_is_another_entry(tmp_path: Path, registry: Served) -> None:
+    """A kernel may be compiled for the CPU of its builder, which TileLang's key does not say."""
+    result = start(tmp_path, registry, PROGRAM, ATEN_CPU_CAPABILITY="default")
+    assert work(result)[0] == 2 and result.answer["right"] == [True, True]
+    [rejected] = result.answer["rejected"]
+    assert "cpu_isa" in {difference["factor"] for difference in rejected["differences"]}, rejected
+
+
+def test_tilelangs_own_switch_is_reported(tmp_path: Path, registry: Served, built: EngineResult) -> None:
+    result = start(tmp_path, registry, PROGRAM, TILELANG_DISABLE_CACHE="1")
+    assert work(result)[0] == 2 and result.answer["results"] == built.answer["results"]
+    assert result.answer["reasons"] == ["TileLang compiled main: it did not look into its cache"]
+
+
+def test_kernels_that_warm_compiled_are_restored_on_several_threads(tmp_path: Path, tilelang: Path) -> None:
+    key, folder, out = SigningKey.generate(), tmp_path / "project", tmp_path / "bundles"
+    folder.mkdir()
+    key.save(tmp_path / "key")
+    (folder / "warm.toml").write_text(
+        f'name = "team/job"\n[[target]]\nid = "job"\nscript = "{PROGRAMS / "kernel_job.py"}"\n'
+    )
+    command = [str(tilelang), "-m", "cachesvc", "warm", str(folder / "warm.toml"), "--out", str(out)]
+    env = host_environment(tmp_path / "builder") | {"CACHESVC_SIGNING_KEY": str(tmp_path / "key")}
+    warm = subprocess.run(
+        command, env=env, cwd=folder, capture_output=True, text=True, check=False, timeout=500
+    )
+    assert warm.returncode == 0, warm.stdout + warm.stderr
+    (bundle,) = out.glob("*.cachesvc")
+    shutil.rmtree(tmp_path / "builder")
+    of_bundle = {"CACHESVC_BUNDLE": str(bundle), "CACHESVC_TRUSTED_KEYS": str(key.public)}
+    service = start(tmp_path / "service", None, "kernel_job.py", compilers=False, **of_bundle)
+    assert work(service) == (0, 0, 0) and service.answer["state"] == "hit", service.answer

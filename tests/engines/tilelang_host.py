@@ -43,10 +43,7 @@ def start(
 
     ``publish``: it may publish. ``compilers``: else its PATH has no C++ compiler, and the other compilers on
     it only record that they were called."""
-    env = environment(place)
-    # Of this tree, and before the tree that the environment was made from.
-    paths = [PROGRAMS, HERE.parents[1], HERE.parents[1] / "client"]
-    env["PYTHONPATH"] = os.pathsep.join(map(str, paths))
+    env = host_environment(place)
     if registry is not None:
         env |= {**registry.variables, "CACHESVC_NAME": NAME, "CACHESVC_DEADLINE": "60"}
         if publish:
@@ -63,6 +60,13 @@ def start(
         check=False,
     )
     return EngineResult(result.returncode, result.stdout, result.stderr, called(place), place)
+
+
+def host_environment(place: Path) -> dict[str, str]:
+    """Return the variables of a process on the host ``place``; it imports this tree, also where the
+    environment was made from another one."""
+    paths = [PROGRAMS, HERE.parents[1], HERE.parents[1] / "client"]
+    return {**environment(place), "PYTHONPATH": os.pathsep.join(map(str, paths))}
 
 
 def without_compiler(folder: Path) -> Path:

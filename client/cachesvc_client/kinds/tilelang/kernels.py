@@ -190,7 +190,7 @@ class Kernels:
 
     def _timed(self, step: Callable[[], Any]) -> Any:
         """Run a step of cachesvc's own; ``None`` if it fails, which is a doubt."""
-        from .provenance import Doubt
+        from ..torch_extensions.flags import Doubt
 
         begin = time.perf_counter()
         try:
@@ -242,7 +242,8 @@ def copy_compiled(kernel: CompiledKernel, folder: Path) -> bool:
 
 def _provenance(folder: Path, kernel: Any) -> Provenance:
     """Return with what a kernel was made that this process has just compiled. Raises `Doubt`."""
-    from .provenance import Doubt, Provenance, check_flags, check_source, compiler_identity, facts_here
+    from ..torch_extensions.flags import Doubt
+    from .provenance import Provenance, check_flags, check_source, compiler_identity, facts_here
 
     check_flags(_flags(vars(kernel)))
     check_source((folder / "host_kernel.cu").read_bytes())
