@@ -17,7 +17,7 @@ from .engine import HERE, PROGRAMS, VARIABLE, EngineResult, called
 
 PYTHON = HERE.parents[1] / ".torch" / "tilelang-0.1.15" / "bin" / "python"
 NAME = "team/kernels"
-_SECONDS = 300
+_SECONDS = 600
 
 
 def tilelang_python() -> Path:
