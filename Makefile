@@ -13,6 +13,8 @@ SUPPORTED ?= 2.8.0 2.9.1 2.10.0 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0
 PYTHONS ?= 2.13.0-3.10 2.13.0-3.12 2.13.0-3.13
 # The version of vLLM of `make test-engines`, for which requirements/vllm.in is written.
 VLLM := 0.32.0
+# That of TileLang, for which requirements/tilelang.in is written.
+TILELANG := 0.1.15
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -71,6 +73,11 @@ venv: $(STAMP)  ## .venv with everything; instant when it is there
 	@tools/vllm_env.sh $(VLLM) .torch/vllm-$(VLLM) $(PYTHON)
 	@touch $@
 
+.torch/tilelang-$(TILELANG)/.ready: requirements/tilelang.txt pyproject.toml client/pyproject.toml \
+		tools/tilelang_env.sh | tools
+	@tools/tilelang_env.sh $(TILELANG) .torch/tilelang-$(TILELANG) $(PYTHON)
+	@touch $@
+
 .torch/%/.ready: $(LOCKS) requirements/install.sh pyproject.toml client/pyproject.toml \
 		tools/torch_env.sh tools/cuda_stubs.py | tools
 	@tools/torch_env.sh $* .torch/$* $(PYTHON)
@@ -101,7 +108,7 @@ test-services: $(STAMP)  ## those over real PostgreSQL, Redis, Ceph S3 and docke
 test-security: $(STAMP)  ## every attack of docs/security/threat-model.md, and how many were tried; ARGS as for test
 	@$(PYTEST) tests/security $(ARGS)
 
-test-engines: $(STAMP) .torch/vllm-$(VLLM)/.ready  ## real vLLM on a CPU; downloads it once, 133 MB and what it requires
+test-engines: $(STAMP) .torch/vllm-$(VLLM)/.ready .torch/tilelang-$(TILELANG)/.ready  ## real vLLM and TileLang on a CPU; downloads them once, 183 MB and what they require
 	@CACHESVC_TEST_ENGINES=required $(BIN)/python -m pytest tests/engines $(ARGS)
 
 test-versions: $(STAMP) torch-envs  ## those on other versions of torch (VERSIONS="2.8.0 2.11.0")
@@ -204,6 +211,9 @@ requirements: $(STAMP)  ## compile requirements/*.in again; ARGS=--upgrade for n
 	@$(BIN)/uv pip compile -q $(ARGS) --no-annotate --no-python-downloads --no-header --no-emit-index-url \
 		--no-emit-find-links $(NOT_ON_CPU:%=--no-emit-package %) --python-version 3.11 requirements/vllm.in \
 		-o requirements/vllm.txt -c requirements/client.txt
+	@$(BIN)/uv pip compile -q $(ARGS) --no-annotate --no-python-downloads --no-header --no-emit-index-url \
+		--no-emit-find-links $(NOT_ON_CPU:%=--no-emit-package %) --python-version 3.11 requirements/tilelang.in \
+		-o requirements/tilelang.txt -c requirements/client.txt
 	@$(COMPILE) $(ARGS) --python-version 3.11 requirements/fuzz.in -o requirements/fuzz.txt
 	@$(COMPILE) $(ARGS) --no-deps --python-version 3.11 requirements/models.in -o requirements/models.txt
 

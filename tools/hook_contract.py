@@ -1,4 +1,5 @@
-"""Compares the private names that cachesvc wraps with the sources of torch, Triton and vLLM.
+"""Compares the private names that cachesvc wraps with the sources of torch, Triton, vLLM and
+TileLang.
 
 `tools/hook_contract.json` has, for each release, what each name is: its parameters and their defaults. Its
 rows are those of the hooks; this module adds which parameters a wrapper reads, and how callbacks are called.
@@ -29,11 +30,12 @@ from cachesvc_client.session.every_hook import every_hook
 from tools.private_names import MISSING, Sources
 
 TABLE = Path(__file__).with_suffix(".json")
-PACKAGES = ("torch", "triton", "vllm")
+PACKAGES = ("torch", "triton", "vllm", "tilelang")
 
 _CACHE = "torch._functorch._aot_autograd.autograd_cache"
 _AUTOTUNER = "torch._inductor.runtime.triton_heuristics.CachingAutotuner"
 _BUILD = "triton.runtime.build"
+_KERNEL_CACHE = "tilelang.cache.kernel_cache.KernelCache"
 READS: Mapping[str, Sequence[str]] = {
     "torch._dynamo.convert_frame._compile": FRAME_PARAMETERS,
     "torch._dynamo.output_graph.OutputGraph.install_global_by_id": ("self", "prefix", "value"),
@@ -51,6 +53,11 @@ READS: Mapping[str, Sequence[str]] = {
     f"{_BUILD}._compile_so": ("src", "src_path", "name", "load_module", "language"),
     "torch.utils.cpp_extension._run_ninja_build": ("build_directory",),
     "vllm.compilation.decorators._try_load_aot_compiled_fn": ("model", "aot_compilation_path"),
+    f"{_KERNEL_CACHE}._load_kernel_from_disk": ("key", "backend_context", "pass_configs", "compile_flags"),
+    f"{_KERNEL_CACHE}._get_cache_path": ("key",),
+    f"{_KERNEL_CACHE}._save_kernel_to_disk": ("key", "kernel"),
+    f"{_KERNEL_CACHE}._write_manifest": ("cache_path",),
+    "tilelang.jit.kernel.JITKernel._compile_and_create_adapter": ("self", "tilelang_func"),
 }
 """Name -> the parameters that its wrapper reads. A release without one of them needs another wrapper."""
 EVERY_PARAMETER: Mapping[str, frozenset[str]] = {
@@ -316,7 +323,9 @@ def main(arguments: Sequence[str]) -> int:
         failed |= options.command == "check" and bool(lines)
         versions = ", ".join(map(" ".join, _versions(sources)))
         right = (
-            f"{versions}: every name is as the table says" if versions else "neither torch, Triton nor vLLM"
+            f"{versions}: every name is as the table says"
+            if versions
+            else "neither torch, Triton, vLLM nor TileLang"
         )
         print("\n".join(lines or [f"{sources.place}: {right}"]))
     if options.command == "record":

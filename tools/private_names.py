@@ -30,12 +30,16 @@ class Sources:
         self.place = place
         self._modules: dict[str, ast.Module | None] = {}
         self._read: Callable[[str], str | None]
+        self._top: set[str]
+        """The names of files and folders that lie on top: some packages say their version there alone."""
         if place.suffix == ".whl":
             archive = zipfile.ZipFile(place)
             names = frozenset(archive.namelist())
             self._read = lambda path: archive.read(path).decode() if path in names else None
+            self._top = {name.partition("/")[0] for name in names}
         elif place.is_dir():
             self._read = lambda path: (place / path).read_text() if (place / path).is_file() else None
+            self._top = {entry.name for entry in place.iterdir()}
         else:
             raise FileNotFoundError(f"{place} is neither a wheel nor a folder of packages")
 
@@ -45,7 +49,8 @@ class Sources:
             match = re.search(_VERSION, self._read(path) or "", re.MULTILINE)
             if match is not None:
                 return match[1].rstrip(".")
-        return None
+        found = (re.fullmatch(rf"{package}-([\d.]+).*\.dist-info", name) for name in sorted(self._top))
+        return next((match[1].rstrip(".") for match in found if match is not None), None)
 
     def describe(self, module: str, path: str) -> str:
         """Return what ``module.path`` is, in one line: `MISSING`, or such as ``(self, key, remote=None)``.

@@ -96,6 +96,8 @@ def _work(observation: Observation) -> list[str]:
         reasons.append(f"compiled {_count(kernels, 'Triton kernel')}")
     if observation.extension_builds:
         reasons.append(f"built {_count(observation.extension_builds, 'extension')}")
+    if observation.tilelang_compilations:
+        reasons.append(f"compiled {_count(observation.tilelang_compilations, 'TileLang kernel')}")
     if observation.compilations and not reasons:
         reasons.append(f"{_count(observation.compilations, 'compilation')}")
     if observation.tuning_runs:

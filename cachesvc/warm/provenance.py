@@ -53,6 +53,7 @@ DISTRIBUTIONS = (
     "xformers",
     "vllm",
     "sglang",
+    "tilelang",
     "numpy",
 )
 """Distributions that decide what a model compiles to; those that are installed are named."""

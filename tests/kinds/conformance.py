@@ -243,7 +243,7 @@ class KindConformance(ABC):
 
     def test_hooks_say_their_purpose(self) -> None:
         for row in self.kind.hooks:
-            assert row.module.partition(".")[0] in ("torch", "triton", "vllm")
+            assert row.module.partition(".")[0] in ("torch", "triton", "vllm", "tilelang")
             assert row.purpose and (row.if_missing or not row.path), row
         names = [(row.module, row.path, row.since) for row in self.kind.hooks]
         assert len(set(names)) == len(names)
@@ -251,7 +251,7 @@ class KindConformance(ABC):
     def test_no_hook_breaks_its_compiler(self) -> None:
         result = subprocess.run(
             [sys.executable, str(HOOKS_PROGRAM), self.kind.name],
-            env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+            env={**os.environ, "PYTHONPATH": f"{REPOSITORY}{os.pathsep}{REPOSITORY / 'client'}"},
             capture_output=True,
             text=True,
             check=False,

@@ -93,7 +93,9 @@ def run_with_change(how):
 KIND.start().install_hooks(CALLBACKS)
 waiting = sorted(imports._waiting)
 answer = {
-    "imported": sorted({name.partition(".")[0] for name in sys.modules} & {"torch", "triton", "vllm"}),
+    "imported": sorted(
+        {name.partition(".")[0] for name in sys.modules} & {"torch", "triton", "vllm", "tilelang"}
+    ),
     "waiting": waiting,
 }
 imports.disarm()

@@ -60,7 +60,10 @@ _WORKER_JOBS = _row(
 )
 _TRITON_KERNELS = _row("triton.knobs", "compilation.listener", "Triton kernels compiled here")
 
-_COMPILATIONS = ("graphs_compiled", "cpp_builds", "triton_compilations", "worker_jobs", "extension_builds")
+_COMPILATIONS = (
+    *("graphs_compiled", "cpp_builds", "triton_compilations", "worker_jobs", "extension_builds"),
+    "tilelang_compilations",
+)
 """Names of the counts that are compilations together."""
 COMPILERS = (
     *("g++", "gcc", "c++", "cc", "cc1plus", "clang", "clang++", "ld", "as", "nvcc", "ptxas", "icpx"),
@@ -93,7 +96,7 @@ class Observation:
 
     Attributes:
         compilations: Graphs that Inductor compiled, C++ libraries and extensions that were built, and
-            Triton kernels that were compiled here or given to a worker.
+            kernels of Triton and TileLang that were compiled here or given to a worker.
         tuning_runs: Kernels or choices that were tuned.
         compiler_processes: Compilers among ``processes``, or compile commands that ran.
         processes: Programs that this process started, then those that Python children started; empty
@@ -114,6 +117,7 @@ class Observation:
     triton_compilations: int = 0
     worker_jobs: int = 0
     extension_builds: int = 0
+    tilelang_compilations: int = 0
     fx_hits: int = 0
     aot_hits: int = 0
     processes: tuple[str, ...] = ()
@@ -160,6 +164,7 @@ class Observer:
             triton_compilations=now["triton_compilations"],
             worker_jobs=now["worker_jobs"],
             extension_builds=now["extension_builds"],
+            tilelang_compilations=now["tilelang_compilations"],
             fx_hits=counters["inductor.fxgraph_cache_hit"],
             aot_hits=counters["aot_autograd.autograd_cache_hit"],
             processes=processes,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from . import cuda, frames, inductor, torch_extensions, triton, vllm
+from . import cuda, frames, inductor, tilelang, torch_extensions, triton, vllm
 from .kind import Kind
 from .rules import FileRule, KindRules
 
@@ -15,6 +15,7 @@ KINDS: tuple[Kind, ...] = (
     torch_extensions.KIND,
     frames.KIND,
     vllm.KIND,
+    tilelang.KIND,
 )
 """Every kind. The folder of the first one may hold folders of others."""
 BY_NAME: Mapping[str, Kind] = {kind.name: kind for kind in KINDS}

@@ -111,12 +111,10 @@ def make_report(
     distrusted = [entry for result in results for entry in result.distrusted]
     wrong = judge_revisions("inert", distrusted, uses(distrusted, set(), set()), None)
     own = sum(result.own.files for result in results if result.own is not None)
+    of_kinds = tuple(process.explain([entry.manifest.fingerprint for entry in installed]))
     return Report(
         state=state if not distrusted else "inert",
-        reasons=(
-            *_reasons(process, state, observed, ends, canary, differing, in_keys, own),
-            *process.explain([entry.manifest.fingerprint for entry in installed]),
-        ),
+        reasons=tuple(_reasons(process, state, observed, ends, canary, differing, in_keys, own, of_kinds)),
         observed=observed,
         revisions=(*judge_revisions(state, installed, used, saved, process.models), *wrong),
         rejected=tuple(one for result in results for one in result.rejected),
@@ -140,10 +138,12 @@ def _reasons(
     differing: Sequence[Difference],
     in_keys: Sequence[KeyDifference],
     own: int,
+    of_kinds: Sequence[str],
 ) -> Iterable[str]:
     """Yield why the outcome is no hit, the most important reason first.
 
-    ``own``: how many files of the node's own results were installed.
+    ``own``: how many files of the node's own results were installed. ``of_kinds``: the reasons that kinds
+    have.
     """
     if process.compiled_before:
         yield f"{process.compiled_before} graphs were compiled before attach: attach earlier"
@@ -159,10 +159,11 @@ def _reasons(
     yield from (difference.advice for difference in differing)
     for difference in in_keys[:3]:
         yield f"PyTorch's key differs from the nearest installed one: {difference}"
-    if state == "inert" and not (off or differing or in_keys or observed.bypassed or canary):
+    if state == "inert" and not (off or differing or in_keys or observed.bypassed or canary or of_kinds):
         yield "PyTorch looked for other keys than the installed ones: compare with cachesvc explain"
     if observed.missing:
         yield "not counted in this torch: " + ", ".join(observed.missing)
+    yield from of_kinds
 
 
 def _nearest(here: Facts, installed: Sequence[InstalledRevision]) -> tuple[Difference, ...]:

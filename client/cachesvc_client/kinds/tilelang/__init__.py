@@ -1,0 +1,5 @@
+"""The kind `tilelang`: kernels that TileLang compiles for the CPU, so that a service compiles none."""
+
+from .kind import KIND
+
+__all__ = ["KIND"]

@@ -1,0 +1,299 @@
+"""Gives TileLang the kernels of an entry where it looks into its own folder, and records what it compiles.
+
+TileLang asks itself for the folder of a key, checks the files there against its manifest, and loads the
+library. For the length of such a look-up it gets the folder that a verified revision installed.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ...hooks import counters, imports
+from ...wire.errors import printable
+from .rules import FILES, HOST_FOLDER, MADE, MANIFEST, RULES
+from .versions import BACKEND, TARGET
+
+if TYPE_CHECKING:
+    from .provenance import Provenance
+
+_log = logging.getLogger("cachesvc")
+_MOST_REASONS = 8
+
+
+class CompiledKernel(NamedTuple):
+    """A kernel that this process compiled.
+
+    ``folder``: TileLang's own, which it may remove. ``digests``: of the files there. ``manifest`` and
+    ``made``: the contents of two files of the copy.
+    """
+
+    folder: Path
+    digests: Mapping[str, str]
+    manifest: bytes
+    made: bytes
+
+
+class Kernels:
+    """The kernels of this process: which may be loaded, which were loaded and which were compiled."""
+
+    def __init__(self) -> None:
+        self.off = False
+        """Whether this process has a GPU, where nobody has run the kind yet: then TileLang is left alone."""
+        self.host = ""
+        """The id of this host, for what is compiled here; empty before the environment is known."""
+        self.loaded: set[str] = set()
+        """Folders, below the kind's folder, of the accepted kernels that TileLang loaded."""
+        self.compiled: dict[str, CompiledKernel] = {}
+        """Kernels that were compiled here, by ``<key>/<made>``."""
+        self.reasons: list[str] = []
+        """Why kernels were compiled here and not taken from an entry, in words for the user."""
+        self.seconds = 0.0
+        """Seconds that look-ups and records took, without TileLang's own work."""
+        self._accepted: dict[str, list[Path]] = {}
+        """By key, the folders that may hold its kernel."""
+        self._call = threading.local()
+        """Of the present call on a thread. ``place``: the key that TileLang looks up, and the folder that it
+        gets; ``reason``: why it gets none; ``manifest``: what TileLang wrote last."""
+
+    def accept(self, root: Path, paths: Collection[str]) -> None:
+        """Allow the kernels among these files to be loaded."""
+        for path in paths:
+            if path.endswith("/" + MADE) and RULES.rule(path) is not None:
+                folder = (root / path).parent
+                folders = self._accepted.setdefault(folder.parent.name, [])
+                if folder not in folders:
+                    folders.append(folder)
+
+    @property
+    def allowed(self) -> list[Path]:
+        """Return the folders whose kernels TileLang may load."""
+        return [folder for folders in list(self._accepted.values()) for folder in folders]
+
+    def refuse_all(self) -> None:
+        """Allow no kernel of the folders that were accepted so far."""
+        self._accepted.clear()
+
+    def forget(self, paths: Collection[str]) -> None:
+        """Treat the kernels of these paths as never used, and load them no more."""
+        wrong = {path.rpartition("/")[0] for path in paths if RULES.rule(path) is not None}
+        for key, folders in list(self._accepted.items()):
+            self._accepted[key] = [folder for folder in folders if _relative(folder) not in wrong]
+        self.loaded -= wrong
+        for folder in wrong:
+            self.compiled.pop("/".join(folder.split("/")[2:]), None)
+
+    # Hooks ------------------------------------------------------------------------------------
+
+    def look_up(self, before_compile: Callable[[], None], call: imports.Call) -> Any:
+        """Run in the place of ``_load_kernel_from_disk``; any doubt falls through to the original."""
+        self._call.reason = ""
+        given = _arguments(call)
+        if not _is_for_cpu(given["backend_context"]):
+            return call()
+        before_compile()
+        if self.off:
+            return call()
+        key = str(given["key"])
+        folder = self._timed(lambda: self._find(key, given))
+        if folder is None:
+            return call()
+        with self._in_place(key, folder):
+            kernel = call()
+        if kernel is not None:
+            self.loaded.add(_relative(folder))
+            return kernel
+        self._call.reason = "TileLang did not load the files of the entry"
+        self._accepted[key] = [other for other in self._accepted.get(key, []) if other != folder]
+        return call.original(*call.args, **call.kwargs)
+
+    def folder_of(self, call: imports.Call) -> Any:
+        """Run in the place of ``_get_cache_path``."""
+        place = getattr(self._call, "place", None)
+        return str(place[1]) if place is not None and call.argument("key") == place[0] else call()
+
+    def compiler(self, call: imports.Call) -> Any:
+        """Run in the place of ``get_cplus_compiler``. TileLang asks for a compiler even where it loads a
+        kernel and compiles nothing."""
+        answer = call()
+        return "c++" if answer is None and getattr(self._call, "place", None) is not None else answer
+
+    def compile_kernel(self, call: imports.Call) -> Any:
+        """Run in the place of ``_compile_and_create_adapter``."""
+        if self.off or not _is_for_cpu(call.args[0]):
+            return call()
+        reason = getattr(self._call, "reason", "") or "it did not look into its cache"
+        self._call.reason = ""
+        self._note(f"TileLang compiled {_name(call)}: {reason}")
+        return counters.counter_of("tilelang_compilations")(call)
+
+    def build_library(self, call: imports.Call) -> Any:
+        """Run in the place of ``compile_lib``, which starts a compiler."""
+        if self.off or call.args[0].target.kind.name != TARGET:
+            return call()
+        return counters.counter_of("cpp_commands")(call)
+
+    def write_manifest(self, call: imports.Call) -> Any:
+        """Run in the place of ``_write_manifest``, the last step before a kernel gets its place."""
+        answer = call()
+        self._call.manifest = (Path(call.argument("cache_path")) / MANIFEST).read_bytes()
+        return answer
+
+    def save(self, call: imports.Call) -> Any:
+        """Run in the place of ``_save_kernel_to_disk``."""
+        self._call.manifest = None
+        answer = call()
+        if not self.off and self._call.manifest is not None:
+            self._timed(lambda: self._record(call.args[0], _arguments(call)))
+        return answer
+
+    # Look-ups and records ---------------------------------------------------------------------
+
+    def _find(self, key: str, given: Mapping[str, Any]) -> Path | None:
+        """Return an accepted folder whose kernel fits, and keep the reason if there is none."""
+        from .provenance import Provenance, check_flags, compiler_identity, facts_here
+
+        check_flags(_flags(given))
+        self._call.reason = "no restored entry has it with this body, target, passes and flags"
+        folders = self._accepted.get(key, ())
+        facts = facts_here() if folders else {}
+        for folder in folders:
+            made = Provenance.decode((folder / MADE).read_bytes())
+            self._call.reason = made.difference(facts, compiler_identity())
+            if not self._call.reason:
+                # TileLang asks whether the sources are there, and reads none. `warm` leaves out of an entry
+                # what no replay reads.
+                for name in FILES:
+                    (folder / name).read_bytes()
+                return folder
+        return None
+
+    def _record(self, cache: Any, given: Mapping[str, Any]) -> None:
+        """Record a kernel that TileLang has just compiled and put in its place.
+
+        Where another process was faster, TileLang keeps the other's files: then nothing is recorded.
+        """
+        kernel, manifest = given["kernel"], self._call.manifest
+        if not _is_for_cpu(kernel):
+            return
+        folder = Path(cache._get_cache_path(given["key"]))
+        if (folder / MANIFEST).read_bytes() != manifest:
+            return
+        digests = {name: str(entry["sha256"]) for name, entry in json.loads(manifest)["files"].items()}
+        if digests.keys() != set(FILES):
+            return
+        made = _provenance(folder, kernel).encode()
+        compiled = CompiledKernel(folder, digests, manifest, made)
+        self.compiled[f"{given['key']}/{_digest(made)[:16]}"] = compiled
+
+    def _timed(self, step: Callable[[], Any]) -> Any:
+        """Run a step of cachesvc's own; ``None`` if it fails, which is a doubt."""
+        from ..torch_extensions.flags import Doubt
+
+        begin = time.perf_counter()
+        try:
+            return step()
+        except Doubt as doubt:
+            self._call.reason = str(doubt)
+            _log.debug("a kernel is left to TileLang: %s", doubt)
+        except Exception:  # noqa: BLE001 - a doubt too: TileLang goes on as without us
+            self._call.reason = "an entry's kernel cannot be judged here"
+            _log.debug("a kernel is left to TileLang", exc_info=True)
+        finally:
+            self.seconds += time.perf_counter() - begin
+        return None
+
+    @contextmanager
+    def _in_place(self, key: str, folder: Path) -> Iterator[None]:
+        """Have TileLang look into ``folder`` for this key, on this thread."""
+        self._call.place = key, folder
+        try:
+            yield
+        finally:
+            self._call.place = None
+
+    def _note(self, reason: str) -> None:
+        if reason not in self.reasons and len(self.reasons) < _MOST_REASONS:
+            self.reasons.append(reason)
+
+
+def copy_compiled(kernel: CompiledKernel, folder: Path) -> bool:
+    """Write a kernel that was compiled here, and with what, whole into ``folder``. Return whether it is
+    there.
+
+    A kernel whose files TileLang, or somebody, has changed or removed is left out. Raises ``OSError``.
+    """
+    from ...atomic import replacing
+
+    contents = {name: _read(kernel.folder / name) for name in kernel.digests}
+    if any(_digest(contents[name]) != digest for name, digest in kernel.digests.items()):
+        contents = {name: _read(folder / name) for name in kernel.digests}
+        if any(_digest(contents[name]) != digest for name, digest in kernel.digests.items()):
+            return False
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in ({**contents, MANIFEST: kernel.manifest, MADE: kernel.made}).items():
+        if _read(folder / name) != content:
+            with replacing(folder / name, 0o755 if name.endswith(".so") else 0o644) as out:
+                out.write(content)
+    return True
+
+
+def _provenance(folder: Path, kernel: Any) -> Provenance:
+    """Return with what a kernel was made that this process has just compiled. Raises `Doubt`."""
+    from ..torch_extensions.flags import Doubt
+    from .provenance import Provenance, check_flags, check_source, compiler_identity, facts_here
+
+    check_flags(_flags(vars(kernel)))
+    check_source((folder / "host_kernel.cu").read_bytes())
+    identity = compiler_identity()
+    if identity is None:
+        raise Doubt("the compiler cannot be told")
+    return Provenance(identity, facts_here())
+
+
+def _arguments(call: imports.Call) -> Mapping[str, Any]:
+    import inspect
+
+    return inspect.signature(call.original).bind(*call.args, **call.kwargs).arguments
+
+
+def _flags(given: Mapping[str, Any]) -> list[str]:
+    """Return the flags of a kernel, as a call or TileLang's object of the kernel has them."""
+    key = "tl.device_compile_flags"
+    flags: list[str] = []
+    for value in (given.get("compile_flags"), (given.get("pass_configs") or {}).get(key)):
+        flags += [value] if isinstance(value, str) else map(str, value or ())
+    return flags
+
+
+def _is_for_cpu(owner: Any) -> bool:
+    """Return whether a context, or a kernel, of TileLang's is for the CPU."""
+    backend = getattr(owner.execution_backend, "name", owner.execution_backend)
+    return (owner.target.kind.name, backend) == (TARGET, BACKEND)
+
+
+def _name(call: imports.Call) -> str:
+    """Return the name of the function that a kernel is compiled from, safe to print."""
+    attributes = getattr(call.argument("tilelang_func"), "attrs", None) or {}
+    return printable(str(attributes.get("global_symbol", "a kernel")))[:100]
+
+
+def _relative(folder: Path) -> str:
+    """Return the path of a kernel's folder, relative to the kind's folder."""
+    return "/".join((HOST_FOLDER, *folder.parts[-3:]))
+
+
+def _read(file: Path) -> bytes:
+    return file.read_bytes() if file.is_file() else b""
+
+
+def _digest(data: bytes) -> str:
+    from ...wire.digest import Digest
+
+    return Digest.of(data).hex

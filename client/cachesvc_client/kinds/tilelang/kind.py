@@ -1,0 +1,169 @@
+"""Owns the kind `tilelang` and its state in one process."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...hooks.table import Hook
+from ...wire.errors import CacheSvcError
+from ..inductor.host_kernels import host_id
+from ..kind import Kind, KindState, ProcessCallbacks, RestoredFacts
+from .kernels import CompiledKernel, Kernels, copy_compiled
+from .rules import FILES, HOST_FOLDER, MADE, MANIFEST, RULES
+
+if TYPE_CHECKING:
+    from ...hooks.counters import Observation
+    from ...wire.factors import Fingerprint
+    from ...wire.reports import KindWork
+
+_CACHE, _KERNEL = "tilelang.cache.kernel_cache", "tilelang.jit.kernel"
+_NOT_RESTORED = "TileLang's kernels are not restored, and no entry holds them"
+_LOOKS_UP = Hook(
+    _CACHE,
+    "KernelCache._load_kernel_from_disk",
+    "waits for the restore, and has TileLang load the kernel of an entry",
+    _NOT_RESTORED,
+    role="restore",
+)
+_PLACE = Hook(
+    _CACHE,
+    "KernelCache._get_cache_path",
+    "names the folder of an entry's kernel for the length of a look-up",
+    _NOT_RESTORED,
+    role="restore",
+)
+_SAVES = Hook(
+    _CACHE,
+    "KernelCache._save_kernel_to_disk",
+    "records the kernels that are compiled",
+    "no entry holds TileLang's kernels",
+    role="restore",
+)
+_MANIFESTS = Hook(
+    _CACHE,
+    "KernelCache._write_manifest",
+    "tells the files of this process from those of another one that was faster",
+    "no entry holds TileLang's kernels",
+    role="restore",
+)
+_COMPILER = Hook(
+    "tilelang.contrib.cc",
+    "get_cplus_compiler",
+    "has TileLang load a kernel on a host without a compiler",
+    "TileLang loads no kernel on a host without a compiler",
+    role="restore",
+)
+_COMPILES = Hook(
+    _KERNEL,
+    "JITKernel._compile_and_create_adapter",
+    "counts the kernels that TileLang compiles",
+    "TileLang's compilations are not counted",
+    role="count",
+)
+_BUILDS = Hook(
+    "tilelang.jit.adapter.libgen",
+    "LibraryGenerator.compile_lib",
+    "counts the compilers that TileLang starts",
+    "compilers that TileLang starts are not counted",
+    role="count",
+)
+
+
+class TileLangState(KindState):
+    """The kernels that TileLang loaded or compiled in this process."""
+
+    def __init__(self) -> None:
+        self._kernels = Kernels()
+
+    def install_hooks(self, callbacks: ProcessCallbacks) -> None:
+        """Put the hooks in place; they wait for the imports of TileLang's modules."""
+        kernels = self._kernels
+        look_up = functools.partial(kernels.look_up, callbacks.before_compile)
+        _LOOKS_UP.install(look_up, reaches=(CacheSvcError,))
+        for hook, body in (
+            (_PLACE, kernels.folder_of),
+            (_SAVES, kernels.save),
+            (_MANIFESTS, kernels.write_manifest),
+            (_COMPILER, kernels.compiler),
+            (_COMPILES, kernels.compile_kernel),
+            (_BUILDS, kernels.build_library),
+        ):
+            hook.install(body)
+
+    def set_environment(self, fingerprint: Fingerprint) -> None:
+        """Name this host; leave TileLang alone on a GPU, since the kind was proven on CPUs alone."""
+        self._kernels.host = host_id(fingerprint)
+        self._kernels.off = "gpu" in fingerprint
+
+    def leave_folder(self) -> None:
+        """Allow no kernel of the folders before to be loaded."""
+        self._kernels.refuse_all()
+
+    def accept(self, root: Path, paths: Collection[str]) -> None:
+        """Allow the kernels among these files to be loaded."""
+        self._kernels.accept(root, paths)
+
+    def forget(self, paths: Collection[str], keys: Collection[str]) -> None:
+        """Treat the kernels of these paths as never used, and load them no more."""
+        self._kernels.forget(paths)
+
+    def used_files(self, root: Path, *, left: bool = False) -> set[str]:
+        """Return the files of the kernels that were loaded or compiled; copy what was compiled here."""
+        folders = set(self._kernels.loaded)
+        for folder, kernel in [] if left or not self._kernels.host else self._compiled():
+            if copy_compiled(kernel, root / folder):
+                folders.add(folder)
+        return {f"{folder}/{name}" for folder in folders for name in (*FILES, MANIFEST, MADE)}
+
+    def used_paths(self) -> set[str]:
+        """Return the paths of the libraries that were loaded."""
+        return {f"{folder}/kernel_lib.so" for folder in self._kernels.loaded}
+
+    def has_host_code(self) -> bool:
+        """Return whether a kernel was loaded or compiled: its code is for this host."""
+        return self.has_opened()
+
+    def has_opened(self) -> bool:
+        """Return whether a kernel was loaded or compiled."""
+        return bool(self._kernels.loaded or self._kernels.compiled)
+
+    def activity(self) -> object:
+        """Return how many kernels were loaded and compiled."""
+        return len(self._kernels.loaded), len(self._kernels.compiled)
+
+    def seconds(self) -> float:
+        """Return the seconds that look-ups and records took."""
+        return self._kernels.seconds
+
+    def explain(self, restored: RestoredFacts) -> Iterable[str]:
+        """Yield why TileLang compiled kernels here."""
+        if restored.revisions:
+            yield from self._kernels.reasons
+
+    def _compiled(self) -> list[tuple[str, CompiledKernel]]:
+        prefix = f"{HOST_FOLDER}/{self._kernels.host}"
+        return [(f"{prefix}/{place}", kernel) for place, kernel in list(self._kernels.compiled.items())]
+
+
+def _work(observed: Observation, compile_seconds: float) -> KindWork:
+    from ...wire.reports import KindWork
+
+    seconds = observed.seconds.get("tilelang_compilations", 0.0)
+    return KindWork(observed.tilelang_compilations, 0, round(seconds, 3))
+
+
+KIND = Kind(
+    name=RULES.name,
+    variable="TILELANG_CACHE_DIR",
+    rules=RULES,
+    start=TileLangState,
+    home="inside",
+    place="tilelang",
+    # The variable names the folder that TileLang writes: it stays where the user or TileLang wants it.
+    sets_variable=False,
+    hooks=(_LOOKS_UP, _PLACE, _SAVES, _MANIFESTS, _COMPILER, _COMPILES, _BUILDS),
+    work=_work,
+)

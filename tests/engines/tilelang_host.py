@@ -1,0 +1,78 @@
+"""Start programs with TileLang on fresh hosts, as `engine` starts vLLM."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from benchmarks.hosts import trap
+from tests.e2e.harness import environment
+from tests.e2e.registries import Served
+
+from .engine import HERE, PROGRAMS, VARIABLE, EngineResult, called
+
+PYTHON = HERE.parents[1] / ".torch" / "tilelang-0.1.15" / "bin" / "python"
+NAME = "team/kernels"
+_SECONDS = 600
+
+
+def tilelang_python() -> Path:
+    """Return the interpreter that has TileLang; skip the test, or fail it, if there is none."""
+    if not os.environ.get(VARIABLE):
+        pytest.skip("engines take minutes: make test-engines starts them")
+    if not (PYTHON.parents[1] / ".ready").exists():
+        pytest.fail("no environment with TileLang: make test-engines makes it")
+    return PYTHON
+
+
+def start(
+    place: Path,
+    registry: Served | None,
+    program: str,
+    *arguments: str,
+    publish: bool = False,
+    compilers: bool = True,
+    **variables: str,
+) -> EngineResult:
+    """Run a program to its end on the host ``place``, attached to `NAME`; without a registry it is
+    attached to nothing.
+
+    ``publish``: it may publish. ``compilers``: else its PATH has no C++ compiler, and the other compilers on
+    it only record that they were called."""
+    env = host_environment(place)
+    if registry is not None:
+        env |= {**registry.variables, "CACHESVC_NAME": NAME, "CACHESVC_DEADLINE": "60"}
+        if publish:
+            env |= {"CACHESVC_MODE": "readwrite", "CACHESVC_SIGNING_KEY": registry.signing_key}
+    if not compilers:
+        env["PATH"] = str(without_compiler(place / "trap"))
+    result = subprocess.run(
+        [str(PYTHON), str(PROGRAMS / program), *arguments],
+        cwd=place / "work",
+        env={**env, **variables},
+        capture_output=True,
+        text=True,
+        timeout=_SECONDS,
+        check=False,
+    )
+    return EngineResult(result.returncode, result.stdout, result.stderr, called(place), place)
+
+
+def host_environment(place: Path) -> dict[str, str]:
+    """Return the variables of a process on the host ``place``; it imports this tree, also where the
+    environment was made from another one."""
+    paths = [PROGRAMS, HERE.parents[1], HERE.parents[1] / "client"]
+    return {**environment(place), "PYTHONPATH": os.pathsep.join(map(str, paths))}
+
+
+def without_compiler(folder: Path) -> Path:
+    """Make a PATH with none of the compilers that TileLang looks for."""
+    trap(folder)
+    for name in ("clang++", "c++"):
+        (folder / name).unlink(missing_ok=True)
+    assert not any(shutil.which(name, path=str(folder)) for name in ("g++", "clang++", "c++"))
+    return folder
