@@ -18,6 +18,7 @@ from .rules import KindRules
 if TYPE_CHECKING:
     from ..graphs.operators import RegisteredFunctions
     from ..hooks.counters import Observation
+    from ..hooks.imports import Call
     from ..wire.factors import Fingerprint
     from ..wire.reports import KindWork
 
@@ -53,6 +54,17 @@ class ProcessCallbacks(NamedTuple):
     raise."""
     registered: RegisteredFunctions | None = None
     """The functions that libraries registered for their operators; ``None``: nobody recorded them."""
+
+    def noting(self, body: Callable[[Call], Any]) -> Callable[[Call], Any]:
+        """Return the body of a hook with a note that something was opened, also where the body raises."""
+
+        def noted(call: Call) -> Any:
+            try:
+                return body(call)
+            finally:
+                self.opened()
+
+        return noted
 
 
 class RestoredFacts(NamedTuple):

@@ -82,7 +82,7 @@ class TileLangState(KindState):
         """Put the hooks in place; they wait for the imports of TileLang's modules."""
         kernels = self._kernels
         look_up = functools.partial(kernels.look_up, callbacks.before_compile)
-        _LOOKS_UP.install(look_up, reaches=(CacheSvcError,))
+        _LOOKS_UP.install(callbacks.noting(look_up), reaches=(CacheSvcError,))
         for hook, body in (
             (_PLACE, kernels.folder_of),
             (_SAVES, kernels.save),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ...hooks import imports
 from ...hooks.table import Hook
 from ...wire.errors import CacheSvcError
 from ..inductor.host_kernels import host_id
@@ -43,14 +43,8 @@ class TorchExtensionsState(KindState):
 
     def install_hooks(self, callbacks: ProcessCallbacks) -> None:
         """Put the hooks in place; they wait for the import of ``torch.utils.cpp_extension``."""
-
-        def load(call: imports.Call) -> Any:
-            try:
-                return self._extensions.jit_compile(callbacks.before_compile, call)
-            finally:
-                callbacks.opened()
-
-        _LOADS.install(load, reaches=(CacheSvcError,))
+        load = functools.partial(self._extensions.jit_compile, callbacks.before_compile)
+        _LOADS.install(callbacks.noting(load), reaches=(CacheSvcError,))
         _BUILDS.install(self._extensions.run_ninja)
 
     def set_environment(self, fingerprint: Fingerprint) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ...hooks import imports
 from ...hooks.table import Hook
 from ...wire.errors import CacheSvcError
 from ..kind import Kind, KindState, ProcessCallbacks, RestoredFacts
@@ -33,14 +33,8 @@ class VllmState(KindState):
 
     def install_hooks(self, callbacks: ProcessCallbacks) -> None:
         """Put the hooks in place; they wait for the import of vLLM."""
-
-        def load(call: imports.Call) -> Any:
-            try:
-                return self._artifacts.load_model(callbacks, call)
-            finally:
-                callbacks.opened()
-
-        _LOAD.install(load, reaches=(CacheSvcError,))
+        load = functools.partial(self._artifacts.load_model, callbacks)
+        _LOAD.install(callbacks.noting(load), reaches=(CacheSvcError,))
 
     def set_environment(self, fingerprint: Fingerprint) -> None:
         """Leave vLLM alone on a GPU: the kind was proven on CPUs alone."""
