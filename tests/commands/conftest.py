@@ -170,10 +170,14 @@ def log_of_a_service(tmp_path, registry):
         "CACHESVC_TRUSTED_KEYS": registry.trust,
     }
 
-    def run(name: str) -> list[str]:
+    def run(name: str, **variables: str) -> list[str]:
         code = f"import cachesvc_client; cachesvc_client.attach({name!r}).wait(60)"
         result = subprocess.run(
-            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120
+            [sys.executable, "-c", code],
+            env={**environment, **variables},
+            capture_output=True,
+            text=True,
+            timeout=120,
         )
         assert result.returncode == 0, result.stderr
         return result.stderr.splitlines()

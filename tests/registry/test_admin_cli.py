@@ -593,6 +593,24 @@ def test_local_commands_work_on_the_database(
     assert ok(own_server.api(made_now["secret"]).http.get("/v1/whoami"))["role"] == "admin"
 
 
+def test_a_mistyped_folder_makes_no_registry(
+    command: Admin, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    nothing = ("admin", "--local", "--data", tmp_path / "typo")
+    for words in (
+        (*nothing, "stats"),
+        (*nothing, "migrate", "--apply"),
+        (*nothing, "doctor", "--apply"),
+        ("admin", "--local", "migrate"),
+        ("admin", "--local", "tokens", "create", "--label", "x", "-n", "*"),
+    ):
+        result = command(*words)
+        assert (result.status, result.out) == (4, ""), (words, result)
+        assert "no registry is there" in result.err and result.err.count("\n") == 1, result
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_doctor_checks_the_folder_that_packs_are_in(command: Admin, tmp_path: Path) -> None:
     local = ("admin", "--local", "--data", tmp_path, "doctor")
     plan = command(*local)

@@ -164,10 +164,11 @@ def migrate(context: typer.Context, apply: Apply = False, as_json: AsJson = Fals
     """Bring the database's schema up to date. Needs --local: no server may have been started by then."""
     if not context.obj.local:
         raise InvalidRequest("migrate works on the database itself", "cachesvc admin --local migrate")
-    from cachesvc.bootstrap import migrate_index
+    from cachesvc.bootstrap import migrate_index, require_registry
     from cachesvc.settings import read_settings
 
     settings = read_settings(context.obj.config, data=context.obj.data)
+    require_registry(settings)
     steps = migrate_index(settings, apply=apply)
     summary = f"{len(steps)} steps" if steps else "the schema is up to date"
     columns: Columns = {
