@@ -15,14 +15,15 @@ from cachesvc_client.wire.names import Lane
 from cachesvc_client.wire.protocol import DEFAULT_TOKEN_DAYS, SignerRecord, TokenAnswer, TokenRequest
 from cachesvc_client.wire.requirement import Requirement
 
+from ..group import Group
 from . import admin
 from .arguments import parse_namespace, parse_option
 from .columns import SIGNER_COLUMNS
 from .connection import Connection, all_pages, connect, path_with_query
 from .output import Apply, AsJson, print_json, show_facts, show_plan, show_table, time_text
 
-tokens = typer.Typer(no_args_is_help=True, help="Who may use the registry.")
-namespaces = typer.Typer(no_args_is_help=True, help="What each holds, and what it keeps.")
+tokens = typer.Typer(cls=Group, no_args_is_help=True, help="Who may use the registry.")
+namespaces = typer.Typer(cls=Group, no_args_is_help=True, help="What each holds, and what it keeps.")
 admin.add_typer(tokens, name="tokens")
 admin.add_typer(namespaces, name="namespaces")
 

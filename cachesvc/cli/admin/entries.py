@@ -14,6 +14,7 @@ from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest
 from cachesvc_client.wire.names import Name, Namespace, ShortName, Tag
 from cachesvc_client.wire.protocol import EntrySummary, NameSummary
 
+from ..group import Group
 from . import admin
 from .arguments import parse_namespace, parse_option
 from .columns import ENTRY_COLUMNS, REVISION_COLUMNS
@@ -31,8 +32,8 @@ from .output import (
     show_table,
 )
 
-names = typer.Typer(no_args_is_help=True, help="What namespaces have entries under.")
-entries = typer.Typer(no_args_is_help=True, help="Lines of revisions: search, show, delete.")
+names = typer.Typer(cls=Group, no_args_is_help=True, help="What namespaces have entries under.")
+entries = typer.Typer(cls=Group, no_args_is_help=True, help="Lines of revisions: search, show, delete.")
 admin.add_typer(names, name="names")
 admin.add_typer(entries, name="entries")
 

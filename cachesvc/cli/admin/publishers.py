@@ -14,12 +14,15 @@ from cachesvc_client.wire.publishers import (
     PublisherRequest,
 )
 
+from ..group import Group
 from . import admin
 from .arguments import parse_namespace, parse_option
 from .connection import connect
 from .output import Apply, AsJson, show_plan, show_table
 
-publishers = typer.Typer(no_args_is_help=True, help="Which CI jobs get tokens without a stored secret.")
+publishers = typer.Typer(
+    cls=Group, no_args_is_help=True, help="Which CI jobs get tokens without a stored secret."
+)
 admin.add_typer(publishers, name="publishers")
 
 ISSUERS = {

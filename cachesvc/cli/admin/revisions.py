@@ -21,6 +21,7 @@ from cachesvc_client.wire.durations import duration_text
 from cachesvc_client.wire.errors import InvalidRequest, NotFound, ProtocolMismatch
 from cachesvc_client.wire.provenance import read_statement
 
+from ..group import Group
 from . import admin
 from .arguments import parse_option
 from .columns import REVISION_COLUMNS
@@ -39,8 +40,8 @@ from .output import (
     time_text,
 )
 
-revisions = typer.Typer(no_args_is_help=True, help="List, show, compare, pin, delete, roll back.")
-quarantines = typer.Typer(no_args_is_help=True, help="Revisions that are not offered.")
+revisions = typer.Typer(cls=Group, no_args_is_help=True, help="List, show, compare, pin, delete, roll back.")
+quarantines = typer.Typer(cls=Group, no_args_is_help=True, help="Revisions that are not offered.")
 admin.add_typer(revisions, name="revisions")
 admin.add_typer(quarantines, name="quarantine")
 

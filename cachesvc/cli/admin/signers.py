@@ -11,6 +11,7 @@ from cachesvc_client.wire.errors import NotFound
 from cachesvc_client.wire.protocol import SignerRecord
 from cachesvc_client.wire.revocations import Revocation, RevocationRequest, RevokedSigner
 
+from ..group import Group
 from . import admin
 from .arguments import parse_option
 from .columns import SIGNER_COLUMNS
@@ -28,7 +29,7 @@ from .output import (
 )
 from .trust_state import say_if_offline
 
-signers = typer.Typer(no_args_is_help=True, help="Whose signatures count.")
+signers = typer.Typer(cls=Group, no_args_is_help=True, help="Whose signatures count.")
 admin.add_typer(signers, name="signers")
 
 Space = Annotated[str, typer.Option("--namespace", "-n", help="A namespace, or '*' for all.")]

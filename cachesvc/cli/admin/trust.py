@@ -11,6 +11,7 @@ import typer
 
 from cachesvc_client.wire.errors import InvalidRequest, NotFound
 
+from ..group import Group
 from . import admin
 from .connection import connect_over_http
 from .output import AsJson, Columns, show_table, time_text
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 
 TOP_ROLES = ("root", "targets", "snapshot", "timestamp")
 """Names of the roles that a root defines, in the order in which they are shown."""
-trust = typer.Typer(no_args_is_help=True, help="The signed metadata that say whose signatures count.")
+trust = typer.Typer(
+    cls=Group, no_args_is_help=True, help="The signed metadata that say whose signatures count."
+)
 admin.add_typer(trust, name="trust")
 
 

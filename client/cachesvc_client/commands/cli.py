@@ -18,10 +18,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from .. import __version__
 from ..wire import codec
 from ..wire.errors import CacheSvcError, InvalidRequest, printable
-from .arguments import lane_argument, name_argument, print_json, tag_argument, without_provenance
+from .arguments import (
+    add_json,
+    add_tag_fallback,
+    lane_argument,
+    name_argument,
+    print_json,
+    report_error,
+    without_provenance,
+)
 from .cosign import add_cosign
 from .entry_commands import add_coverage, add_explain
 from .oci import add_oci
+from .parser import Parser
 
 if TYPE_CHECKING:
     pass
@@ -39,12 +48,16 @@ def main(argv: Sequence[str] | None = None, program: str = "cachesvc-client") ->
     if words[:1] == ["run"] and "--" in words:  # what follows is another program's, options and all
         command = words[words.index("--") + 1 :]
         words = words[: words.index("--")]
-    arguments = parser(program).parse_args(words)
-    arguments.argv = command
+    parsers = parser(program)
+    if not words:
+        parsers.print_help(sys.stderr)
+        return InvalidRequest.exit_status
     try:
+        arguments = parsers.parse_args(words)
+        arguments.argv = command
         return int(arguments.command(arguments))
     except CacheSvcError as error:
-        print(f"error: {error}", file=sys.stderr)
+        report_error(error, words)
         return error.exit_status
     except KeyboardInterrupt:
         return 130
@@ -53,11 +66,13 @@ def main(argv: Sequence[str] | None = None, program: str = "cachesvc-client") ->
         return 141
 
 
-def parser(program: str) -> argparse.ArgumentParser:
+def parser(program: str) -> Parser:
     """Return the parser of all commands. ``program``: see `main`."""
-    top = argparse.ArgumentParser(program, description="Starts services with compiled code.")
-    top.add_argument("--version", action="version", version=f"{program} {__version__}")
-    commands = top.add_subparsers(required=True, metavar="COMMAND")
+    top = Parser(program, description="Start services with compiled code.")
+    top.add_argument(
+        "--version", action="version", version=f"{program} {__version__}", help="print the version and exit"
+    )
+    commands = top.add_subparsers(required=True)
     for add in (
         _add_keygen,
         _add_login,
@@ -92,7 +107,7 @@ def _keygen(arguments: argparse.Namespace) -> int:
 
 def _add_login(commands: Any) -> None:
     login = commands.add_parser("login", help="store a registry, its token and trusted keys for this user")
-    login.add_argument("url")
+    login.add_argument("url", help="address of the registry, such as https://cache.example")
     login.add_argument(
         "--token-file",
         metavar="FILE",
@@ -150,12 +165,14 @@ def _add_run(commands: Any) -> None:
     run = commands.add_parser(
         "run",
         help="start a command with every Python process of it attached",
-        usage="%(prog)s [options] NAME -- command…",
+        usage="%(prog)s [OPTIONS] NAME -- COMMAND…",
     )
     run.add_argument("name", type=name_argument, help="namespace/name[:tag]")
-    run.add_argument("--tag-fallback", action="append", default=[], type=tag_argument, metavar="TAG")
-    run.add_argument("--lane", type=lane_argument)
-    run.add_argument("--mode", choices=("read", "readwrite", "off"))
+    add_tag_fallback(run)
+    run.add_argument("--lane", type=lane_argument, help="the lane to read, before the trunk")
+    run.add_argument(
+        "--mode", choices=("read", "readwrite", "off"), help="readwrite: this process may publish too"
+    )
     run.add_argument(
         "--deadline", metavar="SECONDS", help="seconds that the first compile waits for the restore"
     )
@@ -193,7 +210,7 @@ def _add_doctor(commands: Any) -> None:
         action="store_true",
         help="list the names of torch and Triton that are wrapped, and whether they are there",
     )
-    doctor.add_argument("--json", action="store_true")
+    add_json(doctor)
     doctor.set_defaults(command=_doctor)
 
 
@@ -221,13 +238,13 @@ def _doctor(arguments: argparse.Namespace) -> int:
 
 def _add_pull(commands: Any) -> None:
     pull = commands.add_parser("pull", help="write what fits this environment as bundle files")
-    pull.add_argument("name", type=name_argument)
-    pull.add_argument("--into", type=Path, required=True, metavar="DIR")
-    pull.add_argument("--tag-fallback", action="append", default=[], type=tag_argument, metavar="TAG")
+    pull.add_argument("name", type=name_argument, help="namespace/name[:tag]")
+    pull.add_argument("--into", type=Path, required=True, metavar="DIR", help="folder for the bundles")
+    add_tag_fallback(pull)
     pull.add_argument(
         "--all", action="store_true", help="also what does not fit here: for an image that runs elsewhere"
     )
-    pull.add_argument("--json", action="store_true")
+    add_json(pull)
     pull.set_defaults(command=_pull)
 
 
@@ -253,7 +270,7 @@ def _pull(arguments: argparse.Namespace) -> int:
 def _add_push(commands: Any) -> None:
     push = commands.add_parser("push", help="publish bundle files")
     push.add_argument("files", nargs="+", type=Path, metavar="FILE")
-    push.add_argument("--json", action="store_true")
+    add_json(push)
     push.set_defaults(command=_push)
 
 
@@ -289,7 +306,7 @@ def _add_verify(commands: Any) -> None:
         "verify", help="who signed and built a bundle, whether every byte matches, and why it is trusted"
     )
     verify.add_argument("what", metavar="FILE|NAME", help="a bundle file, or namespace/name[:tag]")
-    verify.add_argument("--json", action="store_true")
+    add_json(verify)
     verify.set_defaults(command=_verify)
 
 
