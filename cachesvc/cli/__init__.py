@@ -30,6 +30,8 @@ COMMANDS = {
     "client": (
         "keygen",
         "login",
+        "logout",
+        "whoami",
         "run",
         "explain",
         "coverage",

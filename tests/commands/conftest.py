@@ -46,6 +46,14 @@ def registry(tmp_path_factory):
         yield Registry(served.url, served.token, SigningKey.load(path), path, served.process)
 
 
+@pytest.fixture
+def second_registry(tmp_path_factory):
+    """Start another registry than ``registry``."""
+    folder = tmp_path_factory.mktemp("second")
+    with serve(folder, variables=clean_environment(folder)) as served:
+        yield served
+
+
 def clean_environment(home: Path) -> dict[str, str]:
     """Return an environment without variables of cachesvc, without proxies, and with another home."""
     variables = {

@@ -29,6 +29,7 @@ from .arguments import (
 )
 from .cosign import add_cosign
 from .entry_commands import add_coverage, add_explain
+from .login_commands import add_login, add_logout, add_whoami
 from .oci import add_oci
 from .parser import Parser
 
@@ -75,7 +76,9 @@ def parser(program: str) -> Parser:
     commands = top.add_subparsers(required=True)
     for add in (
         _add_keygen,
-        _add_login,
+        add_login,
+        add_logout,
+        add_whoami,
         _add_run,
         _add_doctor,
         add_explain,
@@ -102,62 +105,6 @@ def _keygen(arguments: argparse.Namespace) -> int:
     key = SigningKey.generate()
     key.save(arguments.file)
     print(key.public)
-    return 0
-
-
-def _add_login(commands: Any) -> None:
-    login = commands.add_parser("login", help="store a registry, its token and trusted keys for this user")
-    login.add_argument("url", help="address of the registry, such as https://cache.example")
-    login.add_argument(
-        "--token-file",
-        metavar="FILE",
-        help="file of the token, - for stdin; else CACHESVC_TOKEN, the one stored before, or a question",
-    )
-    login.add_argument("--token", help="the token itself, which every user of this machine can see meanwhile")
-    login.add_argument(
-        "--trust",
-        action="append",
-        default=[],
-        metavar="KEY",
-        help="ed25519:…, or namespace=ed25519:… (may be repeated)",
-    )
-    login.add_argument("--signing-key", type=Path, metavar="FILE", help="for publishing")
-    login.add_argument(
-        "--root",
-        type=Path,
-        metavar="FILE",
-        help="the registry's root of trust, got another way; else the root that the registry gives is pinned",
-    )
-    login.add_argument(
-        "--new-root",
-        action="store_true",
-        help="pin the registry's present root in place of the one that is pinned for its address",
-    )
-    login.set_defaults(command=_login)
-
-
-def _login(arguments: argparse.Namespace) -> int:
-    from ..config import login
-    from .login_token import read_token
-
-    token = read_token(arguments.url, arguments.token, arguments.token_file)
-    path, probe, pin = login(
-        arguments.url,
-        token,
-        tuple(arguments.trust),
-        arguments.signing_key,
-        root=arguments.root,
-        new_root=arguments.new_root,
-    )
-    who = (
-        f"{probe.whoami.role} on {probe.whoami.namespace}"
-        if probe.whoami
-        else "no token: reading may be refused"
-    )
-    version = probe.info.version
-    print(printable(f"logged in to {arguments.url} (cachesvc {version}; {who}); stored in {path}"))
-    if pin is not None:
-        print(printable(pin.text))
     return 0
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 
+from ..wire.durations import duration_text
 from ..wire.errors import printable
 
 
@@ -31,3 +33,24 @@ def bytes_text(count: int) -> str:
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
         value /= 1024
     return f"{value:.1f} GiB"
+
+
+def time_text(seconds: int | None) -> str:
+    """Return a time, in seconds of UTC, as text with minutes and zone; nothing for ``None``."""
+    return "" if seconds is None else time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))
+
+
+def when_text(seconds: int | None, now: float) -> str:
+    """Return a time, in seconds of UTC, with its distance from ``now``; nothing for ``None``."""
+    return "" if seconds is None else f"{time_text(seconds)}, {distance_text(seconds, now)}"
+
+
+def distance_text(seconds: int | None, now: float) -> str:
+    """Return how far a time, in seconds of UTC, is from ``now``: ``3.0 h ago``, ``in 5.2 d``; nothing for
+    ``None``."""
+    if seconds is None:
+        return ""
+    ahead = seconds - now
+    if abs(ahead) < 1:
+        return "now"
+    return f"in {duration_text(ahead)}" if ahead > 0 else f"{duration_text(-ahead)} ago"
