@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cachesvc_client.commands.tables import bytes_text
+from cachesvc_client.commands.tables import bytes_text, time_text
 from cachesvc_client.wire.admin import BOUNDS, AuditPage, Expiry, NamespaceRecord, Policy, RequireRequest
 from cachesvc_client.wire.errors import InvalidRequest, NotFound
 from cachesvc_client.wire.names import Lane
@@ -20,7 +20,7 @@ from . import admin
 from .arguments import parse_namespace, parse_option
 from .columns import SIGNER_COLUMNS
 from .connection import Connection, all_pages, connect, path_with_query
-from .output import Apply, AsJson, print_json, show_facts, show_plan, show_table, time_text
+from .output import Apply, AsJson, Form, Output, moment, print_json, show_facts, show_plan, show_table
 
 tokens = typer.Typer(cls=Group, no_args_is_help=True, help="Who may use the registry.")
 namespaces = typer.Typer(cls=Group, no_args_is_help=True, help="What each holds, and what it keeps.")
@@ -31,8 +31,8 @@ _TOKENS = {
     "token": lambda row: row.token,
     "role": lambda row: row.role,
     "namespace": lambda row: row.namespace + (f" [{row.lane}]" if row.lane else ""),
-    "created": lambda row: time_text(row.created),
-    "expires": lambda row: "revoked" if row.revoked else time_text(row.expires) or "never",
+    "created": lambda row: moment(row.created),
+    "expires": lambda row: "revoked" if row.revoked else moment(row.expires) or "never",
     "label": lambda row: row.label,
 }
 _UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
@@ -80,10 +80,16 @@ def list_tokens(
     context: typer.Context,
     every: Annotated[bool, typer.Option("--all", help="Revoked ones too.")] = False,
     as_json: AsJson = False,
+    output: Output = Form.table,
 ) -> None:
     """List tokens; never their secrets."""
     with connect(context) as registry:
-        show_table(registry.rows(path_with_query("/v1/tokens", revoked=every), TokenAnswer), _TOKENS, as_json)
+        show_table(
+            registry.rows(path_with_query("/v1/tokens", revoked=every), TokenAnswer),
+            _TOKENS,
+            as_json,
+            output=output,
+        )
 
 
 @tokens.command("revoke")
@@ -125,10 +131,10 @@ def _check_token_id(token: str) -> None:
 
 
 @namespaces.command("list")
-def list_namespaces(context: typer.Context, as_json: AsJson = False) -> None:
+def list_namespaces(context: typer.Context, as_json: AsJson = False, output: Output = Form.table) -> None:
     """List namespaces with what they hold and keep; an empty column is the registry's default."""
     with connect(context) as registry:
-        show_table(registry.rows("/v1/namespaces", NamespaceRecord), _NAMESPACES, as_json)
+        show_table(registry.rows("/v1/namespaces", NamespaceRecord), _NAMESPACES, as_json, output=output)
 
 
 @namespaces.command("show")
@@ -198,11 +204,12 @@ def audit(
     subject: Annotated[str | None, typer.Option(help="A part of what it was done to.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="Rows, at most.")] = 50,
     as_json: AsJson = False,
+    output: Output = Form.table,
 ) -> None:
     """Show what operators did, newest first."""
     with connect(context) as registry:
         rows = list(all_pages(registry, "/v1/audit", AuditPage, limit, action=action, subject=subject))
-    show_table(rows, _AUDIT, as_json)
+    show_table(rows, _AUDIT, as_json, output=output)
 
 
 _UNCHANGED = object()

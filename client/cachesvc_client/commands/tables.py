@@ -25,6 +25,33 @@ def aligned(rows: Iterable[Sequence[object]], indent: str = "") -> str:
     return "\n".join(lines)
 
 
+def count_text(number: int, one: str, many: str = "") -> str:
+    """Return a number with its noun, such as ``1 entry`` or ``3 entries``. ``many``: the plural, if it is not
+    ``one`` with an s."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def fitting(
+    rows: Sequence[Sequence[object]], width: int, drop_first: Sequence[str]
+) -> tuple[list[list[object]], list[str]]:
+    """Return a table, whose first row has the headings, in at most ``width`` columns of a terminal, and the
+    headings that were left out for that.
+
+    ``drop_first``: headings that are left out, in this order, until the rest fits. A column that is empty is
+    always left out. The others stay: a table of them may be wider.
+    """
+    columns = [list(column) for column in zip(*rows) if any(str(cell) for cell in column[1:])]  # noqa: B905
+    widths = {str(column[0]): max(len(printable(str(cell))) for cell in column) for column in columns}
+    dropped: list[str] = []
+    for heading in drop_first:
+        if sum(widths.values()) + 2 * (len(widths) - 1) <= width:
+            break
+        if widths.pop(heading, None) is not None:
+            dropped.append(heading)
+    left = [column for column in columns if str(column[0]) in widths]
+    return [list(row) for row in zip(*left)], dropped  # noqa: B905
+
+
 def bytes_text(count: int) -> str:
     """Return a size for people, such as ``512 B`` or ``1.4 MiB``."""
     value = float(count)

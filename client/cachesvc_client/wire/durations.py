@@ -23,8 +23,10 @@ def parse_duration(text: str) -> float:
 
 
 def duration_text(seconds: float) -> str:
-    """Returns a duration in the unit that fits it: ``12.3 s``, ``2.5 h``."""
+    """Returns a duration in the unit that fits it: ``13 ms``, ``12.3 s``, ``2.5 h``."""
     for unit, size in (("d", 86_400.0), ("h", 3600.0), ("min", 60.0)):
         if abs(seconds) >= 2 * size:
             return f"{seconds / size:.1f} {unit}"
+    if 0 < abs(seconds) < 0.9995:
+        return f"{seconds * 1000:.3g} ms"
     return f"{seconds:.1f} s"
