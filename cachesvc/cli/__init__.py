@@ -41,6 +41,7 @@ COMMANDS = {
         "cosign",
         "verify",
         "oci",
+        "cache",
     ),
     "admin": ("admin",),
 }

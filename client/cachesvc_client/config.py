@@ -25,6 +25,7 @@ from .wire.durations import MAX_OFFLINE_SECONDS, parse_duration
 from .wire.errors import InvalidRequest, StorageFull
 from .wire.names import Lane, Name, Tag
 from .wire.requirement import Requirement
+from .wire.sizes import parse_size
 
 if TYPE_CHECKING:
     from .http.registry import Probe
@@ -55,7 +56,7 @@ _TOKEN = re.compile(r"[\x21-\x7e]{1,512}")
 @dataclass(frozen=True, slots=True)
 class Config:
     """Holds the configuration of a process, which is read once. ``deadline``: seconds. ``store``: folder of
-    the node store, if the user named one.
+    the node store, if the user named one. ``store_bytes``: the bound of its packs, if the user set one.
 
     ``bundle``: a bundle file, or a folder of them, instead of a registry. ``tag_fallback``: tags that are
     tried after a name's own tag, in order. ``report``: whether outcomes are reported to the registry.
@@ -82,6 +83,7 @@ class Config:
     trusted_keys: tuple[TrustedKey, ...] = ()
     trust_root: Path | None = None
     store: Path | None = None
+    store_bytes: int | None = None
     signing_key: Path | None = None
     signing_key_env: str = ""
     signer: tuple[str, ...] = ()
@@ -125,6 +127,7 @@ class Config:
             trusted_keys=_variable(environ, "CACHESVC_TRUSTED_KEYS", _keys, stored.trusted_keys),
             trust_root=_variable(environ, "CACHESVC_TRUST_ROOT", _path, trust_root),
             store=_variable(environ, "CACHESVC_STORE", _path, None),
+            store_bytes=_variable(environ, "CACHESVC_STORE_BYTES", parse_size, None),
             signing_key=_variable(environ, "CACHESVC_SIGNING_KEY", _key_file, signing_key),
             signing_key_env=_variable(environ, "CACHESVC_SIGNING_KEY", key_variable, ""),
             signer=signer,

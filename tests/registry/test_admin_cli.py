@@ -121,7 +121,10 @@ def test_a_token_needs_an_expiry_and_a_namespace_or_an_explicit_choice(admin: Ad
     assert {row["token"]: row.get("expires") for row in admin("tokens", "list", "--json").json} == before
 
     plain = admin("tokens", "create", "--label", "ci", "-n", team)
-    assert re.search(r"expires\s+20\d\d-", plain.out), "the message names the default"
+    assert re.search(r"expires\s+20\d\d-", plain.out)
+    assert plain.err == "it expires in 90 days; --days N or --never says otherwise\n"
+    typo = admin("tokens", "create", "--label", "ci", "-n", team, "--role", "wrte")
+    assert typo.status == 2 and "did you mean write? one of: read, report, write, admin" in typo.err
     creation = admin("tokens", "create", "--label", "ci", "-n", "*", "--json").json
     assert creation["namespace"] == "*" and creation["expires"] == creation["created"] + 90 * 86_400
     forever = admin("tokens", "create", "--label", "ci", "-n", team, "--never")

@@ -27,6 +27,7 @@ from .arguments import (
     report_error,
     without_provenance,
 )
+from .cache import add_cache
 from .cosign import add_cosign
 from .entry_commands import add_coverage, add_explain
 from .login_commands import add_login, add_logout, add_whoami
@@ -88,6 +89,7 @@ def parser(program: str) -> Parser:
         add_cosign,
         _add_verify,
         add_oci,
+        add_cache,
     ):
         add(commands)
     return top

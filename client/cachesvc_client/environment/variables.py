@@ -32,7 +32,17 @@ KNOWN = frozenset(
             "ID_TOKEN",
         ),
         *("KEEP_OWN", "LANE", "LOG", "MAX_AGE", "MODE", "NAME", "OBSERVE", "OFFLINE", "OIDC", "REPORT"),
-        *("REQUIRE", "SIGNER", "SIGNING_KEY", "STORE", "STRICT", "TAG_FALLBACK", "TOKEN", "TRUSTED_KEYS"),
+        *(
+            "REQUIRE",
+            "SIGNER",
+            "SIGNING_KEY",
+            "STORE",
+            "STORE_BYTES",
+            "STRICT",
+            "TAG_FALLBACK",
+            "TOKEN",
+            "TRUSTED_KEYS",
+        ),
         *("TRUST_ROOT", "UNTESTED", "URL", "VLLM_DIR"),
     )
 )
