@@ -304,6 +304,8 @@ def registry_url(text: str) -> str:
     match = _URL.fullmatch(text)
     if match is None or int(match["port"] or 0) > 65535:
         raise ValueError("allowed: http(s)://host[:port][/prefix], without user, query or fragment")
+    if match["path"].endswith("/v1"):
+        raise ValueError("leave /v1 out: clients add it")
     scheme, host, port = match["scheme"], match["host"].lower(), match["port"]
     standard = {"http": "80", "https": "443"}[scheme]
     return f"{scheme}://{host}{f':{port}' if port and port != standard else ''}{match['path']}"

@@ -118,3 +118,13 @@ def test_an_error_is_an_object_too_where_json_is_asked_for(server_program, capsy
     out, err = capsys.readouterr()
     error = json.loads(out)["error"]
     assert set(error) == {"code", "message", "hint"} and error["message"] in err
+
+
+def test_an_address_that_is_nearly_right_is_told_from_a_dead_one(command, registry):
+    """TLS on a port of plain HTTP, the address of the API, and no token."""
+    status, _, err = command("explain", "team/x", CACHESVC_URL=registry.url.replace("http:", "https:"))
+    assert status == 6 and "plain HTTP: try http://" in err
+    status, _, err = command("explain", "team/x", CACHESVC_URL=f"{registry.url}/v1")
+    assert status == 2 and "leave /v1 out" in err
+    status, _, err = command("explain", "team/x", CACHESVC_TOKEN=None)
+    assert status == 3 and "set CACHESVC_TOKEN" in err
