@@ -76,7 +76,7 @@ def test_every_command_of_the_client_has_the_look_of_the_servers(capsys):
                 main([name, "-h"], program=program)
             out = capsys.readouterr().out
             assert ended.value.code == 0
-            assert out.startswith(f"Usage: {program} {name} [OPTIONS] "), out
+            assert out.startswith(f"Usage: {program} {name} [OPTIONS]"), out
             assert "\nOptions:\n" in out and "positional arguments" not in out
     assert "-h, --help" in parser("cachesvc").format_help()
 
