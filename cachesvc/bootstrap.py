@@ -20,7 +20,7 @@ from cachesvc.registry.context import Limits, Registry
 from cachesvc.settings import Settings
 from cachesvc.tuf.keys import TrustKeys
 from cachesvc_client.bundle.seal import SigningKey
-from cachesvc_client.wire.errors import InvalidRequest, StorageFull, Unavailable
+from cachesvc_client.wire.errors import InvalidRequest, NotFound, StorageFull, Unavailable
 
 _log = logging.getLogger("cachesvc.bootstrap")
 
@@ -37,7 +37,7 @@ def open_registry(settings: Settings, *, prove_bucket: bool = False) -> Iterator
         if settings.database:
             index = open_postgresql(settings.database)
         else:
-            index = open_sqlite(settings.data / "index.sqlite3")
+            index = open_sqlite(_index_file(settings))
         try:
             hot = _hot(settings)
             try:
@@ -72,9 +72,9 @@ def migrate_index(settings: Settings, *, apply: bool) -> list[tuple[str, str]]:
             open_postgresql(settings.database).close()
         return steps
     with _locked(_data_folder(settings.data)):
-        steps = pending_sqlite(settings.data / "index.sqlite3")
+        steps = pending_sqlite(_index_file(settings))
         if apply and steps:
-            open_sqlite(settings.data / "index.sqlite3").close()
+            open_sqlite(_index_file(settings)).close()
         return steps
 
 
@@ -89,9 +89,29 @@ def open_store(settings: Settings) -> Iterator[tuple[BlobStore, Links | None]]:
         yield _blobs(settings, Meter(), prove_bucket=False)
 
 
+def require_registry(settings: Settings, *, store: bool = False) -> None:
+    """Raise ``NotFound`` if the data folder should hold a registry and holds none: to open one would make it.
+
+    ``store``: only the store is needed, which may be in a folder that holds no index yet.
+    """
+    if store:
+        there = settings.packs_elsewhere or settings.data.is_dir()
+    else:
+        there = bool(settings.database) or _index_file(settings).is_file()
+    if not there:
+        raise NotFound(
+            f"{settings.data}: no registry is there",
+            "name its folder with --data or its settings with --config; cachesvc serve makes a new one",
+        )
+
+
 def signing_key_path(settings: Settings) -> Path:
     """Returns the path at which the first start puts the signing key."""
     return settings.data / "signing.key"
+
+
+def _index_file(settings: Settings) -> Path:
+    return settings.data / "index.sqlite3"
 
 
 def _blobs(settings: Settings, meter: Meter, prove_bucket: bool) -> tuple[BlobStore, Links | None]:

@@ -14,14 +14,20 @@ import tomllib
 from pydantic import AfterValidator, ByteSize, Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from cachesvc_client.environment.variables import KNOWN, unknown_variables
 from cachesvc_client.wire.admin import BOUNDS
 from cachesvc_client.wire.errors import InvalidRequest
 from cachesvc_client.wire.records import MAX_PACK_BYTES
+from cachesvc_client.wire.suggestion import did_you_mean
 
 PREFIX = "CACHESVC_SERVER_"
 """Beginning of the variables' names."""
 SECRET = frozenset({"database", "redis", "first_token", "online_key"})
 """Settings that hold passwords: their values are not shown."""
+
+
+OPTIONS = ("data", "host", "port")
+"""Settings that are options of ``cachesvc serve`` too."""
 
 
 def _absolute(path: Path) -> Path:
@@ -159,13 +165,39 @@ def read_settings(config: Path | None = None, **options: Any) -> Settings:
     ``options``: those of the command line; ``None`` is an absent one.
     """
     present = {name: value for name, value in options.items() if value is not None}
+    _refuse_unknown_variables()
     # Variables have precedence over the file: they are read first, and the file sets the others.
-    settings = _validate(present, lambda name: f"{name} (--{name} or {PREFIX}{name.upper()})")
+    settings = _validate(present, _place)
     if config is not None:
         values = {**_read_file(config), **settings.model_dump(exclude_unset=True)}
         settings = _validate(values, lambda name: f"{config}: {name}")
     _check_together(settings)
     return settings
+
+
+def _refuse_unknown_variables() -> None:
+    """Raise ``InvalidRequest`` for a variable that names no setting, or that lacks the middle of its
+    name."""
+    names = {variable_of(name) for name in Settings.model_fields}
+    for variable, hint in unknown_variables(names, PREFIX):
+        raise InvalidRequest(f"{variable}: there is no such setting", hint)
+    short = {
+        variable_of(name).replace(PREFIX, "CACHESVC_"): variable_of(name) for name in Settings.model_fields
+    }
+    for variable, _ in unknown_variables(KNOWN):
+        if variable in short:
+            raise InvalidRequest(f"{variable}: there is no such setting", f"did you mean {short[variable]}?")
+
+
+def variable_of(setting: str) -> str:
+    """Return the name of the variable of a setting."""
+    return PREFIX + setting.upper()
+
+
+def _place(setting: str) -> str:
+    """Return the name of a setting with the option and the variable that may have set it."""
+    option = f"--{setting} or " if setting in OPTIONS else ""
+    return f"{setting} ({option}{variable_of(setting)})"
 
 
 def _check_together(settings: Settings) -> None:
@@ -198,11 +230,16 @@ def _validate(values: dict[str, Any], where: Callable[[str], str]) -> Settings:
         first = error.errors()[0]
         name = str(first["loc"][0]) if first["loc"] else "settings"
         if first["type"] == "extra_forbidden":
-            known = ", ".join(Settings.model_fields)
-            raise InvalidRequest(f"{where(name)}: there is no such setting", f"known: {known}") from None
+            hint = did_you_mean(name, Settings.model_fields, "known: " + ", ".join(Settings.model_fields))
+            raise InvalidRequest(f"{where(name)}: there is no such setting", hint) from None
         if name in SECRET:
             raise InvalidRequest(f"{where(name)}: {first['msg']}") from None
-        raise InvalidRequest(f"{where(name)}: {first['msg']}, got {str(first['input'])[:80]!r}") from None
+        text = str(first["input"])[:80]
+        if first["type"].startswith("byte_size"):
+            raise InvalidRequest(
+                f"{where(name)}: {text!r} is no size", "a number of bytes, or a text such as 200GiB"
+            ) from None
+        raise InvalidRequest(f"{where(name)}: {first['msg']}, got {text!r}") from None
 
 
 def _read_file(path: Path) -> dict[str, Any]:

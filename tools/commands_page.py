@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import typing
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import typer
 
 from cachesvc import cli
+from cachesvc.cli.group import metavar
 from cachesvc_client.commands.cli import parser as client_parser
 from tools.markdown import DOCS, generated, single_quoted, table
 
@@ -80,7 +79,7 @@ def _client_command(name: str, parser: argparse.ArgumentParser) -> Iterator[str]
 
 
 def _usage(parser: argparse.ArgumentParser) -> str:
-    return " ".join(parser.format_usage().removeprefix("usage: ").split())
+    return " ".join(parser.format_usage().removeprefix("Usage: ").split())
 
 
 def _client_row(action: argparse.Action) -> tuple[str, str, str]:
@@ -133,24 +132,12 @@ def _server_command(name: str, command: Any) -> Iterator[str]:
 def _server_row(parameter: Any) -> tuple[str, str, str]:
     if parameter.param_type_name == "argument":
         return f"`{parameter.name.upper()}`", getattr(parameter, "help", None) or "", ""
-    value = "" if parameter.is_flag else f" {_metavar(parameter)}"
+    value = "" if parameter.is_flag else f" {metavar(parameter)}"
     named = ", ".join((*parameter.opts, *parameter.secondary_opts))
     default = parameter.default
     plain = default not in (None, False, (), "") and not callable(default)
     shown = "required" if parameter.required else f"`{default}`" if plain else ""
     return f"`{named}{value}`", parameter.help or "", shown
-
-
-def _metavar(parameter: Any) -> str:
-    """What stands for an option's value. Typer has kept the type in two places, by version."""
-    if parameter.metavar:
-        return str(parameter.metavar)
-    if hasattr(parameter, "type_descriptor"):
-        annotation = parameter.type_descriptor.annotation
-        kind = (typing.get_args(annotation) or (annotation,))[0]
-    else:
-        kind = {"path": Path, "file": Path, "integer": int, "float": float}.get(parameter.type.name, str)
-    return {Path: "PATH", int: "NUMBER", float: "NUMBER"}.get(kind, "TEXT")
 
 
 if __name__ == "__main__":

@@ -30,7 +30,8 @@ names it decides:
 3. a TOML file that `--config` names: `keep_bytes = "200GiB"`.
 
 Durations are seconds. A size is a number of bytes or a text such as `200GiB`. An unknown setting in the file,
-and a value that is not allowed, end the start with exit status 2 and one line that names the setting.
+a variable `{PREFIX}…` that names no setting, and a value that is not allowed end the start with exit status 2
+and one line that names the setting, and the nearest one that there is.
 """
 
 

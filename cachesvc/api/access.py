@@ -69,7 +69,7 @@ class TokenRoute(APIRoute):
                 return await inner(limit_body(request, endpoint))
             scheme, _, secret = request.headers.get("authorization", "").partition(" ")
             if scheme.lower() != "bearer" or not secret.strip():
-                raise Unauthenticated("no token", "send Authorization: Bearer csv_…, or: cachesvc login")
+                raise Unauthenticated("no token", "set CACHESVC_TOKEN, or log in: cachesvc login URL")
             registry: Registry = request.app.state.registry
             token = cached_token(registry, secret.strip()) if self.caches_tokens else None
             if token is None:

@@ -9,10 +9,15 @@ from typing import Annotated
 import typer
 
 import cachesvc
+from cachesvc_client.commands.arguments import report_error
 from cachesvc_client.wire.errors import CacheSvcError
+
+from .group import Group
 
 app = typer.Typer(
     name="cachesvc",
+    cls=Group,
+    context_settings={"help_option_names": ["-h", "--help"]},
     help="Compile once, in CI; every process after that starts warm.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -26,6 +31,8 @@ COMMANDS = {
     "client": (
         "keygen",
         "login",
+        "logout",
+        "whoami",
         "run",
         "explain",
         "coverage",
@@ -35,6 +42,7 @@ COMMANDS = {
         "cosign",
         "verify",
         "oci",
+        "cache",
     ),
     "admin": ("admin",),
 }
@@ -59,13 +67,14 @@ def root(
 
 
 def main() -> None:
-    """Runs the command; a :class:`CacheSvcError` becomes one line on stderr and its ``exit_status``."""
+    """Runs the command; a :class:`CacheSvcError` becomes one line on stderr and its ``exit_status``. With
+    ``--json`` it is an object on stdout too."""
     for module in needed_modules(sys.argv[1] if len(sys.argv) > 1 else ""):
         importlib.import_module(f"{__name__}.{module}")
     try:
-        app()
+        app(prog_name="cachesvc")
     except CacheSvcError as error:
-        print(f"error: {error}", file=sys.stderr)
+        report_error(error, sys.argv)
         sys.exit(error.exit_status)
 
 

@@ -11,6 +11,8 @@ from . import app
 _CLIENT_COMMANDS = {
     "keygen": "Make a signing key, for a publisher.",
     "login": "Store a registry, its token and trusted keys for this user.",
+    "logout": "Forget what login stored for a registry.",
+    "whoami": "Show the registry in use, and what your token may do there.",
     "run": "Start a command with every Python process of it attached.",
     "explain": "Show which entries fit here, and what differs from the others.",
     "coverage": "Show which targets of a name are warm in which environments.",
@@ -20,6 +22,7 @@ _CLIENT_COMMANDS = {
     "cosign": "Add your signature to bundle files that others have signed.",
     "verify": "Say who signed and built a bundle, whether every byte matches, and why it is trusted.",
     "oci": "Exchange bundles with OCI registries and image layouts, also as images of MCV.",
+    "cache": "Show and empty the store that the processes of this node share.",
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cachesvc_client.wire.durations import parse_duration
 from cachesvc_client.wire.errors import InvalidRequest
 
 
@@ -9,8 +10,6 @@ def parse_lifetime(text: str | None) -> float | None:
     """Return the seconds that ``--expires`` names; ``None`` without it. Raises ``InvalidRequest``."""
     if text is None:
         return None
-    from cachesvc_client.config import parse_duration
-
     try:
         seconds = parse_duration(text)
     except ValueError as error:

@@ -22,15 +22,24 @@ if TYPE_CHECKING:
 
 
 def take_key(variable: str | None) -> SigningKey | None:
-    """Take the signing key out of the environment, so that no child inherits it."""
+    """Take the signing key out of the environment, so that no child inherits it.
+
+    ``variable``: what ``--signing-key-env`` names; else the one that ``CACHESVC_SIGNING_KEY=env:NAME`` names.
+    """
+    from cachesvc_client.config import key_variable
+
+    option = "--signing-key-env"
     if variable is None:
-        return None
+        option, variable = "CACHESVC_SIGNING_KEY", key_variable(os.environ.get("CACHESVC_SIGNING_KEY", ""))
+        if not variable:
+            return None
+        del os.environ["CACHESVC_SIGNING_KEY"]
     from cachesvc_client.bundle.seal import SigningKey
 
     text = os.environ.pop(variable, "")
     if not text.strip():
-        raise InvalidRequest(f"--signing-key-env: {variable[:60]} is not set", "set it to what keygen wrote")
-    return SigningKey.from_text(text, f"--signing-key-env: {variable[:60]}")
+        raise InvalidRequest(f"{option}: {variable[:60]} is not set", "set it to what keygen wrote")
+    return SigningKey.from_text(text, f"{option}: {variable[:60]}")
 
 
 def take_job(source: str | None) -> JobTokenSource | None:

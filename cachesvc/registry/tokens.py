@@ -64,7 +64,15 @@ def cached_token(registry: Registry, secret: str) -> Token | None:
 
 def whoami(token: Token) -> WhoAmI:
     """Returns what a token may do."""
-    return WhoAmI(token.token, token.role.name, token.namespace, token.expires, token.builder)
+    return WhoAmI(
+        token=token.token,
+        role=token.role.name,
+        namespace=token.namespace,
+        expires=token.expires,
+        builder=token.builder,
+        label=token.label,
+        lane=token.lane,
+    )
 
 
 def create_token(registry: Registry, by: Token | None, request: TokenRequest) -> TokenAnswer:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 import re
@@ -13,6 +12,7 @@ from typing import Any, NoReturn
 
 from cachesvc_client.wire.errors import SpecError
 from cachesvc_client.wire.names import Name
+from cachesvc_client.wire.suggestion import nearest
 
 from .toml_lines import KeyPath, line_of
 
@@ -181,7 +181,7 @@ class Table:
     def fail_on_misspelling(self, missing: Sequence[str]) -> None:
         """Raise for a key that looks like one of ``missing``, which are required: a typing error."""
         for key in self.data:
-            if key not in self.keys_read and difflib.get_close_matches(key, missing, n=1, cutoff=0.6):
+            if key not in self.keys_read and nearest(key, missing):
                 self.fail(key, "unknown key", did_you_mean(key, list(missing)))
 
     def finish(self, allowed: str = "allowed: ") -> None:
@@ -193,9 +193,8 @@ class Table:
 
 def did_you_mean(value: str, allowed: list[str], lead: str = "allowed: ") -> str:
     """Return a hint: the value that is nearest to ``value``, if one is near, and all that are allowed."""
-    near = [_ALIASES[value]] if _ALIASES.get(value) in allowed else []
-    near = near or difflib.get_close_matches(value, allowed, n=1, cutoff=0.6)
-    return (f"did you mean {near[0]!r}? " if near else "") + lead + ", ".join(allowed)
+    near = _ALIASES[value] if _ALIASES.get(value) in allowed else nearest(value, allowed)
+    return (f"did you mean {near!r}? " if near else "") + lead + ", ".join(allowed)
 
 
 def toml_value(value: object) -> str:

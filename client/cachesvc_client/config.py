@@ -21,10 +21,11 @@ from .bundle.seal import SigningKey, TrustedKey
 from .environment.variables import Mode, parse_mode, parse_switch
 from .http.origin import Network, parse_networks, without_secrets
 from .wire.codec import build, canonical, parse_json
-from .wire.durations import MAX_OFFLINE_SECONDS
+from .wire.durations import MAX_OFFLINE_SECONDS, parse_duration
 from .wire.errors import InvalidRequest, StorageFull
 from .wire.names import Lane, Name, Tag
 from .wire.requirement import Requirement
+from .wire.sizes import parse_size
 
 if TYPE_CHECKING:
     from .http.registry import Probe
@@ -40,10 +41,6 @@ MAX_DEADLINE = 3600.0
 """Largest number of seconds that a user may set as the deadline."""
 DEFAULT_OFFLINE = 7 * 86400.0
 """Seconds for which the last answer of a registry that cannot be reached is used."""
-_DURATION = re.compile(r"([0-9]{1,9})([smhdw]?)")
-"""Matches a duration: a number with its unit, or a number of seconds."""
-_UNIT_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
-"""Seconds of each unit of a duration."""
 _MAX_LOGIN_BYTES = 1 << 20
 """Largest number of bytes of a login file."""
 _URL = re.compile(
@@ -59,7 +56,7 @@ _TOKEN = re.compile(r"[\x21-\x7e]{1,512}")
 @dataclass(frozen=True, slots=True)
 class Config:
     """Holds the configuration of a process, which is read once. ``deadline``: seconds. ``store``: folder of
-    the node store, if the user named one.
+    the node store, if the user named one. ``store_bytes``: the bound of its packs, if the user set one.
 
     ``bundle``: a bundle file, or a folder of them, instead of a registry. ``tag_fallback``: tags that are
     tried after a name's own tag, in order. ``report``: whether outcomes are reported to the registry.
@@ -69,8 +66,9 @@ class Config:
     of a revision, from which on it is refused; ``None`` accepts any age. ``require``: who must have built a
     revision; ``None`` accepts every builder. ``allow_links``: networks to which a registry's links may lead
     although they are not public. ``trust_root``: file of the pinned root of the registry's trust metadata;
-    ``None`` if the trusted keys decide alone. ``signer``: the program that signs, and its arguments, instead
-    of a key file; empty without one.
+    ``None`` if the trusted keys decide alone. ``signing_key_env``: variable that holds the signing key,
+    instead of a key file; empty without one. ``signer``: the program that signs, and its arguments, instead
+    of both; empty without one.
     """
 
     url: str | None = None
@@ -85,7 +83,9 @@ class Config:
     trusted_keys: tuple[TrustedKey, ...] = ()
     trust_root: Path | None = None
     store: Path | None = None
+    store_bytes: int | None = None
     signing_key: Path | None = None
+    signing_key_env: str = ""
     signer: tuple[str, ...] = ()
     canary: bool = False
     report: bool = True
@@ -127,7 +127,9 @@ class Config:
             trusted_keys=_variable(environ, "CACHESVC_TRUSTED_KEYS", _keys, stored.trusted_keys),
             trust_root=_variable(environ, "CACHESVC_TRUST_ROOT", _path, trust_root),
             store=_variable(environ, "CACHESVC_STORE", _path, None),
-            signing_key=_variable(environ, "CACHESVC_SIGNING_KEY", _path, signing_key),
+            store_bytes=_variable(environ, "CACHESVC_STORE_BYTES", parse_size, None),
+            signing_key=_variable(environ, "CACHESVC_SIGNING_KEY", _key_file, signing_key),
+            signing_key_env=_variable(environ, "CACHESVC_SIGNING_KEY", key_variable, ""),
             signer=signer,
             canary=_variable(environ, "CACHESVC_CANARY", parse_switch, False),
             report=_variable(environ, "CACHESVC_REPORT", parse_switch, True),
@@ -142,8 +144,8 @@ class Config:
 
     @property
     def can_sign(self) -> bool:
-        """Return whether a key file or a program is named that signs."""
-        return bool(self.signer) or self.signing_key is not None
+        """Return whether a key file, a variable or a program is named that signs."""
+        return bool(self.signer or self.signing_key_env) or self.signing_key is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,18 +304,11 @@ def registry_url(text: str) -> str:
     match = _URL.fullmatch(text)
     if match is None or int(match["port"] or 0) > 65535:
         raise ValueError("allowed: http(s)://host[:port][/prefix], without user, query or fragment")
+    if match["path"].endswith("/v1"):
+        raise ValueError("leave /v1 out: clients add it")
     scheme, host, port = match["scheme"], match["host"].lower(), match["port"]
     standard = {"http": "80", "https": "443"}[scheme]
     return f"{scheme}://{host}{f':{port}' if port and port != standard else ''}{match['path']}"
-
-
-def parse_duration(text: str) -> float:
-    """Returns the seconds of ``90d``, ``12h``, ``30m``, ``2w`` or ``45s``. Raises ``ValueError`` with what is
-    allowed."""
-    match = _DURATION.fullmatch(text.strip())
-    if match is None:
-        raise ValueError("allowed: a number and s, m, h, d or w, such as 12h or 90d")
-    return float(int(match[1]) * _UNIT_SECONDS[match[2]])
 
 
 def _offline(text: str) -> float:
@@ -373,6 +368,15 @@ def _program(text: str) -> tuple[str, ...]:
     return words
 
 
+def key_variable(text: str) -> str:
+    """Return the name of the variable that ``env:NAME`` names; nothing for another text."""
+    return text.removeprefix("env:").strip() if text.startswith("env:") else ""
+
+
+def _key_file(text: str) -> Path | None:
+    return None if key_variable(text) else _path(text, "an absolute path, or env:NAME")
+
+
 def _seconds(text: str) -> float:
     try:
         value = float(text)
@@ -383,9 +387,9 @@ def _seconds(text: str) -> float:
     return value
 
 
-def _path(text: str) -> Path:
+def _path(text: str, allowed: str = "an absolute path") -> Path:
     if not text.startswith(("/", "~/")) or "\0" in text:
-        raise ValueError("allowed: an absolute path")
+        raise ValueError(f"allowed: {allowed}")
     try:
         return Path(text).expanduser()
     except RuntimeError:

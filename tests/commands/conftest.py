@@ -46,6 +46,14 @@ def registry(tmp_path_factory):
         yield Registry(served.url, served.token, SigningKey.load(path), path, served.process)
 
 
+@pytest.fixture
+def second_registry(tmp_path_factory):
+    """Start another registry than ``registry``."""
+    folder = tmp_path_factory.mktemp("second")
+    with serve(folder, variables=clean_environment(folder)) as served:
+        yield served
+
+
 def clean_environment(home: Path) -> dict[str, str]:
     """Return an environment without variables of cachesvc, without proxies, and with another home."""
     variables = {
@@ -170,10 +178,14 @@ def log_of_a_service(tmp_path, registry):
         "CACHESVC_TRUSTED_KEYS": registry.trust,
     }
 
-    def run(name: str) -> list[str]:
+    def run(name: str, **variables: str) -> list[str]:
         code = f"import cachesvc_client; cachesvc_client.attach({name!r}).wait(60)"
         result = subprocess.run(
-            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120
+            [sys.executable, "-c", code],
+            env={**environment, **variables},
+            capture_output=True,
+            text=True,
+            timeout=120,
         )
         assert result.returncode == 0, result.stderr
         return result.stderr.splitlines()

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
+from pathlib import Path
 
 import httpx
 import pytest
 
 from cachesvc_client.bundle.seal import SigningKey
+from cachesvc_client.environment.variables import KNOWN
 
 LINE = re.compile(r"(ok|warn|fail) +\S.*")
 
@@ -126,6 +128,23 @@ def test_login_stores_no_token_that_the_registry_refuses(command, registry, tmp_
     assert status == 3
     assert "csv_wrong" not in err
     assert not (tmp_path / ".config").exists()
+
+
+def test_a_mistyped_variable_is_named_by_doctor_and_in_the_log_of_a_service(command, log_of_a_service):
+    status, out, _ = command("doctor", CACHESVC_DEADLIN="3", CACHESVC_FOO_BAR_BAZ="1")
+    said = lines(out)["settings"]
+    assert status == 0 and said.startswith("warn: ")
+    assert "CACHESVC_DEADLIN does nothing" in said and "did you mean CACHESVC_DEADLINE?" in said
+    assert "CACHESVC_FOO_BAR_BAZ does nothing, since cachesvc has no such variable: unset it" in said
+    quiet = {"CACHESVC_SERVICE_HOST": "10.0.0.1", "CACHESVC_PORT": "tcp://10.0.0.1:80", "CACHESVC_LANE": ""}
+    assert "settings" not in lines(command("doctor", **quiet)[1])
+    first, *_ = log_of_a_service("team/none", CACHESVC_DEADLIN="3")
+    assert "CACHESVC_DEADLIN does nothing" in first and "did you mean CACHESVC_DEADLINE?" in first
+
+
+def test_doctor_knows_the_variables_that_are_documented():
+    page = (Path(__file__).parents[2] / "docs/reference/variables.md").read_text()
+    assert set(re.findall(r"^\| `(CACHESVC_\w+)`", page, re.MULTILINE)) == KNOWN
 
 
 @pytest.fixture

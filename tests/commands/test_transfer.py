@@ -94,6 +94,18 @@ def test_an_entry_that_does_not_fit_is_reported_and_pulled_only_with_all(command
     assert len(list((tmp_path / "into").iterdir())) == 1
 
 
+@pytest.mark.parametrize("differs", [{}, {"torch": "2.11.0+cu130"}])
+def test_an_image_without_bundles_is_not_built_in_silence(command, admin, bundle, tmp_path, differs):
+    """Also with ``--all``, and also if what is withheld would not fit here."""
+    name = f"team/gone{len(differs)}"
+    command("push", bundle(name, **differs))
+    [row] = json.loads(admin("entries", "list", name, "--json"))
+    admin("quarantine", "set", row["revision"], "--why", "wrong numbers")
+    status, out, err = command("pull", name, "--all", "--into", tmp_path / "into")
+    assert (status, out) == (4, "")
+    assert "withheld by an operator (wrong numbers)" in err and err.count("\n") == 1
+
+
 def test_untrusted_signers_and_old_bundles_are_refused(command, bundle, tmp_path, registry):
     stranger = SigningKey.generate()
     status, _, err = command("push", bundle("team/signed", key=stranger))

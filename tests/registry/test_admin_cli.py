@@ -49,6 +49,7 @@ def command(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
 
     Click asks ``__main__`` how the process was started; without xdist that is ``python -m pytest``."""
     monkeypatch.setattr(sys.modules["__main__"], "__package__", "", raising=False)
+    monkeypatch.delenv("COLUMNS", raising=False)  # xdist has it
 
     def run(*words: object) -> CommandResult:
         capfd.readouterr()
@@ -100,7 +101,7 @@ def test_tokens_are_made_listed_shortened_and_revoked(admin: Admin, server: Serv
     [row] = admin("tokens", "expire", token, "--days", 1, "--json").json
     assert row["expires"] - row["created"] <= 86_400 + 60
     plan = admin("tokens", "revoke", token)
-    assert plan.status == 0 and "plan: revoke" in plan.out and "--apply" in plan.err
+    assert plan.status == 0 and "would revoke" in plan.out and "--apply" in plan.err
     assert server.api(secret).http.get("/v1/whoami").status_code == 200
     assert admin("tokens", "revoke", token, "--apply").status == 0
     refused(server.api(secret).http.get("/v1/whoami"), 401, "unauthenticated")
@@ -120,7 +121,10 @@ def test_a_token_needs_an_expiry_and_a_namespace_or_an_explicit_choice(admin: Ad
     assert {row["token"]: row.get("expires") for row in admin("tokens", "list", "--json").json} == before
 
     plain = admin("tokens", "create", "--label", "ci", "-n", team)
-    assert re.search(r"expires\s+20\d\d-", plain.out), "the message names the default"
+    assert re.search(r"expires\s+20\d\d-", plain.out)
+    assert plain.err == "it expires in 90 days; --days N or --never says otherwise\n"
+    typo = admin("tokens", "create", "--label", "ci", "-n", team, "--role", "wrte")
+    assert typo.status == 2 and "did you mean write? one of: read, report, write, admin" in typo.err
     creation = admin("tokens", "create", "--label", "ci", "-n", "*", "--json").json
     assert creation["namespace"] == "*" and creation["expires"] == creation["created"] + 90 * 86_400
     forever = admin("tokens", "create", "--label", "ci", "-n", team, "--never")
@@ -157,7 +161,7 @@ def test_signers_are_added_and_removed(admin: Admin, server: Server, team: str) 
     publication = publish(server, other, team)
     assert "theirs" in admin("namespaces", "show", team).out
     plan = admin("signers", "remove", other.public, "-n", team)
-    assert plan.status == 0 and "plan:" in plan.out
+    assert plan.status == 0 and "would remove" in plan.out
     assert admin("signers", "remove", other.public, "-n", team, "--apply").status == 0
     refused(server.api().publish(make(other, namespace=team), publication.revision), 403, "untrusted")
     removal = admin("signers", "remove", other.public, "-n", team, "--apply")
@@ -224,6 +228,82 @@ def test_entries_are_found_by_their_facts(admin: Admin, server: Server, key: Sig
     assert {row["name"] for row in admin("names", "list", team, "--json").json} == {"llm", "bert"}
 
 
+def test_names_are_found_by_a_part_and_by_a_pattern(
+    admin: Admin, server: Server, key: SigningKey, team: str
+) -> None:
+    first = publish(server, key, team, name="sentiment")
+    publish(server, key, team, first, name="sentiment", content=b"second")
+    publish(server, key, team, name="sentiment", tag="v1")
+    publish(server, key, team, name="vision")
+
+    def names_of(*words: object) -> list[str]:
+        rows = admin("entries", "list", *words, "--json").json
+        return sorted(f"{row['name']}:{row['tag']}" for row in rows)
+
+    both = ["sentiment:latest", "sentiment:v1"]
+    assert names_of(f"{team}/sentiment") == names_of(f"{team}/sent") == names_of(f"{team}/sent*") == both
+    assert names_of(f"{team}/s*:v*") == ["sentiment:v1"]
+    assert names_of(f"{team[:-2]}*") == [*both, "vision:latest"]
+    assert {row["namespace"] for row in admin("entries", "list", "sentimen", "--json").json} >= {team}
+    assert [row["name"] for row in admin("names", "list", f"{team}/sent*", "--json").json] == ["sentiment"]
+    assert team in admin("names", "list").out
+    revisions = admin("revisions", "list", f"{team}/sentiment", "--json").json
+    assert len(revisions) == 3 and {row["name"] for row in revisions} == {"sentiment"}
+    assert f"{team}/sentiment:v1 bert/f32, entry " in admin("revisions", "list", f"{team}/sent*").out
+    for words, hint in (
+        (("entries", "list", f"{team}/sentimnet"), f"did you mean {team}/sentiment?"),
+        (("entries", "list", f"{team}/x*z"), "nothing is under"),
+        (("entries", "list", f"{team}/sentiment:v2"), "its tags: latest, v1"),
+        (("names", "list", "nope-nope"), "see: cachesvc admin names list"),
+        (("revisions", "list", f"{team}/visoin"), f"did you mean {team}/vision?"),
+        (("stats", "nope-nope"), "does not exist"),
+    ):
+        result = admin(*words)
+        assert (result.status, result.out) == (4, ""), (words, result)
+        assert hint in result.err and result.err.count("\n") == 1, result
+    unmatched = admin("entries", "list", team, "--gpu", "H9")
+    assert (unmatched.status, unmatched.out) == (0, "none that has all these facts\n")
+
+
+def test_a_table_fits_the_terminal_and_has_other_forms(
+    admin: Admin, server: Server, key: SigningKey, team: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = {**FINGERPRINT, "torch": "2.11.0+cu128", "gpu": "NVIDIA H200"}
+    publish(server, key, team, target="llm/bf16/max-autotune", fingerprint=gpu, measured={"steady": 0.0123})
+    for columns in (80, 100):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        narrow = admin("entries", "list", team)
+        assert max(map(len, narrow.out.splitlines())) <= columns, narrow.out
+        assert f"{team}/bert:latest" in narrow.out and "llm/bf16/max-autotune" in narrow.out
+        assert "left out, for this terminal: " in narrow.err and "-o wide" in narrow.err
+    wide = admin("entries", "list", team, "-o", "wide")
+    assert wide.err == "" and "NVIDIA H200" in wide.out and "2.11.0+cu128" in wide.out
+    assert re.search(r"now|\d (ms|s|min) ago", wide.out)
+    monkeypatch.delenv("COLUMNS")
+    assert "NVIDIA H200" in admin("entries", "list", team).out, "a pipe has any width"
+    header, row = admin("entries", "list", team, "-o", "csv").out.splitlines()
+    assert header.startswith("entry,name,target,torch,device,size,published,")
+    assert re.search(r",\d{4}-\d\d-\d\d \d\d:\d\d UTC,", row)
+    [entry] = admin("entries", "list", team, "-o", "json").json
+    assert re.search(r"measured steady +12.3 ms", admin("entries", "show", entry["entry"]).out)
+    assert admin("entries", "list", team, "-o", "xml").status == 2
+
+
+def test_a_plan_and_a_deed_read_differently(admin: Admin, server: Server, key: SigningKey, team: str) -> None:
+    publish(server, key, team)
+    publish(server, key, team, target="other")
+    for words, would, did in (
+        (("entries", "delete", team, "--target", "other"), "would delete 1 entry, ", "deleted 1 entry, "),
+        (("tag", f"{team}/bert", "prod"), "would tag 1 of 1 entry", "tagged 1 of 1 entry"),
+        (("entries", "delete", team), "would delete 2 entries, ", "deleted 2 entries, "),
+    ):
+        plan, deed = admin(*words), admin(*words, "--apply")
+        assert plan.out.splitlines()[-1].startswith(would), plan
+        assert deed.out.splitlines()[-1].startswith(did), deed
+        assert "nothing was changed" in plan.err and deed.err == ""
+        assert "would" not in deed.out
+
+
 def test_listings_go_on_past_a_page(
     admin: Admin, server: Server, key: SigningKey, team: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,7 +321,7 @@ def test_a_deletion_is_a_plan_until_it_is_applied(
     publish(server, key, team, first, content=b"second")
     other = publish(server, key, team, target="other")
     plan = admin("entries", "delete", team, "--target", "bert")
-    assert plan.status == 0 and "plan: delete 1 entries" in plan.out and "--apply" in plan.err
+    assert plan.status == 0 and "would delete 1 entry, " in plan.out and "--apply" in plan.err
     assert len(admin("entries", "list", team, "--json").json) == 2
     assert admin("revisions", "pin", first.revision, "--why", "the demo").status == 0
     refusal = admin("entries", "delete", team, "--target", "bert", "--apply")
@@ -271,7 +351,7 @@ def test_revisions_are_compared_deleted_and_rolled_back(
     head = admin("revisions", "delete", second.revision)
     assert head.status == 2 and "is the head" in head.err
     plan = admin("revisions", "rollback", first.revision)
-    assert plan.status == 0 and "plan: roll" in plan.out
+    assert plan.status == 0 and "would roll" in plan.out
     assert ok(server.api().resolve(team))["revisions"][0]["revision"] == second.revision
     assert admin("revisions", "rollback", first.revision, "--apply").status == 0
     [now] = ok(server.api().resolve(team))["revisions"]
@@ -292,7 +372,7 @@ def test_a_tag_is_a_publication(admin: Admin, server: Server, key: SigningKey, t
     publication = publish(server, key, team, tag="sha-1")
     publish(server, key, team, tag="sha-1", lane="pr-1")
     plan = admin("tag", f"{team}/bert:sha-1", "prod")
-    assert plan.status == 0 and "plan: tag 1 of 1 entries" in plan.out
+    assert plan.status == 0 and "would tag 1 of 1 entry" in plan.out
     refused(server.api().resolve(team, tags=["prod"]), 404, "not_found")
     assert admin("tag", f"{team}/bert:sha-1", "prod", "--apply").status == 0
     [revision_row] = ok(server.api().resolve(team, tags=["prod"]))["revisions"]
@@ -352,7 +432,7 @@ def test_a_leaked_key_is_revoked_and_its_nodes_are_listed(
     planned = admin(*revoke)
     assert planned.status == 0, planned.err
     assert f"{team}/bert" in planned.out and "5" * 32 in planned.out and "used" in planned.out
-    assert "plan: refuse ed25519:" in planned.out and "--apply does it" in planned.err
+    assert "would refuse ed25519:" in planned.out and "--apply does it" in planned.err
     assert "withhold 1 revision under 1 name; 1 node reported some, 1 used it" in planned.out
     assert len(ok(server.api().resolve(team))["revisions"]) == 1
     done = admin(*revoke, "--apply", "--json").json
@@ -395,7 +475,7 @@ def test_statistics_and_collection_are_shown(
     text = admin("stats", team).out
     assert "1 hit" in text and "80.0 s" in text and "heaviest" in text
     plan = admin("gc")
-    assert plan.status == 0 and "plan: remove 0 revisions" in plan.out and "--apply" in plan.err
+    assert plan.status == 0 and "would remove 0 revisions" in plan.out and "--apply" in plan.err
     result = admin("gc", "--apply", "--json").json
     assert result["applied"] and set(result["collected"]) == {"revisions", "uploads", "objects", "entries"}
 
@@ -533,7 +613,7 @@ def test_every_mistake_is_reported_in_one_line(admin: Admin, monkeypatch: pytest
         (("tokens", "revoke", "t-none"), 4, "does not exist"),
         (("tokens", "expire", "../gc"), 4, "does not exist"),
         (("namespaces", "show", "nowhere"), 4, "does not exist"),
-        (("names", "list", "A B"), 2, "not a namespace"),
+        (("names", "list", "A B"), 4, "nothing is under A B"),
         (("entries", "list", "a/B"), 2, "not a name"),
         (("migrate",), 2, "--local"),
         (("doctor",), 2, "--local"),
@@ -591,6 +671,24 @@ def test_local_commands_work_on_the_database(
     assert {row["by"] for row in log[:3]} == {"console"}
     own_server.start()
     assert ok(own_server.api(made_now["secret"]).http.get("/v1/whoami"))["role"] == "admin"
+
+
+def test_a_mistyped_folder_makes_no_registry(
+    command: Admin, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    nothing = ("admin", "--local", "--data", tmp_path / "typo")
+    for words in (
+        (*nothing, "stats"),
+        (*nothing, "migrate", "--apply"),
+        (*nothing, "doctor", "--apply"),
+        ("admin", "--local", "migrate"),
+        ("admin", "--local", "tokens", "create", "--label", "x", "-n", "*"),
+    ):
+        result = command(*words)
+        assert (result.status, result.out) == (4, ""), (words, result)
+        assert "no registry is there" in result.err and result.err.count("\n") == 1, result
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_doctor_checks_the_folder_that_packs_are_in(command: Admin, tmp_path: Path) -> None:

@@ -77,6 +77,12 @@ def test_the_first_start_prints_the_lines_to_copy_and_later_starts_print_no_secr
     assert ok(server.api(old).http.get("/v1/whoami"))["role"] == "admin"
 
 
+def test_a_variable_that_names_no_setting_is_refused(tmp_path: Path) -> None:
+    status, line = failed_start(tmp_path / "data", CACHESVC_SERVER_KEEPBYTES="200GiB")
+    assert status == 2 and "did you mean CACHESVC_SERVER_KEEP_BYTES?" in line
+    assert not (tmp_path / "data").exists()
+
+
 def test_the_ready_file_is_private(server: Server) -> None:
     ready = server.data.parent / "data.ready.json"
     assert stat.S_IMODE(ready.stat().st_mode) == 0o600

@@ -62,6 +62,33 @@ def test_the_command_line_wins_over_variables_and_these_over_the_file(
         ("", {"CACHESVC_SERVER_FIRST_TOKEN": "csv_short"}, {}, ["CACHESVC_SERVER_FIRST_TOKEN"]),
         ('bucket_prefix = "eu"', {}, {}, ["bucket_prefix", "bucket is not"]),
         ("gc_seconds = 5", {}, {}, ["cachesvc.toml: gc_seconds", "0 for never", "5"]),
+        (
+            "keep_byte = 1",
+            {},
+            {},
+            ["keep_byte: there is no such setting", "did you mean keep_bytes?"],
+        ),
+        (
+            "",
+            {"CACHESVC_SERVER_KEEP_BYTES": "abc"},
+            {},
+            ["keep_bytes (CACHESVC_SERVER_KEEP_BYTES): 'abc' is no size", "such as 200GiB"],
+        ),
+        (
+            "",
+            {"CACHESVC_SERVER_KEEPBYTES": "3"},
+            {},
+            [
+                "CACHESVC_SERVER_KEEPBYTES: there is no such setting",
+                "did you mean CACHESVC_SERVER_KEEP_BYTES?",
+            ],
+        ),
+        (
+            "",
+            {"CACHESVC_KEEP_BYTES": "3"},
+            {},
+            ["CACHESVC_KEEP_BYTES: there is no such setting", "did you mean CACHESVC_SERVER_KEEP_BYTES?"],
+        ),
         ('tls_key = "/k"', {}, {}, ["tls_certificate", "without the other"]),
     ],
 )
@@ -82,6 +109,23 @@ def test_a_bad_setting_is_named_with_its_place(
     for word in words:
         assert word in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_variables_that_kubernetes_sets_beside_a_service_are_no_mistake(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each pod beside a service of the name ``cachesvc`` or ``cachesvc-server`` has these."""
+    for service in ("CACHESVC", "CACHESVC_SERVER_2"):
+        monkeypatch.setenv(f"{service}_SERVICE_HOST", "10.0.0.1")
+        monkeypatch.setenv(f"{service}_SERVICE_PORT", "80")
+        monkeypatch.setenv(f"{service}_SERVICE_PORT_HTTP", "80")
+        monkeypatch.setenv(f"{service}_PORT", "tcp://10.0.0.1:80")
+        monkeypatch.setenv(f"{service}_PORT_80_TCP", "tcp://10.0.0.1:80")
+        monkeypatch.setenv(f"{service}_PORT_80_TCP_ADDR", "10.0.0.1")
+    assert read_settings() == Settings()
+    monkeypatch.setenv("CACHESVC_PORT", "9000")
+    with pytest.raises(InvalidRequest, match="did you mean CACHESVC_SERVER_PORT"):
+        read_settings()
 
 
 def test_settings_that_belong_together_may_come_from_two_places(

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from .. import app
+from ..group import Group
 
 EPILOG = (
     "Destructive commands print what they would do; --apply does it. Exit status: 0 done, or planned; "
@@ -18,7 +19,7 @@ EPILOG = (
     "7 a signature or digest does not match."
 )
 
-admin = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+admin = typer.Typer(cls=Group, no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(admin, name="admin", help="Tokens, namespaces, entries, retention, repair.", epilog=EPILOG)
 
 

@@ -8,41 +8,60 @@ from typing import Annotated, Any
 
 import typer
 
-from cachesvc_client.commands.tables import bytes_text
+from cachesvc_client.commands.tables import bytes_text, time_text
 from cachesvc_client.wire.admin import BOUNDS, AuditPage, Expiry, NamespaceRecord, Policy, RequireRequest
 from cachesvc_client.wire.errors import InvalidRequest, NotFound
 from cachesvc_client.wire.names import Lane
 from cachesvc_client.wire.protocol import DEFAULT_TOKEN_DAYS, SignerRecord, TokenAnswer, TokenRequest
 from cachesvc_client.wire.requirement import Requirement
+from cachesvc_client.wire.sizes import parse_size
+from cachesvc_client.wire.suggestion import did_you_mean
 
+from ..group import Group
 from . import admin
 from .arguments import parse_namespace, parse_option
 from .columns import SIGNER_COLUMNS
 from .connection import Connection, all_pages, connect, path_with_query
-from .output import Apply, AsJson, print_json, show_facts, show_plan, show_table, time_text
+from .output import (
+    Apply,
+    AsJson,
+    Form,
+    Output,
+    moment,
+    print_json,
+    show_facts,
+    show_line,
+    show_plan,
+    show_table,
+)
 
-tokens = typer.Typer(no_args_is_help=True, help="Who may use the registry.")
-namespaces = typer.Typer(no_args_is_help=True, help="What each holds, and what it keeps.")
+tokens = typer.Typer(cls=Group, no_args_is_help=True, help="Who may use the registry.")
+namespaces = typer.Typer(cls=Group, no_args_is_help=True, help="What each holds, and what it keeps.")
 admin.add_typer(tokens, name="tokens")
 admin.add_typer(namespaces, name="namespaces")
 
+ROLES = ("read", "report", "write", "admin")
+"""What a token may be for."""
 _TOKENS = {
     "token": lambda row: row.token,
     "role": lambda row: row.role,
     "namespace": lambda row: row.namespace + (f" [{row.lane}]" if row.lane else ""),
-    "created": lambda row: time_text(row.created),
-    "expires": lambda row: "revoked" if row.revoked else time_text(row.expires) or "never",
+    "created": lambda row: moment(row.created),
+    "expires": lambda row: "revoked" if row.revoked else moment(row.expires) or "never",
     "label": lambda row: row.label,
 }
-_UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(|b|kib|mib|gib|tib)", re.IGNORECASE)
 
 
 @tokens.command("create")
 def create(
     context: typer.Context,
     label: Annotated[str, typer.Option(help="What it is for: people read it.")],
-    role: Annotated[str, typer.Option(help="read, report (for services), write (for CI) or admin.")] = "read",
+    role: Annotated[
+        str,
+        typer.Option(
+            help="read, report (for services), write (for CI) or admin.", autocompletion=lambda: [*ROLES]
+        ),
+    ] = "read",
     namespace: Annotated[
         str | None, typer.Option("--namespace", "-n", help="A namespace, or '*' for all. Required.")
     ] = None,
@@ -58,6 +77,11 @@ def create(
         raise InvalidRequest("tokens create: which namespace?", "-n NAMESPACE, or -n '*' for all of them")
     if never and days is not None:
         raise InvalidRequest("tokens create: --days and --never contradict each other", "give one of them")
+    if role not in ROLES:
+        raise InvalidRequest(
+            f"--role {role[:40]!r}", f"{did_you_mean(role, ROLES)} one of: {', '.join(ROLES)}".strip()
+        )
+    by_default = days is None and not never
     if not never:
         days = DEFAULT_TOKEN_DAYS if days is None else days
     request = parse_option(
@@ -72,6 +96,9 @@ def create(
         ("expires", time_text(token.expires) or "never"),
     ]
     show_facts(facts, token, as_json)
+    if by_default:
+        line = f"it expires in {DEFAULT_TOKEN_DAYS} days; --days N or --never says otherwise"
+        show_line(line, err=True)
 
 
 @tokens.command("list")
@@ -79,10 +106,16 @@ def list_tokens(
     context: typer.Context,
     every: Annotated[bool, typer.Option("--all", help="Revoked ones too.")] = False,
     as_json: AsJson = False,
+    output: Output = Form.table,
 ) -> None:
     """List tokens; never their secrets."""
     with connect(context) as registry:
-        show_table(registry.rows(path_with_query("/v1/tokens", revoked=every), TokenAnswer), _TOKENS, as_json)
+        show_table(
+            registry.rows(path_with_query("/v1/tokens", revoked=every), TokenAnswer),
+            _TOKENS,
+            as_json,
+            output=output,
+        )
 
 
 @tokens.command("revoke")
@@ -124,10 +157,10 @@ def _check_token_id(token: str) -> None:
 
 
 @namespaces.command("list")
-def list_namespaces(context: typer.Context, as_json: AsJson = False) -> None:
+def list_namespaces(context: typer.Context, as_json: AsJson = False, output: Output = Form.table) -> None:
     """List namespaces with what they hold and keep; an empty column is the registry's default."""
     with connect(context) as registry:
-        show_table(registry.rows("/v1/namespaces", NamespaceRecord), _NAMESPACES, as_json)
+        show_table(registry.rows("/v1/namespaces", NamespaceRecord), _NAMESPACES, as_json, output=output)
 
 
 @namespaces.command("show")
@@ -197,11 +230,12 @@ def audit(
     subject: Annotated[str | None, typer.Option(help="A part of what it was done to.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="Rows, at most.")] = 50,
     as_json: AsJson = False,
+    output: Output = Form.table,
 ) -> None:
     """Show what operators did, newest first."""
     with connect(context) as registry:
         rows = list(all_pages(registry, "/v1/audit", AuditPage, limit, action=action, subject=subject))
-    show_table(rows, _AUDIT, as_json)
+    show_table(rows, _AUDIT, as_json, output=output)
 
 
 _UNCHANGED = object()
@@ -218,10 +252,10 @@ def _parse_number(option: str, text: str | None, bound: str) -> Any:
 def _parse_size(option: str, text: str | None, bound: str) -> Any:
     if text is None or text in ("default", "none"):
         return _parse_bound_word(text, bound)
-    match = _SIZE.fullmatch(text.strip())
-    if match is None:
-        raise InvalidRequest(f"{option}: {text[:40]!r}", "bytes, such as 500MiB or 1.5TiB, none, or default")
-    return int(float(match[1]) * _UNITS[match[2].lower()])
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise InvalidRequest(f"{option}: {text[:40]!r}: {error}", "or none, or default") from None
 
 
 def _parse_bound_word(text: str | None, bound: str) -> Any:

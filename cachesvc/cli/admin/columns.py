@@ -6,28 +6,28 @@ from typing import Any
 
 from cachesvc_client.commands.tables import bytes_text
 
-from .output import Columns, digest_text, name_text, time_text
+from .output import Columns, digest_text, moment, name_text
 
 ENTRY_COLUMNS: Columns = {
     "entry": lambda row: digest_text(row.entry),
     "name": name_text,
     "target": lambda row: row.target,
     "torch": lambda row: row.fingerprint.get("torch", ""),
-    "gpu": lambda row: row.fingerprint.get("gpu", row.fingerprint.get("cpu_isa", "")),
+    "device": lambda row: row.fingerprint.get("gpu", row.fingerprint.get("cpu_isa", "")),
     "size": lambda row: bytes_text(row.pack_size),
-    "published": lambda row: time_text(row.published),
-    "used": lambda row: time_text(row.last_used),
+    "published": lambda row: moment(row.published),
+    "used": lambda row: moment(row.last_used),
     "head": lambda row: digest_text(row.revision),
     "": lambda row: _marks(row),
 }
 REVISION_COLUMNS: Columns = {
     "revision": lambda row: digest_text(row.revision),
-    "published": lambda row: time_text(row.published),
+    "published": lambda row: moment(row.published),
     "by": lambda row: row.published_by,
     "size": lambda row: bytes_text(row.pack_size),
     "files": lambda row: row.files,
-    "used": lambda row: time_text(row.last_used),
-    "expires": lambda row: time_text(row.expires),
+    "used": lambda row: moment(row.last_used),
+    "expires": lambda row: moment(row.expires),
     "": lambda row: " ".join(filter(None, ["head" if row.head else "", _marks(row)])),
 }
 

@@ -106,9 +106,11 @@ def _connect_locally(options: AdminOptions) -> Iterator[Connection]:
     except ModuleNotFoundError as error:
         raise InvalidRequest(f"--local needs {error.name}", "pip install 'cachesvc[server]'") from None
     from cachesvc.api.app import create_app
-    from cachesvc.bootstrap import open_registry
+    from cachesvc.bootstrap import open_registry, require_registry
 
-    with open_registry(read_settings(options.config, data=options.data)) as registry:
+    settings = read_settings(options.config, data=options.data)
+    require_registry(settings)
+    with open_registry(settings) as registry:
         yield _LocalConnection(create_app(registry))
 
 

@@ -29,10 +29,11 @@ def doctor(context: typer.Context, apply: Apply = False, as_json: AsJson = False
     if not context.obj.local:
         raise InvalidRequest("doctor works on the store itself", "cachesvc admin --local doctor")
     from cachesvc.blobs import contract
-    from cachesvc.bootstrap import open_store
+    from cachesvc.bootstrap import open_store, require_registry
     from cachesvc.settings import read_settings
 
     settings = read_settings(context.obj.config, data=context.obj.data)
+    require_registry(settings, store=True)
     where = f"folder {settings.data}"
     if settings.bucket or settings.oci_repository:
         where = f"bucket {settings.bucket}" if settings.bucket else f"repository {settings.oci_repository}"

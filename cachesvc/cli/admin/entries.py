@@ -7,21 +7,25 @@ from typing import Annotated
 
 import typer
 
-from cachesvc_client.commands.tables import bytes_text
+from cachesvc_client.commands.tables import bytes_text, count_text
 from cachesvc_client.wire.admin import EntryPage, EntryRecord, RevisionRecord
 from cachesvc_client.wire.durations import duration_text
 from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest
-from cachesvc_client.wire.names import Name, Namespace, ShortName, Tag
-from cachesvc_client.wire.protocol import EntrySummary, NameSummary
+from cachesvc_client.wire.names import Name
+from cachesvc_client.wire.protocol import EntrySummary
 
+from ..group import Group
 from . import admin
 from .arguments import parse_namespace, parse_option
 from .columns import ENTRY_COLUMNS, REVISION_COLUMNS
 from .connection import Connection, all_pages, complete_digest, connect, path_with_query
+from .matching import Place, all_names, is_pattern, matching_names, matching_places, namespaces_of
 from .output import (
     Apply,
     AsJson,
     Columns,
+    Form,
+    Output,
     digest_text,
     name_text,
     print_json,
@@ -31,13 +35,18 @@ from .output import (
     show_table,
 )
 
-names = typer.Typer(no_args_is_help=True, help="What namespaces have entries under.")
-entries = typer.Typer(no_args_is_help=True, help="Lines of revisions: search, show, delete.")
+names = typer.Typer(cls=Group, no_args_is_help=True, help="What namespaces have entries under.")
+entries = typer.Typer(cls=Group, no_args_is_help=True, help="Lines of revisions: search, show, delete.")
 admin.add_typer(names, name="names")
 admin.add_typer(entries, name="entries")
 
 Where = Annotated[
-    str | None, typer.Argument(help="A namespace, namespace/name, or namespace/name:tag; without: all.")
+    str | None,
+    typer.Argument(help="A namespace, namespace/name, or namespace/name:tag; without: all."),
+]
+Search = Annotated[
+    str | None,
+    typer.Argument(help="A namespace, namespace/name[:tag], a part of a name, or a pattern; without: all."),
 ]
 Lanes = Annotated[list[str] | None, typer.Option("--lane", help="Only this lane. May be repeated.")]
 Trunk = Annotated[bool, typer.Option("--trunk", help="Only the trunk (and the lanes that are named).")]
@@ -58,17 +67,25 @@ _NAMES: Columns = {
 
 
 @names.command("list")
-def list_names(context: typer.Context, namespace: str, as_json: AsJson = False) -> None:
-    """List the names of a namespace with their tags."""
+def list_names(
+    context: typer.Context,
+    where: Annotated[
+        str | None, typer.Argument(help="A namespace, a part of a name, or a pattern; without: all.")
+    ] = None,
+    as_json: AsJson = False,
+    output: Output = Form.table,
+) -> None:
+    """List names with their tags."""
     with connect(context) as registry:
-        rows = registry.rows(f"/v1/namespaces/{parse_namespace(namespace)}/names", NameSummary)
-    show_table(rows, _NAMES, as_json)
+        rows = all_names(registry) if where is None else matching_names(registry, where.rstrip("/"))
+        exact = [row for row in rows if where in (row.namespace, f"{row.namespace}/{row.name}")]
+    show_table(exact or rows, _NAMES, as_json, output=output)
 
 
 @entries.command("list")
 def list_entries(
     context: typer.Context,
-    where: Where = None,
+    where: Search = None,
     model: Model = None,
     gpu: Gpu = None,
     torch: Torch = None,
@@ -81,12 +98,16 @@ def list_entries(
     unused_days: Unused = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Rows, at most; without: all.")] = None,
     as_json: AsJson = False,
+    output: Output = Form.table,
 ) -> None:
     """List or search entries, newest first."""
-    query = _query(where, model, gpu, torch, dtype, shape, target, lane, trunk, unused_days)
     with connect(context) as registry:
-        rows = list(all_pages(registry, "/v1/entries", EntryPage, limit, pinned=pinned, **query))
-    show_table(rows, ENTRY_COLUMNS, as_json)
+        rows: list[EntryRecord] = []
+        for place in _places(registry, where):
+            query = _query(place, model, gpu, torch, dtype, shape, target, lane, trunk, unused_days)
+            left = None if limit is None else limit - len(rows)
+            rows += all_pages(registry, "/v1/entries", EntryPage, left, pinned=pinned, **query)
+    show_table(rows, ENTRY_COLUMNS, as_json, "none that has all these facts", output)
 
 
 @entries.command("show")
@@ -140,7 +161,7 @@ def delete_entries(
 ) -> None:
     """Delete the entries that match, with all their revisions. Pinned entries stay; a
     line for each says so."""
-    query = _query(where, model, gpu, torch, dtype, shape, target, lane, trunk, unused_days)
+    query = _query(_parse_place(where), model, gpu, torch, dtype, shape, target, lane, trunk, unused_days)
     if not entry and not any(query.values()):
         raise InvalidRequest("that would be every entry", "name a namespace, or give --entry or a filter")
     with connect(context) as registry:
@@ -152,7 +173,9 @@ def delete_entries(
             rows = list(all_pages(registry, "/v1/entries", EntryPage, None, **query))
         failed = _delete(registry, rows) if apply else []
     size = sum(row.pack_size for row in rows)
-    summary = f"delete {len(rows) - len(failed)} entries, {bytes_text(size)} in their heads"
+    deleted = len(rows) - len(failed)
+    heads = "its head" if deleted == 1 else "their heads"
+    summary = f"delete {count_text(deleted, 'entry', 'entries')}, {bytes_text(size)} in {heads}"
     show_plan(rows, ENTRY_COLUMNS, applied=apply, as_json=as_json, summary=summary)
     for row, error in failed:
         show_line(f"not deleted: {digest_text(row.entry)}: {error}", err=True)
@@ -174,7 +197,7 @@ def _delete(registry: Connection, rows: list[EntryRecord]) -> list[tuple[EntryRe
 
 
 def _query(
-    where: str | None,
+    place: Place | None,
     model: str | None,
     gpu: str | None,
     torch: str | None,
@@ -185,12 +208,11 @@ def _query(
     trunk: bool,
     unused_days: int | None,
 ) -> dict[str, object]:
-    namespace, name, tag = _parse_name(where)
     since = None if unused_days is None else int(time.time()) - unused_days * 86_400
     return {
-        "namespace": namespace,
-        "name": name,
-        "tag": tag,
+        "namespace": place and place.namespace,
+        "name": place and place.name,
+        "tag": place and place.tag,
         "model": model,
         "gpu": gpu,
         "torch": torch,
@@ -203,13 +225,37 @@ def _query(
     }
 
 
-def _parse_name(text: str | None) -> tuple[Namespace | None, ShortName | None, Tag | None]:
+def _parse_place(text: str | None) -> Place | None:
     if text is None:
-        return None, None, None
+        return None
     if "/" not in text:
-        return parse_namespace(text), None, None
+        return Place(parse_namespace(text))
     name = parse_option(lambda: Name.parse(text))
-    return name.namespace, name.name, name.tag if ":" in text else None
+    return Place(name.namespace, name.name, name.tag if ":" in text else None)
+
+
+def _places(registry: Connection, text: str | None) -> list[Place | None]:
+    """Return the places that a text means: the one of that very name, else those that match it. ``None`` is
+    every place."""
+    if text is None:
+        return [None]
+    if not is_pattern(text):
+        place = _parse_place(text)
+        if place and place.name is None and place.namespace in namespaces_of(registry):
+            return [place]  # it may hold nothing
+        query = _query(place, None, None, None, None, None, None, None, False, None)
+        if any(True for _ in all_pages(registry, "/v1/entries", EntryPage, 1, **query)):
+            return [place]
+    return [*matching_places(registry, text)]
+
+
+def entries_under(registry: Connection, text: str) -> list[EntryRecord]:
+    """Return the entries of the names that ``text`` means. Raises ``NotFound`` if there are none."""
+    rows: list[EntryRecord] = []
+    for place in _places(registry, text):
+        query = _query(place, None, None, None, None, None, None, None, False, None)
+        rows += all_pages(registry, "/v1/entries", EntryPage, None, **query)
+    return rows
 
 
 def _entry(registry: Connection, text: str) -> EntryRecord:

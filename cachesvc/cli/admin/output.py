@@ -2,22 +2,70 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import os
+import shutil
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum
 from typing import Annotated, Any
 
 import typer
 
-from cachesvc_client.commands.tables import aligned
+from cachesvc_client.commands.tables import aligned, distance_text, fitting, time_text
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.errors import printable
 
-AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout.")]
+AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout, also for an error.")]
 Apply = Annotated[bool, typer.Option("--apply", help="Do it; without, the plan is printed.")]
+
+
+class Form(str, Enum):
+    """How a listing is printed."""
+
+    table = "table"
+    wide = "wide"
+    json = "json"
+    csv = "csv"
+
+
+Output = Annotated[
+    Form,
+    typer.Option(
+        "--output", "-o", help="wide: all columns, on a narrow terminal too; json; csv: times in UTC."
+    ),
+]
 
 Columns = Mapping[str, Callable[[Any], object]]
 """The headings of a table, and how each cell is made of a row."""
+_DROP_FIRST = (
+    *("files", "by", "minutes", "audience", "created", "head", "signed", "torch", "requires", "published"),
+    *("keep days", "keep revisions", "unused days", "size", "keep bytes", "device", "used", "bytes of"),
+    *("last used", "to compile", "expires", "details", "label"),
+)
+"""Headings of the columns that a narrow terminal does without, in this order."""
+_PAST = {
+    "delete": "deleted",
+    "publish": "published",
+    "refuse": "refused",
+    "remove": "removed",
+    "revoke": "revoked",
+    "roll": "rolled",
+    "run": "ran",
+    "send": "sent",
+    "sign": "signed",
+    "tag": "tagged",
+}
+"""The first words of what plans say, and of what deeds say."""
+
+
+class Moment(int):
+    """A time in seconds of UTC. As text it is its distance from now, since people compare times in tables."""
+
+    def __str__(self) -> str:
+        return distance_text(int(self), time.time())
 
 
 def show_line(text: str, *, err: bool = False) -> None:
@@ -26,15 +74,38 @@ def show_line(text: str, *, err: bool = False) -> None:
     typer.echo(printable(text), err=err)
 
 
-def show_table(rows: Sequence[Any], columns: Columns, as_json: bool, if_empty: str = "none") -> None:
-    """Prints a table with headings, or the rows as JSON; where there are no rows, the line ``if_empty``."""
-    if as_json:
+def show_table(
+    rows: Sequence[Any],
+    columns: Columns,
+    as_json: bool,
+    if_empty: str = "none",
+    output: Form = Form.table,
+) -> None:
+    """Prints a table with headings, or the rows as JSON or CSV; where there are no rows, the line
+    ``if_empty``. A table fits the terminal: columns that are needed less are left out, and named on
+    stderr."""
+    if as_json or output is Form.json:
         print_json(rows)
+        return
+    cells: list[list[object]] = [[*columns], *([cell(row) for cell in columns.values()] for row in rows)]
+    if output is Form.csv:
+        texts = ([time_text(cell) if isinstance(cell, Moment) else cell for cell in row] for row in cells)
+        csv.writer(sys.stdout, lineterminator="\n").writerows(texts)
         return
     if not rows:
         show_line(if_empty)
         return
-    typer.echo(aligned([tuple(columns), *(tuple(cell(row) for cell in columns.values()) for row in rows)]))
+    fitted, dropped = fitting(cells, sys.maxsize if output is Form.wide else _width(), _DROP_FIRST)
+    typer.echo(aligned(fitted))
+    if dropped:
+        show_line(f"left out, for this terminal: {', '.join(dropped)}; -o wide shows all", err=True)
+
+
+def _width() -> int:
+    """Return the columns of the terminal. A pipe takes any width, unless COLUMNS says otherwise."""
+    if not sys.stdout.isatty() and not os.environ.get("COLUMNS", "").isdecimal():
+        return sys.maxsize
+    return shutil.get_terminal_size().columns
 
 
 def show_facts(facts: Iterable[tuple[str, object]], record: object, as_json: bool) -> None:
@@ -51,15 +122,26 @@ def print_json(value: object) -> None:
 
 
 def show_plan(rows: Sequence[Any], columns: Columns, *, applied: bool, as_json: bool, summary: str) -> None:
-    """Prints what a destructive command would do, or has done if ``applied``."""
+    """Prints what a destructive command would do, or has done if ``applied``. ``summary``: begins with the
+    verb."""
+    sentence = plan_text(summary, applied)
     if as_json:
-        print_json({"applied": applied, "plan": list(rows), "summary": summary})
+        print_json({"applied": applied, "plan": list(rows), "summary": sentence})
         return
     if rows:
         show_table(rows, columns, False)
-    show_line(summary if applied else f"plan: {summary}")
+    show_line(sentence)
     if not applied:
         show_line("nothing was changed; --apply does it", err=True)
+
+
+def plan_text(summary: str, applied: bool) -> str:
+    """Returns what a command would do (``would delete 3 entries``), or has done if ``applied`` (``deleted 3
+    entries``). A summary that begins with no verb is a plan by its first word."""
+    verb, space, rest = summary.partition(" ")
+    if verb not in _PAST:
+        return summary if applied else f"plan: {summary}"
+    return (_PAST[verb] if applied else f"would {verb}") + space + rest
 
 
 def digest_text(digest: str | None) -> str:
@@ -67,9 +149,9 @@ def digest_text(digest: str | None) -> str:
     return digest.removeprefix("sha256:")[:12] if digest else ""
 
 
-def time_text(seconds: int | None) -> str:
-    """Returns a time, in seconds of UTC, as text with minutes; nothing for ``None``."""
-    return "" if seconds is None else time.strftime("%Y-%m-%d %H:%M", time.gmtime(seconds))
+def moment(seconds: int | None) -> Moment | str:
+    """Returns the cell of a time; nothing for ``None``."""
+    return "" if seconds is None else Moment(seconds)
 
 
 def name_text(row: Any) -> str:

@@ -14,12 +14,15 @@ from cachesvc_client.wire.publishers import (
     PublisherRequest,
 )
 
+from ..group import Group
 from . import admin
 from .arguments import parse_namespace, parse_option
 from .connection import connect
-from .output import Apply, AsJson, show_plan, show_table
+from .output import Apply, AsJson, Form, Output, show_plan, show_table
 
-publishers = typer.Typer(no_args_is_help=True, help="Which CI jobs get tokens without a stored secret.")
+publishers = typer.Typer(
+    cls=Group, no_args_is_help=True, help="Which CI jobs get tokens without a stored secret."
+)
 admin.add_typer(publishers, name="publishers")
 
 ISSUERS = {
@@ -80,10 +83,10 @@ def add(
 
 
 @publishers.command("list")
-def list_publishers(context: typer.Context, as_json: AsJson = False) -> None:
+def list_publishers(context: typer.Context, as_json: AsJson = False, output: Output = Form.table) -> None:
     """List the rules by which CI jobs get tokens."""
     with connect(context) as registry:
-        show_table(registry.rows("/v1/publishers", PublisherRecord), _PUBLISHERS, as_json)
+        show_table(registry.rows("/v1/publishers", PublisherRecord), _PUBLISHERS, as_json, output=output)
 
 
 @publishers.command("remove")

@@ -18,7 +18,7 @@ from cachesvc_client.bundle.check import ExpectedStatement, Verified, check_sequ
 from cachesvc_client.bundle.file import replace_envelope
 from cachesvc_client.bundle.seal import Signer
 from cachesvc_client.commands.acceptance import Acceptance
-from cachesvc_client.commands.tables import bytes_text
+from cachesvc_client.commands.tables import bytes_text, count_text
 from cachesvc_client.node.store import NodeStore, default_root
 from cachesvc_client.publication.build_bundle import next_sequence
 from cachesvc_client.publication.publish_bundle import publish_bundle
@@ -35,7 +35,7 @@ from . import admin
 from .arguments import parse_option
 from .connection import all_pages, complete_digest, connect_over_http
 from .downloads import acceptance_of, download_bundle, download_envelope
-from .output import Apply, AsJson, Columns, digest_text, show_plan, time_text
+from .output import Apply, AsJson, Columns, digest_text, moment, show_plan
 from .revisions import revisions
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ _COLUMNS: Columns = {
     "name": lambda row: row.name,
     "target": lambda row: row.target,
     "bytes of": lambda row: digest_text(row.revision),
-    "signed": lambda row: time_text(row.signed),
+    "signed": lambda row: moment(row.signed),
     "size": lambda row: bytes_text(row.bytes),
     "over": lambda row: digest_text(row.over) or "-",
     "": lambda row: row.state,
@@ -106,7 +106,7 @@ def tag(
     if not rows:
         raise NotFound(f"nothing is published as {source}", "see: cachesvc admin names list")
     moved = sum(row.state != "the same already" for row in rows)
-    summary = f"tag {moved} of {len(rows)} entries of {source} as {target}"
+    summary = f"tag {moved} of {count_text(len(rows), 'entry', 'entries')} of {source} as {target}"
     show_plan(rows, _COLUMNS, applied=apply, as_json=as_json, summary=summary)
 
 

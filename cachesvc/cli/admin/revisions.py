@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from cachesvc_client.commands.provenance import proof_facts, provenance_facts
-from cachesvc_client.commands.tables import bytes_text
+from cachesvc_client.commands.tables import bytes_text, time_text
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.admin import (
     ProvenanceRecord,
@@ -17,30 +17,36 @@ from cachesvc_client.wire.admin import (
     Withheld,
 )
 from cachesvc_client.wire.compare import signer_revoked
+from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.durations import duration_text
 from cachesvc_client.wire.errors import InvalidRequest, NotFound, ProtocolMismatch
 from cachesvc_client.wire.provenance import read_statement
 
+from ..group import Group
 from . import admin
 from .arguments import parse_option
 from .columns import REVISION_COLUMNS
 from .connection import Connection, complete_digest, connect
+from .entries import entries_under
+from .matching import is_pattern
 from .output import (
     Apply,
     AsJson,
     Columns,
+    Form,
+    Output,
     digest_text,
+    moment,
     name_text,
     print_json,
     show_facts,
     show_line,
     show_plan,
     show_table,
-    time_text,
 )
 
-revisions = typer.Typer(no_args_is_help=True, help="List, show, compare, pin, delete, roll back.")
-quarantines = typer.Typer(no_args_is_help=True, help="Revisions that are not offered.")
+revisions = typer.Typer(cls=Group, no_args_is_help=True, help="List, show, compare, pin, delete, roll back.")
+quarantines = typer.Typer(cls=Group, no_args_is_help=True, help="Revisions that are not offered.")
 admin.add_typer(revisions, name="revisions")
 admin.add_typer(quarantines, name="quarantine")
 
@@ -48,18 +54,44 @@ _WITHHELD: Columns = {
     "revision": lambda row: digest_text(row.revision),
     "name": name_text,
     "target": lambda row: row.target,
-    "since": lambda row: time_text(row.since),
+    "since": lambda row: moment(row.since),
     "from": lambda row: f"environment {digest_text(row.environment)}" if row.environment else "everybody",
     "why": lambda row: row.why,
 }
 
 
 @revisions.command("list")
-def list_revisions(context: typer.Context, entry: str, as_json: AsJson = False) -> None:
-    """List the revisions of an entry, newest first."""
+def list_revisions(
+    context: typer.Context,
+    entry: Annotated[
+        str, typer.Argument(help="An entry, or the name of entries, such as namespace/name; patterns too.")
+    ],
+    as_json: AsJson = False,
+    output: Output = Form.table,
+) -> None:
+    """List the revisions of an entry, or of all entries under a name, newest first."""
     with connect(context) as registry:
-        key = complete_digest(registry, "entry", entry)
-        show_table(registry.rows(f"/v1/entries/{key}/revisions", RevisionRecord), REVISION_COLUMNS, as_json)
+        if "/" in entry or is_pattern(entry):
+            found = [
+                (
+                    f"{name_text(row)} {row.target}, entry {digest_text(row.entry)}:",
+                    _lines(registry, row.entry),
+                )
+                for row in entries_under(registry, entry)
+            ]
+        else:
+            found = [("", _lines(registry, complete_digest(registry, "entry", entry)))]
+    if as_json or output is not Form.table:
+        show_table([row for _, rows in found for row in rows], REVISION_COLUMNS, as_json, output=output)
+        return
+    for title, rows in found:
+        if title:
+            show_line(title)
+        show_table(rows, REVISION_COLUMNS, False)
+
+
+def _lines(registry: Connection, entry: Digest) -> tuple[RevisionRecord, ...]:
+    return registry.rows(f"/v1/entries/{entry}/revisions", RevisionRecord)
 
 
 @revisions.command("show")
@@ -103,8 +135,8 @@ def diff(context: typer.Context, first: str, second: str, as_json: AsJson = Fals
         return
     columns: Columns = {
         "what": lambda row: row.what,
-        digest_text(one): lambda row: row.before or "-",
-        digest_text(two): lambda row: row.after or "-",
+        digest_text(one): lambda row: _fact_text(row.what, row.before),
+        digest_text(two): lambda row: _fact_text(row.what, row.after),
     }
     show_table(difference.facts, columns, False, "no fact differs")
     for change in difference.files:
@@ -114,6 +146,20 @@ def diff(context: typer.Context, first: str, second: str, as_json: AsJson = Fals
         f"files: {difference.files_added} added, {difference.files_removed} removed, "
         f"{difference.files_changed} changed, {difference.files_same} the same"
     )
+
+
+def _fact_text(what: str, text: str | None) -> str:
+    """Return the value of a fact as people read it: durations with a unit, times as times."""
+    if not text:
+        return "-"
+    try:
+        if what.startswith("measured."):
+            return duration_text(float(text))
+        if what == "statement.sequence":  # milliseconds of UTC
+            return time_text(int(text) // 1000)
+    except ValueError:
+        pass
+    return digest_text(text) if text.startswith("sha256:") else text.replace("'", "").strip("[]")
 
 
 @revisions.command("pin")
@@ -154,10 +200,10 @@ def delete_revision(
 
 
 @quarantines.command("list")
-def list_quarantine(context: typer.Context, as_json: AsJson = False) -> None:
+def list_quarantine(context: typer.Context, as_json: AsJson = False, output: Output = Form.table) -> None:
     """List what is not offered: by an operator, or where hosts found it inert."""
     with connect(context) as registry:
-        show_table(registry.rows("/v1/quarantine", Withheld), _WITHHELD, as_json)
+        show_table(registry.rows("/v1/quarantine", Withheld), _WITHHELD, as_json, output=output)
 
 
 @quarantines.command("set")

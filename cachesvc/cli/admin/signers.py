@@ -7,10 +7,12 @@ from typing import Annotated
 
 import typer
 
+from cachesvc_client.commands.tables import count_text, time_text
 from cachesvc_client.wire.errors import NotFound
 from cachesvc_client.wire.protocol import SignerRecord
 from cachesvc_client.wire.revocations import Revocation, RevocationRequest, RevokedSigner
 
+from ..group import Group
 from . import admin
 from .arguments import parse_option
 from .columns import SIGNER_COLUMNS
@@ -19,16 +21,19 @@ from .output import (
     Apply,
     AsJson,
     Columns,
+    Form,
+    Output,
+    moment,
     name_and_lane,
+    plan_text,
     print_json,
     show_line,
     show_plan,
     show_table,
-    time_text,
 )
 from .trust_state import say_if_offline
 
-signers = typer.Typer(no_args_is_help=True, help="Whose signatures count.")
+signers = typer.Typer(cls=Group, no_args_is_help=True, help="Whose signatures count.")
 admin.add_typer(signers, name="signers")
 
 Space = Annotated[str, typer.Option("--namespace", "-n", help="A namespace, or '*' for all.")]
@@ -43,24 +48,24 @@ _WITH_REVOKED: Columns = {
 _NAMES: Columns = {
     "name": name_and_lane,
     "revisions": lambda row: row.revisions,
-    "last offered": lambda row: time_text(row.offered) or "never",
+    "last offered": lambda row: moment(row.offered) or "never",
 }
 _NODES: Columns = {
     "node": lambda row: row.node,
     "token": lambda row: f"{row.token} {row.label}".strip(),
-    "last report": lambda row: time_text(row.seen),
+    "last report": lambda row: moment(row.seen),
     "revisions": lambda row: row.revisions,
     "": lambda row: "used" if row.used else "",
 }
 
 
 @signers.command("list")
-def list_signers(context: typer.Context, as_json: AsJson = False) -> None:
+def list_signers(context: typer.Context, as_json: AsJson = False, output: Output = Form.table) -> None:
     """List the keys whose signatures are accepted at a commit, and those that were revoked."""
     with connect(context) as registry:
         accepted = registry.rows("/v1/signers", SignerRecord)
         revoked = registry.rows("/v1/revocations", RevokedSigner)
-    show_table([*accepted, *revoked], _WITH_REVOKED if revoked else SIGNER_COLUMNS, as_json)
+    show_table([*accepted, *revoked], _WITH_REVOKED if revoked else SIGNER_COLUMNS, as_json, output=output)
 
 
 @signers.command("add")
@@ -96,7 +101,7 @@ def remove_signer(
         if apply:
             registry.tell("DELETE", path_with_query("/v1/signers", namespace=namespace, key=key))
         say_if_offline(registry, f"delegate {shlex.quote(namespace)} --remove {key}")
-    summary = f"accept {key[:20]}… no more in {namespace}"
+    summary = f"remove {key[:20]}… from the signers of {namespace}"
     show_plan([row], SIGNER_COLUMNS, applied=apply, as_json=as_json, summary=summary)
 
 
@@ -119,9 +124,9 @@ def revoke_signer(
         path = "/v1/revocations" if apply else "/v1/revocations/plan"
         revocation = registry.call("POST", path, request, Revocation)
         say_if_offline(registry, f"revoke {revocation.key} --why TEXT")
-    summary = revocation_summary(revocation)
+    summary = revocation_summary(revocation, apply)
     if as_json:
-        print_json({"applied": apply, "plan": revocation, "summary": summary})
+        print_json({"applied": apply, "plan": revocation, "summary": plan_text(summary, apply)})
         return
     if revocation.names:
         show_table(revocation.names, _NAMES, False)
@@ -131,17 +136,13 @@ def revoke_signer(
     show_plan([], {}, applied=apply, as_json=False, summary=summary)
 
 
-def revocation_summary(revocation: Revocation) -> str:
+def revocation_summary(revocation: Revocation, applied: bool = False) -> str:
     """Returns what a revocation withholds, in one line."""
     where = "every namespace" if revocation.namespace == "*" else f"namespace {revocation.namespace}"
     used = sum(node.used for node in revocation.nodes)
     return (
-        f"refuse {revocation.key[:20]}… in {where}; withhold "
-        f"{_count(revocation.revisions, 'revision')} under {_count(len(revocation.names), 'name')}; "
-        f"{_count(len(revocation.nodes), 'node')} reported some, "
+        f"refuse {revocation.key[:20]}… in {where}, and {'withheld' if applied else 'withhold'} "
+        f"{count_text(revocation.revisions, 'revision')} under {count_text(len(revocation.names), 'name')}; "
+        f"{count_text(len(revocation.nodes), 'node')} reported some, "
         f"{used} used it"
     )
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -14,7 +14,7 @@ from cachesvc.domain.offers import withheld
 from cachesvc_client.bundle.check import Policy, Verified
 from cachesvc_client.bundle.seal import PublicKey, TrustedKey
 from cachesvc_client.commands.acceptance import Acceptance
-from cachesvc_client.commands.tables import bytes_text
+from cachesvc_client.commands.tables import bytes_text, count_text
 from cachesvc_client.publication.publish_bundle import publish_signed
 from cachesvc_client.publication.signer import signer_of
 from cachesvc_client.wire.admin import EntryPage, NamespaceRecord, RevisionRecord
@@ -160,7 +160,7 @@ def export(
             rows.append(_row(verified, "exported"))
         if not rows:
             raise NotFound(f"nothing is offered under {where}", "see: cachesvc admin entries list")
-    summary = f"{len(rows)} revisions of {where} in {out}, {bytes_text(out.stat().st_size)}"
+    summary = f"{count_text(len(rows), 'revision')} of {where} in {out}, {bytes_text(out.stat().st_size)}"
     show_plan(rows, _COLUMNS, applied=True, as_json=as_json, summary=summary)
 
 
@@ -185,7 +185,7 @@ def import_(
         if apply:
             rows = [_publish(remote, path, one, accepted) for path, one in read_export(file, accepted)]
     moved = sum(row.state in ("new", "newer") for row in rows)
-    summary = f"publish {moved} of {len(rows)} revisions"
+    summary = f"publish {moved} of {count_text(len(rows), 'revision')}"
     show_plan(rows, _COLUMNS, applied=apply, as_json=as_json, summary=summary)
 
 

@@ -11,9 +11,10 @@ import typer
 
 from cachesvc_client.wire.errors import InvalidRequest, NotFound
 
+from ..group import Group
 from . import admin
 from .connection import connect_over_http
-from .output import AsJson, Columns, show_table, time_text
+from .output import AsJson, Columns, moment, show_table
 from .trust_state import no_metadata_hint, read_state
 
 if TYPE_CHECKING:
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 
 TOP_ROLES = ("root", "targets", "snapshot", "timestamp")
 """Names of the roles that a root defines, in the order in which they are shown."""
-trust = typer.Typer(no_args_is_help=True, help="The signed metadata that say whose signatures count.")
+trust = typer.Typer(
+    cls=Group, no_args_is_help=True, help="The signed metadata that say whose signatures count."
+)
 admin.add_typer(trust, name="trust")
 
 
@@ -44,7 +47,7 @@ TRUST_COLUMNS: Columns = {
     "keys": lambda row: " ".join(key if " " in key else key[:16] for key in row.keys) or "none",
     "must sign": lambda row: row.threshold or "",
     "version": lambda row: row.version or "",
-    "expires": lambda row: time_text(row.expires),
+    "expires": lambda row: moment(row.expires),
 }
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from cachesvc_client.commands.tables import bytes_text
+from cachesvc_client.commands.tables import bytes_text, count_text
 from cachesvc_client.wire.admin import CollectPlan, Finding, FsckPage, Repaired, Stats
 from cachesvc_client.wire.durations import duration_text
 from cachesvc_client.wire.errors import InvalidRequest
@@ -16,18 +16,19 @@ from cachesvc_client.wire.errors import InvalidRequest
 from . import admin
 from .arguments import parse_namespace
 from .connection import Connection, connect, path_with_query
+from .matching import check_namespace
 from .output import (
     Apply,
     AsJson,
     Columns,
     digest_text,
+    moment,
     name_text,
     print_json,
     show_facts,
     show_line,
     show_plan,
     show_table,
-    time_text,
 )
 
 
@@ -49,7 +50,7 @@ _USAGE: Columns = {
     "hits": lambda row: row.hit,
     "saved": lambda row: duration_text(row.saved),
     "to compile": lambda row: duration_text(row.compile_seconds),
-    "last used": lambda row: time_text(row.last_used),
+    "last used": lambda row: moment(row.last_used),
 }
 _REMOVALS: Columns = {
     "what": lambda row: "entry" if row.whole else "revision",
@@ -82,6 +83,8 @@ def stats(
         answer = registry.call(
             "GET", path_with_query("/v1/stats", namespace=of_namespace, top=str(top)), None, Stats
         )
+        if of_namespace is not None and not answer.entries:
+            check_namespace(registry, of_namespace)
     if as_json:
         print_json(answer)
         return
@@ -116,12 +119,17 @@ def gc(context: typer.Context, apply: Apply = False, as_json: AsJson = False) ->
         print_json({"applied": apply, "plan": plan, **({"collected": collected} if collected else {})})
         return
     more = plan.revisions - len(plan.removals)
-    summary = f"remove {plan.revisions} revisions or entries ({bytes_text(plan.bytes)})"
-    summary += f", delete {plan.objects} objects" + (f"; {more} are not shown" if more else "")
+    summary = f"remove {count_text(plan.revisions, 'revision or entry', 'revisions or entries')}"
+    summary += f" ({bytes_text(plan.bytes)})"
+    summary += f", and delete {count_text(plan.objects, 'object')}" + (
+        f"; {more} are not shown" if more else ""
+    )
     if collected is not None:
         summary = (
-            f"removed {collected.revisions} revisions ({collected.entries} whole entries) "
-            f"and {collected.uploads} uploads, deleted {collected.objects} objects"
+            f"removed {count_text(collected.revisions, 'revision')} "
+            f"({count_text(collected.entries, 'whole entry', 'whole entries')}) "
+            f"and {count_text(collected.uploads, 'upload')}, "
+            f"deleted {count_text(collected.objects, 'object')}"
         )
     show_plan(plan.removals, _REMOVALS, applied=apply, as_json=False, summary=summary)
 
@@ -164,12 +172,13 @@ def migrate(context: typer.Context, apply: Apply = False, as_json: AsJson = Fals
     """Bring the database's schema up to date. Needs --local: no server may have been started by then."""
     if not context.obj.local:
         raise InvalidRequest("migrate works on the database itself", "cachesvc admin --local migrate")
-    from cachesvc.bootstrap import migrate_index
+    from cachesvc.bootstrap import migrate_index, require_registry
     from cachesvc.settings import read_settings
 
     settings = read_settings(context.obj.config, data=context.obj.data)
+    require_registry(settings)
     steps = migrate_index(settings, apply=apply)
-    summary = f"{len(steps)} steps" if steps else "the schema is up to date"
+    summary = count_text(len(steps), "step") if steps else "the schema is up to date"
     columns: Columns = {
         "step": lambda row: row["step"],
         "what": lambda row: row["what"],

@@ -18,10 +18,21 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from .. import __version__
 from ..wire import codec
 from ..wire.errors import CacheSvcError, InvalidRequest, printable
-from .arguments import lane_argument, name_argument, print_json, tag_argument, without_provenance
+from .arguments import (
+    add_json,
+    add_tag_fallback,
+    lane_argument,
+    name_argument,
+    print_json,
+    report_error,
+    without_provenance,
+)
+from .cache import add_cache
 from .cosign import add_cosign
 from .entry_commands import add_coverage, add_explain
+from .login_commands import add_login, add_logout, add_whoami
 from .oci import add_oci
+from .parser import Parser
 
 if TYPE_CHECKING:
     pass
@@ -39,12 +50,16 @@ def main(argv: Sequence[str] | None = None, program: str = "cachesvc-client") ->
     if words[:1] == ["run"] and "--" in words:  # what follows is another program's, options and all
         command = words[words.index("--") + 1 :]
         words = words[: words.index("--")]
-    arguments = parser(program).parse_args(words)
-    arguments.argv = command
+    parsers = parser(program)
+    if not words:
+        parsers.print_help(sys.stderr)
+        return InvalidRequest.exit_status
     try:
+        arguments = parsers.parse_args(words)
+        arguments.argv = command
         return int(arguments.command(arguments))
     except CacheSvcError as error:
-        print(f"error: {error}", file=sys.stderr)
+        report_error(error, words)
         return error.exit_status
     except KeyboardInterrupt:
         return 130
@@ -53,14 +68,18 @@ def main(argv: Sequence[str] | None = None, program: str = "cachesvc-client") ->
         return 141
 
 
-def parser(program: str) -> argparse.ArgumentParser:
+def parser(program: str) -> Parser:
     """Return the parser of all commands. ``program``: see `main`."""
-    top = argparse.ArgumentParser(program, description="Starts services with compiled code.")
-    top.add_argument("--version", action="version", version=f"{program} {__version__}")
-    commands = top.add_subparsers(required=True, metavar="COMMAND")
+    top = Parser(program, description="Start services with compiled code.")
+    top.add_argument(
+        "--version", action="version", version=f"{program} {__version__}", help="print the version and exit"
+    )
+    commands = top.add_subparsers(required=True)
     for add in (
         _add_keygen,
-        _add_login,
+        add_login,
+        add_logout,
+        add_whoami,
         _add_run,
         _add_doctor,
         add_explain,
@@ -70,6 +89,7 @@ def parser(program: str) -> argparse.ArgumentParser:
         add_cosign,
         _add_verify,
         add_oci,
+        add_cache,
     ):
         add(commands)
     return top
@@ -90,72 +110,18 @@ def _keygen(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _add_login(commands: Any) -> None:
-    login = commands.add_parser("login", help="store a registry, its token and trusted keys for this user")
-    login.add_argument("url")
-    login.add_argument(
-        "--token-file",
-        metavar="FILE",
-        help="file of the token, - for stdin; else CACHESVC_TOKEN, the one stored before, or a question",
-    )
-    login.add_argument("--token", help="the token itself, which every user of this machine can see meanwhile")
-    login.add_argument(
-        "--trust",
-        action="append",
-        default=[],
-        metavar="KEY",
-        help="ed25519:…, or namespace=ed25519:… (may be repeated)",
-    )
-    login.add_argument("--signing-key", type=Path, metavar="FILE", help="for publishing")
-    login.add_argument(
-        "--root",
-        type=Path,
-        metavar="FILE",
-        help="the registry's root of trust, got another way; else the root that the registry gives is pinned",
-    )
-    login.add_argument(
-        "--new-root",
-        action="store_true",
-        help="pin the registry's present root in place of the one that is pinned for its address",
-    )
-    login.set_defaults(command=_login)
-
-
-def _login(arguments: argparse.Namespace) -> int:
-    from ..config import login
-    from .login_token import read_token
-
-    token = read_token(arguments.url, arguments.token, arguments.token_file)
-    path, probe, pin = login(
-        arguments.url,
-        token,
-        tuple(arguments.trust),
-        arguments.signing_key,
-        root=arguments.root,
-        new_root=arguments.new_root,
-    )
-    who = (
-        f"{probe.whoami.role} on {probe.whoami.namespace}"
-        if probe.whoami
-        else "no token: reading may be refused"
-    )
-    version = probe.info.version
-    print(printable(f"logged in to {arguments.url} (cachesvc {version}; {who}); stored in {path}"))
-    if pin is not None:
-        print(printable(pin.text))
-    return 0
-
-
 def _add_run(commands: Any) -> None:
     run = commands.add_parser(
         "run",
         help="start a command with every Python process of it attached",
-        usage="%(prog)s [options] NAME -- command…",
+        usage="%(prog)s [OPTIONS] NAME -- COMMAND…",
     )
     run.add_argument("name", type=name_argument, help="namespace/name[:tag]")
-    run.add_argument("--tag-fallback", action="append", default=[], type=tag_argument, metavar="TAG")
-    run.add_argument("--lane", type=lane_argument)
-    run.add_argument("--mode", choices=("read", "readwrite", "off"))
+    add_tag_fallback(run)
+    run.add_argument("--lane", type=lane_argument, help="the lane to read, before the trunk")
+    run.add_argument(
+        "--mode", choices=("read", "readwrite", "off"), help="readwrite: this process may publish too"
+    )
     run.add_argument(
         "--deadline", metavar="SECONDS", help="seconds that the first compile waits for the restore"
     )
@@ -201,7 +167,7 @@ def _add_doctor(commands: Any) -> None:
         action="store_true",
         help="list the names of torch and Triton that are wrapped, and whether they are there",
     )
-    doctor.add_argument("--json", action="store_true")
+    add_json(doctor)
     doctor.set_defaults(command=_doctor)
 
 
@@ -229,13 +195,13 @@ def _doctor(arguments: argparse.Namespace) -> int:
 
 def _add_pull(commands: Any) -> None:
     pull = commands.add_parser("pull", help="write what fits this environment as bundle files")
-    pull.add_argument("name", type=name_argument)
-    pull.add_argument("--into", type=Path, required=True, metavar="DIR")
-    pull.add_argument("--tag-fallback", action="append", default=[], type=tag_argument, metavar="TAG")
+    pull.add_argument("name", type=name_argument, help="namespace/name[:tag]")
+    pull.add_argument("--into", type=Path, required=True, metavar="DIR", help="folder for the bundles")
+    add_tag_fallback(pull)
     pull.add_argument(
         "--all", action="store_true", help="also what does not fit here: for an image that runs elsewhere"
     )
-    pull.add_argument("--json", action="store_true")
+    add_json(pull)
     pull.set_defaults(command=_pull)
 
 
@@ -261,7 +227,7 @@ def _pull(arguments: argparse.Namespace) -> int:
 def _add_push(commands: Any) -> None:
     push = commands.add_parser("push", help="publish bundle files")
     push.add_argument("files", nargs="+", type=Path, metavar="FILE")
-    push.add_argument("--json", action="store_true")
+    add_json(push)
     push.set_defaults(command=_push)
 
 
@@ -297,7 +263,7 @@ def _add_verify(commands: Any) -> None:
         "verify", help="who signed and built a bundle, whether every byte matches, and why it is trusted"
     )
     verify.add_argument("what", metavar="FILE|NAME", help="a bundle file, or namespace/name[:tag]")
-    verify.add_argument("--json", action="store_true")
+    add_json(verify)
     verify.set_defaults(command=_verify)
 
 

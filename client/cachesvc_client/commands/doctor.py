@@ -277,7 +277,8 @@ def _keys(config: Config, names: tuple[Name, ...]) -> Iterator[Check]:
     try:
         signer = signer_of(config)
         if signer is not None:
-            where = config.signing_key or f"the program {config.signer[0]}"
+            variable = config.signing_key_env and f"the variable {config.signing_key_env}"
+            where = variable or config.signing_key or f"the program {config.signer[0]}"
             yield Check("ok", "signing key", f"{where}: {signer.public.keyid}")
     except CacheSvcError as error:
         yield Check("warn", "signing key", error.message, error.hint or "publishing needs it")

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .arguments import name_argument, print_json, tag_argument, without_provenance
+from .arguments import add_json, add_tag_fallback, name_argument, print_json, without_provenance
 
 if TYPE_CHECKING:
     from ..config import Config
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 def add_explain(commands: Any) -> None:
     """Add the command to the parser of all commands."""
     explain = commands.add_parser("explain", help="which entries fit here, and what differs from the others")
-    explain.add_argument("name", type=name_argument)
-    explain.add_argument("--tag-fallback", action="append", default=[], type=tag_argument, metavar="TAG")
+    explain.add_argument("name", type=name_argument, help="namespace/name[:tag]")
+    add_tag_fallback(explain)
     explain.add_argument("--target", help="one target, or a beginning of it such as bert")
     explain.add_argument(
         "--here",
@@ -27,7 +27,7 @@ def add_explain(commands: Any) -> None:
     explain.add_argument(
         "--provenance", action="store_true", help="instead: who built each revision, from what and when"
     )
-    explain.add_argument("--json", action="store_true")
+    add_json(explain)
     explain.set_defaults(command=_explain)
 
 
@@ -69,8 +69,8 @@ def _explain_provenance(config: Config, arguments: argparse.Namespace) -> int:
 def add_coverage(commands: Any) -> None:
     """Add the command to the parser of all commands."""
     coverage = commands.add_parser("coverage", help="which targets of a name are warm in which environments")
-    coverage.add_argument("name", type=name_argument)
-    coverage.add_argument("--tag-fallback", action="append", default=[], type=tag_argument, metavar="TAG")
+    coverage.add_argument("name", type=name_argument, help="namespace/name[:tag]")
+    add_tag_fallback(coverage)
     coverage.add_argument(
         "--environment",
         action="append",
@@ -79,7 +79,7 @@ def add_coverage(commands: Any) -> None:
         metavar="FILE",
         help="also this environment: what doctor --json printed there; may be repeated",
     )
-    coverage.add_argument("--json", action="store_true")
+    add_json(coverage)
     coverage.set_defaults(command=_coverage)
 
 

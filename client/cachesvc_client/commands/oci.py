@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..wire import codec
 from ..wire.errors import InvalidRequest
-from .arguments import name_argument, print_json, target_argument
+from .arguments import add_json, name_argument, print_json, target_argument
 
 if TYPE_CHECKING:
     from ..bundle.seal import Signer
@@ -29,7 +29,7 @@ def add_oci(commands: Any) -> None:
     oci = commands.add_parser(
         "oci", help="exchange bundles with OCI registries and image layouts, also as images of MCV"
     )
-    group = oci.add_subparsers(required=True, metavar="COMMAND")
+    group = oci.add_subparsers(required=True)
     _add_push(group)
     _add_pull(group)
     _add_export(group)
@@ -44,7 +44,7 @@ def _add_push(group: Any) -> None:
     _add_what(push)
     push.add_argument("reference", metavar="REFERENCE", help="host[:port]/repository[:tag]")
     _add_access(push)
-    push.add_argument("--json", action="store_true")
+    add_json(push)
     push.set_defaults(command=_push)
 
 
@@ -55,7 +55,7 @@ def _add_pull(group: Any) -> None:
     pull.add_argument("reference", metavar="REFERENCE", help="host[:port]/repository, then :tag or @digest")
     _add_into(pull)
     _add_access(pull)
-    pull.add_argument("--json", action="store_true")
+    add_json(pull)
     pull.set_defaults(command=_pull)
 
 
@@ -66,7 +66,7 @@ def _add_export(group: Any) -> None:
         "path", type=Path, metavar="PATH", help="a folder, to which images are added, or a new .tar file"
     )
     export.add_argument("--tag", default="latest", help="tag in the layout")
-    export.add_argument("--json", action="store_true")
+    add_json(export)
     export.set_defaults(command=_export)
 
 
@@ -77,7 +77,7 @@ def _add_import(group: Any) -> None:
     imports.add_argument("path", type=Path, metavar="PATH", help="a folder or a tar file")
     _add_into(imports)
     imports.add_argument("--tag", default="", help="tag in the layout; not needed for the only one")
-    imports.add_argument("--json", action="store_true")
+    add_json(imports)
     imports.set_defaults(command=_import)
 
 

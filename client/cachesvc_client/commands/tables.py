@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 
+from ..wire.durations import duration_text
 from ..wire.errors import printable
 
 
@@ -23,6 +25,33 @@ def aligned(rows: Iterable[Sequence[object]], indent: str = "") -> str:
     return "\n".join(lines)
 
 
+def count_text(number: int, one: str, many: str = "") -> str:
+    """Return a number with its noun, such as ``1 entry`` or ``3 entries``. ``many``: the plural, if it is not
+    ``one`` with an s."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def fitting(
+    rows: Sequence[Sequence[object]], width: int, drop_first: Sequence[str]
+) -> tuple[list[list[object]], list[str]]:
+    """Return a table, whose first row has the headings, in at most ``width`` columns of a terminal, and the
+    headings that were left out for that.
+
+    ``drop_first``: headings that are left out, in this order, until the rest fits. A column that is empty is
+    always left out. The others stay: a table of them may be wider.
+    """
+    columns = [list(column) for column in zip(*rows) if any(str(cell) for cell in column[1:])]  # noqa: B905
+    widths = {str(column[0]): max(len(printable(str(cell))) for cell in column) for column in columns}
+    dropped: list[str] = []
+    for heading in drop_first:
+        if sum(widths.values()) + 2 * (len(widths) - 1) <= width:
+            break
+        if widths.pop(heading, None) is not None:
+            dropped.append(heading)
+    left = [column for column in columns if str(column[0]) in widths]
+    return [list(row) for row in zip(*left)], dropped  # noqa: B905
+
+
 def bytes_text(count: int) -> str:
     """Return a size for people, such as ``512 B`` or ``1.4 MiB``."""
     value = float(count)
@@ -31,3 +60,24 @@ def bytes_text(count: int) -> str:
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
         value /= 1024
     return f"{value:.1f} GiB"
+
+
+def time_text(seconds: int | None) -> str:
+    """Return a time, in seconds of UTC, as text with minutes and zone; nothing for ``None``."""
+    return "" if seconds is None else time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))
+
+
+def when_text(seconds: int | None, now: float) -> str:
+    """Return a time, in seconds of UTC, with its distance from ``now``; nothing for ``None``."""
+    return "" if seconds is None else f"{time_text(seconds)}, {distance_text(seconds, now)}"
+
+
+def distance_text(seconds: int | None, now: float) -> str:
+    """Return how far a time, in seconds of UTC, is from ``now``: ``3.0 h ago``, ``in 5.2 d``; nothing for
+    ``None``."""
+    if seconds is None:
+        return ""
+    ahead = seconds - now
+    if abs(ahead) < 1:
+        return "now"
+    return f"in {duration_text(ahead)}" if ahead > 0 else f"{duration_text(-ahead)} ago"

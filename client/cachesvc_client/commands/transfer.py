@@ -31,7 +31,7 @@ from ..trust_root.registry_metadata import policy_of
 from ..wire.digest import Digest
 from ..wire.errors import Corrupt, InvalidRequest, NotFound, StorageFull
 from ..wire.names import Name, Tag, Target
-from ..wire.protocol import ResolvedRevision, ResolveRequest
+from ..wire.protocol import ResolveAnswer, ResolvedRevision, ResolveRequest
 from .acceptance import Acceptance, check_accepted, demand_trust, registry_policy
 
 
@@ -75,8 +75,8 @@ def pull(
 
     ``every``: write also the revisions that do not fit here, for an image that runs on another machine. A
     bundle file of the same entry is replaced; a file with the same revision costs no transfer. An error
-    leaves only whole, checked files behind. Raises ``NotFound``, ``Incompatible`` if nothing fits,
-    ``Untrusted``, ``Corrupt``, ``Unavailable``, ``StorageFull``.
+    leaves only whole, checked files behind. Raises ``NotFound``, ``Incompatible`` if nothing fits or, with
+    ``every``, nothing is offered, ``Untrusted``, ``Corrupt``, ``Unavailable``, ``StorageFull``.
     """
     demand_trust(config)
     tags = name.tags(fallback)
@@ -88,7 +88,13 @@ def pull(
     store = NodeStore(config.store or default_root())
     with registry_of(config) as remote:
         policy = policy_of(config, store, remote)
-        rows = every_revision(remote, config, name, tags) if every else _fitting(remote, config, name, tags)
+        if every:
+            answers = list(_answers(remote, config, name, tags))
+        else:
+            answers = [remote.resolve(_request(config, name, tags))]
+        rows = [row for answer in answers for row in answer.revisions]
+        if not rows:
+            raise nothing_offered(name, [row for answer in answers for row in answer.rejected])
         return [_pull_one(remote, config, store, expected, policy, row, into) for row in rows]
 
 
@@ -96,27 +102,24 @@ def _request(config: Config, name: Name, tags: tuple[Tag, ...]) -> ResolveReques
     return ResolveRequest(name.namespace, name.name, detect(), tags=tags, lane=config.lane)
 
 
-def _fitting(
-    remote: Remote, config: Config, name: Name, tags: tuple[Tag, ...]
-) -> tuple[ResolvedRevision, ...]:
-    answer = remote.resolve(_request(config, name, tags))
-    if not answer.revisions:
-        raise nothing_offered(name, answer.rejected)
-    return answer.revisions
-
-
 def every_revision(
     remote: Remote, config: Config, name: Name, tags: tuple[Tag, ...]
 ) -> Iterator[ResolvedRevision]:
-    """Yield what the registry offers under a name, also what does not fit here: each entry is requested with
-    its own fingerprint."""
+    """Yield what the registry offers under a name, also what does not fit here."""
+    for answer in _answers(remote, config, name, tags):
+        yield from answer.revisions
+
+
+def _answers(remote: Remote, config: Config, name: Name, tags: tuple[Tag, ...]) -> Iterator[ResolveAnswer]:
+    """Yield the registry's answer for each entry under a name, which is requested with its own
+    fingerprint."""
     tag = remote.resolve(_request(config, name, tags)).tag or name.tag
     for row in remote.entries(Name(name.namespace, name.name, tag)):
         if row.lane is None or row.lane == config.lane:
             request = ResolveRequest(
                 name.namespace, name.name, row.fingerprint, lane=config.lane, entries=(row.entry,)
             )
-            yield from remote.resolve(request).revisions
+            yield remote.resolve(request)
 
 
 def _pull_one(

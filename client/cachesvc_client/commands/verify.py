@@ -22,7 +22,7 @@ from ..restore.plan import NameRequest
 from ..trust_root.registry_metadata import policy_of, policy_of_node
 from ..wire.codec import canonical
 from ..wire.digest import Digest
-from ..wire.durations import MAX_OFFLINE_SECONDS, duration_text
+from ..wire.durations import MAX_OFFLINE_SECONDS
 from ..wire.errors import CacheSvcError, InvalidRequest, NotFound
 from ..wire.names import Name
 from ..wire.proof import Proof
@@ -30,7 +30,7 @@ from ..wire.protocol import ResolvedRevision
 from ..wire.provenance import Provenance
 from .acceptance import check_accepted, demand_trust
 from .provenance import proof_facts, provenance_facts
-from .tables import aligned, bytes_text
+from .tables import aligned, bytes_text, when_text
 from .transfer import every_revision, registry_of
 
 ALL_MATCH = "every frame and file has the digest that was signed"
@@ -115,8 +115,8 @@ def render_verification(row: Verification) -> str:
         ("target", row.target),
         ("entry", str(row.entry)),
         ("revision", str(row.revision)),
-        ("signed by", f"key {row.signer}, {_time_text(row.signed)}"),
-        ("expires", "never" if row.expires is None else _time_text(row.expires)),
+        ("signed by", f"key {row.signer}, {when_text(row.signed, time.time())}"),
+        ("expires", "never" if row.expires is None else when_text(row.expires, time.time())),
         ("size", f"{bytes_text(row.pack_size)}, {row.files} files"),
         ("bytes", row.bytes),
         *(fact for fact in provenance_facts(row.provenance) if fact[0] not in ("target", "lane")),
@@ -200,9 +200,3 @@ def _verification(
         provenance=verified.provenance,
         proof=manifest.proof,
     )
-
-
-def _time_text(seconds: int) -> str:
-    ahead = seconds - time.time()
-    distance = f"in {duration_text(ahead)}" if ahead > 0 else f"{duration_text(-ahead)} ago"
-    return f"{time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime(seconds))}, {distance}"

@@ -8,8 +8,54 @@ pays for it on the application's own thread.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import Literal, cast
+
+from ..wire.suggestion import nearest
+
+PREFIX = "CACHESVC_"
+"""Beginning of the names of all variables of cachesvc."""
+SERVER_PREFIX = PREFIX + "SERVER_"
+"""Beginning of the names of a registry's settings, which a client does not read."""
+KNOWN = frozenset(
+    PREFIX + name
+    for name in (
+        *(
+            "ALLOW_LINKS",
+            "BUNDLE",
+            "CANARY",
+            "DEADLINE",
+            "FRAMES",
+            "FRAMES_DIR",
+            "HOLD_COLLECTOR",
+            "ID_TOKEN",
+        ),
+        *("KEEP_OWN", "LANE", "LOG", "MAX_AGE", "MODE", "NAME", "OBSERVE", "OFFLINE", "OIDC", "REPORT"),
+        *(
+            "REQUIRE",
+            "SIGNER",
+            "SIGNING_KEY",
+            "STORE",
+            "STORE_BYTES",
+            "STRICT",
+            "TAG_FALLBACK",
+            "TOKEN",
+            "TRUSTED_KEYS",
+        ),
+        *("TRUST_ROOT", "UNTESTED", "URL", "VLLM_DIR"),
+    )
+)
+"""Every variable that a client, or ``warm``, reads."""
+_OF_OTHERS = re.compile(
+    r"CACHESVC_(TEST_\w+|FUZZ)=.*"  # of this project's own tests
+    r"|CACHESVC(_\w+)?_(SERVICE_(HOST|PORT(_\w+)?)|PORT_[0-9]+_(TCP|UDP|SCTP)(_\w+)?)=.*"
+    r"|CACHESVC(_\w+)?_PORT=\w+://.*",
+    re.DOTALL,
+)
+"""Matches ``NAME=VALUE`` of variables that others set. Kubernetes sets ``CACHESVC_SERVICE_HOST``,
+``CACHESVC_PORT_80_TCP`` and the like in each pod beside a service of the name ``cachesvc``
+(https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables)."""
 
 Mode = Literal["read", "readwrite", "off"]
 
@@ -41,15 +87,38 @@ def is_switched_on(name: str, environ: Mapping[str, str] | None = None) -> bool:
         return False
 
 
+def unknown_variables(
+    known: Iterable[str], prefix: str = PREFIX, environ: Mapping[str, str] | None = None
+) -> list[tuple[str, str]]:
+    """Return each variable that begins with ``prefix``, is set, and is none of ``known``, with a hint that
+    names the nearest known one. A variable whose name another one gives (``env:NAME``) is known."""
+    environ = os.environ if environ is None else environ
+    known = {*known, environ.get("CACHESVC_SIGNING_KEY", "").removeprefix("env:")}
+    unknown = [name for name in environ if name.startswith(prefix) and name not in known and environ[name]]
+    ours = [name for name in unknown if not _OF_OTHERS.fullmatch(f"{name}={environ[name]}")]
+    return [(name, _hint(name.removeprefix(prefix), known, prefix)) for name in ours]
+
+
+def _hint(name: str, known: Iterable[str], prefix: str) -> str:
+    near = nearest(name, (one.removeprefix(prefix) for one in known))  # the prefix alone makes all look alike
+    return f"did you mean {prefix}{near}?" if near else "unset it"
+
+
 def obsolete_line(environ: Mapping[str, str] | None = None) -> str | None:
-    """Return the line for a user who sets a variable that does nothing any more; ``None`` if there is
-    none."""
-    if not (os.environ if environ is None else environ).get("CACHESVC_UNTESTED"):
-        return None
-    return (
-        "CACHESVC_UNTESTED does nothing any more: on a torch that is not among the tested releases, entries "
-        "are used that cachesvc warm has proven on it; unset it"
-    )
+    """Return the line for a user who sets variables that do nothing: unknown ones, and one that does nothing
+    any more. ``None`` if there are none."""
+    environ = os.environ if environ is None else environ
+    parts = [
+        f"{name} does nothing, since cachesvc has no such variable: {hint}"
+        for name, hint in unknown_variables(KNOWN, environ=environ)
+        if not name.startswith(SERVER_PREFIX)
+    ]
+    if environ.get("CACHESVC_UNTESTED"):
+        parts.append(
+            "CACHESVC_UNTESTED does nothing any more: on a torch that is not among the tested releases, "
+            "entries are used that cachesvc warm has proven on it; unset it"
+        )
+    return "; ".join(parts) or None
 
 
 def is_mode_off(environ: Mapping[str, str] | None = None) -> bool:

@@ -311,7 +311,10 @@ def _translate_errors(origin: Origin) -> Iterator[None]:
     except (ConnectionError, http.client.RemoteDisconnected) as error:
         raise Unavailable(f"{origin}: {error.strerror or 'closed the connection'}") from None
     except ssl.SSLError as error:
-        raise Unavailable(f"{origin}: TLS: {error.reason or error}") from None
+        # Not every version of OpenSSL has one reason for an answer that is no TLS.
+        plain = error.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
+        hint = "the server seems to speak plain HTTP: try http://" if plain else ""
+        raise Unavailable(f"{origin}: TLS: {error.reason or error}", hint) from None
     except (http.client.HTTPException, ValueError) as error:
         raise ProtocolMismatch(f"{origin}: not HTTP that is understood: {str(error)[:100]!r}") from None
     except OSError as error:

@@ -32,12 +32,13 @@ from ..wire.digest import Digest
 from ..wire.durations import MAX_OFFLINE_SECONDS
 from ..wire.errors import Corrupt, StorageFull, TooLarge, Unavailable, Untrusted
 from ..wire.protocol import ANSWER_SECONDS
+from ..wire.sizes import parse_size
 from .private_folders import PrivateFolders
 from .store_files import FULL_ERRORS, StoreFiles, open_plain_file, refuse_foreign, refuse_foreign_path
 
 DEFAULT_MAX_BYTES = 20 << 30
-"""Bytes of packs that a node keeps."""
-_JUST_USED_SECONDS = 60
+"""Bytes of packs that a node keeps, where ``CACHESVC_STORE_BYTES`` says nothing else."""
+JUST_USED_SECONDS = 60
 """Seconds within which a reader opens a pack that was handed out; after that the reader holds a lock."""
 _LEFTOVER_SECONDS = 24 * 3600
 """Age in seconds from which temporary files, locks and folders of jobs are removed."""
@@ -84,24 +85,32 @@ def default_root() -> Path:
     )
 
 
+def max_store_bytes() -> int:
+    """Returns the bytes of packs that a node keeps: ``CACHESVC_STORE_BYTES``, or the default. A malformed
+    value, which `config` refuses, counts as not set."""
+    with contextlib.suppress(ValueError):
+        return parse_size(os.environ.get("CACHESVC_STORE_BYTES", ""))
+    return DEFAULT_MAX_BYTES
+
+
 class NodeStore:
     """Keeps what the processes of a node share. Safe for threads and for processes; where a process was
     killed at any step, the next process goes on.
 
-    ``max_bytes`` bounds the packs (private folders are removed by age). ``step`` receives the name of each
-    step that was done, for tests that kill the process at a step.
+    ``max_bytes`` bounds the packs (private folders are removed by age); `max_store_bytes` if absent.
+    ``step`` receives the name of each step that was done, for tests that kill the process at a step.
     """
 
     def __init__(
         self,
         root: Path,
-        max_bytes: int = DEFAULT_MAX_BYTES,
+        max_bytes: int | None = None,
         step: Callable[[str], None] = lambda _name: None,
     ) -> None:
         """Raises ``StorageFull`` if the root cannot be written, ``Untrusted`` if it is another user's, or if
         another user could replace it."""
         self.root = root
-        self.max_bytes = max_bytes
+        self.max_bytes = max_store_bytes() if max_bytes is None else max_bytes
         self._step = step
         self._files = StoreFiles(root, step)
         self._folders = PrivateFolders(self._files)
@@ -326,7 +335,7 @@ class NodeStore:
         )
         excess = sum(size for _, size, _ in packs) - self.max_bytes
         for last_use, size, path in packs:
-            if excess <= 0 or last_use > time.time() - _JUST_USED_SECONDS:
+            if excess <= 0 or last_use > time.time() - JUST_USED_SECONDS:
                 return
             if (keep is None or path.name != keep.hex) and self._files.remove_unless_used(path):
                 excess -= size

@@ -38,13 +38,21 @@ Order = Literal["public-key", "sign"]
 
 
 def signer_of(config: Config) -> Signer | None:
-    """Return what signs by this configuration; ``None`` if it names neither a program nor a key file.
+    """Return what signs by this configuration; ``None`` if it names no program, no variable and no key file.
 
-    Raise ``InvalidRequest`` for a file or a program that cannot be used, ``Unavailable`` and ``Untrusted`` as
-    `ProgramSigner.start` does.
+    Raise ``InvalidRequest`` for a file, a variable or a program that cannot be used, ``Unavailable`` and
+    ``Untrusted`` as `ProgramSigner.start` does.
     """
     if config.signer:
         return ProgramSigner.start(config.signer)
+    if config.signing_key_env:
+        text = os.environ.get(config.signing_key_env, "")
+        if not text.strip():
+            raise InvalidRequest(
+                f"CACHESVC_SIGNING_KEY: the variable {config.signing_key_env[:60]!r} is not set",
+                "set it to what keygen wrote",
+            )
+        return SigningKey.from_text(text, config.signing_key_env[:60])
     return SigningKey.load(config.signing_key) if config.signing_key is not None else None
 
 

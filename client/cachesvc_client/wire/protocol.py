@@ -200,13 +200,16 @@ class InfoAnswer:
 
 @dataclass(frozen=True, slots=True)
 class WhoAmI:
-    """Describes the token in use. ``builder``: the CI job to which it was given; absent for another token."""
+    """Describes the token in use. ``builder``: the CI job to which it was given; absent for another token.
+    ``label``: what it is for; empty of a registry that does not say it."""
 
     token: str
     role: str
     namespace: str
     expires: int | None = None
     builder: BuilderIdentity | None = None
+    label: str = ""
+    lane: Lane | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,130 @@
+"""Test what both programs say to a user who asks for help or mistypes a word."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import typer
+
+from cachesvc import cli
+from cachesvc_client.commands.cli import main, parser
+
+
+@pytest.fixture
+def server_program(tmp_path):
+    """Return a function that runs ``cachesvc`` on a terminal of some columns."""
+
+    def run(*words: str, columns: int = 80) -> tuple[int, str, str]:
+        result = subprocess.run(
+            [sys.executable, "-m", "cachesvc", *words],
+            env={**os.environ, "COLUMNS": str(columns), "HOME": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        return result.returncode, result.stdout, result.stderr
+
+    return run
+
+
+def every_command(command: object, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    """Return the words of every command below one of the server's."""
+    inner = getattr(command, "commands", {})
+    return [path, *(words for name, one in inner.items() for words in every_command(one, (*path, name)))]
+
+
+@pytest.mark.parametrize("columns", [60, 80, 200])
+def test_the_help_cuts_no_sentence(server_program, columns, monkeypatch, capsys):
+    for words in ((), ("admin",), ("admin", "entries"), ("admin", "trust")):
+        status, out, _ = server_program(*words, "-h", columns=columns)
+        assert status == 0
+        assert "..." not in out.replace("[ARGS]...", ""), out
+    monkeypatch.setenv("COLUMNS", str(columns))
+    with pytest.raises(SystemExit):
+        main(["-h"])
+    assert "..." not in capsys.readouterr().out.replace("COMMAND ...", "")
+
+
+def test_every_command_of_the_server_has_a_short_option_for_help(capsys):
+    for module in cli.COMMANDS:
+        importlib.import_module(f"{cli.__name__}.{module}")
+    program = typer.main.get_command(cli.app)
+    of_server = [words for words in every_command(program) if words[:1] not in CLIENT_COMMANDS]
+    assert len(of_server) > 50
+    for words in of_server:
+        with pytest.raises(SystemExit) as ended:
+            program.main([*words, "-h"], prog_name="cachesvc")
+        out = capsys.readouterr().out
+        assert ended.value.code == 0 and "-h, --help" in out
+        usage, *_ = out.splitlines()
+        assert usage.startswith(" ".join(["Usage: cachesvc", *words])) and not set("<{") & set(usage), usage
+        assert "<path>" not in out and "<str>" not in out and "<list" not in out, out
+
+
+CLIENT_COMMANDS = {(name,) for name in cli.COMMANDS["client"]}
+
+
+def test_every_command_of_the_client_has_the_look_of_the_servers(capsys):
+    for program in ("cachesvc", "cachesvc-client"):
+        for (name,) in CLIENT_COMMANDS:
+            with pytest.raises(SystemExit) as ended:
+                main([name, "-h"], program=program)
+            out = capsys.readouterr().out
+            assert ended.value.code == 0
+            assert out.startswith(f"Usage: {program} {name} [OPTIONS]"), out
+            assert "\nOptions:\n" in out and "positional arguments" not in out
+    assert "-h, --help" in parser("cachesvc").format_help()
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (["doctr"], ["command: 'doctr'", "did you mean doctor?"]),
+        (["oci", "psh"], ["cachesvc-client oci", "did you mean push?"]),
+        (["run", "team/x", "--stict", "--", "python"], ["no option --stict", "did you mean --strict?"]),
+        (["run", "team/x", "--mode", "readwrit"], ["--mode: 'readwrit'", "did you mean readwrite?"]),
+        (["run", "team/x", "python", "-c", "1"], ["too many arguments: python", "NAME -- COMMAND…"]),
+        (["explain", "sentiment"], ["not a name: 'sentiment'", "namespace/name"]),
+        (["pull", "team/x"], ["--into", "cachesvc-client pull --help"]),
+    ],
+)
+def test_a_mistake_is_one_line_with_the_nearest_word(capsys, words, parts):
+    assert main(words) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("error: ") and err.count("\n") == 1
+    for part in parts:
+        assert part in err
+
+
+def test_the_servers_program_names_the_nearest_command(server_program):
+    status, _, err = server_program("serv")
+    assert status == 2 and "Did you mean 'serve'?" in err and "python -m" not in err
+    assert "Did you mean 'tokens'?" in server_program("admin", "token")[2]
+    assert "--role" in server_program("admin", "tokens", "create", "--rol")[2]
+
+
+def test_an_error_is_an_object_too_where_json_is_asked_for(server_program, capsys, monkeypatch):
+    monkeypatch.setenv("CACHESVC_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("CACHESVC_TOKEN", "csv_x")
+    status, out, err = server_program("admin", "tokens", "list", "--json")
+    assert status == 6 and err.startswith("error: ")
+    assert json.loads(out)["error"]["code"] == "unavailable"
+    assert main(["explain", "team/x", "--json"]) == 6
+    out, err = capsys.readouterr()
+    error = json.loads(out)["error"]
+    assert set(error) == {"code", "message", "hint"} and error["message"] in err
+
+
+def test_an_address_that_is_nearly_right_is_told_from_a_dead_one(command, registry):
+    """TLS on a port of plain HTTP, the address of the API, and no token."""
+    status, _, err = command("explain", "team/x", CACHESVC_URL=registry.url.replace("http:", "https:"))
+    assert status == 6 and "plain HTTP: try http://" in err
+    status, _, err = command("explain", "team/x", CACHESVC_URL=f"{registry.url}/v1")
+    assert status == 2 and "leave /v1 out" in err
+    status, _, err = command("explain", "team/x", CACHESVC_TOKEN=None)
+    assert status == 3 and "set CACHESVC_TOKEN" in err
