@@ -6,11 +6,13 @@ captures. This module runs in the process that owns the engine, in the place of 
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib.util
 import json
 import os
 import re
+import stat
 import sys
 import tempfile
 import time
@@ -42,10 +44,13 @@ TOKENS = 8
 _OF_MODEL = ("*config.json", "*.py")
 """Patterns of the files of a model that decide what is compiled, beside what the spec names."""
 _ERROR = re.compile(r"(?:^|\s)((?:[\w.]*)(?:Error|Exception|Interrupt|SystemExit)): (\S.*)$")
-_SECOND_HAND = re.compile(r"(Engine core|WorkerProc) initialization failed")
+_SECOND_HAND = re.compile(r"(Engine core|WorkerProc) initialization failed|EngineCore encountered an issue")
 """Matches errors with which a process of the engine says that another one has failed."""
 _LOG_BYTES = 1 << 20
 """Number of bytes at the end of the log in which the error of another process is looked for."""
+
+_LONGEST_TMPDIR = 60
+"""Number of bytes of a TMPDIR in which vLLM's sockets can lie: a socket's path has at most 107, unix(7)."""
 
 
 def describe_engine(request: PhaseRequest) -> PhaseResult:
@@ -82,21 +87,17 @@ def run_engine(request: PhaseRequest) -> PhaseResult:
     A replay has no compiler on its PATH. Raises ``UserCodeError`` if the engine does not start or generate.
     """
     observer = counters.start(audit=True)
-    _tell_worker(request)
-    if request.phase == "replay":
-        os.environ["PATH"] = path_without_compilers(os.environ.get("PATH", ""), Path(tempfile.mkdtemp()))
-    if request.load_artifacts:
-        os.environ["VLLM_FORCE_AOT_LOAD"] = "1"
-    begin = time.perf_counter()
-    engine = _start(request.job)
-    _generate(engine, PROMPTS[:1], 1)
-    seconds = time.perf_counter() - begin
-    tokens = _generate(engine, PROMPTS, TOKENS)
-    [answer] = engine.collective_rpc("cachesvc_result")
-    result = codec.build(PhaseResult, json.loads(answer))
-    result = replace(result, times={"engine": Times(seconds)}, tokens=tokens)
-    result = _add_processes(result, observer.snapshot())
-    engine.engine_core.shutdown()
+    with _prepared(request):
+        begin = time.perf_counter()
+        engine = _start(request.job)
+        _generate(engine, PROMPTS[:1], 1)
+        seconds = time.perf_counter() - begin
+        tokens = _generate(engine, PROMPTS, TOKENS)
+        [answer] = engine.collective_rpc("cachesvc_result")
+        result = codec.build(PhaseResult, json.loads(answer))
+        result = replace(result, times={"engine": Times(seconds)}, tokens=tokens)
+        result = _add_processes(result, observer.snapshot())
+        engine.engine_core.shutdown()
     return result
 
 
@@ -194,27 +195,40 @@ def _start(job: Job) -> Any:
 
 
 def _generate(engine: Any, prompts: tuple[tuple[int, ...], ...], count: int) -> tuple[tuple[int, ...], ...]:
-    """Return ``count`` tokens for each prompt, generated greedily."""
+    """Return ``count`` tokens for each prompt, generated greedily and one prompt after the other: what
+    else is in a batch may change the last bits of its numbers."""
     from vllm import SamplingParams
 
     parameters = SamplingParams(temperature=0, max_tokens=count, ignore_eos=True, detokenize=False)
-    tokens: dict[str, tuple[int, ...]] = {}
+    tokens: list[tuple[int, ...]] = []
     try:
         for index, prompt in enumerate(prompts):
             engine.add_request(str(index), {"prompt_token_ids": list(prompt)}, parameters)
-        while engine.has_unfinished_requests():
-            for output in engine.step():
-                tokens[output.request_id] = tuple(output.outputs[0].token_ids)
+            outputs: list[Any] = []
+            while engine.has_unfinished_requests():
+                outputs += engine.step()
+            tokens.append(tuple(outputs[-1].outputs[0].token_ids))
     except Exception as error:
         raise UserCodeError(f"the engine did not generate: {_first_hand(error)}") from error
-    return tuple(tokens[str(index)] for index in range(len(prompts)))
+    return tuple(tokens)
 
 
-def _tell_worker(request: PhaseRequest) -> None:
-    """Write the request for `engine_worker`, in a process that this one's environment reaches."""
-    file = Path(tempfile.mkdtemp(), "request.json")
-    file.write_text(json.dumps(codec.plain(request)))
-    os.environ[REQUEST] = str(file)
+@contextlib.contextmanager
+def _prepared(request: PhaseRequest) -> Iterator[None]:
+    """Set the variables of the engine's processes, and make the folders that these name."""
+    folder = Path(tempfile.mkdtemp())
+    (folder / "request.json").write_text(json.dumps(codec.plain(request)))
+    os.environ[REQUEST] = str(folder / "request.json")
+    os.environ["VLLM_NO_USAGE_STATS"] = "1"  # a build is no use of vLLM
+    if request.phase == "replay":
+        os.environ["PATH"] = path_without_compilers(os.environ.get("PATH", ""), folder)
+    if request.load_artifacts:
+        os.environ["VLLM_FORCE_AOT_LOAD"] = "1"
+    with contextlib.ExitStack() as stack:
+        if len(os.fsencode(tempfile.gettempdir())) > _LONGEST_TMPDIR:
+            sockets = tempfile.TemporaryDirectory(prefix="cachesvc-", dir="/tmp", ignore_cleanup_errors=True)
+            os.environ["VLLM_RPC_BASE_PATH"] = stack.enter_context(sockets)  # no part of vLLM's hash
+        yield
 
 
 def _add_processes(result: PhaseResult, here: counters.Observation) -> PhaseResult:
@@ -235,8 +249,9 @@ def _reason(error: Exception) -> str:
 
 
 def _first_hand(error: Exception) -> str:
-    """Return the last error in the log of the engine's processes that is not about another process."""
-    return next(errors_in(_log()), None) or one_line(error)
+    """Return one line about an error; where it is about another process, that one's last error in the log."""
+    text = _reason(error)
+    return next(errors_in(read_log()), text) if _SECOND_HAND.search(text) else text
 
 
 def errors_in(log: str) -> Iterator[str]:
@@ -248,13 +263,14 @@ def errors_in(log: str) -> Iterator[str]:
             yield f"{found[1].rpartition('.')[2]}: {found[2].strip()}"[:300]
 
 
-def _log() -> str:
-    """Return the end of this process's output, which is a file that the engine's processes write to as
-    well."""
+def read_log() -> str:
+    """Return the end of this process's output, if that is a file: the engine's processes write to it too."""
     sys.stdout.flush()
     try:
+        if not stat.S_ISREG(os.fstat(1).st_mode):
+            return ""
         with open("/proc/self/fd/1", "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - _LOG_BYTES))
+            file.seek(max(0, os.fstat(1).st_size - _LOG_BYTES))
             return file.read().decode(errors="replace")
     except OSError:
         return ""

@@ -243,7 +243,7 @@ def _engine(table: Table, model: str) -> dict[str, Any]:
     for name in _SIZES:
         if args.get(name, 1) != 1:
             problem = f"{toml_value(args[name])}: an engine of several ranks cannot be proven yet"
-            table.fail(("args", name), problem, "drop it, or publish from the engine (docs/engines/vllm.md)")
+            table.fail(("args", name), problem, "drop it, or publish from the engine: docs/engines/vllm.md")
     files = tuple(table.path_to("files", item, folder=False) for item in table.texts("files"))
     return {"vllm": folder, "args": args, "files": files}
 

@@ -95,14 +95,12 @@ def perform(request: PhaseRequest) -> PhaseResult:
         )
     try:
         return phases[request.phase](request)
-    except CacheSvcError as error:
-        text, status = str(error), error.exit_status
-    except UserCodeError as error:
-        text, status = str(error), 0
     except Exception as error:  # noqa: BLE001 - whatever it is, the parent reports it for this target
-        text, status = one_line(error), 0
-    trace = traceback.format_exc()[-_TRACE_CHARACTERS:]
-    return PhaseResult(request.phase, error=text, error_status=status, trace=trace)
+        text = str(error) if isinstance(error, (CacheSvcError, UserCodeError)) else one_line(error)
+        status = error.exit_status if isinstance(error, CacheSvcError) else 0
+        log = engine.read_log() if request.job.is_engine else ""
+        trace = (log + traceback.format_exc())[-_TRACE_CHARACTERS:]
+        return PhaseResult(request.phase, error=text, error_status=status, trace=trace)
 
 
 def _probe(request: PhaseRequest) -> PhaseResult:
