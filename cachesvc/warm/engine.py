@@ -75,7 +75,7 @@ def engine_digest(job: Job, version: str) -> Digest:
         "vllm": version,
         "model": str(model),
         "model_files": {path.name: Digest.of(path.read_bytes()) for path in decisive},
-        "files": {Path(name).name: Digest.of(Path(name).read_bytes()) for name in job.spec.files},
+        "files": [[Path(name).name, Digest.of(Path(name).read_bytes())] for name in job.spec.files],
         "spec": job.options,
     }
     return Digest.of(codec.canonical(identity))

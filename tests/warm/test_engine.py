@@ -102,10 +102,15 @@ def test_an_engine_is_identified_by_version_path_configuration_and_arguments(fol
     (folder / "copy").mkdir()
     (folder / "copy/config.json").write_text((folder / "llama/config.json").read_text())
     others.add(engine.engine_digest(job_of(folder, SPEC.replace("llama", "copy")), "0.32.0"))
+    (folder / "adapter").write_text("1")
+    with_file = SPEC + 'files = ["adapter"]\n'
+    others.add(engine.engine_digest(job_of(folder, with_file), "0.32.0"))
+    (folder / "adapter").write_text("2")
+    others.add(engine.engine_digest(job_of(folder, with_file), "0.32.0"))
     for name in ("generation_config.json", "modeling.py", "config.json"):
         (folder / "llama" / name).write_text('{"changed": true}')
         others.add(engine.engine_digest(job_of(folder), "0.32.0"))
-    assert len(others) == 8 and digest not in others
+    assert len(others) == 10 and digest not in others
 
 
 @pytest.mark.parametrize(
