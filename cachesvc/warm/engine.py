@@ -88,6 +88,7 @@ def run_engine(request: PhaseRequest) -> PhaseResult:
     """
     observer = counters.start(audit=True)
     with _prepared(request):
+        arm_hooks()
         begin = time.perf_counter()
         engine = _start(request.job)
         _generate(engine, PROMPTS[:1], 1)
@@ -99,6 +100,18 @@ def run_engine(request: PhaseRequest) -> PhaseResult:
         result = _add_processes(result, observer.snapshot())
         engine.engine_core.shutdown()
     return result
+
+
+def arm_hooks() -> None:
+    """Put the client's hooks in place, in a process of an engine that has not imported torch yet.
+
+    A service has them then. They note the Python code of operators while vLLM registers these, and that code is
+    a part of what decides whether a graph fits. In any other process, do nothing.
+    """
+    if os.environ.get(REQUEST):
+        from cachesvc_client.session.sessions import attached
+
+        attached().arm()
 
 
 def holds_artifacts(job: Job, files: Iterable[CapturedFile | FileRecord]) -> bool:

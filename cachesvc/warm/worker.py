@@ -163,3 +163,5 @@ def run_to_the_end() -> None:
 
 if __name__ == "__main__":
     run_to_the_end()
+elif __name__ == "__mp_main__":  # multiprocessing imports this module first in a process that it spawns
+    engine.arm_hooks()
