@@ -105,8 +105,8 @@ def run_engine(request: PhaseRequest) -> PhaseResult:
 def arm_hooks() -> None:
     """Put the client's hooks in place, in a process of an engine that has not imported torch yet.
 
-    A service has them then. They note the Python code of operators while vLLM registers these, and that code is
-    a part of what decides whether a graph fits. In any other process, do nothing.
+    A service has them by then. They note the Python code of operators while vLLM registers these, which is a
+    part of what decides whether a graph fits. In any other process, do nothing.
     """
     if os.environ.get(REQUEST):
         from cachesvc_client.session.sessions import attached
