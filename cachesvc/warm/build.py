@@ -20,7 +20,7 @@ from cachesvc_client.wire.key_components import KeyFacts
 from cachesvc_client.wire.proof import Proof
 from cachesvc_client.wire.records import Manifest, PackRecord
 
-from . import judge, kinds_used
+from . import engine, judge, kinds_used
 from .context import TargetContext
 from .phase import CapturedFile, PhaseRequest, PhaseResult
 from .results import Outcome, Share
@@ -150,9 +150,13 @@ class EntryBuild:
         if not settled.files_read:
             self.notes.append("no read of a file was seen, so nothing was left out")
         used = {*settled.files_read, *settled.files_required} if settled.files_read else set()
-        for files in _selections(self.files, used):
+        selections = _selections(self.files, used)
+        if not selections and engine.holds_artifacts(self.target.job, self.files):
+            selections = [self.files]
+        for files in selections:
             self.target.show_step("verdict")
-            replay = self._replay(files, None)
+            forced = engine.holds_artifacts(self.target.job, files)
+            replay = self._replay(files, None, load_artifacts=forced)
             verdict = judge.verdict(self.compile_result, replay)
             if verdict.warm:
                 self.files = files
@@ -197,7 +201,11 @@ class EntryBuild:
         return replay
 
     def _replay(
-        self, files: Iterable[CapturedFile], stage: Path | None, phase: str = "replay"
+        self,
+        files: Iterable[CapturedFile],
+        stage: Path | None,
+        phase: str = "replay",
+        load_artifacts: bool = False,
     ) -> PhaseResult:
         """Run a fresh process with a bundle of ``files`` and nothing else of the builder's."""
         self.replays += 1
@@ -206,7 +214,7 @@ class EntryBuild:
         bundle = folder / f"interim{SUFFIX}"
         build_bundle(self._sources(files), self._draft({}), self.target.warm.interim_key, bundle)
         try:
-            return self._run(phase, folder, bundle=bundle, stage=stage)
+            return self._run(phase, folder, bundle=bundle, stage=stage, load_artifacts=load_artifacts)
         finally:
             bundle.unlink()
 
@@ -218,6 +226,7 @@ class EntryBuild:
         bundle: Path | None = None,
         stage: Path | None = None,
         keep: bool = False,
+        load_artifacts: bool = False,
     ) -> PhaseResult:
         """Run one phase in a fresh process, with the arguments of ``PhaseRequest`` and ``Launcher.run``."""
         warm = self.target.warm
@@ -227,6 +236,7 @@ class EntryBuild:
             reference=str(self.target.folder / "reference.pt"),
             bundle=str(bundle or ""),
             stage=str(stage or ""),
+            load_artifacts=load_artifacts,
         )
         variables = {"CACHESVC_TRUSTED_KEYS": str(warm.interim_key.public), "CACHESVC_STRICT": "1"}
         variables["CACHESVC_KEEP_OWN"] = "0"

@@ -9,7 +9,7 @@ import runpy
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,37 +45,35 @@ def build_model(job: Job) -> FactoryModel:
 
 def execute(request: PhaseRequest, observer: counters.Observer) -> Execution:
     """Call all input sets, or run the script, and take the counts right after. Raises ``UserCodeError``."""
-    from cachesvc_client.session.process import process
-
     if request.job.is_script:
-        times = {"script": Times(_run_script(request.job))}
-        result = PhaseResult(
-            request.phase,
-            times=times,
-            observation=observer.snapshot(),
-            fingerprint=detect(),
-            scopes=process().scopes(),
-            graph_requests=process().asked.facts(),
-        )
-        return Execution(result)
+        seconds = _run_script(request.job)
+        return Execution(replace(describe_compiles(request, observer), times={"script": Times(seconds)}))
     from . import factory_model
 
     model = build_model(request.job)
     compiled = model.compile()
     times = model.times(compiled, "the compiled model")
-    observation = observer.snapshot()
-    result = PhaseResult(
-        request.phase,
+    result = replace(
+        describe_compiles(request, observer),
         model=model.describe(),
         times=times,
-        observation=observation,
         graph_breaks=factory_model.graph_breaks(),
         recompiles=factory_model.recompiles(),
+    )
+    return Execution(result, model, compiled)
+
+
+def describe_compiles(request: PhaseRequest, observer: counters.Observer) -> PhaseResult:
+    """Return a result with what this process compiled until now, and where: counts, environment, graphs."""
+    from cachesvc_client.session.process import process
+
+    return PhaseResult(
+        request.phase,
+        observation=observer.snapshot(),
         fingerprint=detect(),
         scopes=process().scopes(),
         graph_requests=process().asked.facts(),
     )
-    return Execution(result, model, compiled)
 
 
 def _run_script(job: Job) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 
 from cachesvc_client.canary.tolerance import Compared
@@ -42,6 +42,7 @@ def verdict(compiled: PhaseResult, replay: PhaseResult) -> Verdict:
     """Return the verdict on a target. ``replay``: a fresh process with the very bundle to be published."""
     reasons = [*remaining_work(replay), *output_differences(compiled)]
     if not replay.error:
+        reasons += _other_tokens(compiled.tokens, replay.tokens)
         reasons += _differences(replay.comparisons, "restored output against the builder's")
     return Verdict(not reasons, tuple(reasons))
 
@@ -116,6 +117,25 @@ def _differences(comparisons: Mapping[str, Compared], what: str) -> list[str]:
         for name, item in comparisons.items()
         if not item.passed
     ]
+
+
+def _other_tokens(builder: Sequence[Sequence[int]], restored: Sequence[Sequence[int]]) -> list[str]:
+    """Return where a restored engine generated other tokens than the builder's."""
+    if len(builder) != len(restored):
+        return [f"the restored engine answered {len(restored)} prompts, and the builder's {len(builder)}"]
+    return [
+        f"prompt {index} has other tokens than in the builder's engine: {_first(here, there)}"
+        for index, (here, there) in enumerate(zip(builder, restored, strict=True), 1)
+        if list(here) != list(there)
+    ]
+
+
+def _first(builder: Sequence[int], restored: Sequence[int]) -> str:
+    """Return the first difference of two lists of tokens."""
+    for index, (here, there) in enumerate(zip(builder, restored, strict=False), 1):
+        if here != there:
+            return f"token {index} is {there}, not {here}"
+    return f"{_count(len(restored), 'token')}, not {len(builder)}"
 
 
 def _total(times: Mapping[str, Times], field: str) -> float | None:

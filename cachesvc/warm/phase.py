@@ -22,7 +22,8 @@ class PhaseRequest:
     ``bundle``, or ``name`` from the registry that the environment names; ``record`` is a replay that records
     what Dynamo traces. ``reference``: the file to which a compile writes
     its outputs, and from which a replay reads them, if the file exists. ``stage``: the folder that captured
-    files are copied to; if it is empty, nothing is captured.
+    files are copied to; if it is empty, nothing is captured. ``load_artifacts``: an engine must load its own
+    artifact of the entry, and ends otherwise.
     """
 
     phase: str
@@ -31,6 +32,7 @@ class PhaseRequest:
     bundle: str = ""
     name: str = ""
     stage: str = ""
+    load_artifacts: bool = False
 
     @property
     def ranks(self) -> int:
@@ -99,6 +101,7 @@ class PhaseResult:
     ``capture``: the files that the process copied to the stage. ``keys``: the components of the keys that
     were compiled for. ``why_traced``: why functions were not recorded, or were traced although there is a
     record.
+    ``tokens``: what an engine generated, for each prompt.
     ``graph_requests``: what the compiled graphs were asked for. ``probe``: the reason of
     each check of the conformance probe that failed, by the name of the check.
 
@@ -132,3 +135,4 @@ class PhaseResult:
     keys: KeyFacts | None = None
     why_traced: tuple[str, ...] = ()
     probe: dict[str, str] = field(default_factory=dict)
+    tokens: tuple[tuple[int, ...], ...] = ()

@@ -36,14 +36,19 @@ class Job:
 
     @property
     def is_script(self) -> bool:
-        """Return whether the target is a script; otherwise it is a factory's model."""
+        """Return whether the target is a script."""
         return bool(self.spec.script)
+
+    @property
+    def is_engine(self) -> bool:
+        """Return whether the target is an engine; if it is no script either, it is a factory's model."""
+        return bool(self.spec.vllm)
 
     @property
     def options(self) -> dict[str, FactorValue]:
         """Return everything in the spec that decides what is compiled, as text: a part of the workload."""
         spec = self.spec
-        if self.is_script:
+        if self.is_script or self.is_engine:
             options: dict[str, FactorValue] = {"args": json.dumps(spec.args)}
         else:
             options = compile_options(
@@ -66,7 +71,7 @@ class Job:
         """Return the workload of the entry.
 
         ``model``, ``inputs`` and ``dtype`` are known once a process has built the model. ``script``: the
-        digest that identifies a script target, which has no model.
+        digest that identifies a script or an engine, of which `warm` has no model.
         """
         return Workload(
             model=model,
@@ -97,7 +102,7 @@ def plan(spec: Spec, only: Iterable[str] = ()) -> tuple[Job, ...]:
 
 
 def _variants(target: TargetSpec, folder: str) -> list[Job]:
-    if target.script:
+    if target.script or target.vllm:
         return [Job(Target(target.id), target, "", "", folder)]
     return [
         Job(Target("/".join(filter(None, (target.id, dtype, mode)))), target, dtype, mode, folder)

@@ -159,10 +159,10 @@ def plan_lines(jobs: Sequence[Job]) -> list[str]:
     text = []
     for job in jobs:
         spec = job.spec
-        source = spec.factory or " ".join([spec.script, *spec.args])
+        source = spec.factory or spec.vllm or " ".join([spec.script, *spec.args])
         inputs = f", inputs {', '.join(spec.inputs)}" if spec.inputs else ""
         options = ", ".join(f"{key}={_option_text(value)}" for key, value in job.options.items())
-        kind = "script" if job.is_script else spec.kind
+        kind = "script" if job.is_script else "vllm" if job.is_engine else spec.kind
         text.append(f"{job.target}: {kind} of {source}{inputs} ({options})")
     return [*text, f"{len(jobs)} entries would be made"]
 

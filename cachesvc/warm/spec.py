@@ -2,7 +2,7 @@
 
     name = "team/bert"                    # namespace/name[:tag], under which entries are published
 
-    [defaults]                            # any key of a target but id, factory, script, args, inputs, files
+    [defaults]                            # any key of a target but those that say what it is
     dtypes = ["float32"]
 
     [[target]]
@@ -23,6 +23,11 @@
     args = ["--steps", "2"]
     files = ["config.yaml"]               # what else decides what it compiles
     nproc = 2                             # the number of ranks, which torchrun starts
+
+    [[target]]
+    id = "llm"
+    vllm = "/models/llama"                # an engine instead: the folder of its model, with a config.json
+    args = {max_model_len = 4096}         # engine arguments
 
 Every mistake is a ``SpecError`` of one line: file, line, key, and what is allowed.
 """
@@ -53,7 +58,48 @@ OWN_VARIABLES = (*kinds_used.CACHE_VARIABLES, "HOME", "TMPDIR", "PYTHONPATH")
 """Names of variables that `warm` sets for each phase: a fresh process must find nothing of the builder's."""
 MAX_SPEC_BYTES = 1 << 20
 MAX_RANKS = 64
+MODEL_CONFIG = "config.json"
+"""Name of the file that makes a folder the folder of an engine's model."""
 
+_DECIDED_BY_MODEL = (
+    "inputs",
+    "dtypes",
+    "modes",
+    "options",
+    "dynamic",
+    "fullgraph",
+    "kind",
+    "grad",
+    "autocast",
+)
+"""Keys of a factory alone: a script and an engine decide this themselves."""
+_NOT_OF_ENGINES = (*_DECIDED_BY_MODEL, "nproc", "device", "tracing", "tolerance", "runs", "seed")
+_ENGINE_DECIDES: dict[str, Any] = {
+    "dtypes": (),
+    "modes": ("default",),
+    "options": {},
+    "dynamic": None,
+    "fullgraph": False,
+    "kind": "inference",
+    "grad": "no_grad",
+    "autocast": "",
+    "device": "auto",
+    "tracing": "always",
+    "tolerance": None,
+}
+"""What an engine has in the place of the defaults of the spec, which are for models."""
+_SIZES = (
+    "tensor_parallel_size",
+    "pipeline_parallel_size",
+    "data_parallel_size",
+    "prefill_context_parallel_size",
+    "decode_context_parallel_size",
+)
+"""Engine arguments that make an engine of several ranks."""
+_OWN_ARGUMENTS = {
+    "model": "the key vllm names the model",
+    "worker_extension_cls": "warm itself extends the worker",
+}
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _DEVICE = re.compile(r"auto|cpu|cuda(:\d{1,2})?")
 
@@ -62,16 +108,19 @@ _DEVICE = re.compile(r"auto|cpu|cuda(:\d{1,2})?")
 class TargetSpec:
     """Describes one ``[[target]]``.
 
-    ``dtypes``: empty if parameters stay as the factory made them. ``dynamic``: ``None`` leaves the choice to
+    One of ``factory``, ``script`` and ``vllm`` is not empty. ``vllm``: the folder of an engine's model, of
+    which ``args`` are the engine arguments. ``dtypes``: empty if parameters stay as the factory made them.
+    ``dynamic``: ``None`` leaves the choice to
     torch. ``tracing``: whether services of the entry trace: *always*, *never* (the target fails where that
     cannot be proven), or *auto* (they do not where that can be proven). ``tolerance``: ``None`` for the
     dtype's default. ``timeout``: seconds of one phase. ``nproc``: ranks of a script. ``runs``: number of
-    calls of which the steady time is the median. ``cwd``, ``script`` and ``files`` are absolute.
+    calls of which the steady time is the median. ``cwd``, ``script``, ``vllm`` and ``files`` are absolute.
     """
 
     id: str
     factory: str = ""
     script: str = ""
+    vllm: str = ""
     nproc: int = 1
     args: dict[str, Any] | tuple[str, ...] = field(default_factory=dict)
     files: tuple[str, ...] = ()
@@ -138,7 +187,7 @@ def parse_spec(text: str, path: Path) -> Spec:
     root.finish()
     if defaults:
         _target_options(defaults)
-        defaults.finish("what a target may have, without id, factory, script, args, inputs and files: ")
+        defaults.finish("what a target may have, without id, factory, script, vllm, args, inputs and files: ")
     targets = tuple(_target(table, defaults) for table in tables)
     for index, target in enumerate(targets):
         if target.id in [other.id for other in targets[:index]]:
@@ -154,23 +203,53 @@ def _target(table: Table, defaults: Table | None) -> TargetSpec:
         table.fail("id", f"{ident!r}" if ident else "missing", "letters, digits and . _ - inside; at most 64")
     table.label = f"target {ident!r}"
     table.defaults = defaults
-    factory, script = table.call("factory"), table.text("script")
-    if bool(factory) == bool(script):
-        table.fail_on_misspelling(("factory", "script"))
-        problem = "both factory and script" if factory else "neither factory nor script"
-        table.fail(
-            "script" if script else "id",
-            problem,
-            'give one: factory = "module:function", or script = "train.py"',
-        )
-    options = _script(table, script) if script else _factory(table, factory)
-    options |= _target_options(table)
+    factory, script, vllm = table.call("factory"), table.text("script"), table.text("vllm")
+    _check_only_one(table, {"factory": factory, "script": script, "vllm": vllm})
+    if vllm:
+        options = _target_options(table) | _ENGINE_DECIDES | _engine(table, vllm)
+    else:
+        options = _script(table, script) if script else _factory(table, factory)
+        options |= _target_options(table)
     table.finish()
     return TargetSpec(id=ident, **options)
 
 
+def _check_only_one(table: Table, values: dict[str, str]) -> None:
+    """Refuse a target that is of no type, or of several."""
+    present = [key for key, value in values.items() if value]
+    if len(present) == 1:
+        return
+    table.fail_on_misspelling(tuple(values))
+    table.fail(
+        present[-1] if present else "id",
+        f"both {present[0]} and {present[-1]}" if present else "neither factory nor script nor vllm",
+        'give one: factory = "module:function", script = "train.py", or vllm = "FOLDER"',
+    )
+
+
+def _engine(table: Table, model: str) -> dict[str, Any]:
+    for key in _NOT_OF_ENGINES:
+        if table.has(key):
+            table.fail(
+                key, "the engine decides this itself", "drop the key, or give an engine argument in args"
+            )
+    folder = table.path_to("vllm", model, folder=True)
+    if not Path(folder, MODEL_CONFIG).is_file():
+        table.fail("vllm", f"no {MODEL_CONFIG} in {folder}", "give the folder of a model as vLLM loads it")
+    args = table.values("args", "a table of engine arguments, such as {max_model_len = 4096}")
+    for name, problem in _OWN_ARGUMENTS.items():
+        if name in args:
+            table.fail(("args", name), problem, "drop it")
+    for name in _SIZES:
+        if args.get(name, 1) != 1:
+            problem = f"{toml_value(args[name])}: an engine of several ranks cannot be proven yet"
+            table.fail(("args", name), problem, "drop it, or publish from the engine: docs/engines/vllm.md")
+    files = tuple(table.path_to("files", item, folder=False) for item in table.texts("files"))
+    return {"vllm": folder, "args": args, "files": files}
+
+
 def _script(table: Table, script: str) -> dict[str, Any]:
-    for key in ("inputs", "dtypes", "modes", "options", "dynamic", "fullgraph", "kind", "grad", "autocast"):
+    for key in _DECIDED_BY_MODEL:
         if table.has(key):
             table.fail(key, "a script decides this itself", "drop the key, or use a factory")
     return {

@@ -9,6 +9,8 @@
               reports what was compiled, tuned, started, read and added nevertheless
     record    does the same, and records what Dynamo makes of each function that it traces
 
+Of an engine, which compiles in a process of its own, `engine` does these phases.
+
 The process shares nothing with its parent but files; folders come from the environment. A phase that fails
 still writes a result, with one line of ``error``; the exit status is 0 whenever a result was written, but
 for a rank, whose error must end the other ranks.
@@ -21,33 +23,23 @@ import contextlib
 import ctypes
 import json
 import os
-import shutil
 import signal
 import sys
 import traceback
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import cachesvc_client
 from cachesvc_client.environment.detect import detect
-from cachesvc_client.hooks import counters
 from cachesvc_client.wire import codec
-from cachesvc_client.wire.errors import CacheSvcError, Unavailable
+from cachesvc_client.wire.errors import CacheSvcError
 
-from . import kinds_used, ranks, triton_bundler
-from .cache_files import cache_roots, capture_files, list_files, name_files, outermost
+from . import engine, kinds_used, ranks
+from .around_compile import CompilingProcess, RestoringProcess
 from .comparisons import compare_with_builder, compare_with_eager
 from .execution import build_model, execute, script_digest
-from .file_reads import ReadWatch
 from .phase import PhaseRequest, PhaseResult
 from .user_code import UserCodeError, one_line
 
-if TYPE_CHECKING:
-    from cachesvc_client.session.session import Session
-
-RESTORE_SECONDS = 600.0
-"""Seconds that a replay waits for its bundle: the bundle is on this machine, so only its size counts."""
 _TRACE_CHARACTERS = 8000
 _PR_SET_PDEATHSIG = 1
 """Option of prctl(2), Linux: the signal that this process gets when its parent ends."""
@@ -97,16 +89,18 @@ def perform(request: PhaseRequest) -> PhaseResult:
     compiling, restoring = ("compile", "finalise"), ("replay", "record")
     phases = {"probe": _probe, "eager": _eager}
     phases |= dict.fromkeys(compiling, _compile) | dict.fromkeys(restoring, _replay)
+    if request.job.is_engine:
+        phases |= {"eager": engine.describe_engine} | dict.fromkeys(
+            (*compiling, *restoring), engine.run_engine
+        )
     try:
         return phases[request.phase](request)
-    except CacheSvcError as error:
-        text, status = str(error), error.exit_status
-    except UserCodeError as error:
-        text, status = str(error), 0
     except Exception as error:  # noqa: BLE001 - whatever it is, the parent reports it for this target
-        text, status = one_line(error), 0
-    trace = traceback.format_exc()[-_TRACE_CHARACTERS:]
-    return PhaseResult(request.phase, error=text, error_status=status, trace=trace)
+        text = str(error) if isinstance(error, (CacheSvcError, UserCodeError)) else one_line(error)
+        status = error.exit_status if isinstance(error, CacheSvcError) else 0
+        log = engine.read_log() if request.job.is_engine else ""
+        trace = (log + traceback.format_exc())[-_TRACE_CHARACTERS:]
+        return PhaseResult(request.phase, error=text, error_status=status, trace=trace)
 
 
 def _probe(request: PhaseRequest) -> PhaseResult:
@@ -127,62 +121,20 @@ def _eager(request: PhaseRequest) -> PhaseResult:
 
 
 def _compile(request: PhaseRequest) -> PhaseResult:
-    from cachesvc_client.config import Config
-    from cachesvc_client.session.sessions import open_local
-
-    observer = counters.start(audit=True)
-    triton_bundler.leave_out_copies()
-    session = open_local(Config.read())
-    if request.phase == "finalise":
-        for folder in kinds_used.graph_folders(cache_roots()):
-            shutil.rmtree(folder, ignore_errors=True)
-    execution = execute(request, observer)
+    process = CompilingProcess(request)
+    execution = execute(request, process.observer)
     compare = request.phase == "compile"
-    result = compare_with_eager(request, execution) if compare else execution.result
-    return _add_capture(request, session, result)
+    return process.add_capture(compare_with_eager(request, execution) if compare else execution.result)
 
 
 def _replay(request: PhaseRequest) -> PhaseResult:
     from cachesvc_client.session.process import process
 
-    observer = counters.start(audit=True)
-    kernels = triton_bundler.KernelFiles()
-    triton_bundler.record_files(kernels)
-    triton_bundler.leave_out_copies()
-    session = cachesvc_client.attach(request.name or None, bundle=request.bundle or None)
-    if request.phase == "record":
-        process().start_recording()
-    if session is None or not session.wait(RESTORE_SECONDS):
-        raise Unavailable(f"not restored within {RESTORE_SECONDS:.0f} s" if session else "not attached")
-    roots = cache_roots()
-    before = set(list_files(roots))
-    with contextlib.ExitStack() as stack:
-        watches = {root: stack.enter_context(ReadWatch(root)) for root in outermost(roots)}
-        execution = execute(request, observer)
-    emitted = name_files(roots, kernels.emitted) - before
-    new = set(list_files(roots)) - before - emitted
-    of_libraries = {name for name in new if not kinds_used.decides_fit(name.partition("/")[0])}
-    read = name_files(roots, (root / path for root, watch in watches.items() for path in watch.read()))
-    result = replace(
-        compare_with_builder(request, execution),
-        files_read=tuple(sorted(read & before)),
-        files_required=tuple(sorted(name_files(roots, kernels.required) & before)),
-        files_added=tuple(sorted(new - of_libraries)),
-        files_of_libraries=tuple(sorted(of_libraries)),
-        files_emitted=tuple(sorted(emitted)),
-    )
-    result = _add_capture(request, session, result)
+    with RestoringProcess(request) as restoring:
+        execution = execute(request, restoring.observer)
+    execution = replace(execution, result=restoring.add_files(execution.result))
+    result = restoring.add_capture(compare_with_builder(request, execution))
     return replace(result, why_traced=(*process().not_recorded(), *process().explain(())))
-
-
-def _add_capture(request: PhaseRequest, session: Session, result: PhaseResult) -> PhaseResult:
-    """Return the result with the captured files and the key components, if the request has a stage."""
-    from cachesvc_client.session.process import process
-
-    if not request.stage:
-        return result
-    capture = capture_files(session, Path(request.stage), result.files_emitted)
-    return replace(result, capture=capture, keys=process().key_facts())
 
 
 def _die_with_parent() -> None:
@@ -211,3 +163,5 @@ def run_to_the_end() -> None:
 
 if __name__ == "__main__":
     run_to_the_end()
+elif __name__ == "__mp_main__":  # multiprocessing imports this module first in a process that it spawns
+    engine.arm_hooks()

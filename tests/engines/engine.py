@@ -122,7 +122,7 @@ def engine_environment(
     paths = [str(PROGRAMS)]
     if piecewise:
         paths.append(str(_plugin(place)))
-    env["PYTHONPATH"] = os.pathsep.join(paths)
+    env["PYTHONPATH"] = os.pathsep.join([*paths, *filter(None, [os.environ.get("PYTHONPATH")])])
     if registry is not None:
         # An import of vLLM takes longer than the default deadline on a busy machine.
         env |= {**registry.variables, "CACHESVC_NAME": name, "CACHESVC_DEADLINE": "60"}

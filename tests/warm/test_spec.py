@@ -137,7 +137,7 @@ MALFORMED = {
         "factry",
         "did you mean 'factory'",
     ),
-    "neither": ('name = "a/b"\n[[target]]\nid = "x"\n', "line 3", "neither factory nor script"),
+    "neither": ('name = "a/b"\n[[target]]\nid = "x"\n', "line 3", "neither factory nor script nor vllm"),
     "both": (HEAD + 'script = "train.py"\n', "line 5", "both factory and script"),
     "factory form": (HEAD.replace("m:f", "m.f"), "line 4", "module:function"),
     "missing script": (HEAD.replace('factory = "m:f"', 'script = "no.py"'), "line 4", "no such file"),

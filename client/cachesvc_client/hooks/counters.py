@@ -154,7 +154,7 @@ class Observer:
         )
         counters = _torch_counters()
         counters.subtract(self._counters_before)
-        compilers = sum(map(_is_compiler, processes))
+        compilers = sum(map(is_compiler, processes))
         return Observation(
             compilations=sum(now[name] for name in _COMPILATIONS),
             tuning_runs=now["tuning_runs"] + (now["tuning_benchmarks"] > 0 and not now["tuning_runs"]),
@@ -185,8 +185,8 @@ class Observer:
         return len(child_processes.started_here()), len(child_processes.started_by_children())
 
 
-def _is_compiler(name: str) -> bool:
-    """Return whether a started program compiles, by the name that `child_processes` lists."""
+def is_compiler(name: str) -> bool:
+    """Return whether a program compiles, by the name that `child_processes` lists."""
     program = Path(name).name
     return program.split("-")[0] in COMPILERS and not program.endswith(" --version")
 

@@ -1,0 +1,68 @@
+"""Restore or capture in vLLM's worker, the process that compiles. vLLM imports this module there, before it
+loads the model, because `engine` names its class as ``worker_extension_cls``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from cachesvc_client.kinds.vllm import KIND
+from cachesvc_client.wire import codec
+
+from .around_compile import CompilingProcess, RestoringProcess
+from .engine import REQUEST
+from .execution import describe_compiles
+from .phase import PhaseRequest, PhaseResult
+
+
+class EngineWork:
+    """Does a phase in the worker: prepares the process now, and answers after the engine has generated."""
+
+    def __init__(self, request: PhaseRequest) -> None:
+        self._request = request
+        self._process: CompilingProcess | RestoringProcess
+        if request.phase in ("compile", "finalise"):
+            self._process = CompilingProcess(request)
+        else:
+            self._process = RestoringProcess(request).__enter__()
+
+    def result(self) -> PhaseResult:
+        """Return what this process compiled, read and added until now. To be called once."""
+        result = describe_compiles(self._request, self._process.observer)
+        if isinstance(self._process, RestoringProcess):
+            self._process.__exit__(None, None, None)
+            result = _without_unloaded(self._process.add_files(result))
+        return self._process.add_capture(result)
+
+
+class WarmWorker:
+    """Extends vLLM's worker, by ``worker_extension_cls``."""
+
+    def cachesvc_result(self) -> str:
+        """Return the `PhaseResult` of this worker, as JSON."""
+        assert _work is not None
+        return json.dumps(codec.plain(_work.result()))
+
+
+def _without_unloaded(result: PhaseResult) -> PhaseResult:
+    """Return the result without artifacts of vLLM that were read and could not be loaded."""
+    from cachesvc_client.session.process import process
+
+    loaded = {f"{KIND.name}/{path}" for path in process().kinds[KIND.name].used_paths()}
+    read = (name for name in result.files_read if not name.startswith(f"{KIND.name}/") or name in loaded)
+    return replace(result, files_read=tuple(read))
+
+
+def _begin() -> EngineWork | None:
+    """Begin what `engine` asks for; nothing in a process that it did not start."""
+    file = os.environ.get(REQUEST)
+    if not file:
+        return None
+    return EngineWork(codec.build(PhaseRequest, json.loads(Path(file).read_text())))
+
+
+# The hooks have to be in place before the worker compiles, and vLLM calls no method of an extension by then.
+_work = _begin()
