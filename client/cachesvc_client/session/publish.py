@@ -75,8 +75,10 @@ def publish(name: str | None, target: str) -> CommitAnswer:
 def _restored_revision(draft: Draft) -> CommitAnswer | None:
     """Return the restored revision of the draft's entry, if nothing was compiled beside it; else ``None``.
 
-    Then there is nothing to publish: each process of a fleet would replace the revision by an equal one.
+    Then there is nothing to publish: each process of a fleet would replace the revision by an equal one, and
+    one without a compiler would publish another entry.
     """
+    from ..wire.partitions import completed
     from ..wire.protocol import CommitAnswer
     from ..wire.records import Statement, entry_key
     from .sessions import attached
@@ -84,12 +86,12 @@ def _restored_revision(draft: Draft) -> CommitAnswer | None:
     if attached().report().state != "hit":
         return None
     statement = Statement(draft.name.namespace, draft.name.name, draft.target, 1, draft.name.tag, draft.lane)
-    entry = entry_key(statement, draft.fingerprint, draft.scopes, draft.workload)
     results = [session.result for session in attached().sessions if session.result is not None]
-    revisions = [
-        one.revision for result in results for one in result.installed if one.manifest.entry == entry
-    ]
-    return CommitAnswer(entry, revisions[0], created=False) if revisions else None
+    for one in (one for result in results for one in result.installed):
+        fingerprint = completed(draft.fingerprint, one.manifest.fingerprint)
+        if one.manifest.entry == entry_key(statement, fingerprint, draft.scopes, draft.workload):
+            return CommitAnswer(one.manifest.entry, one.revision, created=False)
+    return None
 
 
 def _claim(name: Name) -> Claim | None:
