@@ -110,7 +110,7 @@ test-security: $(STAMP)  ## every attack of docs/security/threat-model.md, and h
 test-engines: $(STAMP) .torch/vllm-$(VLLM)/.ready  ## real vLLM on a CPU; downloads it once, 133 MB and what it requires
 	@CACHESVC_TEST_ENGINES=required $(BIN)/python -m pytest tests/engines $(ARGS)
 
-test-frameworks: $(STAMP) .torch/frameworks/.ready  ## real frameworks on a CPU, from transformers to Ray Serve; downloads them once, 0.5 GB
+test-frameworks: $(STAMP) .torch/frameworks/.ready  ## real frameworks on a CPU, from transformers to KServe; downloads them once, 0.5 GB
 	@CACHESVC_TEST_FRAMEWORKS=required $(BIN)/python -m pytest tests/frameworks $(ARGS)
 
 test-versions: $(STAMP) torch-envs  ## those on other versions of torch (VERSIONS="2.8.0 2.11.0")

@@ -20,6 +20,7 @@ PROGRAMS = (
     "sentence_transformers_encode",
     "timm_training",
     "torchao_int8",
+    "kserve_predictor",
 )
 
 pytestmark = pytest.mark.timeout(1200)
@@ -34,3 +35,13 @@ def test_another_node_compiles_nothing_and_answers_the_same(
     restored = restore(tmp_path / "node", registry, program)
     assert (restored.answer["state"], restored.work) == ("hit", NOTHING), restored.answer
     assert restored.answer["digest"] == built.answer["digest"]
+
+
+def test_a_package_of_aotinductor_is_a_file_that_needs_no_cache(tmp_path: Path, registry: Served) -> None:
+    """The builder makes it with compilers. The node loads the file, and cachesvc, which is attached, has
+    nothing to do."""
+    folder = str(tmp_path / "package")
+    built = build(tmp_path / "builder", registry, "aot_package", folder)
+    loaded = restore(tmp_path / "node", registry, "aot_package", folder, "load")
+    assert (loaded.answer["state"], loaded.work) == ("unused", NOTHING), loaded.answer
+    assert loaded.answer["digest"] == built.answer["digest"]

@@ -13,6 +13,7 @@ It needs no framework: a loop of one's own, and one with Accelerate, calls it; t
 from __future__ import annotations
 
 import logging
+import os
 from typing import TYPE_CHECKING
 
 import cachesvc_client
@@ -45,12 +46,17 @@ class TrainingCache:
         self._target = target
         self._steps = 0
         self._published_at: int | None = None
+        self._attached_in: int | None = None
         self.attach()
 
     def attach(self) -> None:
-        """Attach this process, if it is not attached to the name yet. A worker process that got this object
-        by a pickle calls it before it compiles."""
-        cachesvc_client.attach(self._name)
+        """Attach this process, once. A worker process that got this object by a pickle calls it before it
+        compiles."""
+        # A second attach would ask again for a name under which nothing is published yet.
+        by_variables = self._name is None and cachesvc_client.status()
+        if self._attached_in != os.getpid() and not by_variables:
+            cachesvc_client.attach(self._name)
+        self._attached_in = os.getpid()
 
     def step(self) -> None:
         """Tell that a step is over: forward, backward and optimizer. Each rank of a job tells its own."""

@@ -94,11 +94,11 @@ def _restored_revision(draft: Draft) -> CommitAnswer | None:
     return None
 
 
-def _claim(name: Name) -> Claim | None:
-    """Return the claim under which this process compiled ``name``, if it has one."""
+def _claims(name: Name) -> list[Claim]:
+    """Return the claims under which this process compiled ``name``: one of each session, with one holder."""
     from .sessions import attached
 
-    return next((session.claims[name] for session in attached().sessions if name in session.claims), None)
+    return [session.claims[name] for session in attached().sessions if name in session.claims]
 
 
 def _publish(config: Config, files: Sequence[SourceFile], draft: Draft) -> CommitAnswer:
@@ -117,9 +117,10 @@ def _publish(config: Config, files: Sequence[SourceFile], draft: Draft) -> Commi
     with remote, tempfile.TemporaryDirectory(prefix="cachesvc-") as folder:
         path = Path(folder) / "revision.cachesvc"
         build_bundle(files, draft, key, path)
-        claim = _claim(draft.name)
-        answer = publish_bundle(remote, path, key, claim=claim.commit_ref if claim else None)
-        if claim is not None:
+        claims = _claims(draft.name)
+        current = next((ref for claim in claims if (ref := claim.commit_ref)), None)
+        answer = publish_bundle(remote, path, key, claim=current)
+        for claim in claims:
             claim.published()
         return answer
 

@@ -8,7 +8,7 @@ from ending import end
 def main() -> None:
     torch.manual_seed(0)
     transformer = DiTTransformer2DModel(
-        num_attention_heads=4, attention_head_dim=16, num_layers=2, sample_size=8, norm_num_groups=8
+        num_attention_heads=4, attention_head_dim=16, num_layers=2, sample_size=8, out_channels=8
     )
     vae = AutoencoderKL(
         block_out_channels=(16,),
