@@ -19,7 +19,7 @@ PROGRAMS = HERE / "programs"
 PYTHON = HERE.parents[1] / ".torch" / "frameworks" / "bin" / "python"
 VARIABLE = "CACHESVC_TEST_FRAMEWORKS"
 """If it is not set, the tests are skipped: they take minutes, and an environment of 2 GB."""
-_SECONDS = 580
+_SECONDS = 1100
 
 
 def frameworks_python() -> Path:

@@ -23,7 +23,7 @@ PROGRAMS = (
     "kserve_predictor",
 )
 
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = pytest.mark.timeout(2400)
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

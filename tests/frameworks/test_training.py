@@ -14,7 +14,7 @@ from .framework import NOTHING, build, restore, writing
 
 PROGRAMS = ("lightning_training", "accelerate_training", "trainer_training")
 
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = pytest.mark.timeout(2400)
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

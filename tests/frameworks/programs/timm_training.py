@@ -23,7 +23,7 @@ SIZE = 64
 
 def main() -> None:
     torch.manual_seed(0)
-    model = timm.create_model("test_vit", num_classes=10, img_size=SIZE).train()
+    model = timm.create_model("test_vit", num_classes=10, img_size=SIZE, depth=2).train()
     compiled = torch.compile(model)
     optimizer = create_optimizer_v2(model, opt="adamw", lr=1e-3)
     for _ in range(STEPS):
