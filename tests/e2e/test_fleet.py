@@ -187,6 +187,15 @@ def test_a_service_that_ends_releases_its_claim_at_once(fleet: Fleet) -> None:
     assert time.monotonic() - began < CLAIM_SECONDS - 0.5
 
 
+def test_a_service_that_attached_twice_does_not_wait_for_itself(fleet: Fleet) -> None:
+    """Nothing is published, so the second attach is a session of its own, which claims the name too."""
+    [service] = fleet.start(1)
+    assert service.does("attach") == {"new": True}
+    answer = service.does("compile")
+    assert answer["holds"] and answer["waited"] < 10, answer
+    assert service.does("publish")["created"]
+
+
 def test_a_stalled_holder_that_lost_its_claim_may_not_publish(fleet: Fleet) -> None:
     first, second = fleet.start(2)
     assert first.does("compile")["holds"]

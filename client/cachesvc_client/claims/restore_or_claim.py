@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import logging
+import os
 import secrets
 from collections.abc import Callable
 from contextlib import suppress
@@ -30,6 +32,13 @@ _log = logging.getLogger("cachesvc")
 HOLD_SECONDS = 1800.0
 """Seconds that a service may have a claim. A service that has not published by then never does, so the others
 wait no longer."""
+
+
+@functools.cache
+def _holder_of_process(pid: int) -> str:
+    """Returns the name of a process alone. A forked child has another one than its parent."""
+    del pid  # the key of the cache
+    return secrets.token_hex(16)
 
 
 @dataclass(slots=True)
@@ -84,9 +93,10 @@ class ClaimedRestore:
         return has_key and (self.job is None or self.job.one_node)
 
     def _holder(self) -> str:
-        """Names the holder of a claim. The ranks of a job are one holder, so that none waits for another."""
+        """Names the holder of a claim. The sessions of a process are one holder, and so are the ranks of a
+        job, so that none waits for another."""
         if self.job is None:
-            return secrets.token_hex(16)
+            return _holder_of_process(os.getpid())
         return Digest.of(canonical([self.job.key, "claim", self.label])).hex[:32]
 
     def _acquire(

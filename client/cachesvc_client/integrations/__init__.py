@@ -1,1 +1,1 @@
-"""Connects cachesvc with frameworks, one module for each."""
+"""Connects cachesvc with frameworks. Nothing imports a module here but the application that uses it."""

@@ -78,8 +78,10 @@ def publish(name: str | None, target: str) -> CommitAnswer:
 def _restored_revision(draft: Draft) -> CommitAnswer | None:
     """Return the restored revision of the draft's entry, if nothing was compiled beside it; else ``None``.
 
-    Then there is nothing to publish: each process of a fleet would replace the revision by an equal one.
+    Then there is nothing to publish: each process of a fleet would replace the revision by an equal one, and
+    one without a compiler would publish another entry.
     """
+    from ..wire.partitions import completed
     from ..wire.protocol import CommitAnswer
     from ..wire.records import Statement, entry_key
     from .sessions import attached
@@ -87,19 +89,19 @@ def _restored_revision(draft: Draft) -> CommitAnswer | None:
     if attached().report().state != "hit":
         return None
     statement = Statement(draft.name.namespace, draft.name.name, draft.target, 1, draft.name.tag, draft.lane)
-    entry = entry_key(statement, draft.fingerprint, draft.scopes, draft.workload)
     results = [session.result for session in attached().sessions if session.result is not None]
-    revisions = [
-        one.revision for result in results for one in result.installed if one.manifest.entry == entry
-    ]
-    return CommitAnswer(entry, revisions[0], created=False) if revisions else None
+    for one in (one for result in results for one in result.installed):
+        fingerprint = completed(draft.fingerprint, one.manifest.fingerprint)
+        if one.manifest.entry == entry_key(statement, fingerprint, draft.scopes, draft.workload):
+            return CommitAnswer(one.manifest.entry, one.revision, created=False)
+    return None
 
 
-def _claim(name: Name) -> Claim | None:
-    """Return the claim under which this process compiled ``name``, if it has one."""
+def _claims(name: Name) -> list[Claim]:
+    """Return the claims under which this process compiled ``name``: one of each session, with one holder."""
     from .sessions import attached
 
-    return next((session.claims[name] for session in attached().sessions if name in session.claims), None)
+    return [session.claims[name] for session in attached().sessions if name in session.claims]
 
 
 def _publish(config: Config, files: Sequence[SourceFile], draft: Draft) -> CommitAnswer:
@@ -118,9 +120,10 @@ def _publish(config: Config, files: Sequence[SourceFile], draft: Draft) -> Commi
     with remote, tempfile.TemporaryDirectory(prefix="cachesvc-") as folder:
         path = Path(folder) / "revision.cachesvc"
         build_bundle(files, draft, key, path)
-        claim = _claim(draft.name)
-        answer = publish_bundle(remote, path, key, claim=claim.commit_ref if claim else None)
-        if claim is not None:
+        claims = _claims(draft.name)
+        current = next((ref for claim in claims if (ref := claim.commit_ref)), None)
+        answer = publish_bundle(remote, path, key, claim=current)
+        for claim in claims:
             claim.published()
         return answer
 

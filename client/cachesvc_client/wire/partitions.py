@@ -34,9 +34,15 @@ def environment(mine: Fingerprint, theirs: Fingerprint, scopes: Iterable[str]) -
     """Returns the partition of the environment ``mine``, seen from an entry: the factors that an environment
     does not know, and may take from the entry, have the values of the entry. So a service that has not loaded
     torch yet, and knows no number of threads, has the same environment before and after."""
+    return partition(completed(mine, theirs), scopes)
+
+
+def completed(mine: Fingerprint, theirs: Fingerprint) -> Fingerprint:
+    """Returns the environment ``mine`` with the factors of an entry that it does not know, and may take from
+    the entry: an image without a compiler has the entry's compiler."""
     from_entry = {
         factor.name: theirs[factor.name]
         for factor in FACTORS
         if factor.absent_mine == "accept" and factor.name in theirs and factor.name not in mine
     }
-    return partition({**mine, **from_entry}, scopes)
+    return {**mine, **from_entry}

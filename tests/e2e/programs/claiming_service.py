@@ -1,7 +1,8 @@
 """Run a service up to its first compile, without torch: attach to NAME, then read one command a line.
 
-``compile``: do what precedes a compile. ``publish``: publish a file as if this process had compiled it.
-``fork``: start a child that ends. ``end``: end. The service answers each command with a line of JSON."""
+``compile``: do what precedes a compile. ``attach``: attach to NAME again. ``publish``: publish a file as if
+this process had compiled it. ``fork``: start a child that ends. ``end``: end. The service answers each
+command with a line of JSON."""
 
 import json
 import os
@@ -71,7 +72,13 @@ def forking():
     return {"status": os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}
 
 
-WORDS = {"compile": compiling, "publish": publishing, "fork": forking}
+def attaching():
+    again = cachesvc_client.attach(sys.argv[1])
+    again.wait(60)
+    return {"new": again is not session}
+
+
+WORDS = {"attach": attaching, "compile": compiling, "publish": publishing, "fork": forking}
 print(json.dumps({"pid": os.getpid(), "status": session.status}), flush=True)
 for line in sys.stdin:
     if line.strip() == "end":
