@@ -101,7 +101,7 @@ def test_the_quick_start_hits_as_it_is_typed_and_a_leaked_key_is_refused(tmp_pat
     assert "compiled here after a restore" not in printed, printed
     assert re.search(r"classifier/default .* 1 hit;", printed), printed
     expected = blocks(section(SECURITY, LEAKED), "")[0]
-    revoked, refused = re.findall(r"^(refuse .*|cachesvc: .*(?:\n.*)*)", expected, flags=re.MULTILINE)
+    revoked, refused = re.findall(r"^(refused .*|cachesvc: .*(?:\n.*)*)", expected, flags=re.MULTILINE)
     assert re.sub(r"ed25519:\S+", "", revoked) in re.sub(r"ed25519:\S+", "", printed), printed
     # Within 5 s of its last answer the registry still offers the revision, and the node refuses it by itself.
     by_node = r"compiles: \S+ signed by key [0-9a-f]+, which \S+ revoked on \S+ leaked in a CI log"

@@ -43,7 +43,7 @@ KNOWN = frozenset(
             "TOKEN",
             "TRUSTED_KEYS",
         ),
-        *("TRUST_ROOT", "UNTESTED", "URL", "VLLM_DIR"),
+        *("TRUST_ROOT", "UNTESTED", "URL", "VLLM_DIR", "WARM_REQUEST"),
     )
 )
 """Every variable that a client, or ``warm``, reads."""
