@@ -296,6 +296,7 @@ def _heads() -> Any:
         col(RevisionRow.last_used),
         col(RevisionRow.pinned),
         col(RevisionRow.quarantined),
+        col(RevisionRow.signer),
     ).join_from(EntryRow, RevisionRow, col(RevisionRow.revision) == col(EntryRow.head))
 
 
@@ -320,6 +321,7 @@ def _entry(row: Any) -> EntryRecord:
         quarantined=row.quarantined,
         dtypes=tuple((row.dtypes or "").split()),
         shapes=tuple((row.shapes or "").split()),
+        signer=row.signer,
     )
 
 

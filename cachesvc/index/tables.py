@@ -83,6 +83,16 @@ class TokenRow(SQLModel, table=True):
     builder: dict[str, str] | None = Field(default=None, sa_type=sa.JSON(none_as_null=True))
 
 
+class SessionRow(SQLModel, table=True):
+    """A login to the web page. ``session_hash``: sha256 of the random secret in the browser's cookie.
+    ``token``: whose rights the session has; they are read from the token's own row at each request."""
+
+    __tablename__ = "sessions"
+    session_hash: str = Field(primary_key=True, max_length=64)
+    token: str = Field(max_length=40, index=True)
+    expires: int = Field(sa_type=sa.BigInteger, index=True)
+
+
 class PublisherRow(SQLModel, table=True):
     """A rule by which a CI job gets a token of minutes (``wire.publishers.PublisherRequest``). ``lane``:
     ``None`` is the trunk; it may have ``{number}`` in it."""
