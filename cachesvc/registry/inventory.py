@@ -141,18 +141,18 @@ def stats(registry: Registry, by: Token, namespace: str, top: int) -> Stats:
     namespace = by.namespace if namespace == ANY else namespace
     demand(by, Action.admin, namespace)
     with registry.index.read() as unit:
-        namespaces = unit.namespaces.all(namespace)
+        totals = unit.namespaces.totals(namespace)
         starts, saved, spent = unit.inventory.starts(namespace)
         ranked = {
             by: tuple(unit.inventory.ranked(namespace, by, top)) for by in ("coldest", "heaviest", "dearest")
         }
         names = unit.inventory.named(namespace)
     return Stats(
-        namespaces=len(namespaces),
+        namespaces=totals.namespaces,
         names=names,
-        entries=sum(row.entries for row in namespaces),
-        revisions=sum(row.revisions for row in namespaces),
-        bytes=sum(row.bytes for row in namespaces),
+        entries=totals.entries,
+        revisions=totals.revisions,
+        bytes=totals.bytes,
         starts=starts,
         saved=round(saved, 3),
         spent=round(spent, 3),

@@ -1,4 +1,4 @@
-"""Pages for administrators: tokens, signers, quarantine, and the audit log."""
+"""Pages for administrators: usage, tokens, signers, quarantine, and the audit log."""
 
 from __future__ import annotations
 
@@ -15,7 +15,21 @@ from .read_routes import Cursor, Text
 
 router = APIRouter(prefix=session.HOME, route_class=SessionRoute, include_in_schema=False)
 
+RANKED = 20
+"""Entries of each ranking."""
 Begin = Annotated[paging.Number, Query(alias="from")]
+
+
+@router.get("/usage")
+def get_usage(viewer: TheViewer) -> Response:
+    """Shows which entries saved most, hold most, and were not used for the longest time."""
+    stats = inventory.stats(viewer.registry, viewer.token, viewer.token.namespace, RANKED)
+    rankings = [
+        ("dearest", "Saved most seconds", stats.dearest),
+        ("heaviest", "Largest, with all revisions", stats.heaviest),
+        ("coldest", "Unused for the longest time", stats.coldest),
+    ]
+    return viewer.page("usage.html", rankings=[one for one in rankings if one[2]])
 
 
 @router.get("/tokens")

@@ -11,7 +11,6 @@ from cachesvc.domain.access import Role
 from cachesvc.domain.retention import DAY
 from cachesvc.index.inventory import Search
 from cachesvc.registry import inventory, names, reports
-from cachesvc_client.wire.admin import Stats
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import NotFound
 from cachesvc_client.wire.names import LATEST, Namespace, ShortName, Tag
@@ -21,8 +20,6 @@ from .coverage_grid import cover
 from .entry_page import entry_context
 from .page import HEADERS, SessionRoute, TheViewer
 
-RANKED = 5
-"""Entries of each ranking of the overview."""
 COLD = 50
 """Rows of what went cold, at most."""
 ENVIRONMENTS = 20
@@ -42,7 +39,7 @@ def get_overview(viewer: TheViewer) -> Response:
     """Shows the sums of what an administrator's namespace holds, and what went cold today."""
     if viewer.token.role is not Role.admin:
         return RedirectResponse(f"{session.HOME}/names", 303, HEADERS)
-    stats = inventory.stats(viewer.registry, viewer.token, viewer.token.namespace, RANKED)
+    stats = inventory.stats(viewer.registry, viewer.token, viewer.token.namespace, 0)
     midnight = viewer.registry.now // DAY * DAY
     withheld = inventory.list_withheld(viewer.registry, viewer.token)
     by_operators = [row for row in withheld if row.since >= midnight and row.environment is None]
@@ -53,18 +50,7 @@ def get_overview(viewer: TheViewer) -> Response:
         judged=sum(stats.starts.values()) - stats.starts["unused"],
         cold=reports.inert_since(viewer.registry, viewer.token, midnight, COLD),
         withheld_today=len(by_operators),
-        rankings=_rankings(stats),
     )
-
-
-def _rankings(stats: Stats) -> list[tuple[str, str, object]]:
-    if not stats.entries:
-        return []
-    return [
-        ("dearest", "Saved most seconds", stats.dearest),
-        ("heaviest", "Largest, with all revisions", stats.heaviest),
-        ("coldest", "Unused for the longest time", stats.coldest),
-    ]
 
 
 @router.get("/names")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
@@ -148,11 +148,11 @@ class Page(HTMLParser):
 
 
 @contextmanager
-def site(folder: Path, clock: Clock | None = None) -> Iterator[Site]:
-    """Serve a registry with everything that the pages show."""
-    with inside(folder, SigningKey.generate(), clock or Clock()) as reg:
+def site(folder: Path, contents: Callable[[Site], None] | None = None) -> Iterator[Site]:
+    """Serve a registry with everything that the pages show, or with other ``contents``."""
+    with inside(folder, SigningKey.generate(), Clock()) as reg:
         one = Site(reg)
-        fill(one)
+        (contents or fill)(one)
         with serving(reg.registry, web_page=True) as url:
             one.url = url
             yield one

@@ -62,6 +62,7 @@ def pages(one: Site) -> dict[str, str]:
         "entry-strange": entry["strange"],
         "entry-quarantined": entry["tagged"],
         "coverage": "/ui/coverage/team/llm/llama-8b",
+        "usage": "/ui/usage",
         "tokens": "/ui/tokens?revoked=true",
         "signers": "/ui/signers",
         "quarantine": "/ui/quarantine",

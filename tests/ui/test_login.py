@@ -126,7 +126,7 @@ def test_a_logout_that_no_page_has_sent_is_refused(shared_site: Site, how: str) 
 
 def test_every_form_that_sends_something_has_its_token(shared_site: Site) -> None:
     browser = shared_site.browser("admin")
-    for path in ("/ui", "/ui/names", "/ui/tokens", "/ui/audit", "/ui/signers", "/ui/quarantine"):
+    for path in ("/ui", "/ui/names", "/ui/usage", "/ui/tokens", "/ui/audit", "/ui/signers", "/ui/quarantine"):
         page = browser.page(path)
         posts = [form["action"] for form in page.all("form") if form["method"] == "post"]
         assert posts == ["/ui/logout"]

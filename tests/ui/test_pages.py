@@ -21,7 +21,7 @@ from cachesvc_client.wire.protocol import SignerRecord
 
 from .site import HOSTILE, START, Browser, Page, Site
 
-ADMIN_PAGES = ("/ui/tokens", "/ui/signers", "/ui/quarantine", "/ui/audit")
+ADMIN_PAGES = ("/ui/usage", "/ui/tokens", "/ui/signers", "/ui/quarantine", "/ui/audit")
 PAGES = ("/ui", "/ui/names", "/ui/names/team/bert", "/ui/coverage/team/llm/llama-8b", *ADMIN_PAGES)
 POLICY = {
     "default-src 'none'",
@@ -214,6 +214,15 @@ def test_the_overview_has_the_sums_of_the_registry(shared_site: Site) -> None:
     assert "75.0 %" in page.text and "9 hits of 12" in page.text
     assert "decode/bf16/default" in page.text.partition("Went cold today")[2].partition("Entries")[2]
     assert "withheld there" in page.text
+
+
+def test_usage_ranks_entries(shared_site: Site) -> None:
+    page = shared_site.browser("admin").page("/ui/usage")
+    saved, _, rest = page.text.partition("Largest")
+    assert saved.index("prefill/bf16/default") < saved.index("decode/bf16/default")
+    assert "bert" not in saved and "175.8 KiB" in rest
+    coldest = rest.partition("Unused for the longest time")[2]
+    assert "hidden/f32" in coldest
 
 
 def test_nothing_is_cold_the_day_after_nor_once_it_is_used(own_site: Site) -> None:

@@ -1,4 +1,5 @@
-"""Sessions of the web page. Only adds to the schema: an older replica goes on beside it without the page."""
+"""Sessions of the web page, and indexes of the few rows that are withheld: a list of them read all others.
+Only adds to the schema: an older replica goes on beside it without the page."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -16,6 +17,9 @@ def upgrade() -> None:
     )
     op.create_index(None, "sessions", ["token"])
     op.create_index(None, "sessions", ["expires"])
+    for table in ("revisions", "usefulness"):
+        withheld = sa.text("quarantined IS NOT NULL")
+        op.create_index(None, table, ["quarantined"], sqlite_where=withheld, postgresql_where=withheld)
 
 
 def downgrade() -> None:
