@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from registry_inside import ROOT, START, Clock, Inside, inside, serving
+from registry_inside import EMBEDDED, ROOT, START, Clock, Column, Inside, inside, serving
 from registry_making import FINGERPRINT, Publication, make
 
 from cachesvc.registry import reports, signers, tokens, upkeep
@@ -148,9 +148,11 @@ class Page(HTMLParser):
 
 
 @contextmanager
-def site(folder: Path, contents: Callable[[Site], None] | None = None) -> Iterator[Site]:
+def site(
+    folder: Path, contents: Callable[[Site], None] | None = None, column: Column = EMBEDDED
+) -> Iterator[Site]:
     """Serve a registry with everything that the pages show, or with other ``contents``."""
-    with inside(folder, SigningKey.generate(), Clock()) as reg:
+    with inside(folder, SigningKey.generate(), Clock(), column=column) as reg:
         one = Site(reg)
         (contents or fill)(one)
         with serving(reg.registry, web_page=True) as url:
