@@ -45,7 +45,7 @@ NOT_ON_CPU := torch torchvision triton cuda-bindings cuda-pathfinder cuda-toolki
 	nvjitlink nvshmem-cu13 nvtx)
 
 .DEFAULT_GOAL := help
-.PHONY: contract versions versions-new help venv torch-env torch-envs demo test test-all versions-tested test-fast test-services test-security test-versions test-engines test-frameworks matrix differences deploy-check keys pages docs lint format \
+.PHONY: contract versions versions-new help venv torch-env torch-envs demo test test-all versions-tested test-fast test-services test-security test-versions test-engines test-frameworks test-ui matrix differences deploy-check keys pages docs lint format \
 	types contracts release-check bench bench-start bench-registry bench-gpu requirements triton fuzz clean tools
 
 help:  ## this list
@@ -119,6 +119,13 @@ test-engines: $(STAMP) .torch/vllm-$(VLLM)/.ready .torch/tilelang-$(TILELANG)/.r
 
 test-frameworks: $(STAMP) .torch/frameworks/.ready  ## real frameworks on a CPU, from transformers to KServe; downloads them once, 0.5 GB
 	@CACHESVC_TEST_FRAMEWORKS=required $(BIN)/python -m pytest tests/frameworks $(ARGS)
+
+.torch/browser/.ready: requirements/browser.txt tools/browser_env.sh | $(STAMP)
+	@tools/browser_env.sh .torch/browser $(BIN)/python
+	@touch $@
+
+test-ui: $(STAMP) .torch/browser/.ready  ## the web page in a real browser; downloads Playwright and axe once, 50 MB, and Chromium by apt
+	@CACHESVC_TEST_UI=required PYTHONPATH=.torch/browser $(BIN)/python -m pytest tests/ui/test_browser.py $(ARGS)
 
 test-versions: $(STAMP) torch-envs  ## those on other versions of torch (VERSIONS="2.8.0 2.11.0")
 	@CACHESVC_TEST_VERSIONS="$(VERSIONS)" $(BIN)/python -m pytest -n $(JOBS) tests/versions $(ARGS)
@@ -214,6 +221,7 @@ requirements: $(STAMP)  ## compile requirements/*.in again; ARGS=--upgrade for n
 		-c requirements/client.txt -c requirements/build.txt
 	@$(COMPILE) $(ARGS) --python-version 3.11 requirements/dev.in -o requirements/dev.txt \
 		-c requirements/server.txt -c requirements/build.txt
+	@$(COMPILE) $(ARGS) --python-version 3.11 requirements/browser.in -o requirements/browser.txt
 	@$(COMPILE) $(ARGS) --python-version 3.11 requirements/docs.in -o requirements/docs.txt \
 		-c requirements/dev.txt
 	@$(COMPILE) $(ARGS) --python-version 3.11 requirements/triton.in -o requirements/triton.txt

@@ -113,6 +113,8 @@ class Settings(BaseSettings):
     """How long the process that compiles for others may be silent before one of them takes over."""
     log: Literal["text", "json"] = "text"
     """``text``: lines for people. ``json``: one object for each line, and one line for each request."""
+    web_page: bool = True
+    """Serve the web page of operators at ``/ui``. It needs a login with a token, and changes nothing."""
     shutdown_seconds: int = Field(default=10, ge=0)
     """How long requests under way may take to end after SIGTERM."""
     connections: int = Field(default=10_000, ge=1)

@@ -45,6 +45,7 @@ MARKS_OF_PLACES = {
             "security/test_publishers.py",
             "security/test_secrets_shown.py",
             "security/test_trust_root.py",
+            "ui",
         ),
     ),
     # Files whose tests take more than five seconds of CPU in all, most of it in child processes.

@@ -36,11 +36,14 @@ from .upload_places import UploadPlaces
 _log = logging.getLogger("cachesvc.gc")
 
 
-def create_app(registry: Registry, *, gc_seconds: float | None = None, token_requests: int = 1000) -> FastAPI:
+def create_app(
+    registry: Registry, *, gc_seconds: float | None = None, token_requests: int = 1000, web_page: bool = False
+) -> FastAPI:
     """Returns the application.
 
     ``gc_seconds``: seconds between two collections in the background; ``None``: it never collects.
-    ``token_requests``: requests that one token may have under way at once.
+    ``token_requests``: requests that one token may have under way at once. ``web_page``: serves the web page
+    of operators too.
     """
 
     waiting = Waiting(registry)
@@ -79,6 +82,13 @@ def create_app(registry: Registry, *, gc_seconds: float | None = None, token_req
     app.include_router(trust_routes.router)
     app.include_router(trust_routes.admin_router)
     app.include_router(publisher_routes.router)
+    if web_page:
+        from cachesvc.ui.routes import (
+            ROUTERS,
+        )  # templates take time to import, and not every registry has pages
+
+        for router in ROUTERS:
+            app.include_router(router)
     edge.install(app, metrics)
     return app
 

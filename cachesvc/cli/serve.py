@@ -67,7 +67,10 @@ def _serve(settings: Settings, listener: socket.socket, new_token: bool, ready_f
         )
         url = server.url_of(listener, "https" if certificate else "http")
         app = create_app(
-            registry, gc_seconds=settings.gc_seconds or None, token_requests=settings.token_requests
+            registry,
+            gc_seconds=settings.gc_seconds or None,
+            token_requests=settings.token_requests,
+            web_page=settings.web_page,
         )
         server.run(
             app,

@@ -9,6 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlmodel import Session, col, select
 
+from cachesvc.domain.access import ANY
 from cachesvc.domain.difference import facets
 from cachesvc.domain.retention import RevisionAge
 from cachesvc.domain.revisions import Head
@@ -68,8 +69,8 @@ class Entries:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def tags(self, namespace: Namespace, name: ShortName, lanes: Sequence[Lane | None]) -> list[Tag]:
-        """Returns the tags that exist under a name."""
+    def tags(self, namespace: Namespace, name: ShortName, lanes: Sequence[Lane | None] | None) -> list[Tag]:
+        """Returns the tags that exist under a name, at most 100. ``lanes=None``: in every lane."""
         query = select(EntryRow.tag).where(*_under(namespace, name, lanes)).distinct().limit(100)
         return sorted(Tag(tag) for tag in self._session.exec(query))
 
@@ -137,6 +138,53 @@ class Entries:
             )
             for name, rows in tags.items()
         ]
+
+    def find_names(
+        self,
+        namespace: str,
+        lanes: Sequence[Lane | None] | None,
+        text: str,
+        after: tuple[str, str],
+        limit: int,
+    ) -> list[NameSummary]:
+        """Returns names in alphabetical order, of one namespace or for ``*`` of all: those that have ``text``
+        in them and come behind ``after`` (namespace, name). ``lanes=None``: every lane."""
+        place = (col(EntryRow.namespace), col(EntryRow.name))
+        # The first condition says a part of what the second does, in a form that the index serves.
+        query = (
+            sa.select(*place)
+            .distinct()
+            .where(col(EntryRow.namespace) >= after[0], sa.tuple_(*place) > sa.tuple_(*after))
+        )
+        if namespace != ANY:
+            query = query.where(col(EntryRow.namespace) == namespace)
+        if lanes is not None:
+            query = query.where(col(EntryRow.lane).in_([lane or "" for lane in lanes]))
+        if text:
+            whole = col(EntryRow.namespace) + "/" + col(EntryRow.name)
+            query = query.where(whole.contains(text, autoescape=True))
+        connection = self._session.connection()
+        rows = connection.execute(query.order_by(*place).limit(limit)).all()
+        return [self._name(Namespace(row[0]), ShortName(row[1]), lanes) for row in rows]
+
+    def _name(
+        self, namespace: Namespace, name: ShortName, lanes: Sequence[Lane | None] | None
+    ) -> NameSummary:
+        query = (
+            sa.select(col(EntryRow.tag), sa.func.count(), sa.func.sum(col(RevisionRow.pack_size)))
+            .join_from(EntryRow, RevisionRow, col(RevisionRow.revision) == col(EntryRow.head))
+            .where(*_under(namespace, name, lanes))
+            .group_by(col(EntryRow.tag))
+            .order_by(col(EntryRow.tag))
+        )
+        rows = self._session.connection().execute(query).all()
+        return NameSummary(
+            namespace,
+            name,
+            tuple(Tag(row[0]) for row in rows),
+            sum(row[1] for row in rows),
+            sum(int(row[2]) for row in rows),
+        )
 
     def lock(self, manifest: Manifest, now: int) -> Head | None:
         """Returns the head of the manifest's entry; nobody else moves it before this transaction ends.
@@ -314,13 +362,12 @@ def between_spaces(words: Sequence[str]) -> str:
 
 
 def _under(
-    namespace: Namespace, name: ShortName, lanes: Sequence[Lane | None]
+    namespace: Namespace, name: ShortName, lanes: Sequence[Lane | None] | None
 ) -> tuple[sa.ColumnElement[bool], ...]:
-    return (
-        col(EntryRow.namespace) == namespace,
-        col(EntryRow.name) == name,
-        col(EntryRow.lane).in_([lane or "" for lane in lanes]),
-    )
+    named = (col(EntryRow.namespace) == namespace, col(EntryRow.name) == name)
+    if lanes is None:
+        return named
+    return (*named, col(EntryRow.lane).in_([lane or "" for lane in lanes]))
 
 
 _LOCKED = (

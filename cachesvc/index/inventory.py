@@ -121,6 +121,12 @@ class Inventory:
             .join_from(UsefulnessRow, RevisionRow, col(RevisionRow.revision) == col(UsefulnessRow.revision))
             .join(EntryRow, col(EntryRow.entry) == col(RevisionRow.entry))
             .where(col(UsefulnessRow.quarantined).is_not(None))
+            # Says no more than the join does, and has SQLite begin with the few rows that are withheld.
+            .where(
+                col(RevisionRow.revision).in_(
+                    sa.select(col(UsefulnessRow.revision)).where(col(UsefulnessRow.quarantined).is_not(None))
+                )
+            )
         )
         withheld: list[Withheld] = []
         for query in (by_operators, by_reports):
@@ -165,13 +171,10 @@ class Inventory:
     def starts(self, namespace: str) -> tuple[dict[str, int], float, float]:
         """Returns (starts by state, seconds saved, seconds spent), as services reported them."""
         columns = [sa.func.sum(col(getattr(UsefulnessRow, name))) for name in (*STATES, "saved", "spent")]
-        query = (
-            sa.select(*columns)
-            .select_from(UsefulnessRow)
-            .join(RevisionRow, col(RevisionRow.revision) == col(UsefulnessRow.revision))
-            .join(EntryRow, col(EntryRow.entry) == col(RevisionRow.entry))
-        )
+        query = sa.select(*columns).select_from(UsefulnessRow)
         if namespace != ANY:
+            query = query.join(RevisionRow, col(RevisionRow.revision) == col(UsefulnessRow.revision))
+            query = query.join(EntryRow, col(EntryRow.entry) == col(RevisionRow.entry))
             query = query.where(col(EntryRow.namespace) == namespace)
         *counts, saved, spent = self._session.connection().execute(query).one()
         return (
@@ -183,6 +186,8 @@ class Inventory:
     def ranked(self, namespace: str, by: str, limit: int) -> list[Usage]:
         """Returns the entries that are first by ``by``: *coldest*, *heaviest*, *dearest*. Bytes are those of
         the whole line; hits and seconds those of the head."""
+        if not limit:
+            return []
         first = self._first(namespace, by, limit)
         connection = self._session.connection()
         sizes = (
@@ -210,6 +215,8 @@ class Inventory:
 
     def _first(self, namespace: str, by: str, limit: int) -> list[str]:
         """Returns the first entries in order, from database indexes alone."""
+        if by == "coldest":
+            return self._coldest(namespace, limit)
         query = sa.select(col(EntryRow.entry)).limit(limit)
         if namespace != ANY:
             query = query.where(col(EntryRow.namespace) == namespace)
@@ -219,17 +226,31 @@ class Inventory:
             ).group_by(col(EntryRow.entry))
             query = query.where(col(EntryRow.head).is_not(None))
             query = query.order_by(sa.func.sum(col(RevisionRow.pack_size)).desc(), col(EntryRow.entry))
-        elif by == "dearest":
+        else:
             saved = sa.func.sum(col(UsefulnessRow.saved))
             query = query.join_from(
                 UsefulnessRow, EntryRow, col(EntryRow.head) == col(UsefulnessRow.revision)
             ).group_by(col(EntryRow.entry))
             query = query.having(saved > 0).order_by(saved.desc(), col(EntryRow.entry))
-        else:
-            last = sa.func.coalesce(col(RevisionRow.last_used), col(RevisionRow.published))
-            query = query.join_from(RevisionRow, EntryRow, col(EntryRow.head) == col(RevisionRow.revision))
-            query = query.order_by(last, col(EntryRow.entry))
         return [row[0] for row in self._session.connection().execute(query)]
+
+    def _coldest(self, namespace: str, limit: int) -> list[str]:
+        """Returns the entries whose heads were not used, or else published, for the longest time."""
+        used, published = col(RevisionRow.last_used), col(RevisionRow.published)
+        first: list[Any] = []
+        # Each of the two has the order of an index, so that only the first rows are read.
+        for condition in (used.is_(None), used.is_not(None)):
+            query = (
+                sa.select(sa.func.coalesce(used, published), col(EntryRow.entry))
+                .join_from(RevisionRow, EntryRow, col(EntryRow.head) == col(RevisionRow.revision))
+                .where(condition)
+                .order_by(used, published, col(RevisionRow.revision))
+                .limit(limit)
+            )
+            if namespace != ANY:
+                query = query.where(col(EntryRow.namespace) == namespace)
+            first += self._session.connection().execute(query)
+        return [entry for _, entry in sorted(map(tuple, first))[:limit]]
 
     def packs(self, after: str, limit: int) -> list[tuple[Digest, str, str, str, int]]:
         """Returns (revision, signer, blob key, pack's digest, size) by revision, beyond ``after``."""
@@ -296,6 +317,7 @@ def _heads() -> Any:
         col(RevisionRow.last_used),
         col(RevisionRow.pinned),
         col(RevisionRow.quarantined),
+        col(RevisionRow.signer),
     ).join_from(EntryRow, RevisionRow, col(RevisionRow.revision) == col(EntryRow.head))
 
 
@@ -320,6 +342,7 @@ def _entry(row: Any) -> EntryRecord:
         quarantined=row.quarantined,
         dtypes=tuple((row.dtypes or "").split()),
         shapes=tuple((row.shapes or "").split()),
+        signer=row.signer,
     )
 
 

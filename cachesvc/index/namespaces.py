@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
@@ -18,6 +19,16 @@ _QUOTA = sa.select(col(NamespaceRow.quota_bytes)).where(
     col(NamespaceRow.namespace) == sa.bindparam("namespace")
 )
 _QUOTA_LOCKED = _QUOTA.with_for_update()
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What namespaces hold together; ``bytes``: of the packs of all revisions."""
+
+    namespaces: int
+    entries: int
+    revisions: int
+    bytes: int
 
 
 class Namespaces:
@@ -46,6 +57,21 @@ class Namespaces:
             )
             for row in self._session.exec(query)
         ]
+
+    def totals(self, namespace: str) -> Totals:
+        """Returns what one namespace holds, or for ``*`` what all of them do, without a look at each."""
+        if namespace != ANY:
+            rows = self.all(namespace)
+            counts = [sum(getattr(row, name) for row in rows) for name in ("entries", "revisions", "bytes")]
+            return Totals(len(rows), *counts)
+        connection = self._session.connection()
+        namespaces, entries = (
+            connection.execute(sa.select(sa.func.count()).select_from(table)).scalar_one()
+            for table in (NamespaceRow, EntryRow)
+        )
+        sums = sa.select(sa.func.count(), sa.func.sum(col(RevisionRow.pack_size))).select_from(RevisionRow)
+        revisions, size = connection.execute(sums).one()
+        return Totals(namespaces, entries, revisions, int(size or 0))
 
     def names(self) -> list[Namespace]:
         """Returns the names of all namespaces."""

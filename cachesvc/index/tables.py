@@ -22,6 +22,13 @@ NAMING = {
 }
 """Names of constraints, the same on both databases, so that later migrations can drop them."""
 
+
+def _of_withheld_rows() -> sa.Index:
+    """Returns an index of the few rows that are withheld, so that a list of them reads no others."""
+    withheld = sa.text("quarantined IS NOT NULL")
+    return sa.Index(None, "quarantined", sqlite_where=withheld, postgresql_where=withheld)
+
+
 metadata = SQLModel.metadata
 metadata.naming_convention = NAMING
 
@@ -81,6 +88,16 @@ class TokenRow(SQLModel, table=True):
     revoked: int | None = Field(default=None, sa_type=sa.BigInteger)
     publisher: str | None = Field(default=None, max_length=40, index=True)
     builder: dict[str, str] | None = Field(default=None, sa_type=sa.JSON(none_as_null=True))
+
+
+class SessionRow(SQLModel, table=True):
+    """A login to the web page. ``session_hash``: sha256 of the random secret in the browser's cookie.
+    ``token``: whose rights the session has; they are read from the token's own row at each request."""
+
+    __tablename__ = "sessions"
+    session_hash: str = Field(primary_key=True, max_length=64)
+    token: str = Field(max_length=40, index=True)
+    expires: int = Field(sa_type=sa.BigInteger, index=True)
 
 
 class PublisherRow(SQLModel, table=True):
@@ -245,6 +262,7 @@ class RevisionRow(SQLModel, table=True):
         # Sums and orders over all rows read these alone, and not the envelopes.
         sa.Index(None, "entry", "pack_size"),
         sa.Index(None, "last_used", "published", "revision"),
+        _of_withheld_rows(),
     )
 
 
@@ -272,6 +290,7 @@ class UsefulnessRow(SQLModel, table=True):
     last_seen: int = Field(sa_type=sa.BigInteger, index=True)
     quarantined: int | None = Field(default=None, sa_type=sa.BigInteger)
     why: str = Field(default="", max_length=500)
+    __table_args__ = (_of_withheld_rows(),)
 
 
 class InertHostRow(SQLModel, table=True):

@@ -21,6 +21,7 @@ from .namespaces import Namespaces
 from .nodes import RevisionNodes
 from .objects import Objects
 from .publishers import Publishers
+from .sessions import Sessions
 from .signers import RevokedSigners, Signers
 from .tokens import Tokens
 from .trust import TrustFiles
@@ -33,6 +34,7 @@ class Unit:
 
     def __init__(self, session: Session) -> None:
         self.tokens = Tokens(session)
+        self.sessions = Sessions(session)
         self.signers = Signers(session)
         self.revoked = RevokedSigners(session)
         self.publishers = Publishers(session)

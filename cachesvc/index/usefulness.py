@@ -10,10 +10,11 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlmodel import Session, col, select
 
+from cachesvc.domain.access import ANY
 from cachesvc.domain.usefulness import ENVIRONMENTS, HOSTS_PER_TOKEN, InertHost, count_hosts
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.factors import FactorValue
-from cachesvc_client.wire.names import Lane, Namespace
+from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag, Target
 from cachesvc_client.wire.protocol import EnvironmentUse
 from cachesvc_client.wire.reports import STATES
 
@@ -38,6 +39,26 @@ class Reported:
     fingerprint: dict[str, FactorValue]
     scopes: tuple[str, ...]
     measured: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class InertPlace:
+    """An environment whose hosts report a revision inert since its last hit there. ``since``: when the first
+    of its ``hosts`` did. ``why``: what differed there in the last such start. ``withheld``: whether the
+    revision is not offered there any more."""
+
+    entry: Digest
+    revision: Digest
+    namespace: Namespace
+    name: ShortName
+    tag: Tag
+    target: Target
+    lane: Lane | None
+    facts: dict[str, str]
+    hosts: int
+    since: int
+    why: str
+    withheld: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +220,48 @@ class Usefulness:
                     of_revision.append(_use(row, count_hosts(hosts.get((row.revision, row.environment), []))))
         return {revision: tuple(of_revision) for revision, of_revision in uses.items()}
 
+    def inert_since(self, namespace: str, since: int, limit: int) -> list[InertPlace]:
+        """Returns where revisions became inert at ``since`` or later, the newest first; ``*``: in all
+        namespaces."""
+        first = sa.func.min(col(InertHostRow.seen)).label("since")
+        places = (
+            sa.select(
+                col(InertHostRow.revision),
+                col(InertHostRow.environment),
+                sa.func.count().label("hosts"),
+                first,
+            )
+            .group_by(col(InertHostRow.revision), col(InertHostRow.environment))
+            .having(first >= since)
+            .subquery()
+        )
+        named = (
+            EntryRow.entry,
+            EntryRow.namespace,
+            EntryRow.name,
+            EntryRow.tag,
+            EntryRow.target,
+            EntryRow.lane,
+        )
+        uses = (UsefulnessRow.revision, UsefulnessRow.facts, UsefulnessRow.why, UsefulnessRow.quarantined)
+        query = (
+            sa.select(*map(col, named), *map(col, uses), places.c.hosts, places.c.since)
+            .join_from(places, RevisionRow, col(RevisionRow.revision) == places.c.revision)
+            .join(EntryRow, col(EntryRow.entry) == col(RevisionRow.entry))
+            .join(
+                UsefulnessRow,
+                sa.and_(
+                    col(UsefulnessRow.revision) == places.c.revision,
+                    col(UsefulnessRow.environment) == places.c.environment,
+                ),
+            )
+            .order_by(places.c.since.desc(), places.c.revision, places.c.environment)
+            .limit(limit)
+        )
+        if namespace != ANY:
+            query = query.where(col(EntryRow.namespace) == namespace)
+        return [_inert_place(row) for row in self._session.connection().execute(query)]
+
     def forget(self, before: int) -> int:
         """Deletes the environments that were not seen since ``before`` and are not quarantined; returns how
         many."""
@@ -233,6 +296,23 @@ class Usefulness:
                     )
                     run_change(self._session, oldest)
                 return
+
+
+def _inert_place(row: Any) -> InertPlace:
+    return InertPlace(
+        entry=Digest(row.entry),
+        revision=Digest(row.revision),
+        namespace=Namespace(row.namespace),
+        name=ShortName(row.name),
+        tag=Tag(row.tag),
+        target=Target(row.target),
+        lane=Lane(row.lane) if row.lane else None,
+        facts=row.facts,
+        hosts=row.hosts,
+        since=row.since,
+        why=row.why,
+        withheld=row.quarantined is not None,
+    )
 
 
 def _use(row: UsefulnessRow, inert_hosts: int) -> EnvironmentUse:

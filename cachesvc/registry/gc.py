@@ -58,6 +58,7 @@ def collect(registry: Registry, by: Token | None = None) -> Collected:
     with registry.index.write() as unit:
         uploads = unit.uploads.drop_over(registry.now)
         unit.claims.forget(KEPT_SECONDS)
+        unit.sessions.forget(registry.now)
         unit.usefulness.forget(registry.now - KEPT_DAYS * DAY)
         unit.nodes.forget(registry.now - NODE_DAYS * DAY)
         unit.audit.forget(registry.now - audit.KEPT_DAYS * DAY)

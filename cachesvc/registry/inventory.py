@@ -90,17 +90,20 @@ def get_envelope(registry: Registry, by: Token, revision: Digest) -> bytes:
     return envelope
 
 
+def read_revision(registry: Registry, by: Token, revision: Digest) -> Verified:
+    """Returns what a revision says of itself. Verifies it again: the index is not trusted. Raises
+    ``NotFound``, also for what the token may not see, ``Untrusted``, ``Corrupt``."""
+    with registry.index.read() as unit:
+        row = readable_revision(unit, by, revision)
+        envelope = unit.inventory.envelope(revision)
+    if envelope is None:
+        raise _absent(revision)
+    return verify_revision(revision, row.signer, envelope)
+
+
 def compare_revisions(registry: Registry, by: Token, first: Digest, second: Digest) -> RevisionDifference:
     """Returns what differs between two revisions. Verifies both again: the index is not trusted."""
-    manifests = []
-    for revision in (first, second):
-        with registry.index.read() as unit:
-            row = readable_revision(unit, by, revision)
-            envelope = unit.inventory.envelope(revision)
-        if envelope is None:
-            raise _absent(revision)
-        manifests.append(verify_revision(revision, row.signer, envelope).manifest)
-    return difference(*manifests)
+    return difference(*(read_revision(registry, by, revision).manifest for revision in (first, second)))
 
 
 def complete(registry: Registry, by: Token, kind: str, text: str) -> Digest:
@@ -138,18 +141,18 @@ def stats(registry: Registry, by: Token, namespace: str, top: int) -> Stats:
     namespace = by.namespace if namespace == ANY else namespace
     demand(by, Action.admin, namespace)
     with registry.index.read() as unit:
-        namespaces = unit.namespaces.all(namespace)
+        totals = unit.namespaces.totals(namespace)
         starts, saved, spent = unit.inventory.starts(namespace)
         ranked = {
             by: tuple(unit.inventory.ranked(namespace, by, top)) for by in ("coldest", "heaviest", "dearest")
         }
         names = unit.inventory.named(namespace)
     return Stats(
-        namespaces=len(namespaces),
+        namespaces=totals.namespaces,
         names=names,
-        entries=sum(row.entries for row in namespaces),
-        revisions=sum(row.revisions for row in namespaces),
-        bytes=sum(row.bytes for row in namespaces),
+        entries=totals.entries,
+        revisions=totals.revisions,
+        bytes=totals.bytes,
         starts=starts,
         saved=round(saved, 3),
         spent=round(spent, 3),

@@ -2,15 +2,55 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import re
+from dataclasses import dataclass, replace
 
 from cachesvc.domain.access import Action, Token, demand, may
 from cachesvc_client.wire.digest import Digest
-from cachesvc_client.wire.errors import NotFound
+from cachesvc_client.wire.errors import InvalidRequest, NotFound
 from cachesvc_client.wire.names import Lane, Namespace, ShortName, Tag
 from cachesvc_client.wire.protocol import EntrySummary, NameSummary
 
 from .context import Registry
+
+_PLACE = re.compile(r"([a-z0-9._-]{1,128})/([a-z0-9._/-]{1,1100})")
+
+
+@dataclass(frozen=True, slots=True)
+class NamePage:
+    """Lists names in alphabetical order. ``next``: the cursor of the following page, ``None`` on the last."""
+
+    rows: tuple[NameSummary, ...]
+    next: str | None = None
+
+
+def find_names(
+    registry: Registry, token: Token, text: str = "", cursor: str | None = None, limit: int = 50
+) -> NamePage:
+    """Returns a page of the names with ``text`` in ``namespace/name``, of all namespaces that the token may
+    read."""
+    demand(token, Action.read, token.namespace)
+    place = _PLACE.fullmatch(cursor) if cursor is not None else None
+    if cursor is not None and place is None:
+        raise InvalidRequest(f"cursor: {cursor[:100]!r}", "send the cursor of the page before")
+    after = (place[1], place[2]) if place else ("", "")
+    with registry.index.read() as unit:
+        rows = unit.entries.find_names(token.namespace, _lanes(token), text, after, limit + 1)
+    last = rows[limit - 1] if len(rows) > limit else None
+    return NamePage(tuple(rows[:limit]), f"{last.namespace}/{last.name}" if last else None)
+
+
+def list_tags(registry: Registry, token: Token, namespace: Namespace, name: ShortName) -> list[Tag]:
+    """Returns the tags of a name, as far as the token sees them, at most 100. Raises ``NotFound`` if nothing
+    is published under the name, also for what the token may not see."""
+    with registry.index.read() as unit:
+        visible = may(token, Action.read, namespace)
+        tags = unit.entries.tags(namespace, name, _lanes(token)) if visible else []
+    if not tags:
+        raise NotFound(
+            f"nothing is published as {namespace}/{name}", "it may be in another namespace or lane"
+        )
+    return tags
 
 
 def list_names(registry: Registry, token: Token, namespace: Namespace) -> list[NameSummary]:

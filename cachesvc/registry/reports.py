@@ -11,7 +11,7 @@ from cachesvc.domain.usefulness import HOSTS, InertHost, useless
 from cachesvc.index.entries import compile_seconds
 from cachesvc.index.nodes import NodeReport
 from cachesvc.index.unit import Unit
-from cachesvc.index.usefulness import Earlier, Reported, Start
+from cachesvc.index.usefulness import Earlier, InertPlace, Reported, Start
 from cachesvc_client.wire.compare import Mismatch, compare
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import InvalidRequest, NotFound, TooMany
@@ -99,6 +99,15 @@ def _earlier(request: ReportRequest) -> dict[Digest, Earlier]:
         return {}
     spent = _bounded_spent(request.replaces.kinds) / len(request.replaces.revisions)
     return {row.revision: Earlier(row.state, row.saved or 0.0, spent) for row in request.replaces.revisions}
+
+
+def inert_since(registry: Registry, by: Token, since: int, limit: int) -> list[InertPlace]:
+    """Returns where revisions of the admin's namespace became inert at ``since`` (seconds of UTC) or later,
+    the newest first: starts compiled there although the revision was installed, and none has used it
+    since."""
+    demand(by, Action.admin, by.namespace)
+    with registry.index.read() as unit:
+        return unit.usefulness.inert_since(by.namespace, since, limit)
 
 
 def lift(registry: Registry, by: Token, revision: Digest) -> None:

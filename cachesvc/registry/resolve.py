@@ -54,7 +54,7 @@ USED_STEP_SECONDS = 6 * 3600
 
 
 def resolve_each(
-    registry: Registry, requests: Sequence[ResolveRequest]
+    registry: Registry, requests: Sequence[ResolveRequest], *, to_starts: bool = True
 ) -> Iterator[ResolveAnswer | CacheSvcError]:
     """Yields the answer to each request, or its error. The database is read for all requests at once: its
     error is the error of all of them.
@@ -62,7 +62,7 @@ def resolve_each(
     An answer holds the compatible heads: those of the request's model first, then the newest. The other
     heads are rejected, the nearest first. A lane's entry hides the trunk's of the same target, partition and
     workload. The error is ``NotFound`` if the name has no entry under any of the tags; a request by entry
-    keys never gives it.
+    keys never gives it. ``to_starts``: whether services ask, and so what is offered counts as used.
     """
     try:
         candidates = _candidates_of_each(registry, requests)
@@ -71,13 +71,13 @@ def resolve_each(
         return
     for request, (tag, heads) in zip(requests, candidates, strict=True):
         try:
-            yield _judge(registry, request, tag, heads)
+            yield _judge(registry, request, tag, heads, to_starts)
         except CacheSvcError as error:
             yield error
 
 
 def _judge(
-    registry: Registry, request: ResolveRequest, tag: Tag | None, heads: list[Candidate]
+    registry: Registry, request: ResolveRequest, tag: Tag | None, heads: list[Candidate], to_start: bool
 ) -> ResolveAnswer:
     if tag is None and not request.entries:
         raise _unknown(registry, request)
@@ -87,7 +87,8 @@ def _judge(
     rejected = (*withheld, *mismatched)[:MAX_REJECTED]
     offered.sort(key=lambda row: (row.model is None or row.model != request.model, -row.published))
     revisions = _with_envelopes(registry, offered[:MAX_RESOLVED])
-    _record_use(registry, offered, {row.revision for row in revisions})
+    if to_start:
+        _record_use(registry, offered, {row.revision for row in revisions})
     return ResolveAnswer(revisions, rejected, tag)
 
 

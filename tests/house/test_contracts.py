@@ -39,6 +39,7 @@ PLANTS = [
     ("The server's rooms, one way", "cachesvc.blobs.planted", "cachesvc.index.planted"),
     ("The server's rooms, one way", "cachesvc.registry.planted", "cachesvc.api.planted"),
     ("The server's rooms, one way", "cachesvc.api.planted", "cachesvc.cli.planted"),
+    ("The server's rooms, one way", "cachesvc.ui.planted", "cachesvc.api.planted"),
     ("Bundle, node and wire: no network, no compiler", "cachesvc_client.bundle.planted", "http.client"),
     ("Bundle, node and wire: no network, no compiler", "cachesvc_client.node.planted", "socket"),
     ("Bundle, node and wire: no network, no compiler", "cachesvc_client.node.planted", "torch"),
@@ -48,6 +49,7 @@ PLANTS = [
         "cachesvc_client.bundle",
     ),
     ("Warm stands on the client alone", "cachesvc.warm.planted", "cachesvc.registry.planted"),
+    ("The web page is known to the application's factory alone", "cachesvc.api.planted", "cachesvc.ui"),
     ("Concrete backends are named in bootstrap alone", "cachesvc.api.planted", "cachesvc.blobs.s3"),
     ("Concrete backends are named in bootstrap alone", "cachesvc.registry.planted", "cachesvc.blobs.local"),
     ("Concrete backends are named in bootstrap alone", "cachesvc.cli.planted", "cachesvc.blobs.oci"),
@@ -58,6 +60,7 @@ PLANTS = [
     ("Each room's packages from outside", "cachesvc.registry.planted", "sqlmodel"),
     ("Each room's packages from outside", "cachesvc.index.planted", "boto3"),
     ("Each room's packages from outside", "cachesvc.api.planted", "redis"),
+    ("Each room's packages from outside", "cachesvc.ui.planted", "sqlmodel"),
     ("Each room's packages from outside", "cachesvc.registry.planted", "fastapi"),
 ]
 
@@ -103,6 +106,8 @@ ALLOWED = [
     ("cachesvc.index.planted", "sqlmodel"),
     ("cachesvc.warm.planted", "cachesvc_client.bundle"),
     ("cachesvc.bootstrap", "cachesvc.blobs.s3"),
+    ("cachesvc.ui.planted", "cachesvc.registry.names"),
+    ("cachesvc.ui.planted", "jinja2"),
 ]
 FOR_TYPE_CHECKERS = [
     ("cachesvc_client.restore.name_restore", "cachesvc_client.session.process"),

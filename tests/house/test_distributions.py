@@ -51,6 +51,13 @@ def metadata(wheel) -> Distribution:
     return PathDistribution(folder)
 
 
+def test_the_server_s_wheel_has_the_files_of_the_web_page(wheels):
+    folder = ROOT / "cachesvc" / "ui"
+    files = [path for name in ("templates", "static") for path in (folder / name).iterdir()]
+    assert len(files) > 10
+    assert {str(path.relative_to(ROOT)) for path in files} <= set(contents(wheels["cachesvc"]))
+
+
 def test_the_client_needs_fewer_than_four_packages(wheels):
     needs = [line for line in metadata(wheels["cachesvc_client"]).requires or [] if "extra ==" not in line]
     assert 0 < len(needs) < 4, needs

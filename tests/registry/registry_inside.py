@@ -126,9 +126,10 @@ class Inside:
 
 
 @contextlib.contextmanager
-def serving(registry: Registry) -> Iterator[str]:
-    """Serve a registry of this process on loopback, and yield its URL."""
-    config = uvicorn.Config(create_app(registry), log_config=None, lifespan="on", timeout_graceful_shutdown=1)
+def serving(registry: Registry, **options: Any) -> Iterator[str]:
+    """Serve a registry of this process on loopback, and yield its URL. ``options``: of `create_app`."""
+    application = create_app(registry, **options)
+    config = uvicorn.Config(application, log_config=None, lifespan="on", timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
     listener = listening("127.0.0.1", 0)
     thread = threading.Thread(target=server.run, args=([listener],))

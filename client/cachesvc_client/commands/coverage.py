@@ -14,7 +14,7 @@ from ..wire.admin import EntryPage, EntryRecord
 from ..wire.compare import Difference
 from ..wire.digest import Digest
 from ..wire.factors import Facts, Fingerprint
-from ..wire.names import Name, Tag
+from ..wire.names import Lane, Name, Tag
 from ..wire.partitions import known_partition
 from ..wire.protocol import EntrySummary, ResolveAnswer, ResolveRequest
 from .explain import environment_facts, is_use_here
@@ -63,6 +63,46 @@ class Coverage:
         return [cell for row in self.environments for cell in row.cells]
 
 
+@dataclass(frozen=True, slots=True)
+class CoveredEntries:
+    """Holds what a registry has under one name and tag, as far as services of ``lane`` see it: from this, and
+    from what is offered to each environment, the grid is judged without any I/O."""
+
+    name: Name
+    lane: Lane | None
+    summaries: tuple[EntrySummary, ...]
+    records: tuple[EntryRecord, ...]
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Return the columns of the grid."""
+        return tuple(sorted({row.target for row in self.summaries}))
+
+    def environments(self, others: Iterable[Facts] = ()) -> list[tuple[Digest, Fingerprint]]:
+        """Return the rows of the grid by torch: each environment that an entry is for, and ``others``."""
+        facts = [*(row.fingerprint for row in self.summaries), *map(environment_facts, others)]
+        return sorted(
+            _environments(facts).items(),
+            key=lambda row: [_version(row[1].get("torch")), *environment_label(row[1])],
+        )
+
+    def request(self, here: Fingerprint) -> ResolveRequest:
+        """Return the request that a service of the environment ``here`` sends."""
+        return ResolveRequest(
+            self.name.namespace, self.name.name, here, tags=(self.name.tag,), lane=self.lane
+        )
+
+    def rows(
+        self, answers: Iterable[tuple[Digest, Fingerprint, ResolveAnswer]]
+    ) -> tuple[EnvironmentCells, ...]:
+        """Return the row of each environment from the answer to its request."""
+        models = _newest_models(self.records)
+        return tuple(
+            EnvironmentCells(digest, here, _cells(here, self.summaries, answer, models))
+            for digest, here, answer in answers
+        )
+
+
 def cover(
     config: Config, name: Name, *, fallback: tuple[Tag, ...] = (), others: Iterable[Facts] = ()
 ) -> Coverage:
@@ -75,18 +115,13 @@ def cover(
         tags = name.tags(fallback)
         first = remote.resolve(ResolveRequest(name.namespace, name.name, {}, tags=tags, lane=config.lane))
         chosen = Name(name.namespace, name.name, first.tag or name.tag)
-        summaries = [row for row in remote.entries(chosen) if row.lane is None or row.lane == config.lane]
-        models = _newest_models(_records(remote, chosen))
-        facts = [*(row.fingerprint for row in summaries), *map(environment_facts, others)]
-        rows = []
-        for digest, here in _environments(facts).items():
-            request = ResolveRequest(
-                chosen.namespace, chosen.name, here, tags=(chosen.tag,), lane=config.lane
-            )
-            cells = _cells(here, summaries, remote.resolve(request), models)
-            rows.append(EnvironmentCells(digest, here, cells))
-    rows.sort(key=lambda row: [_version(row.facts.get("torch")), *environment_label(row.facts)])
-    return Coverage(str(chosen), tuple(sorted({row.target for row in summaries})), tuple(rows))
+        visible = [row for row in remote.entries(chosen) if row.lane is None or row.lane == config.lane]
+        entries = CoveredEntries(chosen, config.lane, tuple(visible), tuple(_records(remote, chosen)))
+        rows = entries.rows(
+            (digest, here, remote.resolve(entries.request(here)))
+            for digest, here in entries.environments(others)
+        )
+    return Coverage(str(chosen), entries.targets, rows)
 
 
 def _environments(fingerprints: Iterable[Fingerprint]) -> dict[Digest, Fingerprint]:

@@ -77,7 +77,8 @@ class RequireRequest:
 class EntryRecord:
     """Describes an entry and its head, for operators. ``last_used``: time at which the head was last offered
     to a start, exact to a few hours. ``pinned``: time since which the head is pinned. ``dtypes`` and
-    ``shapes`` are those of the inputs."""
+    ``shapes`` are those of the inputs. ``signer``: the key that signed the head; empty from an older
+    registry."""
 
     entry: Digest
     namespace: Namespace
@@ -98,6 +99,7 @@ class EntryRecord:
     quarantined: int | None = None
     dtypes: tuple[str, ...] = ()
     shapes: tuple[str, ...] = ()
+    signer: str = ""
 
 
 @dataclass(frozen=True, slots=True)

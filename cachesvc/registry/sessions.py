@@ -1,0 +1,53 @@
+"""Open, check and close sessions of the web page.
+
+A session is a row of the index that names a token. Each request reads the session and its token from there,
+so every replica knows a session, and a token that is revoked or has expired ends its sessions at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+
+from cachesvc.domain.access import Token, alive
+from cachesvc_client.wire.errors import Unauthenticated
+
+from .context import Registry
+from .tokens import authenticate
+
+SESSION_SECONDS = 8 * 3600
+"""Seconds that a session lasts: a working day. Nothing prolongs it."""
+MOST_SESSIONS = 20
+"""Sessions of one token at once; a further login ends the oldest."""
+
+
+def open_session(registry: Registry, token_secret: str) -> str:
+    """Opens a session for the token of a secret, and returns the session's own secret, which is new and
+    random. Raises ``Unauthenticated``."""
+    token = authenticate(registry, token_secret, use_cache=False)
+    secret = secrets.token_urlsafe(32)
+    with registry.index.write() as unit:
+        unit.sessions.add(_hash(secret), token.token, registry.now + SESSION_SECONDS, MOST_SESSIONS)
+    return secret
+
+
+def token_of_session(registry: Registry, secret: str) -> Token:
+    """Returns the token of a session, as the index has it now. Raises ``Unauthenticated`` for a session that
+    does not exist or is over, and for a token that is revoked or has expired."""
+    with registry.index.read() as unit:
+        name = unit.sessions.token(_hash(secret), registry.now)
+        token = unit.tokens.get(name) if name is not None else None
+    if token is None:
+        raise Unauthenticated("the session is over", "log in again")
+    alive(token, registry.clock())
+    return token
+
+
+def close_session(registry: Registry, secret: str) -> None:
+    """Ends a session, on every replica at once; one that does not exist is a success."""
+    with registry.index.write() as unit:
+        unit.sessions.remove(_hash(secret))
+
+
+def _hash(secret: str) -> str:
+    return hashlib.sha256(secret.encode(errors="surrogatepass")).hexdigest()

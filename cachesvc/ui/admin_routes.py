@@ -1,0 +1,75 @@
+"""Pages for administrators: usage, tokens, signers, quarantine, and the audit log."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+
+from cachesvc.domain.access import Action, demand
+from cachesvc.registry import audit, inventory, signers, tokens
+
+from . import paging, session
+from .page import SessionRoute, TheViewer
+from .read_routes import Cursor, Text
+
+router = APIRouter(prefix=session.HOME, route_class=SessionRoute, include_in_schema=False)
+
+RANKED = 20
+"""Entries of each ranking."""
+Begin = Annotated[paging.Number, Query(alias="from")]
+
+
+@router.get("/usage")
+def get_usage(viewer: TheViewer) -> Response:
+    """Shows which entries saved most, hold most, and were not used for the longest time."""
+    stats = inventory.stats(viewer.registry, viewer.token, viewer.token.namespace, RANKED)
+    rankings = [
+        ("dearest", "Saved most seconds", stats.dearest),
+        ("heaviest", "Largest, with all revisions", stats.heaviest),
+        ("coldest", "Unused for the longest time", stats.coldest),
+    ]
+    return viewer.page("usage.html", rankings=[one for one in rankings if one[2]])
+
+
+@router.get("/tokens")
+def get_tokens(viewer: TheViewer, revoked: bool = False, begin: Begin = 0) -> Response:
+    """Lists the tokens of the administrator's namespace."""
+    rows = tokens.list_tokens(viewer.registry, viewer.token, revoked=revoked)[::-1]
+    part = paging.part(viewer.request, rows, begin)
+    return viewer.page("tokens.html", total=len(rows), revoked=revoked, **part._asdict())
+
+
+@router.get("/signers")
+def get_signers(viewer: TheViewer, begin: Begin = 0, gone: paging.Number = 0) -> Response:
+    """Lists the keys whose signatures count, and those that were revoked."""
+    demand(viewer.token, Action.admin, viewer.token.namespace)
+    rows = signers.list_signers(viewer.registry, viewer.token)
+    revoked = signers.list_revoked(viewer.registry, viewer.token)
+    revoked.sort(key=lambda row: (-row.revoked, row.key))
+    part = paging.part(viewer.request, rows, begin)
+    revoked_part = paging.part(viewer.request, revoked, gone, "gone")
+    return viewer.page(
+        "signers.html",
+        **part._asdict(),
+        revoked=revoked_part.rows,
+        revoked_first=revoked_part.first,
+        revoked_next=revoked_part.next,
+    )
+
+
+@router.get("/quarantine")
+def get_quarantine(viewer: TheViewer, begin: Begin = 0) -> Response:
+    """Lists what is not offered, to anybody or to some environments."""
+    rows = inventory.list_withheld(viewer.registry, viewer.token)
+    return viewer.page("quarantine.html", **paging.part(viewer.request, rows, begin)._asdict())
+
+
+@router.get("/audit")
+def get_audit(viewer: TheViewer, action: Text = "", subject: Text = "", cursor: Cursor = None) -> Response:
+    """Lists what operators did, newest first."""
+    page = audit.audit_page(
+        viewer.registry, viewer.token, cursor, paging.ROWS, action.strip() or None, subject.strip() or None
+    )
+    links = paging.cursor_addresses(viewer.request, cursor, page.next)
+    return viewer.page("audit.html", page=page, action=action.strip(), subject=subject.strip(), **links)

@@ -1,0 +1,139 @@
+"""Pages for everybody who may read: names, their entries, an entry, coverage; and the overview."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+from fastapi.responses import RedirectResponse
+
+from cachesvc.domain.access import Role
+from cachesvc.domain.retention import DAY
+from cachesvc.index.inventory import Search
+from cachesvc.registry import inventory, names, reports
+from cachesvc_client.wire.digest import Digest
+from cachesvc_client.wire.errors import NotFound
+from cachesvc_client.wire.names import LATEST, Namespace, ShortName, Tag
+
+from . import paging, session
+from .coverage_grid import cover
+from .entry_page import entry_context
+from .page import HEADERS, SessionRoute, TheViewer
+
+COLD = 50
+"""Rows of what went cold, at most."""
+ENVIRONMENTS = 20
+"""Rows of a page of the coverage grid: each takes a look at all entries of the name."""
+REASONS = 100
+"""Cells of a page of the coverage grid whose reasons are shown, at most."""
+
+router = APIRouter(prefix=session.HOME, route_class=SessionRoute, include_in_schema=False)
+
+Text = Annotated[str, Query(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
+Cursor = Annotated[str | None, Query(max_length=1300, pattern=r"^[^\x00-\x1f\x7f]*$")]
+OneTag = Annotated[Tag | None, Query()]
+
+
+@router.get("")
+def get_overview(viewer: TheViewer) -> Response:
+    """Shows the sums of what an administrator's namespace holds, and what went cold today."""
+    if viewer.token.role is not Role.admin:
+        return RedirectResponse(f"{session.HOME}/names", 303, HEADERS)
+    stats = inventory.stats(viewer.registry, viewer.token, viewer.token.namespace, 0)
+    midnight = viewer.registry.now // DAY * DAY
+    withheld = inventory.list_withheld(viewer.registry, viewer.token)
+    by_operators = [row for row in withheld if row.since >= midnight and row.environment is None]
+    return viewer.page(
+        "overview.html",
+        stats=stats,
+        starts=sum(stats.starts.values()),
+        judged=sum(stats.starts.values()) - stats.starts["unused"],
+        cold=reports.inert_since(viewer.registry, viewer.token, midnight, COLD),
+        withheld_today=len(by_operators),
+    )
+
+
+@router.get("/names")
+def get_names(viewer: TheViewer, q: Text = "", cursor: Cursor = None) -> Response:
+    """Lists names, of every namespace that the token may read."""
+    page = names.find_names(viewer.registry, viewer.token, q.strip(), cursor, paging.ROWS)
+    links = paging.cursor_addresses(viewer.request, cursor, page.next)
+    return viewer.page("names.html", page=page, text=q.strip(), **links)
+
+
+@router.get("/names/{namespace}/{name:path}")
+def get_name(
+    viewer: TheViewer, namespace: Namespace, name: ShortName, tag: OneTag = None, cursor: Cursor = None
+) -> Response:
+    """Lists the tags and the entries of a name."""
+    tags = names.list_tags(viewer.registry, viewer.token, namespace, name)
+    search = Search(namespace=namespace, name=name, tag=tag)
+    page = inventory.search_entries(viewer.registry, viewer.token, search, cursor, paging.ROWS)
+    links = paging.cursor_addresses(viewer.request, cursor, page.next)
+    return viewer.page(
+        "name.html",
+        namespace=namespace,
+        name=name,
+        tags=tags,
+        tag=tag,
+        coverage_tag=tag or _usual_tag(tags),
+        page=page,
+        **links,
+    )
+
+
+@router.get("/entries/{entry}")
+def get_entry(
+    viewer: TheViewer,
+    entry: Digest,
+    revision: Annotated[Digest | None, Query()] = None,
+    files: paging.Number = 0,
+    revisions: paging.Number = 0,
+) -> Response:
+    """Shows an entry: its head, or another of its revisions."""
+    return viewer.page("entry.html", **entry_context(viewer, entry, revision, files, revisions))
+
+
+@router.get("/revisions/{revision}")
+def get_revision(viewer: TheViewer, revision: Digest) -> Response:
+    """Leads to the page of a revision's entry."""
+    row = inventory.get_revision(viewer.registry, viewer.token, revision)
+    shown = "" if row.head else f"?revision={revision}"
+    return RedirectResponse(f"{session.HOME}/entries/{row.entry}{shown}", 303, HEADERS)
+
+
+@router.get("/coverage/{namespace}/{name:path}")
+def get_coverage(
+    viewer: TheViewer,
+    namespace: Namespace,
+    name: ShortName,
+    tag: OneTag = None,
+    begin: Annotated[paging.Number, Query(alias="from")] = 0,
+) -> Response:
+    """Shows which targets of a name are warm in which environments."""
+    tags = names.list_tags(viewer.registry, viewer.token, namespace, name)
+    chosen = tag or _usual_tag(tags)
+    if chosen not in tags:
+        raise NotFound(f"{namespace}/{name} has no tag {chosen}", f"it has: {', '.join(tags[:10])}")
+    coverage, rows = cover(viewer, namespace, name, chosen, begin, ENVIRONMENTS)
+    part = paging.part(viewer.request, rows, begin, most=ENVIRONMENTS)
+    reasons = [(row, cell) for row in coverage.environments for cell in row.cells if cell.state != "warm"]
+    return viewer.page(
+        "coverage.html",
+        namespace=namespace,
+        name=name,
+        tags=tags,
+        tag=chosen,
+        coverage=coverage,
+        total=len(rows),
+        warm=sum(cell.state == "warm" for cell in coverage.cells),
+        lane=viewer.token.lane,
+        reasons=reasons[:REASONS],
+        more_reasons=len(reasons) > REASONS,
+        first=part.first,
+        next=part.next,
+    )
+
+
+def _usual_tag(tags: list[Tag]) -> Tag:
+    return LATEST if LATEST in tags else tags[0]

@@ -1,0 +1,8 @@
+"""All routes of the web page, for the application to include."""
+
+from __future__ import annotations
+
+from . import admin_routes, open_routes, read_routes
+
+ROUTERS = (open_routes.router, read_routes.router, admin_routes.router, open_routes.fallback)
+"""In the order in which a request looks for its route."""

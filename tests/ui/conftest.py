@@ -1,0 +1,32 @@
+"""Serve one registry with everything that the pages show, for the tests that change nothing there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cachesvc.ui.open_routes import LOGIN_SECONDS
+
+from .site import Site, site
+
+
+@pytest.fixture(scope="session")
+def session_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with site(tmp_path_factory.mktemp("site")) as one:
+        yield one
+
+
+@pytest.fixture
+def shared_site(session_site: Site) -> Site:
+    """Return the one registry, some seconds later: the logins of other tests do not count any more."""
+    session_site.inside.clock.now += LOGIN_SECONDS + 1
+    return session_site
+
+
+@pytest.fixture
+def own_site(tmp_path: Path) -> Iterator[Site]:
+    """Serve a registry of the test's own."""
+    with site(tmp_path) as one:
+        yield one

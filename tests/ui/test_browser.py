@@ -1,0 +1,219 @@
+"""Every page in a real browser, at two widths and in both colour schemes: nothing scrolls sideways, axe finds
+nothing serious, the keyboard reaches everything, and the policy of the pages stops every script."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .site import HOSTILE, Site, site
+
+PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
+REQUIRED = os.environ.get("CACHESVC_TEST_UI") == "required"
+SHOTS = os.environ.get("CACHESVC_TEST_UI_SHOTS")
+"""Folder for a picture of each page, for people who look at them."""
+WIDTHS = (360, 1440)
+SERIOUS = ("serious", "critical")
+
+
+def program() -> str:
+    """Return the path of Chromium, or skip the test; `make test-ui` installs it and fails without."""
+    found = next(filter(None, map(shutil.which, PROGRAMS)), None)
+    if found is None and REQUIRED:
+        pytest.fail("no Chromium: apt-get install chromium")
+    return found or pytest.skip("no Chromium here: make test-ui installs it")
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    path = program()
+    if not REQUIRED:
+        pytest.importorskip("playwright", reason="no Playwright here: make test-ui installs it")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[Site]:
+    del chromium  # it skips where the browser is missing
+    with site(tmp_path_factory.mktemp("site")) as one:
+        yield one
+
+
+def pages(one: Site) -> dict[str, str]:
+    """Return the address of each page of an administrator, by a short name."""
+    entry = {what: f"/ui/entries/{made.manifest.entry}" for what, made in one.published.items()}
+    return {
+        "overview": "/ui",
+        "names": "/ui/names",
+        "nothing-found": "/ui/names?q=nothing",
+        "name": "/ui/names/team/llm/llama-8b",
+        "entry": entry["decode"],
+        "entry-hostile": f"{entry['bert']}?revision={one.published['bert'].revision}",
+        "entry-strange": entry["strange"],
+        "entry-quarantined": entry["tagged"],
+        "coverage": "/ui/coverage/team/llm/llama-8b",
+        "usage": "/ui/usage",
+        "tokens": "/ui/tokens?revoked=true",
+        "signers": "/ui/signers",
+        "quarantine": "/ui/quarantine",
+        "audit": "/ui/audit",
+        "not-found": "/ui/nowhere",
+    }
+
+
+def log_in(page: Any, one: Site, what: str = "admin") -> None:
+    page.goto(f"{one.url}/ui/login")
+    page.fill("#token", one.secrets[what])
+    page.click("main button")
+    page.wait_for_url(f"{one.url}/ui**")
+
+
+def open_page(chromium: Any, width: int, scheme: str = "light") -> Any:
+    context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    page = context.new_page()
+    page.complaints = []
+    page.on("console", lambda message: page.complaints.append(message.text))
+    page.on("dialog", lambda dialog: page.complaints.append(f"dialog: {dialog.message}"))
+    page.on("pageerror", lambda error: page.complaints.append(str(error)))
+    return page
+
+
+def serious_findings(page: Any) -> list[str]:
+    """Return what axe finds that keeps somebody from using the page."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    found = Axe().run(page).response["violations"]
+    return [
+        f"{one['id']}: {node['html'][:200]}"
+        for one in found
+        if one["impact"] in SERIOUS
+        for node in one["nodes"]
+    ]
+
+
+def width_of_content(page: Any) -> int:
+    return int(page.evaluate("document.documentElement.scrollWidth"))
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_each_page_fits_its_window_and_axe_finds_nothing_serious(
+    served: Site, chromium: Any, width: int, scheme: str
+) -> None:
+    page = open_page(chromium, width, scheme)
+    page.goto(f"{served.url}/ui/login")
+    assert serious_findings(page) == []
+    shoot(page, f"login-{width}-{scheme}")
+    log_in(page, served)
+    for name, path in pages(served).items():
+        page.goto(served.url + path)
+        assert width_of_content(page) <= width, name
+        assert serious_findings(page) == [], name
+        shoot(page, f"{name}-{width}-{scheme}")
+    # A browser notes the one answer that is an error; nothing else may be noted: no script that the policy
+    # stopped, no file that is missing.
+    assert [text for text in page.complaints if "404" not in text] == []
+    page.context.close()
+
+
+def shoot(page: Any, name: str) -> None:
+    if SHOTS:
+        page.screenshot(path=str(Path(SHOTS) / f"{name}.png"), full_page=True)
+
+
+def test_hostile_texts_are_shown_and_run_nothing(served: Site, chromium: Any) -> None:
+    page = open_page(chromium, 1440)
+    log_in(page, served)
+    for name in ("entry-hostile", "entry-strange", "quarantine", "signers", "audit", "overview"):
+        page.goto(served.url + pages(served)[name])
+        assert HOSTILE in page.inner_text("body"), name
+        assert page.locator("main script, main img").count() == 0
+    page.goto(f"{served.url}/ui/tokens")
+    assert HOSTILE in page.inner_text("main")
+    assert page.complaints == []
+    page.context.close()
+
+
+def test_the_policy_stops_a_script_that_got_into_a_page(served: Site, chromium: Any) -> None:
+    page = open_page(chromium, 1440)
+    log_in(page, served)
+    page.evaluate(
+        """() => { const script = document.createElement("script"); script.textContent = "window.ran = true";
+        document.body.append(script); }"""
+    )
+    assert page.evaluate("window.ran") is None
+    assert any("Content Security Policy" in text for text in page.complaints)
+    page.context.close()
+
+
+def test_the_keyboard_alone_logs_in_searches_and_logs_out(served: Site, chromium: Any) -> None:
+    page = open_page(chromium, 1440)
+    page.goto(f"{served.url}/ui/names")
+    page.keyboard.press("Tab")
+    assert focused(page) == "Skip to the content"
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    page.keyboard.type(served.secrets["reader"])
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#q")
+    tab_to(page, "search")
+    page.keyboard.type("llama")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**q=llama")
+    tab_to(page, "team/llm/llama-8b")
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/ui/names/team/llm/llama-8b")
+    tab_to(page, "Log out")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/ui/login")
+    page.goto(f"{served.url}/ui/names")
+    assert page.locator("#token").count() == 1
+    page.context.close()
+
+
+def focused(page: Any) -> str:
+    return str(
+        page.evaluate(
+            "document.activeElement.type === 'search' ? 'search' : document.activeElement.innerText"
+        )
+    )
+
+
+def tab_to(page: Any, what: str) -> None:
+    """Press the tabulator until the element has the focus."""
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        if focused(page).strip() == what:
+            return
+    raise AssertionError(f"the keyboard does not reach {what}")
+
+
+def test_a_link_from_another_site_needs_one_more_click_and_no_second_login(
+    served: Site, chromium: Any
+) -> None:
+    """The session's cookie does not come with a request from elsewhere; the page offers to go on."""
+    page = open_page(chromium, 1440)
+    log_in(page, served)
+    page.route(
+        "http://elsewhere.test/",
+        lambda route: route.fulfill(
+            content_type="text/html", body=f'<a id="a" href="{served.url}/ui/names">to the names</a>'
+        ),
+    )
+    page.goto("http://elsewhere.test/")
+    page.click("#a")
+    page.wait_for_selector("#token")
+    page.click("text=Go on to the page")
+    page.wait_for_selector("#q")
+    page.context.close()
