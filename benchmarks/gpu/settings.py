@@ -45,7 +45,7 @@ def main() -> None:
         answer["gpu"] = torch.cuda.get_device_name()
     expected = torch.load(options.expect, weights_only=True) if options.expect else {}
     for name, case in cases(options.device).items():
-        if options.restorable and not case.restored:
+        if (options.restorable and not case.restored) or not case.has():
             continue
         value = case.values[options.which == "second"]
         answer["cases"][name], outputs[name] = _one(case, value, options.device, expected.get(name))
@@ -200,6 +200,21 @@ def nested_options(device: str, value: Any) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def rank_of_two(_: str, rank: int) -> Iterator[None]:
+    """Be this rank of a group of two whose other member is made up, and put collectives together."""
+    import torch
+    import torch._inductor.config
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    torch.distributed.init_process_group("fake", store=FakeStore(), rank=rank, world_size=2)
+    try:
+        with torch._inductor.config.patch(bucket_all_gathers_fx="all"):
+            yield
+    finally:
+        torch.distributed.destroy_process_group()
+
+
 # Programs -------------------------------------------------------------------------------------
 
 
@@ -314,13 +329,52 @@ def nested_region(_: str) -> Callable[[Any], Any]:
     return lambda x: region(x).sum(-1)  # Called twice, torch 2.11 itself answers a wrong gradient.
 
 
+def gathered(_: str) -> Callable[[Any], Any]:
+    """Make a function with two all-gathers, which a pass puts together."""
+    import torch
+    from torch.distributed._functional_collectives import all_gather_tensor
+
+    def function(x: Any) -> Any:
+        group = torch.distributed.group.WORLD
+        return all_gather_tensor(x.sin(), 0, group) * 2 + all_gather_tensor(x.cos(), 0, group)
+
+    return function
+
+
+def _has_hints() -> bool:
+    import inspect
+
+    import torch
+
+    return "hint_override" in inspect.signature(torch._dynamo.mark_dynamic).parameters
+
+
+def _has_nested_options() -> bool:
+    import importlib
+
+    import torch
+
+    # The package has an operator of that name too.
+    module = importlib.import_module("torch._higher_order_ops.invoke_subgraph")
+    options = getattr(module, "NestedCompileRegionOptions", None)
+    known = hasattr(torch._dynamo.config, "enable_invoke_subgraph_regional_compile")
+    return known and "partitioner" in getattr(options, "__dataclass_fields__", ())
+
+
+def _has_buckets() -> bool:
+    import torch._inductor.config
+
+    return torch.distributed.is_available() and hasattr(torch._inductor.config, "bucket_all_gathers_fx")
+
+
 @dataclass(frozen=True)
 class Case:
     """Holds a program with the two values of a setting.
 
     ``grad``: gradients are computed too. ``graphs_alone``: PyTorch's cache of AOTAutograd is off, so that the
     cache of Inductor's graphs is used by itself. ``mark``: called with the input and the value before a call.
-    ``restored``: whether a process with the same value restores it."""
+    ``restored``: whether a process with the same value restores it. ``has``: whether this torch has the
+    setting."""
 
     program: Callable[[str], Callable[[Any], Any]]
     setting: Callable[[str, Any], contextlib.AbstractContextManager[None]]
@@ -329,6 +383,7 @@ class Case:
     graphs_alone: bool = False
     mark: Callable[[Any, Any], None] | None = None
     restored: bool = True
+    has: Callable[[], bool] = lambda: True
 
 
 def cases(device: str) -> dict[str, Case]:
@@ -346,7 +401,8 @@ def cases(device: str) -> dict[str, Case]:
         "default dtype, FX key alone": Case(ramp_alone, default_dtype, wholes, graphs_alone=True),
         "threads": Case(total, threads, (2, 1)),
         "threads, FX key alone": Case(total_alone, threads, (2, 1), graphs_alone=True),
-        "hint of a dynamic size": Case(dynamic, chosen, (64, 512), mark=mark_with_hint),
+        "hint of a dynamic size": Case(dynamic, chosen, (64, 512), mark=mark_with_hint, has=_has_hints),
+        "rank under bucketing": Case(gathered, rank_of_two, (0, 1), has=_has_buckets),
         "an operator's gradient": Case(operator, chosen, ("once", "twice"), grad=True),
         "options of a nested region": Case(
             nested_region,
@@ -354,6 +410,7 @@ def cases(device: str) -> dict[str, Case]:
             ("default_partition", "min_cut_rematerialization_partition"),
             grad=True,
             restored=False,
+            has=_has_nested_options,
         ),
     } | ({"pinned constant, FX key alone": pinned} if device == "cuda" else {})
 
