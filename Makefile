@@ -74,8 +74,8 @@ venv: $(STAMP)  ## .venv with everything; instant when it is there
 	@tools/vllm_env.sh $(VLLM) .torch/vllm-$(VLLM) $(PYTHON)
 	@touch $@
 
-.torch/tilelang-$(TILELANG)/.ready: requirements/tilelang.txt pyproject.toml client/pyproject.toml \
-		tools/tilelang_env.sh | tools
+.torch/tilelang-$(TILELANG)/.ready: requirements/build.txt requirements/tilelang.txt pyproject.toml \
+		client/pyproject.toml tools/tilelang_env.sh tools/cpu_env.sh | tools
 	@tools/tilelang_env.sh $(TILELANG) .torch/tilelang-$(TILELANG) $(PYTHON)
 	@touch $@
 

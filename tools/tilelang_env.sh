@@ -13,11 +13,6 @@ venv=$2
 python=${3:-python3}
 
 cd "$(dirname "$0")/.."
-[ -x "$venv/bin/python" ] || "$python" -m venv "$venv" || fail "$python could not make $venv"
-pip() { "$venv/bin/python" -m pip install -q --disable-pip-version-check "$@"; }
-echo "tilelang_env: TileLang $version into $venv ..." >&2
-pip --no-deps -r requirements/tilelang.txt
-pip --no-deps "torch==2.13.0+cpu" || pip --no-deps "torch==2.13.0" || fail "no torch 2.13.0"
-pip --no-deps "tilelang==$version"
-pip --no-deps --no-build-isolation -e ./client -e .
+tools/cpu_env.sh requirements/tilelang.txt "$venv" "$python"
+"$venv/bin/python" -m pip install -q --disable-pip-version-check --no-deps "tilelang==$version"
 "$venv/bin/python" -c 'import tilelang' || fail "TileLang $version does not import in $venv"
