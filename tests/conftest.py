@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import secrets
 import signal
 from collections.abc import Iterator
@@ -25,6 +26,9 @@ settings.load_profile("shared")
 # Tests that interrupt a command need the behaviour that a terminal gives.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# xdist sets it, and commands would fit their tables to it.
+os.environ.pop("COLUMNS", None)
 
 SERVICES = {"postgresql", "database", "redis_url", "gateway", "bucket_at_gateway", "oci_registry"}
 

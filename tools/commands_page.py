@@ -100,9 +100,13 @@ def _server_commands() -> Iterator[tuple[str, Any]]:
 
 def _walk(path: str, command: Any) -> Iterator[tuple[str, Any]]:
     if hasattr(command, "commands"):
+        # A process that imported a module of commands before has those in another order.
+        order = [name for names in cli.COMMANDS.values() for name in names] if not path else []
         if path:
             yield path, command
-        for name, inner in command.commands.items():
+        for name, inner in sorted(
+            command.commands.items(), key=lambda one: order.index(one[0]) if one[0] in order else 0
+        ):
             yield from _walk(f"{path} {name}".strip(), inner)
     else:
         yield path, command

@@ -31,6 +31,7 @@ def _result(first: float = 0.1, whole: float = 1.1, steady: float = 1.0, **chang
         "packs": packs,
         "steady": {
             "without traces / PyTorch": service_start.spread([steady]),
+            "without traces, again / PyTorch": service_start.spread([0.999, 1.0, 1.002]),
             "control / PyTorch": service_start.spread([0.999, 1.0, 1.001]),
         },
     }
@@ -98,6 +99,6 @@ def test_the_benchmark_measures_a_tiny_service(tmp_path: Path) -> None:
     for row in methods.values():
         (run,) = row["runs"]
         steps = sum(run["seconds"].get(step, 0.0) for step in service_start.STEPS)
-        assert 0 <= run["seconds"]["whole"] - steps < 0.5, "the steps are the whole"
+        assert -0.001 <= run["seconds"]["whole"] - steps < 0.5, "the steps are the whole"
     assert len(models["tiny/default"]["steady"]["blocks"]["frames"]) == 3
     assert str(hosts.ROOT) not in report.read_text() and str(tmp_path) not in report.read_text()

@@ -275,7 +275,7 @@ def test_a_table_fits_the_terminal_and_has_other_forms(
         narrow = admin("entries", "list", team)
         assert max(map(len, narrow.out.splitlines())) <= columns, narrow.out
         assert f"{team}/bert:latest" in narrow.out and "llm/bf16/max-autotune" in narrow.out
-        assert "left out, for this terminal: " in narrow.err and "-o wide" in narrow.err
+        assert "not shown, for want of room: " in narrow.err and "-o wide" in narrow.err
     wide = admin("entries", "list", team, "-o", "wide")
     assert wide.err == "" and "NVIDIA H200" in wide.out and "2.11.0+cu128" in wide.out
     assert re.search(r"now|\d (ms|s|min) ago", wide.out)

@@ -215,7 +215,7 @@ def test_a_namespace_and_its_lanes_are_delegated_and_files_are_renewed(
     assert f"cachesvc admin trust revoke {robot.public} --why TEXT --targets-key FILE" in revoked.err
     refused(site.admin("trust", "renew"), 2, "nothing to renew")
     keys = (*site.root_keys("alice"), "--targets-key", site.key("targets"))
-    assert "sign root and targets anew" in done(site.admin("trust", "renew", *keys, "--apply"))
+    assert "signed root and targets anew" in done(site.admin("trust", "renew", *keys, "--apply"))
     done(site.admin("trust", "renew", "--targets-key", site.key("targets"), "--apply"))
     rows = json.loads(done(site.admin("trust", "show", "--json")))
     assert {row["role"]: row.get("version") for row in rows}["root"] == 2

@@ -101,7 +101,7 @@ def test_an_operator_with_an_old_list_of_keys_signs_no_bytes_of_a_removed_signer
     }
     for words in (("tag", f"{team}/good", "prod"), ("revisions", "rollback", old)):
         status, said = run("admin", *words, **operator)
-        assert status == 0 and "plan: " in said, "without a pinned root the list decides"
+        assert status == 0 and "nothing was changed" in said, "without a pinned root the list decides"
         status, said = run("admin", *words, "--apply", **operator, CACHESVC_TRUST_ROOT=root)
         assert status == 7 and f"signed by key {removed.public.keyid}, which {server.url} revoked" in said, (
             said
@@ -123,7 +123,7 @@ def test_an_operator_s_key_that_the_root_does_not_name_signs_nothing(
         assert f"signers add {key.public} -n {team}" in said and said.count("\n") == 1, said
     signers(server, "add", key.public, team)
     status, said = run("admin", "tag", f"{team}/good", "prod", **own)
-    assert status == 0 and "tag 1 of 1 entries" in said, said
+    assert status == 0 and "tag 1 of 1 entry" in said, said
 
 
 def test_the_root_alone_lets_an_operator_sign_with_a_program(
@@ -182,7 +182,7 @@ def test_an_export_leaves_out_what_services_would_refuse(
     out, left_out = tmp_path / "team.tar", f"left out: {team}/"
     for variables in ({}, {"CACHESVC_TRUST_ROOT": root}):
         status, said = run("admin", "export", team, "-o", out, **variables)
-        assert status == 0 and "1 revisions of" in said and said.count(left_out) == 3, said
+        assert status == 0 and "1 revision of" in said and said.count(left_out) == 3, said
         for reason in (
             "quarantined:latest: withheld by an operator (wrong numbers)",
             "removed:latest: withheld by an operator (its signer was removed)",

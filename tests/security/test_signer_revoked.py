@@ -67,7 +67,7 @@ def test_a_warm_node_that_hit_refuses_5_seconds_after_the_revocation(
         first = start("service.py", NAME, place=place, **variables)
         assert (first["state"], first["compilations"]) == ("hit", 0), first
         said, moment = revoke(leaked, served.variables)
-        assert "withhold 1 revision under 1 name; 1 node reported some, 1 used it" in said, said
+        assert "withheld 1 revision under 1 name; 1 node reported some, 1 used it" in said, said
         sleep_until_5_seconds_after(moment)
         again = start("service.py", NAME, place=place, **variables)
         log = (place / "log").read_text()

@@ -96,7 +96,7 @@ def create(
         ("expires", time_text(token.expires) or "never"),
     ]
     show_facts(facts, token, as_json)
-    if by_default:
+    if by_default and not as_json:
         line = f"it expires in {DEFAULT_TOKEN_DAYS} days; --days N or --never says otherwise"
         show_line(line, err=True)
 

@@ -98,7 +98,7 @@ def show_table(
     fitted, dropped = fitting(cells, sys.maxsize if output is Form.wide else _width(), _DROP_FIRST)
     typer.echo(aligned(fitted))
     if dropped:
-        show_line(f"left out, for this terminal: {', '.join(dropped)}; -o wide shows all", err=True)
+        show_line(f"not shown, for want of room: {', '.join(dropped)}; -o wide shows all", err=True)
 
 
 def _width() -> int:

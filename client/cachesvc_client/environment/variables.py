@@ -12,8 +12,6 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Literal, cast
 
-from ..wire.suggestion import nearest
-
 PREFIX = "CACHESVC_"
 """Beginning of the names of all variables of cachesvc."""
 SERVER_PREFIX = PREFIX + "SERVER_"
@@ -100,6 +98,8 @@ def unknown_variables(
 
 
 def _hint(name: str, known: Iterable[str], prefix: str) -> str:
+    from ..wire.suggestion import nearest
+
     near = nearest(name, (one.removeprefix(prefix) for one in known))  # the prefix alone makes all look alike
     return f"did you mean {prefix}{near}?" if near else "unset it"
 
