@@ -362,9 +362,11 @@ def _has_nested_options() -> bool:
 
 
 def _has_buckets() -> bool:
+    """Return whether this torch puts all-gathers together. Torch 2.9 does, and its numbers are wrong then."""
     import torch._inductor.config
 
-    return torch.distributed.is_available() and hasattr(torch._inductor.config, "bucket_all_gathers_fx")
+    known = torch.distributed.is_available() and hasattr(torch._inductor.config, "bucket_all_gathers_fx")
+    return known and not torch.__version__.startswith("2.9.")
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 from torch._inductor import config
+from torch.utils.weak import WeakIdKeyDictionary
 
 from cachesvc_client.graphs import ambient, keys
 from tests.e2e.harness import SCALAR, environment
@@ -124,6 +125,23 @@ def test_a_method_of_tensors_that_the_program_replaced_is_in_the_key(monkeypatch
     monkeypatch.setattr(torch.Tensor, "sin", lambda x: x + 2)
     assert len({str(one) for one in (other_method, own_code)}) == 2
     assert ambient.of_autograd(details, details.gm)["replaced_methods"] != own_code
+
+
+def test_hints_of_sizes_are_read_from_the_tensors_where_pytorch_keeps_them_nowhere_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So in torch 2.9. `benchmarks/gpu/false_hits.py` compiles with two hints, on every version."""
+    plain, hinted = torch.ones(2), torch.ones(3)
+    hinted._dynamo_hint_overrides = {1: 512, 0: 64}
+    describer = types.SimpleNamespace(lookup_tensor=WeakIdKeyDictionary({plain: 0, hinted: 1}))
+    converter = types.SimpleNamespace(meta_converter=types.SimpleNamespace(describer=describer))
+    mode = types.SimpleNamespace(fake_tensor_converter=converter, shape_env=types.SimpleNamespace())
+    context = types.SimpleNamespace(fake_mode=mode)
+    monkeypatch.setattr(torch._guards.TracingContext, "try_get", staticmethod(lambda: context))
+    details = Old(graph(), graph_on("cpu"))
+    assert ambient.of_graph(details, graph())["var_to_hint_override"] == {"1[0]": 64, "1[1]": 512}
+    mode.shape_env.var_to_hint_override = {}
+    assert "var_to_hint_override" not in ambient.of_graph(details, graph())
 
 
 def test_a_graph_without_metadata_has_no_nested_options() -> None:

@@ -3,7 +3,8 @@
 These settings change what is compiled from an equal graph. PyTorch's keys hold them from some version on: the
 dtype of autocast, the default dtype and the number of CPU threads from 2.13, hints that override a dynamic
 size's from 2.11, options of a nested region from 2.14. Before that, code for one setting is a hit under
-another [measured, 2.8 and 2.11: a service under autocast to float16 computed in bfloat16].
+another [measured, 2.8 and 2.11: a service under autocast to float16 computed in bfloat16; 2.9: one got the
+code for another hint].
 
 A graph that enters autocast by itself and names no dtype takes that of ``torch.set_autocast_dtype``. No key
 of 2.8, 2.11 and 2.14 holds it, 2.13 keeps such a graph out of AOTAutograd's cache, and 2.15 has the dtypes of
@@ -355,8 +356,23 @@ def _hint_overrides() -> dict[str, int]:
 
     context = torch._guards.TracingContext.try_get()
     mode = getattr(context, "fake_mode", None)
-    hints = getattr(getattr(mode, "shape_env", None), "var_to_hint_override", None) or {}
+    hints = getattr(getattr(mode, "shape_env", None), "var_to_hint_override", None)
+    if hints is None:
+        return _hints_of_inputs(mode)
     return {str(symbol): hint for symbol, hint in sorted(hints.items(), key=lambda item: str(item[0]))}
+
+
+def _hints_of_inputs(mode: Any) -> dict[str, int]:
+    """Return the hints on the tensors that Dynamo made fake ones of, by their number there. torch 2.9 keeps
+    hints nowhere else."""
+    converter = getattr(getattr(mode, "fake_tensor_converter", None), "meta_converter", None)
+    numbers = getattr(getattr(converter, "describer", None), "lookup_tensor", None)
+    tensors = sorted(numbers.items(), key=lambda item: item[1]) if numbers is not None else ()
+    return {
+        f"{number}[{dimension}]": hint
+        for tensor, number in tensors
+        for dimension, hint in sorted(getattr(tensor, "_dynamo_hint_overrides", {}).items())
+    }
 
 
 @functools.cache
