@@ -39,9 +39,9 @@ def test_another_node_compiles_nothing_and_answers_the_same(
 
 def test_a_package_of_aotinductor_is_a_file_that_needs_no_cache(tmp_path: Path, registry: Served) -> None:
     """The builder makes it with compilers. The node loads the file, and cachesvc, which is attached, has
-    nothing to do."""
+    nothing to restore: the name has no entry."""
     folder = str(tmp_path / "package")
     built = build(tmp_path / "builder", registry, "aot_package", folder)
     loaded = restore(tmp_path / "node", registry, "aot_package", folder, "load")
-    assert (loaded.answer["state"], loaded.work) == ("unused", NOTHING), loaded.answer
+    assert (loaded.answer["state"], loaded.work) == ("miss", NOTHING), loaded.answer
     assert loaded.answer["digest"] == built.answer["digest"]
