@@ -48,7 +48,7 @@ class TestConformance(KindConformance):
 
     def allowed(self, state: KindState) -> list[Path]:
         assert isinstance(state, TorchExtensionsState)
-        return [folder for folders in state._extensions._accepted.values() for folder in folders]
+        return state._extensions._accepted.all()
 
 
 # Flags ----------------------------------------------------------------------------------------

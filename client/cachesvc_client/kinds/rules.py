@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -63,3 +63,53 @@ class KindRules:
             under = names if relative == "." else [f"{relative}/{name}" for name in names]
             paths.update(path for path in under if self.rule(path) is not None)
         return paths
+
+
+class AcceptedFolders:
+    """Holds the folders that may be loaded, of a kind with ``<host folder>/<host>/<key>/<made>/<file>``.
+
+    ``last``: the file without which a folder is not looked at. ``host_folder``: the first part of the paths.
+    """
+
+    def __init__(self, rules: KindRules, last: str, host_folder: str) -> None:
+        self._rules, self._last, self._host_folder = rules, last, host_folder
+        self._by_key: dict[str, list[Path]] = {}
+
+    def accept(self, root: Path, paths: Collection[str]) -> None:
+        """Accept the folders of these files, whose paths are relative to ``root``."""
+        for path in paths:
+            if path.endswith("/" + self._last) and self._rules.rule(path) is not None:
+                folder = (root / path).parent
+                folders = self._by_key.setdefault(folder.parent.name, [])
+                if folder not in folders:
+                    folders.append(folder)
+
+    def __bool__(self) -> bool:
+        return bool(self._by_key)
+
+    def of(self, key: str) -> Sequence[Path]:
+        """Return the folders of a key."""
+        return self._by_key.get(key, ())
+
+    def all(self) -> list[Path]:
+        """Return the folders of all keys."""
+        return [folder for folders in list(self._by_key.values()) for folder in folders]
+
+    def remove(self, key: str, folder: Path) -> None:
+        """Accept a folder of a key no more."""
+        self._by_key[key] = [other for other in self.of(key) if other != folder]
+
+    def clear(self) -> None:
+        """Accept none of the folders any more."""
+        self._by_key.clear()
+
+    def forget(self, paths: Collection[str]) -> set[str]:
+        """Accept the folders of these files no more; return them, relative to the kind's folder."""
+        wrong = {path.rpartition("/")[0] for path in paths if self._rules.rule(path) is not None}
+        for key, folders in list(self._by_key.items()):
+            self._by_key[key] = [folder for folder in folders if self.relative(folder) not in wrong]
+        return wrong
+
+    def relative(self, folder: Path) -> str:
+        """Return the path of a folder, relative to the kind's folder."""
+        return "/".join((self._host_folder, *folder.parts[-3:]))

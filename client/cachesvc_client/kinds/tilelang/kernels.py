@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...hooks import counters, imports
 from ...wire.errors import printable
+from ..rules import AcceptedFolders
 from .rules import FILES, HOST_FOLDER, MADE, MANIFEST, RULES
 from .versions import BACKEND, TARGET
 
@@ -56,25 +57,20 @@ class Kernels:
         """Why kernels were compiled here and not taken from an entry, in words for the user."""
         self.seconds = 0.0
         """Seconds that look-ups and records took, without TileLang's own work."""
-        self._accepted: dict[str, list[Path]] = {}
-        """By key, the folders that may hold its kernel."""
+        self._accepted = AcceptedFolders(RULES, MADE, HOST_FOLDER)
+        """The folders that may hold the kernel of a key."""
         self._call = threading.local()
         """Of the present call on a thread. ``place``: the key that TileLang looks up, and the folder that it
         gets; ``reason``: why it gets none; ``manifest``: what TileLang wrote last."""
 
     def accept(self, root: Path, paths: Collection[str]) -> None:
         """Allow the kernels among these files to be loaded."""
-        for path in paths:
-            if path.endswith("/" + MADE) and RULES.rule(path) is not None:
-                folder = (root / path).parent
-                folders = self._accepted.setdefault(folder.parent.name, [])
-                if folder not in folders:
-                    folders.append(folder)
+        self._accepted.accept(root, paths)
 
     @property
     def allowed(self) -> list[Path]:
         """Return the folders whose kernels TileLang may load."""
-        return [folder for folders in list(self._accepted.values()) for folder in folders]
+        return self._accepted.all()
 
     def refuse_all(self) -> None:
         """Allow no kernel of the folders that were accepted so far."""
@@ -82,9 +78,7 @@ class Kernels:
 
     def forget(self, paths: Collection[str]) -> None:
         """Treat the kernels of these paths as never used, and load them no more."""
-        wrong = {path.rpartition("/")[0] for path in paths if RULES.rule(path) is not None}
-        for key, folders in list(self._accepted.items()):
-            self._accepted[key] = [folder for folder in folders if _relative(folder) not in wrong]
+        wrong = self._accepted.forget(paths)
         self.loaded -= wrong
         for folder in wrong:
             self.compiled.pop("/".join(folder.split("/")[2:]), None)
@@ -107,10 +101,10 @@ class Kernels:
         with self._in_place(key, folder):
             kernel = call()
         if kernel is not None:
-            self.loaded.add(_relative(folder))
+            self.loaded.add(self._accepted.relative(folder))
             return kernel
         self._call.reason = "TileLang did not load the files of the entry"
-        self._accepted[key] = [other for other in self._accepted.get(key, []) if other != folder]
+        self._accepted.remove(key, folder)
         return call.original(*call.args, **call.kwargs)
 
     def folder_of(self, call: imports.Call) -> Any:
@@ -161,7 +155,7 @@ class Kernels:
 
         check_flags(_flags(given))
         self._call.reason = "no restored entry has it with this body, target, passes and flags"
-        folders = self._accepted.get(key, ())
+        folders = self._accepted.of(key)
         facts = facts_here() if folders else {}
         for folder in folders:
             made = Provenance.decode((folder / MADE).read_bytes())
@@ -282,11 +276,6 @@ def _name(call: imports.Call) -> str:
     """Return the name of the function that a kernel is compiled from, safe to print."""
     attributes = getattr(call.argument("tilelang_func"), "attrs", None) or {}
     return printable(str(attributes.get("global_symbol", "a kernel")))[:100]
-
-
-def _relative(folder: Path) -> str:
-    """Return the path of a kernel's folder, relative to the kind's folder."""
-    return "/".join((HOST_FOLDER, *folder.parts[-3:]))
 
 
 def _read(file: Path) -> bytes:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...hooks import counters, imports
 from ...wire.errors import printable
+from ..rules import AcceptedFolders
 from .rules import DEPENDS, HOST_FOLDER, RULES
 
 if TYPE_CHECKING:
@@ -62,20 +63,15 @@ class Extensions:
         when a later call of it builds nothing."""
         self.seconds = 0.0
         """Seconds spent in keys, look-ups and records: cachesvc's, not PyTorch's."""
-        self._accepted: dict[str, list[Path]] = {}
-        """By key, the folders that may hold its library."""
+        self._accepted = AcceptedFolders(RULES, DEPENDS, HOST_FOLDER)
+        """The folders that may hold the library of a key."""
         self._call = threading.local()
         """Of the present call on a thread. ``names``: the files that ninja wrote; ``reason``: why the library
         is not loaded from an accepted folder."""
 
     def accept(self, root: Path, paths: Collection[str]) -> None:
         """Allow the libraries among these files to be loaded."""
-        for path in paths:
-            if path.endswith("/" + DEPENDS) and RULES.rule(path) is not None:
-                folder = (root / path).parent
-                folders = self._accepted.setdefault(folder.parent.name, [])
-                if folder not in folders:
-                    folders.append(folder)
+        self._accepted.accept(root, paths)
 
     def refuse_all(self) -> None:
         """Allow no library to be loaded from the folders that were accepted so far."""
@@ -83,9 +79,7 @@ class Extensions:
 
     def forget(self, paths: Collection[str]) -> None:
         """Treat libraries of these paths as never used, and load them no more."""
-        wrong = {path.rpartition("/")[0] for path in paths if RULES.rule(path) is not None}
-        for key, folders in list(self._accepted.items()):
-            self._accepted[key] = [folder for folder in folders if _relative(folder) not in wrong]
+        wrong = self._accepted.forget(paths)
         self.loaded = {
             path: file for path, file in self.loaded.items() if path.rpartition("/")[0] not in wrong
         }
@@ -163,7 +157,7 @@ class Extensions:
         from .dependencies import Dependencies
 
         reason = "no restored entry has it with these sources and flags" if self._accepted else ""
-        for folder in self._accepted.get(request.key(version.name), ()):
+        for folder in self._accepted.of(request.key(version.name)):
             if not (folder / f"{version.name}.so").is_file():
                 continue
             reason = Dependencies.decode((folder / DEPENDS).read_bytes()).difference(request, _module())
@@ -177,7 +171,7 @@ class Extensions:
         answer = module._import_module_from_library(version.name, str(folder), request.is_python_module)
         record = version.record._replace(hash=_LoadedHash(version.record.hash))
         module.JIT_EXTENSION_VERSIONER.entries[request.name] = record
-        self.loaded[f"{_relative(folder)}/{version.name}.so"] = folder / f"{version.name}.so"
+        self.loaded[f"{self._accepted.relative(folder)}/{version.name}.so"] = folder / f"{version.name}.so"
         return answer
 
     def _record(self, request: BuildRequest, began: int) -> None:
@@ -241,11 +235,6 @@ def _next_version(request: BuildRequest, call: imports.Call) -> _Version | None:
         return None
     name = f"{request.name}_v{record.version}" if record.version else request.name
     return _Version(name, record)
-
-
-def _relative(folder: Path) -> str:
-    """Return the path of a library's folder, relative to the kind's folder."""
-    return "/".join((HOST_FOLDER, *folder.parts[-3:]))
 
 
 def _module() -> Any:
