@@ -60,11 +60,16 @@ def main() -> int:
         if options.bytecode:
             compile_packages(folder / "bytecode")
         result: dict[str, Any] = {**_conditions(), "methods": ABOUT, "models": {}}
+
+        def keep(name: str, measured: dict[str, Any]) -> None:
+            result["models"][name] = measured
+            (options.out / "engines.json").write_text(json.dumps(result, indent=1))
+
         with registry(folder / "registry", options.registry_python) as served:
             for name in options.models:
                 bench = EngineBenchmark(name, folder / name, served, options)
-                result["models"][name] = bench.run()
-                (options.out / "engines.json").write_text(json.dumps(result, indent=1))
+                for measured in bench.run():
+                    keep(name, measured)
                 print(table(name, result["models"][name]), flush=True)
 
     return exit_status(measure)
@@ -79,6 +84,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--layers", type=int, default=0, help="another number of layers")
     parser.add_argument("--width", type=int, default=0, help="another hidden size")
     parser.add_argument("--args", type=json.loads, default={}, help="more engine arguments, as JSON")
+    parser.add_argument("--env", type=json.loads, default={}, help="variables of the engine, as JSON")
     parser.add_argument("--registry-python", default=sys.executable, help="interpreter of the registry")
     parser.add_argument("--bytecode", action="store_true", help="compile all packages first")
     parser.add_argument("--place", type=Path, help="folder of the hosts, kept (a temporary one)")
@@ -102,22 +108,20 @@ class EngineBenchmark:
         }
         self._cold: Path | None = None
 
-    def run(self) -> dict[str, Any]:
-        """Return the report of `cachesvc warm`, and the starts by method."""
+    def run(self) -> Iterator[dict[str, Any]]:
+        """Yield the report of `cachesvc warm` and the starts by method, after each start."""
         report = self._warm() if "cachesvc" in self._options.methods else {}
         _say(f"{self._name}: warm: {report.get('status')} {report.get('reasons')}")
         starts: dict[str, list[dict[str, Any]]] = {method: [] for method in self._options.methods}
+        conditions = {"layers": self._options.layers, "arguments": self._arguments, "env": self._options.env}
+        measured = {**conditions, "warm": report, "starts": starts}
         for number in range(self._options.rounds):
             for method in self._options.methods:
                 starts[method].append(self._start(method, number))
+                yield measured
         if "cachesvc" in starts:
             starts["cachesvc, audited"] = [self._start("cachesvc", 0, audit=True)]
-        return {
-            "layers": self._options.layers,
-            "arguments": self._arguments,
-            "warm": report,
-            "starts": starts,
-        }
+            yield measured
 
     def _warm(self) -> dict[str, Any]:
         """Warm and publish the model. Return the report of the target."""
@@ -127,6 +131,7 @@ class EngineBenchmark:
         spec = host.folder / "warm.toml"
         spec.write_text(
             f'name = "{self._name}"\n[[target]]\nid = "llm"\nvllm = "{self._model}"\nargs = {{{lines}}}\n'
+            f"env = {_toml(self._options.env)}\n"
         )
         command = [sys.executable, "-m", "cachesvc", "warm", str(spec), "--json", "--verbose"]
         with (self._folder / "warm.log").open("w") as log:
@@ -152,7 +157,11 @@ class EngineBenchmark:
         answer.unlink(missing_ok=True)
         arguments = dict(self._arguments, **({"enforce_eager": True} if method == "eager" else {}))
         words = [PROGRAM, str(answer), str(self._model), json.dumps(arguments)]
-        variables = {"VLLM_NO_USAGE_STATS": "1", **({"BENCHMARK_AUDIT": "1"} if audit else {})}
+        variables = {
+            **self._options.env,
+            "VLLM_NO_USAGE_STATS": "1",
+            **({"BENCHMARK_AUDIT": "1"} if audit else {}),
+        }
         if method == "cachesvc":
             variables |= self._registry.service | {"CACHESVC_DEADLINE": "60", "CACHESVC_LOG": "info"}
             variables["PATH"] = self._path(host)
