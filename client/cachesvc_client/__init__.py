@@ -49,6 +49,7 @@ def attach(
     deadline: float | None = None,
     fallback: tuple[str, ...] = (),
     canary: bool | None = None,
+    mode: str | None = None,
 ) -> Session | None:
     """Start to restore what is published under a name, in the background.
 
@@ -67,18 +68,20 @@ def attach(
         canary: Whether to compare the first output of each restored graph with eager PyTorch, once, where no
             gradients are wanted. If it is wrong, this process compiles, and its node does not install that
             revision again.
+        mode: ``read``, ``readwrite`` (this process also publishes what it compiles, when it is quiet) or
+            ``off``. By default CACHESVC_MODE; CACHESVC_MODE=off holds in any case.
 
     Returns:
         The session; ``None`` where there is nothing to do: CACHESVC_MODE=off, or not on Linux.
     """
-    if not enabled():
+    if not enabled() or mode == "off":
         return None
     try:
         from .session.options import AttachOptions
         from .session.sessions import open_session
 
         path = os.path.abspath(bundle) if bundle is not None else None
-        return open_session(AttachOptions(name, path, url, token, deadline, fallback, canary=canary))
+        return open_session(AttachOptions(name, path, url, token, deadline, fallback, None, canary, mode))
     except Exception as error:  # noqa: BLE001 - the cache is never the reason that a service fails
         _log.warning("not attached, this process compiles: %s: %s", type(error).__name__, error)
         return None

@@ -21,10 +21,12 @@ from ..graphs import keys
 from ..hooks import counters, imports, logger
 from ..hooks.activity import ActivityWatch, Moment
 from ..wire.errors import InvalidRequest, Unsupported
+from .callbacks import SessionCallbacks
 from .compile_hook import hook_compiles
 from .options import AttachOptions
 from .process import Process, process
-from .session import Session, SessionCallbacks
+from .quiet_publisher import QuietPublisher
+from .session import Session
 
 if TYPE_CHECKING:
     from ..canary.withdraw import Canary, WatchedRevision
@@ -49,7 +51,8 @@ class Sessions:
         self.process = process
         self.sessions: list[Session] = []
         self.watch = ActivityWatch(process.activity, counters.compiling)
-        self.watch.listeners += [self._report_activity, self._keep_own_results]
+        self._publisher = QuietPublisher(process, self.sessions)
+        self.watch.listeners += [self._report_activity, self._keep_own_results, self._publisher]
         self.exiting = False
         """Whether the process ends: nothing is logged any more."""
         self._outcome: OutcomeLog | None = None
@@ -175,6 +178,7 @@ class Sessions:
         """Forget the parent's threads in a forked child: unfinished work begins again when it is needed."""
         self.process.begin_again()
         self.watch.begin_again()
+        self._publisher.begin_again()
         self._outcome = None
         for session in self.sessions:
             session.begin_again()
