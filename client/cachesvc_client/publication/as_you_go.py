@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 UNPROVEN_LANE = Lane("unproven")
 """Lane of what services publish by themselves, if they name none."""
-_MAY_WRITE = ("write", "admin")
+MAY_WRITE = ("write", "admin")
 """Roles of tokens that may publish."""
 _ASK_SECONDS = 10.0
 """Seconds that the registry may take to say what a token may do."""
@@ -118,7 +118,7 @@ class RightToPublish:
 
         with Remote(config.url or "", config.token, timeout=_ASK_SECONDS) as remote:
             token = remote.whoami()
-        if token.role not in _MAY_WRITE:
+        if token.role not in MAY_WRITE:
             raise Forbidden(
                 f"the token may only {token.role}", "use one of the role write, or CACHESVC_MODE=read"
             )

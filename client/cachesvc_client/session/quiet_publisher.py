@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..hooks import logger
-from ..hooks.activity import QUIET_SECONDS, Moment
+from ..hooks.activity import QUIET_SECONDS
 from ..wire.errors import CacheSvcError, NotWarm
 from ..wire.text import count_text
 
@@ -45,24 +45,19 @@ _TARGET = "service"
 
 
 class QuietPublisher:
-    """Publishes at each quiet period in which something is new. Listens to the watch of the process."""
+    """Publishes at each quiet period in which something is new."""
 
     def __init__(self, process: Process, sessions: Sequence[Session]) -> None:
+        """``sessions``: those of the process, also those that are added later."""
         self._process, self._sessions = process, sessions
-        self.begin_again()
-
-    def begin_again(self) -> None:
-        """Forget the thread of the parent in a forked child."""
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
         self._quiet_activity: object = None
         self._attempts = 0
         self._unreachable = False
 
-    def __call__(self, moment: Moment, _deadline: float) -> None:
-        """Note that this process is quiet, if a session of it publishes by itself."""
-        if moment != "quiet" or not any(session.right is not None for session in self._sessions):
-            return
+    def notice_quiet(self) -> None:
+        """Publish on a thread what is new, if the process stays quiet. Returns at once."""
         self._quiet_activity = self._process.activity()
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="cachesvc-publish", daemon=True)
