@@ -114,11 +114,13 @@ def compile(model: Any = None, *, name: str | None = None, canary: bool | None =
 
 
 def publish(name: str | None = None, *, target: str = "service") -> CommitAnswer:
-    """Publish what this process compiled or used. Blocks until it is committed.
+    """Publish what this process compiled or used, now. Blocks until it is committed.
 
-    Needs CACHESVC_MODE=readwrite, a token that may write, and CACHESVC_SIGNING_KEY. Call it after the first
-    backward, where there is one. In a job of several ranks on one node every rank calls it: they become one
-    revision, which rank 0 publishes; only rank 0 needs token and key.
+    Without this call a process in mode ``readwrite`` publishes when it is quiet, into a lane; this call
+    publishes into the trunk, or into CACHESVC_LANE. Needs the mode ``readwrite``, a token that may write, and
+    CACHESVC_SIGNING_KEY. Call it after the first backward, where there is one. In a job of several ranks on
+    one node every rank calls it: they become one revision, which rank 0 publishes; only rank 0 needs token
+    and key.
 
     Args:
         name: ``namespace/name[:tag]``. By default what is attached.
@@ -129,7 +131,7 @@ def publish(name: str | None = None, *, target: str = "service") -> CommitAnswer
         and ``created`` is false.
 
     Raises:
-        CacheSvcError: With what is missing and how to fix it. ``Forbidden``: CACHESVC_MODE is not readwrite.
+        CacheSvcError: With what is missing and how to fix it. ``Forbidden``: the mode is not ``readwrite``.
             ``ClaimLost``: this process was silent for too long, and another one compiles or has published.
             A service that shall go on without the publication catches the error.
     """

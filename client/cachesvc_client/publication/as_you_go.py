@@ -58,9 +58,9 @@ class RightToPublish:
         self._granted: bool | None = None
 
     @property
-    def granted(self) -> bool:
-        """Return whether the process is known to have the right."""
-        return self._granted is True
+    def refused(self) -> bool:
+        """Return whether the process is known not to have the right."""
+        return self._granted is False
 
     def begin_again(self) -> None:
         """Replace the lock in a forked child: a thread of the parent may have held it."""

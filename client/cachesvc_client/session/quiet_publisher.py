@@ -55,6 +55,8 @@ class QuietPublisher:
         self._quiet_activity: object = None
         self._attempts = 0
         self._unreachable = False
+        """Whether the registry did not answer at the last try."""
+        self._warned = False
 
     def notice_quiet(self) -> None:
         """Publish on a thread what is new, if the process stays quiet. Returns at once."""
@@ -68,6 +70,7 @@ class QuietPublisher:
         try:
             while self._attempts < MOST_ATTEMPTS:
                 self._await_quiet()
+                self._unreachable = False
                 for session in tuple(self._sessions):
                     self._publish_session(session)
             _log.info("publishes no more by itself: %d publications were tried", self._attempts)
@@ -90,14 +93,25 @@ class QuietPublisher:
     def _publish_session(self, session: Session) -> None:
         """Publish each name of a session, unless it may not; the claims of what is not published end."""
         right = session.right
-        if right is None:
+        if right is None or right.refused:
             return
-        self._unreachable = False
-        granted = right.ask()
-        for request in session.requests if granted else ():
-            self._publish_name(session, right, request)
-        for claim in session.claims.values():
-            claim.release()
+        try:
+            if right.ask():
+                for request in session.requests:
+                    self._publish_name(session, right, request)
+            elif not right.refused:
+                self._attempts += 1
+                self._try_again(session.label, "it does not say what the token may do")
+        finally:
+            for claim in session.claims.values():
+                claim.release()
+
+    def _try_again(self, label: str, why: object) -> None:
+        self._unreachable = True
+        if not self._warned:
+            text = "%s: not published, the registry is asked again every %.0f s: %s"
+            logger.write(logging.WARNING, text, label, _TRY_AGAIN_SECONDS, why)
+        self._warned = True
 
     def _publish_name(self, session: Session, right: RightToPublish, request: NameRequest) -> None:
         name, begin = request.name, time.monotonic()
@@ -106,13 +120,10 @@ class QuietPublisher:
         except NotWarm as error:
             _log.debug("%s: %s", name, error)
         except CacheSvcError as error:
-            if not error.retry:
+            if error.retry:
+                self._try_again(str(name), error)
+            else:
                 right.refuse(error)
-                return
-            if not self._unreachable:
-                text = "%s: not published, the next try is in %.0f s: %s"
-                logger.write(logging.WARNING, text, name, _TRY_AGAIN_SECONDS, error)
-            self._unreachable = True
         else:
             if published is not None:
                 self._say(session, name, published, time.monotonic() - begin)
