@@ -49,6 +49,7 @@ def attach(
     deadline: float | None = None,
     fallback: tuple[str, ...] = (),
     canary: bool | None = None,
+    mode: str | None = None,
 ) -> Session | None:
     """Start to restore what is published under a name, in the background.
 
@@ -67,18 +68,20 @@ def attach(
         canary: Whether to compare the first output of each restored graph with eager PyTorch, once, where no
             gradients are wanted. If it is wrong, this process compiles, and its node does not install that
             revision again.
+        mode: ``read``, ``readwrite`` (this process also publishes what it compiles, when it is quiet) or
+            ``off``. By default CACHESVC_MODE; CACHESVC_MODE=off holds in any case.
 
     Returns:
         The session; ``None`` where there is nothing to do: CACHESVC_MODE=off, or not on Linux.
     """
-    if not enabled():
+    if not enabled() or mode == "off":
         return None
     try:
         from .session.options import AttachOptions
         from .session.sessions import open_session
 
         path = os.path.abspath(bundle) if bundle is not None else None
-        return open_session(AttachOptions(name, path, url, token, deadline, fallback, canary=canary))
+        return open_session(AttachOptions(name, path, url, token, deadline, fallback, None, canary, mode))
     except Exception as error:  # noqa: BLE001 - the cache is never the reason that a service fails
         _log.warning("not attached, this process compiles: %s: %s", type(error).__name__, error)
         return None
@@ -111,11 +114,13 @@ def compile(model: Any = None, *, name: str | None = None, canary: bool | None =
 
 
 def publish(name: str | None = None, *, target: str = "service") -> CommitAnswer:
-    """Publish what this process compiled or used. Blocks until it is committed.
+    """Publish what this process compiled or used, now. Blocks until it is committed.
 
-    Needs CACHESVC_MODE=readwrite, a token that may write, and CACHESVC_SIGNING_KEY. Call it after the first
-    backward, where there is one. In a job of several ranks on one node every rank calls it: they become one
-    revision, which rank 0 publishes; only rank 0 needs token and key.
+    Without this call a process in mode ``readwrite`` publishes when it is quiet, into a lane; this call
+    publishes into the trunk, or into CACHESVC_LANE. Needs the mode ``readwrite``, a token that may write, and
+    CACHESVC_SIGNING_KEY. Call it after the first backward, where there is one. In a job of several ranks on
+    one node every rank calls it: they become one revision, which rank 0 publishes; only rank 0 needs token
+    and key.
 
     Args:
         name: ``namespace/name[:tag]``. By default what is attached.
@@ -126,7 +131,7 @@ def publish(name: str | None = None, *, target: str = "service") -> CommitAnswer
         and ``created`` is false.
 
     Raises:
-        CacheSvcError: With what is missing and how to fix it. ``Forbidden``: CACHESVC_MODE is not readwrite.
+        CacheSvcError: With what is missing and how to fix it. ``Forbidden``: the mode is not ``readwrite``.
             ``ClaimLost``: this process was silent for too long, and another one compiles or has published.
             A service that shall go on without the publication catches the error.
     """

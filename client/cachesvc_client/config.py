@@ -39,6 +39,8 @@ DEFAULT_DEADLINE = 10.0
 """Seconds that a compile waits for a restore, at most."""
 MAX_DEADLINE = 3600.0
 """Largest number of seconds that a user may set as the deadline."""
+DEFAULT_PUBLISH_AFTER = 10.0
+"""Seconds without a compile after which a process in mode readwrite publishes what it compiled."""
 DEFAULT_OFFLINE = 7 * 86400.0
 """Seconds for which the last answer of a registry that cannot be reached is used."""
 _MAX_LOGIN_BYTES = 1 << 20
@@ -68,7 +70,7 @@ class Config:
     although they are not public. ``trust_root``: file of the pinned root of the registry's trust metadata;
     ``None`` if the trusted keys decide alone. ``signing_key_env``: variable that holds the signing key,
     instead of a key file; empty without one. ``signer``: the program that signs, and its arguments, instead
-    of both; empty without one.
+    of both; empty without one. ``publish_after``: seconds, see `publication.as_you_go`.
     """
 
     url: str | None = None
@@ -78,6 +80,7 @@ class Config:
     tag_fallback: tuple[Tag, ...] = ()
     lane: Lane | None = None
     mode: Mode = "read"
+    publish_after: float = DEFAULT_PUBLISH_AFTER
     deadline: float = DEFAULT_DEADLINE
     strict: bool = False
     trusted_keys: tuple[TrustedKey, ...] = ()
@@ -122,6 +125,7 @@ class Config:
             tag_fallback=_variable(environ, "CACHESVC_TAG_FALLBACK", _tags, ()),
             lane=_variable(environ, "CACHESVC_LANE", Lane, None),
             mode=_variable(environ, "CACHESVC_MODE", parse_mode, "read"),
+            publish_after=_variable(environ, "CACHESVC_PUBLISH_AFTER", _seconds, DEFAULT_PUBLISH_AFTER),
             deadline=_variable(environ, "CACHESVC_DEADLINE", _seconds, DEFAULT_DEADLINE),
             strict=_variable(environ, "CACHESVC_STRICT", parse_switch, False),
             trusted_keys=_variable(environ, "CACHESVC_TRUSTED_KEYS", _keys, stored.trusted_keys),

@@ -65,6 +65,28 @@ def test_a_later_compile_is_a_warning_and_one_start_stays_one(
     assert starts(registry) == more(before, partial=1)
 
 
+@pytest.mark.parametrize("end", ["SIGTERM", "os._exit"])
+def test_a_program_that_runs_no_exit_function_was_counted_while_it_lived(
+    tmp_path: Path, registry: Served, variables: dict[str, str], end: str
+) -> None:
+    """A hit is told at once, and what was compiled after it once the program was quiet for five seconds."""
+    before = starts(registry)
+    python = prepared_python(COMPILES, variables)
+    with running_python(["batches.py", NAME], tmp_path, variables, PROGRAMS, python) as process:
+        ask(process, 4)
+        ask(process, 8)
+        begin = time.monotonic()
+        wait_for(lambda: starts(registry) == more(before, partial=1))
+        assert time.monotonic() - begin < 10
+        if end == "SIGTERM":
+            process.send_signal(signal.SIGTERM)
+        else:
+            assert process.stdin is not None
+            process.stdin.close()
+        assert process.wait(60) == (-signal.SIGTERM if end == "SIGTERM" else 0)
+    assert starts(registry) == more(before, partial=1)
+
+
 def test_a_hit_is_one_line_where_the_log_is_asked_for(tmp_path: Path, variables: dict[str, str]) -> None:
     python, variables = prepared_python(COMPILES, variables), {**variables, "CACHESVC_LOG": "info"}
     with running_python(["batches.py", NAME], tmp_path, variables, PROGRAMS, python) as process:

@@ -105,6 +105,21 @@ def test_ranks_hit_with_their_own_files_and_the_node_downloads_once(
             assert (there / file.path).exists() == (file.path in own), (rank, file.path)
 
 
+def test_ranks_publish_once_by_themselves_when_they_are_quiet(
+    published: PublishedRanks, tmp_path: Path
+) -> None:
+    """The revision is in the lane of what nobody has proven, and holds the files of both ranks."""
+    words = ("name=team/quiet-ranks", "small=1")
+    mode = {"CACHESVC_MODE": "readwrite", "CACHESVC_PUBLISH_AFTER": "5"}
+    builders = answers(
+        torchrun(tmp_path / "one", 2, *words, "stay=20", **published.registry.publisher, **mode)
+    )
+    assert [answer["state"] for answer in builders] == ["miss", "miss"]
+    lane = {**published.registry.variables, "CACHESVC_LANE": "unproven"}
+    readers = answers(torchrun(tmp_path / "two", 2, *words, compilers=False, **lane))
+    assert [(answer["state"], answer["compilations"]) for answer in readers] == [("hit", 0)] * 2, readers
+
+
 def test_ranks_that_learn_their_rank_late_agree_too(published: PublishedRanks, tmp_path: Path) -> None:
     """Variables alone attach ranks of `torch.multiprocessing.spawn`: RANK is never set."""
     with socket.create_server(("127.0.0.1", 0)) as free:

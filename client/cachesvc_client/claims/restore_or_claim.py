@@ -43,16 +43,18 @@ def _holder_of_process(pid: int) -> str:
 
 @dataclass(slots=True)
 class ClaimedRestore:
-    """Restores the names of a session that may publish; claims the names without a fitting entry.
+    """Restores the names of a session that will publish; claims the names without a fitting entry.
 
     ``patience``: as in :func:`.acquire.acquire_or_wait`. ``label``: the session's label, the same for all
-    ranks of its job. ``claims``: the claims that the session has acquired.
+    ranks of its job. ``publishes``: whether the session will publish. ``claims``: the claims that the session
+    has acquired.
     """
 
     config: Config
     patience: Callable[[], float]
     job: Job | None
     label: str
+    publishes: bool
     claims: dict[Name, Claim] = field(default_factory=dict)
 
     def accept(
@@ -90,7 +92,7 @@ class ClaimedRestore:
     @property
     def _can_publish(self) -> bool:
         has_key = self.config.can_sign or not self._leads
-        return has_key and (self.job is None or self.job.one_node)
+        return self.publishes and has_key and (self.job is None or self.job.one_node)
 
     def _holder(self) -> str:
         """Names the holder of a claim. The sessions of a process are one holder, and so are the ranks of a

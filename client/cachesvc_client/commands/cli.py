@@ -120,7 +120,9 @@ def _add_run(commands: Any) -> None:
     add_tag_fallback(run)
     run.add_argument("--lane", type=lane_argument, help="the lane to read, before the trunk")
     run.add_argument(
-        "--mode", choices=("read", "readwrite", "off"), help="readwrite: this process may publish too"
+        "--mode",
+        choices=("read", "readwrite", "off"),
+        help="readwrite: this process publishes what it compiles, too",
     )
     run.add_argument(
         "--deadline", metavar="SECONDS", help="seconds that the first compile waits for the restore"

@@ -23,6 +23,7 @@ from ..hooks.lookup import HookState, look_up
 from ..http.registry import Probe, Remote
 from ..node.store import NodeStore, default_root
 from ..outcome.send import node_id
+from ..publication.as_you_go import MAY_WRITE, with_lane
 from ..publication.signer import signer_of
 from ..session.every_hook import every_hook, support_of
 from ..wire.errors import CacheSvcError
@@ -76,7 +77,7 @@ def diagnose(names: tuple[Name, ...] = ()) -> list[Check]:
     checks.append(_bootstrap())
     checks += list(_folders())
     try:
-        config = Config.read()
+        config = with_lane(Config.read())
     except CacheSvcError as error:
         return [*checks, Check("fail", "configuration", error.message, error.hint)]
     if config.mode == "off":
@@ -313,7 +314,7 @@ def _probe_checks(config: Config, probe: Probe) -> Iterator[Check]:
         left = None if who.expires is None else who.expires - time.time()
         until = "" if left is None else f", for {left / 86400:.0f} more days"
         text = f"{who.role} on {who.namespace}{until}"
-        if config.mode == "readwrite" and who.role == "read":
+        if config.mode == "readwrite" and who.role not in MAY_WRITE:
             yield Check("warn", "token", f"{text}, but CACHESVC_MODE=readwrite", "use a token that may write")
         elif left is not None and left < _EXPIRES_SOON:
             yield Check("warn", "token", text, "it expires soon: make another")

@@ -33,10 +33,11 @@ def add_explain(commands: Any) -> None:
 
 def _explain(arguments: argparse.Namespace) -> int:
     from ..config import Config
+    from ..publication.as_you_go import with_lane
     from ..wire.errors import Incompatible
     from .explain import explain, read_facts, render
 
-    config = Config.read()
+    config = with_lane(Config.read())
     if arguments.provenance:
         return _explain_provenance(config, arguments)
     explanation = explain(

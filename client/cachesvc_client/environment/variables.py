@@ -29,8 +29,10 @@ KNOWN = frozenset(
             "HOLD_COLLECTOR",
             "ID_TOKEN",
         ),
-        *("KEEP_OWN", "LANE", "LOG", "MAX_AGE", "MODE", "NAME", "OBSERVE", "OFFLINE", "OIDC", "REPORT"),
+        *("KEEP_OWN", "LANE", "LOG", "MAX_AGE", "MODE", "NAME", "OBSERVE", "OFFLINE", "OIDC"),
         *(
+            "PUBLISH_AFTER",
+            "REPORT",
             "REQUIRE",
             "SIGNER",
             "SIGNING_KEY",

@@ -75,6 +75,13 @@ def may_become_rank() -> bool:
     return parent is not None and parent() is not None
 
 
+def signs() -> bool:
+    """Tells whether this process has to sign what is published: of a job, rank 0 alone does. False where that
+    is not known yet."""
+    job = this_job()
+    return job.rank == 0 if job is not None else not may_become_rank()
+
+
 def misfit(manifest: Manifest, job: Job | None) -> str:
     """Says why the files of single ranks cannot serve this job: some ranks would hit, others would compile.
     Returns an empty text if they can. A process alone may have the files of all ranks: PyTorch takes only

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..kinds import RULES
-from ..node.installed import InstalledRevision, RestoreResult
+from ..node.installed import InstalledRevision, RestoreResult, StagedRevision
 from ..node.trust_scope import trust_scope
 from ..own_results.install import restore_own_results
 from ..ranks.job import may_become_rank, this_job
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ..ranks.agreement import Agreement
     from ..trust_root.policy import SignerPolicy
     from ..wire.digest import Digest
+    from ..wire.records import Manifest
 
     AcceptName = Callable[[NameRequest, Remote, RestoreContext, RestoreResult], None]
 
@@ -85,7 +86,7 @@ class SessionRestore:
             ahead=this_job() is not None or may_become_rank(),
             support=process.support,
         )
-        self._supported = process.support is None or process.support.state == "supported"
+        self.supported = process.support is None or process.support.state == "supported"
 
     def restore(self, name_requests: Iterable[NameRequest], agreement: Agreement) -> None:
         """Restores the configuration's bundle files, or else ``name_requests``; then this node's own results.
@@ -140,7 +141,7 @@ class SessionRestore:
         """
         if self._config.mode != "read" or not self._config.keep_own or this_job() is not None:
             return
-        if not self._supported:
+        if not self.supported:
             return
         try:
             with self._process.installing, self._result.timed("install"):
@@ -161,6 +162,27 @@ class SessionRestore:
         ``accept``: accepts the revisions of one name, or waits for them. Raises as `restore` does.
         """
         self._restore_each(self.missed, accept, replace(self._context, revisions=[]), agreement)
+
+    def fetch_head(
+        self, request: NameRequest, is_head: Callable[[Manifest], bool]
+    ) -> tuple[StagedRevision, Path] | None:
+        """Brings the revision under a name for which ``is_head`` is true to this node, and returns it with
+        its pack; ``None`` if the registry offers none. Installs nothing. Raises as `accept_revisions` does.
+        """
+        from ..http.registry import Remote
+
+        config = self._config
+        context = replace(self._context, revisions=[], fresh=True, ahead=False)
+        with Remote(config.url or "", config.token, allow_links=config.allow_links) as remote:
+            context = replace(context, policy=self._policy(remote, 5.0))
+            with suppress(NotFound, Incompatible):
+                accept_revisions(request, remote, context, RestoreResult())
+            for staged in context.revisions:
+                if is_head(staged.manifest):
+                    staged.fetch()
+                    pack = context.store.pack(staged.manifest.pack.digest)
+                    return None if pack is None else (staged, pack)
+        return None
 
     def _restore_each(
         self,
@@ -193,7 +215,7 @@ class SessionRestore:
                         missed.append(name_request)
             rank = agreement.reach(context, failures)
             # What a service publishes has no proof, so on a torch that is not supported nobody waits for it.
-            if config.mode == "readwrite" and config.token and self._supported:
+            if config.mode == "readwrite" and self.supported:
                 self.missed = tuple(missed)
             self._install(context, rank, failures)
 

@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..environment.variables import parse_mode
 from ..wire.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class AttachOptions(NamedTuple):
     fallback: tuple[str, ...] = ()
     model: Digest | None = None
     canary: bool | None = None
+    mode: str | None = None
 
     @property
     def label(self) -> str:
@@ -35,11 +37,13 @@ class AttachOptions(NamedTuple):
         return target or os.environ.get("CACHESVC_NAME") or os.environ.get("CACHESVC_BUNDLE") or "(no name)"
 
     def same_target(self, other: AttachOptions) -> bool:
-        """Return whether both options attach to the same name or bundle of the same registry."""
-        return (self.label.removesuffix(":latest"), self.url) == (
-            other.label.removesuffix(":latest"),
-            other.url,
-        )
+        """Return whether both options attach to the same name or bundle of the same registry, in one mode."""
+        return self._target == other._target
+
+    @property
+    def _target(self) -> tuple[str | None, ...]:
+        mode = self.mode or os.environ.get("CACHESVC_MODE") or "read"
+        return self.label.removesuffix(":latest"), self.url, mode
 
     def over(self, config: Config) -> Config:
         """Return ``config`` with these options in place of its own values. Raises ``InvalidRequest``."""
@@ -50,12 +54,14 @@ class AttachOptions(NamedTuple):
         try:
             names = (Name.parse(self.name),) if self.name else config.names
             fallback = tuple(Tag(tag) for tag in self.fallback) or config.tag_fallback
+            mode = parse_mode(self.mode) if self.mode else config.mode
         except ValueError as error:
             raise InvalidRequest(f"attach: {error}") from None
         return replace(
             config,
             names=names,
             tag_fallback=fallback,
+            mode=mode,
             bundle=Path(self.bundle) if self.bundle else config.bundle,
             url=self.url or config.url,
             token=self.token or config.token,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..wire.digest import Digest
     from ..wire.factors import Facts, Fingerprint
     from ..wire.key_components import KeyFacts
-    from ..wire.names import Name, Target
+    from ..wire.names import Name
     from ..wire.reports import KindWork
 
 
@@ -43,8 +43,10 @@ class ProcessOutput(ProcessFolders):
         """How many graphs were compiled before this object was made, unseen by the hooks."""
         self.seconds = {"wait": 0.0, "compile": 0.0}
         """Seconds that compiles waited for restores, and seconds inside Inductor."""
-        self.publications: Counter[tuple[Name, Target]] = Counter()
-        """How often this process has published under a name and target, as a rank of a job."""
+        self.publications: Counter[tuple[Name, str]] = Counter()
+        """How often this process has published, as a rank of a job, by name and by occasion with target."""
+        self._published: dict[Name, set[tuple[str, str]]] = {}
+        """Kind and path of the files that this process has published, by name."""
         self.keeps_own = False
         """Whether what is compiled here is kept for the node's next start."""
 
@@ -74,9 +76,21 @@ class ProcessOutput(ProcessFolders):
 
     def compiled_here(self) -> list[SourceFile]:
         """Return the files that `capture` returns, without those of the restored revisions."""
-        revisions = self._accepted_revisions()
-        restored = {(file.kind, file.path) for one in revisions for file in one.manifest.files}
+        restored = self._restored_places()
         return [file for file in self.capture(whole=False) if (file.kind, file.path) not in restored]
+
+    def new_places(self, name: Name, files: Sequence[SourceFile]) -> set[tuple[str, str]]:
+        """Return kind and path of the ``files`` that were neither restored nor published under a name."""
+        places = {(file.kind, file.path) for file in files}
+        return places - self._restored_places() - self._published.get(name, set())
+
+    def note_published(self, name: Name, files: Sequence[SourceFile]) -> None:
+        """Note that ``files`` are published under a name."""
+        self._published.setdefault(name, set()).update((file.kind, file.path) for file in files)
+
+    def _restored_places(self) -> set[tuple[str, str]]:
+        revisions = self._accepted_revisions()
+        return {(file.kind, file.path) for one in revisions for file in one.manifest.files}
 
     def used_keys(self) -> set[str]:
         """Return the compilers' own keys whose files this process saved or hit."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..config import Config
 from ..wire.errors import CacheSvcError, Forbidden, InvalidRequest, NotWarm, StorageFull, Unsupported
-from ..wire.names import Name, Target
+from ..wire.names import Lane, Name, Target
 
 if TYPE_CHECKING:
     from ..bundle.pack import SourceFile
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from ..ranks.job import Job
     from ..ranks.join_files import HandIn
     from ..wire.protocol import CommitAnswer
+    from ..wire.records import Manifest
+    from .session import Session
 
 _log = logging.getLogger("cachesvc")
 _HAND_IN_SECONDS = 120.0
@@ -54,13 +56,13 @@ def publish(name: str | None, target: str) -> CommitAnswer:
     from ..ranks.job import this_job
     from .sessions import attached
 
-    config = Config.read()
+    sessions = attached().sessions
+    config = _config(sessions)
     if config.mode != "readwrite":
         raise Forbidden(
             f"publish: this process only reads (CACHESVC_MODE={config.mode})",
             "set CACHESVC_MODE=readwrite, or start it with: cachesvc run NAME --mode readwrite -- COMMAND",
         )
-    sessions = attached().sessions
     if not sessions:
         raise NotWarm("publish: nothing was recorded", "call attach before the first compile")
     if name:
@@ -69,10 +71,17 @@ def publish(name: str | None, target: str) -> CommitAnswer:
         names = [request.name for session in sessions for request in session.requests]
     if not names:
         raise InvalidRequest("publish: no name", "give one, or attach to one")
-    draft, job = _draft(config, names[0], target), this_job()
+    draft, job = draft_of(config, names[0], target), this_job()
     if job is not None:
-        return _publish_with_ranks(config, sessions[0].capture(), draft, job)
-    return _restored_revision(draft) or _publish(config, sessions[0].capture(), draft)
+        return publish_with_ranks(config, sessions[0].capture(), draft, job)
+    return _restored_revision(draft) or publish_files(config, sessions[0].capture(), draft)
+
+
+def _config(sessions: Sequence[Session]) -> Config:
+    """Return the configuration of the first session that may publish, else that of the process."""
+    config = Config.read()
+    configs = (session.options.over(config) for session in sessions)
+    return next((one for one in configs if one.mode == "readwrite"), config)
 
 
 def _restored_revision(draft: Draft) -> CommitAnswer | None:
@@ -81,37 +90,54 @@ def _restored_revision(draft: Draft) -> CommitAnswer | None:
     Then there is nothing to publish: each process of a fleet would replace the revision by an equal one, and
     one without a compiler would publish another entry.
     """
-    from ..wire.partitions import completed
     from ..wire.protocol import CommitAnswer
-    from ..wire.records import Statement, entry_key
     from .sessions import attached
 
     if attached().report().state != "hit":
         return None
-    statement = Statement(draft.name.namespace, draft.name.name, draft.target, 1, draft.name.tag, draft.lane)
     results = [session.result for session in attached().sessions if session.result is not None]
     for one in (one for result in results for one in result.installed):
-        fingerprint = completed(draft.fingerprint, one.manifest.fingerprint)
-        if one.manifest.entry == entry_key(statement, fingerprint, draft.scopes, draft.workload):
+        if is_of_entry(draft, one.manifest):
             return CommitAnswer(one.manifest.entry, one.revision, created=False)
     return None
 
 
-def _claims(name: Name) -> list[Claim]:
-    """Return the claims under which this process compiled ``name``: one of each session, with one holder."""
+def is_of_entry(draft: Draft, manifest: Manifest) -> bool:
+    """Return whether ``manifest`` is a revision of the entry that ``draft`` would be one of."""
+    from ..wire.partitions import completed
+    from ..wire.records import Statement, entry_key
+
+    statement = Statement(draft.name.namespace, draft.name.name, draft.target, 1, draft.name.tag, draft.lane)
+    fingerprint = completed(draft.fingerprint, manifest.fingerprint)
+    return manifest.entry == entry_key(statement, fingerprint, draft.scopes, draft.workload)
+
+
+def _claims(name: Name) -> list[tuple[Lane | None, Claim]]:
+    """Return the claims under which this process compiled ``name``, with their lanes: one of each session,
+    with one holder."""
     from .sessions import attached
 
-    return [session.claims[name] for session in attached().sessions if name in session.claims]
+    return [
+        (session.config.lane, session.claims[name])
+        for session in attached().sessions
+        if name in session.claims and session.config is not None
+    ]
 
 
-def _publish(config: Config, files: Sequence[SourceFile], draft: Draft) -> CommitAnswer:
-    """Sign the files as one bundle and publish it, under this process's claim if it has one."""
+def publish_files(
+    config: Config, files: Sequence[SourceFile], draft: Draft, *, quick: bool = False
+) -> CommitAnswer:
+    """Sign the files as one bundle and publish it, under this process's claim if it has one in that lane.
+
+    ``quick``: spend little of the processor on it. Raises as `cachesvc_client.publish` does.
+    """
     import tempfile
 
     from ..http.registry import Remote
     from ..publication.build_bundle import build_bundle
     from ..publication.publish_bundle import publish_bundle
     from ..publication.signer import signer_of
+    from .process import process
 
     key = signer_of(config)
     if key is None or not config.url:
@@ -119,17 +145,27 @@ def _publish(config: Config, files: Sequence[SourceFile], draft: Draft) -> Commi
     remote = Remote(config.url, config.token)
     with remote, tempfile.TemporaryDirectory(prefix="cachesvc-") as folder:
         path = Path(folder) / "revision.cachesvc"
-        build_bundle(files, draft, key, path)
+        build_bundle(files, draft, key, path, quick=quick)
         claims = _claims(draft.name)
-        current = next((ref for claim in claims if (ref := claim.commit_ref)), None)
-        answer = publish_bundle(remote, path, key, claim=current)
-        for claim in claims:
+        refs = (claim.commit_ref for lane, claim in claims if lane == draft.lane)
+        answer = publish_bundle(remote, path, key, claim=next(filter(None, refs), None))
+    for lane, claim in claims:
+        if lane == draft.lane:
             claim.published()
-        return answer
+        else:
+            claim.release(done=True)  # who waits in a lane sees the trunk too
+    process().note_published(draft.name, files)
+    return answer
 
 
-def _publish_with_ranks(config: Config, files: Sequence[SourceFile], draft: Draft, job: Job) -> CommitAnswer:
-    """Hand in the files of this rank; rank 0 publishes the files of all ranks as one revision."""
+def publish_with_ranks(
+    config: Config, files: Sequence[SourceFile], draft: Draft, job: Job, occasion: str = "publish"
+) -> CommitAnswer:
+    """Hand in the files of this rank; rank 0 publishes the files of all ranks as one revision.
+
+    ``occasion``: why it is published. Every rank publishes equally often for each occasion. Raises as
+    `cachesvc_client.publish` does.
+    """
     from ..node.store import NodeStore, default_root
     from ..ranks.join_files import HandIn
     from ..wire import codec
@@ -145,8 +181,9 @@ def _publish_with_ranks(config: Config, files: Sequence[SourceFile], draft: Draf
         )
     store = NodeStore(config.store or default_root())
     publications = process().publications
-    publications[draft.name, draft.target] += 1  # every rank publishes equally often
-    subject = [job.key, "publish", str(draft.name), draft.target, publications[draft.name, draft.target]]
+    publications[draft.name, occasion + draft.target] += 1
+    number = publications[draft.name, occasion + draft.target]
+    subject = [job.key, occasion, str(draft.name), draft.target, number]
     box = HandIn(store.job(Digest.of(codec.canonical(subject))))
     try:
         box.give(job.rank, files, {"scopes": list(draft.scopes)})
@@ -168,7 +205,7 @@ def _publish_for_all(config: Config, box: HandIn, draft: Draft, job: Job) -> Com
         scopes = sorted({scope for rank_facts in facts.values() for scope in rank_facts["scopes"]})
         workload = replace(draft.workload, ranks=job.world)
         whole = replace(draft, scopes=tuple(scopes), workload=workload)
-        answer = _publish(config, join_captures(captured, rule_of), whole)
+        answer = publish_files(config, join_captures(captured, rule_of), whole)
     except CacheSvcError as error:
         box.reply(error)
         raise
@@ -186,8 +223,9 @@ def _parse_name(text: str) -> Name:
         raise InvalidRequest(f"publish: {error}") from None
 
 
-def _draft(config: Config, name: Name, target: str) -> Draft:
-    """Describe the revision that this process would publish."""
+def draft_of(config: Config, name: Name, target: str) -> Draft:
+    """Describe the revision that this process would publish. Raises ``InvalidRequest`` for a malformed
+    target."""
     from ..node.installed import RestoreResult
     from ..publication.build_bundle import Draft
     from ..wire.records import Workload

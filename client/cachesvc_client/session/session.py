@@ -15,13 +15,15 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from contextlib import suppress
+from typing import TYPE_CHECKING, Literal
 
 from ..environment.variables import is_switched_on
 from ..hooks import logger
 from ..hooks.activity import Moment
 from ..wire.errors import CacheSvcError, Distrusted, Unsupported
 from .attempt import Attempt
+from .callbacks import SessionCallbacks
 from .deadline import Deadline
 from .options import AttachOptions
 
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from ..node.installed import InstalledRevision, RestoreResult
     from ..outcome.judge import Report
     from ..outcome.send import Reporter
+    from ..publication.as_you_go import RightToPublish
     from ..ranks.agreement import Agreement
     from ..restore.name_restore import SessionRestore
     from ..restore.plan import NameRequest
@@ -48,25 +51,6 @@ captured."""
 
 _LONGEST_CONFIGURE = 10.0
 """Seconds that a compile waits, at most, for the thread to read the configuration and in it the deadline."""
-
-
-class SessionCallbacks(NamedTuple):
-    """The actions on the whole process that a session asks for. `Sessions` provides them."""
-
-    arm: Callable[[], None]
-    """Put the hooks in place."""
-    disarm: Callable[[], None]
-    """Take the hooks out, because this torch is refused."""
-    attach_count: Callable[[AttachOptions], int]
-    """Count how often this process has attached to the same target."""
-    demand_bound_keys: Callable[[], None]
-    """Raise ``InvalidRequest`` if a trusted key must say for which namespace it is trusted."""
-    exiting: Callable[[], bool]
-    """Return whether the process ends, so that nothing is logged any more."""
-    report: Callable[[], Report]
-    """Make the report of the process."""
-    start_watch: Callable[[], None]
-    """Start the thread that reports when the compilers pause."""
 
 
 class Session:
@@ -88,11 +72,14 @@ class Session:
         """The sender of reports to the registry; ``None`` until there is something to report."""
         self.waited = False
         """Whether a compile has ended its wait for this session. From then on nothing is installed."""
+        self.right: RightToPublish | None = None
+        """Whether this session publishes by itself; ``None`` where nobody asks for that."""
         self._status: Status = "waiting"
         self._deadline = Deadline()
         self._configured = threading.Event()
         """Set once the configuration, and in it the deadline, is known or cannot be read."""
-        self._restoring: SessionRestore | None = None
+        self.restoring: SessionRestore | None = None
+        """The restore of this session; ``None`` until the thread has begun it."""
         self._claimed_restore: ClaimedRestore | None = None
         self._restore_attempt = Attempt(functools.partial(self._run, self._restore))
         self._claim_attempt: Attempt | None = None
@@ -217,6 +204,8 @@ class Session:
                 attempt.begin_again()
         self._deadline.begin_again()
         self.reporter = None
+        if self.right is not None:
+            self.right.begin_again()
 
     # For `Sessions`: what happens to a restored revision, and its report ------------------------
 
@@ -280,11 +269,11 @@ class Session:
     def _begin_claim(self) -> bool:
         """Start the claim attempt for the names that the restore missed; return whether this call started it.
 
-        Only a process that compiles claims, so the attempt begins with the first compile and not before.
+        Only a process that compiles and publishes claims: the attempt begins with the first compile.
         """
         with self._process.lock:
-            missed = self._restoring is not None and self._restoring.missed
-            if self._claim_attempt is not None or not missed or not self.ready:
+            missed = self.restoring is not None and self.restoring.missed
+            if self._claim_attempt is not None or not missed or not self.ready or self.right is None:
                 return False
             self.error = None
             self._claim_attempt = Attempt(functools.partial(self._run, self._restore_or_claim))
@@ -333,11 +322,8 @@ class Session:
 
     def _agreement_subject(self) -> tuple[object, ...]:
         """Return what distinguishes this attempt from the others of a job, the same in each of its ranks."""
-        return (
-            self.options.label,
-            self._callbacks.attach_count(self.options),
-            self._claim_attempt is not None,
-        )
+        options = self.options
+        return options.label, self._callbacks.attach_count(options), self._claim_attempt is not None
 
     def _fail(self, error: CacheSvcError, say: bool = True) -> None:
         self.error, self._status = error, "failed"
@@ -351,10 +337,11 @@ class Session:
     def _restore(self, agreement: Agreement) -> None:
         from ..config import Config
         from ..node.installed import RestoreResult
+        from ..publication.as_you_go import with_lane
         from ..restore.name_restore import SessionRestore, name_requests_of
 
         self.result = RestoreResult()
-        self.config = config = self.options.over(Config.read())
+        self.config = config = with_lane(self.options.over(Config.read()))
         self._deadline.seconds = config.deadline
         self._configured.set()
         self.requests = name_requests_of(config, self.options.model)
@@ -362,18 +349,31 @@ class Session:
             self._status = "off"
             return
         self._callbacks.demand_bound_keys()
-        self._restoring = SessionRestore(config, self._process, self.result, lambda: not self.waited)
+        self.restoring = SessionRestore(config, self._process, self.result, lambda: not self.waited)
+        self._ask_right(config, self.restoring.supported)
         try:
-            self._restoring.restore(self.requests, agreement)
+            self.restoring.restore(self.requests, agreement)
         finally:
             self._status = "restored" if self.result.installed else "stored"
+
+    def _ask_right(self, config: Config, supported: bool) -> None:
+        """Ask, beside the restore, whether this session may publish by itself, if it is to."""
+        from ..publication.as_you_go import RightToPublish, publishes_by_itself
+        from ..ranks.job import signs
+
+        if publishes_by_itself(config):
+            names = [request.name for request in self.requests]
+            self.right = RightToPublish(config, names, self.label, leads=signs(), supported=supported)
+            with suppress(RuntimeError):  # no more threads: whoever needs the answer asks
+                threading.Thread(target=self.right.ask, name="cachesvc-right", daemon=True).start()
 
     def _restore_or_claim(self, agreement: Agreement) -> None:
         from ..claims.restore_or_claim import ClaimedRestore
 
-        config, restoring, result = self.config, self._restoring, self.result
+        config, restoring, result = self.config, self.restoring, self.result
         assert config is not None and restoring is not None and result is not None
-        self._claimed_restore = ClaimedRestore(config, self._patience, agreement.job(), self.options.label)
+        publishes, label = self.right is not None and self.right.ask(), self.options.label
+        self._claimed_restore = ClaimedRestore(config, self._patience, agreement.job(), label, publishes)
         try:
             restoring.restore_missed(self._claimed_restore.accept, agreement)
         finally:

@@ -21,10 +21,11 @@ from ..graphs import keys
 from ..hooks import counters, imports, logger
 from ..hooks.activity import ActivityWatch, Moment
 from ..wire.errors import InvalidRequest, Unsupported
+from .callbacks import SessionCallbacks
 from .compile_hook import hook_compiles
 from .options import AttachOptions
 from .process import Process, process
-from .session import Session, SessionCallbacks
+from .session import Session
 
 if TYPE_CHECKING:
     from ..canary.withdraw import Canary, WatchedRevision
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from ..outcome.log import OutcomeLog
     from ..own_results.keep import Keeper
     from ..wire.names import Name
+    from .quiet_publisher import QuietPublisher
 
 _log = logging.getLogger("cachesvc")
 
@@ -49,11 +51,12 @@ class Sessions:
         self.process = process
         self.sessions: list[Session] = []
         self.watch = ActivityWatch(process.activity, counters.compiling)
-        self.watch.listeners += [self._report_activity, self._keep_own_results]
+        self.watch.listeners += [self._report_activity, self._keep_own_results, self._publish]
         self.exiting = False
         """Whether the process ends: nothing is logged any more."""
         self._outcome: OutcomeLog | None = None
         self._keeper: Keeper | None = None
+        self._publisher: QuietPublisher | None = None
         self._follows_process = False
         """Whether fork and exit of the process call this object."""
         self._canary_lines: dict[str, None] = {}
@@ -175,7 +178,7 @@ class Sessions:
         """Forget the parent's threads in a forked child: unfinished work begins again when it is needed."""
         self.process.begin_again()
         self.watch.begin_again()
-        self._outcome = None
+        self._outcome = self._publisher = None
         for session in self.sessions:
             session.begin_again()
 
@@ -272,6 +275,16 @@ class Sessions:
         if self._keeper is None:
             self._keeper = Keeper(self.process)
         self._keeper(moment, deadline)
+
+    def _publish(self, moment: Moment, _deadline: float) -> None:
+        """Have published what is new, if a session publishes by itself and the process is quiet."""
+        if moment != "quiet" or not any(session.right is not None for session in self.sessions):
+            return
+        from .quiet_publisher import QuietPublisher
+
+        if self._publisher is None:
+            self._publisher = QuietPublisher(self.process, self.sessions)
+        self._publisher.notice_quiet()
 
     def _report_activity(self, moment: Moment, deadline: float) -> None:
         """Log the outcome of the restore and send it to the registries; runs on the watch's thread."""

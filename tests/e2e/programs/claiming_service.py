@@ -16,6 +16,7 @@ from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.config import Config
 from cachesvc_client.http.registry import Remote
 from cachesvc_client.node.installed import RestoreResult
+from cachesvc_client.publication.as_you_go import with_lane
 from cachesvc_client.publication.build_bundle import Draft, build_bundle
 from cachesvc_client.publication.publish_bundle import publish_bundle
 from cachesvc_client.session.process import process
@@ -46,7 +47,7 @@ def compiling():
 
 
 def publishing():
-    config = Config.read()
+    config = with_lane(Config.read())
     draft = Draft(
         NAME, Target("service"), process().prepare(config, RestoreResult())[1], Workload(), (), config.lane
     )

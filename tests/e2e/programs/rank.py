@@ -5,11 +5,12 @@ Under torchrun the process knows its rank at its start. Run plainly, it is the p
 `torch.multiprocessing`, which learn their ranks when they join the group. Arguments are NAME=VALUE. ``name``:
 attach to this name; without it nothing is attached here. ``publish``: publish afterwards, on every rank.
 ``folders``: the folder below which each rank has its own cache folder. ``small``: compile one function and
-train nothing."""
+train nothing. ``stay``: seconds to go on after that."""
 
 import json
 import os
 import sys
+import time
 
 import short_life
 
@@ -47,6 +48,7 @@ def step(rank: int, ranks: int) -> None:
         own = torch.compile(lambda x: x.cos() * (rank + 2))(batch)
     difference = float((own - batch.cos() * (rank + 2)).abs().max())
     tell(rank, difference)
+    time.sleep(float(options.get("stay", 0)))
     dist.barrier()  # No rank ends while another rank still asks.
     dist.destroy_process_group()
 
