@@ -158,7 +158,7 @@ keys: $(STAMP)  ## docs/keys.md from the factor table
 
 pages: $(STAMP)  ## every generated page of docs/: keys, settings, commands, REST, exit codes; and the table of names
 	@$(BIN)/python -m tools.hook_contract record
-	@for page in keys settings_page commands_page rest_page exit_codes_page versions_page; do \
+	@for page in keys settings_page commands_page rest_page exit_codes_page versions_page schema_page; do \
 		$(BIN)/python -m tools.$$page || exit 1; done
 
 $(DOCS)/.installed: requirements/docs.txt | tools
