@@ -96,7 +96,7 @@ torch-envs: $(VERSIONS:%=.torch/%/.ready)  ## those of `make test-versions`
 versions-tested:  ## their versions, for CACHESVC_TEST_VERSIONS
 	@echo "$(VERSIONS)"
 
-demo: $(STAMP)  ## registry, warm of three models, one fresh process for each that compiles nothing
+demo: $(STAMP)  ## registry, warm of three models, one fresh process for each that compiles nothing (ARGS=bert: one model, a minute or two)
 	@$(BIN)/python -m benchmarks.demo $(ARGS)
 
 test: $(STAMP)  ## the tests that this machine can run; ARGS="-k name" and JOBS=1 are passed on

@@ -162,7 +162,9 @@ class SpecMaker:
         for candidate in seen.candidates:
             call, problem = self._importable(candidate)
             if not problem:
-                problem = self._prove(call, candidate.args, target, seen.digest)
+                # A class of the program itself has another name when it is imported, so another model hash.
+                digest = "" if seen.what.startswith("__main__.") else seen.digest
+                problem = self._prove(call, candidate.args, target, digest)
             if not problem:
                 return {"factory": call, **({"args": candidate.args} if candidate.args else {})}, ""
             why = problem
@@ -182,7 +184,11 @@ class SpecMaker:
         return f"{module}:{candidate.name}", candidate.problem and f"{candidate.problem}; write a factory"
 
     def _prove(self, call: str, args: dict[str, Any], target: Target, digest: str) -> str:
-        """Build the model as `warm` does, in a fresh process. Return why it is not the one that was seen."""
+        """Build the model as `warm` does, in a fresh process, and call it.
+
+        Return why this fails, or that it is another model than ``digest`` says; an empty ``digest`` says
+        nothing.
+        """
         self._on_step(f"{target.id}: does {call} build it?")
         trial = replace(target, keys={"factory": call, **({"args": args} if args else {}), **target.keys})
         spec = parse_spec(
@@ -193,7 +199,7 @@ class SpecMaker:
         if result.error:
             return result.error
         built = str(result.model.digest) if result.model and result.model.digest else ""
-        return "" if built == digest else f"{call} builds another model than the program compiled"
+        return "" if digest in ("", built) else f"{call} builds another model than the program compiled"
 
     def _add_script(self, status: int | None) -> None:
         """Add the whole program as a target, which expresses everything, if it ends by itself."""
