@@ -217,5 +217,5 @@ def test_the_demo_takes_the_models_that_are_named() -> None:
     spec = load_spec(demo.SPEC)
     assert [target.id for target in demo.choose(spec, ["vit", "bert"]).targets] == ["bert", "vit"]
     assert demo.choose(spec, []) == spec
-    with pytest.raises(hosts.Failed, match="no model 'brt' in .*: choose from bert, llama, vit"):
+    with pytest.raises(hosts.Failed, match=r"no model 'brt' in .*: choose from bert, llama, vit"):
         demo.choose(spec, ["brt"])
