@@ -96,7 +96,7 @@ torch-envs: $(VERSIONS:%=.torch/%/.ready)  ## those of `make test-versions`
 versions-tested:  ## their versions, for CACHESVC_TEST_VERSIONS
 	@echo "$(VERSIONS)"
 
-demo: $(STAMP)  ## registry, warm of three models, one fresh process for each that compiles nothing
+demo: $(STAMP)  ## registry, warm of three models, one fresh process for each that compiles nothing (ARGS=bert: one model, a minute or two)
 	@$(BIN)/python -m benchmarks.demo $(ARGS)
 
 test: $(STAMP)  ## the tests that this machine can run; ARGS="-k name" and JOBS=1 are passed on
@@ -158,7 +158,7 @@ keys: $(STAMP)  ## docs/keys.md from the factor table
 
 pages: $(STAMP)  ## every generated page of docs/: keys, settings, commands, REST, exit codes; and the table of names
 	@$(BIN)/python -m tools.hook_contract record
-	@for page in keys settings_page commands_page rest_page exit_codes_page versions_page; do \
+	@for page in keys settings_page commands_page rest_page exit_codes_page versions_page schema_page; do \
 		$(BIN)/python -m tools.$$page || exit 1; done
 
 $(DOCS)/.installed: requirements/docs.txt | tools

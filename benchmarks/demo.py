@@ -3,7 +3,8 @@
 For each model of ``deploy/demo/warm.toml`` one fresh process each: *cold* (PyTorch alone, empty folders),
 *PyTorch warm* (PyTorch alone again, over the folders that the cold process left), and *cachesvc* (empty
 folders, another HOME, TMPDIR and working directory, no C++ compiler on the PATH). Exit status 1 if a
-restored process compiled, or if its output is not PyTorch's own. Usage: ``python -m benchmarks.demo``.
+restored process compiled, or if its output is not PyTorch's own.
+Usage: ``python -m benchmarks.demo [MODEL ...]``.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,16 +46,27 @@ _BEGAN = time.monotonic()
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__.splitlines()[0])
     parser.add_argument("--spec", type=Path, default=SPEC, help="targets are named as benchmarks/models.py's")
+    parser.add_argument("models", nargs="*", help="ids of targets, such as bert; all of them by default")
     options = parser.parse_args()
     try:
         with interruptible(), tempfile.TemporaryDirectory(prefix="cachesvc-demo-") as folder:
-            return _demo(load_spec(options.spec), Path(folder))
+            return _demo(choose(load_spec(options.spec), options.models), Path(folder))
     except (Failed, CacheSvcError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("\ninterrupted; everything that was started has been ended", file=sys.stderr)
         return 130
+
+
+def choose(spec: Spec, models: Sequence[str]) -> Spec:
+    """Return the spec with these targets alone. Raises ``Failed`` for one that it does not have."""
+    known = [target.id for target in spec.targets]
+    for model in models:
+        if model not in known:
+            raise Failed(f"no model {model!r} in {spec.path.name}: choose from {', '.join(known)}")
+    chosen = tuple(target for target in spec.targets if not models or target.id in models)
+    return replace(spec, targets=chosen)
 
 
 def _demo(spec: Spec, place: Path) -> int:
@@ -74,8 +87,9 @@ def _warm(spec: Spec, running: Registry) -> int:
     path = spec.path.relative_to(ROOT) if spec.path.is_relative_to(ROOT) else spec.path
     for name, value in running.builder.items():
         _command([f"export {name}={value}"])
-    _command(["cachesvc", "warm", str(path)])
-    command = command_of(["cachesvc", "warm", str(spec.path)])
+    chosen = [word for target in spec.targets for word in ("--target", target.id)]
+    _command(["cachesvc", "warm", str(path), *chosen])
+    command = command_of(["cachesvc", "warm", str(spec.path), *chosen])
     with running_process(command, env=clean_environment() | running.builder, cwd=ROOT) as process:
         return process.wait()
 

@@ -26,6 +26,7 @@ app = typer.Typer(
 
 COMMANDS = {
     "quickstart": ("quickstart",),
+    "init": ("init",),
     "serve": ("serve",),
     "warm": ("warm",),
     "client": (

@@ -29,17 +29,28 @@ if TYPE_CHECKING:
     from cachesvc.warm.context import OnStep, WarmContext
     from cachesvc.warm.job_token import JobTokenSource
     from cachesvc.warm.plan import Job
+    from cachesvc.warm.report_head import ReportHead
     from cachesvc.warm.results import Outcome
     from cachesvc_client.bundle.seal import SigningKey
     from cachesvc_client.config import Config
 
 _PR_SET_DUMPABLE = 4
 """Option of prctl(2), Linux: whether other processes of the user may read this one's memory."""
+STDOUT = Path("-")
+"""Path that stands for standard output."""
 EPILOG = (
     "Exit status: 0 all targets are warm; 9 some target is not (cold, does not settle, numbers differ, "
     "cannot be compiled); 2 malformed spec or option; 3 token refused; 4 not found; 5 another publisher "
     "was faster; 6 registry or disk not available; 7 not trusted; 8 not supported; 130 interrupted."
 )
+
+
+def _print_schema(schema: bool) -> None:
+    if schema:
+        from cachesvc.warm.schema import spec_schema
+
+        typer.echo(json.dumps(spec_schema(), indent=1))
+        raise typer.Exit
 
 
 @app.command(epilog=EPILOG)
@@ -61,7 +72,9 @@ def warm(
         Path | None, typer.Option(help="Write bundle files (*.cachesvc) here; no registry is needed.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The report as JSON on stdout.")] = False,
-    report: Annotated[Path | None, typer.Option(help="Write the report as Markdown.")] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Write the report as Markdown; - is stdout, without the table.")
+    ] = None,
     signing_key_env: Annotated[
         str | None,
         typer.Option(
@@ -96,8 +109,15 @@ def warm(
         ),
     ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Show the traceback of a failure.")] = False,
+    schema: Annotated[
+        bool,
+        typer.Option(
+            "--schema", callback=_print_schema, is_eager=True, help="Print the spec's JSON Schema and exit."
+        ),
+    ] = False,
 ) -> None:
     """Compile declared models in fresh processes, prove that a restored process compiles nothing, publish."""
+    del schema
     _hide_from_other_processes()
     key = take_key(signing_key_env)
     job = take_job(oidc)
@@ -114,17 +134,16 @@ def warm(
     if dry_run:
         _print_plan(name, jobs, as_json)
         return
-    if report and not report.absolute().parent.is_dir():
-        raise InvalidRequest(f"--report {report}: no such folder", "make the folder first")
+    _check_report(report, as_json)
     if runner and env_matrix is None:
         raise InvalidRequest("--runner goes with --env-matrix", "it names a report that must be there")
     if env_matrix is not None:
         _merge(env_matrix, name, jobs, report, as_json, runner or ())
         return
-    outcomes = _run(
+    outcomes, head = _run(
         jobs,
         name,
-        warm_spec.path,
+        spec,
         force=force,
         check=check,
         workers=workers,
@@ -134,16 +153,24 @@ def warm(
         job=job,
     )
     if report:
-        _write(report, reports.markdown(str(name), outcomes))
+        _write(report, reports.markdown(head, outcomes))
     if as_json:
-        from cachesvc_client.environment.detect import detect
-
-        typer.echo(json.dumps(reports.document(str(name), str(spec), outcomes, detect()), indent=1))
-    else:
-        _print(outcomes)
+        typer.echo(json.dumps(reports.document(head, outcomes), indent=1))
+    elif report != STDOUT:
+        _print(head, outcomes)
     if verbose:
         _print_traces(outcomes)
     raise typer.Exit(reports.exit_status(outcomes))
+
+
+def _check_report(report: Path | None, as_json: bool) -> None:
+    """Refuse a place of the report that cannot be written, before anything compiles."""
+    if report == STDOUT and as_json:
+        raise InvalidRequest(
+            "--report - and --json both write to stdout", "give --report a file, or drop one"
+        )
+    if report and not report.absolute().parent.is_dir():
+        raise InvalidRequest(f"--report {report}: no such folder", "make the folder first")
 
 
 def _with_tag(name: Name, tag: str | None) -> Name:
@@ -177,7 +204,7 @@ def _merge(
         _write(report, matrix.markdown())
     if as_json:
         typer.echo(json.dumps(matrix.document(), indent=1))
-    else:
+    elif report != STDOUT:
         _echo(matrix.text())
     raise typer.Exit(matrix.exit_status)
 
@@ -205,7 +232,7 @@ def _run(
     key: SigningKey | None,
     job: JobTokenSource | None,
     lifetime: float | None,
-) -> list[Outcome]:
+) -> tuple[list[Outcome], ReportHead]:
     from cachesvc.warm.context import WarmContext
     from cachesvc.warm.launcher import Cancelled, Launcher
     from cachesvc.warm.provenance import BuildOrigin
@@ -225,16 +252,30 @@ def _run(
             force=force,
             check=check,
             provenance=_provenance(spec),
-            origin=BuildOrigin.of(spec),
+            origin=BuildOrigin.of(spec.absolute()),
             lifetime=lifetime,
         )
         context = with_registry(context, config, job, stack)
+        head = _head(context, spec)
         stack.enter_context(interruptible())
         try:
             context = _prove(context, jobs, config)
         except (KeyboardInterrupt, Cancelled):
-            return [Outcome(str(one.target), "cancelled", ("interrupted",)) for one in jobs]
-        return run(jobs, context, workers)
+            return [Outcome(str(one.target), "cancelled", ("interrupted",)) for one in jobs], head
+        return run(jobs, context, workers), head
+
+
+def _head(context: WarmContext, spec: Path) -> ReportHead:
+    """Describe the run for its report."""
+    from cachesvc.warm.report_head import ReportHead, use_bundles_line
+    from cachesvc_client.environment.detect import detect
+
+    if context.registry is None and context.out and context.key:
+        use = use_bundles_line(context.out, str(context.key.public))
+        return ReportHead.of(context.name, spec, detect(), use=use)
+    return ReportHead.of(
+        context.name, spec, detect(), context.registry.remote.url if context.registry else ""
+    )
 
 
 def _prove(context: WarmContext, jobs: Sequence[Job], config: Config) -> WarmContext:
@@ -308,11 +349,11 @@ def _printable_lines(text: str) -> str:
     return "\n".join(map(printable, text.split("\n")))
 
 
-def _print(outcomes: Sequence[Outcome]) -> None:
+def _print(head: ReportHead, outcomes: Sequence[Outcome]) -> None:
     from cachesvc.warm import report as reports
 
     if not sys.stdout.isatty():
-        for line in reports.lines(outcomes):
+        for line in reports.lines(head, outcomes):
             _echo(line)
         return
     from rich.console import Console
@@ -322,19 +363,25 @@ def _print(outcomes: Sequence[Outcome]) -> None:
     console, table = Console(), Table(box=None, pad_edge=False)
     for column in reports.TERMINAL_COLUMNS:
         table.add_column(column, justify="left" if column in ("target", "status") else "right")
-    for outcome in outcomes:
+    for line in reports.head_lines(head):
+        _echo(line)
+    for outcome in filter(reports.is_measured, outcomes):
         cells = reports.cells(outcome)
         style = "green" if outcome.good else "red"
         row = [
             Text(cells[column], style if column == "status" else "") for column in reports.TERMINAL_COLUMNS
         ]
         table.add_row(*row)
-    console.print(table)
+    if table.rows:
+        console.print(table)
     for outcome in outcomes:
+        if not reports.is_measured(outcome):
+            console.print(Text(f"{outcome.target}: {outcome.status}", "" if outcome.good else "red"))
         for line in reports.details(outcome):
             text = _printable_lines(f"{outcome.target}: {line}")
             console.print(Text(text, "" if outcome.good else "red"))
-    console.print(Text(reports.summary(outcomes), "bold"))
+    for line in reports.tail_lines(head, outcomes):
+        console.print(Text(_printable_lines(line), "bold"), soft_wrap=True)
 
 
 def _print_traces(outcomes: Sequence[Outcome]) -> None:
@@ -344,6 +391,9 @@ def _print_traces(outcomes: Sequence[Outcome]) -> None:
 
 
 def _write(path: Path, text: str) -> None:
+    if path == STDOUT:
+        _echo(text.rstrip("\n"))
+        return
     try:
         path.write_text(text)
     except OSError as error:

@@ -1,4 +1,5 @@
-"""Compare the outputs of a compiled model with those of eager PyTorch and of the builder; for `worker`."""
+"""Compare the outputs of a compiled model with those of eager PyTorch and of the builder, and its speed with
+eager's; for `worker`."""
 
 from __future__ import annotations
 
@@ -59,3 +60,15 @@ def compare_with_builder(request: PhaseRequest, execution: Execution) -> PhaseRe
             outputs = model.outputs(compiled, name, "the restored model")
             comparisons[name] = model.compare(outputs, reference[name])
     return replace(result, comparisons=comparisons)
+
+
+def compare_speed(execution: Execution, result: PhaseResult) -> PhaseResult:
+    """Return the result with steady times of the compiled and of the eager model, where it has both."""
+    model, compiled = execution.model, execution.compiled
+    if model is None or compiled is None:
+        return result
+    times = {
+        name: replace(result.times[name], steady=steady, eager_steady=eager)
+        for name, (steady, eager) in model.steady_times(compiled).items()
+    }
+    return replace(result, times=times)

@@ -52,7 +52,8 @@ def execute(request: PhaseRequest, observer: counters.Observer) -> Execution:
 
     model = build_model(request.job)
     compiled = model.compile()
-    times = model.times(compiled, "the compiled model")
+    times = model.first_calls(compiled, "the compiled model")
+    model.later_calls(compiled, "the compiled model")
     result = replace(
         describe_compiles(request, observer),
         model=model.describe(),

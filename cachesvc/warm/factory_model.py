@@ -11,7 +11,6 @@ import contextlib
 import dataclasses
 import hashlib
 import importlib
-import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -25,10 +24,11 @@ from cachesvc_client.environment import model_hash
 from .inputs import Argument, InputSet, TensorSpec
 from .phase import GraphBreak, ModelFacts, Times
 from .plan import Job
+from .steady import Steady, alternate
 from .user_code import UserCodeError, one_line
 
-STEADY_SECONDS = 10.0
-"""Seconds after which the steady measurement ends, however many runs the spec asks for."""
+LATER_SECONDS = 10.0
+"""Seconds after which a process makes no more later calls, however many runs the spec asks for."""
 INTEGER_HIGH = 2
 """Bound below which random integers lie if the spec gives no ``high``, as for the dtype bool."""
 
@@ -91,14 +91,24 @@ class FactoryModel:
         stance: contextlib.AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
         return stance
 
-    def times(self, function: Callable[..., Any], what: str) -> dict[str, Times]:
-        """Time the first call of every input set in the declared order, then the steady calls."""
+    def first_calls(self, function: Callable[..., Any], what: str) -> dict[str, Times]:
+        """Time the first call of every input set in the declared order."""
         sets = {name: self.inputs(name) for name in self.input_names}
-        first = {name: self._time_call(function, name, sets[name], what) for name in self.input_names}
-        return {
-            name: Times(first[name], self._steady(function, name, sets[name], what))
-            for name in self.input_names
-        }
+        return {name: Times(self._time_call(function, name, sets[name], what)) for name in self.input_names}
+
+    def later_calls(self, function: Callable[..., Any], what: str) -> None:
+        """Make the calls after the first one, which may compile too: a size turns dynamic, a CUDA graph is
+        recorded."""
+        for name in self.input_names:
+            arguments, end = self.inputs(name), time.monotonic() + LATER_SECONDS
+            for _ in range(self.spec.runs):
+                self._time_call(function, name, arguments, what)
+                if time.monotonic() > end:
+                    break
+
+    def steady_times(self, compiled: Callable[..., Any]) -> dict[str, tuple[Steady, Steady]]:
+        """Time steady calls of the compiled model and of the eager one in turn, by input set."""
+        return {name: self._steady(compiled, name) for name in self.input_names}
 
     def outputs(self, function: Callable[..., Any], name: str, what: str, seed: int = 0) -> list[Any]:
         """Return copies on the CPU of one call's output tensors, and of the gradients of a training step."""
@@ -142,12 +152,17 @@ class FactoryModel:
             torch._dynamo.mark_dynamic(tensor, dimension)
         return tensor
 
-    def _steady(self, function: Callable[..., Any], name: str, arguments: Arguments, what: str) -> float:
-        end = time.monotonic() + STEADY_SECONDS
-        seconds = [self._time_call(function, name, arguments, what)]
-        while len(seconds) < self.spec.runs and time.monotonic() < end:
-            seconds.append(self._time_call(function, name, arguments, what))
-        return statistics.median(seconds)
+    def _steady(self, compiled: Callable[..., Any], name: str) -> tuple[Steady, Steady]:
+        arguments = self.inputs(name)
+
+        def call_compiled() -> float:
+            return self._time_call(compiled, name, arguments, "the compiled model")
+
+        def call_eager() -> float:
+            with self.eager():
+                return self._time_call(self.module, name, arguments, "the eager model")
+
+        return alternate(call_compiled, call_eager, self.spec.runs)
 
     def _time_call(self, function: Callable[..., Any], name: str, arguments: Arguments, what: str) -> float:
         self._synchronise()

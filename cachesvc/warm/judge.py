@@ -12,6 +12,7 @@ from cachesvc_client.hooks.counters import Observation
 from . import kinds_used
 from .phase import PhaseResult, Times
 from .results import Numbers, Verdict
+from .steady import Steady, faster
 
 LISTED_NAMES = 3
 """Number of names that a reason lists before it says how many more there are."""
@@ -55,24 +56,26 @@ def output_differences(compiled: PhaseResult) -> tuple[str, ...]:
 def numbers(
     eager: Mapping[str, Times], compiled: Mapping[str, Times], replay: Mapping[str, Times]
 ) -> Numbers:
-    """Return the numbers of the report, from the times of the three processes by input set."""
-    first, steady = _total(compiled, "first"), _total(compiled, "steady")
-    eager_first, eager_steady = _total(eager, "first"), _total(eager, "steady")
-    restored_first, restored_steady = _total(replay, "first"), _total(replay, "steady")
+    """Return the numbers of the report, from the times of the three processes by input set. A check compiles
+    nothing, so its replay has the steady times."""
+    first, eager_first, restored_first = _first_calls(compiled), _first_calls(eager), _first_calls(replay)
+    steady, eager_steady = _steady(compiled or replay, "steady"), _steady(compiled or replay, "eager_steady")
+    cost = None if first is None else max(0.0, first - (steady.median if steady else 0.0))
+    pays = faster(steady, eager_steady)
+    # A restored process runs the same code as the builder, so the builder's steady times count for it too.
     return Numbers(
-        compile=None if first is None else max(0.0, first - (steady or 0.0)),
+        compile=cost,
         first_call=first,
-        steady=steady,
+        steady=steady.median if steady else None,
         eager_first=eager_first,
-        eager_steady=eager_steady,
+        eager_steady=eager_steady.median if eager_steady else None,
         restored_first=restored_first,
-        restored_steady=restored_steady,
-        speed_up=eager_steady / steady if eager_steady and steady else None,
+        steady_spread=steady,
+        eager_spread=eager_steady,
+        speed_up=eager_steady.median / steady.median if steady and eager_steady else None,
+        faster=pays,
         break_even=_break_even(first, steady, eager_first, eager_steady),
-        # The same code runs then: the builder's steady time, which was measured beside eager's.
-        restored_break_even=_break_even(
-            restored_first, restored_steady if steady is None else steady, eager_first, eager_steady
-        ),
+        restored_break_even=_break_even(restored_first, steady, eager_first, eager_steady),
     )
 
 
@@ -138,21 +141,26 @@ def _first(builder: Sequence[int], restored: Sequence[int]) -> str:
     return f"{_count(len(restored), 'token')}, not {len(builder)}"
 
 
-def _total(times: Mapping[str, Times], field: str) -> float | None:
-    values = [getattr(item, field) for item in times.values()]
-    return sum(values) if values and None not in values else None
+def _first_calls(times: Mapping[str, Times]) -> float | None:
+    return sum(item.first for item in times.values()) if times else None
+
+
+def _steady(times: Mapping[str, Times], field: str) -> Steady | None:
+    parts = [getattr(item, field) for item in times.values()]
+    return Steady.total(parts) if parts and None not in parts else None
 
 
 def _break_even(
-    first: float | None, steady: float | None, eager_first: float | None, eager_steady: float | None
+    first: float | None, steady: Steady | None, eager_first: float | None, eager_steady: Steady | None
 ) -> int | None:
-    """Return the smallest n with first + (n - 1) * steady <= eager_first + (n - 1) * eager_steady."""
+    """Return the smallest n with first + (n - 1) * steady <= eager_first + (n - 1) * eager_steady; ``None``
+    where the compiled model is not faster by more than the spread."""
     if first is None or steady is None or eager_first is None or eager_steady is None:
         return None
-    if first <= eager_first:
-        return 1
-    saved = eager_steady - steady
-    return 1 + math.ceil((first - eager_first) / saved) if saved > 0 else None
+    if faster(steady, eager_steady) != "compiled":
+        return None
+    missing = max(0.0, first - eager_first)
+    return 1 + math.ceil(missing / (eager_steady.median - steady.median))
 
 
 def _count(number: int, one: str, many: str = "") -> str:

@@ -12,6 +12,7 @@ from cachesvc_client.wire.factors import FactorValue
 from cachesvc_client.wire.key_components import KeyFacts
 
 from .plan import Job
+from .steady import Steady
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +47,12 @@ class PhaseRequest:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Holds seconds of one input set: the first call of the process, and the median of later ones
-    (``None`` for a script, which runs once)."""
+    """Holds times of one input set: the seconds of the first call of the process, and later calls of the
+    compiled model and of the eager one, measured in turn (``None`` where they were not)."""
 
     first: float
-    steady: float | None = None
+    steady: Steady | None = None
+    eager_steady: Steady | None = None
 
 
 @dataclass(frozen=True, slots=True)

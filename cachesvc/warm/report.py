@@ -8,10 +8,11 @@ from typing import Any
 
 from cachesvc_client.wire.codec import plain
 from cachesvc_client.wire.errors import NotWarm
-from cachesvc_client.wire.factors import Fingerprint
 
 from .plan import Job
-from .results import Outcome
+from .report_head import ReportHead
+from .results import Numbers, Outcome
+from .steady import Faster, Steady
 
 FORMAT = "cachesvc.warm/1"
 """Name and version of the JSON form."""
@@ -64,14 +65,14 @@ def cells(outcome: Outcome) -> dict[str, str]:
         "status": outcome.status,
         "compile": seconds(numbers.compile),
         "first call": seconds(numbers.first_call),
-        "steady": seconds(numbers.steady),
+        "steady": _steady(numbers.steady, numbers.steady_spread),
         "eager first": seconds(numbers.eager_first),
-        "eager steady": seconds(numbers.eager_steady),
-        "speed-up": "-" if numbers.speed_up is None else f"{numbers.speed_up:.2f}x",
-        "break-even": _calls(numbers.break_even, numbers.speed_up),
+        "eager steady": _steady(numbers.eager_steady, numbers.eager_spread),
+        "speed-up": _speed_up(numbers),
+        "break-even": "-" if numbers.first_call is None else _calls(numbers.break_even, numbers.faster),
         "restored first": seconds(numbers.restored_first),
-        "restored break-even": _calls(
-            numbers.restored_break_even, None if numbers.restored_first is None else numbers.speed_up
+        "restored break-even": (
+            "-" if numbers.restored_first is None else _calls(numbers.restored_break_even, numbers.faster)
         ),
         "graph breaks": str(sum(item.count for item in outcome.graph_breaks)),
         "recompiles": str(len(outcome.recompiles)),
@@ -88,6 +89,7 @@ def details(outcome: Outcome) -> list[str]:
     result is."""
     text = [f"not warm: {reason}" for reason in outcome.reasons if not outcome.good]
     text += [reason for reason in outcome.reasons if outcome.good]
+    text += speed_notes(outcome.numbers)
     for item in outcome.graph_breaks:
         times = f" ({item.count} times)" if item.count > 1 else ""
         text.append(f"graph break{times} at {item.where or 'an unknown line'}: {item.reason}")
@@ -100,15 +102,31 @@ def details(outcome: Outcome) -> list[str]:
     return text
 
 
-def lines(outcomes: Sequence[Outcome]) -> list[str]:
-    """Return plain lines for CI: each target with all its columns, its details, and a summary."""
-    text = []
+def is_measured(outcome: Outcome) -> bool:
+    """Return whether a table has anything to show for the target: it has times or files."""
+    return outcome.numbers != Numbers() or outcome.files_after > 0
+
+
+def lines(head: ReportHead, outcomes: Sequence[Outcome]) -> list[str]:
+    """Return plain lines for CI: the head, each target with what was measured, its details, and a summary."""
+    text = head_lines(head)
     for outcome in outcomes:
         row = cells(outcome)
         pairs = [f"{name} {row[name]}" for name in COLUMNS[2:] if row[name] not in ("-", "0", "0 B")]
         text.append(f"{outcome.target}: {outcome.status}" + (": " + ", ".join(pairs) if pairs else ""))
         text += [f"  {line}" for line in details(outcome)]
-    return [*text, summary(outcomes)]
+    return [*text, *tail_lines(head, outcomes)]
+
+
+def head_lines(head: ReportHead) -> list[str]:
+    """Return the lines before the targets."""
+    return [head.name, *(f"  {label:<11}  {text}" for label, text in head.lines())]
+
+
+def tail_lines(head: ReportHead, outcomes: Sequence[Outcome]) -> list[str]:
+    """Return the lines after the targets: the summary, and the line to use what is warm."""
+    use = [f"use it: {head.use}"] if any(outcome.good for outcome in outcomes) else []
+    return [summary(outcomes), *use]
 
 
 def summary(outcomes: Sequence[Outcome]) -> str:
@@ -122,35 +140,40 @@ def summary(outcomes: Sequence[Outcome]) -> str:
 _STATUSES = ("warm", "fresh", "cold", "failed", "cancelled")
 
 
-def document(name: str, spec: str, outcomes: Sequence[Outcome], environment: Fingerprint) -> dict[str, Any]:
-    """Return the JSON form: seconds and bytes as numbers. Numbers that JSON lacks become ``null``.
-
-    ``environment``: the fingerprint of this machine.
-    """
+def document(head: ReportHead, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """Return the JSON form: seconds and bytes as numbers. Numbers that JSON lacks become ``null``."""
     report = {
         "format": FORMAT,
-        "name": name,
-        "spec": spec,
+        "name": head.name,
+        "spec": head.spec,
         "warm": all(outcome.good for outcome in outcomes),
         "exit_status": exit_status(outcomes),
-        "environment": dict(environment),
-        "targets": [plain(outcome) for outcome in outcomes],
+        "environment": dict(head.environment),
+        "python": head.python,
+        "registry": head.registry,
+        "commit": head.commit,
+        "use": head.use if any(outcome.good for outcome in outcomes) else "",
+        "targets": [{**plain(outcome), "notes": _notes(outcome)} for outcome in outcomes],
     }
     finite: dict[str, Any] = _finite(report)
     return finite
 
 
-def markdown(name: str, outcomes: Sequence[Outcome]) -> str:
+def markdown(head: ReportHead, outcomes: Sequence[Outcome]) -> str:
     """Return a report for a pull request or a job's summary."""
-    rows = [cells(outcome) for outcome in outcomes]
-    text = [f"# Warm report: {name}", "", summary(outcomes) + ".", ""]
-    text.append("| " + " | ".join(COLUMNS) + " |")
-    text.append("|---|---|" + "---:|" * (len(COLUMNS) - 2))
-    text += ["| " + " | ".join(escape(row[column]) for column in COLUMNS) + " |" for row in rows]
+    text = [f"# Warm report: {head.name}", "", summary(outcomes) + ".", ""]
+    text += [f"- {label}: {escape(line)}" for label, line in head.lines()]
+    measured = [cells(outcome) for outcome in outcomes if is_measured(outcome)]
+    if measured:
+        text += ["", "| " + " | ".join(COLUMNS) + " |", "|---|---|" + "---:|" * (len(COLUMNS) - 2)]
+        text += ["| " + " | ".join(escape(row[column]) for column in COLUMNS) + " |" for row in measured]
     for outcome in outcomes:
-        if more := details(outcome):
-            text += ["", f"## {outcome.target}", ""]
+        more = details(outcome)
+        if more or not is_measured(outcome):
+            text += ["", f"## {outcome.target}: {outcome.status}", ""]
             text += [f"- {escape(line)}" for line in more]
+    if any(outcome.good for outcome in outcomes):
+        text += ["", "## Use it", "", "```sh", head.use, "```"]
     return "\n".join([*text, ""])
 
 
@@ -188,9 +211,51 @@ def size(value: int) -> str:
     return f"{scaled:.0f} {unit}" if unit == "B" or scaled >= 100 else f"{scaled:.3g} {unit}"
 
 
-def _calls(calls: int | None, speed_up: float | None) -> str:
+def _notes(outcome: Outcome) -> list[str]:
+    return [*speed_notes(outcome.numbers), *outcome.notes]
+
+
+def _steady(value: float | None, spread: Steady | None) -> str:
+    return seconds(value) + (", noisy" if spread and spread.noisy else "")
+
+
+def _speed_up(numbers: Numbers) -> str:
+    if numbers.faster == "unclear":
+        return "unclear"
+    return "-" if numbers.speed_up is None else f"{numbers.speed_up:.2g}x"
+
+
+def speed_notes(numbers: Numbers) -> list[str]:
+    """Return in words where compiling does not pay, where that cannot be said, and which times are noisy."""
+    compiled, eager = numbers.steady_spread, numbers.eager_spread
+    if compiled is None or eager is None:
+        return []
+    notes = []
+    if numbers.faster == "eager":
+        notes.append(
+            f"eager is faster here: {seconds(eager.median)} against {seconds(compiled.median)} compiled"
+        )
+    if numbers.faster == "unclear":
+        notes.append(
+            f"compiled and eager calls cannot be told apart: {_range(compiled)} and {_range(eager)}, so no "
+            "break-even is given"
+        )
+    names = [name for name, one in (("compiled", compiled), ("eager", eager)) if one.noisy]
+    if names:
+        ranges = " and ".join(
+            f"{name} {_range(one)}" for name, one in (("compiled", compiled), ("eager", eager))
+        )
+        notes.append(f"noisy: half of the steady calls took {ranges}; a quiet machine or more runs tell more")
+    return notes
+
+
+def _range(steady: Steady) -> str:
+    return f"{seconds(steady.low)} to {seconds(steady.high)}"
+
+
+def _calls(calls: int | None, faster: Faster) -> str:
     if calls is None:
-        return "-" if speed_up is None else "never"
+        return {"": "-", "unclear": "unclear"}.get(faster, "never")
     return "1 call" if calls == 1 else f"{calls} calls"
 
 

@@ -10,6 +10,7 @@ from cachesvc_client.hooks.counters import Observation
 from cachesvc_client.wire import codec
 
 from .phase import GraphBreak
+from .steady import Faster, Steady
 
 _IN_MANIFEST = ("compile", "first_call", "steady", "eager_first", "eager_steady", "restored_first")
 """Names of the numbers that a manifest's ``measured`` holds."""
@@ -28,9 +29,11 @@ class Verdict:
 class Numbers:
     """Holds seconds, summed over the input sets; ``None`` was not measured (scripts have no eager run).
 
-    ``compile``: what the cold first calls took above steady ones. ``break_even``: the number of calls after
-    which compiling here has paid for itself against eager; ``restored_break_even``: the same for a process
-    that restored the entry. Both are ``None`` if compiled calls are not faster.
+    ``compile``: what the cold first calls took above steady ones. ``steady`` and ``eager_steady`` are medians
+    of calls that one process made in turn; ``steady_spread`` and ``eager_spread`` hold them with their
+    quartiles. ``faster``: which of the two is faster by more than these quartiles. ``break_even``: the number
+    of calls after which compiling here has paid for itself against eager; ``restored_break_even``: the same
+    for a process that restored the entry. Both are ``None`` unless compiled calls are faster.
     """
 
     compile: float | None = None
@@ -39,8 +42,10 @@ class Numbers:
     eager_first: float | None = None
     eager_steady: float | None = None
     restored_first: float | None = None
-    restored_steady: float | None = None
+    steady_spread: Steady | None = None
+    eager_spread: Steady | None = None
     speed_up: float | None = None
+    faster: Faster = ""
     break_even: int | None = None
     restored_break_even: int | None = None
 

@@ -53,15 +53,19 @@ from .toml_table import ID, Source, Table, toml_value
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 GRADS = ("no_grad", "inference_mode", "grad")
 TARGET_KINDS = ("inference", "training")
+AUTOCAST_DTYPES = ("bfloat16", "float16")
 TRACING = ("auto", "never", "always")
 OWN_VARIABLES = (*kinds_used.CACHE_VARIABLES, "HOME", "TMPDIR", "PYTHONPATH")
 """Names of variables that `warm` sets for each phase: a fresh process must find nothing of the builder's."""
 MAX_SPEC_BYTES = 1 << 20
 MAX_RANKS = 64
+MAX_SECONDS = 7 * 86400
+"""Seconds that one phase may take, at most."""
+MAX_RUNS = 10_000
 MODEL_CONFIG = "config.json"
 """Name of the file that makes a folder the folder of an engine's model."""
 
-_DECIDED_BY_MODEL = (
+DECIDED_BY_MODEL = (
     "inputs",
     "dtypes",
     "modes",
@@ -73,7 +77,7 @@ _DECIDED_BY_MODEL = (
     "autocast",
 )
 """Keys of a factory alone: a script and an engine decide this themselves."""
-_NOT_OF_ENGINES = (*_DECIDED_BY_MODEL, "nproc", "device", "tracing", "tolerance", "runs", "seed")
+NOT_OF_ENGINES = (*DECIDED_BY_MODEL, "nproc", "device", "tracing", "tolerance", "runs", "seed")
 _ENGINE_DECIDES: dict[str, Any] = {
     "dtypes": (),
     "modes": ("default",),
@@ -88,7 +92,7 @@ _ENGINE_DECIDES: dict[str, Any] = {
     "tolerance": None,
 }
 """What an engine has in the place of the defaults of the spec, which are for models."""
-_SIZES = (
+SIZES = (
     "tensor_parallel_size",
     "pipeline_parallel_size",
     "data_parallel_size",
@@ -96,12 +100,12 @@ _SIZES = (
     "decode_context_parallel_size",
 )
 """Engine arguments that make an engine of several ranks."""
-_OWN_ARGUMENTS = {
+OWN_ARGUMENTS = {
     "model": "the key vllm names the model",
     "worker_extension_cls": "warm itself extends the worker",
 }
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_DEVICE = re.compile(r"auto|cpu|cuda(:\d{1,2})?")
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+DEVICE = re.compile(r"auto|cpu|cuda(:\d{1,2})?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +232,7 @@ def _check_only_one(table: Table, values: dict[str, str]) -> None:
 
 
 def _engine(table: Table, model: str) -> dict[str, Any]:
-    for key in _NOT_OF_ENGINES:
+    for key in NOT_OF_ENGINES:
         if table.has(key):
             table.fail(
                 key, "the engine decides this itself", "drop the key, or give an engine argument in args"
@@ -237,10 +241,10 @@ def _engine(table: Table, model: str) -> dict[str, Any]:
     if not Path(folder, MODEL_CONFIG).is_file():
         table.fail("vllm", f"no {MODEL_CONFIG} in {folder}", "give the folder of a model as vLLM loads it")
     args = table.values("args", "a table of engine arguments, such as {max_model_len = 4096}")
-    for name, problem in _OWN_ARGUMENTS.items():
+    for name, problem in OWN_ARGUMENTS.items():
         if name in args:
             table.fail(("args", name), problem, "drop it")
-    for name in _SIZES:
+    for name in SIZES:
         if args.get(name, 1) != 1:
             problem = f"{toml_value(args[name])}: an engine of several ranks cannot be proven yet"
             table.fail(("args", name), problem, "drop it, or publish from the engine: docs/engines/vllm.md")
@@ -249,7 +253,7 @@ def _engine(table: Table, model: str) -> dict[str, Any]:
 
 
 def _script(table: Table, script: str) -> dict[str, Any]:
-    for key in _DECIDED_BY_MODEL:
+    for key in DECIDED_BY_MODEL:
         if table.has(key):
             table.fail(key, "a script decides this itself", "drop the key, or use a factory")
     return {
@@ -282,7 +286,7 @@ def _target_options(table: Table) -> dict[str, Any]:
     if kind == "training" and grad not in ("", "grad"):
         table.fail("grad", f"a training step cannot run under {grad}", 'drop it, or kind = "inference"')
     device = table.text("device", "auto")
-    if not _DEVICE.fullmatch(device):
+    if not DEVICE.fullmatch(device):
         table.fail("device", f"{device!r} is not known", "allowed: auto, cpu, cuda, cuda:N")
     cwd = table.text("cwd")
     return {
@@ -293,7 +297,7 @@ def _target_options(table: Table) -> dict[str, Any]:
         "fullgraph": table.flag("fullgraph", False),
         "kind": kind,
         "grad": grad or ("grad" if kind == "training" else "no_grad"),
-        "autocast": table.choice("autocast", ("bfloat16", "float16"), ""),
+        "autocast": table.choice("autocast", AUTOCAST_DTYPES, ""),
         "device": device,
         "tracing": table.choice("tracing", TRACING, "auto"),
         "env": _env(table),
@@ -301,8 +305,8 @@ def _target_options(table: Table) -> dict[str, Any]:
         "cwd": table.path_to("cwd", cwd, folder=True) if cwd else "",
         "paths": tuple(table.path_to("paths", item, folder=True) for item in table.texts("paths")),
         "tolerance": _tolerance(table),
-        "timeout": table.number("timeout", 3600.0, 1, 7 * 86400),
-        "runs": table.integer("runs", 10, 1, 10_000),
+        "timeout": table.number("timeout", 3600.0, 1, MAX_SECONDS),
+        "runs": table.integer("runs", 10, 1, MAX_RUNS),
         "seed": table.integer("seed", 0, 0, 2**63 - 1),
     }
 
@@ -335,7 +339,7 @@ def _pass_env(table: Table) -> tuple[str, ...]:
 
 def _check_variable(table: Table, path: KeyPath, name: str) -> None:
     """Refuse what is no variable's name, and the variables that `warm` sets itself."""
-    if not _VARIABLE.fullmatch(name):
+    if not VARIABLE.fullmatch(name):
         table.fail(path, f"{name!r} is not the name of a variable", "letters, digits and _")
     if name in OWN_VARIABLES or name.startswith("CACHESVC_"):
         hint = "use paths" if name == "PYTHONPATH" else "drop it: a fresh process must not find the builder's"

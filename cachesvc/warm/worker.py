@@ -35,7 +35,7 @@ from cachesvc_client.wire.errors import CacheSvcError
 
 from . import engine, kinds_used, ranks
 from .around_compile import CompilingProcess, RestoringProcess
-from .comparisons import compare_with_builder, compare_with_eager
+from .comparisons import compare_speed, compare_with_builder, compare_with_eager
 from .execution import build_model, execute, script_digest
 from .phase import PhaseRequest, PhaseResult
 from .user_code import UserCodeError, one_line
@@ -116,15 +116,17 @@ def _eager(request: PhaseRequest) -> PhaseResult:
     model = build_model(job)
     facts = model.describe()
     with model.eager():
-        times = model.times(model.module, "the eager model")
+        times = model.first_calls(model.module, "the eager model")
     return PhaseResult(request.phase, model=facts, times=times, fingerprint=detect())
 
 
 def _compile(request: PhaseRequest) -> PhaseResult:
     process = CompilingProcess(request)
     execution = execute(request, process.observer)
-    compare = request.phase == "compile"
-    return process.add_capture(compare_with_eager(request, execution) if compare else execution.result)
+    result = execution.result
+    if request.phase == "compile":
+        result = compare_speed(execution, compare_with_eager(request, execution))
+    return process.add_capture(result)
 
 
 def _replay(request: PhaseRequest) -> PhaseResult:
@@ -134,6 +136,8 @@ def _replay(request: PhaseRequest) -> PhaseResult:
         execution = execute(request, restoring.observer)
     execution = replace(execution, result=restoring.add_files(execution.result))
     result = restoring.add_capture(compare_with_builder(request, execution))
+    if request.name:
+        result = compare_speed(execution, result)
     return replace(result, why_traced=(*process().not_recorded(), *process().explain(())))
 
 

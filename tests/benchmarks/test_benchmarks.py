@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from benchmarks import cold_start, demo, hosts
+from cachesvc.warm.spec import load_spec
 from tests.e2e.harness import SCALAR
 
 from .programs import run_quick
@@ -210,3 +211,11 @@ def test_the_benchmark_of_guards_times_a_process_with_frames_and_one_without(tmp
     report = json.loads(run_quick("guards.py", tmp_path).read_text())
     assert report["parameters"] == 300
     assert all(0 < value < 10_000 for of in report["microseconds"].values() for value in of)
+
+
+def test_the_demo_takes_the_models_that_are_named() -> None:
+    spec = load_spec(demo.SPEC)
+    assert [target.id for target in demo.choose(spec, ["vit", "bert"]).targets] == ["bert", "vit"]
+    assert demo.choose(spec, []) == spec
+    with pytest.raises(hosts.Failed, match=r"no model 'brt' in .*: choose from bert, llama, vit"):
+        demo.choose(spec, ["brt"])

@@ -1,9 +1,13 @@
 """Test the contents of each distribution, and that the client needs few packages and no torch."""
 
+import functools
 import importlib.metadata
 import json
 import sys
+import sysconfig
+import threading
 import zipfile
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import Distribution, PathDistribution
 from pathlib import Path
 
@@ -34,6 +38,35 @@ def bare(wheels, tmp_path_factory):
     run(*pip, "--require-hashes", "-r", ROOT / "requirements" / "client.txt")
     run(*pip, "--no-deps", wheels["cachesvc_client"])
     return python
+
+
+@pytest.fixture(scope="module")
+def index(wheels, tmp_path_factory):
+    """Serve an index of the two wheels, as PEP 503 describes it, on loopback. Return its address."""
+    root = tmp_path_factory.mktemp("index")
+    for name, wheel in wheels.items():
+        project = root / "simple" / name.replace("_", "-")
+        project.mkdir(parents=True)
+        (project / wheel.name).symlink_to(wheel)
+        (project / "index.html").write_text(f'<!DOCTYPE html><a href="{wheel.name}">{wheel.name}</a>\n')
+    handler = functools.partial(SimpleHTTPRequestHandler, directory=str(root))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/simple"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def others_only(tmp_path):
+    """Return a folder with the packages of this environment, but for this project's own."""
+    folder = tmp_path / "others"
+    folder.mkdir()
+    for entry in Path(sysconfig.get_path("purelib")).iterdir():
+        if "cachesvc" not in entry.name and entry.suffix != ".pth":
+            (folder / entry.name).symlink_to(entry)
+    return folder
 
 
 def contents(wheel):
@@ -146,3 +179,26 @@ def test_the_pinned_requirements_are_everything_that_the_client_needs(bare):
 def test_importing_the_client_does_not_import_torch_where_it_is_installed():
     code = "import sys, cachesvc_client; print(sorted({'torch', 'triton'} & set(sys.modules)))"
     assert run(sys.executable, "-c", code, cwd=ROOT / "client").strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("wish", "commands"),
+    [
+        ("cachesvc-client", ["cachesvc-client --version"]),
+        ("cachesvc[server]", ["cachesvc --version", "cachesvc warm --schema", "cachesvc serve --help"]),
+    ],
+)
+def test_each_is_installed_by_its_name_from_an_index(index, others_only, tmp_path, wish, commands):
+    """What they require is there already, so the index needs nothing else and pip asks no other one."""
+    environment = tmp_path / "venv"
+    run(sys.executable, "-m", "venv", "--without-pip", environment)
+    python = environment / "bin" / "python"
+    site = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
+    (site / "others.pth").write_text(f"{others_only}\n")
+    pip = (sys.executable, "-m", "pip", "--isolated", "--disable-pip-version-check", "--python", python)
+    run(*pip, "install", "-q", "--index-url", index, wish)
+    installed = {name for name in NAMES if (site / name).is_dir()}
+    assert installed == ({"cachesvc_client"} if wish == "cachesvc-client" else set(NAMES))
+    for command in commands:
+        program, *words = command.split()
+        assert run(environment / "bin" / program, *words, cwd=tmp_path)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cachesvc.warm import report
+from cachesvc.warm.report_head import ReportHead
 from cachesvc.warm.results import Outcome
 from tests.warm.conftest import command
 
@@ -52,7 +53,7 @@ def run(tmp_path: Path, plain_environment: dict[str, str]) -> Run:
 def write(
     place: Path, file: str, torch: str, outcomes: Sequence[Outcome], name: str = "team/bert:latest"
 ) -> None:
-    document = report.document(name, "warm.toml", outcomes, facts(torch))
+    document = report.document(ReportHead(name, "warm.toml", facts(torch), "3.11.9"), outcomes)
     (place / "reports" / file).write_text(json.dumps(document))
 
 

@@ -67,7 +67,7 @@ def test_a_faulty_factory_is_reported_in_one_line(build_model, mistake):
 def test_inputs_that_do_not_fit_are_named(build_model):
     model = build_model('factory = "models:tiny"\ninputs = {wide = {x = {shape = [4, 9]}}}')
     with pytest.raises(UserCodeError, match=r"the eager model with inputs 'wide' raised RuntimeError"):
-        model.times(model.module, "the eager model")
+        model.first_calls(model.module, "the eager model")
 
 
 def test_equal_jobs_have_equal_weights_and_inputs_and_seeds_change_them(build_model):

@@ -8,6 +8,7 @@ import pytest
 
 from cachesvc.warm import judge
 from cachesvc.warm.phase import PhaseResult, Times
+from cachesvc.warm.steady import Steady
 from cachesvc_client.canary.tolerance import Compared
 from cachesvc_client.hooks.counters import Observation
 
@@ -75,30 +76,51 @@ def test_different_numbers_fail_whichever_output_they_differ_from():
     assert judge.output_differences(EXACT) == ()
 
 
+def steady(first: float, compiled: float, eager: float, spread: float = 0.0) -> Times:
+    low, high = 1 - spread, 1 + spread
+    sides = (Steady(value, value * low, value * high) for value in (compiled, eager))
+    return Times(first, *sides)
+
+
 def test_numbers_are_sums_over_input_sets():
     numbers = judge.numbers(
-        {"a": Times(1.0, 0.2), "b": Times(0.5, 0.2)},
-        {"a": Times(10.0, 0.1), "b": Times(2.0, 0.1)},
-        {"a": Times(1.5, 0.1), "b": Times(0.5, 0.1)},
+        {"a": Times(1.0), "b": Times(0.5)},
+        {"a": steady(10.0, 0.1, 0.2), "b": steady(2.0, 0.1, 0.2)},
+        {"a": Times(1.5), "b": Times(0.5)},
     )
     assert numbers.first_call == 12.0
     assert numbers.compile == pytest.approx(11.8)
-    assert numbers.speed_up == pytest.approx(2.0)
+    assert (numbers.speed_up, numbers.faster) == (pytest.approx(2.0), "compiled")
+    assert numbers.eager_spread == Steady(0.4, 0.4, 0.4)
     # 12.0 + 0.2 (n - 1) <= 1.5 + 0.4 (n - 1) from n = 53.5 on.
     assert numbers.break_even == 54
     assert numbers.restored_break_even == 4
 
 
+def test_a_check_takes_its_steady_times_from_the_replay():
+    numbers = judge.numbers({"a": Times(1.0)}, {}, {"a": steady(1.5, 0.1, 0.2)})
+    assert (numbers.first_call, numbers.break_even, numbers.restored_break_even) == (None, None, 6)
+
+
 def test_break_even_may_be_at_once_or_never():
-    fast, slow = {"a": Times(1.0, 0.1)}, {"a": Times(2.0, 0.2)}
-    assert judge.numbers(slow, fast, fast).break_even == 1
-    assert judge.numbers(fast, slow, slow).break_even is None
+    eager, replay = {"a": Times(2.0)}, {"a": Times(1.0)}
+    assert judge.numbers(eager, {"a": steady(1.0, 0.1, 0.2)}, replay).break_even == 1
+    never = judge.numbers(eager, {"a": steady(1.0, 0.2, 0.1)}, replay)
+    assert (never.break_even, never.restored_break_even, never.faster) == (None, None, "eager")
+
+
+def test_no_break_even_is_said_where_the_difference_is_within_the_spread():
+    numbers = judge.numbers({"a": Times(0.1)}, {"a": steady(9.0, 1.0, 1.2, spread=0.1)}, {"a": Times(1.0)})
+    assert (numbers.break_even, numbers.restored_break_even, numbers.faster) == (None, None, "unclear")
+    clear = judge.numbers({"a": Times(0.1)}, {"a": steady(9.0, 1.0, 1.2, spread=0.05)}, {"a": Times(1.0)})
+    assert clear.break_even is not None
 
 
 def test_a_script_has_no_eager_run():
     numbers = judge.numbers({}, {"script": Times(5.0)}, {"script": Times(1.0)})
     assert (numbers.first_call, numbers.restored_first) == (5.0, 1.0)
     assert (numbers.steady, numbers.speed_up, numbers.break_even, numbers.eager_first) == (None,) * 4
+    assert numbers.faster == ""
 
 
 def test_tuning_needs_a_finalise_phase():

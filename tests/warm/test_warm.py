@@ -101,7 +101,11 @@ def test_a_cold_spec_is_published_then_found_and_proven(registry, spec, tmp_path
     assert tiny["compared"]["a"]["allowed"] > tiny["compared"]["a"]["difference"]
     assert built.targets["bad/default"]["reasons"] == ["models:raising raised ValueError: no checkpoint"]
     assert built.status == 9
-    assert "| tiny/default | warm |" in (tmp_path / "report.md").read_text()
+    written = (tmp_path / "report.md").read_text()
+    assert "| tiny/default | warm |" in written and "| bad/default |" not in written
+    assert 0 < tiny["numbers"]["steady_spread"]["low"] <= tiny["numbers"]["steady"]
+    assert built.document["registry"] == registry["CACHESVC_URL"]
+    assert built.document["use"] == "cachesvc run team/tiny -- python serve.py"
     # Progress is in plain lines, as standard error is no terminal.
     assert "tiny/default: compile\n" in built.err
 
@@ -112,6 +116,10 @@ def test_a_cold_spec_is_published_then_found_and_proven(registry, spec, tmp_path
     proven = warm(registry, path, "--target", "tiny", "--check", "--json")
     assert (proven.status, proven.targets["tiny/default"]["status"]) == (0, "warm")
     assert proven.targets["tiny/default"]["observed"]["traces"] == 0
+    assert proven.targets["tiny/default"]["numbers"]["eager_spread"] is not None
+
+    printed = warm(registry, path, "--target", "tiny", "--report", "-")
+    assert printed.out.startswith("# Warm report: team/tiny") and not Path("-").exists()
 
     changed = warm(registry, spec(TARGET.replace("[4, 8]", "[5, 8]")), "--check")
     assert changed.status == 9
@@ -264,6 +272,7 @@ MISTAKES = {
     "registry": (["{spec}"], 2, "cachesvc login"),
     "out": (["{spec}", "--out", "/proc/x"], 2, "--out /proc/x"),
     "report": (["{spec}", "--report", "/no/such/report.md"], 2, "no such folder"),
+    "report on stdout twice": (["{spec}", "--report", "-", "--json"], 2, "both write to stdout"),
 }
 
 

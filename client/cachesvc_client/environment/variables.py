@@ -28,6 +28,7 @@ KNOWN = frozenset(
             "FRAMES_DIR",
             "HOLD_COLLECTOR",
             "ID_TOKEN",
+            "INIT_FOLDER",
         ),
         *("KEEP_OWN", "LANE", "LOG", "MAX_AGE", "MODE", "NAME", "OBSERVE", "OFFLINE", "OIDC"),
         *(
