@@ -53,6 +53,7 @@ def open_registry(settings: Settings, *, prove_bucket: bool = False) -> Iterator
                     meter=meter,
                     own=own,
                     trust_keys=_trust_keys(settings),
+                    on_disk=None if settings.packs_elsewhere else LocalBlobStore(_blob_folder(settings)),
                 )
             finally:
                 hot.close()
@@ -114,6 +115,10 @@ def _index_file(settings: Settings) -> Path:
     return settings.data / "index.sqlite3"
 
 
+def _blob_folder(settings: Settings) -> Path:
+    return settings.data / "blobs"
+
+
 def _blobs(settings: Settings, meter: Meter, prove_bucket: bool) -> tuple[BlobStore, Links | None]:
     if settings.bucket:
         from cachesvc.blobs.s3 import S3BlobStore
@@ -135,7 +140,7 @@ def _blobs(settings: Settings, meter: Meter, prove_bucket: bool) -> tuple[BlobSt
         if prove_bucket:
             _prove(repository)
         return Metered(Retrying(Verifying(repository)), meter), None
-    local = LocalBlobStore(settings.data / "blobs")
+    local = LocalBlobStore(_blob_folder(settings))
     local.sweep()
     return Metered(Verifying(local), meter), None
 

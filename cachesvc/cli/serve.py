@@ -71,6 +71,7 @@ def _serve(settings: Settings, listener: socket.socket, new_token: bool, ready_f
             gc_seconds=settings.gc_seconds or None,
             token_requests=settings.token_requests,
             web_page=settings.web_page,
+            metrics_namespaces=settings.metrics_namespaces,
         )
         server.run(
             app,

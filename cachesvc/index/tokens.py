@@ -60,6 +60,17 @@ class Tokens:
             query = query.where(TokenRow.namespace == namespace)
         return [_token(row) for row in self._session.exec(query)]
 
+    def count_expiring(self, now: int, until: int) -> int:
+        """Counts the tokens that are valid at ``now`` and expire by ``until``; those of CI jobs, which live for
+        minutes, do not count."""
+        query = sa.select(sa.func.count()).where(
+            col(TokenRow.expires) > now,
+            col(TokenRow.expires) <= until,
+            col(TokenRow.revoked).is_(None),
+            col(TokenRow.publisher).is_(None),
+        )
+        return int(self._session.connection().execute(query).scalar() or 0)
+
     def take_turns(self) -> None:
         """Makes other callers of this method wait until this transaction ends."""
         take_turns(self._session)
