@@ -114,8 +114,8 @@ class Settings(BaseSettings):
     log: Literal["text", "json"] = "text"
     """``text``: lines for people. ``json``: one object for each line, and one line for each request."""
     metrics_namespaces: bool = False
-    """Show bytes, entries and quota of each namespace in ``/metrics``, with the namespaces' names. ``/metrics``
-    asks for no token: turn this on where it is kept inside."""
+    """Show bytes, entries and quota of each namespace in ``/metrics``, with the namespaces' names.
+    ``/metrics`` asks for no token: turn this on where it is kept inside."""
     web_page: bool = True
     """Serve the web page of operators at ``/ui``. It needs a login with a token, and changes nothing."""
     shutdown_seconds: int = Field(default=10, ge=0)

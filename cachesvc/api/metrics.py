@@ -34,7 +34,7 @@ BUCKETS_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0
 
 COUNTERS = {
     "requests": "HTTP requests that this process answered, by method, declared route and status.",
-    "resolves": "Resolve requests: revisions were offered, none_fits the environment, or the name is unknown.",
+    "resolves": "Resolve requests, by outcome: offered, none_fits (the environment), unknown (the name).",
     "claims": "Requests for the claim on a compile, by the state that this process answered.",
     "starts": "Revisions in starts of services that were reported to this process, by outcome.",
     "saved_seconds": "Seconds that starts of services took less than compiling, as they reported it.",
@@ -44,7 +44,7 @@ COUNTERS = {
 """Help of each counter, which is to be understood without the others."""
 BLOB_COUNTERS = {
     "calls": "Calls of the blob store by this process, by operation.",
-    "errors": "Calls of the blob store by this process that failed, by operation; read: a download broke off.",
+    "errors": "Calls of the blob store by this process that failed, by operation; read is a download.",
     "seconds": "Seconds that calls of the blob store by this process took, by operation.",
 }
 """Help of each counter of the blob store."""

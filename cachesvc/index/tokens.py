@@ -61,8 +61,8 @@ class Tokens:
         return [_token(row) for row in self._session.exec(query)]
 
     def count_expiring(self, now: int, until: int) -> int:
-        """Counts the tokens that are valid at ``now`` and expire by ``until``; those of CI jobs, which live for
-        minutes, do not count."""
+        """Counts the tokens that are valid at ``now`` and expire by ``until``. Those of CI jobs, which live for
+        minutes, are left out."""
         query = sa.select(sa.func.count()).where(
             col(TokenRow.expires) > now,
             col(TokenRow.expires) <= until,

@@ -44,8 +44,8 @@ class Registry:
     process alone; ``None`` if ``hot`` is of this process alone. ``links``: makes links to the store that
     ``blobs`` wraps, if readers may use them. ``meter``: counts the calls of ``blobs``. ``clock``: seconds of
     UTC. ``issuers``: the public keys of those who issue tokens to CI jobs.
-    ``trust_keys``: signs the trust metadata; ``None`` in a registry that has none. ``on_disk``: the store that
-    ``blobs`` wraps, if it is a folder of this machine.
+    ``trust_keys``: signs the trust metadata; ``None`` in a registry that has none. ``on_disk``: the store
+    that ``blobs`` wraps, if it is a folder of this machine.
     """
 
     index: Index

@@ -17,8 +17,8 @@ EXPIRING_DAYS = (7, 30)
 
 @dataclass(frozen=True, slots=True)
 class NamespaceUse:
-    """What a namespace holds. ``bytes``: of the packs of all its revisions. ``quota``: in bytes, its own or the
-    registry's; ``None``: without a bound."""
+    """What a namespace holds. ``bytes``: of the packs of all its revisions. ``quota``: in bytes, its own or
+    the registry's; ``None``: without a bound."""
 
     namespace: str
     entries: int
