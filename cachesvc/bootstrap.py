@@ -15,7 +15,13 @@ from cachesvc.blobs.wrappers import Meter, Metered, Retrying, Verifying
 from cachesvc.domain.retention import Retention
 from cachesvc.hot.memory import MemoryHot
 from cachesvc.hot.store import Hot
-from cachesvc.index.engine import open_postgresql, open_sqlite, pending_postgresql, pending_sqlite
+from cachesvc.index.engine import (
+    open_postgresql,
+    open_sqlite,
+    pending_postgresql,
+    pending_sqlite,
+    refuse_network_filesystem,
+)
 from cachesvc.registry.context import Limits, Registry
 from cachesvc.settings import Settings
 from cachesvc.tuf.keys import TrustKeys
@@ -77,6 +83,47 @@ def migrate_index(settings: Settings, *, apply: bool) -> list[tuple[str, str]]:
         if apply and steps:
             open_sqlite(_index_file(settings)).close()
         return steps
+
+
+def check_backends(settings: Settings) -> list[tuple[str, str]]:
+    """Returns (part, what it is) of the backends that the settings name, after a look at each. Changes
+    nothing.
+
+    Raises ``InvalidRequest`` or ``Unavailable`` with one line. An index or a folder that does not exist yet
+    is no fault, if it can be made.
+    """
+    _trust_keys(settings)
+    if settings.database:
+        steps = pending_postgresql(settings.database)
+        index = "PostgreSQL"
+    else:
+        refuse_network_filesystem(_existing_parent(settings.data))
+        steps = pending_sqlite(_index_file(settings))
+        index = f"SQLite in {settings.data}"
+    found = [("index", f"{index}; " + (f"{len(steps)} migrations to run" if steps else "up to date"))]
+    if settings.bucket or settings.oci_repository:
+        store, _ = _blobs(settings, Meter(), prove_bucket=False)
+        store.check()
+        found.append(("packs", settings.bucket or settings.oci_repository))
+    else:
+        found.append(("packs", f"{_blob_folder(settings)}"))
+    if settings.embedded:
+        folder = _existing_parent(settings.data)
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise Unavailable(
+                f"data folder {settings.data}: {folder} is not writable", "name another with --data"
+            )
+    hot = _hot(settings)
+    try:
+        hot.check()
+    finally:
+        hot.close()
+    return [*found, ("hints", "Redis" if settings.redis else "in this process")]
+
+
+def _existing_parent(path: Path) -> Path:
+    """Returns the folder, or the nearest above it that exists."""
+    return next(place for place in (path, *path.parents) if place.is_dir())
 
 
 @contextmanager
