@@ -57,7 +57,7 @@ class Metrics:
         self, registry: Registry, waiting: Callable[[], int], *, metrics_namespaces: bool = False
     ) -> None:
         # A series of each counter's start would double what Prometheus stores, and nothing here uses it.
-        disable_created_metrics()
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self._all = CollectorRegistry()
         ProcessCollector(registry=self._all)
         self._all.register(_Backends(registry))
