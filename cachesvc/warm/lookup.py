@@ -96,7 +96,7 @@ def _judge_head(target: TargetContext, registry: RegistryAccess, verified: Verif
 
 
 def _difference_text(entry: Workload, here: Workload) -> str:
-    """Return what differs between an entry's workload and this target's: ``with another model, inputs a``."""
+    """Return what differs between an entry's workload and this target's: ``with a difference in model; inputs a``."""
     parts = []
     for field in fields(Workload):
         theirs, ours = getattr(entry, field.name), getattr(here, field.name)
@@ -109,7 +109,7 @@ def _difference_text(entry: Workload, here: Workload) -> str:
             parts.append(field.name)
         else:
             parts.append(f"{field.name} ({theirs or 'none'} there, {ours or 'none'} here)")
-    return f"with another {' and another '.join(parts)}"
+    return f"with a difference in {'; '.join(parts)}"
 
 
 def _rejection_text(rejected: Rejected) -> str:
