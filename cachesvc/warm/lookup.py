@@ -96,7 +96,7 @@ def _judge_head(target: TargetContext, registry: RegistryAccess, verified: Verif
 
 
 def _difference_text(entry: Workload, here: Workload) -> str:
-    """Return what differs between an entry's workload and this target's: ``with a difference in model; inputs a``."""
+    """Return in what two workloads differ: ``with a difference in model; inputs a``."""
     parts = []
     for field in fields(Workload):
         theirs, ours = getattr(entry, field.name), getattr(here, field.name)
