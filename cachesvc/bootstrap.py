@@ -15,7 +15,13 @@ from cachesvc.blobs.wrappers import Meter, Metered, Retrying, Verifying
 from cachesvc.domain.retention import Retention
 from cachesvc.hot.memory import MemoryHot
 from cachesvc.hot.store import Hot
-from cachesvc.index.engine import open_postgresql, open_sqlite, pending_postgresql, pending_sqlite
+from cachesvc.index.engine import (
+    open_postgresql,
+    open_sqlite,
+    pending_postgresql,
+    pending_sqlite,
+    refuse_network_filesystem,
+)
 from cachesvc.registry.context import Limits, Registry
 from cachesvc.settings import Settings
 from cachesvc.tuf.keys import TrustKeys
@@ -53,6 +59,7 @@ def open_registry(settings: Settings, *, prove_bucket: bool = False) -> Iterator
                     meter=meter,
                     own=own,
                     trust_keys=_trust_keys(settings),
+                    on_disk=None if settings.packs_elsewhere else LocalBlobStore(_blob_folder(settings)),
                 )
             finally:
                 hot.close()
@@ -76,6 +83,47 @@ def migrate_index(settings: Settings, *, apply: bool) -> list[tuple[str, str]]:
         if apply and steps:
             open_sqlite(_index_file(settings)).close()
         return steps
+
+
+def check_backends(settings: Settings) -> list[tuple[str, str]]:
+    """Returns (part, what it is) of the backends that the settings name, after a look at each. Changes
+    nothing.
+
+    Raises ``InvalidRequest`` or ``Unavailable`` with one line. An index or a folder that does not exist yet
+    is no fault, if it can be made.
+    """
+    _trust_keys(settings)
+    if settings.database:
+        steps = pending_postgresql(settings.database)
+        index = "PostgreSQL"
+    else:
+        refuse_network_filesystem(_existing_parent(settings.data))
+        steps = pending_sqlite(_index_file(settings))
+        index = f"SQLite in {settings.data}"
+    found = [("index", f"{index}; " + (f"{len(steps)} migrations to run" if steps else "up to date"))]
+    if settings.bucket or settings.oci_repository:
+        store, _ = _blobs(settings, Meter(), prove_bucket=False)
+        store.check()
+        found.append(("packs", settings.bucket or settings.oci_repository))
+    else:
+        found.append(("packs", f"{_blob_folder(settings)}"))
+    if settings.embedded:
+        folder = _existing_parent(settings.data)
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise Unavailable(
+                f"data folder {settings.data}: {folder} is not writable", "name another with --data"
+            )
+    hot = _hot(settings)
+    try:
+        hot.check()
+    finally:
+        hot.close()
+    return [*found, ("hints", "Redis" if settings.redis else "in this process")]
+
+
+def _existing_parent(path: Path) -> Path:
+    """Returns the folder, or the nearest above it that exists."""
+    return next(place for place in (path, *path.parents) if place.is_dir())
 
 
 @contextmanager
@@ -114,6 +162,10 @@ def _index_file(settings: Settings) -> Path:
     return settings.data / "index.sqlite3"
 
 
+def _blob_folder(settings: Settings) -> Path:
+    return settings.data / "blobs"
+
+
 def _blobs(settings: Settings, meter: Meter, prove_bucket: bool) -> tuple[BlobStore, Links | None]:
     if settings.bucket:
         from cachesvc.blobs.s3 import S3BlobStore
@@ -135,7 +187,7 @@ def _blobs(settings: Settings, meter: Meter, prove_bucket: bool) -> tuple[BlobSt
         if prove_bucket:
             _prove(repository)
         return Metered(Retrying(Verifying(repository)), meter), None
-    local = LocalBlobStore(settings.data / "blobs")
+    local = LocalBlobStore(_blob_folder(settings))
     local.sweep()
     return Metered(Verifying(local), meter), None
 

@@ -113,6 +113,9 @@ class Settings(BaseSettings):
     """How long the process that compiles for others may be silent before one of them takes over."""
     log: Literal["text", "json"] = "text"
     """``text``: lines for people. ``json``: one object for each line, and one line for each request."""
+    metrics_namespaces: bool = False
+    """Show bytes, entries and quota of each namespace in ``/metrics``, with the namespaces' names.
+    ``/metrics`` asks for no token: turn this on where it is kept inside."""
     web_page: bool = True
     """Serve the web page of operators at ``/ui``. It needs a login with a token, and changes nothing."""
     shutdown_seconds: int = Field(default=10, ge=0)

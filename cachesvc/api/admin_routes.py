@@ -19,6 +19,7 @@ from cachesvc_client.wire.admin import (
     Policy,
     Repaired,
     RequireRequest,
+    Rotation,
 )
 from cachesvc_client.wire.names import Namespace
 from cachesvc_client.wire.protocol import SignerRecord, TokenAnswer, TokenRequest
@@ -58,6 +59,16 @@ async def post_token(registry: TheRegistry, token: TheToken, body: TokenRequest)
 async def put_expiry(registry: TheRegistry, token: TheToken, token_id: str, body: Expiry) -> Json:
     """Sets when a token ends: some days from now (0: at once), or never. That holds everywhere within 5 s."""
     return Json(await to_thread.run_sync(tokens.expire_token, registry, token, token_id, body))
+
+
+@router.post("/tokens/{token_id}/rotation", response_model=TokenAnswer)
+async def post_rotation(registry: TheRegistry, token: TheToken, token_id: str, body: Rotation) -> Json:
+    """Gives a token a new secret, which is in this answer only. The one that it had stays valid for the
+    overlap."""
+    rotated = await to_thread.run_sync(tokens.rotate_token, registry, token, token_id, body)
+    answer = Json(rotated)
+    answer.headers["Cache-Control"] = "no-store"
+    return answer
 
 
 @router.delete("/tokens/{token_id}", status_code=204, response_class=Response)

@@ -37,17 +37,22 @@ _log = logging.getLogger("cachesvc.gc")
 
 
 def create_app(
-    registry: Registry, *, gc_seconds: float | None = None, token_requests: int = 1000, web_page: bool = False
+    registry: Registry,
+    *,
+    gc_seconds: float | None = None,
+    token_requests: int = 1000,
+    web_page: bool = False,
+    metrics_namespaces: bool = False,
 ) -> FastAPI:
     """Returns the application.
 
     ``gc_seconds``: seconds between two collections in the background; ``None``: it never collects.
     ``token_requests``: requests that one token may have under way at once. ``web_page``: serves the web page
-    of operators too.
+    of operators too. ``metrics_namespaces``: names namespaces in ``/metrics``.
     """
 
     waiting = Waiting(registry)
-    metrics = Metrics(registry, lambda: waiting.number)
+    metrics = Metrics(registry, lambda: waiting.number, metrics_namespaces=metrics_namespaces)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

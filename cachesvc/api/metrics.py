@@ -8,7 +8,15 @@ from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
 from fastapi import Depends, Request
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -18,43 +26,69 @@ from cachesvc_client.wire.claims import CLAIM_STATES
 from cachesvc_client.wire.protocol import API_VERSION
 from cachesvc_client.wire.reports import ReportRequest
 
+from .gauges import RegistryGauges
+
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"})
 BUCKETS_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+COUNTERS = {
+    "requests": "HTTP requests that this process answered, by method, declared route and status.",
+    "resolves": "Resolve requests, by outcome: offered, none_fits (the environment), unknown (the name).",
+    "claims": "Requests for the claim on a compile, by the state that this process answered.",
+    "starts": "Revisions in starts of services that were reported to this process, by outcome.",
+    "saved_seconds": "Seconds that starts of services took less than compiling, as they reported it.",
+    "gc_runs": "Collections in the background of this process that ended, by outcome.",
+    "gc_removed": "Revisions, entries, objects and rows that background collections of this process removed.",
+}
+"""Help of each counter, which is to be understood without the others."""
+BLOB_COUNTERS = {
+    "calls": "Calls of the blob store by this process, by operation.",
+    "errors": "Calls of the blob store by this process that failed, by operation; read is a download.",
+    "seconds": "Seconds that calls of the blob store by this process took, by operation.",
+}
+"""Help of each counter of the blob store."""
 
 
 class Metrics:
     """The metrics of one application. Labels have few values: no name, namespace or token is a label."""
 
-    def __init__(self, registry: Registry, waiting: Callable[[], int]) -> None:
+    def __init__(
+        self, registry: Registry, waiting: Callable[[], int], *, metrics_namespaces: bool = False
+    ) -> None:
+        # A series of each counter's start would double what Prometheus stores, and nothing here uses it.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self._all = CollectorRegistry()
         ProcessCollector(registry=self._all)
         self._all.register(_Backends(registry))
+        self._all.register(RegistryGauges(registry, namespaces=metrics_namespaces))
         build = Gauge(
             "cachesvc_build_info",
-            "1; the labels tell what runs",
+            "Always 1; the labels name the versions of cachesvc, of its API and of Python.",
             ("version", "api", "python"),
             registry=self._all,
         )
         build.labels(cachesvc.__version__, str(API_VERSION), platform.python_version()).set(1)
-        self._requests = self._counter("requests", "Requests that were answered", "method", "route", "status")
+        waits = Gauge(
+            "cachesvc_claim_waiters",
+            "Requests to this process that wait now for what another process compiles.",
+            registry=self._all,
+        )
+        waits.set_function(waiting)
         self._seconds = Histogram(
             "cachesvc_request_seconds",
-            "From a request's first byte to its answer's last",
+            "Seconds from the first byte of an HTTP request to the last byte of its answer.",
             ("method", "route"),
             buckets=BUCKETS_SECONDS,
             registry=self._all,
         )
-        self._resolves = self._counter(
-            "resolves", "Resolves: revisions were offered, none_fits, or the name is unknown", "outcome"
-        )
-        self._claims = self._counter("claims", "Claims that were asked for, by what was answered", "state")
-        waits = Gauge("cachesvc_claim_waiters", "Requests that wait for a claim now", registry=self._all)
-        waits.set_function(waiting)
-        self._starts = self._counter("starts", "Revisions in starts that were reported, by state", "state")
-        self._saved = self._counter("saved_seconds", "Seconds that reported starts took less than compiling")
-        self._collections = self._counter("gc_runs", "Collections in the background", "outcome")
-        self._collected = self._counter("gc_removed", "What collections in the background removed", "what")
+        self._requests = self._counter("requests", "method", "route", "status")
+        self._resolves = self._counter("resolves", "outcome")
+        self._claims = self._counter("claims", "state")
+        self._starts = self._counter("starts", "state")
+        self._saved = self._counter("saved_seconds")
+        self._collections = self._counter("gc_runs", "outcome")
+        self._collected = self._counter("gc_removed", "what")
         for outcome in ("offered", "none_fits", "unknown"):
             self._resolves.labels(outcome)
         for state in CLAIM_STATES:
@@ -101,8 +135,8 @@ class Metrics:
             if isinstance(count, int):
                 self._collected.labels(what).inc(count)
 
-    def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        return Counter(f"cachesvc_{name}", text, labels, registry=self._all)
+    def _counter(self, name: str, *labels: str) -> Counter:
+        return Counter(f"cachesvc_{name}", COUNTERS[name], labels, registry=self._all)
 
 
 class _Backends(Collector):
@@ -113,20 +147,24 @@ class _Backends(Collector):
 
     def collect(self) -> Iterator[Metric]:
         meter = self._registry.meter
-        moved = CounterMetricFamily("cachesvc_blob_bytes", "Pack bytes through this process", labels=["way"])
+        moved = CounterMetricFamily(
+            "cachesvc_blob_bytes",
+            "Bytes of packs that passed through this process: in (published) and out (downloaded).",
+            labels=["way"],
+        )
         moved.add_metric(["in"], meter.bytes_in)
         moved.add_metric(["out"], meter.bytes_out)
         yield moved
-        for name, text, counts in (
-            ("calls", "Calls of the blob store", meter.calls),
-            ("errors", "Of these, those that failed", meter.errors),
-            ("seconds", "Seconds that they took", meter.seconds),
-        ):
-            family = CounterMetricFamily(f"cachesvc_blob_{name}", text, labels=["operation"])
+        for name, counts in (("calls", meter.calls), ("errors", meter.errors), ("seconds", meter.seconds)):
+            family = CounterMetricFamily(f"cachesvc_blob_{name}", BLOB_COUNTERS[name], labels=["operation"])
             for operation, count in sorted(dict(counts).items()):
                 family.add_metric([operation], count)
             yield family
-        pool = GaugeMetricFamily("cachesvc_database_connections", "Of this process's pool", labels=["state"])
+        pool = GaugeMetricFamily(
+            "cachesvc_database_connections",
+            "Connections to the database in the pool of this process, used and idle.",
+            labels=["state"],
+        )
         for state, count in self._registry.index.connections().items():
             pool.add_metric([state], count)
         yield pool

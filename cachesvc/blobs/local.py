@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cachesvc_client.wire.errors import CacheSvcError, StorageFull, Unavailable
 
-from .store import CHUNK_BYTES, BlobFacts, checked_key, clipped, missing
+from .store import CHUNK_BYTES, BlobFacts, Disk, checked_key, clipped, missing
 
 
 class LocalBlobStore:
@@ -89,6 +89,12 @@ class LocalBlobStore:
                 probe.write_bytes(b"x")
             finally:
                 probe.unlink(missing_ok=True)
+
+    def disk(self) -> Disk:
+        """Returns the space of the folder's file system."""
+        with _own_errors(self._objects):
+            found = os.statvfs(self._objects)
+        return Disk(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
 
     def sweep(self) -> int:
         """Removes what killed puts left in ``tmp/`` and returns how many files; for a start, before any

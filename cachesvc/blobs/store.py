@@ -36,6 +36,14 @@ class BlobFacts:
     size: int
 
 
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """The file system that holds a store, in bytes. ``free``: what the registry's user may still write."""
+
+    free: int
+    size: int
+
+
 class Unusable(Unavailable):
     """The store answers, and refuses until somebody fixes what the hint names."""
 
@@ -74,6 +82,14 @@ class BlobStore(Protocol):
 
     def check(self) -> None:
         """Raises ``Unavailable`` with the cause if the store cannot be used now."""
+        ...
+
+
+class OnDisk(Protocol):
+    """Says how much room a store has. Not every store can."""
+
+    def disk(self) -> Disk:
+        """Returns the space of the store's file system now. Raises ``Unavailable``."""
         ...
 
 

@@ -37,6 +37,12 @@ def serve(
     new_token: Annotated[
         bool, typer.Option("--new-token", help="Make another admin token, in admin.token of the data folder.")
     ] = False,
+    check_config: Annotated[
+        bool,
+        typer.Option(
+            "--check-config", help="Check settings, certificate, database and store; start nothing."
+        ),
+    ] = False,
     ready_file: Annotated[
         Path | None, typer.Option(help="Write {url, token, trust, signing_key} here as JSON when ready.")
     ] = None,
@@ -49,6 +55,9 @@ def serve(
         raise InvalidRequest(f"serve needs {error.name}", "pip install 'cachesvc[server]'") from None
     settings = read_settings(config, data=data, host=host, port=port)
     logs.configure(settings.log)
+    if check_config:
+        _check_config(settings)
+        return
     with server.listening(settings.host, settings.port) as listener:
         _serve(settings, listener, new_token, ready_file)
 
@@ -71,6 +80,7 @@ def _serve(settings: Settings, listener: socket.socket, new_token: bool, ready_f
             gc_seconds=settings.gc_seconds or None,
             token_requests=settings.token_requests,
             web_page=settings.web_page,
+            metrics_namespaces=settings.metrics_namespaces,
         )
         server.run(
             app,
@@ -80,6 +90,19 @@ def _serve(settings: Settings, listener: socket.socket, new_token: bool, ready_f
             settings,
             certificate,
         )
+
+
+def _check_config(settings: Settings) -> None:
+    """Prints what a start with these settings would use. Changes nothing: it makes no folder, no file and no
+    table. Raises what a start would raise."""
+    from cachesvc.bootstrap import check_backends
+
+    certificate = _certificate(settings)
+    with server.listening(settings.host, settings.port) as listener:
+        url = server.url_of(listener, "https" if certificate else "http")
+    for part, found in [("address", url), *check_backends(settings)]:
+        print(f"{part:<10}{found}")
+    print("the settings are usable; nothing was started or changed")
 
 
 @contextmanager

@@ -39,7 +39,8 @@ class Action(enum.IntEnum):
 @dataclass(frozen=True, slots=True)
 class Token:
     """What the registry knows of a bearer token; never its secret. Times are seconds of UTC. ``builder``: the
-    CI job to which the registry gave it; ``None`` for a token that an administrator made."""
+    CI job to which the registry gave it; ``None`` for a token that an administrator made. ``last_used``: to
+    an hour. ``of_job``: it was given by a rule, and lives for minutes."""
 
     token: str
     label: str
@@ -50,6 +51,8 @@ class Token:
     expires: int | None = None
     revoked: int | None = None
     builder: BuilderIdentity | None = None
+    last_used: int | None = None
+    of_job: bool = False
 
 
 def alive(token: Token, now: float) -> None:

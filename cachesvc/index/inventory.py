@@ -209,8 +209,21 @@ class Inventory:
             .group_by(col(UsefulnessRow.revision))
         )
         reported = {row[0]: (int(row[1]), float(row[2])) for row in connection.execute(starts)}
+        hits = (
+            sa.select(col(RevisionRow.entry), sa.func.sum(col(UsefulnessRow.hit)))
+            .join_from(UsefulnessRow, RevisionRow, col(RevisionRow.revision) == col(UsefulnessRow.revision))
+            .where(col(RevisionRow.entry).in_(first))
+            .group_by(col(RevisionRow.entry))
+        )
+        of_line = {row[0]: int(row[1]) for row in connection.execute(hits)}
         return [
-            _usage(rows[entry], bytes_of[entry], *reported.get(rows[entry].head, (0, 0.0))) for entry in first
+            _usage(
+                rows[entry],
+                bytes_of[entry],
+                *reported.get(rows[entry].head, (0, 0.0)),
+                of_line.get(entry, 0),
+            )
+            for entry in first
         ]
 
     def _first(self, namespace: str, by: str, limit: int) -> list[str]:
@@ -346,7 +359,7 @@ def _entry(row: Any) -> EntryRecord:
     )
 
 
-def _usage(row: Any, size: int, hit: int, saved: float) -> Usage:
+def _usage(row: Any, size: int, hit: int, saved: float, of_line: int) -> Usage:
     return Usage(
         entry=Digest(row.entry),
         namespace=Namespace(row.namespace),
@@ -358,6 +371,9 @@ def _usage(row: Any, size: int, hit: int, saved: float) -> Usage:
         saved=round(saved, 3),
         compile_seconds=compile_seconds(row.measured),
         last_used=row.published if row.last_used is None else row.last_used,
+        head=Digest(row.head),
+        published=row.published,
+        hit_before=max(of_line - hit, 0),
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import sqlalchemy as sa
 from sqlmodel import Session, col, select
@@ -43,15 +42,13 @@ class Namespaces:
         if namespace != ANY:
             query = query.where(NamespaceRow.namespace == namespace)
         entries = self._entries(namespace)
-        revisions = self._per_namespace(sa.func.count(), namespace)
-        sizes = self._per_namespace(sa.func.sum(col(RevisionRow.pack_size)), namespace)
+        held = self._held(namespace)
         return [
             NamespaceRecord(
                 Namespace(row.namespace),
                 row.created,
                 entries.get(row.namespace, 0),
-                revisions.get(row.namespace, 0),
-                sizes.get(row.namespace, 0),
+                *held.get(row.namespace, (0, 0)),
                 _policy(row),
                 row.require,
             )
@@ -115,7 +112,7 @@ class Namespaces:
 
     def bytes(self, namespace: Namespace) -> int:
         """Returns the bytes of the packs of all revisions of a namespace."""
-        return self._per_namespace(sa.func.sum(col(RevisionRow.pack_size)), namespace).get(namespace, 0)
+        return self._held(namespace).get(namespace, (0, 0))[1]
 
     def _entries(self, namespace: str) -> dict[str, int]:
         query = sa.select(col(EntryRow.namespace), sa.func.count()).group_by(col(EntryRow.namespace))
@@ -123,15 +120,16 @@ class Namespaces:
             query = query.where(col(EntryRow.namespace) == namespace)
         return {row[0]: row[1] for row in self._session.connection().execute(query)}
 
-    def _per_namespace(self, what: Any, namespace: str) -> dict[str, int]:
+    def _held(self, namespace: str) -> dict[str, tuple[int, int]]:
+        """Returns (revisions, bytes of their packs) by namespace, of those that have any."""
         query = (
-            sa.select(col(EntryRow.namespace), what)
+            sa.select(col(EntryRow.namespace), sa.func.count(), sa.func.sum(col(RevisionRow.pack_size)))
             .join_from(RevisionRow, EntryRow, col(EntryRow.entry) == col(RevisionRow.entry))
             .group_by(col(EntryRow.namespace))
         )
         if namespace != ANY:
             query = query.where(col(EntryRow.namespace) == namespace)
-        return {row[0]: int(row[1]) for row in self._session.connection().execute(query)}
+        return {row[0]: (int(row[1]), int(row[2])) for row in self._session.connection().execute(query)}
 
 
 def _policy(row: NamespaceRow) -> Policy:

@@ -74,7 +74,9 @@ class RevokedSignerRow(SQLModel, table=True):
 class TokenRow(SQLModel, table=True):
     """A bearer token. ``secret_hash``: sha256 of the secret, which is random and so needs no slow hash.
     ``publisher``: the rule that gave it to a CI job; ``None`` for a token that an administrator made.
-    ``builder``: that job, as its verified token described it (``wire.provenance.BuilderIdentity``)."""
+    ``builder``: that job, as its verified token described it (``wire.provenance.BuilderIdentity``).
+    ``last_used``: to an hour; ``None``: not since this column is there. ``previous_hash``: of the secret
+    before a rotation, which is valid until ``previous_until``."""
 
     __tablename__ = "tokens"
     token: str = Field(primary_key=True, max_length=40)
@@ -88,6 +90,9 @@ class TokenRow(SQLModel, table=True):
     revoked: int | None = Field(default=None, sa_type=sa.BigInteger)
     publisher: str | None = Field(default=None, max_length=40, index=True)
     builder: dict[str, str] | None = Field(default=None, sa_type=sa.JSON(none_as_null=True))
+    last_used: int | None = Field(default=None, sa_type=sa.BigInteger)
+    previous_hash: str | None = Field(default=None, max_length=64, unique=True, index=True)
+    previous_until: int | None = Field(default=None, sa_type=sa.BigInteger)
 
 
 class SessionRow(SQLModel, table=True):
@@ -160,7 +165,8 @@ class UploadRow(SQLModel, table=True):
     """A promise to publish under a name. ``key``: the object that was received whole, once there is one.
 
     ``size``: what was declared, which received bytes may not exceed. The row outlives its commit by the
-    lease, so that a commit whose answer was lost can be sent again.
+    lease, so that a commit whose answer was lost can be sent again. ``started``: when the upload began;
+    ``None`` if an older replica began it.
     """
 
     __tablename__ = "uploads"
@@ -172,6 +178,7 @@ class UploadRow(SQLModel, table=True):
     size: int = Field(sa_type=sa.BigInteger)
     leased_until: int = Field(sa_type=sa.BigInteger, index=True)
     key: str | None = Field(default=None, max_length=200)
+    started: int | None = Field(default=None, sa_type=sa.BigInteger)
 
 
 class ClaimRow(SQLModel, table=True):

@@ -39,9 +39,13 @@ class Tokens:
             )
         )
 
-    def by_hash(self, secret_hash: str) -> Token | None:
-        """Returns the token of a secret; it may be revoked or expired."""
+    def by_hash(self, secret_hash: str, now: float) -> Token | None:
+        """Returns the token of a secret, also of the one before a rotation while that is valid; the token may
+        be revoked or expired."""
         row = self._session.exec(select(TokenRow).where(TokenRow.secret_hash == secret_hash)).first()
+        if row is None:
+            before = (col(TokenRow.previous_hash) == secret_hash, col(TokenRow.previous_until) > now)
+            row = self._session.exec(select(TokenRow).where(*before)).first()
         return _token(row) if row else None
 
     def get(self, token: str) -> Token | None:
@@ -49,9 +53,29 @@ class Tokens:
         row = self._session.get(TokenRow, token, populate_existing=True)
         return _token(row) if row else None
 
-    def hash_of(self, token: str) -> str | None:
-        """Returns the hash of a token's secret, which is the key of its hints."""
-        return self._session.exec(select(TokenRow.secret_hash).where(TokenRow.token == token)).first()
+    def hashes_of(self, token: str) -> list[str]:
+        """Returns the hashes of a token's secrets, which are the keys of its hints."""
+        columns = sa.select(col(TokenRow.secret_hash), col(TokenRow.previous_hash))
+        rows = self._session.connection().execute(columns.where(col(TokenRow.token) == token))
+        return [secret_hash for row in rows for secret_hash in row if secret_hash is not None]
+
+    def rotate(self, token: str, secret_hash: str, previous_until: int) -> None:
+        """Gives a token another secret. The one that it has now is valid until ``previous_until``; the one
+        before that ends."""
+        row = sa.update(TokenRow).where(col(TokenRow.token) == token)
+        values = {"previous_hash": col(TokenRow.secret_hash), "previous_until": previous_until}
+        run_change(self._session, row.values(secret_hash=secret_hash, **values))
+
+    def use(self, token: str, now: int) -> None:
+        """Records that a token was used."""
+        run_change(
+            self._session, sa.update(TokenRow).where(col(TokenRow.token) == token).values(last_used=now)
+        )
+
+    def labels(self, tokens: set[str]) -> dict[str, str]:
+        """Returns the labels of those of ``tokens`` that there still are."""
+        query = select(TokenRow.token, TokenRow.label).where(col(TokenRow.token).in_(tokens))
+        return dict(self._session.exec(query).all())
 
     def all(self, namespace: str) -> list[Token]:
         """Returns the tokens of one namespace, or for ``*`` all; oldest first, with the revoked ones."""
@@ -59,6 +83,17 @@ class Tokens:
         if namespace != ANY:
             query = query.where(TokenRow.namespace == namespace)
         return [_token(row) for row in self._session.exec(query)]
+
+    def count_expiring(self, now: int, until: int) -> int:
+        """Counts the tokens that are valid at ``now`` and expire by ``until``. Those of CI jobs, which live
+        for minutes, are left out."""
+        query = sa.select(sa.func.count()).where(
+            col(TokenRow.expires) > now,
+            col(TokenRow.expires) <= until,
+            col(TokenRow.revoked).is_(None),
+            col(TokenRow.publisher).is_(None),
+        )
+        return int(self._session.connection().execute(query).scalar() or 0)
 
     def take_turns(self) -> None:
         """Makes other callers of this method wait until this transaction ends."""
@@ -112,4 +147,6 @@ def _token(row: TokenRow) -> Token:
         expires=row.expires,
         revoked=row.revoked,
         builder=build(BuilderIdentity, row.builder) if row.builder else None,
+        last_used=row.last_used,
+        of_job=row.publisher is not None,
     )

@@ -11,7 +11,7 @@ from sqlmodel import Session, col
 from cachesvc_client.wire.names import Lane, Namespace, ShortName
 
 from .sql import run_change
-from .tables import UploadRow
+from .tables import ObjectRow, UploadRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,7 @@ class Upload:
     size: int
     leased_until: int
     key: str | None = None
+    started: int | None = None
 
 
 _TABLE: Any = UploadRow.__table__  # type: ignore[attr-defined]
@@ -54,7 +55,9 @@ class Uploads:
             return None
         lane = Lane(row.lane) if row.lane else None
         namespace, name = Namespace(row.namespace), ShortName(row.name)
-        return Upload(row.upload, row.token, namespace, name, lane, row.size, row.leased_until, row.key)
+        return Upload(
+            row.upload, row.token, namespace, name, lane, row.size, row.leased_until, row.key, row.started
+        )
 
     def lease(self, upload: str, leased_until: int) -> bool:
         """Moves the lease of an upload; false if its row is gone."""
@@ -65,6 +68,19 @@ class Uploads:
         """Records the key of the received object; false if the upload has one already, or its row is gone."""
         values = {"upload_": upload, "key_": key}
         return bool(self._session.connection().execute(_HOLD, values).rowcount)
+
+    def oldest_unfinished(self, now: int) -> int | None:
+        """Returns when the oldest upload began whose lease holds and whose pack no commit has taken; ``None``
+        if there is none."""
+        objects: Any = ObjectRow.__table__  # type: ignore[attr-defined]
+        pending = sa.or_(_TABLE.c.key.is_(None), objects.c.share.is_not(None))
+        query = (
+            sa.select(sa.func.min(_TABLE.c.started))
+            .select_from(_TABLE.outerjoin(objects, objects.c.key == _TABLE.c.key))
+            .where(_TABLE.c.leased_until >= now, pending)
+        )
+        oldest: int | None = self._session.connection().execute(query).scalar()
+        return oldest
 
     def drop(self, upload: str) -> None:
         """Deletes the row of an upload, if there is one."""

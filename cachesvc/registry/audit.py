@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from cachesvc.domain.access import Action, Token, demand
 from cachesvc.index.unit import Unit
 from cachesvc_client.wire.admin import MAX_PAGE, AuditPage
@@ -46,5 +48,7 @@ def audit_page(
     before = int(cursor) if cursor else None
     with registry.index.read() as unit:
         rows = unit.audit.page(by.namespace, before, limit + 1, action, subject)
+        labels = unit.tokens.labels({row.by for row in rows})
     more = len(rows) > limit
-    return AuditPage(tuple(rows[:limit]), str(rows[limit - 1].id) if more else None)
+    named = tuple(replace(row, by_label=labels.get(row.by, "")) for row in rows[:limit])
+    return AuditPage(named, str(rows[limit - 1].id) if more else None)

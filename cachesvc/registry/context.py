@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from cachesvc.blobs.store import BlobStore, Links
+from cachesvc.blobs.store import BlobStore, Links, OnDisk
 from cachesvc.blobs.wrappers import Meter
 from cachesvc.domain.retention import Retention
 from cachesvc.hot.store import Hot
@@ -44,7 +44,8 @@ class Registry:
     process alone; ``None`` if ``hot`` is of this process alone. ``links``: makes links to the store that
     ``blobs`` wraps, if readers may use them. ``meter``: counts the calls of ``blobs``. ``clock``: seconds of
     UTC. ``issuers``: the public keys of those who issue tokens to CI jobs.
-    ``trust_keys``: signs the trust metadata; ``None`` in a registry that has none.
+    ``trust_keys``: signs the trust metadata; ``None`` in a registry that has none. ``on_disk``: the store
+    that ``blobs`` wraps, if it is a folder of this machine.
     """
 
     index: Index
@@ -57,6 +58,7 @@ class Registry:
     own: Hot | None = None
     issuers: Issuers = field(default_factory=Issuers)
     trust_keys: TrustKeys | None = None
+    on_disk: OnDisk | None = None
 
     @property
     def memory(self) -> Hot:

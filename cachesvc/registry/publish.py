@@ -163,6 +163,7 @@ def _new_upload(
         lane=request.lane,
         size=size,
         leased_until=registry.now + registry.limits.lease_seconds,
+        started=registry.now,
     )
 
 

@@ -7,6 +7,7 @@ import json
 import re
 import secrets
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 
 from cachesvc.domain.access import ANY, Action, Role, Token, alive, demand
@@ -14,8 +15,8 @@ from cachesvc.domain.retention import DAY
 from cachesvc.hot.store import MAX_SECONDS
 from cachesvc.index.unit import Unit
 from cachesvc_client.wire import codec
-from cachesvc_client.wire.admin import Expiry
-from cachesvc_client.wire.errors import InvalidRequest, NotFound, Unauthenticated
+from cachesvc_client.wire.admin import Expiry, Rotation
+from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest, NotFound, Unauthenticated
 from cachesvc_client.wire.names import Lane, Namespace
 from cachesvc_client.wire.protocol import (
     DEFAULT_TOKEN_DAYS,
@@ -32,6 +33,10 @@ SECRET_PREFIX = "csv_"
 """Beginning of every secret, by which secret scanners recognise it."""
 MAX_DAYS = 3660
 """Days that a token lives, at most, unless it never expires."""
+MAX_OVERLAP_DAYS = 30
+"""Days for which the secret before a rotation stays valid, at most."""
+USE_SECONDS = 3600
+"""Seconds after which another use of a token is written down."""
 MAX_LABEL = 200
 """Characters of a label, at most."""
 _ID = re.compile(r"[A-Za-z0-9-]{1,40}")
@@ -131,8 +136,31 @@ def revoke_token(registry: Registry, by: Token, token_id: str) -> None:
         token = _token_of(unit, by, token_id)
         unit.tokens.revoke(token_id, registry.now)
         note(registry, unit, by, "token.revoke", token.namespace, token_id, label=token.label)
-        secret_hash = unit.tokens.hash_of(token_id)
-    registry.memory.drop(_memory_key(secret_hash or ""))
+        hashes = unit.tokens.hashes_of(token_id)
+    forget_tokens(registry, map(_memory_key, hashes))
+
+
+def rotate_token(registry: Registry, by: Token, token_id: str, rotation: Rotation) -> TokenAnswer:
+    """Gives a token a new secret, which only this answer has. The secret that it had stays valid for the
+    overlap, and one from before an earlier rotation ends. Raises ``NotFound`` as ``revoke_token`` does, and
+    ``InvalidRequest`` for a token that was revoked or that a rule gave to a CI job."""
+    if not 0 <= rotation.overlap_seconds <= MAX_OVERLAP_DAYS * DAY:
+        raise InvalidRequest(f"overlap_seconds: 0 to {MAX_OVERLAP_DAYS * DAY}", "a day is 86400")
+    secret = SECRET_PREFIX + secrets.token_urlsafe(32)
+    until = registry.now + rotation.overlap_seconds
+    with registry.index.write() as unit:
+        token = _token_of(unit, by, token_id)
+        if token.revoked is not None:
+            raise InvalidRequest(f"token {token_id} was revoked", "create a new one")
+        if token.of_job:
+            raise InvalidRequest(
+                f"token {token_id} is of a CI job", "it ends in minutes; the job gets another"
+            )
+        hashes = unit.tokens.hashes_of(token_id)
+        unit.tokens.rotate(token_id, _hash(secret), until)
+        note(registry, unit, by, "token.rotate", token.namespace, token_id, label=token.label, until=until)
+    forget_tokens(registry, map(_memory_key, hashes))
+    return replace(_answer(token), secret=secret, previous_until=until)
 
 
 def expire_token(registry: Registry, by: Token, token_id: str, expiry: Expiry) -> TokenAnswer:
@@ -147,8 +175,8 @@ def expire_token(registry: Registry, by: Token, token_id: str, expiry: Expiry) -
             raise InvalidRequest(f"token {token_id} was revoked", "create a new one")
         unit.tokens.expire(token_id, expires)
         note(registry, unit, by, "token.expire", token.namespace, token_id, expires=expires)
-        secret_hash = unit.tokens.hash_of(token_id)
-    registry.memory.drop(_memory_key(secret_hash or ""))
+        hashes = unit.tokens.hashes_of(token_id)
+    forget_tokens(registry, map(_memory_key, hashes))
     return _answer(replace(token, expires=expires))
 
 
@@ -205,6 +233,7 @@ def _answer(token: Token) -> TokenAnswer:
         created=token.created,
         expires=token.expires,
         revoked=token.revoked,
+        last_used=token.last_used,
     )
 
 
@@ -219,11 +248,22 @@ def _memory_key(secret_hash: str) -> str:
 def _look_up(registry: Registry, secret_hash: str) -> Token | None:
     began = registry.clock()
     with registry.index.read() as unit:
-        token = unit.tokens.by_hash(secret_hash)
+        token = unit.tokens.by_hash(secret_hash, began)
     if token is not None:
+        _record_use(registry, token)
         left = MAX_SECONDS - (registry.clock() - began)  # of the 5 s after a revocation that was not read
         registry.memory.put(_memory_key(secret_hash), codec.canonical(token), left)
     return token
+
+
+def _record_use(registry: Registry, token: Token) -> None:
+    """Writes down that a valid token is used, unless that was done in the last hour."""
+    valid = token.revoked is None and (token.expires is None or token.expires > registry.now)
+    if not valid or token.of_job or registry.now - (token.last_used or 0) < USE_SECONDS:
+        return
+    # An index that takes no writes now costs the time of this use, not the request.
+    with suppress(CacheSvcError), registry.index.write_once() as unit:
+        unit.tokens.use(token.token, registry.now)
 
 
 def _decode(cached: bytes) -> Token:

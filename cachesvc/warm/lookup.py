@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from cachesvc_client.bundle.check import ExpectedStatement, Verified
 from cachesvc_client.wire.compare import INERT, WITHDRAWN
 from cachesvc_client.wire.errors import Corrupt, NotFound, Untrusted
 from cachesvc_client.wire.protocol import Rejected, ResolveAnswer, ResolveRequest
-from cachesvc_client.wire.records import Manifest
+from cachesvc_client.wire.records import Manifest, Workload
 
 from . import engine, judge
 from .context import RegistryAccess, TargetContext
@@ -55,7 +55,8 @@ def _judge(
 ) -> Lookup:
     """Return the first head in the answer that this target needs no build for."""
     name = target.warm.name
-    other_workload, refused = False, ""
+    differences: list[str] = []
+    refused = ""
     for revision in answer.revisions:
         try:
             verified = registry.acceptance.check_signed(revision.envelope_bytes, expected)
@@ -70,9 +71,9 @@ def _judge(
             continue
         if verified.manifest.workload.key == target.workload.key:
             return _judge_head(target, registry, verified)
-        other_workload = True
-    if other_workload:
-        return Lookup(None, f"{name} has this target, but of another model, inputs or options")
+        differences.append(_difference_text(verified.manifest.workload, target.workload))
+    if differences:
+        return Lookup(None, f"{name} has this target, but {min(differences, key=len)}")
     for rejected in answer.rejected:
         if rejected.target == target.job.target:
             return Lookup(None, f"{name} has this target, but {_rejection_text(rejected)}")
@@ -92,6 +93,23 @@ def _judge_head(target: TargetContext, registry: RegistryAccess, verified: Verif
     if not _expires_late(verified.manifest, target.warm.lifetime):
         return Lookup(None, f"{name} has this target, and it needs a new expiry")
     return Lookup(verified.manifest)
+
+
+def _difference_text(entry: Workload, here: Workload) -> str:
+    """Return in what two workloads differ: ``with a difference in model; inputs a``."""
+    parts = []
+    for field in fields(Workload):
+        theirs, ours = getattr(entry, field.name), getattr(here, field.name)
+        if theirs == ours:
+            continue
+        if isinstance(theirs, dict) and isinstance(ours, dict):
+            keys = sorted(key for key in {*theirs, *ours} if theirs.get(key) != ours.get(key))
+            parts.append(f"{field.name} {', '.join(keys[:5])}" + (" …" if len(keys) > 5 else ""))
+        elif field.name in ("model", "script"):
+            parts.append(field.name)
+        else:
+            parts.append(f"{field.name} ({theirs or 'none'} there, {ours or 'none'} here)")
+    return f"with a difference in {'; '.join(parts)}"
 
 
 def _rejection_text(rejected: Rejected) -> str:

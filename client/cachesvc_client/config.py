@@ -121,7 +121,7 @@ class Config:
             url=url,
             token=_variable(environ, "CACHESVC_TOKEN", _token, stored.token),
             names=_variable(environ, "CACHESVC_NAME", _names, ()),
-            bundle=_variable(environ, "CACHESVC_BUNDLE", _path, None),
+            bundle=_variable(environ, "CACHESVC_BUNDLE", _bundle, None),
             tag_fallback=_variable(environ, "CACHESVC_TAG_FALLBACK", _tags, ()),
             lane=_variable(environ, "CACHESVC_LANE", Lane, None),
             mode=_variable(environ, "CACHESVC_MODE", parse_mode, "read"),
@@ -389,6 +389,10 @@ def _seconds(text: str) -> float:
     if not 0 <= value <= MAX_DEADLINE:  # false for nan
         raise ValueError(f"allowed: seconds, 0 to {MAX_DEADLINE:.0f}")
     return value
+
+
+def _bundle(text: str) -> Path:
+    return _path(text if text.startswith("~/") else os.path.abspath(text))
 
 
 def _path(text: str, allowed: str = "an absolute path") -> Path:

@@ -63,6 +63,8 @@ def test_a_healthy_environment_has_no_warning(command, bundle, registry):
             "fail: TORCHINDUCTOR_CACHE_DIR=/proc/x: not writable",
         ),
         ({"PATH": "/nowhere"}, "compiler", "ok: none"),
+        ({"CXX": "/bin/false"}, "compiler", "fail: /bin/false compiles nothing: exit status 1 (set CXX"),
+        ({"OMP_NUM_THREADS": None}, "threads", "ok: not set"),
         ({"ATEN_CPU_CAPABILITY": "default"}, "compiler", "INVALID_VEC_ISA"),
     ],
 )

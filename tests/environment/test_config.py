@@ -62,6 +62,11 @@ def test_all_variables_are_read():
     assert "csv_1" not in repr(config)
 
 
+def test_a_relative_bundle_begins_in_the_current_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert Config.read({"CACHESVC_BUNDLE": "image/one.cachesvc"}).bundle == tmp_path / "image/one.cachesvc"
+
+
 @pytest.mark.parametrize(
     ("name", "value", "allowed"),
     [
@@ -70,7 +75,7 @@ def test_all_variables_are_read():
         ("CACHESVC_URL", "https://host:99999", "port"),
         ("CACHESVC_NAME", "bert", "namespace/name"),
         ("CACHESVC_NAME", "team/bert,,", "namespace/name"),
-        ("CACHESVC_BUNDLE", "bundles", "absolute"),
+        ("CACHESVC_BUNDLE", "bund\0les", "absolute"),
         ("CACHESVC_LANE", "PR 1", "lane"),
         ("CACHESVC_MODE", "write", "read, readwrite, off"),
         ("CACHESVC_DEADLINE", "-1", "0 to 3600"),

@@ -81,9 +81,9 @@ def test_a_token_is_found_by_its_hash_and_revoked_once(index: Index) -> None:
         )
     with index.write() as unit:
         assert unit.tokens.any_admin()
-        assert unit.tokens.by_hash("hash-1") == token
-        assert unit.tokens.by_hash("hash-3") is None
-        assert unit.tokens.hash_of("t-2") == "hash-2"
+        assert unit.tokens.by_hash("hash-1", 20) == token
+        assert unit.tokens.by_hash("hash-3", 20) is None
+        assert unit.tokens.hashes_of("t-2") == ["hash-2"]
         assert [row.token for row in unit.tokens.all("*")] == ["t-1", "t-2"]
         assert [row.token for row in unit.tokens.all("team")] == ["t-1"]
         assert unit.tokens.revoke("t-1", 15)

@@ -164,6 +164,7 @@ ROWS: dict[tuple[str, str], Row] = {
     ("GET", "/v1/tokens"): Row("admin", "token"),
     ("POST", "/v1/tokens"): Row("admin", "namespace"),
     ("PUT", "/v1/tokens/{token_id}/expiry"): Row("admin", "namespace", "namespace"),
+    ("POST", "/v1/tokens/{token_id}/rotation"): Row("admin", "namespace", "namespace"),
     ("DELETE", "/v1/tokens/{token_id}"): Row("admin", "namespace", "namespace"),
     ("GET", "/v1/signers"): Row(None, "token"),
     ("POST", "/v1/signers"): Row("admin", "namespace"),
@@ -205,6 +206,9 @@ class World:
             self._fill(space)
         self.trust = self._next_trust(folder)
         self._index = sqlite3.connect(folder / "index.sqlite3", check_same_thread=False)
+        # A token's use is written down once an hour, by any request: not in the hours of these tests.
+        self._index.execute("UPDATE tokens SET last_used = ?", (START + 10**9,))
+        self._index.commit()
         self._pristine = sqlite3.connect(":memory:", check_same_thread=False)
         self._index.backup(self._pristine)
         self._digest = self._state()
@@ -351,6 +355,7 @@ def _body(world: World, where: Where, method: str, path: str) -> Any:
         ("PUT", "/v1/revisions/{revision}/quarantine"): {"why": "matrix"},
         ("POST", "/v1/tokens"): {"label": "x", "role": "read", "namespace": namespace},
         ("PUT", "/v1/tokens/{token_id}/expiry"): {"days": 1},
+        ("POST", "/v1/tokens/{token_id}/rotation"): {"overlap_seconds": 60},
         ("POST", "/v1/signers"): {"namespace": namespace, "key": world.reg.key.public},
         ("POST", "/v1/revocations"): {"namespace": namespace, "key": world.removable[namespace]},
         ("POST", "/v1/revocations/plan"): {"namespace": namespace, "key": world.removable[namespace]},

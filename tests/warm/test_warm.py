@@ -123,7 +123,7 @@ def test_a_cold_spec_is_published_then_found_and_proven(registry, spec, tmp_path
 
     changed = warm(registry, spec(TARGET.replace("[4, 8]", "[5, 8]")), "--check")
     assert changed.status == 9
-    assert "of another model, inputs or options" in changed.out
+    assert "team/tiny:latest has this target, but with a difference in inputs a\n" in changed.out
 
     _report_inert(registry, tiny["revision"])
     useless = warm(registry, spec(TARGET), "--check", "--json")

@@ -9,7 +9,15 @@ from typing import Annotated, Any
 import typer
 
 from cachesvc_client.commands.tables import bytes_text, time_text
-from cachesvc_client.wire.admin import BOUNDS, AuditPage, Expiry, NamespaceRecord, Policy, RequireRequest
+from cachesvc_client.wire.admin import (
+    BOUNDS,
+    AuditPage,
+    Expiry,
+    NamespaceRecord,
+    Policy,
+    RequireRequest,
+    Rotation,
+)
 from cachesvc_client.wire.errors import InvalidRequest, NotFound
 from cachesvc_client.wire.names import Lane
 from cachesvc_client.wire.protocol import DEFAULT_TOKEN_DAYS, SignerRecord, TokenAnswer, TokenRequest
@@ -48,6 +56,7 @@ _TOKENS = {
     "namespace": lambda row: row.namespace + (f" [{row.lane}]" if row.lane else ""),
     "created": lambda row: moment(row.created),
     "expires": lambda row: "revoked" if row.revoked else moment(row.expires) or "never",
+    "used": lambda row: moment(row.last_used),
     "label": lambda row: row.label,
 }
 
@@ -149,6 +158,29 @@ def expire(
     with connect(context) as registry:
         row = registry.call("PUT", f"/v1/tokens/{token}/expiry", expiry, TokenAnswer)
     show_table([row], _TOKENS, as_json)
+
+
+@tokens.command("rotate")
+def rotate(
+    context: typer.Context,
+    token: str,
+    overlap: Annotated[
+        float, typer.Option(min=0, max=720, help="Hours for which the secret before stays valid.")
+    ] = 24.0,
+    as_json: AsJson = False,
+) -> None:
+    """Give a token a new secret, which is shown once, now. The secret that it has stays valid for the
+    overlap; id, rights and expiry stay as they are."""
+    _check_token_id(token)
+    rotation = Rotation(round(overlap * 3600))
+    with connect(context) as registry:
+        row = registry.call("POST", f"/v1/tokens/{token}/rotation", rotation, TokenAnswer, idempotent=False)
+    facts: list[tuple[str, object]] = [("token", row.token), ("secret", row.secret)]
+    facts += [
+        ("the secret before", f"valid until {time_text(row.previous_until)}"),
+        ("expires", time_text(row.expires) or "never"),
+    ]
+    show_facts(facts, row, as_json)
 
 
 def _check_token_id(token: str) -> None:
@@ -290,7 +322,7 @@ _NAMESPACES = {
 }
 _AUDIT = {
     "when": lambda row: time_text(row.at),
-    "by": lambda row: row.by,
+    "by": lambda row: f"{row.by_label} ({row.by})" if row.by_label else row.by,
     "action": lambda row: row.action,
     "namespace": lambda row: row.namespace,
     "subject": lambda row: row.subject if len(row.subject) < 60 else row.subject[:24] + "…",

@@ -47,7 +47,10 @@ _USAGE: Columns = {
     "name": name_text,
     "target": lambda row: row.target,
     "bytes": lambda row: bytes_text(row.bytes),
+    "head": lambda row: digest_text(row.head) if row.head else "",
+    "since": lambda row: moment(row.published) if row.head else "",
     "hits": lambda row: row.hit,
+    "before": lambda row: row.hit_before,
     "saved": lambda row: duration_text(row.saved),
     "to compile": lambda row: duration_text(row.compile_seconds),
     "last used": lambda row: moment(row.last_used),
@@ -107,6 +110,11 @@ def stats(
         if rows:
             typer.echo(f"\n{title}:")
             show_table(rows, _USAGE, False)
+    if answer.coldest or answer.heaviest:
+        typer.echo(
+            "\nhits are of the head: a publication or a rollback begins at 0. before: of older revisions."
+            "\nlast used lags: a use is written down after six hours at the latest."
+        )
 
 
 @admin.command("gc")

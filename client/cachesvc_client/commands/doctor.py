@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import site
+import subprocess
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
@@ -163,8 +164,29 @@ def _gpu(here: Fingerprint) -> Check:
 def _compiler(here: Fingerprint) -> Check:
     isa = f"vectors: {here.get('cpu_isa', 'unknown')}"
     if "cxx" in here:
+        command = os.environ.get("CXX", "g++")
+        if failure := _compiler_failure(command):
+            return Check(
+                "fail", "compiler", f"{command} compiles nothing: {failure}", "set CXX to one that works"
+            )
         return Check("ok", "compiler", f"{here['cxx']}; {isa}")
     return Check("ok", "compiler", f"none: what an entry lacks will run eager or fail; {isa}")
+
+
+def _compiler_failure(command: str) -> str:
+    """Return why a compiler fails for an empty program; nothing if it does not."""
+    try:
+        done = subprocess.run(
+            [command, "-x", "c++", "-fsyntax-only", "-"],
+            input=b"int main() {}",
+            capture_output=True,
+            timeout=20,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    said = done.stderr.decode(errors="replace").strip().splitlines()
+    return "" if done.returncode == 0 else (said[0][:200] if said else f"exit status {done.returncode}")
 
 
 def _settings(here: Fingerprint) -> Iterator[Check]:
@@ -187,10 +209,10 @@ def _threads(here: Fingerprint) -> Check:
     if "gpu" in here:
         return Check("ok", "threads", "not set; matters for CPU graphs only")
     return Check(
-        "warn",
+        "ok",
         "threads",
-        "the number of threads is in the key of CPU graphs and differs between machines",
-        "set OMP_NUM_THREADS to the builder's value",
+        "not set, so as many as there are cores: CPU graphs of a builder with another number do not fit; "
+        "OMP_NUM_THREADS sets it on both",
     )
 
 

@@ -83,7 +83,10 @@ def accept_bundles(
     because the user named the file. Raises as :func:`accept_revisions` does.
     """
     if not context.trusted and context.policy is None:
-        raise Untrusted("no signer is trusted", "run cachesvc login, or set CACHESVC_TRUSTED_KEYS")
+        raise Untrusted(
+            "a bundle is installed only if you trust who signed it, and no key is trusted",
+            "set CACHESVC_TRUSTED_KEYS, or run cachesvc login",
+        )
     failures: list[CacheSvcError] = []
     for path in paths:
         try:

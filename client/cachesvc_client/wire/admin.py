@@ -203,6 +203,13 @@ class Expiry:
 
 
 @dataclass(frozen=True, slots=True)
+class Rotation:
+    """Asks for a new secret of a token. ``overlap_seconds``: how long the secret that it has stays valid."""
+
+    overlap_seconds: int = 86_400
+
+
+@dataclass(frozen=True, slots=True)
 class Withheld:
     """Describes a revision that the registry does not offer: to anybody, by an operator (``environment`` is
     ``None``), or to one environment, because its hosts reported the revision as inert."""
@@ -219,7 +226,9 @@ class Withheld:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Describes the use of one entry, in the lists of :class:`Stats`."""
+    """Describes the use of one entry, in the lists of :class:`Stats`. ``hit``, ``saved`` and
+    ``compile_seconds`` are of its head, ``hit_before`` counts the hits of its earlier revisions: a new head
+    begins at 0. ``published``: when the head was. ``last_used``: to six hours."""
 
     entry: Digest
     namespace: Namespace
@@ -231,6 +240,9 @@ class Usage:
     saved: float
     compile_seconds: float
     last_used: int
+    head: Digest | None = None
+    published: int = 0
+    hit_before: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +294,8 @@ class CollectPlan:
 
 @dataclass(frozen=True, slots=True)
 class AuditRecord:
-    """Describes one action of an operator. ``by``: a token's id, or ``console``."""
+    """Describes one action of an operator. ``by``: a token's id, or ``console``. ``by_label``: the label of
+    that token; empty if there is no such token any more."""
 
     id: int
     at: int
@@ -291,6 +304,7 @@ class AuditRecord:
     namespace: str
     subject: str
     details: dict[str, str] = field(default_factory=dict)
+    by_label: str = ""
 
 
 @dataclass(frozen=True, slots=True)

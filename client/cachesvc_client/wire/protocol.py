@@ -289,8 +289,9 @@ class TokenRequest:
 
 @dataclass(frozen=True, slots=True)
 class TokenAnswer:
-    """Describes a token. ``secret`` is in the answer to its creation only; the registry stores a hash of
-    it."""
+    """Describes a token. ``secret`` is in the answer to its creation and its rotation only; the registry
+    stores a hash of it. ``last_used``: to an hour. ``previous_until``: in the answer to a rotation, until
+    when the secret before it is valid."""
 
     token: str
     label: str
@@ -301,6 +302,8 @@ class TokenAnswer:
     expires: int | None = None
     secret: str | None = None
     revoked: int | None = None
+    last_used: int | None = None
+    previous_until: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

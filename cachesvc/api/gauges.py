@@ -1,0 +1,116 @@
+"""Show Prometheus what the whole registry holds, at a bounded cost."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from cachesvc.registry.context import Registry
+from cachesvc.registry.holdings import Holdings, read_holdings
+from cachesvc_client.wire.errors import CacheSvcError
+
+FRESH_SECONDS = 15.0
+"""Seconds for which sums are shown again, at least."""
+SHARE = 20
+"""Sums are shown again for so many times the seconds that they took: they take a twentieth of the time, at
+most, however large the index is and however often somebody asks."""
+MOST_NAMESPACES = 1000
+"""Namespaces that are shown with their names: those that hold most."""
+
+_log = logging.getLogger("cachesvc.metrics")
+
+
+class RegistryGauges(Collector):
+    """The sums of the registry. Every replica shows the same: take the maximum over replicas, not the sum.
+
+    ``namespaces``: shows each namespace with its name. An index that cannot be read leaves the sums out, and
+    ``cachesvc_index_up`` says so.
+    """
+
+    def __init__(self, registry: Registry, *, namespaces: bool) -> None:
+        self._registry, self._namespaces = registry, namespaces
+        self._lock = threading.Lock()
+        self._holdings: Holdings | None = None
+        self._until = 0.0
+
+    def describe(self) -> tuple[Metric, ...]:
+        """Returns nothing, so that a collector's registration reads no index."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        holdings = self._read()
+        up = "1 if the last look of this process at the index succeeded, else 0."
+        yield _gauge("index_up", up, float(holdings is not None))
+        if holdings is not None:
+            yield from _sums(holdings)
+            if self._namespaces:
+                yield from _by_namespace(holdings)
+
+    def _read(self) -> Holdings | None:
+        """Returns sums that are at most as old as ``FRESH_SECONDS`` and ``SHARE`` allow. Requests that come
+        while they are read wait for them, and read nothing themselves."""
+        with self._lock:
+            began = time.monotonic()
+            if began < self._until:
+                return self._holdings
+            try:
+                self._holdings = read_holdings(self._registry)
+            except CacheSvcError as error:
+                _log.warning("the gauges of the registry could not be read: %s", error)
+                self._holdings = None
+            ended = time.monotonic()
+            self._until = ended + max(FRESH_SECONDS, SHARE * (ended - began))
+            return self._holdings
+
+
+def _sums(holdings: Holdings) -> Iterator[Metric]:
+    rows = holdings.namespaces
+    whole = "in the whole registry; every replica says the same."
+    yield _gauge("namespaces", f"Namespaces {whole}", len(rows))
+    yield _gauge("entries", f"Entries {whole}", sum(row.entries for row in rows))
+    yield _gauge("revisions", f"Revisions of all entries {whole}", sum(row.revisions for row in rows))
+    stored = f"Bytes of the packs of all revisions {whole}"
+    yield _gauge("stored_bytes", stored, sum(row.bytes for row in rows))
+    if holdings.fullest_quota is not None:
+        fullest = "Stored bytes divided by quota of the namespace that uses most of its quota."
+        yield _gauge("quota_used_ratio", fullest, holdings.fullest_quota)
+    tokens = GaugeMetricFamily(
+        "cachesvc_tokens_expiring",
+        "Valid tokens, without those of CI jobs, that expire within this many days.",
+        labels=["days"],
+    )
+    for days, count in holdings.expiring.items():
+        tokens.add_metric([str(days)], count)
+    yield tokens
+    oldest = "Seconds since the oldest upload began that is under way; 0 if none is."
+    yield _gauge("oldest_upload_seconds", oldest, holdings.oldest_upload_seconds)
+    if holdings.disk is not None:
+        disk = "Bytes {} the file system that holds the packs, on the machine of this process."
+        yield _gauge("disk_free_bytes", disk.format("that can still be written to"), holdings.disk.free)
+        yield _gauge("disk_size_bytes", disk.format("of"), holdings.disk.size)
+
+
+def _by_namespace(holdings: Holdings) -> Iterator[Metric]:
+    rows = sorted(holdings.namespaces, key=lambda row: (-row.bytes, row.namespace))[:MOST_NAMESPACES]
+    stored = _family("stored_bytes", "Bytes of the packs of all revisions of a namespace.")
+    entries = _family("entries", "Entries of a namespace.")
+    quota = _family("quota_bytes", "Quota of a namespace in bytes; absent for one without a quota.")
+    for row in rows:
+        stored.add_metric([row.namespace], row.bytes)
+        entries.add_metric([row.namespace], row.entries)
+        if row.quota is not None:
+            quota.add_metric([row.namespace], row.quota)
+    yield from (stored, entries, quota)
+
+
+def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"cachesvc_{name}", text, value=value)
+
+
+def _family(name: str, text: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"cachesvc_namespace_{name}", text, labels=["namespace"])

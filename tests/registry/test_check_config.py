@@ -1,0 +1,56 @@
+"""Test ``cachesvc serve --check-config``: it says what a start would use or refuse, and changes nothing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from registry_making import Server
+
+from tests.services.process import free_port
+
+
+def check(*options: object, **env: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "cachesvc", "serve", "--check-config", *map(str, options)]
+    return subprocess.run(
+        command, env={**os.environ, **env}, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_usable_settings_are_named_and_nothing_is_made(tmp_path: Path) -> None:
+    done = check("--data", tmp_path / "data", "--port", 0)
+    assert done.returncode == 0, done.stderr
+    assert f"SQLite in {tmp_path / 'data'}; " in done.stdout and "migrations to run" in done.stdout
+    assert "nothing was started or changed" in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_registry_that_runs_is_left_alone(own_server: Server) -> None:
+    server = own_server.start()
+    done = check("--data", server.data, "--port", 0)
+    assert done.returncode == 0 and "up to date" in done.stdout, done.stderr
+    assert server.api().http.get("/v1/whoami").status_code == 200
+
+
+def test_each_fault_is_one_line(tmp_path: Path) -> None:
+    settings = tmp_path / "settings.toml"
+    settings.write_text("keep_day = 3\n")
+    half = tmp_path / "chain.pem"
+    half.write_text("no certificate")
+    away = f"postgresql://nobody@127.0.0.1:{free_port()}/none"
+    faults = {
+        "did you mean keep_days": check("--config", settings),
+        "certificate": check(
+            "--data",
+            tmp_path / "data",
+            CACHESVC_SERVER_TLS_CERTIFICATE=str(half),
+            CACHESVC_SERVER_TLS_KEY=str(half),
+        ),
+        "error": check("--port", 0, CACHESVC_SERVER_DATABASE=away),
+    }
+    for said, done in faults.items():
+        assert done.returncode != 0 and said in done.stderr.lower(), (said, done.stderr)
+        assert "Traceback" not in done.stderr and len(done.stderr.splitlines()) <= 3, done.stderr
+    assert not (tmp_path / "data").exists()
