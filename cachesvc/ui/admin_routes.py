@@ -17,18 +17,20 @@ router = APIRouter(prefix=session.HOME, route_class=SessionRoute, include_in_sch
 
 RANKED = 20
 """Entries of each ranking."""
+RANKINGS = {
+    "dearest": "Saved most seconds",
+    "heaviest": "Largest, with all revisions",
+    "coldest": "Unused for the longest time",
+}
+"""The rankings of the page, in its order."""
 Begin = Annotated[paging.Number, Query(alias="from")]
 
 
 @router.get("/usage")
 def get_usage(viewer: TheViewer) -> Response:
     """Shows which entries saved most, hold most, and were not used for the longest time."""
-    stats = inventory.stats(viewer.registry, viewer.token, viewer.token.namespace, RANKED)
-    rankings = [
-        ("dearest", "Saved most seconds", stats.dearest),
-        ("heaviest", "Largest, with all revisions", stats.heaviest),
-        ("coldest", "Unused for the longest time", stats.coldest),
-    ]
+    rows = inventory.rankings(viewer.registry, viewer.token, RANKED)
+    rankings = [(order, caption, rows[order]) for order, caption in RANKINGS.items()]
     return viewer.page("usage.html", rankings=[one for one in rankings if one[2]])
 
 
