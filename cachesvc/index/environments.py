@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
@@ -10,13 +12,26 @@ from sqlmodel import Session, col, select
 from cachesvc.domain.usefulness import NAMESPACE_ENVIRONMENTS
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.factors import FactorValue
-from cachesvc_client.wire.names import Namespace
+from cachesvc_client.wire.names import Lane, Name, Namespace
+from cachesvc_client.wire.reports import STATES
 
 from .sql import run_change, upsert
-from .tables import EnvironmentRow
+from .tables import EntryRow, EnvironmentRow, RevisionRow, UsefulnessRow
 
 SEEN_STEP_SECONDS = 3600
 """Seconds between two records of an environment: not every start writes one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedEnvironment:
+    """An environment that reported starts with entries of a name. ``facts``: those by which people recognise
+    it. ``states``: its starts by outcome. ``stored``: whether all of its facts are stored."""
+
+    environment: Digest
+    facts: dict[str, str]
+    states: dict[str, int]
+    last_seen: int
+    stored: bool
 
 
 class Environments:
@@ -50,6 +65,48 @@ class Environments:
         query = select(EnvironmentRow.fingerprint).where(*_this(namespace, environment))
         return self._session.exec(query).first()
 
+    def reported(
+        self, name: Name, lane: Lane | None, environment: Digest | None = None, *, limit: int
+    ) -> list[ReportedEnvironment]:
+        """Returns the environments that reported starts with revisions of ``name``, of the trunk and of
+        ``lane``, the last seen first; or the one ``environment``, if it did."""
+        used = UsefulnessRow
+        counts = [sa.func.sum(col(getattr(used, state))) for state in STATES]
+        seen = sa.func.max(col(used.last_seen))
+        query = (
+            sa.select(
+                col(used.environment),
+                sa.func.max(sa.cast(col(used.facts), sa.Text)),
+                seen,
+                sa.func.max(col(EnvironmentRow.seen)),
+                *counts,
+            )
+            .join_from(EntryRow, RevisionRow, col(RevisionRow.entry) == col(EntryRow.entry))
+            .join(used, col(used.revision) == col(RevisionRow.revision))
+            .outerjoin(EnvironmentRow, sa.and_(*_this(name.namespace, col(used.environment))))
+            .where(
+                col(EntryRow.namespace) == name.namespace,
+                col(EntryRow.name) == name.name,
+                col(EntryRow.tag) == name.tag,
+                col(EntryRow.lane).in_(["", *([lane] if lane else [])]),
+            )
+            .group_by(col(used.environment))
+            .order_by(seen.desc(), col(used.environment))
+            .limit(limit)
+        )
+        if environment is not None:
+            query = query.where(col(used.environment) == environment)
+        return [
+            ReportedEnvironment(
+                Digest(where),
+                json.loads(facts),
+                dict(zip(STATES, map(int, of_states), strict=True)),
+                last,
+                stored is not None,
+            )
+            for where, facts, last, stored, *of_states in self._session.connection().execute(query)
+        ]
+
     def forget(self, before: int) -> int:
         """Deletes the environments that were not seen since ``before``; returns how many."""
         return run_change(self._session, sa.delete(EnvironmentRow).where(col(EnvironmentRow.seen) < before))
@@ -69,5 +126,5 @@ class Environments:
         run_change(self._session, gone)
 
 
-def _this(namespace: Namespace, environment: Digest) -> tuple[Any, Any]:
+def _this(namespace: Namespace, environment: Any) -> tuple[Any, Any]:
     return col(EnvironmentRow.namespace) == namespace, col(EnvironmentRow.environment) == environment

@@ -13,12 +13,12 @@ from cachesvc.index.inventory import Search
 from cachesvc.registry import inventory, names, reports
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import NotFound
-from cachesvc_client.wire.names import LATEST, Namespace, ShortName, Tag
+from cachesvc_client.wire.names import LATEST, Name, Namespace, ShortName, Tag
 
 from . import paging, session
 from .coverage_grid import cover
 from .entry_page import entry_context
-from .page import HEADERS, SessionRoute, TheViewer
+from .page import HEADERS, SessionRoute, TheViewer, Viewer
 
 COLD = 50
 """Rows of what went cold, at most."""
@@ -76,7 +76,7 @@ def get_name(
         name=name,
         tags=tags,
         tag=tag,
-        coverage_tag=tag or _usual_tag(tags),
+        coverage_tag=tag or usual_tag(tags),
         page=page,
         **links,
     )
@@ -111,10 +111,7 @@ def get_coverage(
     begin: Annotated[paging.Number, Query(alias="from")] = 0,
 ) -> Response:
     """Shows which targets of a name are warm in which environments."""
-    tags = names.list_tags(viewer.registry, viewer.token, namespace, name)
-    chosen = tag or _usual_tag(tags)
-    if chosen not in tags:
-        raise NotFound(f"{namespace}/{name} has no tag {chosen}", f"it has: {', '.join(tags[:10])}")
+    tags, chosen = chosen_tag(viewer, namespace, name, tag)
     coverage, rows = cover(viewer, namespace, name, chosen, begin, ENVIRONMENTS)
     part = paging.part(viewer.request, rows, begin, most=ENVIRONMENTS)
     reasons = [(row, cell) for row in coverage.environments for cell in row.cells if cell.state != "warm"]
@@ -124,6 +121,7 @@ def get_coverage(
         name=name,
         tags=tags,
         tag=chosen,
+        place=Name(namespace, name, chosen),
         coverage=coverage,
         total=len(rows),
         warm=sum(cell.state == "warm" for cell in coverage.cells),
@@ -135,5 +133,17 @@ def get_coverage(
     )
 
 
-def _usual_tag(tags: list[Tag]) -> Tag:
+def chosen_tag(
+    viewer: Viewer, namespace: Namespace, name: ShortName, tag: Tag | None
+) -> tuple[list[Tag], Tag]:
+    """Returns the tags of a name, and ``tag`` or the usual one. Raises ``NotFound``."""
+    tags = names.list_tags(viewer.registry, viewer.token, namespace, name)
+    chosen = tag or usual_tag(tags)
+    if chosen not in tags:
+        raise NotFound(f"{namespace}/{name} has no tag {chosen}", f"it has: {', '.join(tags[:10])}")
+    return tags, chosen
+
+
+def usual_tag(tags: list[Tag]) -> Tag:
+    """Returns the tag of a page whose address names none."""
     return LATEST if LATEST in tags else tags[0]
