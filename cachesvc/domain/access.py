@@ -39,7 +39,8 @@ class Action(enum.IntEnum):
 @dataclass(frozen=True, slots=True)
 class Token:
     """What the registry knows of a bearer token; never its secret. Times are seconds of UTC. ``builder``: the
-    CI job to which the registry gave it; ``None`` for a token that an administrator made."""
+    CI job to which the registry gave it; ``None`` for a token that an administrator made. ``via``: by what it
+    acts now, for the audit log: ``web`` in a session of the web page; ``None`` by itself."""
 
     token: str
     label: str
@@ -50,6 +51,7 @@ class Token:
     expires: int | None = None
     revoked: int | None = None
     builder: BuilderIdentity | None = None
+    via: str | None = None
 
 
 def alive(token: Token, now: float) -> None:

@@ -43,9 +43,7 @@ class Days:
         connection = self._session.connection()
         statement = upsert(self._table, connection.dialect.name).values(namespace=namespace, day=day, **sums)
         added = {name: self._table.c[name] + statement.excluded[name] for name in _SUMS}
-        connection.execute(
-            statement.on_conflict_do_update(index_elements=["namespace", "day"], set_=added)
-        )
+        connection.execute(statement.on_conflict_do_update(index_elements=["namespace", "day"], set_=added))
 
     def since(self, namespace: str, day: int) -> list[DayOfStarts]:
         """Returns the days from ``day`` on that have starts, in order; ``*``: of all namespaces together."""

@@ -246,9 +246,7 @@ class Usefulness:
         )
         uses = (UsefulnessRow.revision, UsefulnessRow.facts, UsefulnessRow.why, UsefulnessRow.quarantined)
         query = (
-            sa.select(
-                *map(col, named), *map(col, uses), places.c.environment, places.c.hosts, places.c.since
-            )
+            sa.select(*map(col, named), *map(col, uses), places.c.environment, places.c.hosts, places.c.since)
             .join_from(places, RevisionRow, col(RevisionRow.revision) == places.c.revision)
             .join(EntryRow, col(EntryRow.entry) == col(RevisionRow.entry))
             .join(

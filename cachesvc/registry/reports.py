@@ -92,9 +92,7 @@ def _start(
     )
 
 
-def _count_by_day(
-    unit: Unit, request: ReportRequest, starts: Mapping[Namespace, Sequence[Start]]
-) -> None:
+def _count_by_day(unit: Unit, request: ReportRequest, starts: Mapping[Namespace, Sequence[Start]]) -> None:
     """Counts the starts on their day, and writes down the facts of their environments. Comes last: many
     reports of a namespace change the same row, and wait for each other until the transaction ends."""
     for namespace, of_namespace in sorted(starts.items()):

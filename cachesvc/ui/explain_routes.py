@@ -1,4 +1,4 @@
-"""The page that explains what an environment gets under a name, and the facts of that environment as a file."""
+"""The page that explains what an environment gets under a name, and that environment's facts as a file."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def get_explain(
     lane: OneLane = None,
     environment: OneDigest = None,
     entry: OneDigest = None,
-    begin: Annotated[paging.Number, Query(alias="from")] = 0,
+    begin: Annotated[paging.Number, paging.FROM] = 0,
 ) -> Response:
     """Explains what an environment gets under a name; without one, lists those that reported starts."""
     tags, chosen = chosen_tag(viewer, namespace, name, tag)

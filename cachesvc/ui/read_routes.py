@@ -19,6 +19,7 @@ from . import paging, session
 from .coverage_grid import cover
 from .entry_page import entry_context
 from .page import HEADERS, SessionRoute, TheViewer, Viewer
+from .plots import plots_of
 
 COLD = 50
 """Rows of what went cold, at most."""
@@ -26,6 +27,9 @@ ENVIRONMENTS = 20
 """Rows of a page of the coverage grid: each takes a look at all entries of the name."""
 REASONS = 100
 """Cells of a page of the coverage grid whose reasons are shown, at most."""
+
+PLOTTED_DAYS = 30
+"""Days of a plot, today among them."""
 
 router = APIRouter(prefix=session.HOME, route_class=SessionRoute, include_in_schema=False)
 
@@ -50,6 +54,7 @@ def get_overview(viewer: TheViewer) -> Response:
         judged=sum(stats.starts.values()) - stats.starts["unused"],
         cold=reports.inert_since(viewer.registry, viewer.token, midnight, COLD),
         withheld_today=len(by_operators),
+        plots=plots_of(inventory.starts_by_day(viewer.registry, viewer.token, PLOTTED_DAYS)),
     )
 
 
@@ -108,7 +113,7 @@ def get_coverage(
     namespace: Namespace,
     name: ShortName,
     tag: OneTag = None,
-    begin: Annotated[paging.Number, Query(alias="from")] = 0,
+    begin: Annotated[paging.Number, paging.FROM] = 0,
 ) -> Response:
     """Shows which targets of a name are warm in which environments."""
     tags, chosen = chosen_tag(viewer, namespace, name, tag)

@@ -98,7 +98,9 @@ def test_pages_of_entries_of_what_went_cold_and_of_the_coverage_lead_there(share
 def test_a_report_from_elsewhere_is_explained_with_all_of_its_facts(own_site: Site, tmp_path: Path) -> None:
     """A factor by which nobody decides differs from the builder's: only the report knows it."""
     built = own_site.published["bert"].manifest.fingerprint
-    own_site.start("bert", "a", "partial", fingerprint={**built, "cpu_model": "model 77"}, why="threads differ")
+    own_site.start(
+        "bert", "a", "partial", fingerprint={**built, "cpu_model": "model 77"}, why="threads differ"
+    )
     browser = own_site.browser("reader")
     page = browser.page("/ui/explain/team/bert")
     [link] = explain_links(page)
