@@ -63,7 +63,8 @@ class Environments:
     def get(self, namespace: Namespace, environment: Digest) -> dict[str, FactorValue] | None:
         """Returns the facts of an environment as a service there last reported them, if they are stored."""
         query = select(EnvironmentRow.fingerprint).where(*_this(namespace, environment))
-        return self._session.exec(query).first()
+        fingerprint = self._session.exec(query).first()
+        return None if fingerprint is None else dict(fingerprint)
 
     def reported(
         self, name: Name, lane: Lane | None, environment: Digest | None = None, *, limit: int

@@ -42,8 +42,8 @@ def get_explain(
     shared = {"namespace": namespace, "name": name, "tags": tags, "tag": chosen, "lane": lane, "place": place}
     if environment is None:
         rows = environments.list_environments(viewer.registry, viewer.token, place, lane)
-        part = paging.part(viewer.request, rows, begin)
-        return viewer.page("environments.html", states=STATES, **part._asdict(), **shared)
+        listed = paging.part(viewer.request, rows, begin)
+        return viewer.page("environments.html", states=STATES, **listed._asdict(), **shared)
     explained = explain(viewer, place, lane, environment, entry)
     part = paging.part(viewer.request, explained.explanation.entries, begin)
     return viewer.page(

@@ -85,7 +85,7 @@ def plots_of(days: Sequence[DayOfStarts]) -> tuple[Plot, Plot]:
         f"compiling took {seconds_text(sum(one[1] for one in seconds))}."
     )
     return (
-        _plot("starts", "Starts by outcome, each day", counted, STATES, names, starts, _count),
+        _plot("starts", "Starts by outcome, each day", counted, STATES, names, starts, _count, _round_up),
         _plot(
             "seconds",
             "Time saved and spent, each day",
@@ -94,6 +94,7 @@ def plots_of(days: Sequence[DayOfStarts]) -> tuple[Plot, Plot]:
             names,
             seconds,
             seconds_text,
+            _round_up_seconds,
         ),
     )
 
@@ -106,8 +107,9 @@ def _plot(
     days: Sequence[str],
     values: Sequence[tuple[float, ...]],
     say: Callable[[float], str],
+    round_up: Callable[[float], float],
 ) -> Plot:
-    top = _round_up(max(map(sum, values), default=0.0))
+    top = round_up(max(map(sum, values), default=0.0))
     step = (WIDTH - LEFT) / max(1, len(days))
     bars = []
     for place, (day, of_day) in enumerate(zip(days, values, strict=True)):
@@ -142,6 +144,12 @@ def _round_up(value: float) -> float:
         return 0.0
     size = 10.0 ** math.floor(math.log10(value))
     return next(step * size for step in (1, 2, 4, 5, 6, 8, 10) if value <= step * size)
+
+
+def _round_up_seconds(value: float) -> float:
+    """Returns the next such number of days, hours, minutes or seconds."""
+    unit = next((size for size in (86_400, 3600, 60) if value >= size), 1)
+    return _round_up(value / unit) * unit
 
 
 def _count(number: float) -> str:

@@ -176,9 +176,8 @@ def test_environments_of_a_name_are_those_of_its_trunk_and_of_the_lane_asked_for
     for sequence, one in enumerate((named(1, "a"), named(2, "a", lane="pr-1"), named(3, "b")), 1):
         publish(index, one, now=sequence)
     with index.write() as unit:
-        for row, where in zip(
-            sorted(_all(unit), key=lambda row: row.sequence), (HERE, THERE, OTHER), strict=True
-        ):
+        rows = sorted(_all(unit), key=lambda row: row.sequence)
+        for row, where in zip(rows, (HERE, THERE, OTHER), strict=True):
             unit.usefulness.add(
                 Start(row.revision, where, {"gpu": where[-4:]}, "hit", 1.0, 0.0, "", row.sequence)
             )
@@ -209,13 +208,8 @@ def test_rankings_leave_out_revisions_that_were_replaced(index: Index, namespace
                 gone = sa.update(EntryRow).where(col(EntryRow.entry) == row.entry).values(head="replaced")
                 run_change(unit.inventory._session, gone)
     with index.read() as unit:
-        assert [row.name for row in unit.inventory.ranked(namespace, "dearest", 2)] == ["n4", "n3"]
-        assert [row.name for row in unit.inventory.ranked(namespace, "dearest", 9)] == [
-            "n4",
-            "n3",
-            "n2",
-            "n1",
-        ]
+        names = [[row.name for row in unit.inventory.ranked(namespace, "dearest", most)] for most in (2, 9)]
+    assert names == [["n4", "n3"], ["n4", "n3", "n2", "n1"]]
 
 
 def _all(unit: Unit) -> list[EntryRecord]:
