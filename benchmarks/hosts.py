@@ -211,16 +211,17 @@ def serve_command(data: Path) -> list[str]:
 
 
 @contextmanager
-def registry(data: Path, **variables: str) -> Iterator[Registry]:
+def registry(data: Path, python: str = sys.executable, **variables: str) -> Iterator[Registry]:
     """Run a registry for the length of the block, at its first start: embedded, unless the variables name
     other backends.
 
-    Raise ``Failed`` if it does not start."""
+    ``python``: the interpreter, where this one lacks what a registry needs. Raise ``Failed`` if it does not
+    start."""
     data.mkdir(parents=True, exist_ok=True)
     ready = data / "ready.json"
     ready.unlink(missing_ok=True)  # A file of an earlier run would name another port.
     with open(data / "log", "wb") as log:
-        command = cachesvc(serve_command(data))
+        command = [python, "-m", *serve_command(data)]
         env = clean_environment() | variables
         with running_process(command, env=env, stdout=log, stderr=subprocess.STDOUT) as process:
             while not ready.exists():

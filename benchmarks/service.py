@@ -107,7 +107,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--blocks",
         action="store_true",
-        help="then make as many calls as each line of stdin says, and print the seconds that they took",
+        help="then make as many calls as each line of stdin says, and print the seconds that they took; "
+        "'launch N': without waiting for the GPU at the end; 'profile N': print a profile as JSON",
     )
     return parser.parse_args()
 
@@ -162,11 +163,44 @@ def _tensor(output: Any) -> Any:
 
 def _serve_blocks(call: Callable[[], Any]) -> None:
     for line in sys.stdin:
+        *what, count = line.split()
+        if what == ["profile"]:
+            print(json.dumps(_profile(call, int(count))), flush=True)
+            continue
         begin = time.perf_counter()
-        for _ in range(int(line)):
+        for _ in range(int(count)):
             call()
+        launched = time.perf_counter()
         _synchronise()
-        print(time.perf_counter() - begin, flush=True)
+        ended = launched if what == ["launch"] else time.perf_counter()
+        print(ended - begin, flush=True)
+
+
+def _profile(call: Callable[[], Any], count: int) -> dict[str, Any]:
+    """Return the Python functions in which ``count`` calls spent the most, and what launches the kernels."""
+    import cProfile
+    import gc
+    import pstats
+    from collections import Counter
+
+    profiler = cProfile.Profile()
+    profiler.runcall(lambda: [call() for _ in range(count)])
+    _synchronise()
+    spent = pstats.Stats(profiler).stats  # type: ignore[attr-defined]
+    most = sorted(spent.items(), key=lambda item: -item[1][2])[:30]
+    tuners = [each for each in gc.get_objects() if type(each).__name__ == "CachingAutotuner"]
+    kinds = (
+        type(result).__name__ for each in tuners for result in getattr(each, "compile_results", ()) or ()
+    )
+    return {
+        "functions": [
+            [f"{Path(file).name}:{line} {name}", calls / count, 1e6 * own / count]
+            for (file, line, name), (_, calls, own, _, _) in most
+        ],
+        "all": sum(entry[2] for entry in spent.values()) * 1e6 / count,
+        "results of kernels": Counter(kinds),
+        "launchers": Counter(len(each.launchers) for each in tuners),
+    }
 
 
 def _answer(

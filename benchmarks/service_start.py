@@ -223,7 +223,7 @@ class Starts:
         names = ("frames", "frames-again", "pytorch", "control")
         methods = dict(zip(names, (FRAMES, FRAMES, SETTLED, SETTLED), strict=True))
         with contextlib.ExitStack() as stack:
-            served = {name: stack.enter_context(self._serving(name, methods[name])) for name in names}
+            served = {name: stack.enter_context(self.serving(name, methods[name])) for name in names}
             for block in served.values():
                 block(WARMING_CALLS)
             times = [block(WARMING_CALLS) / WARMING_CALLS for block in served.values()]
@@ -316,7 +316,7 @@ class Starts:
         return Host(own, self._work), arguments, {"TORCHINDUCTOR_CACHE_DIR": str(own / "cache")}
 
     @contextlib.contextmanager
-    def _serving(self, name: str, method: str) -> Iterator[Any]:
+    def serving(self, name: str, method: str) -> Iterator[Any]:
         """Run a process that stays after its first answer. Yield a function that has it make so many calls
         and returns the seconds that they took."""
         host, arguments, variables = self._process(method, f"steady-{name}")
@@ -344,9 +344,9 @@ class Starts:
             if method == FRAMES and answer["observed"]["traces"]:
                 self.notes.append("steady state: the process without traces traced")
 
-            def block(calls: int) -> float:
-                print(calls, file=process.stdin, flush=True)
-                return float(line())
+            def block(calls: int, what: str = "") -> Any:
+                print(what, calls, file=process.stdin, flush=True)
+                return json.loads(line())
 
             yield block
 

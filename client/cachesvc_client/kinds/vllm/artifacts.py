@@ -33,8 +33,6 @@ class Artifacts:
         """Paths, below the kind's folder, of the accepted files that vLLM loaded."""
         self.reasons: list[str] = []
         """Why an accepted file was not used, in words for the user."""
-        self.off = False
-        """Whether this process has a GPU, where nobody has run the kind yet: then vLLM is left alone."""
         self.seconds = 0.0
         """Seconds that names and look-ups took, without vLLM's own work."""
         self._accepted: dict[str, Path] = {}
@@ -69,8 +67,6 @@ class Artifacts:
     def load_model(self, callbacks: ProcessCallbacks, call: imports.Call) -> Any:
         """Run in the place of ``_try_load_aot_compiled_fn(model, aot_compilation_path)``."""
         callbacks.before_compile()
-        if self.off:
-            return call()
         begin = time.perf_counter()
         callbacks.point_compilers()
         own = Path(os.fspath(call.argument("aot_compilation_path")))

@@ -5,16 +5,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ...hooks.table import Hook
 from ...wire.errors import CacheSvcError
 from ..kind import Kind, KindState, ProcessCallbacks, RestoredFacts
 from .artifacts import Artifacts
 from .rules import RULES
-
-if TYPE_CHECKING:
-    from ...wire.factors import Fingerprint
 
 _LOAD = Hook(
     "vllm.compilation.decorators",
@@ -35,10 +31,6 @@ class VllmState(KindState):
         """Put the hooks in place; they wait for the import of vLLM."""
         load = functools.partial(self._artifacts.load_model, callbacks)
         _LOAD.install(callbacks.noting(load), reaches=(CacheSvcError,))
-
-    def set_environment(self, fingerprint: Fingerprint) -> None:
-        """Leave vLLM alone on a GPU: the kind was proven on CPUs alone."""
-        self._artifacts.off = "gpu" in fingerprint
 
     def leave_folder(self) -> None:
         """Give vLLM no artifact of the folders before."""

@@ -1,0 +1,1 @@
+"""Measure how an inference engine starts."""

@@ -1,0 +1,54 @@
+"""Start vLLM on a model, generate, and write the seconds since exec, the tokens and the worker's counts:
+``process.py ANSWER MODEL ARGUMENTS``, where ARGUMENTS is a JSON object of engine arguments."""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+PROMPTS = (tuple(range(1, 17)), (1, 2))
+
+
+def main() -> None:
+    began = float(os.environ["BENCHMARK_STARTED"])
+    seconds: dict[str, float] = {}
+
+    def done(step: str) -> None:
+        seconds[step] = time.monotonic() - began
+
+    done("interpreter")
+    from vllm import SamplingParams
+    from vllm.engine.arg_utils import EngineArgs
+    from vllm.usage.usage_lib import UsageContext
+    from vllm.v1.engine.llm_engine import LLMEngine
+
+    done("import")
+    answer, model, arguments = sys.argv[1:]
+    settings = EngineArgs(
+        model=model, worker_extension_cls="benchmarks.engines.worker.Worker", **json.loads(arguments)
+    )
+    engine = LLMEngine.from_engine_args(settings, usage_context=UsageContext.OPENAI_API_SERVER)
+    done("engine")
+    generate(engine, SamplingParams, PROMPTS[0], 1)
+    done("first token")
+    tokens = [generate(engine, SamplingParams, prompt, 8) for prompt in PROMPTS]
+    done("tokens")
+    [worker] = engine.collective_rpc("say_work")
+    Path(answer).write_text(json.dumps({"seconds": seconds, "tokens": tokens, **worker}))
+    engine.engine_core.shutdown()
+
+
+def generate(engine: Any, parameters: Any, prompt: tuple[int, ...], count: int) -> list[int]:
+    """Return ``count`` tokens, generated greedily."""
+    options = parameters(temperature=0, max_tokens=count, ignore_eos=True, detokenize=False)
+    engine.add_request("0", {"prompt_token_ids": list(prompt)}, options)
+    outputs: list[Any] = []
+    while engine.has_unfinished_requests():
+        outputs += engine.step()
+    return list(outputs[-1].outputs[0].token_ids)
+
+
+if __name__ == "__main__":
+    main()
