@@ -76,6 +76,7 @@ def create_app(
         redirect_slashes=False,
     )
     app.state.registry = registry
+    app.state.web_page = web_page
     app.state.metrics = metrics
     app.state.waiting = waiting
     app.state.resolves = Batches(partial(answers.answer_each, registry))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from anyio import to_thread
-from fastapi import APIRouter, Response
-from fastapi.responses import PlainTextResponse
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import PlainTextResponse, RedirectResponse
 
 import cachesvc
 from cachesvc.registry import health
@@ -13,9 +13,23 @@ from cachesvc_client.wire.protocol import API_VERSION, InfoAnswer
 from .access import TheRegistry
 from .edge import Json
 from .metrics import CONTENT_TYPE, TheMetrics
-from .openapi import Health, Readiness, errors
+from .openapi import Health, Home, Readiness, errors
+
+WEB_PAGE = "/ui"
+"""Path of the web page, where there is one."""
 
 router = APIRouter(tags=["service"], responses=errors())
+
+
+@router.get("/", response_model=Home, responses={303: {"description": "A browser is sent to the web page."}})
+async def get_home(request: Request) -> Response:
+    """Says what answers here and where to go on; a browser is sent to the web page, if there is one."""
+    web_page = WEB_PAGE if request.app.state.web_page else None
+    if web_page and "text/html" in request.headers.get("accept", ""):
+        return RedirectResponse(web_page, 303, {"Vary": "Accept"})
+    answer = Json(Home("cachesvc", cachesvc.__version__, API_VERSION, "/openapi.json", "/healthz", web_page))
+    answer.headers["Vary"] = "Accept"
+    return answer
 
 
 @router.get("/healthz", response_model=Health)

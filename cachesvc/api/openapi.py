@@ -28,6 +28,18 @@ class ErrorAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class Home:
+    """What answers here, of which versions, and where to go on. ``web_page``: absent if it is turned off."""
+
+    service: str
+    version: str
+    api: int
+    openapi: str
+    health: str
+    web_page: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Health:
     """The process runs."""
 

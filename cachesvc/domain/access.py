@@ -40,7 +40,8 @@ class Action(enum.IntEnum):
 class Token:
     """What the registry knows of a bearer token; never its secret. Times are seconds of UTC. ``builder``: the
     CI job to which the registry gave it; ``None`` for a token that an administrator made. ``last_used``: to
-    an hour. ``of_job``: it was given by a rule, and lives for minutes."""
+    an hour. ``of_job``: it was given by a rule, and lives for minutes. ``via``: by what it acts now, for the
+    audit log: ``web`` in a session of the web page; ``None`` by itself."""
 
     token: str
     label: str
@@ -53,6 +54,7 @@ class Token:
     builder: BuilderIdentity | None = None
     last_used: int | None = None
     of_job: bool = False
+    via: str | None = None
 
 
 def alive(token: Token, now: float) -> None:

@@ -24,6 +24,11 @@ NODES = 1000
 NODE_DAYS = 30
 """Days without a report after which a node is deleted, so that nobody follows a node for long."""
 
+NAMESPACE_ENVIRONMENTS = 1000
+"""Environments whose facts are stored for each namespace; beyond them the one seen longest ago is deleted."""
+DAILY_DAYS = 400
+"""Days for which the starts of each day are stored: a year, and the days before it to compare with."""
+
 
 @dataclass(frozen=True, slots=True)
 class InertHost:

@@ -10,6 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlmodel import Session, col
 
+from cachesvc.domain.access import ANY
 from cachesvc.domain.claims import RECENT_SECONDS, Claim
 from cachesvc_client.wire.claims import ClaimRef, ClaimSubject
 from cachesvc_client.wire.digest import Digest
@@ -126,6 +127,16 @@ class Claims:
             table.token == token, table.holder != "", table.expires > self._clock()
         )
         return int(self._session.connection().execute(query.select_from(self._table)).scalar() or 0)
+
+    def all_live(self, namespace: str, limit: int) -> list[tuple[Claim, int]]:
+        """Returns the claims that hold now, each with the clock, the newest first; ``*``: of all
+        namespaces."""
+        table = self._table.c
+        query = self._select().where(table.expires > self._clock(), table.holder != "")
+        if namespace != ANY:
+            query = query.where(table.namespace == namespace)
+        query = query.order_by(table.taken.desc(), table.key).limit(limit)
+        return [(_claim(row), row.now) for row in self._session.connection().execute(query)]
 
     def forget(self, seconds: int) -> int:
         """Deletes the claims that ended more than ``seconds`` ago, and returns how many."""

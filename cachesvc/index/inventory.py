@@ -230,9 +230,9 @@ class Inventory:
         """Returns the first entries in order, from database indexes alone."""
         if by == "coldest":
             return self._coldest(namespace, limit)
-        query = sa.select(col(EntryRow.entry)).limit(limit)
-        if namespace != ANY:
-            query = query.where(col(EntryRow.namespace) == namespace)
+        if namespace == ANY:
+            return self._first_of_all(by, limit)
+        query = sa.select(col(EntryRow.entry)).where(col(EntryRow.namespace) == namespace).limit(limit)
         if by == "heaviest":
             query = query.join_from(
                 EntryRow, RevisionRow, col(RevisionRow.entry) == col(EntryRow.entry)
@@ -246,6 +246,31 @@ class Inventory:
             ).group_by(col(EntryRow.entry))
             query = query.having(saved > 0).order_by(saved.desc(), col(EntryRow.entry))
         return [row[0] for row in self._session.connection().execute(query)]
+
+    def _first_of_all(self, by: str, limit: int) -> list[str]:
+        """Returns the first entries of all namespaces. Sums without a join, in the order of an index, and
+        looks up only as many of the first sums as it takes: a join of all rows took most of the time."""
+        heavy = by == "heaviest"
+        row, amount = (RevisionRow, RevisionRow.pack_size) if heavy else (UsefulnessRow, UsefulnessRow.saved)
+        key: Any = col(RevisionRow.entry) if heavy else col(UsefulnessRow.revision)
+        total: Any = sa.func.sum(col(amount))
+        sums = sa.select(key.label("key"), total.label("total")).select_from(row).group_by(key)
+        sums = sums.having(total > 0).order_by(total.desc(), key)
+        found: list[str] = []
+        # Revisions that are no heads any more may be among the first: then more of them are looked up.
+        for wanted in (limit, 10 * limit, None):
+            some = sums.limit(wanted).subquery()
+            place = col(EntryRow.entry) if heavy else col(EntryRow.head)
+            query = (
+                sa.select(col(EntryRow.entry))
+                .join_from(some, EntryRow, place == some.c.key)
+                .where(col(EntryRow.head).is_not(None))
+                .order_by(some.c.total.desc(), col(EntryRow.entry))
+            )
+            found = [one[0] for one in self._session.connection().execute(query)]
+            if len(found) >= limit:
+                break
+        return found[:limit]
 
     def _coldest(self, namespace: str, limit: int) -> list[str]:
         """Returns the entries whose heads were not used, or else published, for the longest time."""

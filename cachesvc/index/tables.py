@@ -297,7 +297,37 @@ class UsefulnessRow(SQLModel, table=True):
     last_seen: int = Field(sa_type=sa.BigInteger, index=True)
     quarantined: int | None = Field(default=None, sa_type=sa.BigInteger)
     why: str = Field(default="", max_length=500)
-    __table_args__ = (_of_withheld_rows(),)
+    # The ranking by seconds saved reads its second index alone, and not the facts.
+    __table_args__ = (_of_withheld_rows(), sa.Index(None, "revision", "saved"))
+
+
+class DailyStartsRow(SQLModel, table=True):
+    """The outcomes of the starts that a namespace's services reported on one day: a start counts once for
+    each revision that it installed, as in ``usefulness``. ``day``: days of UTC since 1970."""
+
+    __tablename__ = "daily_starts"
+    namespace: str = Field(primary_key=True, max_length=128)
+    day: int = Field(primary_key=True, sa_type=sa.BigInteger, index=True)
+    hit: int = Field(default=0, sa_type=sa.BigInteger)
+    partial: int = Field(default=0, sa_type=sa.BigInteger)
+    inert: int = Field(default=0, sa_type=sa.BigInteger)
+    miss: int = Field(default=0, sa_type=sa.BigInteger)
+    unused: int = Field(default=0, sa_type=sa.BigInteger)
+    saved: float = 0.0
+    spent: float = 0.0
+
+
+class EnvironmentRow(SQLModel, table=True):
+    """The facts of an environment whose services reported a start, so that the web page can explain it
+    later. ``environment``: as in ``usefulness``. ``fingerprint``: what a client said; trusted for nothing.
+    ``seen``: when it was last written down, to an hour."""
+
+    __tablename__ = "environments"
+    namespace: str = Field(primary_key=True, max_length=128)
+    environment: str = Field(primary_key=True, max_length=DIGEST)
+    fingerprint: dict[str, Any] = Field(sa_type=sa.JSON)
+    seen: int = Field(sa_type=sa.BigInteger, index=True)
+    __table_args__ = (sa.Index(None, "namespace", "seen"),)
 
 
 class InertHostRow(SQLModel, table=True):

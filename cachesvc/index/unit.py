@@ -14,7 +14,9 @@ from cachesvc_client.wire.errors import CacheSvcError, StorageFull, Unavailable
 
 from .audit import Audit
 from .claims import Claims
+from .days import Days
 from .entries import Entries
+from .environments import Environments
 from .heads import Heads
 from .inventory import Inventory
 from .namespaces import Namespaces
@@ -45,6 +47,8 @@ class Unit:
         self.entries = Entries(session)
         self.usefulness = Usefulness(session)
         self.nodes = RevisionNodes(session)
+        self.environments = Environments(session)
+        self.days = Days(session)
         self.namespaces = Namespaces(session)
         self.inventory = Inventory(session)
         self.audit = Audit(session)

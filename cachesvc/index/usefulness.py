@@ -59,6 +59,7 @@ class InertPlace:
     since: int
     why: str
     withheld: bool
+    environment: Digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +246,7 @@ class Usefulness:
         )
         uses = (UsefulnessRow.revision, UsefulnessRow.facts, UsefulnessRow.why, UsefulnessRow.quarantined)
         query = (
-            sa.select(*map(col, named), *map(col, uses), places.c.hosts, places.c.since)
+            sa.select(*map(col, named), *map(col, uses), places.c.environment, places.c.hosts, places.c.since)
             .join_from(places, RevisionRow, col(RevisionRow.revision) == places.c.revision)
             .join(EntryRow, col(EntryRow.entry) == col(RevisionRow.entry))
             .join(
@@ -312,6 +313,7 @@ def _inert_place(row: Any) -> InertPlace:
         since=row.since,
         why=row.why,
         withheld=row.quarantined is not None,
+        environment=Digest(row.environment),
     )
 
 

@@ -26,7 +26,10 @@ def note(
     subject: str,
     **details: object,
 ) -> None:
-    """Adds a row. ``action`` is ``thing.verb``; ``details`` that are ``None`` are left out."""
+    """Adds a row. ``action`` is ``thing.verb``; ``details`` that are ``None`` are left out. An action in a
+    session of the web page says so."""
+    if by is not None and by.via is not None:
+        details["via"] = by.via
     unit.audit.add(registry.now, by.token if by else CONSOLE, action, namespace, subject, **details)
 
 

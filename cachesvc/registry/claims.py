@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from cachesvc.domain.access import Action, Token, demand, may
 from cachesvc.domain.claims import LIVE_PER_TOKEN, Claim, demand_current, standing
@@ -20,6 +21,17 @@ from cachesvc_client.wire.errors import InvalidRequest, TooMany, Unavailable
 from cachesvc_client.wire.records import Manifest
 
 from .context import Registry
+
+
+@dataclass(frozen=True, slots=True)
+class LiveClaim:
+    """A claim that holds now. ``age`` and ``left``: seconds since it was taken, and until it ends unless its
+    holder renews it."""
+
+    claim: Claim
+    age: int
+    left: int
+
 
 _TRIES = 5
 """Attempts to take a claim, or to say who has it, while it changes hands."""
@@ -71,6 +83,14 @@ def release(registry: Registry, token: Token, request: ClaimRelease) -> None:
         released = unit.claims.release(request.claim, done=request.done)
     if released:
         wake(registry, [request.claim.key])
+
+
+def list_live(registry: Registry, by: Token, limit: int) -> list[LiveClaim]:
+    """Returns the claims of the admin's namespace that hold now, the newest first. Raises ``Forbidden``."""
+    demand(by, Action.admin, by.namespace)
+    with registry.index.read() as unit:
+        rows = unit.claims.all_live(by.namespace, limit)
+    return [LiveClaim(claim, max(0, now - claim.taken), max(0, claim.expires - now)) for claim, now in rows]
 
 
 def demand_claim(unit: Unit, upload: Upload, shown: ClaimRef) -> None:

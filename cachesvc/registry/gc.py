@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from cachesvc.domain.access import ANY, Action, Token, demand
 from cachesvc.domain.claims import KEPT_SECONDS
 from cachesvc.domain.retention import DAY, Retention, RevisionAge, evicted, expired, unused
-from cachesvc.domain.usefulness import KEPT_DAYS, NODE_DAYS
+from cachesvc.domain.usefulness import DAILY_DAYS, KEPT_DAYS, NODE_DAYS
 from cachesvc.index.unit import Unit
 from cachesvc_client.wire.admin import CollectPlan, Removal
 from cachesvc_client.wire.names import Namespace
@@ -60,6 +60,8 @@ def collect(registry: Registry, by: Token | None = None) -> Collected:
         unit.claims.forget(KEPT_SECONDS)
         unit.sessions.forget(registry.now)
         unit.usefulness.forget(registry.now - KEPT_DAYS * DAY)
+        unit.environments.forget(registry.now - KEPT_DAYS * DAY)
+        unit.days.forget(registry.now // DAY - DAILY_DAYS)
         unit.nodes.forget(registry.now - NODE_DAYS * DAY)
         unit.audit.forget(registry.now - audit.KEPT_DAYS * DAY)
     collected = Collected(revisions, uploads, sweep(registry), entries)

@@ -7,7 +7,9 @@ import re
 from dataclasses import replace
 
 from cachesvc.domain.access import ANY, Action, Token, demand, may
+from cachesvc.domain.days import DayOfStarts, each_day
 from cachesvc.domain.difference import difference, facets
+from cachesvc.domain.retention import DAY
 from cachesvc.index.inventory import Search
 from cachesvc.index.unit import Unit
 from cachesvc_client.bundle.check import Verified, check_envelope
@@ -19,6 +21,7 @@ from cachesvc_client.wire.admin import (
     RevisionDifference,
     RevisionRecord,
     Stats,
+    Usage,
     Withheld,
 )
 from cachesvc_client.wire.digest import Digest
@@ -30,6 +33,8 @@ WITHHELD = 5000
 """Withheld revisions that are listed, at most."""
 RANKED = 100
 """Entries of each ranking, at most."""
+ORDERS = ("coldest", "heaviest", "dearest")
+"""Orders of rankings: unused for longest, largest, saved most."""
 PAGE_BYTES = 4 << 20
 """Bytes of one page of entries: a fingerprint is bounded, but not small."""
 _DESCRIBED = 100
@@ -143,9 +148,7 @@ def stats(registry: Registry, by: Token, namespace: str, top: int) -> Stats:
     with registry.index.read() as unit:
         totals = unit.namespaces.totals(namespace)
         starts, saved, spent = unit.inventory.starts(namespace)
-        ranked = {
-            by: tuple(unit.inventory.ranked(namespace, by, top)) for by in ("coldest", "heaviest", "dearest")
-        }
+        ranked = _rankings(unit, namespace, top)
         names = unit.inventory.named(namespace)
     return Stats(
         namespaces=totals.namespaces,
@@ -158,6 +161,27 @@ def stats(registry: Registry, by: Token, namespace: str, top: int) -> Stats:
         spent=round(spent, 3),
         **ranked,
     )
+
+
+def rankings(registry: Registry, by: Token, top: int) -> dict[str, tuple[Usage, ...]]:
+    """Returns the first ``top`` entries of the admin's namespace by each order: *coldest*, *heaviest*,
+    *dearest*."""
+    demand(by, Action.admin, by.namespace)
+    with registry.index.read() as unit:
+        return _rankings(unit, by.namespace, top)
+
+
+def starts_by_day(registry: Registry, by: Token, days: int) -> list[DayOfStarts]:
+    """Returns the starts of the admin's namespace on each of the last ``days`` days of UTC, today last."""
+    demand(by, Action.admin, by.namespace)
+    today = registry.now // DAY
+    with registry.index.read() as unit:
+        rows = unit.days.since(by.namespace, today - days + 1)
+    return each_day(rows, today - days + 1, today)
+
+
+def _rankings(unit: Unit, namespace: str, top: int) -> dict[str, tuple[Usage, ...]]:
+    return {order: tuple(unit.inventory.ranked(namespace, order, top)) for order in ORDERS}
 
 
 def describe(registry: Registry, most: int | None = None) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from cachesvc.domain.access import Action, Token, demand, may
@@ -15,6 +15,7 @@ from cachesvc.index.usefulness import Earlier, InertPlace, Reported, Start
 from cachesvc_client.wire.compare import Mismatch, compare
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import InvalidRequest, NotFound, TooMany
+from cachesvc_client.wire.names import Namespace
 from cachesvc_client.wire.partitions import environment
 from cachesvc_client.wire.reports import KindWork, ReportAnswer, ReportRequest, RevisionReport
 
@@ -42,9 +43,9 @@ def report(registry: Registry, token: Token, request: ReportRequest) -> ReportAn
     have been installed there), ``TooMany``.
     """
     _limit_rate(registry, token)
-    spent = _bounded_spent(request.kinds) / len(request.revisions)
     earlier = _earlier(request)
     withheld: list[Digest] = []
+    starts: dict[Namespace, list[Start]] = {}
     moved = False
     with registry.index.write() as unit:
         subjects = unit.usefulness.subjects([row.revision for row in request.revisions])
@@ -54,29 +55,51 @@ def report(registry: Registry, token: Token, request: ReportRequest) -> ReportAn
         for row in sorted(request.revisions, key=lambda row: row.revision):
             subject = subjects[row.revision]
             where = environment(request.fingerprint, subject.fingerprint, subject.scopes)
-            unit.usefulness.add(
-                Start(
-                    revision=row.revision,
-                    environment=where,
-                    facts=_facts(request),
-                    state=row.state,
-                    saved=_bounded_saved(row.saved, subject),
-                    spent=spent,
-                    earlier=_bounded_earlier(earlier.get(row.revision), subject),
-                    why="; ".join(request.why)[:500] if row.state in ("inert", "partial") else "",
-                    now=registry.now,
-                )
-            )
+            start = _start(request, row, subject, where, earlier.get(row.revision), registry.now)
+            unit.usefulness.add(start)
+            starts.setdefault(subject.namespace, []).append(start)
             unit.nodes.add(NodeReport(row.revision, request.node, token.token, row.state, registry.now))
             host = InertHost(token.token, request.node)
             now_withheld, changed = _apply_outcome(registry, unit, token, subject, host, row, where)
             moved = moved or changed
             if now_withheld:
                 withheld.append(row.revision)
+        _count_by_day(unit, request, starts)
     if moved:
-        for namespace in {subject.namespace for subject in subjects.values()}:
+        for namespace in starts:
             forget_answers(registry, namespace)
     return ReportAnswer(len(request.revisions), tuple(withheld), replaces=True)
+
+
+def _start(
+    request: ReportRequest,
+    row: RevisionReport,
+    subject: Reported,
+    where: Digest,
+    earlier: Earlier | None,
+    now: int,
+) -> Start:
+    return Start(
+        revision=row.revision,
+        environment=where,
+        facts=_facts(request),
+        state=row.state,
+        saved=_bounded_saved(row.saved, subject),
+        spent=_bounded_spent(request.kinds) / len(request.revisions),
+        earlier=_bounded_earlier(earlier, subject),
+        why="; ".join(request.why)[:500] if row.state in ("inert", "partial") else "",
+        now=now,
+    )
+
+
+def _count_by_day(unit: Unit, request: ReportRequest, starts: Mapping[Namespace, Sequence[Start]]) -> None:
+    """Counts the starts on their day, and writes down the facts of their environments. Comes last: many
+    reports of a namespace change the same row, and wait for each other until the transaction ends."""
+    for namespace, of_namespace in sorted(starts.items()):
+        for where in sorted({start.environment for start in of_namespace}):
+            unit.environments.add(namespace, where, request.fingerprint, of_namespace[0].now)
+    for namespace, of_namespace in sorted(starts.items()):
+        unit.days.add(namespace, of_namespace)
 
 
 def _bounded_spent(kinds: Mapping[str, KindWork]) -> float:

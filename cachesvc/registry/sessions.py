@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from dataclasses import replace
 
 from cachesvc.domain.access import Token, alive
 from cachesvc_client.wire.errors import Unauthenticated
@@ -17,6 +18,8 @@ from .tokens import authenticate
 
 SESSION_SECONDS = 8 * 3600
 """Seconds that a session lasts: a working day. Nothing prolongs it."""
+VIA = "web"
+"""What the audit log says of an action in a session, beside the token."""
 MOST_SESSIONS = 20
 """Sessions of one token at once; a further login ends the oldest."""
 
@@ -40,7 +43,7 @@ def token_of_session(registry: Registry, secret: str) -> Token:
     if token is None:
         raise Unauthenticated("the session is over", "log in again")
     alive(token, registry.clock())
-    return token
+    return replace(token, via=VIA)
 
 
 def close_session(registry: Registry, secret: str) -> None:

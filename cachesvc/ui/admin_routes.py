@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Response
 
 from cachesvc.domain.access import Action, demand
-from cachesvc.registry import audit, inventory, signers, tokens
+from cachesvc.registry import audit, claims, inventory, signers, tokens
 
 from . import paging, session
 from .page import SessionRoute, TheViewer
@@ -17,19 +17,38 @@ router = APIRouter(prefix=session.HOME, route_class=SessionRoute, include_in_sch
 
 RANKED = 20
 """Entries of each ranking."""
-Begin = Annotated[paging.Number, Query(alias="from")]
+CLAIMS = 200
+"""Claims of the page, at most."""
+REFRESH_SECONDS = 5
+"""Seconds after which the page of claims asks for itself again."""
+RANKINGS = {
+    "dearest": "Saved most seconds",
+    "heaviest": "Largest, with all revisions",
+    "coldest": "Unused for the longest time",
+}
+"""The rankings of the page, in its order."""
+Begin = Annotated[paging.Number, paging.FROM]
 
 
 @router.get("/usage")
 def get_usage(viewer: TheViewer) -> Response:
     """Shows which entries saved most, hold most, and were not used for the longest time."""
-    stats = inventory.stats(viewer.registry, viewer.token, viewer.token.namespace, RANKED)
-    rankings = [
-        ("dearest", "Saved most seconds", stats.dearest),
-        ("heaviest", "Largest, with all revisions", stats.heaviest),
-        ("coldest", "Unused for the longest time", stats.coldest),
-    ]
+    rows = inventory.rankings(viewer.registry, viewer.token, RANKED)
+    rankings = [(order, caption, rows[order]) for order, caption in RANKINGS.items()]
     return viewer.page("usage.html", rankings=[one for one in rankings if one[2]])
+
+
+@router.get("/claims")
+def get_claims(viewer: TheViewer, paused: bool = False) -> Response:
+    """Shows who compiles now. The page asks for itself again every few seconds, unless it is paused."""
+    rows = claims.list_live(viewer.registry, viewer.token, CLAIMS + 1)
+    answer = viewer.page(
+        "claims.html", rows=rows[:CLAIMS], more=len(rows) > CLAIMS, paused=paused, every=REFRESH_SECONDS
+    )
+    if not paused:
+        # In the header and not in the page, so that no script is needed and the policy stays as it is.
+        answer.headers["Refresh"] = str(REFRESH_SECONDS)
+    return answer
 
 
 @router.get("/tokens")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from cachesvc.domain.access import Action, may
 from cachesvc.registry import inventory, names
 from cachesvc_client.bundle.check import Verified
 from cachesvc_client.commands.provenance import proof_facts, provenance_facts
@@ -47,6 +48,7 @@ def entry_context(
     revision_part = paging.part(viewer.request, rows, revisions_from, "revisions", REVISIONS)
     return {
         "shown": shown,
+        "changeable": may(viewer.token, Action.admin, shown.namespace),
         "uses": summary.usefulness,
         "states": STATES,
         "revision_facts": _revision_facts(shown, viewer.registry.now),

@@ -75,10 +75,10 @@ async def get_static(name: str) -> Response:
     return Response(data, media_type=STATIC[name], headers={**HEADERS, **kept})
 
 
-@fallback.get("/{path:path}")
-async def get_nothing(path: str) -> Response:
+@fallback.api_route("/{path:path}", methods=["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
+async def get_nothing(request: Request, path: str) -> Response:
     """Says that there is no such page."""
-    if not path:
+    if not path and request.method == "GET":
         return _redirect(session.HOME)
     raise NotFound("there is no such page")
 

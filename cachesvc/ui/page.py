@@ -16,6 +16,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse
 from fastapi.routing import APIRoute
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.requests import ClientDisconnect
 
 import cachesvc
 from cachesvc.domain.access import ANY, Role, Token, describe
@@ -24,6 +25,7 @@ from cachesvc.registry.sessions import token_of_session
 from cachesvc_client.wire.errors import CacheSvcError, NotFound, Unauthenticated
 
 from . import session, text
+from .changes import DONE
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -83,6 +85,7 @@ def render(request: Request, template: str, *, status: int = 200, **context: Any
             is_admin=token is not None and token.role is Role.admin,
             csrf=session.form_token(secret) if secret else "",
             path=request.url.path,
+            done=DONE.get(request.query_params.get("done", "")) if token else None,
             now=now,
             ago=partial(text.ago_text, now=now),
             **context,
@@ -130,6 +133,10 @@ class PageRoute(APIRoute):
                 return login_page(request, _own_address(request), error)
             except CacheSvcError as error:
                 return _error_page(request, error)
+            except ClientDisconnect:
+                raise
+            except Exception as error:  # noqa: BLE001 - a defect is a page too, and is logged
+                return _defect_page(request, error)
 
         return handler
 
@@ -171,6 +178,13 @@ def _error_page(request: Request, error: CacheSvcError) -> HTMLResponse:
     if error.retry:
         answer.headers["Retry-After"] = "5"
     return answer
+
+
+def _defect_page(request: Request, error: Exception) -> HTMLResponse:
+    request_id = request.state.request_id
+    _log.error("%s %s [%s]", request.method, request.url.path, request_id, exc_info=error)
+    failed = CacheSvcError("internal error", f"tell the operator: request {request_id}")
+    return render(request, "error.html", status=failed.status, error=failed, title="Something went wrong")
 
 
 def _title(status: int) -> str:

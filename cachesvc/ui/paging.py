@@ -16,6 +16,10 @@ Number = Annotated[int, Query(ge=0, le=1_000_000)]
 """Type of the number of a row from which a page begins."""
 
 
+FROM = Query(alias="from")
+"""Names the field of the address that has this number."""
+
+
 class Part(NamedTuple, Generic[Row]):
     """The rows of one page of a list, with the addresses of its first page (``None`` on that page) and of the
     next one (``None`` on the last)."""
@@ -46,7 +50,8 @@ def cursor_addresses(request: Request, cursor: str | None, following: str | None
 
 
 def address(request: Request, **changed: object) -> str:
-    """Returns the address of this page with other fields; ``None`` leaves a field out."""
-    fields = {**dict(request.query_params), **changed}
+    """Returns the address of this page with other fields; ``None`` leaves a field out. What was done is said
+    once."""
+    fields = {**dict(request.query_params), "done": None, **changed}
     query = urlencode({name: value for name, value in fields.items() if value not in (None, "")})
     return f"{request.url.path}?{query}" if query else request.url.path

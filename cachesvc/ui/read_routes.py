@@ -13,12 +13,13 @@ from cachesvc.index.inventory import Search
 from cachesvc.registry import inventory, names, reports
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import NotFound
-from cachesvc_client.wire.names import LATEST, Namespace, ShortName, Tag
+from cachesvc_client.wire.names import LATEST, Name, Namespace, ShortName, Tag
 
 from . import paging, session
 from .coverage_grid import cover
 from .entry_page import entry_context
-from .page import HEADERS, SessionRoute, TheViewer
+from .page import HEADERS, SessionRoute, TheViewer, Viewer
+from .plots import plots_of
 
 COLD = 50
 """Rows of what went cold, at most."""
@@ -26,6 +27,9 @@ ENVIRONMENTS = 20
 """Rows of a page of the coverage grid: each takes a look at all entries of the name."""
 REASONS = 100
 """Cells of a page of the coverage grid whose reasons are shown, at most."""
+
+PLOTTED_DAYS = 30
+"""Days of a plot, today among them."""
 
 router = APIRouter(prefix=session.HOME, route_class=SessionRoute, include_in_schema=False)
 
@@ -50,6 +54,7 @@ def get_overview(viewer: TheViewer) -> Response:
         judged=sum(stats.starts.values()) - stats.starts["unused"],
         cold=reports.inert_since(viewer.registry, viewer.token, midnight, COLD),
         withheld_today=len(by_operators),
+        plots=plots_of(inventory.starts_by_day(viewer.registry, viewer.token, PLOTTED_DAYS)),
     )
 
 
@@ -76,7 +81,7 @@ def get_name(
         name=name,
         tags=tags,
         tag=tag,
-        coverage_tag=tag or _usual_tag(tags),
+        coverage_tag=tag or usual_tag(tags),
         page=page,
         **links,
     )
@@ -108,13 +113,10 @@ def get_coverage(
     namespace: Namespace,
     name: ShortName,
     tag: OneTag = None,
-    begin: Annotated[paging.Number, Query(alias="from")] = 0,
+    begin: Annotated[paging.Number, paging.FROM] = 0,
 ) -> Response:
     """Shows which targets of a name are warm in which environments."""
-    tags = names.list_tags(viewer.registry, viewer.token, namespace, name)
-    chosen = tag or _usual_tag(tags)
-    if chosen not in tags:
-        raise NotFound(f"{namespace}/{name} has no tag {chosen}", f"it has: {', '.join(tags[:10])}")
+    tags, chosen = chosen_tag(viewer, namespace, name, tag)
     coverage, rows = cover(viewer, namespace, name, chosen, begin, ENVIRONMENTS)
     part = paging.part(viewer.request, rows, begin, most=ENVIRONMENTS)
     reasons = [(row, cell) for row in coverage.environments for cell in row.cells if cell.state != "warm"]
@@ -124,6 +126,7 @@ def get_coverage(
         name=name,
         tags=tags,
         tag=chosen,
+        place=Name(namespace, name, chosen),
         coverage=coverage,
         total=len(rows),
         warm=sum(cell.state == "warm" for cell in coverage.cells),
@@ -135,5 +138,17 @@ def get_coverage(
     )
 
 
-def _usual_tag(tags: list[Tag]) -> Tag:
+def chosen_tag(
+    viewer: Viewer, namespace: Namespace, name: ShortName, tag: Tag | None
+) -> tuple[list[Tag], Tag]:
+    """Returns the tags of a name, and ``tag`` or the usual one. Raises ``NotFound``."""
+    tags = names.list_tags(viewer.registry, viewer.token, namespace, name)
+    chosen = tag or usual_tag(tags)
+    if chosen not in tags:
+        raise NotFound(f"{namespace}/{name} has no tag {chosen}", f"it has: {', '.join(tags[:10])}")
+    return tags, chosen
+
+
+def usual_tag(tags: list[Tag]) -> Tag:
+    """Returns the tag of a page whose address names none."""
     return LATEST if LATEST in tags else tags[0]

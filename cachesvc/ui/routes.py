@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from . import admin_routes, open_routes, read_routes
+from . import admin_routes, change_routes, explain_routes, open_routes, read_routes
 
-ROUTERS = (open_routes.router, read_routes.router, admin_routes.router, open_routes.fallback)
+ROUTERS = (
+    open_routes.router,
+    read_routes.router,
+    explain_routes.router,
+    admin_routes.router,
+    change_routes.router,
+    open_routes.fallback,
+)
 """In the order in which a request looks for its route."""

@@ -5,19 +5,25 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+import sqlalchemy as sa
+from sqlmodel import col
 from test_index import TEAM, manifest, publish
 
 from cachesvc.domain.access import ANY, Role, Token
+from cachesvc.domain.retention import DAY
 from cachesvc.domain.usefulness import InertHost
+from cachesvc.index import environments
 from cachesvc.index.inventory import Search
+from cachesvc.index.sql import run_change
+from cachesvc.index.tables import EntryRow
 from cachesvc.index.unit import Index, Unit
-from cachesvc.index.usefulness import Start
+from cachesvc.index.usefulness import Earlier, Start
 from cachesvc_client.wire.admin import EntryRecord
 from cachesvc_client.wire.digest import Digest
-from cachesvc_client.wire.names import Lane, Namespace, ShortName
+from cachesvc_client.wire.names import Lane, Name, Namespace, ShortName
 from cachesvc_client.wire.records import Manifest
 
-HERE, THERE = Digest.of(b"here"), Digest.of(b"there")
+HERE, THERE, OTHER = (Digest.of(one) for one in (b"here", b"there", b"other"))
 
 
 def named(
@@ -115,6 +121,95 @@ def test_the_coldest_are_those_unused_for_longest_whether_used_or_not(index: Ind
         assert coldest == ["n2", "n3", "n1", "n4"]
         assert [row.name for row in unit.inventory.ranked(TEAM, "coldest", 2)] == coldest[:2]
         assert unit.inventory.ranked(ANY, "coldest", 0) == []
+
+
+def start(revision: Digest, state: str, now: int, earlier: Earlier | None = None) -> Start:
+    return Start(revision, HERE, {"gpu": "x"}, state, 10.0, 4.0, "", now, earlier)
+
+
+def test_starts_are_counted_on_their_day_and_a_later_report_takes_the_earlier_one_s_place(
+    index: Index,
+) -> None:
+    revision, other = Digest.of(b"r"), Namespace("other")
+    with index.write() as unit:
+        unit.days.add(TEAM, [start(revision, "hit", 5 * DAY), start(revision, "partial", 5 * DAY)])
+        unit.days.add(other, [start(revision, "miss", 5 * DAY)])
+        # The next day: the partial start of the day before has become a hit.
+        unit.days.add(TEAM, [start(revision, "hit", 6 * DAY, Earlier("partial", 3.0, 1.0))])
+        # The same day: one more, which is said again.
+        unit.days.add(TEAM, [start(revision, "partial", 6 * DAY)])
+        unit.days.add(TEAM, [start(revision, "hit", 6 * DAY, Earlier("partial", 10.0, 4.0))])
+        # An earlier report that nobody has counted takes nothing away.
+        unit.days.add(TEAM, [start(revision, "unused", 6 * DAY, Earlier("miss", 10.0, 4.0))])
+    with index.read() as unit:
+        fifth, sixth = unit.days.since(TEAM, 5)
+        assert [row.day for row in unit.days.since(TEAM, 6)] == [6]
+        together = unit.days.since(ANY, 0)
+    assert (fifth.states["hit"], fifth.states["partial"], fifth.saved, fifth.spent) == (1, 0, 17.0, 7.0)
+    assert {name: n for name, n in sixth.states.items() if n} == {"hit": 2, "unused": 1}
+    assert (sixth.saved, sixth.spent) == (30.0, 12.0)
+    assert [row.states["miss"] for row in together] == [1, 0]
+    with index.write() as unit:
+        assert unit.days.forget(6) == 2
+    with index.read() as unit:
+        assert [row.day for row in unit.days.since(ANY, 0)] == [6]
+
+
+def test_the_facts_of_environments_are_bounded_in_each_namespace(
+    index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environments, "NAMESPACE_ENVIRONMENTS", 2)
+    with index.write() as unit:
+        for number in range(3):
+            unit.environments.add(TEAM, Digest.of(b"%d" % number), {"gpu": f"{number}"}, 10 + number)
+        unit.environments.add(Namespace("other"), HERE, {"gpu": "other"}, 1)
+    with index.read() as unit:
+        facts = [unit.environments.get(TEAM, Digest.of(b"%d" % number)) for number in range(3)]
+        assert facts == [None, {"gpu": "1"}, {"gpu": "2"}]
+        assert unit.environments.get(TEAM, HERE) is None
+        assert unit.environments.get(Namespace("other"), HERE) == {"gpu": "other"}
+    with index.write() as unit:
+        assert unit.environments.forget(12) == 2
+
+
+def test_environments_of_a_name_are_those_of_its_trunk_and_of_the_lane_asked_for(index: Index) -> None:
+    for sequence, one in enumerate((named(1, "a"), named(2, "a", lane="pr-1"), named(3, "b")), 1):
+        publish(index, one, now=sequence)
+    with index.write() as unit:
+        rows = sorted(_all(unit), key=lambda row: row.sequence)
+        for row, where in zip(rows, (HERE, THERE, OTHER), strict=True):
+            unit.usefulness.add(
+                Start(row.revision, where, {"gpu": where[-4:]}, "hit", 1.0, 0.0, "", row.sequence)
+            )
+        unit.environments.add(TEAM, HERE, {"gpu": "x"}, 1)
+    name, lane = Name(TEAM, ShortName("a")), Lane("pr-1")
+    with index.read() as unit:
+        [trunk] = unit.environments.reported(name, None, limit=5)
+        both = unit.environments.reported(name, lane, limit=5)
+        assert unit.environments.reported(name, lane, THERE, limit=5) == both[:1]
+        assert unit.environments.reported(name, None, THERE, limit=5) == []
+        assert len(unit.environments.reported(name, lane, limit=1)) == 1
+    assert (trunk.environment, trunk.stored, trunk.facts) == (HERE, True, {"gpu": HERE[-4:]})
+    assert [(one.environment, one.stored) for one in both] == [(THERE, False), (HERE, True)]
+    assert trunk.states["hit"] == 1
+
+
+@pytest.mark.parametrize("namespace", [ANY, TEAM])
+def test_rankings_leave_out_revisions_that_were_replaced(index: Index, namespace: str) -> None:
+    """The replaced revisions saved most, and more of them than the ranking has rows."""
+    made = [named(sequence, f"n{sequence}") for sequence in range(1, 31)]
+    for sequence, one in enumerate(made, 1):
+        publish(index, one, now=sequence)
+    with index.write() as unit:
+        for row in _all(unit):
+            saved = 1000.0 * row.sequence if row.sequence > 4 else float(row.sequence)
+            unit.usefulness.add(Start(row.revision, HERE, {}, "hit", saved, 0.0, "", 1))
+            if row.sequence > 4:
+                gone = sa.update(EntryRow).where(col(EntryRow.entry) == row.entry).values(head="replaced")
+                run_change(unit.inventory._session, gone)
+    with index.read() as unit:
+        names = [[row.name for row in unit.inventory.ranked(namespace, "dearest", most)] for most in (2, 9)]
+    assert names == [["n4", "n3"], ["n4", "n3", "n2", "n1"]]
 
 
 def _all(unit: Unit) -> list[EntryRecord]:

@@ -15,11 +15,17 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "tests" / "bundle"), str(ROOT / "tests" / "registry")]
 
+from cachesvc.domain.retention import DAY  # noqa: E402
+from cachesvc_client.wire.partitions import known_partition  # noqa: E402
+
 from .site import FINGERPRINT, Site, site  # noqa: E402 - after the path of the tests' modules
 from .test_browser import log_in, open_page, program  # noqa: E402
 
 FOLDER = ROOT / "docs" / "images"
-PICTURES = {"web-overview": "/ui", "web-coverage": "/ui/coverage/team/llm/llama-8b"}
+COLD = "llm/llama-8b decode/bf16/default NVIDIA L40S"
+"""The entry that goes cold on the last day."""
+DAYS = 16
+"""Days with starts."""
 WIDTH = 1200
 GPUS = (("NVIDIA H200", "9.0"), ("NVIDIA A100-SXM4-80GB", "8.0"), ("NVIDIA L40S", "8.9"))
 NAMES = {
@@ -39,15 +45,16 @@ def contents(one: Site) -> None:
             for target in targets:
                 publish(one, chance, name, target, gpu, capability)
     one.inside.clock.now += 10_800
-    for what in [
-        what for what in one.published if what not in ("llm/llama-8b decode/bf16/default NVIDIA L40S",)
-    ]:
-        for node in "0123456789abcdef"[: chance.randrange(3, 14)]:
-            one.start(what, node, "hit", saved=chance.uniform(20, 60))
-    cold = "llm/llama-8b decode/bf16/default NVIDIA L40S"
+    for _ in range(DAYS):
+        one.inside.clock.now += DAY
+        for what in one.published:
+            for node in "0123456789abcdef"[: chance.randrange(3, 14)]:
+                state = chance.choices(("hit", "unused", "partial", "miss"), (40, 3, 2, 1))[0]
+                if what != COLD:
+                    one.start(what, node, state, saved=chance.uniform(20, 60) if state == "hit" else None)
     for node, token in (("a", "reporter"), ("b", "reporter"), ("c", "second reporter")):
         one.start(
-            cold, node, "inert", token, why="inductor: triton.cudagraphs is true here, false in the entry"
+            COLD, node, "inert", token, why="inductor: triton.cudagraphs is true here, false in the entry"
         )
     one.inside.clock.now += 1500
 
@@ -69,12 +76,22 @@ def publish(one: Site, chance: random.Random, name: str, target: str, gpu: str, 
     )
 
 
+def pictures(one: Site) -> dict[str, str]:
+    """Return the address of each picture's page, by its name."""
+    here = known_partition(one.published[COLD].manifest.fingerprint)
+    return {
+        "web-overview": "/ui",
+        "web-coverage": "/ui/coverage/team/llm/llama-8b",
+        "web-explain": f"/ui/explain/team/llm/llama-8b?environment={here}",
+    }
+
+
 def picture(page: Any, path: Path) -> None:
     """Save what the window shows, with few colours: the documents shall stay small."""
     from PIL import Image
 
     data = page.screenshot(full_page=True)
-    Image.open(io.BytesIO(data)).convert("RGB").quantize(96).save(path, optimize=True)
+    Image.open(io.BytesIO(data)).convert("RGB").quantize(160).save(path, optimize=True)
     print(f"{path.relative_to(ROOT)}: {path.stat().st_size / 1000:.0f} kB")
 
 
@@ -91,7 +108,7 @@ def main() -> None:
         page = open_page(chromium, WIDTH)
         page.set_viewport_size({"width": WIDTH, "height": 300})
         log_in(page, one)
-        for name, path in PICTURES.items():
+        for name, path in pictures(one).items():
             page.goto(one.url + path)
             picture(page, FOLDER / f"{name}.png")
         chromium.close()

@@ -54,12 +54,13 @@ class Site:
         return publication
 
     def start(self, what: str, node: str, state: str, token: str = "reporter", **more: Any) -> None:
-        """Report a start with the entry ``what``, on a node of the builder's environment."""
+        """Report a start with the entry ``what``, on a node of the builder's environment or of another
+        ``fingerprint``."""
         publication = self.published[what]
         why = more.pop("why", "")
         request = ReportRequest(
             node=node * 32,
-            fingerprint=publication.manifest.fingerprint,
+            fingerprint=more.pop("fingerprint", publication.manifest.fingerprint),
             revisions=(RevisionReport(publication.revision, state, **more),),
             why=(why,) if why else (),
         )

@@ -11,13 +11,16 @@ from typing import Any
 
 import pytest
 
-from .site import HOSTILE, Site, site
+from cachesvc_client.wire.partitions import known_partition
+
+from .site import A100, FINGERPRINT, H200, HOSTILE, Site, site
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 REQUIRED = os.environ.get("CACHESVC_TEST_UI") == "required"
 SHOTS = os.environ.get("CACHESVC_TEST_UI_SHOTS")
 """Folder for a picture of each page, for people who look at them."""
 WIDTHS = (360, 1440)
+A100_LLAMA, H200_LLAMA = {**FINGERPRINT, **A100}, {**FINGERPRINT, **H200}
 SERIOUS = ("serious", "critical")
 
 
@@ -62,6 +65,14 @@ def pages(one: Site) -> dict[str, str]:
         "entry-strange": entry["strange"],
         "entry-quarantined": entry["tagged"],
         "coverage": "/ui/coverage/team/llm/llama-8b",
+        "environments": "/ui/explain/team/llm/llama-8b",
+        "explain": f"/ui/explain/team/llm/llama-8b?environment={known_partition(A100_LLAMA)}",
+        "explain-withheld": f"/ui/explain/team/llm/llama-8b?environment={known_partition(H200_LLAMA)}",
+        "claims": "/ui/claims?paused=true",
+        "collection": "/ui/collection",
+        "collected": "/ui/collection?done=collect",
+        "change": f"/ui/change/revisions/{one.published['llama'].revision}/quarantine",
+        "change-token": f"/ui/change/tokens/{one.tokens['hostile']}/expire",
         "usage": "/ui/usage",
         "tokens": "/ui/tokens?revoked=true",
         "signers": "/ui/signers",
@@ -179,6 +190,46 @@ def test_the_keyboard_alone_logs_in_searches_and_logs_out(served: Site, chromium
     page.wait_for_url("**/ui/login")
     page.goto(f"{served.url}/ui/names")
     assert page.locator("#token").count() == 1
+    page.context.close()
+
+
+def test_the_keyboard_alone_quarantines_and_releases_an_entry(tmp_path: Path, chromium: Any) -> None:
+    with site(tmp_path) as one:
+        page = open_page(chromium, 360)
+        log_in(page, one)
+        page.goto(f"{one.url}/ui/entries/{one.published['llama'].manifest.entry}")
+        for link, reason, said in (
+            ("Quarantine…", "it is wrong", "The revision is in quarantine."),
+            ("Release…", "", "The revision is offered again."),
+        ):
+            tab_to(page, link)
+            page.keyboard.press("Enter")
+            page.wait_for_url("**/ui/change/**")
+            if reason:
+                page.focus("#why")
+                page.keyboard.type(reason)
+            tab_to(page, page.inner_text("main button"))
+            page.keyboard.press("Enter")
+            page.wait_for_selector("p.done")
+            assert said in page.inner_text("main")
+        page.go_back()
+        page.reload()
+        assert page.locator("p.done").count() <= 1
+        assert page.complaints == []
+        page.context.close()
+
+
+def test_the_page_of_claims_asks_for_itself_again(served: Site, chromium: Any) -> None:
+    page = open_page(chromium, 1440)
+    log_in(page, served)
+    loads: list[str] = []
+    page.on("load", lambda loaded: loads.append(loaded.url))
+    page.goto(f"{served.url}/ui/claims")
+    page.wait_for_timeout(6500)
+    assert len(loads) == 2 and page.complaints == []
+    page.click("text=let it stand still")
+    page.wait_for_timeout(6500)
+    assert len(loads) == 3
     page.context.close()
 
 

@@ -7,22 +7,39 @@ import sqlite3
 from pathlib import Path
 
 import httpx
+import pytest
 from registry_inside import ROOT, serving
 from registry_making import make
 
-from cachesvc.registry import signers
+from cachesvc.registry import names, signers
 from cachesvc.ui.paging import ROWS
 from cachesvc.ui.text import ago_text, count_text, environment_text, key_text, seconds_text, value_text
 from cachesvc_client.bundle.seal import SigningKey
 from cachesvc_client.commands.coverage import cover
 from cachesvc_client.config import Config
 from cachesvc_client.wire.names import Name
+from cachesvc_client.wire.partitions import known_partition
 from cachesvc_client.wire.protocol import SignerRecord
 
 from .site import HOSTILE, START, Browser, Page, Site
 
-ADMIN_PAGES = ("/ui/usage", "/ui/tokens", "/ui/signers", "/ui/quarantine", "/ui/audit")
-PAGES = ("/ui", "/ui/names", "/ui/names/team/bert", "/ui/coverage/team/llm/llama-8b", *ADMIN_PAGES)
+ADMIN_PAGES = (
+    "/ui/usage",
+    "/ui/claims",
+    "/ui/collection",
+    "/ui/tokens",
+    "/ui/signers",
+    "/ui/quarantine",
+    "/ui/audit",
+)
+PAGES = (
+    "/ui",
+    "/ui/names",
+    "/ui/names/team/bert",
+    "/ui/coverage/team/llm/llama-8b",
+    "/ui/explain/team/llm/llama-8b",
+    *ADMIN_PAGES,
+)
 POLICY = {
     "default-src 'none'",
     "style-src 'self'",
@@ -38,7 +55,23 @@ def entry(one: Site, what: str) -> str:
 
 
 def all_pages(one: Site) -> list[str]:
-    return [*PAGES, *(entry(one, what) for what in one.published), "/ui/login", "/ui/nowhere"]
+    entries = (entry(one, what) for what in one.published)
+    return [*PAGES, *entries, *changing_pages(one), "/ui/login", "/ui/nowhere"]
+
+
+def changing_pages(one: Site) -> list[str]:
+    """Return the pages that ask whether a change is meant, and one explanation."""
+    revision = f"/ui/change/revisions/{one.published['llama'].revision}"
+    token = f"/ui/change/tokens/{one.tokens['hostile']}"
+    actions = ("quarantine", "release", "pin", "unpin", "delete-entry")
+    manifest = one.published["llama"].manifest
+    environment = known_partition(manifest.fingerprint)
+    return [
+        *(f"{revision}/{action}" for action in actions),
+        f"{token}/revoke",
+        f"{token}/expire",
+        f"/ui/explain/team/llm/llama-8b?environment={environment}",
+    ]
 
 
 # What a page is made of
@@ -411,6 +444,44 @@ def test_errors_are_pages_that_say_what_is_wrong(shared_site: Site) -> None:
         assert answer.status_code == 404
         assert "Not found" in Page(answer.text).text and "To the first page" in answer.text
     assert browser.get("/ui/").headers["location"] == "/ui"
+
+
+def test_a_defect_is_a_page_that_names_the_request(
+    shared_site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("a secret of the inside")
+
+    monkeypatch.setattr(names, "find_names", broken)
+    answer = shared_site.browser("reader").get("/ui/names")
+    page = Page(answer.text)
+    assert answer.status_code == 500 and "Something went wrong" in page.text
+    assert answer.headers["x-request-id"] in page.text and "secret of the inside" not in answer.text
+    assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
+    assert "ZeroDivisionError" in caplog.text
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "OPTIONS"])
+def test_another_method_finds_no_page(shared_site: Site, method: str) -> None:
+    for path in ("/ui/names", "/ui/login", "/ui/nowhere"):
+        answer = shared_site.browser("admin").http.request(method, path)
+        assert answer.status_code == 404 and "Not found" in Page(answer.text).text
+
+
+def test_a_browser_at_the_root_is_sent_to_the_page_and_a_program_told_where_things_are(
+    shared_site: Site,
+) -> None:
+    browser = shared_site.browser()
+    answer = browser.get("/", headers={"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"})
+    assert (answer.status_code, answer.headers["location"]) == (303, "/ui")
+    answer = browser.get("/", headers={"Accept": "*/*"})
+    told = answer.json()
+    assert (answer.status_code, told["service"], told["web_page"]) == (200, "cachesvc", "/ui")
+    for path in (told["openapi"], told["health"]):
+        assert browser.get(path).status_code == 200
+    with serving(shared_site.inside.registry) as url:
+        without = Browser(url).get("/", headers={"Accept": "text/html"})
+        assert without.status_code == 200 and "web_page" not in without.json()
 
 
 def test_a_registry_without_the_web_page_has_none(own_site: Site) -> None:

@@ -18,7 +18,10 @@ PAGES = (
     "/ui/names?q=am%2Fb",
     "/ui/names/team/bert",
     "/ui/coverage/team/llm/llama-8b",
+    "/ui/explain/team/llm/llama-8b",
     "/ui/usage",
+    "/ui/claims",
+    "/ui/collection",
     "/ui/quarantine",
     "/ui/audit?action=token&subject=t-",
 )

@@ -65,6 +65,12 @@ class EntryVerdict:
         """Return the differences that can be why the entry's files are not used, the most important first."""
         return explanatory_differences((*self.differences, *self.recorded))
 
+    @property
+    def known_factors(self) -> list[FactorRow]:
+        """Return the factors that either side knows; those that differ come first."""
+        rows = [row for row in self.factors if (row.here, row.entry) != ("-", "-")]
+        return sorted(rows, key=lambda row: not row.verdict.startswith("differs"))
+
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
@@ -83,6 +89,16 @@ class Explanation:
     def fitting(self) -> int:
         """Return how many entries fit."""
         return sum(entry.fits for entry in self.entries)
+
+    @property
+    def shown(self) -> EntryVerdict | None:
+        """Return the entry that is shown factor by factor: the first that fits, if the compiler would not use
+        it; else the nearest that does not fit; else the first."""
+        if not self.entries:
+            return None
+        first = self.entries[0]
+        unfit = next((judged for judged in self.entries if not judged.fits), first)
+        return first if first.fits and first.reasons else unfit
 
 
 def explain(
@@ -236,15 +252,13 @@ def _text(value: FactorValue | None) -> str:
 
 
 def render(explanation: Explanation) -> str:
-    """Return the text for a terminal: the entries, and then one of them factor by factor.
-
-    That entry is the first that fits, if the compiler would not use it; else the nearest that does not fit;
-    else the first.
-    """
+    """Return the text for a terminal: the entries, and then one of them (`Explanation.shown`) factor by
+    factor."""
     total = len(explanation.entries)
     parts = [f"{explanation.name}: {explanation.fitting} of {total} entries fit here"]
     parts.append(aligned((_entry_row(judged) for judged in explanation.entries), "  "))
-    if not explanation.entries:
+    shown = explanation.shown
+    if shown is None:
         return parts[0]
     uses = [
         _use_row(explanation.here, judged.entry, use)
@@ -253,18 +267,12 @@ def render(explanation: Explanation) -> str:
     ]
     if uses:
         parts.append("\noutcomes of starts:\n" + aligned(uses, "  "))
-    first = explanation.entries[0]
-    unfit = next((judged for judged in explanation.entries if not judged.fits), first)
-    shown = first if first.fits and first.reasons else unfit
     what = "nearest that does not fit" if shown.verdict == "differs" else shown.verdict
     parts.append(f"\nfactor by factor, {shown.entry.target} ({what}):")
     head = ("factor", "here", "entry", "verdict")
-    factor_rows = [row for row in shown.factors if (row.here, row.entry) != ("-", "-")]
-    factor_rows.sort(key=lambda row: not row.verdict.startswith("differs"))
-    rows = [(row.factor, row.here, row.entry, row.verdict) for row in factor_rows]
+    rows = [(row.factor, row.here, row.entry, row.verdict) for row in shown.known_factors]
     parts.append(aligned([head, *rows], "  "))
-    all_differences = (*shown.differences, *shown.recorded)
-    fixes = [f"  {one.factor}: {one.fix}" for one in all_differences if one.fix]
+    fixes = [f"  {one.factor}: {one.fix}" for one in (*shown.differences, *shown.recorded) if one.fix]
     if fixes:
         parts.append("\nto fix:\n" + "\n".join(fixes))
     if explanation.components:
