@@ -215,7 +215,19 @@ def test_a_populated_database_is_upgraded(kind: str, tmp_path: Path, request: py
         return [step for step, _ in (pending_postgresql(url) if url else pending_sqlite(path))]
 
     raw = engine._postgresql(url) if url else sa.create_engine(f"sqlite:///{path}")
-    assert pending() == ["0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011"]
+    assert pending() == [
+        "0001",
+        "0002",
+        "0003",
+        "0004",
+        "0005",
+        "0006",
+        "0007",
+        "0008",
+        "0009",
+        "0010",
+        "0011",
+    ]
     config = engine._alembic(Path(engine.__file__).parent / "migrations")
     with raw.begin() as connection:
         config.attributes["connection"] = connection
