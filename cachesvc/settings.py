@@ -117,7 +117,7 @@ class Settings(BaseSettings):
     """Show bytes, entries and quota of each namespace in ``/metrics``, with the namespaces' names.
     ``/metrics`` asks for no token: turn this on where it is kept inside."""
     web_page: bool = True
-    """Serve the web page of operators at ``/ui``. It needs a login with a token, and changes nothing."""
+    """Serve the web page of operators at ``/ui``. It needs a login with a token."""
     shutdown_seconds: int = Field(default=10, ge=0)
     """How long requests under way may take to end after SIGTERM."""
     connections: int = Field(default=10_000, ge=1)
