@@ -5,18 +5,28 @@ from __future__ import annotations
 import functools
 from collections.abc import Collection, Iterable
 from pathlib import Path
+from typing import Any
 
+from ...hooks import imports
 from ...hooks.table import Hook
 from ...wire.errors import CacheSvcError
 from ..kind import Kind, KindState, ProcessCallbacks, RestoredFacts
 from .artifacts import Artifacts
 from .rules import RULES
+from .versions import FOLDERS_OF_USER
 
 _LOAD = Hook(
     "vllm.compilation.decorators",
     "_try_load_aot_compiled_fn",
     "waits for the restore, and gives vLLM the artifact of an entry",
     "vLLM's compiled graphs are not restored; graphs and kernels of Inductor are",
+    role="restore",
+)
+_FACTORS = Hook(
+    "vllm.envs",
+    "compile_factors",
+    "leaves folders below a user's home out of vLLM's hash, as later releases do",
+    "on releases such as 0.26, vLLM's artifacts fit processes with the builder's home alone",
     role="restore",
 )
 
@@ -29,6 +39,7 @@ class VllmState(KindState):
 
     def install_hooks(self, callbacks: ProcessCallbacks) -> None:
         """Put the hooks in place; they wait for the import of vLLM."""
+        _FACTORS.install(_without_folders_of_user)
         load = functools.partial(self._artifacts.load_model, callbacks)
         _LOAD.install(callbacks.noting(load), reaches=(CacheSvcError,))
 
@@ -73,6 +84,12 @@ class VllmState(KindState):
             yield from self._artifacts.reasons
 
 
+def _without_folders_of_user(call: imports.Call) -> Any:
+    """Run in the place of ``compile_factors()``, which returns the variables of vLLM's hash by name."""
+    factors = call()
+    return {name: value for name, value in factors.items() if name not in FOLDERS_OF_USER}
+
+
 def _copy(own: Path, target: Path) -> None:
     """Copy a file that vLLM wrote, whole. Raises ``OSError``."""
     from ...atomic import replacing
@@ -91,5 +108,5 @@ KIND = Kind(
     place="vllm",
     sets_variable=False,
     decides_fit=False,
-    hooks=(_LOAD,),
+    hooks=(_FACTORS, _LOAD),
 )
