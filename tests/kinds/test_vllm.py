@@ -225,7 +225,7 @@ def test_vllm_gets_the_path_of_a_verified_file_and_its_own_counter_counts_the_us
 
 
 def test_folders_of_a_user_are_no_part_of_vllms_hash(
-    tmp_path: Path, state: VllmState, monkeypatch: pytest.MonkeyPatch
+    state: VllmState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """vLLM 0.26 hashes paths below the home, so that its own artifact does not fit another user's process."""
     factors = {"VLLM_CONFIG_ROOT": "/home/a/.config/vllm", "VLLM_USE_AOT_COMPILE": True}

@@ -41,8 +41,8 @@ VARIABLES_OF_PROCESS = frozenset({"VLLM_DIST_IDENT"})
 """Variables that vLLM sets itself, to another value in each engine."""
 
 FOLDERS_OF_USER = frozenset({"VLLM_CONFIG_ROOT", "VLLM_XLA_CACHE_PATH"})
-"""Folders below the home of a user, which decide no graph. Releases such as 0.26 have their paths in the hash,
-so that a user with another home finds no artifact; 0.32 leaves them out."""
+"""Folders below the home of a user, which decide no graph. Releases such as 0.26 have their paths in the
+hash, so that a user with another home finds no artifact; 0.32 leaves them out."""
 
 GROUPS = ("vllm.general_plugins", "vllm.platform_plugins")
 """Groups of entry points whose packages change vLLM."""
