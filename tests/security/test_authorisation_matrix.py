@@ -118,6 +118,7 @@ HIDDEN = Row("read", "lane", "read")
 ADMINISTERED = Row("admin", "namespace", "read")
 OF_THE_SERVER = Row("admin", "every")
 ROWS: dict[tuple[str, str], Row] = {
+    ("GET", "/"): OPEN,
     ("GET", "/healthz"): OPEN,
     ("GET", "/readyz"): OPEN,
     ("GET", "/metrics"): OPEN,

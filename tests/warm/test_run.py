@@ -20,6 +20,7 @@ from cachesvc.warm.plan import plan
 from cachesvc.warm.results import Share
 from cachesvc.warm.run import run
 from cachesvc.warm.spec import parse_spec
+from cachesvc.warm.steady import Steady
 from cachesvc_client.bundle.check import check_envelope
 from cachesvc_client.bundle.file import open_bundle
 from cachesvc_client.bundle.pack import PackReader
@@ -65,7 +66,7 @@ class Scripted(Launcher):
         del folder, keep
         self.phases.append(request.phase)
         if request.phase == "eager":
-            return PhaseResult("eager", model=MODEL, times={"a": Times(1.0, 0.2)})
+            return PhaseResult("eager", model=MODEL, times={"a": Times(1.0)})
         restored: frozenset[str] = frozenset()
         if request.bundle:
             manifest = verified_manifest(Path(request.bundle), extra["CACHESVC_TRUSTED_KEYS"])
@@ -78,7 +79,7 @@ class Scripted(Launcher):
             request.phase,
             error=answer.error,
             model=MODEL,
-            times={"a": Times(5.0, 0.1)},
+            times={"a": Times(5.0, Steady(0.1, 0.1, 0.1), Steady(0.2, 0.2, 0.2))},
             observation=answer.observed,
             comparisons=answer.compared,
             files_read=tuple(restored) if answer.read is None else answer.read,
