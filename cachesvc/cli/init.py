@@ -11,6 +11,7 @@ import typer
 
 from cachesvc_client.wire.errors import InvalidRequest, NotFound, StorageFull, printable
 from cachesvc_client.wire.names import Name
+from cachesvc_client.wire.text import count_text
 
 from . import app
 from .signals import interruptible
@@ -72,7 +73,8 @@ def _init(words: list[str], out: Path, name: str, seconds: float | None) -> None
     for note in spec.notes:
         typer.echo(printable(f"not in the spec: {note}"))
     sets = sum(len(target.inputs) for target in spec.targets)
-    typer.echo(f"wrote {out}: {spec.name}, {len(spec.targets)} targets, {sets} input sets")
+    counts = f"{count_text(len(spec.targets), 'target')}, {count_text(sets, 'input set')}"
+    typer.echo(f"wrote {out}: {spec.name}, {counts}")
     if spec.targets:
         typer.echo(f"next: cachesvc warm {out}")
 

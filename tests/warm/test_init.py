@@ -91,7 +91,7 @@ def test_a_model_is_written_with_its_factory_options_and_inputs_as_seen(project,
         },
     }
     assert load_spec(tmp_path / "warm.toml").targets[0].grad == "inference_mode"
-    assert "1 targets, 2 input sets" in done.stdout and "next: cachesvc warm" in done.stdout
+    assert "1 target, 2 input sets" in done.stdout and "next: cachesvc warm" in done.stdout
 
 
 def test_each_way_to_compile_a_module_is_seen_and_training_is_told_from_inference(project):
