@@ -13,7 +13,6 @@ from ...wire.errors import CacheSvcError
 from ..kind import Kind, KindState, ProcessCallbacks, RestoredFacts
 from .artifacts import Artifacts
 from .rules import RULES
-from .versions import FOLDERS_OF_USER
 
 _LOAD = Hook(
     "vllm.compilation.decorators",
@@ -86,6 +85,8 @@ class VllmState(KindState):
 
 def _without_folders_of_user(call: imports.Call) -> Any:
     """Run in the place of ``compile_factors()``, which returns the variables of vLLM's hash by name."""
+    from .versions import FOLDERS_OF_USER  # Only a process of vLLM needs the module.
+
     factors = call()
     return {name: value for name, value in factors.items() if name not in FOLDERS_OF_USER}
 
