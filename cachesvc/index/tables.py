@@ -273,7 +273,19 @@ class RevisionRow(SQLModel, table=True):
     )
 
 
-class UsefulnessRow(SQLModel, table=True):
+class OutcomeSums(SQLModel):
+    """The columns of a table that adds up outcomes: starts by state, and seconds saved and spent."""
+
+    hit: int = Field(default=0, sa_type=sa.BigInteger)
+    partial: int = Field(default=0, sa_type=sa.BigInteger)
+    inert: int = Field(default=0, sa_type=sa.BigInteger)
+    miss: int = Field(default=0, sa_type=sa.BigInteger)
+    unused: int = Field(default=0, sa_type=sa.BigInteger)
+    saved: float = 0.0
+    spent: float = 0.0
+
+
+class UsefulnessRow(OutcomeSums, table=True):
     """The outcomes of the starts of one environment (a fingerprint partition) with one revision.
 
     Clients report them: counts and seconds decide nothing but ``quarantined``, and that only by the rule of
@@ -286,13 +298,6 @@ class UsefulnessRow(SQLModel, table=True):
     )
     environment: str = Field(primary_key=True, max_length=DIGEST)
     facts: dict[str, str] = Field(sa_type=sa.JSON)
-    hit: int = Field(default=0, sa_type=sa.BigInteger)
-    partial: int = Field(default=0, sa_type=sa.BigInteger)
-    inert: int = Field(default=0, sa_type=sa.BigInteger)
-    miss: int = Field(default=0, sa_type=sa.BigInteger)
-    unused: int = Field(default=0, sa_type=sa.BigInteger)
-    saved: float = 0.0
-    spent: float = 0.0
     first_seen: int = Field(sa_type=sa.BigInteger)
     last_seen: int = Field(sa_type=sa.BigInteger, index=True)
     quarantined: int | None = Field(default=None, sa_type=sa.BigInteger)
@@ -301,20 +306,13 @@ class UsefulnessRow(SQLModel, table=True):
     __table_args__ = (_of_withheld_rows(), sa.Index(None, "revision", "saved"))
 
 
-class DailyStartsRow(SQLModel, table=True):
+class DailyStartsRow(OutcomeSums, table=True):
     """The outcomes of the starts that a namespace's services reported on one day: a start counts once for
     each revision that it installed, as in ``usefulness``. ``day``: days of UTC since 1970."""
 
     __tablename__ = "daily_starts"
     namespace: str = Field(primary_key=True, max_length=128)
     day: int = Field(primary_key=True, sa_type=sa.BigInteger, index=True)
-    hit: int = Field(default=0, sa_type=sa.BigInteger)
-    partial: int = Field(default=0, sa_type=sa.BigInteger)
-    inert: int = Field(default=0, sa_type=sa.BigInteger)
-    miss: int = Field(default=0, sa_type=sa.BigInteger)
-    unused: int = Field(default=0, sa_type=sa.BigInteger)
-    saved: float = 0.0
-    spent: float = 0.0
 
 
 class EnvironmentRow(SQLModel, table=True):

@@ -7,12 +7,13 @@ from typing import Annotated
 
 import typer
 
-from cachesvc_client.commands.tables import bytes_text, count_text
+from cachesvc_client.commands.tables import bytes_text
 from cachesvc_client.wire.admin import EntryPage, EntryRecord, RevisionRecord
 from cachesvc_client.wire.durations import duration_text
 from cachesvc_client.wire.errors import CacheSvcError, InvalidRequest
 from cachesvc_client.wire.names import Name
 from cachesvc_client.wire.protocol import EntrySummary
+from cachesvc_client.wire.text import count_text
 
 from ..group import Group
 from . import admin

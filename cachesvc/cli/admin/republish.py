@@ -18,7 +18,7 @@ from cachesvc_client.bundle.check import ExpectedStatement, Verified, check_sequ
 from cachesvc_client.bundle.file import replace_envelope
 from cachesvc_client.bundle.seal import Signer
 from cachesvc_client.commands.acceptance import Acceptance
-from cachesvc_client.commands.tables import bytes_text, count_text
+from cachesvc_client.commands.tables import bytes_text
 from cachesvc_client.node.store import NodeStore, default_root
 from cachesvc_client.publication.build_bundle import next_sequence
 from cachesvc_client.publication.publish_bundle import publish_bundle
@@ -29,6 +29,7 @@ from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Corrupt, InvalidRequest, NotFound, Untrusted
 from cachesvc_client.wire.names import Name, Tag
 from cachesvc_client.wire.records import Manifest
+from cachesvc_client.wire.text import count_text
 
 from ..lifetime import parse_lifetime
 from . import admin

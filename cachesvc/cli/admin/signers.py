@@ -7,10 +7,11 @@ from typing import Annotated
 
 import typer
 
-from cachesvc_client.commands.tables import count_text, time_text
+from cachesvc_client.commands.tables import time_text
 from cachesvc_client.wire.errors import NotFound
 from cachesvc_client.wire.protocol import SignerRecord
 from cachesvc_client.wire.revocations import Revocation, RevocationRequest, RevokedSigner
+from cachesvc_client.wire.text import count_text
 
 from ..group import Group
 from . import admin

@@ -14,7 +14,7 @@ from cachesvc.domain.offers import withheld
 from cachesvc_client.bundle.check import Policy, Verified
 from cachesvc_client.bundle.seal import PublicKey, TrustedKey
 from cachesvc_client.commands.acceptance import Acceptance
-from cachesvc_client.commands.tables import bytes_text, count_text
+from cachesvc_client.commands.tables import bytes_text
 from cachesvc_client.publication.publish_bundle import publish_signed
 from cachesvc_client.publication.signer import signer_of
 from cachesvc_client.wire.admin import EntryPage, NamespaceRecord, RevisionRecord
@@ -22,6 +22,7 @@ from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.errors import Forbidden, HeadConflict, NotFound, Untrusted
 from cachesvc_client.wire.names import LATEST, Lane, Name, Namespace
 from cachesvc_client.wire.protocol import EntrySummary, SignerRecord
+from cachesvc_client.wire.text import count_text
 
 from . import admin
 from .arguments import parse_namespace, parse_option

@@ -8,10 +8,11 @@ from typing import Annotated
 
 import typer
 
-from cachesvc_client.commands.tables import bytes_text, count_text
+from cachesvc_client.commands.tables import bytes_text
 from cachesvc_client.wire.admin import CollectPlan, Finding, FsckPage, Repaired, Stats
 from cachesvc_client.wire.durations import duration_text
 from cachesvc_client.wire.errors import InvalidRequest
+from cachesvc_client.wire.text import count_text
 
 from . import admin
 from .arguments import parse_namespace

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..wire.errors import InvalidRequest
 from ..wire.sizes import parse_size
+from ..wire.text import count_text
 from .arguments import add_json, print_json
-from .tables import aligned, bytes_text, count_text
+from .tables import aligned, bytes_text
 
 if TYPE_CHECKING:
     from pathlib import Path

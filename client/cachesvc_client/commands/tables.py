@@ -25,12 +25,6 @@ def aligned(rows: Iterable[Sequence[object]], indent: str = "") -> str:
     return "\n".join(lines)
 
 
-def count_text(number: int, one: str, many: str = "") -> str:
-    """Return a number with its noun, such as ``1 entry`` or ``3 entries``. ``many``: the plural, if it is not
-    ``one`` with an s."""
-    return f"{number} {one if number == 1 else many or one + 's'}"
-
-
 def fitting(
     rows: Sequence[Sequence[object]], width: int, drop_first: Sequence[str]
 ) -> tuple[list[list[object]], list[str]]:

@@ -36,6 +36,7 @@ class ValidText(str):
         }
 
 
-def count_text(number: int, noun: str) -> str:
-    """Returns the number with its noun, such as ``1 file`` or ``2 files``."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+def count_text(number: int, one: str, many: str = "") -> str:
+    """Return a number with its noun, such as ``1 entry`` or ``3 entries``. ``many``: the plural, if it is not
+    ``one`` with an s."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
