@@ -24,10 +24,13 @@ from typing import Any
 from cachesvc_client.environment.detect import detect
 from cachesvc_client.hooks import counters
 from cachesvc_client.kinds.vllm import KIND
+from cachesvc_client.kinds.vllm.kind import VllmState
+from cachesvc_client.kinds.vllm.rules import is_artifact
 from cachesvc_client.wire import codec
 from cachesvc_client.wire.digest import Digest
 from cachesvc_client.wire.records import FileRecord
 
+from .around_compile import RESTORE_SECONDS
 from .phase import CapturedFile, PhaseRequest, PhaseResult, Times
 from .plan import Job
 from .spec import MODEL_CONFIG
@@ -88,7 +91,7 @@ def run_engine(request: PhaseRequest) -> PhaseResult:
     """
     observer = counters.start(audit=True)
     with _prepared(request):
-        arm_hooks()
+        _restore_here(request)
         begin = time.perf_counter()
         engine = _start(request.job)
         _generate(engine, PROMPTS[:1], 1)
@@ -98,6 +101,7 @@ def run_engine(request: PhaseRequest) -> PhaseResult:
         result = codec.build(PhaseResult, json.loads(answer))
         result = replace(result, times={"engine": Times(seconds)}, tokens=tokens)
         result = _add_processes(result, observer.snapshot())
+        result = replace(result, files_read=tuple(sorted({*result.files_read, *_descriptions()})))
         engine.engine_core.shutdown()
     return result
 
@@ -114,13 +118,38 @@ def arm_hooks() -> None:
         attached().arm()
 
 
+def _restore_here(request: PhaseRequest) -> None:
+    """Put the hooks in place, and restore the entry in this process as `cachesvc run` does in an API server.
+
+    The worker restores by itself. Here only descriptions of models are used, so a bundle that does not fit
+    this process, such as one for another number of threads, is no error.
+    """
+    import cachesvc_client
+
+    if not (request.bundle or request.name):
+        arm_hooks()
+        return
+    session = cachesvc_client.attach(request.name or None, bundle=request.bundle or None)
+    if session is not None:
+        session.wait(RESTORE_SECONDS)
+
+
+def _descriptions() -> Iterator[str]:
+    """Yield the descriptions of models that vLLM read from the entry in this process."""
+    from cachesvc_client.session.process import process
+
+    state = process().kinds[KIND.name]
+    if isinstance(state, VllmState):
+        yield from (f"{KIND.name}/{path}" for path in state.descriptions)
+
+
 def holds_artifacts(job: Job, files: Iterable[CapturedFile | FileRecord]) -> bool:
     """Return whether the target is an engine, and ``files`` of an entry hold an artifact of vLLM's own.
 
     A replay of such an entry can ask for the artifact: without it vLLM would compile, and say so in its log
     alone.
     """
-    return job.is_engine and any(file.kind == KIND.name for file in files)
+    return job.is_engine and any(file.kind == KIND.name and is_artifact(file.path) for file in files)
 
 
 def path_without_compilers(path: str, folder: Path) -> str:

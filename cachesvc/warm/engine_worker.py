@@ -48,7 +48,8 @@ class WarmWorker:
 
 
 def _without_unloaded(result: PhaseResult) -> PhaseResult:
-    """Return the result without artifacts of vLLM that were read and could not be loaded."""
+    """Return the result without artifacts of vLLM that were read and could not be loaded. The engine adds the
+    descriptions of models, which another process reads."""
     from cachesvc_client.session.process import process
 
     loaded = {f"{KIND.name}/{path}" for path in process().kinds[KIND.name].used_paths()}

@@ -4,8 +4,10 @@ hooks give to functions of vLLM's form. `tests/engines` has the real engine."""
 from __future__ import annotations
 
 import enum
+import json
 import logging
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -15,7 +17,7 @@ import pytest
 
 from cachesvc_client.hooks import imports
 from cachesvc_client.kinds.kind import KindState, ProcessCallbacks, RestoredFacts
-from cachesvc_client.kinds.vllm import identity
+from cachesvc_client.kinds.vllm import identity, model_infos
 from cachesvc_client.kinds.vllm.identity import Doubt, describe, operators_digest, unknown_variables
 from cachesvc_client.kinds.vllm.kind import KIND, VllmState
 from cachesvc_client.kinds.vllm.rules import inside_of_torch_compile_cache
@@ -25,16 +27,21 @@ from .conformance import Example, KindConformance
 
 IDENTITY, HASH, SHORT = "0a" * 16, "b1" * 32, "c2" * 5
 MODEL = f"{IDENTITY}/torch_aot_compile/{HASH}/rank_0_0/model"
+INFO = f"modelinfos/{IDENTITY}/{HASH}/vllm-model_executor-models-llama-LlamaForCausalLM.json"
 CLASSIC = f"{IDENTITY}/{SHORT}/rank_0_0/backbone"
 
 
 class TestConformance(KindConformance):
     kind = KIND
-    examples = (Example(MODEL, b"\x80\x04" + bytes(range(256)), last=True),)
+    examples = (
+        Example(MODEL, b"\x80\x04" + bytes(range(256)), last=True),
+        Example(INFO, b'{"hash": "", "modelinfo": {}}'),
+    )
     others = (
         *(f"{CLASSIC}/vllm_compile_cache.py", f"{CLASSIC}/computation_graph.py"),
         *(f"{CLASSIC}/cache_key_factors.json", f"{MODEL}.123.tmp"),
         *(f"torch_compile_cache/torch_aot_compile/{HASH}/rank_0_0/model", f"{IDENTITY}/dummy_cache/model"),
+        *(f"modelinfos/{HASH}/x.json", f"modelinfos/{IDENTITY}/{HASH}/../x.json", f"{INFO}.tmp"),
         *(f"{IDENTITY}/torch_aot_compile/{HASH}/rank_0/model", f"{IDENTITY}/torch_aot_compile/{HASH}/model"),
         *(f"{IDENTITY}/torch_aot_compile/{HASH[:-1]}/rank_0_0/model", f"{CLASSIC}/../{SHORT}/model"),
     )
@@ -88,7 +95,7 @@ def _config(**changes: Any) -> SimpleNamespace:
 def known(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stand for what only vLLM knows: the names of its variables."""
     monkeypatch.setattr(identity, "_known_variables", lambda: ("VLLM_KNOWN",))
-    monkeypatch.setattr(identity, "_plugins", lambda: iter(()))
+    monkeypatch.setattr(identity, "plugins", lambda: iter(()))
 
 
 DIFFERENCES: dict[str, SimpleNamespace] = {
@@ -131,7 +138,7 @@ def test_variables_versions_operators_and_plugins_are_another_identity(
 ) -> None:
     names = [identity.identity(_config(), {}), identity.identity(_config(), {"VLLM_OF_A_PLUGIN": "1"})]
     with monkeypatch.context() as patch:
-        patch.setattr(identity, "_plugins", lambda: iter(["vllm.general_plugins mine mine 1"]))
+        patch.setattr(identity, "plugins", lambda: iter(["vllm.general_plugins mine mine 1"]))
         names.append(identity.identity(_config(), {}))
     with monkeypatch.context() as patch:
         patch.setattr(identity, "_schemas", lambda: iter(["mine::op(Tensor x) -> Tensor"]))
@@ -228,7 +235,11 @@ def test_folders_of_a_user_are_no_part_of_vllms_hash(
     state: VllmState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """vLLM 0.26 hashes paths below the home, so that its own artifact does not fit another user's process."""
-    factors = {"VLLM_CONFIG_ROOT": "/home/a/.config/vllm", "VLLM_USE_AOT_COMPILE": True}
+    factors = {
+        "VLLM_CONFIG_ROOT": "/home/a/.config/vllm",
+        "VLLM_API_KEY": "secret",
+        "VLLM_USE_AOT_COMPILE": True,
+    }
     envs = ModuleType("vllm.envs")
     vars(envs)["compile_factors"] = lambda: dict(factors)
     monkeypatch.setitem(sys.modules, "vllm", ModuleType("vllm"))
@@ -302,3 +313,126 @@ def test_a_strict_failure_reaches_vllm(state: VllmState, engine: Engine) -> None
     with pytest.raises(CacheSvcError):
         _call(state, engine, before_compile=fail)
     assert engine.paths == []
+
+
+# Descriptions of models ------------------------------------------------------------------------
+
+
+class Registry:
+    """Stands for the module of vLLM that registers models, with the methods of 0.26 and 0.32."""
+
+    NAME = "vllm.model_executor.models.registry"
+    FILE = Path(INFO).name
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+        registry = self
+        self.folder = folder
+
+        class _LazyRegisteredModel:
+            @staticmethod
+            def _get_cache_dir() -> Path:
+                return registry.folder
+
+            def _get_cache_filename(self) -> str:
+                return registry.FILE
+
+            def _load_modelinfo_from_cache(self, module_hash: str) -> Any:
+                try:
+                    content = json.loads((self._get_cache_dir() / self._get_cache_filename()).read_text())
+                except FileNotFoundError:
+                    return None
+                return content["modelinfo"] if content["hash"] == module_hash else None
+
+            def load_model_cls(self) -> type:
+                return Registry
+
+        module = ModuleType(self.NAME)
+        vars(module)["_LazyRegisteredModel"] = _LazyRegisteredModel
+        for name in ("vllm", "vllm.model_executor", "vllm.model_executor.models"):
+            monkeypatch.setitem(sys.modules, name, ModuleType(name))
+        vars(sys.modules["vllm"])["__version__"] = "0.26.0"
+        monkeypatch.setitem(sys.modules, self.NAME, module)
+        self.model = _LazyRegisteredModel()
+
+    def write(self, path: Path, text: str, digest: str = HASH) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"hash": digest, "modelinfo": text}))
+
+
+@pytest.fixture
+def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: VllmState) -> Iterator[Registry]:
+    monkeypatch.setattr(model_infos, "plugins", lambda: iter(()))
+    registry = Registry(monkeypatch, tmp_path / "vllm" / "modelinfos")
+    state.install_hooks(ProcessCallbacks(lambda: None, lambda _: None))
+    yield registry
+    imports.disarm()
+
+
+def _info_path(digest: str = HASH) -> str:
+    return f"modelinfos/{model_infos._version()}/{digest}/{Registry.FILE}"
+
+
+def test_a_description_comes_from_an_entry_where_vllm_has_none(
+    tmp_path: Path, state: VllmState, models: Registry
+) -> None:
+    root, path = tmp_path / "root", _info_path()
+    models.write(root / path, "of the entry")
+    assert models.model._load_modelinfo_from_cache(HASH) is None, "nothing is accepted yet"
+    state.accept(root, [path])
+    assert models.model._load_modelinfo_from_cache(HASH) == "of the entry"
+    assert state.descriptions == {path} and state.used_paths() == set()
+    assert models.model._load_modelinfo_from_cache("22" * 32) is None, "the source of the class is another"
+    models.write(models.folder / models.FILE, "vLLM's own")
+    assert models.model._load_modelinfo_from_cache(HASH) == "vLLM's own"
+    state.leave_folder()
+    (models.folder / models.FILE).unlink()
+    assert models.model._load_modelinfo_from_cache(HASH) is None
+
+
+def test_the_same_source_under_another_version_or_plugin_has_another_description(
+    tmp_path: Path, state: VllmState, models: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The digest is over the file of the class, and the bases of the class are in other files."""
+    root, path = tmp_path / "root", _info_path()
+    models.write(root / path, "of the entry")
+    state.accept(root, [path])
+    with monkeypatch.context() as patch:
+        patch.setattr(model_infos, "plugins", lambda: iter(["vllm.general_plugins mine mine 1"]))
+        assert models.model._load_modelinfo_from_cache(HASH) is None
+    monkeypatch.setattr(sys.modules["vllm"], "__version__", "0.27.0")
+    assert models.model._load_modelinfo_from_cache(HASH) is None
+
+
+def test_the_description_of_a_class_that_was_loaded_is_captured(
+    tmp_path: Path, state: VllmState, models: Registry
+) -> None:
+    root, path = tmp_path / "root", _info_path()
+    models.write(models.folder / models.FILE, "written by the API server")
+    assert state.used_files(root) == set(), "no class was loaded"
+    assert models.model.load_model_cls() is Registry
+    assert state.used_files(root, left=True) == set()
+    assert state.used_files(root) == {path}
+    assert json.loads((root / path).read_text())["modelinfo"] == "written by the API server"
+
+
+def test_a_restored_description_stays_in_what_a_replay_captures(
+    tmp_path: Path, state: VllmState, models: Registry
+) -> None:
+    root, path = tmp_path / "root", _info_path()
+    models.write(root / path, "of the entry")
+    state.accept(root, [path])
+    assert state.used_files(root) == set()
+    models.model.load_model_cls()
+    assert state.used_files(root) == {path}
+    state.forget([path], [])
+    assert state.used_files(root) == set()
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"hash": 1}', '{"hash": "../../x"}', "x" * (1 << 17)])
+def test_a_description_that_is_none_is_not_captured(
+    tmp_path: Path, state: VllmState, models: Registry, content: str
+) -> None:
+    models.folder.mkdir(parents=True)
+    (models.folder / models.FILE).write_text(content)
+    models.model.load_model_cls()
+    assert state.used_files(tmp_path / "root") == set()

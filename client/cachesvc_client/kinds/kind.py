@@ -52,6 +52,9 @@ class ProcessCallbacks(NamedTuple):
     opened: Callable[[], None] = lambda: None
     """Note that something of this kind was compiled or loaded outside of ``compile_fx``. Cheap, and does not
     raise."""
+    restored: Callable[[], object] = lambda: None
+    """Wait for the restore, at most the deadline, where nothing is compiled: no claim is asked for. Raises
+    ``CacheSvcError`` under CACHESVC_STRICT."""
     registered: RegisteredFunctions | None = None
     """The functions that libraries registered for their operators; ``None``: nobody recorded them."""
 

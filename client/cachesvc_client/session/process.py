@@ -46,6 +46,7 @@ class Process(ProcessOutput):
         after: Callable[[], None],
         traces: Callable[[], bool] = lambda: False,
         comparison: Callable[[str, str], Comparison | None] = lambda *_: None,
+        restored: Callable[[], object] = lambda: None,
     ) -> None:
         """Put the hooks in place; cheap, and imports nothing of the compilers. To be called once, and again
         after `disarm`.
@@ -53,8 +54,8 @@ class Process(ProcessOutput):
         ``before`` and ``after`` run around each compile; ``before`` runs too before a kernel that the
         application launches itself, and ``after`` when a kind has opened something by itself. ``watch`` gets
         each graph before it is compiled, and returns a function to wrap the compiled graph with, or ``None``.
-        ``traces`` and ``comparison``: as `ProcessCallbacks` has them. A ``CacheSvcError`` that ``before`` and
-        ``watch`` raise reaches the application.
+        ``traces``, ``comparison`` and ``restored``: as `ProcessCallbacks` has them. A ``CacheSvcError`` that
+        ``before`` and ``watch`` raise reaches the application.
         """
         self.armed = True
         self.observer = counters.start()
@@ -70,6 +71,7 @@ class Process(ProcessOutput):
             comparison,
             self.point_compilers,
             after,
+            restored,
             self.registered_functions,
         )
         for state in self.kinds.values():

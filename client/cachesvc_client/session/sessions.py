@@ -100,6 +100,7 @@ class Sessions:
                     self.watch.compiled,
                     self._traces,
                     self._comparison,
+                    self.wait_for_start,
                 )
 
     def disarm(self) -> None:

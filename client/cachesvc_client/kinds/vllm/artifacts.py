@@ -16,7 +16,7 @@ from typing import Any
 
 from ...hooks import imports
 from ..kind import ProcessCallbacks
-from .rules import RULES, inside_of_torch_compile_cache
+from .rules import RULES, inside_of_torch_compile_cache, is_artifact
 
 _log = logging.getLogger("cachesvc")
 _MOST_REASONS = 8
@@ -42,7 +42,8 @@ class Artifacts:
 
     def accept(self, root: Path, paths: Collection[str]) -> None:
         """Allow vLLM to load these files, which a verified revision has installed in ``root``."""
-        self._accepted.update((path, root / path) for path in paths if RULES.rule(path) is not None)
+        artifacts = (path for path in paths if is_artifact(path) and RULES.rule(path) is not None)
+        self._accepted.update((path, root / path) for path in artifacts)
 
     def refuse(self, paths: Collection[str] | None = None) -> None:
         """Allow none of these files any more, or none at all, and treat them as never used."""

@@ -59,7 +59,7 @@ def identity(config: Any, environ: Mapping[str, str] = os.environ) -> str:
         "config": {path: describe(_at(config, path)) for path in LEFT_OUT},
         "variables": dict(unknown_variables(environ, _known_variables())),
         "operators": operators_digest(_schemas()),
-        "plugins": sorted(_plugins()),
+        "plugins": sorted(plugins()),
     }
     return Digest.of(canonical(facts)).hex[:32]
 
@@ -152,7 +152,7 @@ def _schemas() -> Iterator[str]:
     return (str(schema) for schema in torch._C._jit_get_all_schemas())
 
 
-def _plugins() -> Iterator[str]:
+def plugins() -> Iterator[str]:
     """Yield the packages that have a plugin for vLLM, with their versions."""
     from importlib.metadata import entry_points
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...hooks import imports
 from ...hooks.table import Hook
@@ -13,6 +13,9 @@ from ...wire.errors import CacheSvcError
 from ..kind import Kind, KindState, ProcessCallbacks, RestoredFacts
 from .artifacts import Artifacts
 from .rules import RULES
+
+if TYPE_CHECKING:
+    from .model_infos import ModelInfos
 
 _LOAD = Hook(
     "vllm.compilation.decorators",
@@ -24,42 +27,76 @@ _LOAD = Hook(
 _FACTORS = Hook(
     "vllm.envs",
     "compile_factors",
-    "leaves folders below a user's home out of vLLM's hash, as later releases do",
-    "on releases such as 0.26, vLLM's artifacts fit processes with the builder's home alone",
+    "leaves folders below a user's home, and a secret, out of vLLM's hash, as later releases do",
+    "on releases such as 0.26, vLLM's artifacts fit processes with the builder's home and API key alone",
     role="restore",
+)
+_DESCRIBE = Hook(
+    "vllm.model_executor.models.registry",
+    "_LazyRegisteredModel._load_modelinfo_from_cache",
+    "gives vLLM the description of the model's class from an entry",
+    "vLLM imports the model's class once more, in another process, at each start on a fresh host",
+    role="speed",
+)
+_LOAD_CLASS = Hook(
+    "vllm.model_executor.models.registry",
+    "_LazyRegisteredModel.load_model_cls",
+    "notes the class of the model, whose description becomes a file of the entry",
+    "entries have no description of the model's class",
+    role="speed",
 )
 
 
 class VllmState(KindState):
-    """The artifacts of vLLM that this process loaded, and those that it wrote."""
+    """The artifacts of vLLM that this process loaded, those that it wrote, and descriptions of models."""
 
     def __init__(self) -> None:
         self._artifacts = Artifacts()
+        self._accepted: list[tuple[Path, Collection[str]]] = []
+        self._infos: ModelInfos | None = None
+
+    @property
+    def descriptions(self) -> set[str]:
+        """Return the paths of the descriptions that vLLM took from a revision, below the kind's folder."""
+        return set(self._infos.read) if self._infos else set()
 
     def install_hooks(self, callbacks: ProcessCallbacks) -> None:
         """Put the hooks in place; they wait for the import of vLLM."""
-        _FACTORS.install(_without_folders_of_user)
+        _FACTORS.install(_without_what_decides_nothing)
+        _DESCRIBE.install(lambda call: self._model_infos().describe(callbacks, call))
+        _LOAD_CLASS.install(lambda call: self._model_infos().note_class(call))
         load = functools.partial(self._artifacts.load_model, callbacks)
         _LOAD.install(callbacks.noting(load), reaches=(CacheSvcError,))
 
     def leave_folder(self) -> None:
         """Give vLLM no artifact of the folders before."""
         self._artifacts.refuse()
+        self._accepted.clear()
+        if self._infos:
+            self._infos.refuse()
 
     def accept(self, root: Path, paths: Collection[str]) -> None:
         """Allow vLLM to load these files."""
         self._artifacts.accept(root, paths)
+        self._accepted.append((root, paths))
+        if self._infos:
+            self._infos.accept(root, paths)
 
     def forget(self, paths: Collection[str], keys: Collection[str]) -> None:
         """Give vLLM none of these files any more."""
         self._artifacts.refuse(paths)
+        self._accepted = [(root, set(own).difference(paths)) for root, own in self._accepted]
+        if self._infos:
+            self._infos.refuse(paths)
 
     def used_files(self, root: Path, *, left: bool = False) -> set[str]:
-        """Return the artifacts that were loaded or written; copy what vLLM wrote."""
-        written = {} if left else self._artifacts.written()
+        """Return the artifacts that were loaded or written, and the descriptions of the classes that were
+        loaded; copy what vLLM wrote."""
+        accepted, described = self._infos.used() if self._infos else (set(), {})
+        written = {} if left else {**self._artifacts.written(), **described}
         for path, own in written.items():
             _copy(own, root / path)
-        return {*self._artifacts.loaded, *written}
+        return {*self._artifacts.loaded, *accepted, *written}
 
     def used_paths(self) -> set[str]:
         """Return the artifacts that vLLM loaded."""
@@ -82,13 +119,23 @@ class VllmState(KindState):
         if restored.revisions:
             yield from self._artifacts.reasons
 
+    def _model_infos(self) -> ModelInfos:
+        """Return the descriptions of models. Only a process of vLLM needs their module."""
+        from .model_infos import ModelInfos
 
-def _without_folders_of_user(call: imports.Call) -> Any:
+        if self._infos is None:
+            self._infos = ModelInfos()
+            for root, paths in self._accepted:
+                self._infos.accept(root, paths)
+        return self._infos
+
+
+def _without_what_decides_nothing(call: imports.Call) -> Any:
     """Run in the place of ``compile_factors()``, which returns the variables of vLLM's hash by name."""
-    from .versions import FOLDERS_OF_USER  # Only a process of vLLM needs the module.
+    from .versions import OUT_OF_HASH  # Only a process of vLLM needs the module.
 
     factors = call()
-    return {name: value for name, value in factors.items() if name not in FOLDERS_OF_USER}
+    return {name: value for name, value in factors.items() if name not in OUT_OF_HASH}
 
 
 def _copy(own: Path, target: Path) -> None:
@@ -109,5 +156,5 @@ KIND = Kind(
     place="vllm",
     sets_variable=False,
     decides_fit=False,
-    hooks=(_FACTORS, _LOAD),
+    hooks=(_FACTORS, _DESCRIBE, _LOAD_CLASS, _LOAD),
 )

@@ -40,9 +40,11 @@ OF_HOST = frozenset(
 VARIABLES_OF_PROCESS = frozenset({"VLLM_DIST_IDENT"})
 """Variables that vLLM sets itself, to another value in each engine."""
 
-FOLDERS_OF_USER = frozenset({"VLLM_CONFIG_ROOT", "VLLM_XLA_CACHE_PATH"})
-"""Folders below the home of a user, which decide no graph. Releases such as 0.26 have their paths in the
-hash, so that a user with another home finds no artifact; 0.32 leaves them out."""
+OUT_OF_HASH = frozenset(
+    {"VLLM_CONFIG_ROOT", "VLLM_XLA_CACHE_PATH", "VLLM_API_KEY", "VLLM_ELASTIC_EP_SCALE_UP_LAUNCH"}
+)
+"""Variables that decide no graph and that 0.32 leaves out of its hash. Releases such as 0.26 hash them: two
+folders below the home of a user, and a secret, so that another user finds no artifact."""
 
 GROUPS = ("vllm.general_plugins", "vllm.platform_plugins")
 """Groups of entry points whose packages change vLLM."""
