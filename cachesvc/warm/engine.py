@@ -129,9 +129,14 @@ def _restore_here(request: PhaseRequest) -> None:
     if not (request.bundle or request.name):
         arm_hooks()
         return
-    session = cachesvc_client.attach(request.name or None, bundle=request.bundle or None)
-    if session is not None:
-        session.wait(RESTORE_SECONDS)
+    strict = os.environ.pop("CACHESVC_STRICT", None)
+    try:
+        session = cachesvc_client.attach(request.name or None, bundle=request.bundle or None)
+        if session is not None:
+            session.wait(RESTORE_SECONDS)
+    finally:
+        if strict is not None:
+            os.environ["CACHESVC_STRICT"] = strict
 
 
 def _descriptions() -> Iterator[str]:
