@@ -74,6 +74,10 @@ class Namespaces:
         """Returns the names of all namespaces."""
         return [Namespace(name) for name in self._session.exec(select(NamespaceRow.namespace))]
 
+    def policies(self) -> dict[Namespace, Policy]:
+        """Returns what each namespace keeps."""
+        return {Namespace(row.namespace): _policy(row) for row in self._session.exec(select(NamespaceRow))}
+
     def policy(self, namespace: str) -> Policy:
         """Returns what a namespace keeps; an empty policy if it does not exist."""
         row = self._session.exec(select(NamespaceRow).where(NamespaceRow.namespace == namespace)).first()

@@ -11,6 +11,7 @@ from cachesvc.domain.days import DayOfStarts, each_day
 from cachesvc.domain.difference import difference, facets
 from cachesvc.domain.retention import DAY
 from cachesvc.index.inventory import Search
+from cachesvc.index.namespaces import Totals
 from cachesvc.index.unit import Unit
 from cachesvc_client.bundle.check import Verified, check_envelope
 from cachesvc_client.bundle.seal import PublicKey
@@ -161,6 +162,13 @@ def stats(registry: Registry, by: Token, namespace: str, top: int) -> Stats:
         spent=round(spent, 3),
         **ranked,
     )
+
+
+def totals(registry: Registry, by: Token) -> tuple[Totals, int]:
+    """Returns what the admin's namespace holds, and how many names it has."""
+    demand(by, Action.admin, by.namespace)
+    with registry.index.read() as unit:
+        return unit.namespaces.totals(by.namespace), unit.inventory.named(by.namespace)
 
 
 def rankings(registry: Registry, by: Token, top: int) -> dict[str, tuple[Usage, ...]]:
