@@ -350,7 +350,7 @@ class Entries:
 def _ages(namespace: Namespace | None, *, measured: Any = None, newer: Any = None) -> sa.Select[Any]:
     """Selects what a `RevisionAge` needs; what was measured only on request, as its JSON takes longer than
     the rest."""
-    query: sa.Select[Any] = sa.select(
+    query: Any = sa.select(
         col(RevisionRow.entry),
         col(RevisionRow.revision),
         col(RevisionRow.sequence),
