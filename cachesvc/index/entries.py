@@ -292,7 +292,7 @@ class Entries:
         """Returns all revisions of a namespace."""
         return self._read_ages(_ages(namespace, measured=col(RevisionRow.measured)))
 
-    def _read_ages(self, query: sa.Select[Any]) -> list[RevisionAge]:
+    def _read_ages(self, query: Any) -> list[RevisionAge]:
         return [
             RevisionAge(
                 entry=Digest(row.entry),
@@ -347,7 +347,7 @@ class Entries:
         return [key for key, _ in packs]
 
 
-def _ages(namespace: Namespace | None, *, measured: Any = None, newer: Any = None) -> sa.Select[Any]:
+def _ages(namespace: Namespace | None, *, measured: Any = None, newer: Any = None) -> Any:
     """Selects what a `RevisionAge` needs; what was measured only on request, as its JSON takes longer than
     the rest."""
     query: Any = sa.select(

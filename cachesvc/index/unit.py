@@ -29,6 +29,7 @@ from .tokens import Tokens
 from .trust import TrustFiles
 from .uploads import Uploads
 from .usefulness import Usefulness
+from .webhooks import Webhooks
 
 
 class Unit:
@@ -52,6 +53,7 @@ class Unit:
         self.namespaces = Namespaces(session)
         self.inventory = Inventory(session)
         self.audit = Audit(session)
+        self.webhooks = Webhooks(session)
 
 
 class Index:

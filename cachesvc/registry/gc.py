@@ -19,7 +19,7 @@ from cachesvc.index.unit import Unit
 from cachesvc_client.wire.admin import CollectPlan, Removal
 from cachesvc_client.wire.names import Namespace
 
-from . import audit
+from . import audit, webhooks
 from .answers import forget_answers
 from .context import Registry
 from .inventory import describe
@@ -64,6 +64,8 @@ def collect(registry: Registry, by: Token | None = None) -> Collected:
         unit.days.forget(registry.now // DAY - DAILY_DAYS)
         unit.nodes.forget(registry.now - NODE_DAYS * DAY)
         unit.audit.forget(registry.now - audit.KEPT_DAYS * DAY)
+        unit.webhooks.forget(registry.now - webhooks.KEPT_DAYS * DAY)
+        webhooks.announce_expiring_tokens(registry, unit)
     collected = Collected(revisions, uploads, sweep(registry), entries)
     if by is not None:
         with registry.index.write() as unit:
