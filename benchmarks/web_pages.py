@@ -180,7 +180,9 @@ def _pages(server: Registry, shape: Shape) -> Iterator[tuple[str, str]]:
     yield "environments to explain", f"/ui/explain/{here}"
     yield "explain", f"/ui/explain/{here}?environment={where}"
     yield "facts of an environment", f"/ui/environments/{here}?environment={where}"
-    yield "usage", "/ui/usage"
+    yield "usage, largest", "/ui/usage"
+    yield "usage, saved most", "/ui/usage?by=dearest"
+    yield "usage, unused", "/ui/usage?by=coldest"
     yield "claims", "/ui/claims"
     if shape.namespace == "*":
         yield "collection", "/ui/collection"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import cachesvc
 from cachesvc_client.atomic import replacing
 from cachesvc_client.wire.errors import InvalidRequest
 
@@ -70,7 +71,7 @@ def _serve(settings: Settings, listener: socket.socket, new_token: bool, ready_f
         from cachesvc.registry.startup import prepare_credentials
 
     certificate = _certificate(settings)
-    with open_registry(settings, prove_bucket=True) as registry:
+    with _spans(), open_registry(settings, prove_bucket=True) as registry:
         credentials = prepare_credentials(
             registry, signing_key_path(settings), first_token=settings.first_token, new_token=new_token
         )
@@ -90,6 +91,18 @@ def _serve(settings: Settings, listener: socket.socket, new_token: bool, ready_f
             settings,
             certificate,
         )
+
+
+@contextmanager
+def _spans() -> Iterator[None]:
+    """Records spans for the block, if the environment asks for them."""
+    from cachesvc import spans
+
+    spans.start(cachesvc.__version__)
+    try:
+        yield
+    finally:
+        spans.stop()
 
 
 def _check_config(settings: Settings) -> None:

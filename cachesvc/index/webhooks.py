@@ -103,23 +103,16 @@ class Webhooks:
         ]
         self._session.connection().execute(sa.insert(DeliveryRow), [{**row, "tries": 0} for row in rows])
 
+    def anything_due(self, now: int) -> bool:
+        """Returns whether `take` would find a webhook. Changes and locks nothing: every worker asks every two
+        seconds."""
+        return self._session.connection().execute(_due(now).limit(1)).first() is not None
+
     def take(self, now: int, until: int) -> Receiver | None:
         """Takes a webhook that has an event to send now, until ``until`` at most; ``None`` if there is none.
         No other worker, of this replica or of another, takes it before."""
-        due = sa.exists().where(
-            col(DeliveryRow.webhook) == col(WebhookRow.webhook),
-            col(DeliveryRow.dead).is_(None),
-            col(DeliveryRow.due) <= now,
-        )
-        free = (
-            sa.or_(col(WebhookRow.busy).is_(None), col(WebhookRow.busy) <= now),
-            sa.or_(col(WebhookRow.retry).is_(None), col(WebhookRow.retry) <= now),
-        )
-        query = sa.select(
-            col(WebhookRow.webhook), col(WebhookRow.url), col(WebhookRow.secret), col(WebhookRow.failures)
-        ).where(*free, due)
         # The one that was served longest ago, so that none waits for ever.
-        ordered = query.order_by(sa.func.coalesce(col(WebhookRow.busy), 0), col(WebhookRow.webhook))
+        ordered = _due(now).order_by(sa.func.coalesce(col(WebhookRow.busy), 0), col(WebhookRow.webhook))
         locked = ordered.limit(1).with_for_update(skip_locked=True, of=WebhookRow)
         row: Any = self._session.connection().execute(locked).first()
         if row is None:
@@ -214,6 +207,22 @@ class Webhooks:
             last_delivered=row.last_delivered,
             last_error=row.last_error,
         )
+
+
+def _due(now: int) -> Any:
+    """Selects the fields of a `Receiver`, of each that is to get an event now and that no worker has."""
+    due = sa.exists().where(
+        col(DeliveryRow.webhook) == col(WebhookRow.webhook),
+        col(DeliveryRow.dead).is_(None),
+        col(DeliveryRow.due) <= now,
+    )
+    free = (
+        sa.or_(col(WebhookRow.busy).is_(None), col(WebhookRow.busy) <= now),
+        sa.or_(col(WebhookRow.retry).is_(None), col(WebhookRow.retry) <= now),
+    )
+    return sa.select(
+        col(WebhookRow.webhook), col(WebhookRow.url), col(WebhookRow.secret), col(WebhookRow.failures)
+    ).where(*free, due)
 
 
 _WAITING = (

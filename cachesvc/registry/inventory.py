@@ -171,12 +171,11 @@ def totals(registry: Registry, by: Token) -> tuple[Totals, int]:
         return unit.namespaces.totals(by.namespace), unit.inventory.named(by.namespace)
 
 
-def rankings(registry: Registry, by: Token, top: int) -> dict[str, tuple[Usage, ...]]:
-    """Returns the first ``top`` entries of the admin's namespace by each order: *coldest*, *heaviest*,
-    *dearest*."""
+def ranking(registry: Registry, by: Token, order: str, top: int) -> list[Usage]:
+    """Returns the first ``top`` entries of the admin's namespace by one of ``ORDERS``."""
     demand(by, Action.admin, by.namespace)
     with registry.index.read() as unit:
-        return _rankings(unit, by.namespace, top)
+        return unit.inventory.ranked(by.namespace, order, top)
 
 
 def starts_by_day(registry: Registry, by: Token, days: int) -> list[DayOfStarts]:

@@ -180,6 +180,9 @@ def announce_expiring_tokens(registry: Registry, unit: Unit) -> int:
 
 def take_receiver(registry: Registry) -> Receiver | None:
     """Takes a receiver that is to get an event now; ``None`` if there is none."""
+    with registry.index.read() as unit:
+        if not unit.webhooks.anything_due(registry.now):
+            return None
     with registry.index.write() as unit:
         return unit.webhooks.take(registry.now, registry.now + BUSY_SECONDS)
 

@@ -241,9 +241,10 @@ class World:
         victim = tokens.create_token(registry, None, TokenRequest("victim", "read", space))
         self.victims[space] = victim.token
         self.publishers[space] = publishers.add_publisher(registry, ROOT, _rule(space)).publisher
-        # A receiver to which the application sends nothing: no test waits for the network.
+        # A receiver to which the application sends nothing, and no event of these tests: none waits for the
+        # network, and no worker changes the index meanwhile.
         careless = replace(registry, sender=Sender(private_addresses=True))
-        inside_here = WebhookRequest(space, "https://127.0.0.1:1/")
+        inside_here = WebhookRequest(space, "https://127.0.0.1:1/", ("token.expiring",))
         self.webhooks[space] = webhooks.add_webhook(careless, ROOT, inside_here).webhook
         for text in LANES:
             lane = Lane(text) if text else None
@@ -373,7 +374,11 @@ def _body(world: World, where: Where, method: str, path: str) -> Any:
         ("POST", "/v1/revocations"): {"namespace": namespace, "key": world.removable[namespace]},
         ("POST", "/v1/revocations/plan"): {"namespace": namespace, "key": world.removable[namespace]},
         ("POST", "/v1/publishers"): codec.plain(_rule(namespace)),
-        ("POST", "/v1/webhooks"): {"namespace": namespace, "url": "https://hooks.example/"},
+        ("POST", "/v1/webhooks"): {
+            "namespace": namespace,
+            "url": "https://hooks.example/",
+            "events": ["token.expiring"],
+        },
         ("POST", "/v1/oidc/token"): {"token": "no.job's.token"},
         ("PUT", "/v1/trust/root"): {"root": world.trust.root},
         ("PUT", "/v1/trust/targets"): {"targets": world.trust.targets},

@@ -250,12 +250,13 @@ def test_the_overview_has_the_sums_of_the_registry(shared_site: Site) -> None:
 
 
 def test_usage_ranks_entries(shared_site: Site) -> None:
-    page = shared_site.browser("admin").page("/ui/usage")
-    saved, _, rest = page.text.partition("Largest")
+    browser = shared_site.browser("admin")
+    saved = browser.page("/ui/usage?by=dearest").text
     assert saved.index("prefill/bf16/default") < saved.index("decode/bf16/default")
-    assert "bert" not in saved and "175.8 KiB" in rest
-    coldest = rest.partition("Unused for the longest time")[2]
-    assert "hidden/f32" in coldest
+    assert "bert" not in saved
+    assert "175.8 KiB" in browser.page("/ui/usage").text
+    assert "hidden/f32" in browser.page("/ui/usage?by=coldest").text
+    assert browser.get("/ui/usage?by=nothing").status_code == 404
 
 
 def test_nothing_is_cold_the_day_after_nor_once_it_is_used(own_site: Site) -> None:
