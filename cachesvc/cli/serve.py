@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import logging
 import shlex
 import socket
 from collections.abc import Iterator
@@ -95,10 +96,14 @@ def _serve(settings: Settings, listener: socket.socket, new_token: bool, ready_f
 
 @contextmanager
 def _spans() -> Iterator[None]:
-    """Records spans for the block, if the environment asks for them."""
+    """Records spans for the block, if the environment asks for them. Where they cannot be sent, a line says
+    why, and the registry serves: a cluster may set the variables for all that runs in it."""
     from cachesvc import spans
 
-    spans.start(cachesvc.__version__)
+    try:
+        spans.start(cachesvc.__version__)
+    except InvalidRequest as error:
+        logging.getLogger("cachesvc.spans").warning("no traces are sent: %s", error)
     try:
         yield
     finally:

@@ -58,6 +58,15 @@ def test_a_collector_that_is_down_delays_neither_requests_nor_the_end(tmp_path: 
     assert time.monotonic() - began < 15  # the SDK alone would wait for half a minute
 
 
+@pytest.mark.servers
+def test_a_registry_that_cannot_send_spans_says_so_and_serves(tmp_path: Path) -> None:
+    env = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}
+    server = Server(tmp_path / "data", env=env).start()
+    assert httpx.get(f"{server.url}/healthz").status_code == 200
+    [line] = [line for line in server.end() if "no traces are sent" in line]
+    assert "OTEL_EXPORTER_OTLP_PROTOCOL: 'grpc'" in line and "http/protobuf" in line
+
+
 def test_spans_are_off_unless_a_collector_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert spans.start("1") is False and spans.current() is None
     assert spans.span("index.read") is spans.request_span("GET", "/v1/info", {})
